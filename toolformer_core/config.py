@@ -1,0 +1,187 @@
+"""One frozen config per stage, with the paper's defaults and its per-tool exceptions.
+
+    | what                         | default | Calculator | MT   | source               |
+    |------------------------------|---------|------------|------|----------------------|
+    | tau_s, sampling threshold    | 0.05    | 0.0        | 0.0  | Toolformer, App. A   |
+    | k, positions per document    | 5       | 20         | 20   | Toolformer, App. A   |
+    | m, draws per position        | 5       | 10         | 10   | Toolformer, App. A   |
+    | tau_f, filtering threshold   | 1.0     | 0.5        | 0.5  | Toolformer, App. A   |
+    | examples per tool            | 25,000  |            |      | Toolformer, App. B   |
+
+A config stops at its stage's entry; helpers take plain values. A config does not know where anything is stored.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from toolformer_core.errors import UnknownNameError, UsageError
+from toolformer_core.records import digest_of
+
+__all__ = [
+    "TOOL_NAMES",
+    "AssembleConfig",
+    "ExecuteConfig",
+    "IngestConfig",
+    "PrefilterConfig",
+    "SampleConfig",
+    "ScoreConfig",
+    "canonical_json",
+    "check_tools",
+    "config_digest",
+    "tau_f_for",
+]
+
+# The five tools of the paper by the name a user types, and by the name that stands in a call.
+TOOL_NAMES: Mapping[str, str] = {
+    "calculator": "Calculator",
+    "calendar": "Calendar",
+    "wikisearch": "WikiSearch",
+    "qa": "QA",
+    "mt": "MT",
+}
+
+_TAU_F = {"calculator": 0.5, "mt": 0.5}
+_SAMPLE_MORE = {"tau_s": 0.0, "top_k": 20, "draws": 10}
+_SAMPLE = {"calculator": _SAMPLE_MORE, "mt": _SAMPLE_MORE}
+
+
+def canonical_json(config: Any) -> str:
+    """Return a dataclass (or plain value) as JSON with sorted keys and no spaces: equal configs, equal text."""
+    value = dataclasses.asdict(config) if dataclasses.is_dataclass(config) else config  # type: ignore[arg-type]
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def check_tools(names: list[str] | tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names, lower-cased and without repeats, in the order given.
+
+    Raises:
+        UnknownNameError: a name is not one of the five.
+        UsageError: no name was given.
+    """
+    out: list[str] = []
+    for name in (n.strip().lower() for n in names):
+        if name not in TOOL_NAMES:
+            raise UnknownNameError("tool", name, TOOL_NAMES)
+        if name not in out:
+            out.append(name)
+    if not out:
+        raise UsageError("no tool was named; give at least one of: " + ", ".join(TOOL_NAMES))
+    return tuple(out)
+
+
+def tau_f_for(tool: str, overrides: Mapping[str, float] | None = None) -> float:
+    """Return the filtering threshold of a tool: the user's, else the paper's."""
+    if overrides and tool in overrides:
+        return float(overrides[tool])
+    return _TAU_F.get(tool, 1.0)
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise UsageError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class IngestConfig:
+    """How corpus rows become documents. Column names are read from the file unless named here."""
+
+    text_column: str | None = None
+    url_column: str | None = None
+    date_column: str | None = None
+    max_chars: int = 200_000
+    shard_documents: int = 256
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        _require(self.max_chars > 0, f"max_chars must be positive, got {self.max_chars}")
+        _require(self.shard_documents > 0, f"shard_documents must be positive, got {self.shard_documents}")
+        _require(self.limit is None or self.limit > 0, f"limit must be positive, got {self.limit}")
+
+
+@dataclass(frozen=True, slots=True)
+class PrefilterConfig:
+    """Toolformer App. A.1. Tokens of the heuristics are words and numbers, as no model is loaded yet."""
+
+    number_window: int = 100  # tokens
+    few_numbers_share: float = 0.01  # of documents with three numbers and nothing else
+    chunk_tokens: int = 10
+    language_confidence: float = 0.8
+    min_chars: int = 40  # QA and WikiSearch: the paper has no heuristic, ours is length and language
+    language: str = "en"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.few_numbers_share <= 1, "few_numbers_share must lie in [0, 1]")
+        _require(0 <= self.language_confidence <= 1, "language_confidence must lie in [0, 1]")
+
+
+@dataclass(frozen=True, slots=True)
+class SampleConfig:
+    """§2, sampling API calls."""
+
+    tau_s: float = 0.05
+    top_k: int = 5
+    draws: int = 5
+    temperature: float = 1.0
+    max_call_tokens: int = 64
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.tau_s < 1, f"tau_s must lie in [0, 1), got {self.tau_s}")
+        _require(self.top_k > 0, f"top_k must be positive, got {self.top_k}")
+        _require(self.draws > 0, f"draws must be positive, got {self.draws}")
+        _require(self.temperature > 0, f"temperature must be positive, got {self.temperature}")
+        _require(self.max_call_tokens > 0, f"max_call_tokens must be positive, got {self.max_call_tokens}")
+
+    @classmethod
+    def for_tool(cls, tool: str, **overrides: Any) -> SampleConfig:
+        """Return the paper's config for a tool; overrides of None are ignored."""
+        given = {k: v for k, v in overrides.items() if v is not None}
+        return cls(**{**_SAMPLE.get(tool, {}), **given})
+
+
+@dataclass(frozen=True, slots=True)
+class ExecuteConfig:
+    """How tools are run."""
+
+    timeout_s: float = 30.0
+    max_response_chars: int = 1_000
+
+    def __post_init__(self) -> None:
+        _require(self.timeout_s > 0, f"timeout_s must be positive, got {self.timeout_s}")
+        _require(self.max_response_chars > 0, f"max_response_chars must be positive, got {self.max_response_chars}")
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreConfig:
+    """§4.1: w~_t = max(0, 1 - decay t), normalised; five tokens matter at the paper's decay of 0.2."""
+
+    decay: float = 0.2
+
+    def __post_init__(self) -> None:
+        _require(0.01 <= self.decay <= 1, f"decay must lie in [0.01, 1], got {self.decay}")
+
+
+@dataclass(frozen=True, slots=True)
+class AssembleConfig:
+    """Filter and interleave. Scores are stored, so a new tau_f never runs the model again."""
+
+    tau_f: Mapping[str, float] = field(default_factory=dict)  # per tool; the paper's where absent
+    max_examples: int = 25_000  # per tool
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for tool in self.tau_f:
+            if tool not in TOOL_NAMES:
+                raise UnknownNameError("tool", tool, TOOL_NAMES)
+        _require(self.max_examples > 0, f"max_examples must be positive, got {self.max_examples}")
+
+
+def config_digest(config: Any) -> str:
+    """Return the digest of a config's canonical JSON."""
+    return digest_of("config", canonical_json(config))

@@ -1,0 +1,188 @@
+"""The nouns of the method, as frozen records that travel between stages.
+
+Records know nothing of files, tables or models. A *position* is always a character offset into the document's
+text (Python code points): the call is inserted in front of the character at that offset. Texts never change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+__all__ = [
+    "Call",
+    "Document",
+    "DrawnCall",
+    "Example",
+    "Execution",
+    "InsertedCall",
+    "Prompt",
+    "Rejection",
+    "ScoredCall",
+    "ToolFailure",
+    "ToolResponse",
+    "ToolResult",
+    "Verdict",
+    "digest_of",
+]
+
+
+def digest_of(*parts: str | bytes) -> str:
+    """Return the hex BLAKE2b-128 digest of the parts; part boundaries count, so ("ab",) and ("a", "b") differ."""
+    h = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+        h.update(len(data).to_bytes(8, "little"))
+        h.update(data)
+    return h.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One text x of the corpus C."""
+
+    doc_id: str  # digest of text and url: the same document has the same id in every run
+    text: str
+    url: str | None
+    created: str | None  # ISO date the corpus itself gives, if any; the calendar reads the URL first
+    source: str  # file name within the corpus
+    line: int  # 1-based line (JSONL) or row (Parquet, dataset) in the source
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A corpus row that is not a document: counted by reason and kept, so that it can be looked at."""
+
+    source: str
+    line: int
+    reason: str  # broken_json | not_an_object | no_text | empty_text | not_utf8 | too_long | duplicate
+    detail: str
+    raw: str  # the start of the row, at most 2,000 characters, undecodable bytes escaped
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """An annotation prompt P_t(x) = head + x + tail, after which the model writes x again, with calls.
+
+    The head (instruction, call syntax, demonstrations, `Input: `) is the same for every document, so its keys and
+    values are computed once per tool. The tail is what stands between the two copies of x (`\\nOutput:`).
+    """
+
+    tool: str
+    head: str
+    tail: str
+
+    @property
+    def digest(self) -> str:
+        return digest_of("prompt", self.tool, self.head, self.tail)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a prefilter said about one document for one tool."""
+
+    doc_id: str
+    tool: str
+    kept: bool
+    reason: str  # why kept (`equation`, `url_date`, ...) or why dropped (`no_numbers`, `no_url_date`, ...)
+    context: str = ""  # what the tool must know of the document, e.g. the calendar's ISO date
+    spans: tuple[tuple[int, int], ...] = ()  # the parts to annotate, [start, end); empty: the whole text
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """c = (a, i): a tool's name as it stands in text (`Calculator`) and its input text."""
+
+    tool: str
+    input: str
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnCall:
+    """One draw of the model at one position, parsed or not. Identical draws at a position are one row, counted."""
+
+    doc_id: str
+    tool: str
+    position: int
+    log_p: float  # log p(" [" | P(x), x_1:i-1), natural log
+    rank: int  # 0 for the most likely position of this document
+    raw: str  # the text drawn after " ["
+    outcome: str  # ok | unterminated | wrong_tool | unparsable
+    input: str  # the call's input; "" unless the outcome is ok
+    count: int  # how many of the m draws gave exactly this text
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResponse:
+    """What a tool answered: one text, never empty."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFailure:
+    """Why a tool gave nothing. The call is dropped for this reason."""
+
+    reason: str  # a short stable word: invalid_expression, no_result, timeout, crashed, ...
+    detail: str = ""
+    retryable: bool = False
+
+
+ToolResult = ToolResponse | ToolFailure
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One distinct (tool, input, context) of a shard and what came of it."""
+
+    tool: str
+    input: str
+    context: str
+    response: str  # "" if failed
+    failure: str  # "" if it answered
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredCall:
+    """An executed call with the three losses of the filtering criterion (§2), kept or not."""
+
+    doc_id: str
+    tool: str
+    position: int
+    input: str
+    response: str
+    log_p: float
+    count: int
+    loss_plain: float  # L_i(eps), nats
+    loss_call: float  # L_i(e(c, eps)), nats
+    loss_response: float  # L+ = L_i(e(c, r)), nats
+    seen_before: bool  # the input text stands in x before the position
+    seen_after: bool  # ... and after it (MT drops calls seen only after)
+
+    @property
+    def gain(self) -> float:
+        """L- - L+: by how much the response helps, in nats."""
+        return min(self.loss_plain, self.loss_call) - self.loss_response
+
+
+@dataclass(frozen=True, slots=True)
+class InsertedCall:
+    """A call as it stands in an example: where its linearised text lies in x*."""
+
+    tool: str
+    position: int  # in x
+    start: int  # in x*, [start, end)
+    end: int
+    input: str
+    response: str
+    gain: float
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One document of C*: x* and the spans that were inserted, by which x is recovered exactly."""
+
+    doc_id: str
+    text: str
+    calls: tuple[InsertedCall, ...] = field(default=())

@@ -1,0 +1,46 @@
+"""What a tool is: a name, a fingerprint, and a text for a text.
+
+A tool does not know documents, models or where results are stored. It never raises for a bad input: it returns a
+`ToolFailure` with a short stable reason. `execute` guards against the tools that raise all the same.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from toolformer_core.records import ToolResult
+
+__all__ = ["Tool"]
+
+
+class Tool(Protocol):
+    """Anything that turns an input text, and at most a piece of context, into one text."""
+
+    @property
+    def key(self) -> str:
+        """The name a user types: `calculator`."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The name as it stands in a call: `Calculator`."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """One sentence, for people and for tool selection."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of everything an answer depends on: code version, index, table, model. Changes when answers may."""
+        ...
+
+    def run(self, input: str, context: str = "") -> ToolResult:
+        """Answer one input.
+
+        Args:
+            input: the call's input text, as the model wrote it.
+            context: what the tool must know of the document; only the calendar reads it (an ISO date).
+        """
+        ...
