@@ -1,0 +1,157 @@
+"""The Calculator: four operators on decimal numbers, exactly, with two decimals in the answer.
+
+    27 + 4 * 2 -> 35        400 / 1400 -> 0.29        85 / 23 -> 3.70        11.4% * 1,500 = -> 171
+
+A tokenizer and a precedence parser of our own: a model's text is never handed to an interpreter. Arithmetic is exact
+(fractions), so `1 / 3 * 3` is 1, and only the answer is rounded. It knows nothing of words, units, powers or
+variables.
+
+Rulings. A result that is whole *before* rounding is written without decimals, any other with two: `3.00` says "about
+three", `3` says "three". Halves round away from zero. A lone number (`42`, `-42`, `(42)`, `42%`) asks nothing and is
+an invalid expression.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
+
+__all__ = ["MAX_CHARS", "MAX_DEPTH", "Calculator", "format_number"]
+
+VERSION = "1"
+MAX_CHARS = 256
+MAX_DEPTH = 32  # open parentheses
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?P<percent>\s*%)?"
+    r"|(?P<op>[-+*/()xX×÷−–]))"
+)
+_OPERATORS = {"×": "*", "x": "*", "X": "*", "÷": "/", "−": "-", "–": "-"}
+_RANK = {"+": 1, "-": 1, "*": 2, "/": 2}
+
+
+class _Invalid(Exception):
+    """The text is not an expression of this calculator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calculator:
+    """Evaluates an arithmetic expression.
+
+    Failures: `not_an_expression` (no digit in it), `invalid_expression`, `division_by_zero`, `too_long`.
+    """
+
+    key: str = "calculator"
+    name: str = "Calculator"
+    description: str = "Evaluates an arithmetic expression with the operators + - * / and parentheses."
+
+    @property
+    def fingerprint(self) -> str:
+        return digest_of(type(self).__name__, VERSION)
+
+    def run(self, input: str, context: str = "") -> ToolResult:
+        """Answer one expression; the context is not read."""
+        text = input.strip()
+        if len(text) > MAX_CHARS:
+            return ToolFailure("too_long", f"{len(text)} characters, at most {MAX_CHARS}")
+        if not any("0" <= char <= "9" for char in text):
+            return ToolFailure("not_an_expression", "there is no number in it")
+        try:
+            return ToolResponse(format_number(evaluate(text)))
+        except ZeroDivisionError:
+            return ToolFailure("division_by_zero")
+        except _Invalid as exc:
+            return ToolFailure("invalid_expression", str(exc))
+
+
+def format_number(value: Fraction) -> str:
+    """Return a whole number without decimals, any other with two, halves away from zero."""
+    if value.denominator == 1:
+        return str(value.numerator)
+    cents = (abs(value.numerator) * 200 + value.denominator) // (2 * value.denominator)
+    sign = "-" if value < 0 and cents else ""
+    return f"{sign}{cents // 100}.{cents % 100:02d}"
+
+
+def evaluate(text: str) -> Fraction:
+    """Evaluate an expression of at most `MAX_CHARS` characters exactly.
+
+    Raises:
+        ZeroDivisionError: it divides by zero.
+    """
+    tokens = _tokenize(text)
+    value, at, operations = _sum(tokens, 0, 0)
+    if at < len(tokens):
+        raise _Invalid(f"{_shown(tokens[at])} is not expected here")
+    if not operations:
+        raise _Invalid("a single number asks nothing")
+    return value
+
+
+_Token = Fraction | str
+
+
+def _tokenize(text: str) -> list[_Token]:
+    text = text.strip().removesuffix("=").rstrip()
+    tokens: list[_Token] = []
+    at = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise _Invalid(f"cannot read {text[at : at + 20].strip()!r}")
+        if number := match.group("number"):
+            value = Fraction(number.replace(",", ""))
+            tokens.append(value / 100 if match.group("percent") else value)
+        else:
+            op = match.group("op")
+            tokens.append(_OPERATORS.get(op, op))
+        at = match.end()
+    return tokens
+
+
+def _shown(token: _Token) -> str:
+    return repr(token) if isinstance(token, str) else f"the number {format_number(token)}"
+
+
+def _sum(tokens: list[_Token], at: int, depth: int, rank: int = 1) -> tuple[Fraction, int, int]:
+    """Parse operators of this rank or higher, left to right: (value, next token, operators applied)."""
+    value, at, operations = _operand(tokens, at, depth)
+    while at < len(tokens):
+        op = tokens[at]
+        if not isinstance(op, str) or _RANK.get(op, 0) < rank:
+            break
+        right, at, more = _sum(tokens, at + 1, depth, _RANK[op] + 1)
+        operations += more + 1
+        if op == "+":
+            value += right
+        elif op == "-":
+            value -= right
+        elif op == "*":
+            value *= right
+        else:
+            value /= right
+    return value, at, operations
+
+
+def _operand(tokens: list[_Token], at: int, depth: int) -> tuple[Fraction, int, int]:
+    """Parse a number or a parenthesis, with any signs before it."""
+    sign = 1
+    while at < len(tokens) and tokens[at] in ("+", "-"):
+        sign = -sign if tokens[at] == "-" else sign
+        at += 1
+    if at == len(tokens):
+        raise _Invalid("a number is missing at the end")
+    token = tokens[at]
+    if isinstance(token, Fraction):
+        return sign * token, at + 1, 0
+    if token != "(":
+        raise _Invalid(f"a number is missing before {token!r}")
+    if depth == MAX_DEPTH:
+        raise _Invalid(f"more than {MAX_DEPTH} nested parentheses")
+    value, at, operations = _sum(tokens, at + 1, depth + 1)
+    if at == len(tokens) or tokens[at] != ")":
+        raise _Invalid("a ')' is missing")
+    return sign * value, at + 1, operations

@@ -1,0 +1,65 @@
+"""The Calendar: says which day it is for a document. The document's date comes to it as context.
+
+It takes no input and knows no clock: the same document gets the same day in every run, on every machine.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import date
+
+from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
+
+__all__ = ["Calendar", "sentence_for"]
+
+VERSION = "1"
+
+# Spelled out here because `strftime` follows the machine's locale.
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+_ISO = re.compile(r"\s*([0-9]{4})-([0-9]{2})-([0-9]{2})(?:[T ].*)?\s*", re.DOTALL)
+
+
+def sentence_for(day: date) -> str:
+    """Return e.g. `Today is Monday, January 30, 2023.`"""
+    return f"Today is {_DAYS[day.weekday()]}, {_MONTHS[day.month - 1]} {day.day}, {day.year}."
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """Tells the date of the document.
+
+    Failures: `unexpected_input` (the input is not empty), `no_date` (the context is not an ISO date).
+    """
+
+    key: str = "calendar"
+    name: str = "Calendar"
+    description: str = "Tells the current date and day of the week."
+
+    @property
+    def fingerprint(self) -> str:
+        return digest_of(type(self).__name__, VERSION)
+
+    def run(self, input: str, context: str = "") -> ToolResult:
+        """Tell the date.
+
+        Args:
+            input: must be empty or white space.
+            context: an ISO date, `YYYY-MM-DD`; a time after it is ignored.
+        """
+        if input.strip():
+            return ToolFailure("unexpected_input", "the calendar takes no input")
+        match = _ISO.fullmatch(context)
+        if match is None:
+            return ToolFailure(
+                "no_date", f"{context[:40]!r} is not an ISO date" if context else "the date is not known"
+            )
+        try:
+            day = date(*(int(part) for part in match.groups()))
+        except ValueError as exc:
+            return ToolFailure("no_date", f"{context[:40]!r}: {exc}")
+        return ToolResponse(sentence_for(day))

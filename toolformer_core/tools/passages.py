@@ -1,0 +1,181 @@
+"""A searchable set of passages: what WikiSearch shows and what QA reads.
+
+A passages file is JSONL, plain or gzipped, one `{"title", "section"?, "text", "id"?}` per line. The index is BM25 by
+tantivy, kept in RAM and built on first use; a pickled `PassageIndex` carries only its path and is built again by the
+process that receives it. Ties are broken by the order in the file, so an answer is the same on every machine.
+tantivy is imported by the methods that need it: importing this module needs nothing.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toolformer_core.errors import UsageError
+from toolformer_core.records import digest_of
+
+__all__ = ["TITLE_BOOST", "Hit", "Passage", "PassageIndex", "query_words", "read_passages"]
+
+TITLE_BOOST = 2.0  # a search term mostly names an article; for questions 1.0 finds more
+_MAX_QUERY_WORDS = 64
+_TIES = 16  # more hits than asked for are fetched, so that ties at the cut are settled by us
+_HEAP_BYTES = 64_000_000
+_WORD = "LNM"  # Unicode letters, numbers and the marks that belong to letters
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One passage of an article."""
+
+    row: int  # 0-based line of the file
+    title: str
+    section: str  # "" if the file names none
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A passage found, with its BM25 score."""
+
+    passage: Passage
+    score: float
+
+
+def read_passages(path: Path) -> Iterator[Passage]:
+    """Yield the passages of a JSONL file (`.gz`: gzipped).
+
+    Raises:
+        UsageError: the file cannot be read, or a line is not a passage; the message names the line.
+    """
+    opener = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rt", encoding="utf-8") as lines:
+            for row, line in enumerate(lines):
+                if line.strip():
+                    yield _passage(row, json.loads(line))
+    except (OSError, EOFError, UnicodeDecodeError) as exc:
+        raise UsageError(f"cannot read passages from {path}: {exc}") from exc
+    except (ValueError, KeyError, TypeError) as exc:
+        raise UsageError(
+            f'{path}: line {row + 1} is not a passage like {{"title": ..., "section": ..., "text": ...}}: {exc!r}'
+        ) from exc
+
+
+def _passage(row: int, value: dict[str, Any]) -> Passage:
+    title, section, text = value["title"], value.get("section") or "", value["text"]
+    if not (isinstance(title, str) and isinstance(section, str) and isinstance(text, str)):
+        raise TypeError("title, section and text must be strings")
+    return Passage(row, *(" ".join(part.split()) for part in (title, section, text)))
+
+
+def query_words(text: str) -> list[str]:
+    """Return the words of any text, lower-cased: no operator of a query language survives.
+
+    At most 64 different words, in order; lone surrogates and symbols separate words.
+    """
+    kept = "".join(char if unicodedata.category(char)[0] in _WORD else " " for char in text[:10_000])
+    return list(dict.fromkeys(kept.lower().split()))[:_MAX_QUERY_WORDS]
+
+
+class PassageIndex:
+    """BM25 over the passages of one file, shared by the tools that need it. Safe to use from several threads.
+
+    Args:
+        path: a passages file; it is read on first use.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._index: Any = None
+        self._digest = ""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["path"])  # type: ignore[misc]
+
+    @property
+    def digest(self) -> str:
+        """Digest of the file's bytes."""
+        with self._lock:
+            if not self._digest:
+                try:
+                    self._digest = digest_of("passages", self.path.read_bytes())
+                except OSError as exc:
+                    raise UsageError(f"cannot read passages from {self.path}: {exc}") from exc
+            return self._digest
+
+    def load(self) -> int:
+        """Build the index now, if it is not built yet, and return the number of passages.
+
+        Raises:
+            UsageError: the file cannot be read or holds no passage.
+        """
+        return int(self._ready().searcher().num_docs)
+
+    def search(self, text: str, limit: int = 5, title_boost: float = TITLE_BOOST) -> list[Hit]:
+        """Return the best passages for any text, best first; none if no word of it occurs.
+
+        Args:
+            text: a search term or a question; nothing in it is an operator.
+            limit: passages wanted.
+            title_boost: what a word found in the title counts, against 1 in the section and the text.
+
+        Raises:
+            UsageError: the passages file cannot be read.
+        """
+        words = query_words(text)
+        if not words:
+            return []
+        index = self._ready()
+        query, _ = index.parse_query_lenient(
+            " ".join(words), ["title", "section", "text"], field_boosts={"title": title_boost}
+        )
+        searcher = index.searcher()
+        found = searcher.search(query, limit + _TIES, count=False).hits
+        hits = [Hit(_stored(searcher.doc(address)), round(float(score), 4)) for score, address in found]
+        return sorted(hits, key=lambda hit: (-hit.score, hit.passage.row))[:limit]
+
+    def _ready(self) -> Any:
+        with self._lock:
+            if self._index is None:
+                self._index = _build(self.path)
+            return self._index
+
+
+def _build(path: Path) -> Any:
+    import tantivy
+
+    builder = tantivy.SchemaBuilder()
+    for name in ("title", "section", "text"):
+        builder.add_text_field(name, stored=True, tokenizer_name="en_stem")
+    builder.add_unsigned_field("row", stored=True)
+    index = tantivy.Index(builder.build())
+    writer = index.writer(heap_size=_HEAP_BYTES, num_threads=1)
+    count = 0
+    for passage in read_passages(path):
+        document = tantivy.Document()
+        document.add_unsigned("row", passage.row)
+        for name, value in (("title", passage.title), ("section", passage.section), ("text", passage.text)):
+            document.add_text(name, value)
+        writer.add_document(document)
+        count += 1
+    writer.commit()
+    writer.wait_merging_threads()
+    if not count:
+        raise UsageError(f"{path} holds no passages")
+    index.reload()
+    return index
+
+
+def _stored(document: Any) -> Passage:
+    title, section, text = (document.get_first(name) or "" for name in ("title", "section", "text"))
+    return Passage(document.get_first("row"), title, section, text)

@@ -1,0 +1,47 @@
+"""QA: a short answer to a question, by retrieving passages and reading them (the paper's tool of this kind is Atlas).
+
+Retrieval is the `PassageIndex` that WikiSearch uses too; reading is behind `Reader`, so a neural reader can be put in
+its place. The tool itself knows neither BM25 nor how a span is chosen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
+from toolformer_core.tools.passages import PassageIndex, query_words
+from toolformer_core.tools.reader import ExtractiveReader, Reader
+
+__all__ = ["QA"]
+
+VERSION = "1"
+_TITLE_BOOST = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class QA:
+    """Answers a question from passages.
+
+    Failures: `empty_input` (no word in it), `no_result` (no passage found), `no_answer` (nothing to read off them).
+    """
+
+    index: PassageIndex
+    reader: Reader = field(default_factory=ExtractiveReader)
+    passages: int = 5  # read per question
+    key: str = "qa"
+    name: str = "QA"
+    description: str = "Answers a factual question in a few words."
+
+    @property
+    def fingerprint(self) -> str:
+        return digest_of(type(self).__name__, VERSION, str(self.passages), self.index.digest, self.reader.digest)
+
+    def run(self, input: str, context: str = "") -> ToolResult:
+        """Answer one question; the context is not read."""
+        if not query_words(input):
+            return ToolFailure("empty_input")
+        hits = self.index.search(input, limit=self.passages, title_boost=_TITLE_BOOST)
+        if not hits:
+            return ToolFailure("no_result")
+        answer = self.reader.read(input, hits)
+        return ToolResponse(answer) if answer and answer.strip() else ToolFailure("no_answer")

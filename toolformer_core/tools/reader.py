@@ -1,0 +1,260 @@
+"""An extractive reader without a network: the sentence that overlaps a question most, and in it the likely span.
+
+It reads declarative sentences: it knows what kind of thing a question word asks for (a person, a place, a date, a
+number, a description), looks for spans of that kind, and prefers those that are not in the question and stand close to
+its words. It knows no grammar beyond that, no synonyms and no reasoning; `Reader` is the door for something better.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from toolformer_core.records import digest_of
+from toolformer_core.tools.passages import Hit
+
+__all__ = ["ExtractiveReader", "Reader", "question_kind"]
+
+VERSION = "1"
+_MAX_WORDS = 8
+
+# Chosen on 700 questions of NQ-open (development set), one at a time; none of them is sharp.
+_COVERED = 3.0  # for a sentence that holds all of the question
+_RETRIEVAL = 2.0  # for the best passage's BM25 score; others in proportion
+_LATE = 0.08  # less, for each sentence before it in the passage, up to ten
+_NEAR = 0.3  # for a question word right beside the span
+_YEAR = 0.3  # more, for a date with its year
+
+
+class Reader(Protocol):
+    """Anything that finds a short answer in passages, e.g. a neural reader."""
+
+    @property
+    def digest(self) -> str:
+        """Digest of everything an answer depends on."""
+        ...
+
+    def read(self, question: str, hits: Sequence[Hit]) -> str | None:
+        """Return a short answer found in the passages (best first), or None."""
+        ...
+
+
+_STOP_WORDS = (
+    "a an the of in on at to for from by with about as is are was were be been being am do does did done "
+    "has have had and or but not no it its this that these those he she they his her their him them i you "
+    "we your our my which who whom whose what when where why how many much often there here into than "
+    "then also can could will would shall should may might name called last first time come comes came go "
+    "goes get gets got s t"
+)
+_STOP = frozenset(_STOP_WORDS.split())
+_MONTH = "(?:January|February|March|April|May|June|July|August|September|October|November|December)"
+_DATE = re.compile(
+    rf"{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?(?:, \d{{4}})?|\d{{1,2}} {_MONTH}(?:,? \d{{4}})?|{_MONTH},? \d{{4}}"
+    r"|\b(?:1[0-9]|20)\d\d(?:s\b|\b(?!,\d))|\b\d{1,4} (?:BC|AD|BCE|CE)\b"
+)
+_NUMBER_WORDS = (
+    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand dozen"
+)
+_NUMBER = re.compile(
+    r"[$€£]?\b\d[\d,]*(?:\.\d+)?(?:%| ?percent\b)?(?: (?:hundred|thousand|million|billion|trillion)\b)?"
+    rf"|\b(?:{_NUMBER_WORDS.replace(' ', '|')})\b",
+    re.IGNORECASE,
+)
+_UNIT = re.compile(r"[ -](?!(?:and|or|of|in|on|at|to|by|from|with|as|is|was|were|are)\b)[a-z]+(?: (?:long|tall|high))?")
+_CAPITAL = r"(?:[A-Z][\w'’.-]*|[A-Z]\.)"
+_NAME = re.compile(rf"{_CAPITAL}(?: (?:(?:of|the|de|van|von|da|del|la|le|and|&) )?{_CAPITAL})*")
+_COPULA = re.compile(r"\b(?:is|are|was|were|means|became|becomes)\b")
+_CLAUSE_END = re.compile(r"[,;:.()]|\b(?:who|which|that|and|but|when|where|while|since|because|in which)\b|\bin \d")
+_PHRASE = re.compile(r"(?:(?:a|an|the|its|his|her|their) )?[\w'’-]+(?: [\w'’-]+){0,4}")
+_SENTENCE = re.compile(r"(?<=[.!?])(?<!\b[A-Z]\.)(?<!\b(?:Dr|Mr|Ms|St|vs|Jr|Sr)\.)(?<!\bMrs\.)\s+(?=[\"'“(A-Z0-9])")
+_WORD = re.compile(r"[^\W_]+(?:['’](?=[st]\b))?")
+_PLACE_BEFORE = re.compile(r"\b(?:in|at|near|from|of|to|on|into|outside|between|across)(?: the)? \Z")
+_BY = re.compile(r"\b(?:by|with|actor|actress|singer|author|president|director|king|queen)(?: the)? \Z")
+
+
+def question_kind(question: str) -> str:
+    """Return what a question asks for: `who`, `where`, `when`, `number` or `what`."""
+    q = " ".join(question.lower().split())
+    if re.search(r"\b(?:when|what (?:year|date|day|month|century)|which (?:year|date|day|month|century))\b", q):
+        return "when"
+    if re.search(r"\b(?:how (?:many|much|old|long|tall|far|big|high|deep|fast|often|large|heavy))\b", q):
+        return "number"
+    if re.search(r"\bwhat (?:is|was|are|were) the (?:number|population|percentage|age|height|length|price)\b", q):
+        return "number"
+    if re.search(r"\b(?:where|(?:what|which) (?:city|country|town|state|county|village|river|island|place))\b", q):
+        return "where"
+    return "who" if re.search(r"\b(?:who|whom|whose)\b", q) else "what"
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """A possible answer in a sentence, [start, end), and how well its kind fits."""
+
+    start: int
+    end: int
+    fit: float
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractiveReader:
+    """Finds an answer of at most eight words by overlap and patterns."""
+
+    sentences: int = 6  # the best sentences are read closely
+
+    @property
+    def digest(self) -> str:
+        return digest_of(type(self).__name__, VERSION, str(self.sentences))
+
+    def read(self, question: str, hits: Sequence[Hit]) -> str | None:
+        """Return the best span of the best sentences, or None if no sentence shares a word with the question."""
+        wanted = _weights(question)
+        kind = question_kind(question)
+        ranked = sorted(_sentences(wanted, hits), key=lambda scored: -scored[0])[: self.sentences]
+        best: tuple[float, str] | None = None
+        for base, sentence in ranked:
+            for span in _spans(kind, sentence, wanted):
+                score = base + span.fit + _closeness(sentence, span, wanted)
+                if best is None or score > best[0] + 1e-9:
+                    best = (score, sentence[span.start : span.end])
+        return _trim(best[1]) if best else None
+
+
+def _stem(word: str) -> str:
+    """Cut the commonest English endings, so that `founded` meets `found` and `cities` `city`."""
+    for end, put in (("ies", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""), ("e", "")):
+        if word.endswith(end) and len(word) - len(end) + len(put) >= 3:
+            return word[: -len(end)] + put
+    return word
+
+
+def _stems(text: str) -> list[str]:
+    return [_stem(w) for w in _WORD.findall(text.lower()) if w not in _STOP]
+
+
+def _weights(question: str) -> dict[str, float]:
+    """Return the weight of each content word of a question: names and numbers tell more, relations less."""
+    weights: dict[str, float] = {}
+    for i, match in enumerate(_WORD.finditer(question)):
+        word = match.group()
+        if word.lower() not in _STOP:
+            tells = (word[0].isupper() and i > 0) or word[0].isdigit()
+            weights[_stem(word.lower())] = 1.5 if tells else 1.0
+    return weights
+
+
+def _sentences(wanted: dict[str, float], hits: Sequence[Hit]) -> Iterator[tuple[float, str]]:
+    """Yield (score, sentence): covered question words, the title counting for each of its sentences."""
+    total = sum(wanted.values()) or 1.0
+    for hit in hits:
+        title = set(_stems(hit.passage.title))
+        for number, sentence in enumerate(_SENTENCE.split(hit.passage.text)):
+            own = set(_stems(sentence))
+            covered = sum(w * (s in own or s in title) for s, w in wanted.items())
+            if covered:
+                yield (
+                    _COVERED * covered / total + _RETRIEVAL * hit.score / hits[0].score - _LATE * min(number, 10),
+                    sentence,
+                )
+
+
+def _spans(kind: str, sentence: str, wanted: dict[str, float]) -> Iterator[_Span]:
+    if kind == "when":
+        for match in _DATE.finditer(sentence):
+            yield _Span(match.start(), match.end(), 1.0 + _YEAR * bool(re.search(r"\d{4}", match.group())))
+    elif kind == "number":
+        for match in _NUMBER.finditer(sentence):
+            if _DATE.match(sentence, match.start()) or _repeats(match.group(), wanted):
+                continue
+            unit = _UNIT.match(sentence, match.end())
+            asked = unit is not None and bool(unit_words := _stems(unit.group())) and unit_words[0] in wanted
+            yield _Span(match.start(), unit.end() if unit and not asked else match.end(), 1.0 + asked)
+    else:
+        yield from _names(kind, sentence, wanted)
+        yield from _copula(kind, sentence, wanted)
+        if kind == "what":
+            yield from _after_relation(sentence, wanted)
+
+
+def _names(kind: str, sentence: str, wanted: dict[str, float]) -> Iterator[_Span]:
+    for match in _NAME.finditer(sentence):
+        start = match.start()
+        text = match.group().rstrip(".'’-")
+        if _repeats(text, wanted) or text.lower() in _STOP or re.fullmatch(_MONTH, text):
+            continue
+        if start == 0 and " " not in text and text.lower() in ("in", "on", "at", "after", "during", "although"):
+            continue
+        before, words = sentence[:start], text.count(" ") + 1
+        fit = 0.4
+        if kind == "where":
+            fit = 1.0 if _PLACE_BEFORE.search(before) else 0.3
+        elif kind == "who":
+            fit = 0.6 + 0.3 * (2 <= words <= 3) + 0.5 * bool(_BY.search(before))
+            fit -= 0.5 * bool(_PLACE_BEFORE.search(before))
+        yield _Span(start, start + len(text), fit)
+
+
+def _copula(kind: str, sentence: str, wanted: dict[str, float]) -> Iterator[_Span]:
+    """`The capital of X is Y` and `Y is the capital of X`: the side of `is` that the question does not hold."""
+    for match in _COPULA.finditer(sentence):
+        left, right = sentence[: match.start()], sentence[match.end() :]
+        clause = re.split(r"[,;(]", left)[-1]
+        stop = _CLAUSE_END.search(right)
+        phrase = right[: stop.start() if stop else len(right)]
+        on_left, on_right = (sum(wanted.get(s, 0.0) for s in set(_stems(part))) for part in (clause, phrase))
+        if on_left > on_right and phrase.strip() and not _repeats(phrase, wanted):
+            start = match.end() + _new_from(phrase, wanted)
+            fit = (0.9 if kind == "what" else 0.3) * (on_left / (sum(wanted.values()) or 1.0) + 0.3)
+            yield _Span(start, match.end() + len(phrase.rstrip()), fit)
+        elif on_right > on_left and clause.strip() and not _repeats(clause, wanted):
+            start = match.start() - len(clause.lstrip())
+            fit = (0.8 if kind == "what" else 0.4) * (on_right / (sum(wanted.values()) or 1.0) + 0.3)
+            yield _Span(start, start + len(clause.strip()), fit)
+
+
+def _new_from(phrase: str, wanted: dict[str, float]) -> int:
+    """Return where a phrase that begins with words of the question (`known for blue glass`) begins to say more."""
+    said = False
+    for match in _WORD.finditer(phrase):
+        word = match.group().lower()
+        if _stem(word) in wanted:
+            said = True
+        elif not said or word not in _STOP:
+            return match.start()
+    return len(phrase) - len(phrase.lstrip())
+
+
+def _after_relation(sentence: str, wanted: dict[str, float]) -> Iterator[_Span]:
+    """`X makes candles`: the words that follow the last matched word of the question."""
+    matched = [m for m in _WORD.finditer(sentence) if _stem(m.group().lower()) in wanted]
+    if matched and (phrase := _PHRASE.match(sentence, matched[-1].end() + 1)):
+        stop = _CLAUSE_END.search(phrase.group())
+        text = phrase.group()[: stop.start()].rstrip() if stop else phrase.group()
+        if text and _stems(text):
+            yield _Span(phrase.start(), phrase.start() + len(text), 0.45)
+
+
+def _repeats(text: str, wanted: dict[str, float]) -> bool:
+    """Whether a span says nothing that the question does not say."""
+    stems = _stems(text)
+    return not stems or sum(s in wanted for s in stems) * 2 > len(stems)
+
+
+def _closeness(sentence: str, span: _Span, wanted: dict[str, float]) -> float:
+    """Return the summed nearness of the question's words: each counts its weight / (1 + words between / 4)."""
+    near: dict[str, float] = {}
+    for match in _WORD.finditer(sentence):
+        stem = _stem(match.group().lower())
+        if stem in wanted and not span.start <= match.start() < span.end:
+            gap = (
+                sentence[match.end() : span.start] if match.end() <= span.start else sentence[span.end : match.start()]
+            )
+            near[stem] = max(near.get(stem, 0.0), wanted[stem] / (1 + gap.count(" ") / 4))
+    return _NEAR * sum(near.values())
+
+
+def _trim(text: str) -> str | None:
+    words = re.sub(r"\A(?:(?:a|an|the) )", "", text.strip(" ,;:.\"'“”()"), flags=re.IGNORECASE).split()
+    return " ".join(words[:_MAX_WORDS]) or None

@@ -1,0 +1,65 @@
+"""WikiSearch: the best passage for a search term, by BM25, as `Title > Section > text`.
+
+It answers with a snippet, not an answer: reading is the model's work (or QA's). It does not know where the passages
+come from; see `passages`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
+from toolformer_core.tools.passages import PassageIndex, query_words
+
+__all__ = ["WikiSearch", "snippet"]
+
+VERSION = "1"
+_SENTENCE_END = re.compile(r"[.!?][\"'”’)]*(?=\s|\Z)")
+
+
+def snippet(text: str, max_chars: int) -> str:
+    """Return the longest start of a text that ends with a sentence, in at most `max_chars` characters.
+
+    If the first sentence alone is longer, it is cut at a word and `...` says so.
+    """
+    if len(text) <= max_chars:
+        return text
+    ends = [m.end() for m in _SENTENCE_END.finditer(text, 0, max_chars + 1) if m.end() <= max_chars]
+    # A very short first "sentence" is mostly an abbreviation (`Dr.`, `J. R.`): half of what fits is asked for.
+    if ends and (ends[-1] * 2 >= max_chars or len(ends) > 1):
+        return text[: ends[-1]]
+    cut = text[: max(max_chars - 3, 0)]
+    if not text[len(cut)].isspace() and " " in cut:
+        cut = cut[: cut.rindex(" ")]
+    return cut.rstrip(" ,;:") + "..."
+
+
+@dataclass(frozen=True, slots=True)
+class WikiSearch:
+    """Searches passages.
+
+    Failures: `empty_input` (no word in it), `no_result`.
+    """
+
+    index: PassageIndex
+    max_chars: int = 300  # of the passage's text; title and section come on top
+    key: str = "wikisearch"
+    name: str = "WikiSearch"
+    description: str = "Searches an encyclopedia and returns the passage that fits the search term best."
+
+    @property
+    def fingerprint(self) -> str:
+        return digest_of(type(self).__name__, VERSION, str(self.max_chars), self.index.digest)
+
+    def run(self, input: str, context: str = "") -> ToolResult:
+        """Search for one term; the context is not read."""
+        if not query_words(input):
+            return ToolFailure("empty_input")
+        hits = self.index.search(input, limit=1)
+        if not hits:
+            return ToolFailure("no_result")
+        found = hits[0].passage
+        parts = (found.title, found.section, snippet(found.text, self.max_chars))
+        text = " > ".join(part for part in parts if part)
+        return ToolResponse(text) if text else ToolFailure("no_result", "the passage is empty")
