@@ -1,0 +1,269 @@
+"""The records that say what was done: a commit per shard, a manifest per run, a card per dataset.
+
+A commit is written last, after its data, so that a commit on disk means data on disk. It holds what the work
+depended on (the fingerprint and its named parts), what came of it (files, balances) and what it cost. A run lists
+the commits it used, made or reused: the latest run decides what is current. A dataset is a named, content-addressed
+version of C*.
+This module does no input or output and knows no stage by name; it turns records into plain values and back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from warehouse.errors import ConservationError, StoreError
+
+__all__ = [
+    "Balance",
+    "Commit",
+    "CommitKey",
+    "DataFile",
+    "Dataset",
+    "Run",
+    "changed_parts",
+    "check_name",
+    "dataset_version",
+    "digest",
+    "fingerprint",
+]
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,150}")
+_NO_TOOL = "_"  # the folder of stages that run once for all tools
+
+
+def digest(data: bytes) -> str:
+    """Return the hex BLAKE2b-128 digest of bytes."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def canonical(value: Any) -> bytes:
+    """Return JSON with sorted keys and no spaces: equal values, equal bytes."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+
+
+def fingerprint(parts: Mapping[str, str]) -> str:
+    """Return the digest of what a shard's work depends on, by part name (config, inputs, model, ...).
+
+    The order of the parts does not count; a part that is absent and one that is "" differ.
+    """
+    return digest(canonical(dict(parts)))
+
+
+def changed_parts(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the parts that differ, sorted: why a shard is stale."""
+    return tuple(sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name)))
+
+
+def check_name(kind: str, name: str) -> str:
+    """Return a name that is safe in a path.
+
+    Raises:
+        StoreError: it is empty, too long, or holds anything but letters, digits, `.`, `_` and `-`.
+    """
+    if not _NAME.fullmatch(name):
+        raise StoreError(f"{kind} {name!r} may hold only letters, digits, '.', '_' and '-' (at most 150)")
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One immutable Parquet file."""
+
+    path: str  # relative to the data root, forward slashes
+    digest: str  # BLAKE2b-128 of the file's bytes, hex
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """Where the rows of one unit went: in = kept + dropped + failed."""
+
+    unit: str  # documents, positions, draws, calls, ...
+    rows_in: int
+    kept: int
+    dropped: dict[str, int] = field(default_factory=dict)  # reason -> rows: decided against
+    failed: dict[str, int] = field(default_factory=dict)  # reason -> rows: something went wrong
+
+    def check(self) -> None:
+        """Hold the rows to the law of conservation.
+
+        Raises:
+            ConservationError: in != kept + dropped + failed, or a count is negative.
+        """
+        counts = (self.rows_in, self.kept, *self.dropped.values(), *self.failed.values())
+        dropped, failed = sum(self.dropped.values()), sum(self.failed.values())
+        law = f"{self.rows_in} in, {self.kept} kept + {dropped} dropped + {failed} failed"
+        if any(count < 0 for count in counts):
+            raise ConservationError(f"{self.unit}: a count is negative ({law}; {self.dropped} {self.failed})")
+        if self.rows_in != self.kept + dropped + failed:
+            raise ConservationError(f"{self.unit}: rows went missing or were invented ({law})")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CommitKey:
+    """What names a commit."""
+
+    stage: str
+    tool: str  # "" where the stage runs once for all tools
+    shard: str
+    fingerprint: str
+
+    @property
+    def id(self) -> str:
+        """The commit's short name, unique within a store; `commits/<id>.json` is its file."""
+        return f"{self.stage}/{self.tool or _NO_TOOL}/{self.shard}-{self.fingerprint[:16]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One shard of one stage, done."""
+
+    stage: str
+    stage_version: str
+    tool: str  # "" where the stage runs once for all tools
+    shard: str
+    fingerprint: str  # `fingerprint(parts)`
+    parts: dict[str, str]  # the fingerprint's named parts, each a digest or a version
+    config: dict[str, Any]  # the stage's config, readable
+    files: tuple[DataFile, ...]
+    inputs: tuple[str, ...]  # digests of the data files that were read
+    balances: tuple[Balance, ...]
+    seconds: float
+    counters: dict[str, int | float]  # lm_tokens, cache_hits, ...
+    host: str
+    versions: dict[str, str]  # package -> version
+    created: str  # ISO UTC
+    run_id: str  # the run that made it
+
+    @property
+    def key(self) -> CommitKey:
+        return CommitKey(self.stage, self.tool, self.shard, self.fingerprint)
+
+    @property
+    def id(self) -> str:
+        return self.key.id
+
+    @property
+    def rows(self) -> int:
+        """Rows in all data files, rejects included."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def content_digest(self) -> str:
+        """The digest of the data alone: two runs that did the same work agree on it, whenever and wherever."""
+        files = [(file.digest, file.rows) for file in self.files]
+        balances = [dataclasses.asdict(balance) for balance in self.balances]
+        return digest(canonical([self.stage, self.tool, self.shard, files, balances]))
+
+    def check(self) -> None:
+        """Say whether this commit may be written.
+
+        Raises:
+            ConservationError: a balance does not close.
+            StoreError: a name is unsafe, a unit stands twice, or the fingerprint is not that of the parts.
+        """
+        check_name("stage", self.stage)
+        check_name("tool", self.tool or _NO_TOOL)
+        check_name("shard", self.shard)
+        if self.fingerprint != fingerprint(self.parts):
+            raise StoreError(f"{self.id}: the fingerprint is not that of the parts {sorted(self.parts)}")
+        units = [balance.unit for balance in self.balances]
+        if len(set(units)) < len(units):
+            raise StoreError(f"{self.id}: a unit has two balances: {units}")
+        for balance in self.balances:
+            try:
+                balance.check()
+            except ConservationError as exc:
+                raise ConservationError(f"{self.id}: {exc}") from exc
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values (dicts, lists, numbers, strings)."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Commit:
+        """Return the commit of `to_json`'s values.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is not a commit.
+        """
+        return cls(
+            **{
+                **value,
+                "files": tuple(DataFile(**file) for file in value["files"]),
+                "inputs": tuple(value["inputs"]),
+                "balances": tuple(Balance(**balance) for balance in value["balances"]),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The manifest of one build: what it was asked and which commits it stands on."""
+
+    run_id: str
+    flow: str
+    started: str  # ISO UTC
+    finished: str | None  # ISO UTC; None while it runs
+    state: str  # running | completed | failed | cancelled
+    parameters: dict[str, Any]
+    corpus: str
+    model: str
+    commits: tuple[CommitKey, ...] = ()  # made or reused
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values; a commit key is a list of its four fields."""
+        keys = [[key.stage, key.tool, key.shard, key.fingerprint] for key in self.commits]
+        return {**dataclasses.asdict(dataclasses.replace(self, commits=())), "commits": keys}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Run:
+        """Return the run of `to_json`'s values.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is not a run.
+        """
+        return cls(**{**value, "commits": tuple(CommitKey(*key) for key in value["commits"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """One version of a named C*: its files, and the card a reader wants."""
+
+    name: str
+    version: str  # `dataset_version(files)`
+    files: tuple[DataFile, ...]
+    counts: dict[str, int]  # tool -> examples holding at least one of its calls
+    thresholds: dict[str, float]  # tool -> tau_f
+    run_id: str
+    model: str  # the model that annotated and scored
+    corpus: str
+    created: str  # ISO UTC
+    licence: str = ""  # the corpus's, as its owner states it
+    notes: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Dataset:
+        """Return the dataset of `to_json`'s values.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is not a dataset.
+        """
+        return cls(**{**value, "files": tuple(DataFile(**file) for file in value["files"])})
+
+
+def dataset_version(files: Iterable[DataFile]) -> str:
+    """Return the content address of a dataset, 16 hex digits: the same files in the same order, the same version."""
+    return digest(canonical([file.digest for file in files]))[:16]

@@ -1,0 +1,73 @@
+"""Every error the warehouse raises on purpose, as one tree.
+
+    WarehouseError
+    ├── StoreError             a file could not be written, found or understood
+    │   ├── CorruptDataError   a data file is not what its commit says: truncated or altered
+    │   └── SchemaError        a table does not have its stage's columns
+    ├── ConservationError      rows went missing: in != kept + dropped + failed
+    ├── CatalogError           the catalog could not be opened or written
+    │   └── LockHeldError      another process holds it; says which
+    └── SnapshotError          there is no published snapshot to read, or it could not be written
+
+It does not know the method's errors; `tasks` translates where a user must see one line.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CatalogError",
+    "ConservationError",
+    "CorruptDataError",
+    "LockHeldError",
+    "SchemaError",
+    "SnapshotError",
+    "StoreError",
+    "WarehouseError",
+]
+
+
+class WarehouseError(Exception):
+    """The root: `except WarehouseError` catches everything raised on purpose."""
+
+
+class StoreError(WarehouseError):
+    """A file could not be written, found or understood (a full disk, a missing path, a bad name)."""
+
+
+class CorruptDataError(StoreError):
+    """A data file is not what its commit says: quarantine the commit and do the shard again."""
+
+
+class SchemaError(StoreError):
+    """A table does not have its stage's columns and types."""
+
+
+class ConservationError(WarehouseError):
+    """A stage lost or invented rows: in = kept + dropped + failed does not hold. Such a shard does not commit."""
+
+
+class CatalogError(WarehouseError):
+    """The catalog could not be opened, read or written."""
+
+
+class LockHeldError(CatalogError):
+    """Another process holds a lock.
+
+    Args:
+        path: the lock file.
+        pid: the holder's process id, 0 if the file does not say.
+        host: the holder's host name, "" if the file does not say.
+        since: when it took the lock, ISO UTC, "" if the file does not say.
+    """
+
+    def __init__(self, path: str, pid: int, host: str, since: str) -> None:
+        self.path, self.pid, self.host, self.since = path, pid, host, since
+        holder = f"process {pid} on {host} since {since}" if pid else "another process"
+        super().__init__(f"{path} is held by {holder}; wait for that flow to finish, or stop it")
+
+    def __reduce__(self) -> tuple[type[LockHeldError], tuple[str, int, str, str]]:
+        return (type(self), (self.path, self.pid, self.host, self.since))
+
+
+class SnapshotError(WarehouseError):
+    """There is no published snapshot to read yet, or it could not be written."""

@@ -1,0 +1,276 @@
+"""The few file operations the store needs, on a local folder or on anything `pyarrow.fs` reaches.
+
+Local is the complete, crash-safe implementation: a file appears whole or not at all, and once `put` returns it
+survives a power cut (temp name in the same folder -> write -> fsync -> rename -> fsync of the folder). Object
+stores put an object in one piece already, so there `put` is a single upload.
+It does not know what the bytes mean. Paths are relative to the root, with forward slashes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from warehouse.errors import StoreError
+
+__all__ = ["Files", "LocalFiles", "RemoteFiles", "fsync_folder", "open_files", "put_local"]
+
+_TEMP_SUFFIX = ".tmp"
+# Object stores have no folders; making one would only leave a marker object.
+_NO_FOLDERS = frozenset({"s3", "gcs", "abfs"})
+
+
+class Files(Protocol):
+    """What the store asks of a place. Every method raises `StoreError` where the place fails."""
+
+    root: str  # absolute path or URL, without a trailing slash
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write a whole file, replacing any of that name."""
+
+    def get(self, path: str) -> bytes | None:
+        """Return a file's bytes, None if there is none."""
+
+    def size(self, path: str) -> int | None:
+        """Return a file's size in bytes, None if there is none."""
+
+    def walk(self, folder: str, suffix: str = "") -> Iterator[str]:
+        """Yield the paths of all finished files below a folder, sorted."""
+
+    def move(self, path: str, target: str) -> None:
+        """Rename a file; nothing happens if it is gone already."""
+
+    def delete(self, path: str) -> None:
+        """Remove a file; nothing happens if it is gone already."""
+
+    def sweep(self, older_than_s: float) -> int:
+        """Remove abandoned temporary files of at least that age in seconds; return how many."""
+
+
+def fsync_folder(folder: str | Path) -> None:
+    """Make renames within a local folder survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def put_local(target: Path, data: bytes) -> None:
+    """Write a local file so that it appears whole or not at all, and stays.
+
+    Raises:
+        OSError: the disk is full, or the folder cannot be written; nothing is left behind.
+    """
+    temporary = target.with_name(f"{target.name}.{os.getpid()}-{uuid.uuid4().hex}{_TEMP_SUFFIX}")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    fsync_folder(target.parent)
+
+
+class LocalFiles:
+    """A folder of this machine (or of a shared file system)."""
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = str(Path(root).absolute())
+
+    def put(self, path: str, data: bytes) -> None:
+        """See `Files`."""
+        target = self._at(path)
+        try:
+            self._make_folder(target.parent)
+            put_local(target, data)
+        except OSError as exc:
+            raise StoreError(f"cannot write {target}: {exc.strerror or exc}") from exc
+
+    def get(self, path: str) -> bytes | None:
+        """See `Files`."""
+        try:
+            return self._at(path).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as exc:
+            raise StoreError(f"cannot read {self._at(path)}: {exc.strerror or exc}") from exc
+
+    def size(self, path: str) -> int | None:
+        """See `Files`."""
+        try:
+            return self._at(path).stat().st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as exc:
+            raise StoreError(f"cannot look at {self._at(path)}: {exc.strerror or exc}") from exc
+
+    def walk(self, folder: str, suffix: str = "") -> Iterator[str]:
+        """See `Files`."""
+        for path in self._walk(folder):
+            if path.endswith(suffix) and not path.endswith(_TEMP_SUFFIX):
+                yield path
+
+    def move(self, path: str, target: str) -> None:
+        """See `Files`."""
+        try:
+            self._make_folder(self._at(target).parent)
+            os.replace(self._at(path), self._at(target))
+        except FileNotFoundError:
+            return
+        except OSError as exc:
+            raise StoreError(f"cannot move {self._at(path)}: {exc.strerror or exc}") from exc
+        fsync_folder(self._at(target).parent)
+        fsync_folder(self._at(path).parent)
+
+    def delete(self, path: str) -> None:
+        """See `Files`."""
+        try:
+            self._at(path).unlink(missing_ok=True)
+        except OSError as exc:
+            raise StoreError(f"cannot delete {self._at(path)}: {exc.strerror or exc}") from exc
+
+    def sweep(self, older_than_s: float) -> int:
+        """See `Files`."""
+        swept = 0
+        latest = time.time() - older_than_s
+        for path in list(self._walk("")):
+            if not path.endswith(_TEMP_SUFFIX):
+                continue
+            with contextlib.suppress(FileNotFoundError):  # its writer finished, or another sweep was faster
+                if self._at(path).stat().st_mtime <= latest:
+                    self._at(path).unlink()
+                    swept += 1
+        return swept
+
+    def _at(self, path: str) -> Path:
+        return Path(self.root, path)
+
+    def _walk(self, folder: str) -> Iterator[str]:
+        start = os.path.join(self.root, folder) if folder else self.root
+        for here, folders, names in os.walk(start):
+            folders.sort()
+            relative = os.path.relpath(here, self.root).replace(os.sep, "/")
+            prefix = "" if relative == "." else relative + "/"
+            for name in sorted(names):
+                yield prefix + name
+
+    def _make_folder(self, folder: Path) -> None:
+        """Make a folder and its parents, each entry flushed to disk."""
+        if folder.is_dir():
+            return
+        self._make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        fsync_folder(folder.parent)
+
+
+class RemoteFiles:
+    """Anything a `pyarrow.fs` URL names, e.g. `s3://bucket/folder`; one put per file.
+
+    Args:
+        root: the URL, kept for messages and views.
+        filesystem: a `pyarrow.fs.FileSystem`.
+        base: the root's path within that file system.
+    """
+
+    def __init__(self, root: str, filesystem: Any, base: str) -> None:
+        self.root = root.rstrip("/")
+        self._fs = filesystem
+        self._base = base.rstrip("/")
+
+    def put(self, path: str, data: bytes) -> None:
+        """See `Files`."""
+        target = self._at(path)
+        try:
+            if self._fs.type_name not in _NO_FOLDERS:
+                self._fs.create_dir(str(PurePosixPath(target).parent), recursive=True)
+            with self._fs.open_output_stream(target) as stream:
+                stream.write(data)
+        except (OSError, pa.ArrowException) as exc:
+            raise StoreError(f"cannot write {self.root}/{path}: {exc}") from exc
+
+    def get(self, path: str) -> bytes | None:
+        """See `Files`."""
+        try:
+            with self._fs.open_input_stream(self._at(path)) as stream:
+                return bytes(stream.read())
+        except FileNotFoundError:
+            return None
+        except (OSError, pa.ArrowException) as exc:
+            raise StoreError(f"cannot read {self.root}/{path}: {exc}") from exc
+
+    def size(self, path: str) -> int | None:
+        """See `Files`."""
+        try:
+            info = self._fs.get_file_info(self._at(path))
+        except (OSError, pa.ArrowException) as exc:
+            raise StoreError(f"cannot look at {self.root}/{path}: {exc}") from exc
+        return int(info.size) if info.type == pafs.FileType.File else None
+
+    def walk(self, folder: str, suffix: str = "") -> Iterator[str]:
+        """See `Files`."""
+        selector = pafs.FileSelector(self._at(folder), allow_not_found=True, recursive=True)
+        try:
+            infos = self._fs.get_file_info(selector)
+        except (OSError, pa.ArrowException) as exc:
+            raise StoreError(f"cannot list {self.root}/{folder}: {exc}") from exc
+        for path in sorted(info.path for info in infos if info.type == pafs.FileType.File):
+            if path.endswith(suffix):
+                yield path[len(self._base) + 1 :]
+
+    def move(self, path: str, target: str) -> None:
+        """See `Files`."""
+        data = self.get(path)
+        if data is not None:
+            self.put(target, data)
+            self.delete(path)
+
+    def delete(self, path: str) -> None:
+        """See `Files`."""
+        try:
+            self._fs.delete_file(self._at(path))
+        except FileNotFoundError:
+            return
+        except (OSError, pa.ArrowException) as exc:
+            raise StoreError(f"cannot delete {self.root}/{path}: {exc}") from exc
+
+    def sweep(self, older_than_s: float) -> int:
+        """See `Files`: a put leaves no temporary files here."""
+        return 0
+
+    def _at(self, path: str) -> str:
+        return f"{self._base}/{path}" if path else self._base
+
+
+def open_files(url: str | Path) -> Files:
+    """Return the files below a local path or a URL (`file://`, `s3://`, `gs://`, ...).
+
+    Raises:
+        StoreError: the URL's scheme is unknown, or its place cannot be reached.
+    """
+    text = str(url)
+    if "://" not in text:
+        return LocalFiles(text)
+    parts = urlsplit(text)
+    if parts.scheme == "file":
+        return LocalFiles(unquote(parts.path))
+    shown = f"{parts.scheme}://{parts.hostname or ''}{parts.path}"  # keys in the URL must not reach a message
+    try:
+        filesystem, base = pafs.FileSystem.from_uri(text)
+    except (OSError, ValueError, pa.ArrowException) as exc:
+        raise StoreError(f"cannot open {shown}: {type(exc).__name__}") from exc
+    return RemoteFiles(shown, filesystem, base)

@@ -1,0 +1,156 @@
+"""What a row of every stage table looks like, and which stage fills which table.
+
+    | stage     | table       | one shard holds                              |
+    |-----------|-------------|----------------------------------------------|
+    | ingest    | documents   | the texts x of the corpus                    |
+    | prefilter | prefiltered | per tool: one verdict per document           |
+    | sample    | sampled     | per tool: the distinct draws of the model    |
+    | execute   | executed    | per tool: distinct calls and their responses |
+    | score     | scored      | per tool: the three losses of every call     |
+    | assemble  | examples    | x* and the calls it holds                    |
+
+A new stage is one new entry of `STAGES`. The columns mirror the method's records, which this package does not
+import: it knows tables, not what a loss is. `rejects` belongs to no stage: any stage may leave rejected rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from warehouse.errors import SchemaError, StoreError
+
+__all__ = ["REJECTS", "STAGES", "TABLES", "StageFacts", "conform", "empty", "stage_facts"]
+
+
+def _schema(required: dict[str, pa.DataType], nullable: dict[str, pa.DataType] | None = None) -> pa.Schema:
+    fields = [pa.field(name, kind, nullable=False) for name, kind in required.items()]
+    fields += [pa.field(name, kind, nullable=True) for name, kind in (nullable or {}).items()]
+    return pa.schema(fields)
+
+
+_TEXT, _INT, _REAL, _FLAG = pa.string(), pa.int64(), pa.float64(), pa.bool_()
+
+_SPAN = pa.struct([("start", _INT), ("end", _INT)])
+_CALL = pa.struct(
+    [
+        ("tool", _TEXT),
+        ("position", _INT),
+        ("start", _INT),
+        ("end", _INT),
+        ("input", _TEXT),
+        ("response", _TEXT),
+        ("gain", _REAL),
+    ]
+)
+
+_DOCUMENTS = _schema(
+    {"doc_id": _TEXT, "text": _TEXT, "source": _TEXT, "line": _INT}, nullable={"url": _TEXT, "created": _TEXT}
+)
+REJECTS = _schema({"source": _TEXT, "line": _INT, "reason": _TEXT, "detail": _TEXT, "raw": _TEXT})
+_PREFILTERED = _schema(
+    {"doc_id": _TEXT, "tool": _TEXT, "kept": _FLAG, "reason": _TEXT, "context": _TEXT, "spans": pa.list_(_SPAN)}
+)
+_SAMPLED = _schema(
+    {
+        "doc_id": _TEXT,
+        "tool": _TEXT,
+        "position": _INT,
+        "log_p": _REAL,
+        "rank": _INT,
+        "raw": _TEXT,
+        "outcome": _TEXT,
+        "input": _TEXT,
+        "count": _INT,
+    }
+)
+_EXECUTED = _schema(
+    {"tool": _TEXT, "input": _TEXT, "context": _TEXT, "response": _TEXT, "failure": _TEXT, "detail": _TEXT}
+)
+_SCORED = _schema(
+    {
+        "doc_id": _TEXT,
+        "tool": _TEXT,
+        "position": _INT,
+        "input": _TEXT,
+        "response": _TEXT,
+        "log_p": _REAL,
+        "count": _INT,
+        "loss_plain": _REAL,
+        "loss_call": _REAL,
+        "loss_response": _REAL,
+        "seen_before": _FLAG,
+        "seen_after": _FLAG,
+        "gain": _REAL,
+    }
+)
+_EXAMPLES = _schema({"doc_id": _TEXT, "text": _TEXT, "calls": pa.list_(_CALL)})
+
+
+@dataclass(frozen=True, slots=True)
+class StageFacts:
+    """What the warehouse knows of a stage."""
+
+    name: str
+    table: str
+    schema: pa.Schema
+    per_tool: bool  # one commit per tool and shard, or one per shard
+    about: str  # one sentence; the comment of the table's view in the snapshot
+
+
+# In the order in which they run.
+STAGES: dict[str, StageFacts] = {
+    facts.name: facts
+    for facts in (
+        StageFacts("ingest", "documents", _DOCUMENTS, False, "The texts of the corpus, one row per document."),
+        StageFacts(
+            "prefilter", "prefiltered", _PREFILTERED, True, "Per tool: is a document worth annotating, and why."
+        ),
+        StageFacts(
+            "sample", "sampled", _SAMPLED, True, "Per tool: the distinct draws at each position, parsed or not."
+        ),
+        StageFacts("execute", "executed", _EXECUTED, True, "Per tool: each distinct call and its response or failure."),
+        StageFacts("score", "scored", _SCORED, True, "Every executed call with its losses (nats), kept or not."),
+        StageFacts("assemble", "examples", _EXAMPLES, False, "C*: texts with calls, and where each call lies."),
+    )
+}
+
+# Every big table of the snapshot: name -> schema.
+TABLES: dict[str, pa.Schema] = {facts.table: facts.schema for facts in STAGES.values()} | {"rejects": REJECTS}
+
+
+def stage_facts(stage: str) -> StageFacts:
+    """Return a stage's facts.
+
+    Raises:
+        StoreError: there is no such stage.
+    """
+    try:
+        return STAGES[stage]
+    except KeyError as exc:
+        raise StoreError(f"unknown stage {stage!r}; the stages are: {', '.join(STAGES)}") from exc
+
+
+def empty(stage: str) -> pa.Table:
+    """Return a stage's table with no rows."""
+    return stage_facts(stage).schema.empty_table()
+
+
+def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the table with exactly the schema's columns, order and types, in one chunk and without metadata.
+
+    Raises:
+        SchemaError: a column is missing or unknown, cannot be cast, or holds a null where none may stand.
+    """
+    missing = [name for name in schema.names if name not in table.column_names]
+    unknown = [name for name in table.column_names if name not in schema.names]
+    if missing or unknown:
+        raise SchemaError(f"columns do not fit: missing {missing}, unknown {unknown}; expected {schema.names}")
+    for field in schema:
+        if not field.nullable and table.column(field.name).null_count:
+            raise SchemaError(f"column {field.name!r} holds nulls, and may not")
+    try:
+        return table.select(schema.names).replace_schema_metadata(None).cast(schema).combine_chunks()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError) as exc:
+        raise SchemaError(f"a column has the wrong type: {exc}") from exc

@@ -1,0 +1,262 @@
+"""Immutable Parquet files and one small JSON commit per shard: where truth lives.
+
+    DATA/shards/<stage>/<tool or _>/<name>-<fingerprint[:16]>.parquet   data, written first
+    DATA/commits/<stage>/<tool or _>/<shard>-<fingerprint[:16]>.json    the commit, written last
+    DATA/rejects/<stage>/<tool or _>/<name>-<fingerprint[:16]>.parquet  rejected rows, listed in the commit too
+    DATA/runs/<run_id>.json                                             which commits a run used
+    DATA/datasets/<name>/<version>.json                                 versions of C*
+    DATA/quarantine/...                                                 what was found broken, kept to be looked at
+
+A data file is never overwritten: other bytes under the same fingerprint go to a name of their own, so what a commit
+or a reader refers to stays as it was. The store does not know which commits are current, and asks nobody: the
+catalog and the snapshot are indexes over it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from warehouse.commits import Commit, CommitKey, DataFile, Dataset, Run, canonical, check_name, digest
+from warehouse.errors import CorruptDataError, StoreError
+from warehouse.files import Files, LocalFiles, open_files
+from warehouse.schema import REJECTS, conform, stage_facts
+
+__all__ = ["Store"]
+
+_FORMAT = 1  # of the JSON envelope
+_ROW_GROUP = 64 * 1024  # rows
+_BROKEN = (KeyError, TypeError, ValueError, AttributeError)  # what parsing a damaged record can raise
+
+
+def _parquet(table: pa.Table) -> bytes:
+    """Return the table as Parquet: the same table, the same bytes (for one pyarrow version)."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", compression_level=3, row_group_size=_ROW_GROUP)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+class Store:
+    """Reads and writes one data folder.
+
+    Args:
+        url: a local path, or a URL that `pyarrow.fs` understands.
+        files: the file operations, if not those the URL names.
+    """
+
+    def __init__(self, url: str | Path, *, files: Files | None = None) -> None:
+        self.files = files if files is not None else open_files(url)
+
+    @property
+    def root(self) -> str:
+        """The absolute path, or the URL without its credentials."""
+        return self.files.root
+
+    @property
+    def is_local(self) -> bool:
+        return isinstance(self.files, LocalFiles)
+
+    def locate(self, path: str) -> str:
+        """Return the absolute path or URL of a path within the store."""
+        return f"{self.root}/{path}"
+
+    # Data.
+
+    def write(
+        self, stage: str, tool: str, shard: str, fingerprint: str, table: pa.Table, name: str | None = None
+    ) -> DataFile:
+        """Write one data file of a shard, whole or not at all.
+
+        Args:
+            stage: a name in `schema.STAGES`; the table must have that stage's columns.
+            tool: the tool's key, "" where the stage runs once for all tools.
+            shard: the shard's name.
+            fingerprint: hex; the file's name carries its first 16 digits.
+            table: the rows.
+            name: the file's name where a commit has several files; default: the shard's.
+
+        Raises:
+            SchemaError: the columns do not fit.
+            StoreError: a name is unsafe, or the disk is full.
+        """
+        facts = stage_facts(stage)
+        return self._put_table("shards", stage, tool, name or shard, fingerprint, conform(table, facts.schema))
+
+    def write_rejects(self, stage: str, tool: str, name: str, fingerprint: str, table: pa.Table) -> DataFile:
+        """Write rejected rows (columns of `schema.REJECTS`); list the file in the commit to have it in the snapshot.
+
+        Raises:
+            SchemaError: the columns do not fit.
+            StoreError: a name is unsafe, or the disk is full.
+        """
+        return self._put_table("rejects", stage, tool, name, fingerprint, conform(table, REJECTS))
+
+    def _put_table(self, kind: str, stage: str, tool: str, name: str, fingerprint: str, table: pa.Table) -> DataFile:
+        key = CommitKey(check_name("stage", stage), tool, check_name("shard", name), fingerprint)
+        check_name("tool", tool or "_")
+        data = _parquet(table)
+        own = digest(data)
+        path = f"{kind}/{key.id}.parquet"
+        there = self.files.get(path)
+        if there is not None and there != data:
+            path = f"{kind}/{key.id}-{own[:8]}.parquet"
+            there = self.files.get(path)
+        if there != data:
+            self.files.put(path, data)
+        return DataFile(path, own, table.num_rows, len(data))
+
+    def read(self, file: DataFile, columns: list[str] | None = None, verify: bool = True) -> pa.Table:
+        """Return a data file's rows.
+
+        Args:
+            file: as a commit lists it.
+            columns: only these, in this order; default: all.
+            verify: compare the bytes with the digest first (about 1 GB/s).
+
+        Raises:
+            CorruptDataError: the file is truncated, altered or not Parquet.
+            StoreError: there is no such file, or no such column.
+        """
+        data = self.files.get(file.path)
+        if data is None:
+            raise StoreError(f"{self.locate(file.path)} is gone")
+        if len(data) != file.bytes or (verify and digest(data) != file.digest):
+            raise CorruptDataError(f"{self.locate(file.path)} is not what its commit says (truncated or altered)")
+        try:
+            reader = pq.ParquetFile(pa.BufferReader(data))
+            unknown = [name for name in columns or () if name not in reader.schema_arrow.names]
+            if unknown:
+                raise StoreError(f"{self.locate(file.path)} has no column {', '.join(unknown)}")
+            table = reader.read(columns=columns)
+            return table.select(columns) if columns is not None else table
+        except (pa.ArrowException, OSError) as exc:
+            raise CorruptDataError(f"{self.locate(file.path)} cannot be read as Parquet: {exc}") from exc
+
+    # Commits.
+
+    def commit(self, commit: Commit) -> None:
+        """Write a commit; its data must be there already.
+
+        Raises:
+            ConservationError: a balance does not close.
+            StoreError: a data file is missing or short, a name is unsafe, or the disk is full.
+        """
+        stage_facts(commit.stage)
+        commit.check()
+        for file in commit.files:
+            if self.files.size(file.path) != file.bytes:
+                raise StoreError(f"{commit.id}: data comes first, but {file.path} is missing or short")
+        self.write_json(f"commits/{commit.id}.json", commit.to_json())
+
+    def find(self, stage: str, tool: str, shard: str, fingerprint: str) -> Commit | None:
+        """Return the commit of a shard if it was done, else None.
+
+        None also if a data file is missing or has another size, and if the commit itself is damaged (it is then
+        moved to `quarantine/`). Digests of data are compared by `read`.
+        """
+        key = CommitKey(stage, tool, shard, fingerprint)
+        commit = self._load(f"commits/{key.id}.json")
+        return commit if commit is not None and commit.key == key and self.intact(commit) else None
+
+    def intact(self, commit: Commit) -> bool:
+        """Say whether every data file of a commit is there in its full size."""
+        return all(self.files.size(file.path) == file.bytes for file in commit.files)
+
+    def commits(self, stage: str = "", tool: str | None = None) -> Iterator[Commit]:
+        """Yield every readable commit, sorted by id, or those of one stage and tool ("" for no tool); see `find`."""
+        folder = "commits" + (f"/{stage}" if stage else "") + (f"/{tool or '_'}" if stage and tool is not None else "")
+        for path in self.files.walk(folder, ".json"):
+            commit = self._load(path)
+            if commit is not None:
+                yield commit
+
+    def quarantine(self, commit: Commit) -> None:
+        """Move a commit, and those of its data files that are damaged, aside; the shard is then to be done again.
+
+        The commit goes first: without it nobody reads the data.
+        """
+        self._set_aside(f"commits/{commit.id}.json")
+        for file in commit.files:
+            data = self.files.get(file.path)
+            if data is not None and digest(data) != file.digest:
+                self._set_aside(file.path)
+
+    def _load(self, path: str) -> Commit | None:
+        value = self.read_json(path)
+        if value is None:
+            return None
+        try:
+            return Commit.from_json(value)
+        except _BROKEN:
+            self._set_aside(path)
+            return None
+
+    def _set_aside(self, path: str) -> None:
+        self.files.move(path, f"quarantine/{path}")
+
+    def sweep_temporary(self, older_than_s: float = 3600.0) -> int:
+        """Remove what killed writers left behind, if at least that old in seconds; return how many files."""
+        return self.files.sweep(older_than_s)
+
+    # Small records.
+
+    def write_json(self, path: str, value: Mapping[str, Any]) -> None:
+        """Write a small record in an envelope that carries its digest.
+
+        Raises:
+            StoreError: the value is not JSON, or the disk is full.
+        """
+        try:
+            body = canonical(dict(value))
+            envelope = {"format": _FORMAT, "digest": digest(body), "value": dict(value)}
+            text = orjson.dumps(
+                envelope, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
+            )
+        except orjson.JSONEncodeError as exc:
+            raise StoreError(f"{path}: not a JSON value: {exc}") from exc
+        self.files.put(path, text)
+
+    def read_json(self, path: str) -> dict[str, Any] | None:
+        """Return a small record; None if there is none or it was damaged (it is then moved to `quarantine/`).
+
+        Raises:
+            StoreError: a newer version of this program wrote it.
+        """
+        data = self.files.get(path)
+        if data is None:
+            return None
+        with contextlib.suppress(*_BROKEN):
+            envelope = orjson.loads(data)
+            if envelope["format"] > _FORMAT:
+                raise StoreError(f"{self.locate(path)} was written by a newer version of this program")
+            value = envelope["value"]
+            if isinstance(value, dict) and digest(canonical(value)) == envelope["digest"]:
+                return value
+        self._set_aside(path)
+        return None
+
+    def write_run(self, run: Run) -> None:
+        """Write or replace a run's manifest."""
+        self.write_json(f"runs/{check_name('run', run.run_id)}.json", run.to_json())
+
+    def runs(self) -> list[Run]:
+        """Return every readable run, oldest first."""
+        values = [self.read_json(path) for path in self.files.walk("runs", ".json")]
+        return sorted((Run.from_json(v) for v in values if v is not None), key=lambda run: (run.started, run.run_id))
+
+    def write_dataset(self, dataset: Dataset) -> None:
+        """Write a dataset version; writing the same version again changes only its card."""
+        name, version = check_name("dataset", dataset.name), check_name("version", dataset.version)
+        self.write_json(f"datasets/{name}/{version}.json", dataset.to_json())
+
+    def datasets(self) -> list[Dataset]:
+        """Return every readable dataset version, oldest first."""
+        values = [self.read_json(path) for path in self.files.walk("datasets", ".json")]
+        found = [Dataset.from_json(v) for v in values if v is not None]
+        return sorted(found, key=lambda d: (d.created, d.name, d.version))
