@@ -1,0 +1,162 @@
+"""What the embedded model reads in pretraining: plain text, notes before a text, and invented tools in context.
+
+A large model brings three skills from its pretraining, and a small one must be given texts in which they pay:
+
+    plain   20 %  documents of the pretraining world
+    notes   35 %  something is stated before a text that uses it, in ten notations; some notes mislead or say nothing
+    tools   45 %  an instruction, demonstrations and one more input, for *invented* tools with random names
+
+The five real tools never occur here, nor any `call -> result` pair of theirs: that is what finetuning is to teach.
+One of the ten notations has the arrow, with invented names. This module does not know tokenizers or training.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+
+from toolformer_core.smallworld.worlds import KINDS, Sentence, Slot, World, WorldDocument, join
+
+__all__ = ["lessons"]
+
+# Which argument rules an invented tool may follow, per kind of slot.
+_RULES: dict[str, tuple[str, ...]] = {
+    "arithmetic": ("expression", "expression", "question", "term", "name"),
+    "date": ("empty", "empty", "empty", "question", "term"),
+    "fact": ("question", "question", "term", "name", "name"),
+    "translation": ("phrase", "phrase", "phrase", "name"),
+}
+
+_INSTRUCTIONS = (
+    "Your task is to add calls to {tool} to a text. The calls should help to complete the text. Write {call} to call it. Here are some examples:",
+    "Add {tool} calls to the text where they help. A call looks like {call}.",
+    "{tool} can be called by writing {call}. Complete the texts with its help.",
+    "Put {call} in front of the words that {tool} can find out.",
+    "Below, texts are copied and calls of the form {call} are added.",
+    "Copy each text and insert {call} where information from {tool} is useful. Examples:",
+    "You can use the tool {tool} to look things up. Write {call} before what you need it for.",
+    "The task: rewrite the text with {tool} calls. Use {call}. Some examples follow.",
+    "Mark every place where {tool} would help with {call}, and change nothing else.",
+)
+_ARGUMENT_WORDS = {
+    "expression": ("expression", "formula", "what to compute"),
+    "question": ("question", "your question"),
+    "term": ("term", "search term", "key words"),
+    "name": ("name", "word", "thing"),
+    "phrase": ("text", "phrase", "words"),
+    "empty": ("",),
+}
+_LABELS = (("Input:", "Output:"),) * 6 + (("Text:", "Result:"), ("Before:", "After:"), ("In:", "Out:"), ("Plain:", "With calls:"))
+
+
+def _argument(slot: Slot, rule: str) -> str:
+    if rule == "name" and rule not in slot.arguments:
+        return slot.value if slot.kind == "translation" else slot.value[:1]
+    return slot.arguments[rule]
+
+
+def _annotate(doc: WorldDocument, kind: str, rule: str, write: Callable[[str], str]) -> str:
+    """Return the document with a call in front of every slot of the kind."""
+    text = doc.text
+    for slot in sorted(doc.slots, key=lambda s: -s.position):
+        if slot.kind == kind:
+            text = f"{text[: slot.position]} {write(_argument(slot, rule))}{text[slot.position :]}"
+    return text
+
+
+def _tool_lesson(world: World, r: random.Random) -> str:
+    kind = r.choice(("arithmetic", "arithmetic", "date", "fact", "fact", "translation"))
+    rule = r.choice([x for x in _RULES[kind] if x != "name" or kind == "fact"])
+    tool = world.namer.tool()
+    quote = '"' if rule not in ("empty", "expression") and r.random() < 0.2 else ""
+    opening, closing = ("[", "]") if r.random() < 0.92 else r.choice((("{", "}"), ("<", ">"), ("(", ")")))
+
+    def write(argument: str) -> str:
+        return f"{opening}{tool}({quote}{argument}{quote}){closing}"
+
+    instruction = r.choice(_INSTRUCTIONS).format(tool=tool, call=write(r.choice(_ARGUMENT_WORDS[rule])))
+    before, after = r.choice(_LABELS)
+    gap = r.choice(("\n\n", "\n\n", "\n"))
+    out = [instruction]
+    shots = r.choice((3, 4, 4, 4, 5))
+    for shot in range(shots + 1):
+        last = shot == shots
+        if last:
+            n = r.choice((1, 2, 3, 4, 5))
+            kinds = [k for k in (kind, r.choice(KINDS)) if k]
+            kinds = kinds[: r.choice((1, 2))] if r.random() < 0.92 else [r.choice([k for k in KINDS if k != kind])]
+        else:
+            n = r.choice((1, 1, 1, 2))
+            kinds = [kind] if r.random() < 0.92 else []
+        doc = world.document(list(dict.fromkeys(kinds)), n)
+        out.append(f"{before} {doc.text}\n{after} {_annotate(doc, kind, rule, write)}")
+    return gap.join(out)
+
+
+def _notations(tool: str, argument: str, answer: str) -> list[str]:
+    return [
+        f" [{tool}({argument}) -> {answer}]",
+        f" [{tool}({argument}) -> {answer}]",
+        f"[{tool}({argument}) = {answer}]",
+        f"({tool} {argument}: {answer})",
+        f"Note: {argument} {answer}\n",
+        f"{tool} says: {answer}\n",
+        f"<{tool} {argument}>{answer}</{tool}>",
+        f"{argument} => {answer}\n",
+        f"Q: {argument}\nA: {answer}\n\n",
+        f"# {answer}\n",
+        f"Known: {argument} is {answer}. ",
+    ]
+
+
+def _note_lesson(world: World, r: random.Random) -> str:
+    kind = r.choice(("arithmetic", "arithmetic", "arithmetic", "date", "date", "fact", "fact", "translation"))
+    day = world.date()
+    used = world.sentence(kind, day)
+    assert_slot = used.slot
+    if assert_slot is None:  # never: sentence() always has a slot
+        return used.text
+    slot = assert_slot
+    rules = [x for x in _RULES[kind] if x in slot.arguments]
+    rule = r.choice(rules)
+    tool = world.namer.tool()
+
+    def note(s: Slot, answer: str) -> str:
+        return r.choice(_notations(tool, s.arguments[rule], answer))
+
+    other = world.sentence(kind, world.date()).slot or slot
+    chance = r.random()
+    if chance < 0.12:  # misleading: about something else
+        prefix = note(other, other.answer)
+    elif chance < 0.25:  # asked, and no answer
+        prefix = note(slot, "")
+    elif chance < 0.40:  # two notes, one serves
+        both = [note(slot, slot.answer), note(other, other.answer)]
+        r.shuffle(both)
+        prefix = "".join(both)
+    else:
+        prefix = note(slot, slot.answer)
+    before: list[Sentence] = [world.filler(day) for _ in range(r.choice((0, 0, 1, 2)))]
+    after: list[Sentence] = [world.filler(day) for _ in range(r.choice((0, 1, 2)))]
+    if kind == "date" and r.random() < 0.3:
+        after.append(world.sentence("date", day))
+    return prefix + join([*before, used, *after], day).text
+
+
+def _plain_lesson(world: World, r: random.Random) -> str:
+    kinds = [k for k in KINDS if r.random() < 0.35]
+    return world.document(kinds, r.randint(3, 8)).text
+
+
+def lessons(seed: int) -> Iterator[str]:
+    """Yield pretraining texts without end; equal seeds give equal texts."""
+    world = World("pretrain", seed)
+    r = random.Random(f"lessons/{seed}")
+    while True:
+        chance = r.random()
+        if chance < 0.20:
+            yield _plain_lesson(world, r)
+        elif chance < 0.55:
+            yield _note_lesson(world, r)
+        else:
+            yield _tool_lesson(world, r)

@@ -1,0 +1,97 @@
+"""The words of the small world: what its people own, do and say, and how its invented names are made.
+
+Everything here is ordinary English written for this project, and syllables. It does not know sentences, tools or seeds.
+"""
+
+from __future__ import annotations
+
+import random
+
+__all__ = ["ADJECTIVES", "COLOURS", "CRAFTS", "DRINKS", "GOODS", "MONTHS", "PLACES", "THINGS", "WEEKDAYS", "Namer"]
+
+GOODS = (
+    "apples pears lemons eggs books pens candles stamps coins tickets chairs tables lamps bottles boxes bricks tiles "
+    "seeds trees roses goats sheep hens horses boats nets ropes shirts scarves buttons cups plates spoons maps letters "
+    "photos songs stones shells beads toys kites drums bells clocks keys nails planks barrels sacks baskets loaves cakes"
+).split()
+THINGS = (
+    "garden kitchen window bridge market museum library theatre harbour station school church mill tower castle barn "
+    "orchard meadow forest valley river lake road street square bench fountain roof door wall cellar attic stove piano"
+).split()
+PLACES = (
+    "the market, the harbour, the old mill, the library, the town hall, the north gate, the bakery, the school yard, "
+    "the railway station, the museum, the river bank, the village square, the main street, the castle hill"
+).split(", ")
+CRAFTS = (
+    "baker painter doctor teacher farmer sailor singer writer carpenter gardener lawyer engineer potter weaver tailor "
+    "printer miller brewer chemist architect poet dancer pilot surgeon banker historian geologist sculptor"
+).split()
+ADJECTIVES = (
+    "old new small large quiet busy bright dark cold warm heavy light narrow wide clean dusty famous simple strange "
+    "pretty broken empty gentle fresh rich poor slow quick tall short round plain"
+).split()
+COLOURS = "red blue green yellow white black brown grey purple orange pink silver golden".split()
+DRINKS = "tea coffee milk juice water soup cider cocoa".split()
+MONTHS = "January February March April May June July August September October November December".split()
+WEEKDAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+
+_ONSETS = "b d f g h j k l m n p r s t v w z br dr fr gr kl kr pl pr sl st tr sh th ch".split()
+_VOWELS = "a e i o u a e i o ai ea ou ia".split()
+_CODAS = ["", "", "", "", "", "", "", "", "n", "r", "l", "s", "m", "t", "k", "nd", "rk", "st"]
+_LINKS = "of in on at by for from with and or but not is was has had can will a the this that which who where when as".split()
+_FOREIGN_VOWELS = "a e i o u ä ö ü é è à ô ñi õ".split()
+
+
+class Namer:
+    """Invented names from random syllables: nothing but copying can reproduce one.
+
+    Args:
+        rng: the source of randomness; the namer draws from it and keeps no state of its own.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+
+    def _word(self, low: int, high: int, vowels: list[str] | None = None) -> str:
+        r = self.rng
+        vowels = vowels or _VOWELS
+        return "".join(r.choice(_ONSETS) + r.choice(vowels) + r.choice(_CODAS) for _ in range(r.randint(low, high)))
+
+    def first_name(self) -> str:
+        return self._word(1, 2).capitalize() + self.rng.choice(("a", "o", "i", "en", "el", ""))
+
+    def person(self) -> str:
+        return f"{self.first_name()} {self._word(2, 2).capitalize()}"
+
+    def town(self) -> str:
+        ending = self.rng.choice(("ton", "burg", "vik", "ham", "mere", "ford", "", "stad", "via"))
+        return self._word(1, 2).capitalize() + ending
+
+    def river(self) -> str:
+        return self._word(1, 2).capitalize() + self.rng.choice(("a", "e", "o", ""))
+
+    def company(self) -> str:
+        return f"{self._word(1, 2).capitalize()} {self.rng.choice(('Works', 'Brothers', 'Mills', 'Foods', 'Motors', 'Lines'))}"
+
+    def title(self) -> str:
+        return f"The {self.rng.choice(ADJECTIVES).capitalize()} {self._word(1, 2).capitalize()}"
+
+    def tool(self) -> str:
+        """A made-up tool name, in one of the spellings programs use."""
+        a, b = self._word(1, 2), self._word(1, 1)
+        return self.rng.choice((a.capitalize(), a.capitalize() + b.capitalize(), a.upper()[:4], a, f"{a}_{b}"))
+
+    def babble(self) -> str:
+        """A sentence of unconnected words, known and unknown: what can only be copied, never guessed."""
+        r = self.rng
+        pool = (GOODS, THINGS, CRAFTS, ADJECTIVES, COLOURS, DRINKS, _LINKS, _LINKS)
+        words = [r.choice(r.choice(pool)) if r.random() < 0.7 else self._word(1, 3) for _ in range(r.randint(4, 14))]
+        if r.random() < 0.4:
+            words[r.randrange(len(words))] = r.choice((str(r.randint(0, 99999)), f"{r.randint(1, 99)}.{r.randint(0, 9)}"))
+        if r.random() < 0.5:
+            words[r.randrange(len(words) - 1)] += r.choice((",", ",", ":", ";", " -", "'s", ")", '"'))
+        return " ".join(words).capitalize() + r.choice(".....!?")
+
+    def foreign(self, words: int) -> str:
+        """A phrase of a language that does not exist."""
+        return " ".join(self._word(1, 2, _FOREIGN_VOWELS) for _ in range(words))

@@ -1,0 +1,175 @@
+"""Train the embedded tokenizer and language model from nothing: `python -m toolformer_core.smallworld.pretrain`.
+
+A Llama shape small enough for two CPU cores, a byte-level BPE that splits digits, and the texts of `lessons`. The
+recipe is the same on a GPU, only faster. It knows nothing of the five tools; see `lessons` for what it must not know.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from toolformer_core.smallworld.lessons import lessons
+
+__all__ = ["main", "pretrain", "train_tokenizer"]
+
+END = "<|end|>"
+_WORDS = r"'(?:s|t|re|ve|m|ll|d)| ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+
+
+def train_tokenizer(seed: int = 0, texts: int = 20_000, vocabulary: int = 2_048) -> PreTrainedTokenizerFast:
+    """Return a byte-level BPE in which every digit is a token and " [" is one too."""
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_WORDS), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(itertools.islice(lessons(seed), texts), trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token=END, eos_token=END)
+
+
+def _batches(tokenizer: PreTrainedTokenizerFast, seed: int, rows: int, length: int) -> Iterator[torch.Tensor]:
+    """Yield packed batches (rows, length): texts one after another, each behind the end-of-text token."""
+    end = tokenizer.bos_token_id
+    texts = lessons(seed)
+    buffer: list[int] = []
+    while True:
+        while len(buffer) < rows * length:
+            for ids in tokenizer(list(itertools.islice(texts, 64)), add_special_tokens=False)["input_ids"]:
+                buffer += (end, *ids)
+        yield torch.tensor(buffer[: rows * length]).view(rows, length)
+        del buffer[: rows * length]
+
+
+def pretrain(
+    out: Path,
+    *,
+    minutes: float,
+    seed: int = 0,
+    hidden: int = 256,
+    layers: int = 6,
+    length: int = 640,
+    rows: int = 16,
+    learning_rate: float = 3e-3,
+    muon: float | None = 0.02,
+    device: str = "cpu",
+) -> float:
+    """Train for `minutes` of wall time and save model and tokenizer to `out`.
+
+    Args:
+        hidden, layers: the Llama shape; heads of 64.
+        length, rows: tokens a packed row, and rows a step.
+        learning_rate: AdamW's peak, for embeddings and norms (and everything else without Muon).
+        muon: Muon's peak for the matrices; None leaves them to AdamW.
+
+    Returns:
+        The mean loss of the last 50 steps, in nats a token.
+    """
+    torch.manual_seed(seed)
+    tokenizer = train_tokenizer(seed)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=hidden,
+        intermediate_size=hidden * 11 // 4,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden // 64,
+        num_key_value_heads=hidden // 64,
+        max_position_embeddings=1024,
+        tie_word_embeddings=True,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        attention_dropout=0.0,
+    )
+    model = LlamaForCausalLM(config).to(device)
+    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n and "lm_head" not in n]
+    others = [p for n, p in model.named_parameters() if all(p is not q for q in matrices)]
+    optimizers: list[torch.optim.Optimizer] = []
+    if muon is None:
+        others = list(model.parameters())
+    else:
+        optimizers.append(torch.optim.Muon(matrices, lr=muon, momentum=0.95, weight_decay=0.0))
+    optimizers.append(torch.optim.AdamW(others, lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.01))
+    peaks = [[g["lr"] for g in o.param_groups] for o in optimizers]
+    losses: list[float] = []
+    begin = time.monotonic()
+    for step, batch in enumerate(_batches(tokenizer, seed + 1, rows, length)):
+        done = (time.monotonic() - begin) / (60 * minutes)
+        if done >= 1:
+            break
+        # warm up over 2 %, hold, and cool down linearly over the last 35 %: the end is a time, not a step count
+        scale = min(1.0, done / 0.02 + 0.02, max(0.02, (1 - done) / 0.35))
+        for optimizer, peak in zip(optimizers, peaks, strict=True):
+            for group, lr in zip(optimizer.param_groups, peak, strict=True):
+                group["lr"] = lr * scale
+        ids = batch.to(device)
+        with torch.autocast(device, dtype=torch.bfloat16):
+            logits = model(ids[:, :-1], use_cache=False).logits  # (B, T-1, V)
+            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        losses.append(float(loss.detach()))
+        if step % 50 == 0:
+            recent = sum(losses[-50:]) / len(losses[-50:])
+            rate = (step + 1) * rows * length / (time.monotonic() - begin)
+            print(f"step {step:5d}  {done:4.0%}  loss {recent:.4f}  {rate:,.0f} tokens/s", flush=True)  # noqa: T201
+            if not math.isfinite(recent):
+                raise FloatingPointError(f"the loss is {recent} at step {step}")
+    final = sum(losses[-50:]) / len(losses[-50:])
+    out.mkdir(parents=True, exist_ok=True)
+    model.to(torch.bfloat16).save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    facts = {"seed": seed, "minutes": minutes, "steps": len(losses), "tokens": len(losses) * rows * length, "loss": final}
+    (out / "pretraining.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    return final
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="folder for model and tokenizer")
+    parser.add_argument("--minutes", type=float, default=45.0, help="wall time to train (default 45)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--hidden", type=int, default=256)
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--rows", type=int, default=16, help="packed rows a step")
+    parser.add_argument("--length", type=int, default=640, help="tokens a packed row")
+    parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--muon", type=float, default=0.02, help="Muon's learning rate; 0 uses AdamW for everything")
+    parser.add_argument("--device", default="cpu")
+    a = parser.parse_args()
+    pretrain(
+        a.out,
+        minutes=a.minutes,
+        seed=a.seed,
+        hidden=a.hidden,
+        layers=a.layers,
+        rows=a.rows,
+        length=a.length,
+        learning_rate=a.lr,
+        muon=a.muon or None,
+        device=a.device,
+    )
+
+
+if __name__ == "__main__":
+    main()
