@@ -1,0 +1,228 @@
+"""Data first, commit last; what is broken is found, set aside and never read."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pytest
+from wh_fixtures import make_commit, make_run, put, table
+
+from warehouse.commits import Balance, DataFile, Dataset, dataset_version, fingerprint
+from warehouse.errors import ConservationError, CorruptDataError, SchemaError, StoreError
+from warehouse.files import RemoteFiles
+from warehouse.store import Store
+
+ROWS = [{"doc_id": f"d{i}", "text": f"text {i} é"} for i in range(50)]
+FP = fingerprint({"config": "c1", "code": "ingest"})
+
+
+@pytest.fixture(params=["local", "remote"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "local":
+        return Store(tmp_path / "data")
+    return Store("", files=RemoteFiles("test://data", pafs.LocalFileSystem(), str(tmp_path / "data")))
+
+
+def test_what_is_written_is_read_and_found(store: Store) -> None:
+    commit = put(store, "ingest", "", "s0", ROWS)
+    assert commit.files[0].path == f"shards/ingest/_/s0-{FP[:16]}.parquet"
+    assert store.read(commit.files[0]).to_pylist()[3]["text"] == "text 3 é"
+    assert store.read(commit.files[0], columns=["text", "doc_id"]).column_names == ["text", "doc_id"]
+    assert store.find("ingest", "", "s0", FP) == commit
+    assert store.find("ingest", "", "s1", FP) is None
+    assert store.find("ingest", "", "s0", fingerprint({"config": "other"})) is None
+    assert list(store.commits()) == list(store.commits("ingest", "")) == [commit]
+    assert list(store.commits("score")) == []
+
+
+def test_a_local_store_is_named_by_path_or_file_url(tmp_path: Path) -> None:
+    commit = put(Store(tmp_path / "a b"), "ingest", "", "s0", ROWS)
+    assert list(Store((tmp_path / "a b").as_uri()).commits()) == [commit]
+    with pytest.raises(StoreError, match="cannot open"):
+        Store("nosuchscheme://key:secret@place/x")
+
+
+def test_the_same_table_gives_the_same_bytes(tmp_path: Path) -> None:
+    whole = table("ingest", ROWS)
+    pieces = pa.concat_tables([whole.slice(0, 7), whole.slice(7, 1), whole.slice(8)])
+    odd = pieces.select(list(reversed(whole.column_names))).replace_schema_metadata({"a": "b"})
+    written = {Store(tmp_path / str(i)).write("ingest", "", "s", FP, t).digest for i, t in enumerate([whole, odd])}
+    assert len(written) == 1
+    assert Store(tmp_path / "x").write("ingest", "", "s", FP, whole.slice(1)).digest not in written
+
+
+def test_data_files_are_never_overwritten(store: Store) -> None:
+    first = put(store, "ingest", "", "s0", ROWS)
+    other = store.write("ingest", "", "s0", FP, table("ingest", ROWS[:3]))
+    assert other.path != first.files[0].path
+    assert other == store.write("ingest", "", "s0", FP, table("ingest", ROWS[:3]))
+    assert store.read(first.files[0]).num_rows == 50
+
+
+@pytest.mark.parametrize("damage", ["truncate", "alter"])
+def test_damaged_data_is_found_quarantined_and_redone(tmp_path: Path, damage: str) -> None:
+    store = Store(tmp_path)
+    commit = put(store, "ingest", "", "s0", ROWS)
+    path = tmp_path / commit.files[0].path
+    data = path.read_bytes()
+    path.write_bytes(data[:-9] if damage == "truncate" else data[:40] + bytes([data[40] ^ 1]) + data[41:])
+    with pytest.raises(CorruptDataError):
+        store.read(commit.files[0])
+    assert (store.find("ingest", "", "s0", FP) is None) == (damage == "truncate")  # the size alone tells
+    store.quarantine(commit)
+    assert store.find("ingest", "", "s0", FP) is None
+    assert (tmp_path / "quarantine" / commit.files[0].path).exists()
+    assert put(store, "ingest", "", "s0", ROWS) == commit
+    assert store.read(commit.files[0]).num_rows == 50
+
+
+def test_missing_data_makes_a_commit_absent(store: Store) -> None:
+    commit = put(store, "ingest", "", "s0", ROWS)
+    store.files.delete(commit.files[0].path)
+    assert store.find("ingest", "", "s0", FP) is None
+    with pytest.raises(StoreError, match="is gone"):
+        store.read(commit.files[0])
+    with pytest.raises(StoreError, match="data comes first"):
+        store.commit(commit)
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-20], lambda b: b"", lambda b: b.replace(b'"rows":50', b'"rows":51')])
+def test_a_damaged_commit_is_absent_and_set_aside(store: Store, damage: object) -> None:
+    commit = put(store, "ingest", "", "s0", ROWS)
+    path = f"commits/{commit.id}.json"
+    data = store.files.get(path)
+    assert data is not None
+    store.files.put(path, damage(data))  # type: ignore[operator]
+    assert store.find("ingest", "", "s0", FP) is None
+    assert list(store.commits()) == []
+    assert store.files.size(path) is None
+    assert store.files.size(f"quarantine/{path}") is not None
+
+
+def test_a_valid_record_that_is_no_commit_is_set_aside(store: Store) -> None:
+    store.write_json("commits/ingest/_/x.json", {"stage": "ingest"})
+    assert list(store.commits()) == []
+    assert store.files.size("quarantine/commits/ingest/_/x.json") is not None
+
+
+def test_a_record_of_a_newer_program_is_left_alone(store: Store) -> None:
+    store.files.put("runs/r.json", b'{"format": 2, "digest": "", "value": {}}')
+    with pytest.raises(StoreError, match="newer version"):
+        store.runs()
+    assert store.files.size("runs/r.json") is not None
+
+
+@pytest.mark.parametrize(
+    "balance", [Balance("rows", 5, 4), Balance("rows", 5, 4, {"a": 1}, {"b": 1}), Balance("r", 0, -1, {"a": 1})]
+)
+def test_a_shard_that_loses_rows_does_not_commit(store: Store, balance: Balance) -> None:
+    with pytest.raises(ConservationError, match="ingest/_/s0"):
+        store.commit(make_commit("ingest", "", "s0", balances=[balance]))
+    assert list(store.commits()) == []
+
+
+def test_what_a_commit_may_not_be(store: Store) -> None:
+    good = make_commit("ingest", "", "s0")
+    with pytest.raises(StoreError, match="unknown stage"):
+        store.commit(make_commit("nap", "", "s0"))
+    with pytest.raises(StoreError, match="not that of the parts"):
+        store.commit(dataclasses.replace(good, fingerprint="0" * 32))
+    with pytest.raises(StoreError, match="two balances"):
+        store.commit(dataclasses.replace(good, balances=(Balance("rows", 0, 0), Balance("rows", 0, 0))))
+    for name in ("../up", "", "a/b", "x" * 200):
+        with pytest.raises(StoreError, match="may hold only"):
+            store.write("ingest", "", name, FP, table("ingest", []))
+
+
+def test_tables_must_have_their_stage_s_columns(store: Store) -> None:
+    good = table("ingest", ROWS)
+    for bad in (
+        good.drop_columns(["text"]),
+        good.append_column("more", good.column("line")),
+        good.set_column(0, "doc_id", pa.nulls(50, pa.string())),
+        good.set_column(3, "line", pa.array(["x"] * 50)),
+    ):
+        with pytest.raises(SchemaError):
+            store.write("ingest", "", "s0", FP, bad)
+    with pytest.raises(StoreError, match="no column"):
+        store.read(store.write("ingest", "", "s0", FP, good), columns=["nope"])
+
+
+def test_many_files_under_one_commit_and_rejects_beside_them(store: Store) -> None:
+    files = [store.write("ingest", "", "all", FP, table("ingest", ROWS[i::2]), name=f"{i:05d}") for i in range(2)]
+    reject = pa.table({"source": ["a"], "line": [1], "reason": ["empty_text"], "detail": [""], "raw": [""]})
+    files.append(store.write_rejects("ingest", "", "all", FP, reject))
+    assert [f.path.split("/")[0] for f in files] == ["shards", "shards", "rejects"]
+    balance = Balance("documents", 51, 50, {"empty_text": 1})
+    commit = make_commit("ingest", "", "all", files, balances=[balance])
+    store.commit(commit)
+    assert store.find("ingest", "", "all", FP) == commit
+    assert commit.rows == 51
+
+
+def test_runs_and_datasets_come_back_oldest_first(store: Store) -> None:
+    runs = [make_run("b", [], "2024-01-02"), make_run("a", [make_commit("ingest", "", "s").key], "2024-01-03")]
+    for run in reversed(runs):
+        store.write_run(run)
+    assert store.runs() == runs
+    files = (DataFile("p", "d1", 1, 2),)
+    dataset = Dataset("cstar", dataset_version(files), files, {"qa": 1}, {"qa": 1.0}, "a", "m", "c", "2024", "CC0")
+    store.write_dataset(dataset)
+    assert store.datasets() == [dataset]
+    assert store.read_json("datasets/none/none.json") is None
+
+
+KILLED = """
+import os, signal, sys
+sys.path[:0] = sys.argv[2:]
+from wh_fixtures import table, put
+from warehouse.store import Store
+import warehouse.files, warehouse.store
+store = Store(sys.argv[1])
+at = os.environ["AT"]
+if at == "before_commit":
+    warehouse.store.Store.commit = lambda self, commit: os.kill(os.getpid(), signal.SIGKILL)
+else:
+    real, left = os.replace, [1 if at == "in_data" else 2]
+    def dying(a, b):
+        left[0] -= 1
+        os.kill(os.getpid(), signal.SIGKILL) if left[0] == 0 else real(a, b)
+    os.replace = dying
+put(store, "ingest", "", "s0", [{"doc_id": f"d{i}", "text": f"text {i} é"} for i in range(50)])
+"""
+
+
+@pytest.mark.parametrize(("at", "temporary"), [("in_data", 1), ("before_commit", 0), ("in_commit", 1)])
+def test_a_writer_killed_at_any_step_leaves_nothing_that_counts(tmp_path: Path, at: str, temporary: int) -> None:
+    here = Path(__file__).resolve()
+    places = [str(here.parent), str(here.parents[2])]
+    child = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), *places], env={**os.environ, "AT": at})
+    assert child.returncode == -9
+    store = Store(tmp_path)
+    assert store.find("ingest", "", "s0", FP) is None
+    assert list(store.commits()) == []
+    assert sum(path.suffix == ".tmp" for path in tmp_path.rglob("*")) == temporary
+    assert store.sweep_temporary(older_than_s=3600) == 0  # it might belong to a living writer
+    assert store.sweep_temporary(older_than_s=0) == temporary
+    commit = put(store, "ingest", "", "s0", ROWS)
+    assert store.find("ingest", "", "s0", FP) == commit
+    assert len(list(store.files.walk("shards"))) == 1
+
+
+def test_a_full_disk_is_a_store_error_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("warehouse.files.os.fsync", full)
+    store = Store(tmp_path)
+    with pytest.raises(StoreError, match="No space left"):
+        put(store, "ingest", "", "s0", ROWS)
+    monkeypatch.undo()
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert put(store, "ingest", "", "s0", ROWS).rows == 50

@@ -1,0 +1,77 @@
+"""Makers of small, hand-countable warehouses, shared by the tests of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from warehouse.commits import Balance, Commit, CommitKey, DataFile, Run, fingerprint
+from warehouse.schema import stage_facts
+from warehouse.store import Store
+
+CREATED = "2024-05-01T12:00:00+00:00"
+
+
+def table(stage: str, rows: list[dict[str, Any]]) -> pa.Table:
+    """Rows of a stage; columns that are not given take a plain value of their type."""
+    schema = stage_facts(stage).schema
+    plain: dict[Any, Any] = {pa.string(): "", pa.int64(): 0, pa.float64(): 0.0, pa.bool_(): False}
+    full = [{f.name: row.get(f.name, plain.get(f.type, [])) for f in schema} for row in rows]
+    return pa.Table.from_pylist(full, schema=schema)
+
+
+def scored(doc_id: str, tool: str, position: int, gain: float, **more: Any) -> dict[str, Any]:
+    """One scored call whose losses give the gain: L- = min(3 + gain, 4 + gain) = 3 + gain, L+ = 3."""
+    losses = {"loss_plain": 4.0 + gain, "loss_call": 3.0 + gain, "loss_response": 3.0}
+    row = {"doc_id": doc_id, "tool": tool, "position": position, "gain": gain, "input": "1 + 1", "response": "2"}
+    return {**row, **losses, "log_p": -1.0, "count": 1, "seen_before": False, "seen_after": False, **more}
+
+
+def make_commit(
+    stage: str,
+    tool: str,
+    shard: str,
+    files: Iterable[DataFile] = (),
+    *,
+    parts: Mapping[str, str] | None = None,
+    balances: Iterable[Balance] | None = None,
+    **more: Any,
+) -> Commit:
+    files = tuple(files)
+    parts = dict(parts or {"config": "c1", "code": stage})
+    rows = sum(file.rows for file in files)
+    given: dict[str, Any] = {
+        "stage": stage,
+        "stage_version": "1",
+        "tool": tool,
+        "shard": shard,
+        "fingerprint": fingerprint(parts),
+        "parts": parts,
+        "config": {"tau_s": 0.05},
+        "files": files,
+        "inputs": (),
+        "balances": tuple(balances) if balances is not None else (Balance("rows", rows, rows),),
+        "seconds": 1.5,
+        "counters": {"lm_tokens": 100},
+        "host": "h",
+        "versions": {"pyarrow": "25"},
+        "created": CREATED,
+        "run_id": "r1",
+    }
+    return Commit(**(given | more))
+
+
+def put(store: Store, stage: str, tool: str, shard: str, rows: list[dict[str, Any]], **more: Any) -> Commit:
+    """Write and commit one shard."""
+    parts = dict(more.pop("parts", None) or {"config": "c1", "code": stage})
+    file = store.write(stage, tool, shard, fingerprint(parts), table(stage, rows))
+    commit = make_commit(stage, tool, shard, [file], parts=parts, **more)
+    store.commit(commit)
+    return commit
+
+
+def make_run(run_id: str, keys: Iterable[CommitKey], started: str = CREATED, **more: Any) -> Run:
+    given: dict[str, Any] = {"flow": "build_dataset", "finished": None, "state": "completed", "parameters": {"n": 1}}
+    return Run(run_id=run_id, started=started, commits=tuple(keys), **(given | {"corpus": "c", "model": "m"} | more))

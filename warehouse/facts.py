@@ -1,0 +1,195 @@
+"""The index tables, declared once, and how commits, runs and datasets become rows of them.
+
+    commits        one row per commit            commit_parts   what its fingerprint is made of
+    files          its data files                commit_inputs  digests of the files it read
+    balances       where its rows went           runs           one row per run
+    run_commits    which commits a run used      datasets       one row per dataset version
+    dataset_files  the files of a version
+
+The same tables serve the catalog on DuckDB, the catalog on PostgreSQL and the published snapshot. Every key is a
+natural one, so no table needs a sequence or an autoincrement (which duckdb-engine cannot do). Times are ISO UTC
+text and sort as such; nested values (config, counters, ...) are JSON text.
+This module opens no database and no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+
+from warehouse.commits import Balance, Commit, Dataset, Run, canonical
+from warehouse.schema import STAGES
+
+__all__ = ["METADATA", "Facts", "arrow_schema", "facts_of"]
+
+METADATA = sa.MetaData()
+Facts = dict[str, pa.Table]  # table name -> rows
+
+
+def _text(name: str, *, key: bool = False, null: bool = False) -> sa.Column[str]:
+    return sa.Column(name, sa.Text, primary_key=key, nullable=null)
+
+
+def _int(name: str) -> sa.Column[int]:
+    return sa.Column(name, sa.BigInteger, nullable=False)
+
+
+def _real(name: str) -> sa.Column[float]:
+    return sa.Column(name, sa.Double, nullable=False)
+
+
+sa.Table(
+    "commits",
+    METADATA,
+    _text("commit_id", key=True),
+    _text("stage"),
+    _text("stage_version"),
+    _text("tool"),
+    _text("shard"),
+    _text("fingerprint"),
+    _int("rows"),
+    _int("bytes"),
+    _real("seconds"),
+    _text("host"),
+    _text("created"),
+    _text("run_id"),
+    _text("content_digest"),
+    _text("config"),
+    _text("counters"),
+    _text("versions"),
+)
+sa.Table("commit_parts", METADATA, _text("commit_id"), _text("part"), _text("value"))
+sa.Table("commit_inputs", METADATA, _text("commit_id"), _text("digest"))
+sa.Table(
+    "files",
+    METADATA,
+    _text("commit_id"),
+    _text("path"),
+    _text("table_name"),
+    _text("digest"),
+    _int("rows"),
+    _int("bytes"),
+)
+sa.Table("balances", METADATA, _text("commit_id"), _text("unit"), _text("kind"), _text("reason"), _int("rows"))
+sa.Table(
+    "runs",
+    METADATA,
+    _text("run_id", key=True),
+    _text("flow"),
+    _text("started"),
+    _text("finished", null=True),
+    _text("state"),
+    _text("parameters"),
+    _text("corpus"),
+    _text("model"),
+)
+sa.Table("run_commits", METADATA, _text("run_id"), _text("commit_id"))
+sa.Table(
+    "datasets",
+    METADATA,
+    _text("name", key=True),
+    _text("version", key=True),
+    _text("counts"),
+    _text("thresholds"),
+    _text("run_id"),
+    _text("model"),
+    _text("corpus"),
+    _text("created"),
+    _text("licence"),
+    _text("notes"),
+)
+sa.Table(
+    "dataset_files",
+    METADATA,
+    _text("name"),
+    _text("version"),
+    _text("path"),
+    _text("digest"),
+    _int("rows"),
+    _int("bytes"),
+)
+
+
+def _arrow_type(column: sa.Column[Any]) -> pa.DataType:
+    if isinstance(column.type, sa.BigInteger):
+        return pa.int64()
+    return pa.float64() if isinstance(column.type, sa.Double) else pa.string()
+
+
+def arrow_schema(table: sa.Table) -> pa.Schema:
+    """Return an index table's columns as an Arrow schema."""
+    return pa.schema([(column.name, _arrow_type(column)) for column in table.columns])
+
+
+def _json(value: Any) -> str:
+    return canonical(value).decode()
+
+
+def _table_name(path: str, stage: str) -> str:
+    if path.startswith("rejects/"):
+        return "rejects"
+    return STAGES[stage].table if stage in STAGES else stage
+
+
+def _balance_rows(commit_id: str, balance: Balance) -> Iterator[tuple[Any, ...]]:
+    yield commit_id, balance.unit, "in", "in", balance.rows_in
+    yield commit_id, balance.unit, "kept", "kept", balance.kept
+    for kind, counts in (("dropped", balance.dropped), ("failed", balance.failed)):
+        for reason, rows in counts.items():
+            yield commit_id, balance.unit, kind, reason, rows
+
+
+def _commit_row(commit: Commit) -> tuple[Any, ...]:
+    return (
+        commit.id,
+        commit.stage,
+        commit.stage_version,
+        commit.tool,
+        commit.shard,
+        commit.fingerprint,
+        commit.rows,
+        sum(file.bytes for file in commit.files),
+        commit.seconds,
+        commit.host,
+        commit.created,
+        commit.run_id,
+        commit.content_digest,
+        _json(commit.config),
+        _json(commit.counters),
+        _json(commit.versions),
+    )
+
+
+def facts_of(commits: Iterable[Commit] = (), runs: Iterable[Run] = (), datasets: Iterable[Dataset] = ()) -> Facts:
+    """Return the index tables' rows for these records, every table present."""
+    rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in METADATA.tables}
+    for commit in commits:
+        own = commit.id
+        rows["commits"].append(_commit_row(commit))
+        rows["commit_parts"] += [(own, part, value) for part, value in commit.parts.items()]
+        rows["commit_inputs"] += [(own, one) for one in commit.inputs]
+        rows["files"] += [
+            (own, f.path, _table_name(f.path, commit.stage), f.digest, f.rows, f.bytes) for f in commit.files
+        ]
+        for balance in commit.balances:
+            rows["balances"] += _balance_rows(own, balance)
+    for run in runs:
+        parameters = _json(run.parameters)
+        rows["runs"].append(
+            (run.run_id, run.flow, run.started, run.finished, run.state, parameters, run.corpus, run.model)
+        )
+        rows["run_commits"] += [(run.run_id, own) for own in dict.fromkeys(key.id for key in run.commits)]
+    for one in datasets:
+        card = (_json(one.counts), _json(one.thresholds), one.run_id, one.model, one.corpus, one.created)
+        rows["datasets"].append((one.name, one.version, *card, one.licence, one.notes))
+        rows["dataset_files"] += [(one.name, one.version, f.path, f.digest, f.rows, f.bytes) for f in one.files]
+    return {name: _arrow(METADATA.tables[name], found) for name, found in rows.items()}
+
+
+def _arrow(table: sa.Table, rows: list[tuple[Any, ...]]) -> pa.Table:
+    schema = arrow_schema(table)
+    columns = list(zip(*rows, strict=True)) if rows else [() for _ in schema]
+    return pa.table([pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)], schema)

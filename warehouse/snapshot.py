@@ -1,0 +1,156 @@
+"""The published snapshot: one DuckDB file that users query at any time, replaced in one step.
+
+Small facts are copied into it (schema `facts`); the big tables are views over the current commits' Parquet files by
+absolute path, so no row is copied and publishing stays cheap. A reader keeps the file it opened, whole, however long
+it holds it; the next opening sees the next snapshot. The file is read-only: it is an answer, not a place to write.
+It does not know the filtering rules or any query: those stand in `queries`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from warehouse import queries
+from warehouse.catalog import Catalog
+from warehouse.errors import SnapshotError
+from warehouse.facts import Facts, facts_of
+from warehouse.files import fsync_folder
+from warehouse.schema import STAGES, TABLES
+from warehouse.store import Store
+
+__all__ = ["SNAPSHOT", "publish"]
+
+SNAPSHOT = "warehouse.duckdb"
+
+_ABOUT = {facts.table: facts.about for facts in STAGES.values()} | {
+    "rejects": "Rows that a stage could not use at all, with the start of each.",
+    "shards": "Every commit: what was done, whether it is current (used by the latest run) and intact.",
+    "drops": "Where the rows of the current shards went: kept, dropped or failed, by reason.",
+    "runs": "One row per build, newest last.",
+    "datasets": "Versions of C*.",
+    "lineage": "Which commits and files each dataset version rests on.",
+    "best_calls": "At each position, of the calls the rules allow, the one with the largest gain.",
+    "yield_by_threshold": "Examples and calls per tool that the thresholds 0.5, 1 and 2 would keep.",
+}
+
+_VIEWS = {
+    "shards": queries.SHARDS,
+    "drops": queries.DROPS,
+    "runs": "SELECT * REPLACE (parameters::JSON AS parameters) FROM facts.runs ORDER BY started, run_id",
+    "datasets": "SELECT * REPLACE (counts::JSON AS counts, thresholds::JSON AS thresholds) FROM facts.datasets",
+    "lineage": queries.LINEAGE,
+    "best_calls": queries.BEST_CALLS,
+    "yield_by_threshold": queries.yield_sql(queries.THRESHOLDS),
+}
+
+
+def publish(store: Store, catalog: Catalog | None, root: str | Path | None = None) -> Path:
+    """Write `warehouse.duckdb` into a local folder, replacing the last one in one step; return its path.
+
+    Args:
+        store: where the data is.
+        catalog: the index to copy; None: read the store's commits instead.
+        root: the folder; default: the store's own, which must then be local.
+
+    Raises:
+        SnapshotError: it could not be written; the last snapshot stays.
+        CatalogError: the catalog could not be read.
+    """
+    if root is None and not store.is_local:
+        raise SnapshotError(f"{store.root} is not local: name a local folder for the snapshot")
+    target = Path(store.root if root is None else root).absolute() / SNAPSHOT
+    facts = catalog.facts() if catalog is not None else facts_of(store.commits(), store.runs(), store.datasets())
+    temporary = target.with_name(f"{SNAPSHOT}.{os.getpid()}-{uuid.uuid4().hex}.tmp")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with duckdb.connect(str(temporary)) as connection:
+            _fill(connection, store, facts)
+            connection.execute("CHECKPOINT")
+        _replace(temporary, target)
+    except (OSError, duckdb.Error) as exc:
+        raise SnapshotError(f"cannot publish {target}: {exc}") from exc
+    finally:
+        for left in (temporary, temporary.with_name(temporary.name + ".wal")):
+            with contextlib.suppress(OSError):
+                left.unlink(missing_ok=True)
+    return target
+
+
+def _replace(temporary: Path, target: Path) -> None:
+    handle = os.open(temporary, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+        os.fchmod(handle, 0o444)
+    finally:
+        os.close(handle)
+    os.replace(temporary, target)
+    fsync_folder(target.parent)
+
+
+def _fill(connection: duckdb.DuckDBPyConnection, store: Store, facts: Facts) -> None:
+    connection.execute("BEGIN")
+    connection.execute("CREATE SCHEMA facts")
+    stages = pa.table({"rank": list(range(len(STAGES))), "stage": list(STAGES)})
+    broken = pa.table({"commit_id": pa.array(_broken(store, facts["files"]), pa.string())})
+    about = {"published": datetime.now(UTC).isoformat(), "data": store.root}
+    extra = {
+        "stages": stages,
+        "broken": broken,
+        "about": pa.table({"name": list(about), "value": list(about.values())}),
+    }
+    for name, rows in (facts | extra).items():
+        connection.register("_rows", rows)
+        connection.execute(f"CREATE TABLE facts.{name} AS SELECT * FROM _rows")
+        connection.unregister("_rows")
+    connection.execute(f"CREATE TABLE facts.current AS {queries.CURRENT}")
+    for table, schema in TABLES.items():
+        _big_table(connection, store, table, schema)
+    for view, sql in _VIEWS.items():
+        connection.execute(f"CREATE VIEW {view} AS {sql}")
+    kinds = dict(
+        connection.execute(
+            "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = 'main'"
+        ).fetchall()
+    )
+    for name, text in _ABOUT.items():
+        kind = "VIEW" if kinds[name] == "VIEW" else "TABLE"
+        connection.execute(f"COMMENT ON {kind} {name} IS {_quoted(text)}")
+    connection.execute("COMMIT")
+
+
+def _big_table(connection: duckdb.DuckDBPyConnection, store: Store, table: str, schema: pa.Schema) -> None:
+    """A view over the current intact files, or a table without rows."""
+    found = connection.execute(
+        """SELECT DISTINCT path FROM facts.files JOIN facts.current USING (commit_id)
+        WHERE table_name = ? AND rows > 0 AND commit_id NOT IN (SELECT commit_id FROM facts.broken) ORDER BY path""",
+        [table],
+    ).fetchall()
+    if found:
+        listed = ", ".join(_quoted(_escaped(store.locate(path))) for (path,) in found)
+        connection.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet([{listed}])")
+        return
+    connection.register("_rows", schema.empty_table())
+    connection.execute(f"CREATE TABLE {table} AS SELECT * FROM _rows")
+    connection.unregister("_rows")
+
+
+def _broken(store: Store, files: pa.Table) -> list[str]:
+    """Return the ids of commits of which a file is missing or short."""
+    rows = zip(*(files.column(name).to_pylist() for name in ("commit_id", "path", "bytes")), strict=True)
+    return sorted({own for own, path, size in rows if store.files.size(path) != size})
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _escaped(path: str) -> str:
+    """Keep DuckDB from reading a folder's name as a pattern."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)
