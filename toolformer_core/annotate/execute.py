@@ -1,0 +1,141 @@
+"""Execute: every distinct input of a tool once, and whatever comes of it as a record.
+
+    | failure  | because                                                                       |
+    |----------|-------------------------------------------------------------------------------|
+    | crashed  | the tool raised, or returned something that is no result                      |
+    | timeout  | the tool did not answer in time                                               |
+    | empty    | it answered, but nothing is left once control characters are removed          |
+    | any word | the tool's own reason, from the `ToolFailure` it returned                     |
+
+A response becomes one line of at most `max_response_chars` characters. Its square brackets are made to pair up, because
+a call ends at the `]` that closes it: a bracket without a partner is written as the round one, so that e(c, r) can be
+read back and the spans of C* mean the same to a person and to the parser.
+
+A tool is somebody else's code, so this is the one place of the core that catches `Exception`. It runs in a daemon
+thread; one that does not answer is left behind, and neither stops the others nor keeps the process alive. This stage
+knows neither documents nor positions: equal questions of a whole shard are one question.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import unicodedata
+from collections.abc import Iterable
+
+from toolformer_core.config import ExecuteConfig
+from toolformer_core.records import Execution, ToolFailure, ToolResponse, ToolResult
+from toolformer_core.tools.base import Tool
+
+__all__ = ["execute", "one_line"]
+
+_DETAIL_CHARS = 500
+
+
+def execute(tool: Tool, requests: Iterable[tuple[str, str]], config: ExecuteConfig) -> list[Execution]:
+    """Run a tool on every distinct (input, context), one after the other.
+
+    Args:
+        tool: the tool.
+        requests: (input, context) pairs, repeats allowed.
+        config: `timeout_s` per call, in seconds (default 30); `max_response_chars` (default 1,000).
+
+    Returns:
+        One `Execution` per distinct pair, in order of first appearance. Nothing a tool does raises.
+    """
+    out: list[Execution] = []
+    runner = _Runner(tool)
+    try:
+        for input_, context in dict.fromkeys(requests):
+            result = runner.ask(input_, context, config.timeout_s)
+            if result is None:
+                runner = _Runner(tool)  # the old thread is still in the tool: leave it
+                result = ToolFailure("timeout", f"no answer within {config.timeout_s:g} s", retryable=True)
+            out.append(_record(tool.key, input_, context, result, config.max_response_chars))
+    finally:
+        runner.stop()
+    return out
+
+
+def one_line(text: str, max_chars: int) -> str:
+    """Return a response as it may stand in a call: one line, no control characters, cut at a word, brackets paired.
+
+    Args:
+        text: the tool's answer.
+        max_chars: the most characters returned; a single longer word is cut inside.
+    """
+    line = "".join(c for c in " ".join(text.split()) if unicodedata.category(c) not in ("Cc", "Cs"))
+    line = " ".join(line.split())
+    if len(line) > max_chars:
+        cut = line[:max_chars]
+        if line[max_chars] != " " and " " in cut:
+            cut = cut[: cut.rindex(" ")]
+        line = cut.rstrip()
+    return _pair_brackets(line)
+
+
+def _pair_brackets(text: str) -> str:
+    chars = list(text)
+    open_: list[int] = []
+    for i, char in enumerate(chars):
+        if char == "[":
+            open_.append(i)
+        elif char == "]" and open_:
+            open_.pop()
+        elif char == "]":
+            chars[i] = ")"
+    for i in open_:
+        chars[i] = "("
+    return "".join(chars)
+
+
+def _record(tool: str, input_: str, context: str, result: ToolResult, max_chars: int) -> Execution:
+    if isinstance(result, ToolResponse):
+        response = one_line(result.text, max_chars)
+        if response:
+            return Execution(tool, input_, context, response, "")
+        result = ToolFailure("empty", "the tool answered with nothing")
+    return Execution(tool, input_, context, "", result.reason or "failed", _storable(result.detail))
+
+
+def _storable(detail: str) -> str:
+    return detail[:_DETAIL_CHARS].encode("utf-8", "replace").decode("utf-8")
+
+
+class _Runner:
+    """One daemon thread that asks the tool, one question at a time."""
+
+    def __init__(self, tool: Tool) -> None:
+        self._tool = tool
+        self._questions: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[ToolResult] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name=f"tool-{tool.key}", daemon=True)
+        self._thread.start()
+
+    def ask(self, input_: str, context: str, timeout_s: float) -> ToolResult | None:
+        """Return the tool's result, or None if it is not there in time; the runner is of no use then."""
+        self._questions.put((input_, context))
+        try:
+            return self._answers.get(timeout=timeout_s)
+        except queue.Empty:
+            self.stop()  # should it ever come back, it finds this and ends
+            return None
+
+    def stop(self) -> None:
+        self._questions.put(None)
+
+    def _work(self) -> None:
+        while (question := self._questions.get()) is not None:
+            self._answers.put(_guarded(self._tool, *question))
+
+
+def _guarded(tool: Tool, input_: str, context: str) -> ToolResult:
+    try:
+        result: object = tool.run(input_, context)
+    except (Exception, SystemExit) as exc:  # noqa: BLE001  somebody else's code: its failure is a result
+        return ToolFailure("crashed", f"{type(exc).__name__}: {exc}")
+    if isinstance(result, ToolFailure):
+        return result
+    if isinstance(result, ToolResponse) and isinstance(result.text, str):
+        return result
+    return ToolFailure("crashed", f"the tool returned {type(result).__name__}, not a response or a failure")

@@ -1,0 +1,262 @@
+"""Ingest: a corpus, as a file or a folder of files, becomes a stream of documents and rejected rows.
+
+    | format              | files                                       | read as                               |
+    |---------------------|---------------------------------------------|---------------------------------------|
+    | JSON lines          | .jsonl .json .ndjson, plain or .gz or .zst  | a stream of lines                     |
+    | Parquet             | .parquet                                    | batches of rows                       |
+    | Arrow               | .arrow                                      | record batches                        |
+    | Hugging Face folder | what `save_to_disk` wrote, splits and all   | the Arrow files its `state.json` lists |
+
+    | what    | columns looked for, in this order                                      | as in              |
+    |---------|------------------------------------------------------------------------|--------------------|
+    | text    | text, raw_content, content                                             | C4, Dolma; CCNet   |
+    | url     | url, metadata.url, metadata.WARC-Target-URI, and id if it is a URL     | C4, CCNet; Dolma   |
+    | created | created, timestamp, date_download, metadata.date_download, date        | Dolma; C4; CCNet   |
+
+    | reason         | a row is rejected because                                                              |
+    |----------------|----------------------------------------------------------------------------------------|
+    | blank          | the line is empty                                                                      |
+    | broken_json    | it is not JSON                                                                         |
+    | not_an_object  | it is JSON, but no object                                                              |
+    | no_text        | it has no text column, or what stands there is no text                                 |
+    | empty_text     | the text is only whitespace                                                            |
+    | not_utf8       | its bytes, or its text's characters (lone surrogates), are no UTF-8                    |
+    | too_long       | the text exceeds `max_chars`, or the line could hold no shorter one                    |
+    | duplicate      | an earlier document of the corpus has the same text and URL                            |
+    | truncated      | the file breaks off or is damaged here: one row per file, all before it is kept        |
+
+Rows are counted from 1, blank lines included. Memory is constant but for 16 bytes per document, by which duplicates are
+found. This stage knows no tools, no models and nothing of where documents go; texts are never changed.
+"""
+
+from __future__ import annotations
+
+import datetime
+import email.utils
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from toolformer_core.annotate.rows import SUFFIXES, BadRow, Row, dataset_files, kind_of, rows_of
+from toolformer_core.config import IngestConfig
+from toolformer_core.errors import CorpusError, UnknownNameError
+from toolformer_core.records import Document, Rejection, digest_of
+
+__all__ = ["corpus_files", "file_digest", "read_corpus"]
+
+_TEXT = ("text", "raw_content", "content")
+_URL = ("url", "metadata.url", "metadata.WARC-Target-URI", "id")
+_CREATED = ("created", "timestamp", "date_download", "metadata.date_download", "date")
+_PEEK = 1_000  # rows in which a column named by the user must be found
+
+Row_ = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Where text, URL and date are looked for, each in order."""
+
+    text: tuple[str, ...]
+    url: tuple[str, ...]
+    created: tuple[str, ...]
+
+    @classmethod
+    def of(cls, config: IngestConfig) -> _Columns:
+        return cls(
+            (config.text_column,) if config.text_column else _TEXT,
+            (config.url_column,) if config.url_column else _URL,
+            (config.date_column,) if config.date_column else _CREATED,
+        )
+
+    @property
+    def roots(self) -> frozenset[str]:
+        names = (*self.text, *self.url, *self.created)
+        return frozenset(names) | frozenset(n.partition(".")[0] for n in names)
+
+
+def corpus_files(path: str | Path) -> list[Path]:
+    """Return the files of a corpus, sorted; a folder is searched through, hidden files and other formats left out.
+
+    Raises:
+        CorpusError: there is no such path, no file of a known format in it, or nothing in any of them.
+    """
+    path = Path(path)
+    known = ", ".join(SUFFIXES)
+    if path.is_file():
+        if kind_of(path) is None:
+            raise CorpusError(f"{path} is no corpus file. Valid extensions: {known}.")
+        found = [path]
+    elif path.is_dir():
+        found = _files_below(path)
+        if not found:
+            raise CorpusError(f"no corpus file in {path}. Valid extensions: {known}.")
+    else:
+        raise CorpusError(f"no such corpus: {path}")
+    if not any(file.stat().st_size for file in found):
+        raise CorpusError(f"the corpus is empty: {path}")
+    return found
+
+
+def _files_below(folder: Path) -> list[Path]:
+    listed = dataset_files(folder)
+    if listed is not None:
+        return sorted(listed)
+    out: list[Path] = []
+    for entry in sorted(folder.iterdir()):
+        if entry.is_dir() and not entry.name.startswith((".", "_")):
+            out += _files_below(entry)
+        elif entry.is_file() and kind_of(entry):
+            out.append(entry)
+    return out
+
+
+def file_digest(path: str | Path) -> str:
+    """Return the hex BLAKE2b-128 digest of a file's bytes, read as a stream."""
+    h = hashlib.blake2b(digest_size=16)
+    with Path(path).open("rb") as file:
+        while data := file.read(1 << 20):
+            h.update(data)
+    return h.hexdigest()
+
+
+def read_corpus(path: str | Path, config: IngestConfig) -> Iterator[Document | Rejection]:
+    """Stream a corpus: every row becomes one document or one rejection, in the order of files and rows.
+
+    The path and the columns named by the user are checked before anything is returned.
+
+    Args:
+        path: a file or a folder.
+        config: column names (dotted paths reach into objects), `max_chars` of a text (default 200,000), and `limit`,
+            after how many documents to stop (default: never). A column named by the user must stand in one of the first
+            1,000 rows.
+
+    Raises:
+        CorpusError: the corpus cannot be read at all.
+        UnknownNameError: a column that the user named stands in none of the first rows.
+    """
+    root = Path(path)
+    files = corpus_files(root)
+    line_bytes = 12 * config.max_chars + (1 << 20)  # a character takes at most 12 bytes in JSON; and the other columns
+    _check_columns(files, line_bytes, [config.text_column, config.url_column, config.date_column])
+    return _read(root, files, line_bytes, config)
+
+
+def _check_columns(files: list[Path], line_bytes: int, named: list[str | None]) -> None:
+    missing = [name for name in named if name]
+    if not missing:
+        return
+    valid: dict[str, None] = {}
+    rows = (row for file in files for row in rows_of(file, line_bytes))
+    for row in islice((r.value for r in rows if isinstance(r, Row) and isinstance(r.value, dict)), _PEEK):
+        for key, value in row.items():
+            valid[key] = None
+            if isinstance(value, dict):
+                valid.update((f"{key}.{inner}", None) for inner in value)
+        missing = [name for name in missing if not _has(row, name)]
+        if not missing:
+            return
+    if valid:
+        raise UnknownNameError("column", missing[0], valid)
+
+
+def _read(root: Path, files: list[Path], line_bytes: int, config: IngestConfig) -> Iterator[Document | Rejection]:
+    columns = _Columns.of(config)
+    seen: set[bytes] = set()
+    for file in files:
+        source = file.name if file == root else file.relative_to(root).as_posix()
+        for row in rows_of(file, line_bytes, columns.roots):
+            if isinstance(row, BadRow):
+                yield Rejection(source, row.line, row.reason, row.detail, row.raw)
+                continue
+            result = _document(source, row, columns, config.max_chars)
+            if isinstance(result, Document):
+                key = bytes.fromhex(result.doc_id)
+                if key in seen:
+                    result = Rejection(source, row.line, "duplicate", f"of document {result.doc_id}", row.raw)
+                seen.add(key)
+            yield result
+            if config.limit is not None and len(seen) >= config.limit:
+                return
+
+
+def _document(source: str, row: Row, columns: _Columns, max_chars: int) -> Document | Rejection:
+    def reject(reason: str, detail: str) -> Rejection:
+        return Rejection(source, row.line, reason, detail, row.raw)
+
+    if not isinstance(row.value, dict):
+        return reject("not_an_object", f"a JSON {type(row.value).__name__}; each line must hold one object")
+    text = next((v for name in columns.text if isinstance(v := _get(row.value, name), str)), None)
+    if text is None:
+        return reject("no_text", f"looked for {', '.join(columns.text)}; the row has {', '.join(row.value)}"[:200])
+    if len(text) > max_chars:
+        return reject("too_long", f"{len(text)} characters, the limit is {max_chars}")
+    if not text.strip():
+        return reject("empty_text", f"{len(text)} characters of whitespace")
+    if not _encodable(text):
+        return reject("not_utf8", "the text holds a lone surrogate")
+    url = _url(row.value, columns.url)
+    created = next((iso for name in columns.created if (iso := _iso_date(_get(row.value, name)))), None)
+    return Document(digest_of("document", text, url or ""), text, url, created, source, row.line)
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _has(row: Row_, name: str) -> bool:
+    return name in row or _get(row, name) is not None
+
+
+def _get(row: Row_, name: str) -> Any:
+    """The value of a column, or what a dotted path leads to; an object kept as JSON text is opened on the way."""
+    if name in row or "." not in name:
+        return row.get(name)
+    value: Any = row
+    for part in name.split("."):
+        if isinstance(value, str) and value.startswith("{"):
+            try:
+                value = json.loads(value)
+            except (ValueError, RecursionError):
+                return None
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _url(row: Row_, names: tuple[str, ...]) -> str | None:
+    for name in names:
+        value = _get(row, name)
+        if not isinstance(value, str) or not value or not _encodable(value):
+            continue
+        if name == "id" and names is _URL and not re.match(r"https?://", value):
+            continue  # an id that is just an id
+        return value
+    return None
+
+
+_ISO = re.compile(r"\s*(\d{4})([-/.]?)(\d{2})\2(\d{2})(?!\d)")
+
+
+def _iso_date(value: Any) -> str | None:
+    """The ISO date of a timestamp in one of the usual forms, seconds and milliseconds since 1970 included, or None."""
+    if isinstance(value, datetime.date):  # and datetime, its subclass
+        return value.isoformat()[:10]
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            seconds = value / 1_000 if abs(value) >= 1e11 else value
+            return datetime.datetime.fromtimestamp(seconds, datetime.UTC).date().isoformat()
+        if isinstance(value, str):
+            if match := _ISO.match(value):
+                return datetime.date(int(match[1]), int(match[3]), int(match[4])).isoformat()
+            return email.utils.parsedate_to_datetime(value).date().isoformat()
+    except (ValueError, OverflowError, OSError, TypeError):
+        return None
+    return None

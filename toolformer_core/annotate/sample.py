@@ -1,0 +1,185 @@
+"""Sample: where would the model write a call, and which calls would it write there? (§2, sampling API calls)
+
+Positions with p(" [") > tau_s are kept, of those the k most likely of the document; at each, m calls are drawn.
+
+    | outcome of a draw | because                                                                     |
+    |-------------------|-----------------------------------------------------------------------------|
+    | ok                | it is a call of this tool (a response the model made up is ignored)         |
+    | unterminated      | no `]` closed it within the tokens allowed                                  |
+    | wrong_tool        | it is a call of another tool                                                |
+    | unparsable        | it is not `name(input)`                                                     |
+
+    | outcome of a document | because                                           |
+    |-----------------------|---------------------------------------------------|
+    | sampled               | at least one draw is ok                           |
+    | no_call               | draws were made and none is ok                    |
+    | no_position           | no position was likely enough                     |
+
+A verdict's spans are scanned as texts of their own and their positions carried back to the document's offsets; the top
+k is taken over the whole document. A position behind which only whitespace is left is never sampled: a call there could
+help nothing. Every draw has its own seed, from the config's seed, document, tool, position and number, so neither the
+model's batches nor the other documents change it. This stage knows no responses, thresholds on gain, or tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from toolformer_core.config import SampleConfig
+from toolformer_core.errors import CallSyntaxError
+from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan
+from toolformer_core.records import Document, DrawnCall, Prompt, Verdict, digest_of
+from toolformer_core.syntax import parse
+
+__all__ = ["Sampled", "draw_seed", "sample"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """What sampling gave for one document and tool: its outcome, and its draws by position, then order of drawing."""
+
+    doc_id: str
+    outcome: str  # sampled | no_call | no_position
+    calls: tuple[DrawnCall, ...] = ()
+
+
+@dataclass(slots=True)
+class _Work:
+    """A document on its way: what its pieces' scans said, and the draws made so far."""
+
+    document: Document
+    verdict: Verdict
+    pieces: dict[int, int]  # index among the texts scanned -> offset of that piece in the document
+    seen: set[int] = field(default_factory=set)
+    likely: list[tuple[float, int, int]] = field(default_factory=list)  # (log p, position, piece)
+    calls: list[DrawnCall] = field(default_factory=list)
+
+
+def draw_seed(seed: int, doc_id: str, tool: str, position: int, draw: int) -> int:
+    """Return the 64-bit seed of one draw."""
+    return int(digest_of("draw", str(seed), doc_id, tool, str(position), str(draw))[:16], 16)
+
+
+def sample(
+    lm: LanguageModel,
+    prompt: Prompt,
+    tool_name: str,
+    documents: Iterable[tuple[Document, Verdict]],
+    config: SampleConfig,
+) -> list[Sampled]:
+    """Sample calls of one tool for the documents of a shard.
+
+    Args:
+        lm: the model that annotates.
+        prompt: the tool's annotation prompt.
+        tool_name: the tool's name as it stands in a call, e.g. `Calculator`.
+        documents: documents that the prefilter kept, with its verdicts. All are held at once, as the model orders its
+            batches itself; hand over a shard, not a corpus.
+        config: tau_s, k, m, temperature, length of a call in tokens, seed.
+
+    Returns:
+        One `Sampled` per document, in the order given.
+
+    Note:
+        A scan ends when the next begins. A document whose spans fall into several scans is therefore drawn from in a
+        second round, over those of its spans that hold a chosen position.
+    """
+    texts: list[str] = []
+    works: list[_Work] = []
+    owner: dict[int, _Work] = {}
+    for document, verdict in documents:
+        work = _Work(document, verdict, {})
+        for start, end in verdict.spans or ((0, len(document.text)),):
+            if document.text[start:end].strip():
+                work.pieces[len(texts)] = start
+                owner[len(texts)] = work
+                texts.append(document.text[start:end])
+        works.append(work)
+
+    waiting: list[_Work] = []
+    for scan in lm.scan(prompt, texts) if texts else ():
+        held = set(scan.texts)
+        for index in held:
+            owner[index].seen.add(index)
+        _note_likely(scan, owner, config.tau_s)
+        complete = {id(w): w for i in sorted(held) if (w := owner[i]).seen == w.pieces.keys()}
+        ready = [w for w in complete.values() if w.pieces.keys() <= held]
+        waiting += [w for w in complete.values() if not w.pieces.keys() <= held]
+        _draw(scan, {i: i for i in held}, ready, tool_name, config)
+
+    again = sorted({piece for w in waiting for _, _, piece in _top(w, config.top_k)})
+    if again:
+        for scan in lm.scan(prompt, [texts[i] for i in again]):
+            _draw(scan, {again[j]: j for j in scan.texts}, waiting, tool_name, config)
+    return [_result(work) for work in works]
+
+
+def _note_likely(scan: Scan, owner: dict[int, _Work], tau_s: float) -> None:
+    floor = math.log(tau_s) if tau_s > 0 else -math.inf
+    for index, positions, log_probs in zip(scan.texts, scan.positions, scan.log_probs, strict=True):
+        work = owner[index]
+        last = len(work.document.text.rstrip())
+        for offset, log_p in zip(positions.tolist(), log_probs.tolist(), strict=True):
+            position = work.pieces[index] + offset
+            if log_p > floor and position < last:
+                work.likely.append((log_p, position, index))
+
+
+def _top(work: _Work, k: int) -> list[tuple[float, int, int]]:
+    """The k most likely positions, most likely first; of positions equally likely, the smaller comes first."""
+    return sorted(work.likely, key=lambda at: (-at[0], at[1]))[:k]
+
+
+def _draw(scan: Scan, place: dict[int, int], works: list[_Work], tool_name: str, config: SampleConfig) -> None:
+    """Draw the calls of those chosen positions that this scan holds; `place` maps a piece to its index in the scan."""
+    chosen: list[tuple[_Work, int, float, int]] = []
+    requests: list[DrawRequest] = []
+    for work in works:
+        for rank, (log_p, position, piece) in enumerate(_top(work, config.top_k)):
+            if piece not in place:
+                continue
+            chosen.append((work, rank, log_p, position))
+            for n in range(config.draws):
+                seed = draw_seed(config.seed, work.document.doc_id, work.verdict.tool, position, n)
+                requests.append(DrawRequest(place[piece], position - work.pieces[piece], seed))
+    if not requests:
+        return
+    draws = scan.draw(requests, max_tokens=config.max_call_tokens, temperature=config.temperature)
+    for i, (work, rank, log_p, position) in enumerate(chosen):
+        counted = Counter(draws[i * config.draws : (i + 1) * config.draws])  # keeps the order of first appearance
+        for draw, count in counted.items():
+            outcome, input_ = _judge(draw, tool_name)
+            work.calls.append(
+                DrawnCall(
+                    doc_id=work.document.doc_id,
+                    tool=work.verdict.tool,
+                    position=position,
+                    log_p=log_p,
+                    rank=rank,
+                    raw=draw.text,
+                    outcome=outcome,
+                    input=input_,
+                    count=count,
+                )
+            )
+
+
+def _judge(draw: Draw, tool_name: str) -> tuple[str, str]:
+    if not draw.ended:
+        return "unterminated", ""
+    try:
+        call, _ = parse(draw.text)
+    except CallSyntaxError:
+        return "unparsable", ""
+    return ("ok", call.input) if call.tool == tool_name else ("wrong_tool", "")
+
+
+def _result(work: _Work) -> Sampled:
+    calls = tuple(sorted(work.calls, key=lambda c: c.position))  # stable: draws of a position keep their order
+    if not calls:
+        return Sampled(work.document.doc_id, "no_position")
+    outcome = "sampled" if any(call.outcome == "ok" for call in calls) else "no_call"
+    return Sampled(work.document.doc_id, outcome, calls)

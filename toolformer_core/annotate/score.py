@@ -1,0 +1,144 @@
+"""Score: by how much does a call, and its response, help the model predict what follows? (§2, filtering)
+
+    L_i(z) = - sum_{j >= i} w_{j-i} log p(x_j | z, x_1:j-1)           z stands in front of the whole text
+
+    | loss          | z           |
+    |---------------|-------------|
+    | loss_plain    | nothing     |
+    | loss_call     | e(c, eps)   |
+    | loss_response | e(c, r)     |
+
+    w~_t = max(0, 1 - 0.2 t), normalised (§4.1): 5/15, 4/15, 3/15, 2/15, 1/15, and zero from t = 5 on.
+
+The weights are normalised once, over the full window: near a text's end, where fewer tokens exist, the sum runs over
+those that do and the weights stay as they are, so a loss there is a part of the full one and never inflated.
+All three losses are kept for every call; which calls survive is decided later and elsewhere, from these numbers alone.
+This stage knows no thresholds, no tools and no tokens: it asks the model for log-probabilities at a character offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolformer_core.config import ScoreConfig
+from toolformer_core.lm.base import LanguageModel, ScoreRequest
+from toolformer_core.records import Call, DrawnCall, ScoredCall
+from toolformer_core.syntax import linearize
+
+__all__ = ["score", "weights"]
+
+_DOCUMENTS_PER_CALL = 64  # bounds what one call of the model is handed; its own batches are cut by tokens
+
+
+def weights(decay: float = 0.2) -> NDArray[np.float64]:
+    """Return w_t for t = 0, 1, ... while it is positive, summing to 1.  (T,), §4.1.
+
+    Args:
+        decay: by how much the raw weight falls per token; the paper's 0.2 gives five weights.
+    """
+    count = int(np.ceil(1 / decay - 1e-9))  # the raw weight is zero at t = 1 / decay
+    raw = 1 - decay * np.arange(count, dtype=np.float64)
+    return np.asarray(raw / raw.sum(), dtype=np.float64)
+
+
+def score(
+    lm: LanguageModel,
+    tool_name: str,
+    texts: Mapping[str, str],
+    items: Iterable[tuple[DrawnCall, str]],
+    config: ScoreConfig,
+) -> list[ScoredCall]:
+    """Score executed calls of one tool.
+
+    Args:
+        lm: the model that judges.
+        tool_name: the tool's name as it stands in a call, e.g. `Calculator`.
+        texts: x by document id.
+        items: each call and its response. Calls alike in document, position, input and response are scored once, and
+            their counts added up.
+        config: the weights.
+
+    Returns:
+        One `ScoredCall` per distinct call, in order of first appearance; losses in nats.
+
+    Raises:
+        KeyError: a call's document is not among the texts.
+    """
+    by_document: dict[str, dict[tuple[int, str, str], DrawnCall]] = {}
+    order: dict[tuple[str, int, str, str], None] = {}
+    for drawn, response in items:
+        alike = by_document.setdefault(drawn.doc_id, {})
+        key = (drawn.position, drawn.input, response)
+        earlier = alike.get(key)
+        alike[key] = drawn if earlier is None else replace(earlier, count=earlier.count + drawn.count)
+        order.setdefault((drawn.doc_id, *key))
+
+    w = weights(config.decay)
+    done: dict[tuple[str, int, str, str], ScoredCall] = {}
+    doc_ids = list(by_document)
+    for at in range(0, len(doc_ids), _DOCUMENTS_PER_CALL):
+        chunk = doc_ids[at : at + _DOCUMENTS_PER_CALL]
+        calls = [(d, call, key[2]) for d in chunk for key, call in by_document[d].items()]
+        done.update(_score_chunk(lm, tool_name, texts, calls, w))
+    return [done[key] for key in order]
+
+
+def _score_chunk(
+    lm: LanguageModel,
+    tool_name: str,
+    texts: Mapping[str, str],
+    calls: list[tuple[str, DrawnCall, str]],
+    w: NDArray[np.float64],
+) -> dict[tuple[str, int, str, str], ScoredCall]:
+    def request(drawn: DrawnCall, prefix: str) -> ScoreRequest:
+        return ScoreRequest(prefix, texts[drawn.doc_id], drawn.position, len(w))
+
+    wanted: dict[ScoreRequest, float] = {}  # a dict keeps order and asks each question once
+    asked: list[tuple[ScoreRequest, ScoreRequest, ScoreRequest]] = []
+    for _, drawn, response in calls:
+        call = Call(tool_name, drawn.input)
+        three = (
+            request(drawn, ""),
+            request(drawn, linearize(call, "")),
+            request(drawn, linearize(call, response)),
+        )
+        asked.append(three)
+        wanted.update(dict.fromkeys(three, 0.0))
+    for asked_for, log_probs in zip(list(wanted), lm.log_probs(list(wanted)), strict=True):
+        wanted[asked_for] = _loss(log_probs, w)
+
+    out = {}
+    for (doc_id, drawn, response), (plain, bare, full) in zip(calls, asked, strict=True):
+        before, after = _seen(drawn.input, texts[doc_id], drawn.position)
+        out[doc_id, drawn.position, drawn.input, response] = ScoredCall(
+            doc_id=doc_id,
+            tool=drawn.tool,
+            position=drawn.position,
+            input=drawn.input,
+            response=response,
+            log_p=drawn.log_p,
+            count=drawn.count,
+            loss_plain=wanted[plain],
+            loss_call=wanted[bare],
+            loss_response=wanted[full],
+            seen_before=before,
+            seen_after=after,
+        )
+    return out
+
+
+def _loss(log_probs: NDArray[np.float32], w: NDArray[np.float64]) -> float:
+    """L over the tokens that exist, in float64.  (t,), (T,) with t <= T -> nats."""
+    return 0.0 - float(w[: len(log_probs)] @ log_probs.astype(np.float64))
+
+
+def _seen(input_: str, text: str, position: int) -> tuple[bool, bool]:
+    """Whether an input stands in the text before, and after, a position. Case is ignored; "" stands nowhere."""
+    needle = input_.casefold()
+    if not needle:
+        return False, False
+    return needle in text[:position].casefold(), needle in text[position:].casefold()

@@ -1,0 +1,195 @@
+"""A language model that answers from a script: for tests of pipelines, ours and the user's.
+
+It tokenises on whitespace (a token carries the whitespace in front of it, as GPT-2's do) and keeps the promises of
+`LanguageModel` strictly: a scan that is no longer valid, a position that starts no token, or a question the script
+does not hold raises `ScriptError` and names what was asked. It knows no weights, no probabilities of its own and no
+randomness.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolformer_core.errors import ScriptError
+from toolformer_core.lm.base import Draw, DrawRequest, ScoreRequest
+from toolformer_core.records import Prompt, digest_of
+from toolformer_core.syntax import find_close
+
+__all__ = ["ScriptedLM", "token_starts"]
+
+_TOKEN = re.compile(r"\s*\S+|\s+\Z")
+
+LogProbs = Mapping[tuple[str, str, int], Sequence[float]] | Callable[[ScoreRequest], Sequence[float]]
+
+
+def token_starts(text: str) -> list[int]:
+    """Return the character offsets at which a token starts, beginning with 0; none for the empty text."""
+    return [m.start() for m in _TOKEN.finditer(text)]
+
+
+class ScriptedLM:
+    """Answers `scan`, `draw` and `log_probs` from plain data.
+
+    Args:
+        scans: per (tool of the prompt, text), log p(" [") at character offsets; -inf at every other token start.
+        draws: per (tool of the prompt, text, offset), the texts that follow " [". The n-th request for a place within
+            one `draw` call gets the n-th text; a text that holds its closing "]" is cut there and has ended.
+        log_probs: per (prefix, text, offset), the natural log-probabilities from that offset on, cut to the number of
+            tokens asked for; or a function from a `ScoreRequest` to them.
+        batch_size: texts per scan.
+        reverse: scan the last texts first, as a backend that sorts by length may.
+        name: the model's name.
+
+    Raises:
+        ScriptError: the script itself names an offset at which no token starts.
+    """
+
+    def __init__(
+        self,
+        scans: Mapping[tuple[str, str], Mapping[int, float]] | None = None,
+        draws: Mapping[tuple[str, str, int], Sequence[str]] | None = None,
+        log_probs: LogProbs | None = None,
+        *,
+        batch_size: int = 8,
+        reverse: bool = False,
+        name: str = "scripted",
+    ) -> None:
+        self._scans = dict(scans or {})
+        self._draws = dict(draws or {})
+        self._log_probs: LogProbs = log_probs if log_probs is not None else {}
+        self._batch_size = batch_size
+        self._reverse = reverse
+        self._name = name
+        self._current: _ScriptedScan | None = None
+        for (tool, text), places in self._scans.items():
+            for position in places:
+                _check_start(text, position, f"the scan script of {tool!r}")
+        for tool, text, position in self._draws:
+            _check_start(text, position, f"the draw script of {tool!r}")
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def digest(self) -> str:
+        """Digest of the script; of a function, only its qualified name is known."""
+        told = self._log_probs
+        scores = [told.__qualname__] if callable(told) else [[list(k), list(v)] for k, v in sorted(told.items())]
+        scans = [[list(k), sorted(v.items())] for k, v in sorted(self._scans.items())]
+        draws = [[list(k), list(v)] for k, v in sorted(self._draws.items())]
+        return digest_of("scripted", json.dumps([self._name, scans, draws, scores]))
+
+    def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[_ScriptedScan]:
+        """Scan texts, `batch_size` at a time. Each scan is refused once the next one has been asked for.
+
+        Raises:
+            ScriptError: no scan is scripted for one of the texts under this prompt's tool.
+        """
+        order = list(range(len(texts)))
+        if self._reverse:
+            order.reverse()
+        for at in range(0, len(order), self._batch_size):
+            self._current = self._scan_batch(prompt, texts, order[at : at + self._batch_size])
+            yield self._current
+        self._current = None
+
+    def _scan_batch(self, prompt: Prompt, texts: Sequence[str], batch: list[int]) -> _ScriptedScan:
+        positions, log_probs = [], []
+        for index in batch:
+            places = self._scans.get((prompt.tool, texts[index]))
+            if places is None:
+                raise ScriptError(f"no scan is scripted for tool {prompt.tool!r} and text {texts[index][:80]!r}")
+            starts = token_starts(texts[index])
+            positions.append(np.array(starts, dtype=np.int64))
+            log_probs.append(np.array([places.get(s, -np.inf) for s in starts], dtype=np.float32))
+        return _ScriptedScan(self, prompt.tool, {i: texts[i] for i in batch}, positions, log_probs)
+
+    def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
+        """Return the scripted log-probabilities, at most `tokens` of them per request.
+
+        Raises:
+            ScriptError: the script does not hold a request.
+        """
+        out = []
+        for request in requests:
+            if callable(self._log_probs):
+                told: Sequence[float] | None = self._log_probs(request)
+            else:
+                told = self._log_probs.get((request.prefix, request.text, request.position))
+            if told is None:
+                raise ScriptError(
+                    f"no log-probabilities are scripted for prefix {request.prefix[:80]!r}, "
+                    f"position {request.position} of text {request.text[:80]!r}"
+                )
+            out.append(np.array(told[: request.tokens], dtype=np.float32))
+        return out
+
+    def _draw(self, scan: _ScriptedScan, requests: Sequence[DrawRequest], max_tokens: int) -> list[Draw]:
+        if scan is not self._current:
+            raise ScriptError("a draw was asked of a scan that is no longer valid: the next one had been asked for")
+        asked: dict[tuple[int, int], int] = {}
+        out = []
+        for request in requests:
+            if request.text not in scan.held:
+                raise ScriptError(f"text {request.text} is not in this scan, which holds {sorted(scan.held)}")
+            text = scan.held[request.text]
+            told = self._draws.get((scan.tool, text, request.position), ())
+            nth = asked.get((request.text, request.position), 0)
+            asked[request.text, request.position] = nth + 1
+            if nth >= len(told):
+                raise ScriptError(
+                    f"draw {nth + 1} for tool {scan.tool!r} at position {request.position} of text {text[:80]!r}: "
+                    f"{len(told)} are scripted"
+                )
+            out.append(_cut(told[nth], max_tokens))
+        return out
+
+
+class _ScriptedScan:
+    def __init__(
+        self,
+        lm: ScriptedLM,
+        tool: str,
+        held: Mapping[int, str],
+        positions: list[NDArray[np.int64]],
+        log_probs: list[NDArray[np.float32]],
+    ) -> None:
+        self._lm = lm
+        self.tool = tool
+        self.held = held
+        self._positions = positions
+        self._log_probs = log_probs
+
+    @property
+    def texts(self) -> Sequence[int]:
+        return list(self.held)
+
+    @property
+    def positions(self) -> Sequence[NDArray[np.int64]]:
+        return self._positions
+
+    @property
+    def log_probs(self) -> Sequence[NDArray[np.float32]]:
+        return self._log_probs
+
+    def draw(self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float) -> list[Draw]:
+        """Return the scripted texts; the temperature and the seeds change nothing."""
+        return self._lm._draw(self, requests, max_tokens)
+
+
+def _check_start(text: str, position: int, where: str) -> None:
+    if position not in token_starts(text):
+        raise ScriptError(f"{where} names position {position}, where no token of {text[:80]!r} starts")
+
+
+def _cut(text: str, max_tokens: int) -> Draw:
+    starts = token_starts(text)
+    text = text[: starts[max_tokens]] if len(starts) > max_tokens else text
+    close = find_close(text)
+    return Draw(text, False) if close is None else Draw(text[:close], True)
