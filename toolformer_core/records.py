@@ -55,7 +55,8 @@ class Rejection:
 
     source: str
     line: int
-    reason: str  # blank | broken_json | not_an_object | no_text | empty_text | not_utf8 | too_long | duplicate | truncated
+    reason: str  # blank | broken_json | not_an_object | no_text | empty_text | not_utf8 | too_long | duplicate |
+    #              truncated
     detail: str
     raw: str  # the start of the row, at most 2,000 characters, undecodable bytes escaped
 
