@@ -20,6 +20,7 @@ from toolformer_core.records import Call
 __all__ = [
     "ARROW",
     "CLOSE",
+    "MAX_CALL_CHARS",
     "OPEN",
     "FoundCall",
     "find_calls",
@@ -33,9 +34,12 @@ __all__ = [
 OPEN = " ["
 CLOSE = "]"
 ARROW = "->"
+MAX_CALL_CHARS = 8_000  # longer brackets in running text are not calls; it bounds the work on nested ones
 
 _NAME = re.compile(r"\s*([^\W\d]\w*)\s*\(")
 _INPUT_END = re.compile(r"\)\s*(?:(?:->|→)(?P<response>.*))?\Z", re.DOTALL)
+_BRACKET = re.compile(r"[\[\]]")
+_PAREN = re.compile(r"[()]")
 _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’"}
 
 
@@ -48,7 +52,7 @@ def linearize(call: Call, response: str | None = None) -> str:
 def find_close(text: str, start: int = 0) -> int | None:
     """Return the index of the `]` that closes a call opened just before `start`, or None."""
     depth = 1
-    for match in re.compile(r"[\[\]]").finditer(text, start):
+    for match in _BRACKET.finditer(text, start):
         depth += 1 if match.group() == "[" else -1
         if depth == 0:
             return match.start()
@@ -58,7 +62,13 @@ def find_close(text: str, start: int = 0) -> int | None:
 def parse(body: str) -> tuple[Call, str | None]:
     """Parse what stands between " [" and the closing "]".
 
-    One pair of quotes around the whole input is dropped, so `QA("Who?")` and `QA(Who?)` are the same call.
+    One pair of quotes around the whole input is dropped, so `QA("Who?")` and `QA(Who?)` are the same call. The input
+    ends at the first `)` that leaves it balanced and is followed by an arrow or by nothing; failing that, at the first
+    `)` so followed.
+
+    `parse` undoes `linearize` (less " [" and "]") if the tool is an identifier, the input is balanced in parentheses
+    and is stripped and unquoted already, and the response is None or stripped. For the closing "]" to be found in
+    running text, input and response must be balanced in brackets too.
 
     Returns:
         The call, and its response if there is an arrow.
@@ -70,28 +80,25 @@ def parse(body: str) -> tuple[Call, str | None]:
     if name is None:
         raise CallSyntaxError(f"no tool name and '(' in {body[:80]!r}")
     first: tuple[str, str | None] | None = None
-    for i in (m.start() for m in re.finditer(r"\)", body[name.end() :])):
-        end = _INPUT_END.match(body, name.end() + i)
-        if end is None:
+    start, depth = name.end(), 0  # depth: parentheses opened in the input and not closed
+    negative = False
+    for paren in _PAREN.finditer(body, start):
+        if paren.group() == "(":
+            depth += 1
             continue
-        found = (body[name.end() : end.start()], end.group("response"))
-        first = first or found
-        if _balanced(found[0]):  # prefer `f(g(x) -> y)` over its first `)`
-            first = found
-            break
+        end = _INPUT_END.match(body, paren.start()) if first is None or (depth == 0 and not negative) else None
+        if end is not None:
+            found = (body[start : paren.start()], end.group("response"))
+            first = first or found
+            if depth == 0 and not negative:  # prefer `f(g(x) -> y)` over its first `)`
+                first = found
+                break
+        depth -= 1
+        negative = negative or depth < 0
     if first is None:
         raise CallSyntaxError(f"no ')' closes the input in {body[:80]!r}")
     raw, response = first
     return Call(name.group(1), _unquote(raw.strip())), None if response is None else response.strip()
-
-
-def _balanced(text: str) -> bool:
-    depth = 0
-    for char in text:
-        depth += (char == "(") - (char == ")")
-        if depth < 0:
-            return False
-    return depth == 0
 
 
 def _unquote(text: str) -> str:
@@ -113,24 +120,44 @@ class FoundCall:
 def find_calls(text: str, names: Iterable[str] | None = None) -> Iterator[FoundCall]:
     """Yield the calls that stand in a text, left to right; with `names`, only calls of those tools.
 
+    Calls of more than `MAX_CALL_CHARS` characters are passed over.
+
     This reads text whose insertions were not recorded (a model's output). To recover x from x*, use `strip` with the
     recorded spans: a text may hold brackets of its own.
     """
     wanted = None if names is None else frozenset(names)
+    closes = _closes(text)  # once for all of them: a text of open brackets must not cost its length squared
     at = 0
     while (open_ := text.find("[", at)) >= 0:
         at = open_ + 1
-        close = find_close(text, at)
-        if close is None:
+        close = closes.get(open_)
+        name = _NAME.match(text, at, close) if close is not None else None
+        if (
+            close is None
+            or name is None
+            or close - at > MAX_CALL_CHARS
+            or (wanted is not None and name.group(1) not in wanted)
+        ):
             continue
         try:
             call, response = parse(text[at:close])
         except CallSyntaxError:
             continue
-        if wanted is None or call.tool in wanted:
-            start = open_ - 1 if open_ > 0 and text[open_ - 1] == " " else open_
-            yield FoundCall(call, response, start, close + 1)
-            at = close + 1
+        start = open_ - 1 if open_ > 0 and text[open_ - 1] == " " else open_
+        yield FoundCall(call, response, start, close + 1)
+        at = close + 1
+
+
+def _closes(text: str) -> dict[int, int]:
+    """Return, for each `[` that is closed, where: what `find_close` would say."""
+    opened: list[int] = []
+    closes: dict[int, int] = {}
+    for match in _BRACKET.finditer(text):
+        if match.group() == "[":
+            opened.append(match.start())
+        elif opened:
+            closes[opened.pop()] = match.start()
+    return closes
 
 
 def interleave(text: str, pieces: Iterable[tuple[int, str]]) -> tuple[str, list[tuple[int, int]]]:

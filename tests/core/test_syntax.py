@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from toolformer_core.errors import CallSyntaxError
+from toolformer_core.records import Call
+from toolformer_core.syntax import find_calls, find_close, interleave, linearize, parse, strip
+
+# Any code point, lone surrogates too, and often those that the syntax itself is made of.
+ANY_TEXT = st.text(
+    st.one_of(st.characters(exclude_categories=()), st.sampled_from("[]()->→ \"'\n\0\u202e\u05d0\U0001f600\ud800")),
+    max_size=40,
+)
+NAMES = st.sampled_from(["Calculator", "QA", "WikiSearch", "MT", "Größe_2"])
+
+
+def balanced(text: str, pair: str) -> bool:
+    depth = 0
+    for char in text:
+        depth += (char == pair[0]) - (char == pair[1])
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+@st.composite
+def interleavings(draw: st.DrawFn) -> tuple[str, list[tuple[int, str]]]:
+    text = draw(ANY_TEXT)
+    return text, draw(st.lists(st.tuples(st.integers(0, len(text)), ANY_TEXT), max_size=6))
+
+
+@given(interleavings())
+def test_strip_undoes_interleave_for_any_text(case: tuple[str, list[tuple[int, str]]]) -> None:
+    text, pieces = case
+    augmented, spans = interleave(text, pieces)
+    assert strip(augmented, spans) == text
+    assert sorted(augmented[start:end] for start, end in spans) == sorted(piece for _, piece in pieces)
+
+
+@given(NAMES, ANY_TEXT, st.none() | ANY_TEXT)
+def test_parse_undoes_linearize(name: str, text: str, response: str | None) -> None:
+    call = Call(name, text.strip())
+    response = None if response is None else response.strip()
+    assume(balanced(call.input, "()"))
+    assume(not (len(call.input) > 1 and call.input[0] + call.input[-1] in ('""', "''")))  # those would be dropped
+    assert parse(linearize(call, response)[2:-1]) == (call, response)
+
+
+@given(NAMES, st.text("(f) ->x", max_size=14), st.text(") ->x(", max_size=14))
+def test_parse_undoes_linearize_where_arrows_and_parentheses_crowd(name: str, text: str, response: str) -> None:
+    assume(balanced(text, "()"))
+    call = Call(name, text.strip())
+    assert parse(linearize(call, response.strip())[2:-1]) == (call, response.strip())
+
+
+@given(ANY_TEXT)
+def test_parse_of_any_text_gives_a_call_or_the_typed_error(body: str) -> None:
+    try:
+        call, _ = parse(body)
+    except CallSyntaxError:
+        return
+    assert call.tool.isidentifier()
+
+
+@given(
+    st.text(st.characters(exclude_characters="[]"), max_size=60),
+    st.lists(
+        st.tuples(st.integers(0, 60), NAMES, st.text("ab (1+2)", max_size=8), st.none() | st.text("x)(", max_size=5))
+    ),
+)
+def test_find_calls_finds_what_was_interleaved_in_a_text_without_brackets(
+    text: str, drawn: list[tuple[int, str, str, str | None]]
+) -> None:
+    drawn = [(min(at, len(text)), name, i.strip(), r) for at, name, i, r in drawn if balanced(i, "()")]
+    drawn.sort(key=lambda d: d[0])
+    augmented, spans = interleave(text, [(at, linearize(Call(n, i), r)) for at, n, i, r in drawn])
+    found = list(find_calls(augmented))
+    assert [(f.start, f.end) for f in found] == spans
+    assert [(f.call, f.response) for f in found] == [(Call(n, i), r) for _, n, i, r in drawn]
+
+
+@given(ANY_TEXT)
+def test_find_calls_agrees_with_find_close(text: str) -> None:
+    for found in find_calls(text):
+        open_ = text.index("[", found.start)
+        assert find_close(text, open_ + 1) == found.end - 1
+
+
+def test_the_written_form() -> None:
+    call = Call("Calculator", "400 / 1400")
+    assert linearize(call) == " [Calculator(400 / 1400)]"
+    assert linearize(call, "0.29") == " [Calculator(400 / 1400) -> 0.29]"
+    assert linearize(call, "") == " [Calculator(400 / 1400) -> ]"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("QA(Who?)", ("QA", "Who?", None)),
+        ('QA("Who?")', ("QA", "Who?", None)),
+        ("QA(“Who?”)", ("QA", "Who?", None)),
+        ('QA("a" or "b")', ("QA", '"a" or "b"', None)),  # two pairs, not one around all
+        ("Calendar()", ("Calendar", "", None)),
+        (" Calendar ( ) ", ("Calendar", "", None)),
+        ("Calculator((1 + 2) * 3) -> 9", ("Calculator", "(1 + 2) * 3", "9")),
+        ("Calculator(1 + 2) → 3", ("Calculator", "1 + 2", "3")),
+        ("Calculator(1 + 2)->", ("Calculator", "1 + 2", "")),
+        ("QA(f(x) -> y)", ("QA", "f(x) -> y", None)),  # the first `)` leaves "f(x" open
+        ("QA(f(x) -> y) -> z) -> w", ("QA", "f(x) -> y", "z) -> w")),
+        ("MT(so :))", ("MT", "so :)", None)),  # unbalanced, but only its last `)` is followed by nothing
+        ("MT((a) -> b", ("MT", "(a", "b")),  # never balanced: the first `)` that an arrow follows
+    ],
+)
+def test_parse_by_hand(body: str, expected: tuple[str, str, str | None]) -> None:
+    call, response = parse(body)
+    assert (call.tool, call.input, response) == expected
+
+
+@pytest.mark.parametrize("body", ["", "QA", "QA(", "QA Who?)", "2x(3)", "(3)", "QA(Who?) because", "see note"])
+def test_what_is_not_a_call(body: str) -> None:
+    with pytest.raises(CallSyntaxError):
+        parse(body)
+
+
+def test_a_call_closes_at_the_bracket_that_closes_it() -> None:
+    #       0123456789
+    text = "QA(a[0]b)]x]"
+    assert find_close(text) == 9
+    assert find_close(text, 10) == 11
+    assert find_close("QA(a[0)") is None
+
+
+def test_find_calls_in_prose_with_brackets_of_its_own() -> None:
+    text = "See [1] and [QA(a[0])] or[MT(b) -> c] and [QA(never"
+    found = list(find_calls(text))
+    assert [(f.call, f.response, text[f.start : f.end]) for f in found] == [
+        (Call("QA", "a[0]"), None, " [QA(a[0])]"),
+        (Call("MT", "b"), "c", "[MT(b) -> c]"),
+    ]
+    assert [f.call.tool for f in find_calls(text, ["MT"])] == ["MT"]
+
+
+def test_a_wanted_call_inside_an_unwanted_one_is_found() -> None:
+    assert [f.call for f in find_calls("x [note(see [QA(a)])]", ["QA"])] == [Call("QA", "a")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 200_000,
+        "]" * 200_000,
+        "[QA(" + ")->" * 60_000 + "]",
+        "[QA(a" * 40_000,
+        "[QA(a" * 9_000 + ")" + "]" * 9_000,
+    ],
+)
+def test_hostile_texts_cost_no_more_than_their_length(text: str) -> None:
+    began = time.process_time()
+    list(find_calls(text))
+    assert time.process_time() - began < 5.0  # without the bounds: minutes
+
+
+def test_interleave_by_hand() -> None:
+    # "ab" + "<1>" before b, "<0>" before a; two at one place keep their order
+    assert interleave("ab", [(1, "<1>"), (0, "<0>"), (1, "<2>")]) == ("<0>a<1><2>b", [(0, 3), (4, 7), (7, 10)])
+
+
+@pytest.mark.parametrize("position", [-1, 3])
+def test_interleave_outside_the_text_raises(position: int) -> None:
+    with pytest.raises(ValueError, match="outside"):
+        interleave("ab", [(position, "x")])
+
+
+@pytest.mark.parametrize("spans", [[(0, 2), (1, 3)], [(0, 9)], [(-1, 1)], [(2, 1)]])
+def test_strip_refuses_spans_that_cannot_be(spans: list[tuple[int, int]]) -> None:
+    with pytest.raises(ValueError, match="span"):
+        strip("abc", spans)
