@@ -99,7 +99,7 @@ class Catalog:
                 schema = arrow_schema(table)
                 if self.is_duckdb:
                     columns = ", ".join(f'"{column}"' for column in schema.names)
-                    found = _raw(connection).execute(f"SELECT {columns} FROM {name}").to_arrow_table()
+                    found = _raw(connection).sql(f"SELECT {columns} FROM {name}").to_arrow_table()
                     out[name] = found.cast(schema)
                 else:
                     rows = [dict(row) for row in connection.execute(sa.select(table)).mappings()]

@@ -138,7 +138,7 @@ def _balance_rows(commit_id: str, balance: Balance) -> Iterator[tuple[Any, ...]]
     yield commit_id, balance.unit, "in", "in", balance.rows_in
     yield commit_id, balance.unit, "kept", "kept", balance.kept
     for kind, counts in (("dropped", balance.dropped), ("failed", balance.failed)):
-        for reason, rows in counts.items():
+        for reason, rows in sorted(counts.items()):
             yield commit_id, balance.unit, kind, reason, rows
 
 
@@ -169,7 +169,7 @@ def facts_of(commits: Iterable[Commit] = (), runs: Iterable[Run] = (), datasets:
     for commit in commits:
         own = commit.id
         rows["commits"].append(_commit_row(commit))
-        rows["commit_parts"] += [(own, part, value) for part, value in commit.parts.items()]
+        rows["commit_parts"] += [(own, part, value) for part, value in sorted(commit.parts.items())]
         rows["commit_inputs"] += [(own, one) for one in commit.inputs]
         rows["files"] += [
             (own, f.path, _table_name(f.path, commit.stage), f.digest, f.rows, f.bytes) for f in commit.files

@@ -1,0 +1,282 @@
+"""The published snapshot: what users see, while flows run, worked out by hand on a small warehouse."""
+
+from __future__ import annotations
+
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+from wh_fixtures import make_commit, make_run, put, scored, table
+
+from warehouse import queries
+from warehouse.catalog import Catalog
+from warehouse.commits import Balance, Commit, Dataset, dataset_version, fingerprint
+from warehouse.errors import SnapshotError
+from warehouse.queries import Yield, explain, rows_of, samples, stats, what_if, yield_by_threshold
+from warehouse.schema import TABLES
+from warehouse.snapshot import publish
+from warehouse.store import Store
+
+NAN = float("nan")
+SCORED = {
+    "calculator": [
+        scored("d1", "calculator", 3, 0.7),
+        scored("d1", "calculator", 3, 1.2, input="2 + 2", response="4"),  # wins its position
+        scored("d1", "calculator", 5, 0.4),  # below every threshold
+        scored("d2", "calculator", 0, 2.0),
+        scored("d3", "calculator", 1, NAN),  # no gain
+    ],
+    "qa": [scored("d1", "qa", 3, 1.0), scored("d3", "qa", 2, 0.5)],  # the first loses to the calculator's 1.2
+    "mt": [
+        scored("d2", "mt", 4, 3.0, input="voir", seen_after=True),  # looked up: dropped
+        scored("d2", "mt", 4, 0.6, seen_after=True, seen_before=True),
+        scored("d3", "mt", 9, 2.5, seen_before=True),
+    ],
+    "calendar": [],
+}
+TEXT = "ab😀defghij"
+
+
+def build(store: Store, run_id: str = "r1") -> list[Commit]:
+    """Three documents, four tools, one example."""
+    docs = put(store, "ingest", "", "s0", [{"doc_id": d, "text": TEXT, "line": 1} for d in ("d1", "d2", "d3")])
+    commits = [docs]
+    for tool, rows in SCORED.items():
+        balances = [Balance("calls", len(rows) + 3, len(rows), {"unparsable": 1}, {"timeout": 2})]
+        commits.append(put(store, "score", tool, "s0", rows, balances=balances, inputs=(docs.files[0].digest,)))
+    inputs = tuple(commit.files[0].digest for commit in commits)
+    commits.append(put(store, "assemble", "", "s0", [{"doc_id": "d1", "text": TEXT}], inputs=inputs))
+    store.write_run(make_run(run_id, [commit.key for commit in commits]))
+    files = commits[-1].files
+    store.write_dataset(Dataset("cstar", dataset_version(files), files, {"qa": 1}, {"qa": 1.0}, run_id, "m", "c", "t"))
+    return commits
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Path:
+    store = Store(tmp_path / "it's [data]")
+    build(store)
+    return publish(store, None)
+
+
+def test_yield_by_threshold_by_hand(snapshot: Path) -> None:
+    # 0.5: calculator d1@3 (1.2) and d2@0 (2.0); qa d3@2 (0.5); mt d2@4 (0.6) and d3@9 (2.5)
+    # 1.0: calculator the same two; mt d3@9 alone.   2.0: calculator d2@0; mt d3@9
+    expected = [
+        *(("calculator", 0.5, 2), ("calculator", 1.0, 2), ("calculator", 2.0, 1)),
+        *(("calendar", 0.5, 0), ("calendar", 1.0, 0), ("calendar", 2.0, 0)),
+        *(("mt", 0.5, 2), ("mt", 1.0, 1), ("mt", 2.0, 1)),
+        *(("qa", 0.5, 1), ("qa", 1.0, 0), ("qa", 2.0, 0)),
+    ]
+    wanted = [Yield(tool, tau, n, n) for tool, tau, n in expected]
+    assert yield_by_threshold(snapshot) == wanted
+    assert [Yield(**row) for row in rows_of(snapshot, "SELECT * FROM yield_by_threshold")] == wanted
+    # at 0.4 d1 has two calculator calls: @3 and @5
+    assert yield_by_threshold(snapshot, [0.4])[0] == Yield("calculator", 0.4, 2, 3)
+    for bad in ([], [NAN], [math.inf]):
+        with pytest.raises(ValueError, match="finite"):
+            yield_by_threshold(snapshot, bad)
+
+
+def test_with_a_threshold_per_tool_a_loser_may_win(snapshot: Path) -> None:
+    # the calculator's 1.2 at d1@3 is below 1.5, so qa's 1.0 there is kept
+    kept = what_if(snapshot, {"qa": 0.9, "calculator": 1.5, "wikisearch": 1.0})
+    assert kept == [Yield("calculator", 1.5, 1, 1), Yield("qa", 0.9, 1, 1), Yield("wikisearch", 1.0, 0, 0)]
+    assert what_if(snapshot, {}) == []
+
+
+def test_stats_add_up(snapshot: Path) -> None:
+    found = stats(snapshot)
+    assert found.conserved
+    assert [(b.stage, b.tool) for b in found.balances] == [
+        ("ingest", ""),
+        *(("score", tool) for tool in ("calculator", "calendar", "mt", "qa")),
+        ("assemble", ""),
+    ]
+    calculator = found.balances[1]
+    assert (calculator.rows_in, calculator.kept, calculator.shards) == (8, 5, 1)
+    assert (calculator.dropped, calculator.failed) == ({"unparsable": 1}, {"timeout": 2})
+    assert found.yields == tuple(yield_by_threshold(snapshot))
+    drops = rows_of(snapshot, "SELECT kind, sum(rows)::BIGINT AS n FROM drops WHERE stage = 'score' GROUP BY ALL")
+    assert {row["kind"]: row["n"] for row in drops} == {"kept": 10, "dropped": 4, "failed": 8}
+
+
+def test_samples_show_the_text_around_the_position(snapshot: Path) -> None:
+    best = samples(snapshot, n=2, width=2)
+    assert [(s.tool, s.doc_id, s.gain) for s in best] == [("mt", "d3", 2.5), ("calculator", "d2", 2.0)]
+    assert [(s.before, s.after) for s in best] == [("hi", "j"), ("", "ab")]
+    (one,) = samples(snapshot, n=1, tool="qa", width=3)
+    assert (one.doc_id, one.before, one.after) == ("d3", "ab", "😀de")
+
+
+def test_explain_gives_one_document_s_path(snapshot: Path) -> None:
+    found = explain(snapshot, "d1")
+    assert found.document is not None
+    assert found.document["text"] == TEXT
+    assert [(r["tool"], r["position"], r["gain"], r["allowed"], r["best"]) for r in found.scored] == [
+        ("calculator", 3, 1.2, True, True),
+        ("calculator", 3, 0.7, True, False),
+        ("calculator", 5, 0.4, True, True),
+        ("qa", 3, 1.0, True, False),
+    ]
+    assert len(found.examples) == 1
+    assert [r["allowed"] for r in explain(snapshot, "d2").scored if r["tool"] == "mt"] == [False, True]
+    assert explain(snapshot, "nobody").document is None
+
+
+def test_the_latest_run_decides_what_is_current(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    old = build(store)
+    new = put(store, "score", "qa", "s0", [scored("d2", "qa", 7, 9.0)], parts={"config": "c2"})
+    store.write_run(make_run("r2", [old[0].key, new.key], started="2024-06-01"))
+    path = publish(store, None)
+    assert [(y.tool, y.examples) for y in yield_by_threshold(path, [0.5])] == [("qa", 1)]
+    # the user goes back: the third run reuses the first one's commits, and nothing is counted twice
+    store.write_run(make_run("r3", [commit.key for commit in old], started="2024-07-01"))
+    store.write_run(make_run("r4", [], started="2024-08-01", flow="finetune"))  # used no commits
+    path = publish(store, None)
+    assert [(y.tool, y.examples) for y in yield_by_threshold(path, [0.5])][-1] == ("qa", 1)
+    assert rows_of(path, "SELECT count(*) AS n FROM scored")[0]["n"] == 10
+    assert rows_of(path, 'SELECT count(*) AS n FROM shards WHERE NOT "current"')[0]["n"] == 1
+
+
+def test_without_runs_the_newest_commit_of_a_shard_is_current(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    put(store, "score", "qa", "s0", [scored("d1", "qa", 1, 1.0)], parts={"config": "b"}, created="2024-01-02")
+    put(store, "score", "qa", "s0", [scored("d1", "qa", 1, 9.0)], parts={"config": "a"}, created="2024-01-01")
+    assert rows_of(publish(store, None), "SELECT gain FROM scored") == [{"gain": 1.0}]
+
+
+def test_a_catalog_and_the_store_publish_the_same(tmp_path: Path) -> None:
+    store = Store(tmp_path / "data")
+    build(store)
+    with Catalog(tmp_path / "data" / "catalog.duckdb") as catalog:
+        catalog.reconcile(store)
+        one, two = publish(store, catalog, tmp_path / "a"), publish(store, None, tmp_path / "b")
+    for view in ("shards", "drops", "runs", "datasets", "lineage", "scored", "best_calls"):
+        sql = f"SELECT * FROM {view} ORDER BY ALL"
+        assert str(rows_of(one, sql)) == str(rows_of(two, sql)), view
+
+
+def test_lineage_names_every_commit_a_dataset_rests_on(snapshot: Path) -> None:
+    found = rows_of(snapshot, "SELECT stage, tool FROM lineage ORDER BY ALL")
+    tools = ("calculator", "calendar", "mt", "qa")
+    assert [(r["stage"], r["tool"]) for r in found] == [
+        ("assemble", ""),
+        ("ingest", ""),
+        *(("score", t) for t in tools),
+    ]
+
+
+def test_an_empty_store_has_every_table_with_its_types(tmp_path: Path) -> None:
+    path = publish(Store(tmp_path), None)
+    with duckdb.connect(str(path), read_only=True) as connection:
+        for name, schema in TABLES.items():
+            found = connection.sql(f"SELECT * FROM {name}").to_arrow_table()
+            assert found.column_names == schema.names
+            assert [f.type for f in found.schema] == [f.type for f in schema], name
+        assert connection.execute("SELECT count(*) FROM yield_by_threshold").fetchone() == (0,)
+        silent = "SELECT view_name FROM duckdb_views() WHERE NOT internal AND comment IS NULL"
+        assert connection.execute(silent).fetchall() == []
+    assert stats(path).balances == ()
+    assert samples(path) == []
+
+
+def test_views_and_empty_tables_have_the_same_columns(snapshot: Path) -> None:
+    with duckdb.connect(str(snapshot), read_only=True) as connection:
+        for name in ("documents", "scored", "examples"):
+            found = connection.sql(f"SELECT * FROM {name}").to_arrow_table()
+            assert [(f.name, f.type) for f in found.schema] == [(f.name, f.type) for f in TABLES[name]]
+
+
+def test_a_shard_whose_data_is_gone_is_shown_and_not_read(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    commits = build(store)
+    store.files.delete(commits[1].files[0].path)
+    path = publish(store, None)
+    assert rows_of(path, "SELECT tool FROM shards WHERE NOT intact") == [{"tool": "calculator"}]
+    assert {row["tool"] for row in rows_of(path, "SELECT tool FROM scored")} == {"qa", "mt"}
+
+
+def test_rejects_are_a_table(tmp_path: Path) -> None:
+    store, fp = Store(tmp_path), fingerprint({"a": "b"})
+    row = pa.table({"source": ["f"], "line": [7], "reason": ["no_text"], "detail": [""], "raw": ["{}"]})
+    files = [store.write("ingest", "", "s0", fp, table("ingest", [])), store.write_rejects("ingest", "", "s0", fp, row)]
+    balances = [Balance("rows", 1, 0, {"no_text": 1})]
+    store.commit(make_commit("ingest", "", "s0", files, parts={"a": "b"}, balances=balances))
+    path = publish(store, None)
+    assert rows_of(path, "SELECT source, line, reason FROM rejects") == [
+        {"source": "f", "line": 7, "reason": "no_text"}
+    ]
+    assert rows_of(path, "FROM documents") == []
+
+
+def test_every_query_of_the_readme_runs(snapshot: Path) -> None:
+    readme = (Path(queries.__file__).parent / "README.md").read_text(encoding="utf-8")
+    found = re.findall(r"```sql\n(.*?)```", readme, re.DOTALL)
+    assert len(found) == 5
+    for sql in found:
+        assert rows_of(snapshot, sql), sql
+    for name in rows_of(snapshot, "SELECT table_name AS n FROM information_schema.tables WHERE table_schema = 'main'"):
+        assert f"| `{name['n']}` |" in readme
+
+
+def test_what_a_reader_meets_when_something_is_wrong(tmp_path: Path, snapshot: Path) -> None:
+    with pytest.raises(SnapshotError, match="no snapshot"):
+        stats(tmp_path / "none.duckdb")
+    (tmp_path / "bad.duckdb").write_bytes(b"x" * 5000)
+    with pytest.raises(SnapshotError, match="cannot open"):
+        stats(tmp_path / "bad.duckdb")
+    with pytest.raises(SnapshotError, match="query failed"):
+        rows_of(snapshot, "SELECT nothing FROM nowhere")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SnapshotError, match="cannot publish"):
+        publish(Store(tmp_path / "d"), None, tmp_path / "file")
+    assert snapshot.stat().st_mode & 0o222 == 0
+
+
+READER = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from warehouse.queries import rows_of
+print("ready", flush=True)
+looked = 0
+while not looked or not sys.stdin in __import__("select").select([sys.stdin], [], [], 0)[0]:
+    documents, shards = rows_of(sys.argv[1], '''SELECT (SELECT count(*) FROM documents) AS d,
+        (SELECT count(*) FROM shards WHERE "current") AS s''')[0].values()
+    assert documents == 2 * shards, (documents, shards)
+    looked += 1
+print(looked)
+"""
+
+
+def test_readers_never_see_a_half_written_snapshot(tmp_path: Path) -> None:
+    store, keys = Store(tmp_path), []
+
+    def grow(i: int) -> Path:
+        rows = [{"doc_id": f"d{i}"}, {"doc_id": f"e{i}"}]
+        keys.append(put(store, "ingest", "", f"s{i}", rows).key)
+        store.write_run(make_run("r", keys))
+        return publish(store, None)
+
+    path = grow(0)
+    command = [sys.executable, "-c", READER, str(path), str(Path(__file__).resolve().parents[2])]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with duckdb.connect(str(path), read_only=True) as held:  # open for the whole time, and blocking nothing
+        readers = [subprocess.Popen(command, text=True, **pipes) for _ in range(2)]  # type: ignore[call-overload]
+        for reader in readers:
+            assert reader.stdout.readline() == "ready\n"
+        for i in range(1, 31):
+            grow(i)
+        for reader in readers:
+            out, err = reader.communicate("stop\n")
+            assert (reader.returncode, err) == (0, "")
+            assert int(out) >= 1
+        assert held.execute("SELECT count(*) FROM documents").fetchone() == (2,)
+    assert rows_of(path, "SELECT count(*) AS n FROM documents") == [{"n": 62}]
+    assert list(tmp_path.glob("*.tmp*")) == []
