@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fakes import a_document, a_scored
+from tests.strategies import balanced_texts, encodable_texts, texts_and_positions
+from toolformer_core.annotate.assemble import assemble, cap_examples, survivors
+from toolformer_core.syntax import strip
+
+
+def reasons(calls, tau_f=None):
+    kept, dropped = survivors(calls, tau_f)
+    assert len(kept) + len(dropped) == len(calls)
+    return [""] * len(kept) + [reason for _, reason in dropped]
+
+
+@pytest.mark.parametrize(
+    ("tool", "gain", "tau_f", "reason"),
+    [
+        ("qa", 1.0, {}, ""),  # kept iff gain >= tau_f: equality keeps
+        ("qa", 0.999, {}, "below_threshold"),
+        ("calculator", 0.5, {}, ""),
+        ("mt", 0.5, {}, ""),
+        ("mt", 0.49, {}, "below_threshold"),
+        ("qa", 0.5, {"qa": 0.5}, ""),
+        ("calculator", 1.9, {"calculator": 2.0}, "below_threshold"),
+        ("the_users_own", 0.9, {}, "below_threshold"),
+    ],
+)
+def test_the_threshold_is_the_tools(tool, gain, tau_f, reason):
+    assert reasons([a_scored(tool=tool, gain=gain)], tau_f) == [reason]
+
+
+def test_a_gain_that_is_no_number_is_no_gain():
+    call = dataclasses.replace(a_scored(), loss_plain=math.inf, loss_call=math.inf, loss_response=math.inf)
+    assert reasons([call]) == ["below_threshold"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "before", "after", "reason"),
+    [
+        ("mt", False, True, "seen_only_after"),
+        ("mt", True, True, ""),
+        ("mt", False, False, ""),
+        ("mt", True, False, ""),
+        ("qa", False, True, ""),
+    ],
+)
+def test_only_mt_may_not_look_ahead(tool, before, after, reason):
+    assert reasons([a_scored(tool=tool, gain=2, seen_before=before, seen_after=after)]) == [reason]
+
+
+def test_of_several_calls_at_a_position_the_largest_gain_wins_across_tools():
+    weak = a_scored(tool="calculator", position=3, gain=1.5)
+    strong = a_scored(tool="qa", position=3, gain=1.6)
+    elsewhere = a_scored(tool="qa", position=4, gain=1.1)
+    other = a_scored(doc_id="e", tool="qa", position=3, gain=1.1)
+    kept, dropped = survivors([weak, strong, elsewhere, other])
+    assert kept == [strong, elsewhere, other]
+    assert dropped == [(weak, "lower_gain")]
+
+
+def test_a_call_that_falls_to_another_rule_does_not_win_its_position():
+    ahead = a_scored(tool="mt", gain=9, seen_after=True)
+    behind = a_scored(tool="qa", gain=1)
+    assert survivors([ahead, behind]) == ([behind], [(ahead, "seen_only_after")])
+
+
+@given(st.permutations([("qa", "b"), ("qa", "a"), ("calendar", "z"), ("wikisearch", "a")]))
+def test_ties_go_by_tool_then_input_whatever_the_order(pairs):
+    kept, dropped = survivors([a_scored(tool=t, input=i, gain=2) for t, i in pairs])
+    assert [(c.tool, c.input) for c in kept] == [("calendar", "z")]
+    assert {reason for _, reason in dropped} == {"lower_gain"}
+
+
+def test_an_example_of_two_calls_by_hand():
+    document = a_document("so 27 years, on Friday")
+    year = a_scored(document.doc_id, "calculator", 2, "2021 - 1994", "27", gain=1.25)
+    today = a_scored(document.doc_id, "calendar", 15, "", "Today is Friday.", gain=2.0)
+    example = assemble(document, [today, year])
+    assert example is not None
+    assert example.text == ("so [Calculator(2021 - 1994) -> 27] 27 years, on [Calendar() -> Today is Friday.] Friday")
+    first, second = example.calls
+    assert (first.tool, first.position, first.start, first.end, first.gain) == ("calculator", 2, 2, 34, 1.25)
+    assert example.text[second.start : second.end] == " [Calendar() -> Today is Friday.]"
+    assert strip(example.text, [(c.start, c.end) for c in example.calls]) == document.text
+
+
+def test_no_calls_no_example():
+    assert assemble(a_document(), []) is None
+
+
+def test_a_users_tool_stands_by_its_given_name_or_its_key():
+    document = a_document("x y")
+    call = a_scored(document.doc_id, "stocks", 1, "ACME", "3")
+    assert assemble(document, [call]).text == "x [stocks(ACME) -> 3] y"
+    assert assemble(document, [call], {"stocks": "Stocks"}).text == "x [Stocks(ACME) -> 3] y"
+
+
+def test_calls_of_other_documents_and_shared_positions_are_refused():
+    document = a_document()
+    with pytest.raises(ValueError, match="a call of document elsewhere"):
+        assemble(document, [a_scored("elsewhere")])
+    with pytest.raises(ValueError, match="share a position"):
+        assemble(document, [a_scored(document.doc_id), a_scored(document.doc_id, "qa")])
+
+
+@given(texts_and_positions(), balanced_texts, encodable_texts)
+def test_stripping_an_example_gives_the_document_back(placed, input_, response):
+    text, positions = placed
+    document = a_document(text)
+    example = assemble(document, [a_scored(document.doc_id, "qa", p, input_, response) for p in positions])
+    if example is None:
+        assert not positions
+    else:
+        assert strip(example.text, [(c.start, c.end) for c in example.calls]) == text
+        assert [c.position for c in example.calls] == sorted(positions)
+
+
+@given(st.lists(st.integers(0, 99).map(str), unique=True), st.integers(1, 20), st.integers(0, 3), st.randoms())
+def test_the_cap_keeps_as_many_whatever_the_order(doc_ids, most, seed, rng: random.Random):
+    dropped = cap_examples({"qa": doc_ids, "mt": doc_ids[:3]}, most, seed)
+    assert sum(tool == "qa" for tool, _ in dropped) == max(0, len(doc_ids) - most)
+    shuffled = rng.sample(doc_ids, len(doc_ids))
+    assert cap_examples({"mt": doc_ids[:3], "qa": shuffled}, most, seed) == dropped
+
+
+def test_the_cap_falls_on_other_documents_for_another_seed_or_tool():
+    doc_ids = [str(i) for i in range(50)]
+    dropped = [frozenset(d for _, d in cap_examples({t: doc_ids}, 25, s)) for t, s in [("qa", 0), ("qa", 1), ("mt", 0)]]
+    assert len(set(dropped)) == 3

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fakes import FakeTool, StuckTool
+from tests.strategies import balanced_texts, encodable_texts
+from toolformer_core.annotate.execute import execute, one_line
+from toolformer_core.config import ExecuteConfig
+from toolformer_core.records import Call, ToolFailure
+from toolformer_core.syntax import find_calls, linearize
+
+
+def test_each_distinct_pair_is_asked_once_in_order_of_first_appearance():
+    tool = FakeTool(lambda input, context: f"{input}/{context}")
+    done = execute(tool, [("b", ""), ("a", ""), ("b", ""), ("b", "2020-01-01"), ("a", "")], ExecuteConfig())
+    assert tool.asked == [("b", ""), ("a", ""), ("b", "2020-01-01")]
+    assert [(e.tool, e.input, e.context, e.response, e.failure) for e in done] == [
+        ("fake", "b", "", "b/", ""),
+        ("fake", "a", "", "a/", ""),
+        ("fake", "b", "2020-01-01", "b/2020-01-01", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "failure", "detail"),
+    [
+        (ToolFailure("invalid_expression", "1 +"), "invalid_expression", "1 +"),
+        (ZeroDivisionError("by zero"), "crashed", "ZeroDivisionError: by zero"),
+        (SystemExit(3), "crashed", "SystemExit: 3"),
+        (None, "crashed", "the tool returned NoneType, not a response or a failure"),
+        (" \n\x00\t ", "empty", "the tool answered with nothing"),
+        (ValueError("\ud800"), "crashed", "ValueError: ?"),
+    ],
+)
+def test_a_failure_is_a_record_with_its_reason(answer, failure, detail):
+    (done,) = execute(FakeTool(lambda *_: answer), [("x", "")], ExecuteConfig())
+    assert (done.response, done.failure, done.detail) == ("", failure, detail)
+
+
+def test_a_tool_that_hangs_is_left_behind_and_the_rest_goes_on():
+    tool = StuckTool()
+    done = execute(tool, [("a", ""), ("stuck", ""), ("b", "")], ExecuteConfig(timeout_s=0.05))
+    tool.let_go.set()
+    assert [(e.response, e.failure) for e in done] == [("A", ""), ("", "timeout"), ("B", "")]
+
+
+def test_a_tool_that_hangs_does_not_keep_the_process_alive():
+    code = (
+        "from tests.fakes import StuckTool\n"
+        "from toolformer_core.annotate.execute import execute\n"
+        "from toolformer_core.config import ExecuteConfig\n"
+        "print(execute(StuckTool(), [('stuck', '')], ExecuteConfig(timeout_s=0.01))[0].failure)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == "timeout\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "line"),
+    [
+        ("a\n b\r\n\tc\u2028d", 100, "a b c d"),
+        ("a\x00b\x1bc \x07 d", 100, "abc d"),
+        ("ab cd ef", 5, "ab cd"),
+        ("ab cd ef", 4, "ab"),
+        ("abcdef", 4, "abcd"),
+        ("[1] a ] b [", 100, "[1] a ) b ("),
+        ("[[a]", 100, "([a]"),
+        ("a [b c]", 4, "a (b"),  # cut first, paired then
+    ],
+)
+def test_one_line(text, most, line):
+    assert one_line(text, most) == line
+
+
+@given(encodable_texts, st.integers(1, 50))
+def test_a_response_is_one_short_line_and_is_left_alone_by_a_second_pass(text, most):
+    line = one_line(text, most)
+    assert len(line) <= most
+    assert line == line.strip()
+    assert "\n" not in line
+    assert one_line(line, most) == line
+
+
+@given(balanced_texts, encodable_texts)
+def test_a_call_with_any_response_reads_back(input_, text):
+    response = one_line(text, 100)
+    written = linearize(Call("Fake", input_), response)
+    found = next(find_calls("before" + written + " after]"))
+    assert (found.call, found.response) == (Call("Fake", input_), response)
+    assert (found.start, found.end) == (6, 6 + len(written))

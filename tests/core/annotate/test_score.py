@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fakes import a_document, a_drawn
+from toolformer_core.annotate.score import score, weights
+from toolformer_core.config import ScoreConfig
+from toolformer_core.errors import ScriptError
+from toolformer_core.lm.scripted import ScriptedLM
+
+TEXT = "18 + 12 x 3 = 54 as said"
+AT = TEXT.index(" 54")
+DOC = a_document(TEXT)
+CALL = " [Calculator(18 + 12 * 3) -> ]"
+RESPONSE = " [Calculator(18 + 12 * 3) -> 54]"
+
+
+def test_the_papers_weights():
+    # raw 1, .8, .6, .4, .2 sum to 3; t = 5 gives 1 - 5 * .2 = 0 and needs no token
+    np.testing.assert_allclose(weights(0.2), [1 / 3, 0.8 / 3, 0.6 / 3, 0.4 / 3, 0.2 / 3])
+
+
+@pytest.mark.parametrize(("decay", "count"), [(1.0, 1), (0.5, 2), (0.3, 4), (0.2, 5), (0.1, 10), (0.01, 100)])
+def test_weights_end_where_they_reach_zero(decay, count):
+    w = weights(decay)
+    assert len(w) == count
+    assert w.min() > 0
+    assert w.sum() == pytest.approx(1)
+
+
+def test_three_losses_worked_by_hand():
+    lm = ScriptedLM(
+        log_probs={
+            ("", TEXT, AT): [-6.0, -3.0, -3.0],  # " 54", " as", " said": three tokens are left
+            (CALL, TEXT, AT): [-4.5, -3.0, -3.0],
+            (RESPONSE, TEXT, AT): [-0.6, -3.0, -3.0],
+        }
+    )
+    (scored,) = score(lm, "Calculator", {DOC.doc_id: TEXT}, [(a_drawn(DOC, AT, "18 + 12 * 3"), "54")], ScoreConfig())
+    # weights 5/15, 4/15, 3/15; the last two tokens cost 3 * 4/15 + 3 * 3/15 = 21/15 = 1.4 in all three
+    assert scored.loss_plain == pytest.approx(6 / 3 + 1.4)  # 3.4
+    assert scored.loss_call == pytest.approx(4.5 / 3 + 1.4)  # 2.9, the smaller: L-
+    assert scored.loss_response == pytest.approx(0.6 / 3 + 1.4)  # 1.6
+    assert scored.gain == pytest.approx(2.9 - 1.6)
+    assert (scored.position, scored.input, scored.response, scored.count) == (AT, "18 + 12 * 3", "54", 1)
+
+
+def test_at_a_texts_end_weights_are_not_spread_over_what_is_left():
+    lm = ScriptedLM(log_probs=lambda request: [-3.0])
+    (scored,) = score(lm, "Calculator", {DOC.doc_id: TEXT}, [(a_drawn(DOC, AT, "1"), "1")], ScoreConfig())
+    assert scored.loss_plain == pytest.approx(3 * 5 / 15)
+
+
+def test_no_token_left_is_no_loss():
+    lm = ScriptedLM(log_probs=lambda request: [])
+    (scored,) = score(lm, "Calculator", {DOC.doc_id: TEXT}, [(a_drawn(DOC, len(TEXT), "1"), "1")], ScoreConfig())
+    assert (scored.loss_plain, scored.loss_call, scored.loss_response) == (0.0, 0.0, 0.0)
+
+
+def test_every_question_is_asked_once_and_the_plain_one_is_shared():
+    asked = []
+
+    def answer(request):
+        asked.append((request.prefix, request.position, request.tokens))
+        return [-1.0] * request.tokens
+
+    items = [
+        (a_drawn(DOC, AT, "1", count=2), "1"),
+        (a_drawn(DOC, AT, "2"), "2"),
+        (a_drawn(DOC, AT, "1", count=3), "1"),
+    ]
+    scored = score(ScriptedLM(log_probs=answer), "Calculator", {DOC.doc_id: TEXT}, items, ScoreConfig())
+    assert asked == [
+        ("", AT, 5),
+        (" [Calculator(1) -> ]", AT, 5),
+        (" [Calculator(1) -> 1]", AT, 5),
+        (" [Calculator(2) -> ]", AT, 5),
+        (" [Calculator(2) -> 2]", AT, 5),
+    ]
+    assert [(s.input, s.count) for s in scored] == [("1", 5), ("2", 1)]
+
+
+def test_one_call_of_the_model_serves_many_documents():
+    calls = []
+
+    class Counting(ScriptedLM):
+        def log_probs(self, requests):
+            calls.append(len(requests))
+            return super().log_probs(requests)
+
+    documents = [a_document(f"text {i} is here") for i in range(70)]
+    items = [(a_drawn(d, 0, "1"), "1") for d in documents]
+    lm = Counting(log_probs=lambda request: [-1.0])
+    scored = score(lm, "Calculator", {d.doc_id: d.text for d in documents}, items, ScoreConfig())
+    assert [s.doc_id for s in scored] == [d.doc_id for d in documents]
+    assert calls == [64 * 3, 6 * 3]
+
+
+@pytest.mark.parametrize(
+    ("input_", "before", "after"),
+    [
+        ("18 + 12 X 3", True, False),
+        ("54", False, True),
+        ("as SAID", False, True),
+        ("no", False, False),
+        ("", False, False),
+    ],
+)
+def test_where_the_input_was_seen(input_, before, after):
+    lm = ScriptedLM(log_probs=lambda request: [-1.0])
+    (scored,) = score(lm, "MT", {DOC.doc_id: TEXT}, [(a_drawn(DOC, AT, input_, "mt"), "r")], ScoreConfig())
+    assert (scored.seen_before, scored.seen_after) == (before, after)
+
+
+@given(st.lists(st.floats(-50, 0, width=32), max_size=8), st.floats(0.05, 1))
+def test_a_loss_is_the_formula(told, decay):
+    lm = ScriptedLM(log_probs=lambda request: told)
+    (scored,) = score(lm, "F", {DOC.doc_id: TEXT}, [(a_drawn(DOC, AT, "1"), "1")], ScoreConfig(decay))
+    raw = [max(0.0, 1 - decay * t) for t in range(200)]
+    expected = -sum(w / math.fsum(raw) * p for w, p in zip(raw, told, strict=False))
+    assert scored.loss_plain == pytest.approx(expected, abs=1e-9)
+    assert scored.gain == 0
+
+
+def test_an_unscripted_question_is_named():
+    with pytest.raises(ScriptError, match="no log-probabilities are scripted for prefix ''"):
+        score(ScriptedLM(), "Calculator", {DOC.doc_id: TEXT}, [(a_drawn(DOC, AT, "1"), "1")], ScoreConfig())

@@ -1,0 +1,109 @@
+"""Stand-ins with a life of their own, for tests: tools, a language identifier, and short ways to make records."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from toolformer_core.records import (
+    Document,
+    DrawnCall,
+    Prompt,
+    ScoredCall,
+    ToolFailure,
+    ToolResponse,
+    ToolResult,
+    Verdict,
+    digest_of,
+)
+
+__all__ = [
+    "FakeTool",
+    "StuckTool",
+    "a_document",
+    "a_drawn",
+    "a_prompt",
+    "a_scored",
+    "a_verdict",
+    "marked_language",
+]
+
+
+class FakeTool:
+    """A tool that answers from a table, or by a function, and remembers what it was asked."""
+
+    key = "fake"
+    name = "Fake"
+    description = "Answers from a table."
+    fingerprint = "fake"
+
+    def __init__(self, answers: dict[str, object] | Callable[[str, str], object]) -> None:
+        self._answers = answers
+        self.asked: list[tuple[str, str]] = []
+
+    def run(self, input: str, context: str = "") -> ToolResult:
+        self.asked.append((input, context))
+        if callable(self._answers):
+            answer = self._answers(input, context)
+        else:
+            answer = self._answers.get(input, ToolFailure("no_result"))
+        if isinstance(answer, BaseException):
+            raise answer
+        return ToolResponse(answer) if isinstance(answer, str) else answer  # type: ignore[return-value]
+
+
+class StuckTool(FakeTool):
+    """A tool that never answers the input "stuck" until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda input, context: input.upper())
+        self.let_go = threading.Event()
+
+    def run(self, input: str, context: str = "") -> ToolResult:
+        if input == "stuck":
+            self.let_go.wait()
+        return super().run(input, context)
+
+
+def marked_language(text: str) -> tuple[str, float]:
+    """A language identifier for made-up texts: words that begin with "x" are of the language xx, the others English.
+
+    Its confidence is the share of the more frequent of the two.
+    """
+    words = text.split()
+    foreign = sum(w.lower().startswith("x") for w in words) / len(words)
+    return ("xx", foreign) if foreign > 0.5 else ("en", 1 - foreign)
+
+
+def a_document(text: str = "one two three", url: str | None = None, line: int = 1) -> Document:
+    return Document(digest_of("document", text, url or ""), text, url, None, "corpus.jsonl", line)
+
+
+def a_verdict(
+    document: Document, tool: str = "calculator", spans: tuple[tuple[int, int], ...] = (), context: str = ""
+) -> Verdict:
+    return Verdict(document.doc_id, tool, True, "test", context, spans)
+
+
+def a_prompt(tool: str = "calculator") -> Prompt:
+    return Prompt(tool, "Add calls.\nInput: ", "\nOutput:")
+
+
+def a_drawn(document: Document, position: int, input: str, tool: str = "calculator", count: int = 1) -> DrawnCall:
+    return DrawnCall(document.doc_id, tool, position, -1.0, 0, f"Calculator({input})", "ok", input, count)
+
+
+def a_scored(
+    doc_id: str = "d",
+    tool: str = "calculator",
+    position: int = 0,
+    input: str = "1 + 1",
+    response: str = "2",
+    gain: float = 1.0,
+    seen_before: bool = False,
+    seen_after: bool = False,
+) -> ScoredCall:
+    """A scored call with L+ = 1 and L- = 1 + gain, by the plain loss; the call's loss is larger."""
+    return ScoredCall(
+        doc_id, tool, position, input, response, -1.0, 1, 1.0 + gain, 2.0 + abs(gain), 1.0, seen_before, seen_after
+    )
