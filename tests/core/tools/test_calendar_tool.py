@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolformer_core.records import ToolFailure, ToolResponse
+from toolformer_core.tools.calendar import Calendar, sentence_for
+
+ANY_TEXT = st.text(st.characters(exclude_categories=()))
+
+
+@pytest.mark.parametrize(
+    ("context", "answer"),
+    [
+        ("2023-01-30", "Today is Monday, January 30, 2023."),
+        ("2024-02-29", "Today is Thursday, February 29, 2024."),  # a leap day; 2024-03-01 was a Friday
+        ("2000-01-01T12:00:00Z", "Today is Saturday, January 1, 2000."),
+        (" 1999-12-31 ", "Today is Friday, December 31, 1999."),
+    ],
+)
+def test_the_date_of_the_document(context: str, answer: str) -> None:
+    assert Calendar().run("", context) == ToolResponse(answer)
+    assert Calendar().run(" \n", context) == ToolResponse(answer)
+
+
+@pytest.mark.parametrize(
+    ("text", "context", "reason"),
+    [
+        ("", "", "no_date"),
+        ("", "2023-02-30", "no_date"),
+        ("", "0000-01-01", "no_date"),
+        ("", "30 January 2023", "no_date"),
+        ("", "20230130", "no_date"),
+        ("today", "2023-01-30", "unexpected_input"),
+    ],
+)
+def test_failures_are_typed(text: str, context: str, reason: str) -> None:
+    result = Calendar().run(text, context)
+    assert isinstance(result, ToolFailure)
+    assert result.reason == reason
+
+
+@given(ANY_TEXT, ANY_TEXT)
+def test_any_text_is_answered_or_refused(text: str, context: str) -> None:
+    result = Calendar().run(text, context)
+    assert result.text if isinstance(result, ToolResponse) else result.reason
+
+
+@given(st.dates())
+def test_every_day_has_its_english_names(day: date) -> None:
+    assert Calendar().run("", day.isoformat()) == ToolResponse(sentence_for(day))
+    assert sentence_for(day).count(",") == 2

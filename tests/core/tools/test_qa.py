@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolformer_core.records import ToolFailure, ToolResponse
+from toolformer_core.tools.passages import Hit, PassageIndex
+from toolformer_core.tools.qa import QA
+from toolformer_core.tools.reader import question_kind
+
+QUESTION_WORDS = "who where when how many what is was Velden Mira Holt mayor founded of 's \" [ ( , ."
+ANY_TEXT = st.text(st.characters(exclude_categories=())) | st.lists(st.sampled_from(QUESTION_WORDS.split())).map(
+    " ".join
+)
+
+PASSAGES = {
+    "Velden": "Velden is a town in the north of Ostmark. The mayor of Velden is Tora Lind. "
+    "Velden has 4,200 inhabitants. It was founded in 1348.",
+    "Mira Holt": "Mira Holt was a painter. She was born in Orrin on March 3, 1921. "
+    "Mira Holt painted the Red Mill in 1950.",
+    "Ostmark": "The capital of Ostmark is Garrow. The river Sella flows through Garrow. "
+    "The bridge of Garrow was built by Anton Reese in 1888.",
+    "Bakers of Orrin": "The bakers of Orrin make almond bread. Their oven is 12 metres wide.",
+    "Glass": "Garrow is known for blue glass.",
+}
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> PassageIndex:
+    path = tmp_path_factory.mktemp("qa") / "passages.jsonl"
+    path.write_text("\n".join(json.dumps({"title": t, "text": x}) for t, x in PASSAGES.items()), encoding="utf-8")
+    return PassageIndex(path)
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("Where was Mira Holt born?", "Orrin"),
+        ("When was Mira Holt born?", "March 3, 1921"),
+        ("Who built the bridge of Garrow?", "Anton Reese"),
+        ("What is the capital of Ostmark?", "Garrow"),
+        ("Who is the mayor of Velden?", "Tora Lind"),
+        ("How many inhabitants does Velden have?", "4,200"),
+        ("When was Velden founded?", "1348"),
+        ("What do the bakers of Orrin make?", "almond bread"),
+        ("What is Garrow known for?", "blue glass"),
+        ("What was Mira Holt?", "painter"),
+        ("Which river flows through Garrow?", "Sella"),
+        ("Where is Velden?", "Ostmark"),
+    ],
+)
+def test_plain_questions_on_plain_sentences(index: PassageIndex, question: str, answer: str) -> None:
+    assert QA(index).run(question) == ToolResponse(answer)
+
+
+@pytest.mark.parametrize(
+    ("question", "reason"),
+    [("", "empty_input"), ("???", "empty_input"), ("Zebra?", "no_result"), ("When is glass?", "no_answer")],
+)
+def test_failures_are_typed(index: PassageIndex, question: str, reason: str) -> None:
+    assert QA(index, passages=1).run(question) == ToolFailure(reason)
+
+
+@given(ANY_TEXT)
+def test_any_text_gets_a_short_answer_or_is_refused(index: PassageIndex, text: str) -> None:
+    result = QA(index).run(text)
+    if isinstance(result, ToolResponse):
+        assert 1 <= len(result.text.split()) <= 8
+    else:
+        assert result.reason
+
+
+@pytest.mark.parametrize(
+    ("question", "kind"),
+    [
+        ("Who wrote it?", "who"),
+        ("In what year was it built?", "when"),
+        ("which  City is it in", "where"),
+        ("How old is it?", "number"),
+        ("What is the population of Velden?", "number"),
+        ("Name the river.", "what"),
+    ],
+)
+def test_question_kind(question: str, kind: str) -> None:
+    assert question_kind(question) == kind
+
+
+class TitleReader:
+    """A reader that answers with the best passage's title."""
+
+    digest = "title"
+
+    def read(self, question: str, hits: Sequence[Hit]) -> str | None:
+        return hits[0].passage.title
+
+
+def test_another_reader_takes_the_place_and_changes_the_fingerprint(index: PassageIndex) -> None:
+    tool = QA(index, reader=TitleReader())
+    assert tool.run("Who was Mira Holt?") == ToolResponse("Mira Holt")
+    assert tool.fingerprint != QA(index).fingerprint
+
+
+def test_the_fingerprint_follows_the_passages(index: PassageIndex, tmp_path: Path) -> None:
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"title": "a", "text": "b"}', encoding="utf-8")
+    assert QA(PassageIndex(other)).fingerprint != QA(index).fingerprint
