@@ -112,6 +112,7 @@ def test_the_written_form() -> None:
         ("QA(f(x) -> y)", ("QA", "f(x) -> y", None)),  # the first `)` leaves "f(x" open
         ("QA(f(x) -> y) -> z) -> w", ("QA", "f(x) -> y", "z) -> w")),
         ("MT(so :))", ("MT", "so :)", None)),  # unbalanced, but only its last `)` is followed by nothing
+        ("MT(a(b) -> c) d( e) -> f", ("MT", "a(b", "c) d( e) -> f")),  # as many ( as ), but not balanced
         ("MT((a) -> b", ("MT", "(a", "b")),  # never balanced: the first `)` that an arrow follows
     ],
 )

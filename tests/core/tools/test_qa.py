@@ -27,6 +27,7 @@ PASSAGES = {
     "The bridge of Garrow was built by Anton Reese in 1888.",
     "Bakers of Orrin": "The bakers of Orrin make almond bread. Their oven is 12 metres wide.",
     "Glass": "Garrow is known for blue glass.",
+    "Mottoes": "The motto of Tamm is never let the old red mill stand still tomorrow.",
 }
 
 
@@ -52,6 +53,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> PassageIndex:
         ("What was Mira Holt?", "painter"),
         ("Which river flows through Garrow?", "Sella"),
         ("Where is Velden?", "Ostmark"),
+        ("What is the motto of Tamm?", "never let the old red mill stand still"),  # eight words, then cut
     ],
 )
 def test_plain_questions_on_plain_sentences(index: PassageIndex, question: str, answer: str) -> None:
