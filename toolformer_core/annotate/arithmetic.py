@@ -36,8 +36,8 @@ class Number:
         return step / 2 if self.decimals >= 2 and self.value >= 10 * step else Fraction(0)
 
 
-def _is_step(*values: Fraction) -> bool:
-    return 1 in values and all(v < 10 and v.denominator == 1 for v in values)
+def _is_step(a: Fraction | int, b: Fraction | int, c: Fraction | int, one: int) -> bool:
+    return one in (a, b, c) and all(v < 10 * one and v % one == 0 for v in (a, b, c))
 
 
 def numbers_in(text: str) -> list[Number]:
@@ -56,7 +56,7 @@ def numbers_in(text: str) -> list[Number]:
 
 def related(a: Number, b: Number, c: Number) -> bool:
     """Whether one of three numbers is what + - * / makes of the other two, trivial cases left out (see the module)."""
-    if min(a.value, b.value, c.value) == 0 or _is_step(a.value, b.value, c.value):
+    if min(a.value, b.value, c.value) == 0 or _is_step(a.value, b.value, c.value, 1):
         return False
     for x, y, z in ((a, b, c), (a, c, b), (b, c, a)):
         if x.value + y.value == z.value:
@@ -82,26 +82,30 @@ def has_operation(numbers: Sequence[Number], window: int) -> bool:
 
 
 def _has_exact(numbers: Sequence[Number], window: int) -> bool:
-    behind: Counter[Fraction] = Counter()  # values of the numbers before this one and in its window
+    unit = 10 ** max((n.decimals for n in numbers), default=0)
+    values = [int(n.value * unit) for n in numbers]  # whole numbers of the finest step: fractions would be slow
+    behind: Counter[int] = Counter()  # the numbers before this one and in its window
     first = 0
-    for i, last in enumerate(numbers):
-        while last.token - numbers[first].token >= window:
-            behind[numbers[first].value] -= 1
+    for i, z in enumerate(values):
+        while numbers[i].token - numbers[first].token >= window:
+            behind[values[first]] -= 1
             first += 1
-        z = last.value
-        for other in numbers[first:i] if z else ():
-            x = other.value
-            if not x:
-                continue
-            thirds = [x + z, abs(x - z)]
-            if x != 1 and z != 1:
-                thirds += [t for t in (x * z, x / z, z / x) if t != 1]
-            for third in thirds:
-                # the other is in the table too: where it is the third itself, it must stand there twice
-                if third and behind[third] > (third == x) and not _is_step(x, z, third):
+        for x in values[first:i] if z else ():
+            for third in _thirds(x, z, unit) if x else ():
+                # x is in the table too: where it is the third itself, it must stand there twice
+                if third and behind[third] > (third == x) and not _is_step(x, z, third, unit):
                     return True
         behind[z] += 1
     return False
+
+
+def _thirds(x: int, z: int, unit: int) -> tuple[int, ...]:
+    """What is related to x and z, all in steps of 1 / unit: x + z, |x - z|, x z, x / z, z / x."""
+    sums = (x + z, abs(x - z))
+    if unit in (x, z):
+        return sums
+    products = ((x * z, unit), (x * unit, z), (z * unit, x))
+    return sums + tuple(top // below for top, below in products if top % below == 0 and top != below * unit)
 
 
 def _has_rounded(numbers: Sequence[Number], window: int) -> bool:

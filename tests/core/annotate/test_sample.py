@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fakes import a_document, a_prompt, a_verdict
+from toolformer_core.annotate.sample import draw_seed, sample
+from toolformer_core.config import SampleConfig
+from toolformer_core.errors import ScriptError
+from toolformer_core.lm.scripted import ScriptedLM
+
+TEXT = "I went in 1994 and left in 2011"
+#       0 1     6  9     14   18    23  26
+GOOD = "Calculator(2011 - 1994)]"
+
+
+def run(lm, documents, **config):
+    given_ = {"tau_s": 0.0, "top_k": 20, "draws": 1} | config
+    pairs = [d if isinstance(d, tuple) else (d, a_verdict(d)) for d in documents]
+    return sample(lm, a_prompt(), "Calculator", pairs, SampleConfig(**given_))
+
+
+def scripted(places, draws=None, text=TEXT, **how):
+    told = {("calculator", text, p): (draws or {}).get(p, [GOOD] * 9) for p in places}
+    return ScriptedLM({("calculator", text): places}, told, **how)
+
+
+def positions(sampled):
+    return [c.position for c in sampled.calls]
+
+
+@pytest.mark.parametrize(
+    ("tau_s", "expected"),
+    [(0.0, [1, 9, 26]), (0.04, [9, 26]), (0.05, [9, 26]), (0.2, [9]), (0.5, [])],
+)
+def test_positions_above_tau_s_are_kept(tau_s, expected):
+    lm = scripted({1: math.log(0.01), 9: math.log(0.4), 26: math.log(0.06)})
+    (got,) = run(lm, [a_document(TEXT)], tau_s=tau_s)
+    assert positions(got) == expected
+    assert got.outcome == ("sampled" if expected else "no_position")
+
+
+def test_the_k_most_likely_are_kept_and_of_equals_the_smaller_position():
+    lm = scripted({1: -2.0, 6: -3.0, 9: -1.0, 14: -2.0, 26: -2.0})
+    (got,) = run(lm, [a_document(TEXT)], top_k=3)
+    assert [(c.position, c.rank, c.log_p) for c in got.calls] == [(1, 1, -2.0), (9, 0, -1.0), (14, 2, -2.0)]
+
+
+def test_a_place_with_nothing_behind_it_is_never_sampled():
+    text = "one two  \n "
+    lm = scripted({3: -1.0, 7: -0.1}, text=text)
+    (got,) = run(lm, [a_document(text)])
+    assert positions(got) == [3]
+
+
+@pytest.mark.parametrize(
+    ("drawn", "outcome", "input_"),
+    [
+        ("Calculator(1 + 1)]", "ok", "1 + 1"),
+        ("Calculator(1 + 1) -> 2] and on", "ok", "1 + 1"),  # a made-up response is ignored
+        ('Calculator("1 + 1")]', "ok", "1 + 1"),
+        ("Calculator()]", "ok", ""),
+        ("Calculator(1 + 1)", "unterminated", ""),
+        ("Calculator([1)]", "unterminated", ""),
+        ("QA(1 + 1)]", "wrong_tool", ""),
+        ("calculator(1 + 1)]", "wrong_tool", ""),
+        ("1 + 1]", "unparsable", ""),
+        ("]", "unparsable", ""),
+    ],
+)
+def test_what_becomes_of_a_draw(drawn, outcome, input_):
+    (got,) = run(scripted({9: -1.0}, {9: [drawn]}), [a_document(TEXT)])
+    (call,) = got.calls
+    assert (call.outcome, call.input, call.count) == (outcome, input_, 1)
+    assert got.outcome == ("sampled" if outcome == "ok" else "no_call")
+
+
+def test_equal_draws_at_a_position_are_one_row_with_a_count():
+    lm = scripted({9: -1.0, 26: -2.0}, {9: ["Calculator(1)]", "QA(1)]", "Calculator(1)]"]})
+    (got,) = run(lm, [a_document(TEXT)], draws=3)
+    assert [(c.position, c.raw, c.count) for c in got.calls] == [
+        (9, "Calculator(1)", 2),
+        (9, "QA(1)", 1),
+        (26, "Calculator(2011 - 1994)", 3),
+    ]
+
+
+def test_a_call_cut_short_is_unterminated():
+    (got,) = run(scripted({9: -1.0}), [a_document(TEXT)], max_call_tokens=2)  # "Calculator(2011", " -"
+    assert [(c.outcome, c.raw) for c in got.calls] == [("unterminated", "Calculator(2011 -")]
+
+
+SPANS = ((2, 14), (18, 31))  # "went in 1994" and " left in 2011"
+
+
+def spans_lm(**how):
+    places = {
+        ("calculator", "went in 1994"): {4: -3.0, 7: -1.0},
+        ("calculator", " left in 2011"): {0: -2.0, 8: -1.5},
+        ("calculator", TEXT): {9: -1.0},
+    }
+    draws = {(tool, text, p): [GOOD] * 9 for (tool, text), at in places.items() for p in at}
+    return ScriptedLM(places, draws, **how)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 8])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_spans_are_scanned_alone_and_mapped_back_whatever_the_batches(batch_size, reverse):
+    whole, parts = a_document(TEXT, "u"), a_document(TEXT, "v")
+    lm = spans_lm(batch_size=batch_size, reverse=reverse)
+    pairs = [(whole, a_verdict(whole)), (parts, a_verdict(parts, spans=SPANS)), (parts, a_verdict(parts, spans=SPANS))]
+    first, second, third = run(lm, pairs, top_k=3)
+    assert (first.doc_id, positions(first)) == (whole.doc_id, [9])
+    # of the document's four, the one at 2 + 4 is least likely; 2 + 7 = 9, 18 + 0 = 18, 18 + 8 = 26
+    assert [(c.position, c.rank) for c in second.calls] == [(9, 0), (18, 2), (26, 1)]
+    assert second == third
+
+
+def test_spans_of_nothing_give_no_position():
+    document = a_document("a \n b")
+    (got,) = run(ScriptedLM(), [(document, a_verdict(document, spans=((1, 4),)))])
+    assert (got.outcome, got.calls) == ("no_position", ())
+
+
+def test_no_documents_ask_nothing():
+    assert run(ScriptedLM(), []) == []
+
+
+def test_seeds_are_of_the_place_and_the_draw_alone():
+    asked = []
+
+    class Watching(ScriptedLM):
+        def _draw(self, scan, requests, max_tokens):
+            asked.extend((scan.held[r.text], r.position, r.seed) for r in requests)
+            return super()._draw(scan, requests, max_tokens)
+
+    document = a_document(TEXT)
+    lm = Watching({("calculator", TEXT): {9: -1.0}}, {("calculator", TEXT, 9): [GOOD] * 2})
+    run(lm, [document], draws=2, seed=7)
+    assert asked == [(TEXT, 9, draw_seed(7, document.doc_id, "calculator", 9, n)) for n in range(2)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.text(), st.text(), st.integers(0, 99), st.integers(0, 9)), unique=True))
+def test_seeds_are_64_bits_and_differ(places):
+    seeds = [draw_seed(*place) for place in places]
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 <= s < 2**64 for s in seeds)
+
+
+def test_an_unscripted_text_is_named():
+    with pytest.raises(ScriptError, match="no scan is scripted for tool 'calculator' and text 'I went"):
+        run(ScriptedLM(), [a_document(TEXT)])
