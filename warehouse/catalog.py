@@ -57,13 +57,17 @@ class Catalog:
             text = f"duckdb:///{path}"
         try:
             self._engine = sa.create_engine(text)
+        except (sa.exc.SQLAlchemyError, ImportError) as exc:
+            self._release()
+            raise CatalogError(f"not a catalog's URL, or its driver is missing: {_line(exc)}") from exc
+        try:
             self.is_duckdb = self._engine.dialect.name == "duckdb"
             with self._write() as connection:
                 METADATA.create_all(connection)
-        except (sa.exc.SQLAlchemyError, CatalogError, ImportError) as exc:
-            self._release()
-            shown = sa.engine.make_url(text).render_as_string(hide_password=True)
-            raise CatalogError(f"cannot open the catalog {shown}; delete it and reconcile: {_line(exc)}") from exc
+        except CatalogError as exc:
+            self.close()
+            shown = self._engine.url.render_as_string(hide_password=True)
+            raise CatalogError(f"cannot open {shown} (if it is damaged, delete it and reconcile): {exc}") from exc
 
     def record(self, commits: Iterable[Commit]) -> None:
         """Add commits, or replace those of the same id. Recording twice is recording once."""

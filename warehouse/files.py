@@ -25,6 +25,7 @@ from warehouse.errors import StoreError
 __all__ = ["Files", "LocalFiles", "RemoteFiles", "fsync_folder", "open_files", "put_local"]
 
 _TEMP_SUFFIX = ".tmp"
+_TEMPORARY = (_TEMP_SUFFIX, _TEMP_SUFFIX + ".wal")  # DuckDB keeps a log beside a snapshot in the making
 # Object stores have no folders; making one would only leave a marker object.
 _NO_FOLDERS = frozenset({"s3", "gcs", "abfs"})
 
@@ -122,7 +123,7 @@ class LocalFiles:
     def walk(self, folder: str, suffix: str = "") -> Iterator[str]:
         """See `Files`."""
         for path in self._walk(folder):
-            if path.endswith(suffix) and not path.endswith(_TEMP_SUFFIX):
+            if path.endswith(suffix) and not path.endswith(_TEMPORARY):
                 yield path
 
     def move(self, path: str, target: str) -> None:
@@ -149,7 +150,7 @@ class LocalFiles:
         swept = 0
         latest = time.time() - older_than_s
         for path in list(self._walk("")):
-            if not path.endswith(_TEMP_SUFFIX):
+            if not path.endswith(_TEMPORARY):
                 continue
             with contextlib.suppress(FileNotFoundError):  # its writer finished, or another sweep was faster
                 if self._at(path).stat().st_mtime <= latest:

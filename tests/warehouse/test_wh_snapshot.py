@@ -57,9 +57,12 @@ def build(store: Store, run_id: str = "r1") -> list[Commit]:
     return commits
 
 
-@pytest.fixture
-def snapshot(tmp_path: Path) -> Path:
-    store = Store(tmp_path / "it's [data]")
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Published once: it is read-only."""
+    folder = tmp_path_factory.mktemp("data")
+    store = Store(folder / "it's a*b")  # a name that is not a pattern: the neighbour's rows stay out
+    build(Store(folder / "it's a neighbour b"))
     build(store)
     return publish(store, None)
 
@@ -171,6 +174,20 @@ def test_lineage_names_every_commit_a_dataset_rests_on(snapshot: Path) -> None:
         ("ingest", ""),
         *(("score", t) for t in tools),
     ]
+
+
+def test_lineage_does_not_mix_up_tools_whose_data_are_alike(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    draws = {tool: put(store, "sample", tool, "s0", []) for tool in ("mt", "qa")}
+    assert draws["mt"].files[0].digest == draws["qa"].files[0].digest
+    score = put(store, "score", "qa", "s0", [], inputs=(draws["qa"].files[0].digest,))
+    stale = put(store, "sample", "qa", "s0", [], parts={"config": "before"})  # the same rows, of another run
+    example = put(store, "assemble", "", "s0", [], inputs=(score.files[0].digest,))
+    store.write_run(make_run("r0", [stale.key], started="2024-01-01"))
+    store.write_run(make_run("r1", [*(c.key for c in draws.values()), score.key, example.key]))
+    store.write_dataset(Dataset("c", "v", example.files, {}, {}, "r1", "m", "c", "t"))
+    found = rows_of(publish(store, None), "SELECT DISTINCT commit_id FROM lineage")
+    assert {row["commit_id"] for row in found} == {draws["qa"].id, score.id, example.id}
 
 
 def test_an_empty_store_has_every_table_with_its_types(tmp_path: Path) -> None:

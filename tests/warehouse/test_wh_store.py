@@ -49,8 +49,8 @@ def test_a_local_store_is_named_by_path_or_file_url(tmp_path: Path) -> None:
 
 
 def test_the_same_table_gives_the_same_bytes(tmp_path: Path) -> None:
-    whole = table("ingest", ROWS)
-    pieces = pa.concat_tables([whole.slice(0, 7), whole.slice(7, 1), whole.slice(8)])
+    whole = table("ingest", [{"doc_id": f"d{i}", "text": f"text {i} " * 60} for i in range(6000)])  # several pages
+    pieces = pa.concat_tables([whole.slice(start, 700) for start in range(0, 6000, 700)])
     odd = pieces.select(list(reversed(whole.column_names))).replace_schema_metadata({"a": "b"})
     written = {Store(tmp_path / str(i)).write("ingest", "", "s", FP, t).digest for i, t in enumerate([whole, odd])}
     assert len(written) == 1
@@ -80,6 +80,14 @@ def test_damaged_data_is_found_quarantined_and_redone(tmp_path: Path, damage: st
     assert (tmp_path / "quarantine" / commit.files[0].path).exists()
     assert put(store, "ingest", "", "s0", ROWS) == commit
     assert store.read(commit.files[0]).num_rows == 50
+
+
+def test_other_bytes_of_the_same_size_are_found_by_the_digest(store: Store) -> None:
+    (file,) = put(store, "ingest", "", "s0", ROWS).files
+    claimed = dataclasses.replace(file, digest="0" * 32)
+    with pytest.raises(CorruptDataError):
+        store.read(claimed)
+    assert store.read(claimed, verify=False).num_rows == 50
 
 
 def test_missing_data_makes_a_commit_absent(store: Store) -> None:
@@ -215,14 +223,25 @@ def test_a_writer_killed_at_any_step_leaves_nothing_that_counts(tmp_path: Path, 
     assert len(list(store.files.walk("shards"))) == 1
 
 
+def test_a_killed_publisher_s_files_are_swept_too(tmp_path: Path) -> None:
+    for name in ("warehouse.duckdb.1-a.tmp", "warehouse.duckdb.1-a.tmp.wal", "warehouse.duckdb"):
+        (tmp_path / name).write_bytes(b"x")
+    store = Store(tmp_path)
+    assert list(store.files.walk("")) == ["warehouse.duckdb"]
+    assert store.sweep_temporary(older_than_s=0) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["warehouse.duckdb"]
+
+
 def test_a_full_disk_is_a_store_error_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(handle: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("warehouse.files.os.fsync", full)
     store = Store(tmp_path)
+    put(store, "ingest", "", "s0", ROWS)
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.setattr("warehouse.files.os.fsync", full)
     with pytest.raises(StoreError, match="No space left"):
-        put(store, "ingest", "", "s0", ROWS)
+        put(store, "ingest", "", "s1", ROWS)
     monkeypatch.undo()
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-    assert put(store, "ingest", "", "s0", ROWS).rows == 50
+    assert sorted(tmp_path.rglob("*")) == before
+    assert put(store, "ingest", "", "s1", ROWS).rows == 50
