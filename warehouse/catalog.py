@@ -39,7 +39,7 @@ class Catalog:
     """Opened for the length of a flow; a context manager.
 
     Args:
-        url: a path for DuckDB, or a SQLAlchemy URL (`postgresql+psycopg://...`).
+        url: a path (or `duckdb:///path`) for DuckDB, or a SQLAlchemy URL (`postgresql+psycopg://...`).
         wait: wait for another flow on the same file instead of raising.
 
     Raises:
@@ -48,7 +48,7 @@ class Catalog:
     """
 
     def __init__(self, url: str | Path, *, wait: bool = False) -> None:
-        text = str(url)
+        text = str(url).removeprefix("duckdb:///")
         self._lock: FileLock | None = None
         self._turn = threading.RLock()  # tasks of one flow process call from several threads
         if "://" not in text:

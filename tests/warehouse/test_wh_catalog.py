@@ -98,6 +98,12 @@ def test_a_file_that_is_no_catalog_is_said_so_and_the_lock_freed(tmp_path: Path)
         assert not isinstance(caught.value, LockHeldError)
 
 
+def test_a_duckdb_url_is_locked_like_a_path(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.duckdb"
+    with Catalog(path), pytest.raises(LockHeldError):
+        Catalog(f"duckdb:///{path}")
+
+
 def test_an_unknown_kind_of_database_is_said_so() -> None:
     with pytest.raises(CatalogError, match="not a catalog's URL"):
         Catalog("nosuchdatabase://user:secret@place/x")
