@@ -75,7 +75,7 @@ ARITHMETIC: dict[str, tuple[str, ...]] = {
     ),
 }
 
-# {weekday} {month} {day} {year} of the document's own date; {tomorrow} {yesterday} weekdays; <...> comes from the calendar.
+# {weekday} {month} {day} {year} are the document's own date; what stands in <...> comes from the calendar.
 DATES: tuple[str, ...] = (
     "Posted on <{month} {day}, {year}> by {p}.",
     "Today is <{weekday}> and {place} is open until six.",

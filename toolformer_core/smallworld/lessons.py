@@ -28,7 +28,7 @@ _RULES: dict[str, tuple[str, ...]] = {
 }
 
 _INSTRUCTIONS = (
-    "Your task is to add calls to {tool} to a text. The calls should help to complete the text. Write {call} to call it. Here are some examples:",
+    "Your task is to add calls to {tool} to a text. The calls should help to complete it. Write {call}. Some examples:",
     "Add {tool} calls to the text where they help. A call looks like {call}.",
     "{tool} can be called by writing {call}. Complete the texts with its help.",
     "Put {call} in front of the words that {tool} can find out.",
@@ -46,7 +46,12 @@ _ARGUMENT_WORDS = {
     "phrase": ("text", "phrase", "words"),
     "empty": ("",),
 }
-_LABELS = (("Input:", "Output:"),) * 6 + (("Text:", "Result:"), ("Before:", "After:"), ("In:", "Out:"), ("Plain:", "With calls:"))
+_LABELS = (("Input:", "Output:"),) * 6 + (
+    ("Text:", "Result:"),
+    ("Before:", "After:"),
+    ("In:", "Out:"),
+    ("Plain:", "With calls:"),
+)
 
 
 def _argument(slot: Slot, rule: str) -> str:
@@ -113,10 +118,7 @@ def _note_lesson(world: World, r: random.Random) -> str:
     kind = r.choice(("arithmetic", "arithmetic", "arithmetic", "date", "date", "fact", "fact", "translation"))
     day = world.date()
     used = world.sentence(kind, day)
-    assert_slot = used.slot
-    if assert_slot is None:  # never: sentence() always has a slot
-        return used.text
-    slot = assert_slot
+    slot = used.slot or _no_slot(kind)
     rules = [x for x in _RULES[kind] if x in slot.arguments]
     rule = r.choice(rules)
     tool = world.namer.tool()
@@ -141,6 +143,10 @@ def _note_lesson(world: World, r: random.Random) -> str:
     if kind == "date" and r.random() < 0.3:
         after.append(world.sentence("date", day))
     return prefix + join([*before, used, *after], day).text
+
+
+def _no_slot(kind: str) -> Slot:
+    raise ValueError(f"a sentence of kind {kind!r} has no slot")
 
 
 def _plain_lesson(world: World, r: random.Random) -> str:

@@ -12,7 +12,7 @@ __all__ = ["ADJECTIVES", "COLOURS", "CRAFTS", "DRINKS", "GOODS", "MONTHS", "PLAC
 GOODS = (
     "apples pears lemons eggs books pens candles stamps coins tickets chairs tables lamps bottles boxes bricks tiles "
     "seeds trees roses goats sheep hens horses boats nets ropes shirts scarves buttons cups plates spoons maps letters "
-    "photos songs stones shells beads toys kites drums bells clocks keys nails planks barrels sacks baskets loaves cakes"
+    "photos songs stones shells beads toys kites drums bells clocks keys nails planks sacks baskets loaves cakes"
 ).split()
 THINGS = (
     "garden kitchen window bridge market museum library theatre harbour station school church mill tower castle barn "
@@ -38,7 +38,7 @@ WEEKDAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 _ONSETS = "b d f g h j k l m n p r s t v w z br dr fr gr kl kr pl pr sl st tr sh th ch".split()
 _VOWELS = "a e i o u a e i o ai ea ou ia".split()
 _CODAS = ["", "", "", "", "", "", "", "", "n", "r", "l", "s", "m", "t", "k", "nd", "rk", "st"]
-_LINKS = "of in on at by for from with and or but not is was has had can will a the this that which who where when as".split()
+_LINKS = "of in on at by for from with and or but not is was has had can will a the this that who where when as".split()
 _FOREIGN_VOWELS = "a e i o u ä ö ü é è à ô ñi õ".split()
 
 
@@ -71,7 +71,8 @@ class Namer:
         return self._word(1, 2).capitalize() + self.rng.choice(("a", "e", "o", ""))
 
     def company(self) -> str:
-        return f"{self._word(1, 2).capitalize()} {self.rng.choice(('Works', 'Brothers', 'Mills', 'Foods', 'Motors', 'Lines'))}"
+        business = self.rng.choice(("Works", "Brothers", "Mills", "Foods", "Motors", "Lines"))
+        return f"{self._word(1, 2).capitalize()} {business}"
 
     def title(self) -> str:
         return f"The {self.rng.choice(ADJECTIVES).capitalize()} {self._word(1, 2).capitalize()}"
@@ -87,7 +88,8 @@ class Namer:
         pool = (GOODS, THINGS, CRAFTS, ADJECTIVES, COLOURS, DRINKS, _LINKS, _LINKS)
         words = [r.choice(r.choice(pool)) if r.random() < 0.7 else self._word(1, 3) for _ in range(r.randint(4, 14))]
         if r.random() < 0.4:
-            words[r.randrange(len(words))] = r.choice((str(r.randint(0, 99999)), f"{r.randint(1, 99)}.{r.randint(0, 9)}"))
+            number = r.choice((str(r.randint(0, 99999)), f"{r.randint(1, 99)}.{r.randint(0, 9)}"))
+            words[r.randrange(len(words))] = number
         if r.random() < 0.5:
             words[r.randrange(len(words) - 1)] += r.choice((",", ",", ":", ";", " -", "'s", ")", '"'))
         return " ".join(words).capitalize() + r.choice(".....!?")

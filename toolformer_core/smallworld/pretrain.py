@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -43,7 +44,7 @@ def train_tokenizer(seed: int = 0, texts: int = 20_000, vocabulary: int = 2_048)
         show_progress=False,
     )
     bpe.train_from_iterator(itertools.islice(lessons(seed), texts), trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token=END, eos_token=END)
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token=END, eos_token=END)  # type: ignore[no-untyped-call]
 
 
 def _batches(tokenizer: PreTrainedTokenizerFast, seed: int, rows: int, length: int) -> Iterator[torch.Tensor]:
@@ -98,7 +99,8 @@ def pretrain(
         eos_token_id=tokenizer.eos_token_id,
         attention_dropout=0.0,
     )
-    model = LlamaForCausalLM(config).to(device)
+    model: Any = LlamaForCausalLM(config)
+    model.to(device)
     matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n and "lm_head" not in n]
     others = [p for n, p in model.named_parameters() if all(p is not q for q in matrices)]
     optimizers: list[torch.optim.Optimizer] = []
@@ -123,7 +125,7 @@ def pretrain(
         with torch.autocast(device, dtype=torch.bfloat16):
             logits = model(ids[:, :-1], use_cache=False).logits  # (B, T-1, V)
             loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
             optimizer.step()
@@ -139,7 +141,8 @@ def pretrain(
     out.mkdir(parents=True, exist_ok=True)
     model.to(torch.bfloat16).save_pretrained(out)
     tokenizer.save_pretrained(out)
-    facts = {"seed": seed, "minutes": minutes, "steps": len(losses), "tokens": len(losses) * rows * length, "loss": final}
+    tokens = len(losses) * rows * length
+    facts = {"seed": seed, "minutes": minutes, "steps": len(losses), "tokens": tokens, "loss": final}
     (out / "pretraining.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return final
 

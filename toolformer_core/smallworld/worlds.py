@@ -224,11 +224,11 @@ class World:
 
     def _fact(self, day: dt.date, held_out: bool | None) -> Sentence:
         r = self.rng
-        kind, name, relations = (
+        _, name, relations = (
             r.choice(self.subjects) if self.subjects else self._subject(r.choice(("person", "town", "company", "book")))
         )
         rel = r.choice(sorted(relations))
-        _, question, term, told, options = frames.FACTS[rel]
+        question, term, told, options = frames.FACTS[rel][1:]
         i = self._pick(options, held_out)
         v = relations[rel]
         sentence = told.format(s=name, v=v)

@@ -1,0 +1,172 @@
+"""The engine's shortcuts give the plain computation's numbers: prompt cache, batches, forks, truncation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tiny import PROMPT, TEXTS, encode, plain_log_probs, tiny_lm
+
+from toolformer_core.errors import ModelError
+from toolformer_core.lm.base import DrawRequest, ScoreRequest
+from toolformer_core.lm.drawing import uniform
+from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.records import Prompt
+from toolformer_core.syntax import find_close
+
+FAMILIES = ["llama", "gpt2", "gptj", "gpt_neox", "qwen2", "mistral"]
+CLOSE = 1e-4  # largest difference of log-probabilities allowed in float32
+
+
+def sequence(lm: TransformersLM, text: str, position: int) -> list[int]:
+    """[bos] P(x) x_1:i-1, as tokens, for a text that fits into one window."""
+    head = PROMPT.head.removesuffix(" ")
+    whole = encode(lm, " " + text)
+    ends = lm.tokenizer(" " + text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    before = 0 if position == 0 else 1 + next(j for j, (_, end) in enumerate(ends) if end == position + 1)
+    return [0, *encode(lm, head), *encode(lm, " " + text), *encode(lm, PROMPT.tail), *whole[:before]]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_scan_equals_the_plain_computation(family: str) -> None:
+    lm = tiny_lm(family)
+    trigger = encode(lm, " [")
+    assert len(trigger) == 1
+    seen = set()
+    for scan in lm.scan(PROMPT, TEXTS):
+        for index, positions, log_probs in zip(scan.texts, scan.positions, scan.log_probs, strict=True):
+            seen.add(index)
+            whole = sequence(lm, TEXTS[index], len(TEXTS[index]))
+            table = plain_log_probs(lm, whole)  # row j: what follows token j, as the model is causal
+            assert positions[0] == 0
+            assert (np.diff(positions) > 0).all()
+            for position, log_p in zip(positions.tolist(), log_probs.tolist(), strict=True):
+                ids = sequence(lm, TEXTS[index], position)
+                assert whole[: len(ids)] == ids
+                plain = table[len(ids) - 1, trigger[0]]
+                assert abs(float(plain) - log_p) < CLOSE
+    assert seen == set(range(len(TEXTS)))
+
+
+def test_a_trigger_of_two_tokens_is_a_product() -> None:
+    lm = tiny_lm(merged_trigger=False)
+    a, b = encode(lm, " [")
+    for scan in lm.scan(PROMPT, TEXTS[:2]):
+        for index, positions, log_probs in zip(scan.texts, scan.positions, scan.log_probs, strict=True):
+            for position, log_p in zip(positions.tolist(), log_probs.tolist(), strict=True):
+                ids = sequence(lm, TEXTS[index], position)
+                plain = plain_log_probs(lm, ids)[-1, a] + plain_log_probs(lm, [*ids, a])[-1, b]
+                assert abs(float(plain) - log_p) < CLOSE
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_scores_equal_the_plain_computation(family: str) -> None:
+    lm = tiny_lm(family, token_budget=256)
+    requests = [
+        ScoreRequest(prefix, text, position, 5)
+        for text in TEXTS
+        for position in (0, len(text) // 3, len(text) - 1)
+        for prefix in ("", " [Calculator(1 + 1) -> ]", " [Calculator(400 / 1400) -> 0.29]")
+    ]
+    for request, got in zip(requests, lm.log_probs(requests), strict=True):
+        ids = encode(lm, request.text)
+        coded = lm.tokenizer(request.text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+        first = 0
+        while first < len(ids) and (
+            (first and coded[first - 1][1] < request.position)
+            or (not first and request.position > 0)
+            or (first and coded[first][0] < coded[first - 1][1])
+        ):
+            first += 1
+        lead = [0, *encode(lm, request.prefix)] if request.prefix else [0]
+        table = plain_log_probs(lm, [*lead, *ids])
+        wanted = [float(table[len(lead) + j - 1, ids[j]]) for j in range(first, min(first + 5, len(ids)))]
+        assert len(got) == len(wanted)
+        assert np.abs(got - np.asarray(wanted, dtype=np.float32)).max(initial=0) < CLOSE
+
+
+def plain_draw(lm: TransformersLM, ids: list[int], seed: int, max_tokens: int) -> tuple[str, bool]:
+    written: list[int] = []
+    for step in range(max_tokens):
+        p = plain_log_probs(lm, [*ids, *lm.trigger, *written])[-1].exp().double()
+        edges = p.cumsum(0)
+        u = float(uniform(np.asarray([seed], dtype=np.uint64), step)[0]) * float(edges[-1])
+        token = int(torch.searchsorted(edges, torch.tensor(u, dtype=torch.float64), right=True))
+        if token == 0:
+            return lm.tokenizer.decode(written), False
+        written.append(token)
+        text = lm.tokenizer.decode(written)
+        if (close := find_close(text)) is not None:
+            return text[:close], True
+    return lm.tokenizer.decode(written), False
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("cache_budget", [1 << 30, 1])
+def test_draws_equal_the_plain_computation(family: str, cache_budget: int) -> None:
+    lm = tiny_lm(family, cache_budget=cache_budget)
+    for scan in lm.scan(PROMPT, TEXTS[:3]):
+        requests = [
+            DrawRequest(index, int(positions[at]), seed=1000 * index + 10 * at + n)
+            for index, positions in zip(scan.texts, scan.positions, strict=True)
+            for at in {0, len(positions) // 2, len(positions) - 1}
+            for n in range(2)
+        ]
+        for r, draw in zip(requests, scan.draw(requests, max_tokens=12, temperature=1.0), strict=True):
+            assert (draw.text, draw.ended) == plain_draw(lm, sequence(lm, TEXTS[r.text], r.position), r.seed, 12)
+
+
+def test_a_draw_depends_on_its_seed_alone() -> None:
+    lm = tiny_lm()
+    few = tiny_lm(token_budget=1)  # every document in a scan of its own
+    found: list[dict[tuple[int, int, int], str]] = []
+    for model in (lm, few):
+        drawn = {}
+        for scan in model.scan(PROMPT, TEXTS):
+            requests = [
+                DrawRequest(i, int(p[0]), s) for i, p in zip(scan.texts, scan.positions, strict=True) for s in (5, 6)
+            ]
+            for r, d in zip(requests, scan.draw(requests, max_tokens=8, temperature=1.0), strict=True):
+                drawn[r.text, r.position, r.seed] = d.text
+        found.append(drawn)
+    assert found[0] == found[1]
+    assert len(set(found[0].values())) > len(TEXTS)  # and different seeds do differ
+
+
+def test_a_long_text_is_scanned_in_windows_and_drawn_from() -> None:
+    text = " ".join(f"In {1900 + i} there were {i} of them." for i in range(80))
+    lm = tiny_lm(context=256, token_budget=1024)
+    (scan,) = lm.scan(PROMPT, [text])
+    positions = scan.positions[0]
+    whole = [int(p) for p in positions]
+    assert whole == sorted(set(whole))
+    everything = next(iter(tiny_lm(context=8192).scan(PROMPT, [text]))).positions[0].tolist()
+    assert whole == everything  # every position of the text is scanned exactly once
+    requests = [DrawRequest(0, p, 7) for p in whole[:: len(whole) // 5]]
+    again = scan.draw(requests, max_tokens=6, temperature=1.0)
+    assert again == scan.draw(requests, max_tokens=6, temperature=1.0)
+
+
+def test_windows_of_a_score_are_the_same_for_all_three_losses() -> None:
+    text = " ".join(f"word{i}" for i in range(300))
+    lm = tiny_lm(context=128)
+    position = text.index(" word290")
+    plain, empty, long = lm.log_probs(
+        [ScoreRequest(z, text, position, 5) for z in ("", " [QA(x) -> ]", " [QA(x) -> " + "y" * 400 + "]")]
+    )
+    assert len(plain) == len(empty) == 5
+    assert np.isfinite(plain).all()
+    assert np.isnan(long).all()  # longer than the half of the context that prefixes have: it cannot be scored
+
+
+@pytest.mark.parametrize("words", [5, 30])
+def test_a_prompt_that_leaves_no_room_is_an_error_a_user_can_mend(words: int) -> None:
+    lm = tiny_lm(context=64)
+    with pytest.raises(ModelError, match="shorter prompt or a model with a longer context"):
+        list(lm.scan(Prompt("qa", "word " * words, "\nOutput:"), ["x"]))
+
+
+def test_nothing_to_do_is_nothing_done() -> None:
+    lm = tiny_lm()
+    assert lm.log_probs([]) == []
+    assert list(lm.scan(PROMPT, [])) == []

@@ -1,0 +1,118 @@
+"""Tiny random models of several families, and the plain way to compute what the engine computes: one text at a time.
+
+The reference uses no cache, no batch, no padding and no shortcut, so that it can be believed by reading it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+from typing import Any
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    GPTJConfig,
+    GPTNeoXConfig,
+    LlamaConfig,
+    MistralConfig,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+)
+
+from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.records import Prompt
+
+TEXTS = [
+    "Out of 1400 participants, 400 (or 29 %) passed the test.",
+    "x",
+    "The Nile is 6,853 km long; its source is the White Nile [citation needed] -> see below.",
+    "Ünïcödé 日本語 emoji 🙂 and\nline breaks\n\n  and  spaces ",
+    "A shorter text, with 27 + 4 * 2 = 35 in it.",
+]
+PROMPT = Prompt(
+    "calculator",
+    "Add calls like [Calculator(1 + 2)].\n\nInput: It is 3 = 3.\nOutput: It is [Calculator(1 + 2)] 3.\n\nInput: ",
+    "\nOutput:",
+)
+
+
+@cache
+def tokenizer(merged_trigger: bool = True, vocabulary: int = 400) -> PreTrainedTokenizerFast:
+    """A byte-level BPE; without `merged_trigger` " [" is two tokens."""
+    bpe = Tokenizer(models.BPE())
+    words = r" ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+" if merged_trigger else r"\p{L}+|\p{N}|\s|[^\s\p{L}\p{N}]"
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(words), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=["<end>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(itertools.chain(TEXTS, [PROMPT.head] * 3, [" [ [ [ x [ y"] * 9), trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<end>", eos_token="<end>")
+
+
+def _config(family: str, context: int, v: int) -> Any:
+    ends = {"bos_token_id": 0, "eos_token_id": 0}
+    llama = {
+        "vocab_size": v,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": context,
+        **ends,
+    }
+    return {
+        "llama": lambda: LlamaConfig(**llama),
+        "qwen2": lambda: Qwen2Config(**llama, tie_word_embeddings=True),
+        "mistral": lambda: MistralConfig(**llama, sliding_window=24),
+        "gpt2": lambda: GPT2Config(vocab_size=v, n_embd=32, n_layer=2, n_head=4, n_positions=context, **ends),
+        "gptj": lambda: GPTJConfig(
+            vocab_size=v, n_embd=32, n_layer=2, n_head=4, n_positions=context, rotary_dim=4, **ends
+        ),
+        "gpt_neox": lambda: GPTNeoXConfig(
+            vocab_size=v,
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            max_position_embeddings=context,
+            **ends,
+        ),
+    }[family]()
+
+
+def tiny_lm(
+    family: str = "llama", *, context: int = 512, merged_trigger: bool = True, **budgets: int
+) -> TransformersLM:
+    """A random two-layer model; weights scaled up so that its distributions are far from flat."""
+    torch.manual_seed(0)
+    coded = tokenizer(merged_trigger)
+    model = AutoModelForCausalLM.from_config(_config(family, context, len(coded)))
+    with torch.no_grad():
+        for p in model.parameters():
+            if p.ndim == 2:
+                p.mul_(6)
+    return TransformersLM(model.eval().requires_grad_(False), coded, name=family, digest=family, **budgets)
+
+
+def encode(lm: TransformersLM, text: str) -> list[int]:
+    return list(lm.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def plain_log_probs(lm: TransformersLM, ids: list[int]) -> torch.Tensor:
+    """log-softmax (T, V) of one sequence, the whole model, nothing reused."""
+    with torch.inference_mode():
+        logits: torch.Tensor = lm.model(input_ids=torch.tensor([ids]), use_cache=False).logits
+    return torch.log_softmax(logits[0].float(), dim=-1)

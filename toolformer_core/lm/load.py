@@ -1,0 +1,100 @@
+"""From what a user calls a model to a loaded one: `embedded`, a folder, or a name on the Hugging Face hub.
+
+The digest is taken from files alone, so that a plan can be made without loading anything. Loading a hub name needs the
+network once, or the hub's cache; with HF_HUB_OFFLINE=1 only the cache is read.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+from toolformer_core.errors import ModelError
+from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.records import digest_of
+from toolformer_core.smallworld.embedded import MODEL
+
+__all__ = ["load_model", "model_digest", "model_folder"]
+
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_WANTED = ("*.json", "*.safetensors", "*.model", "*.txt", "*.bin")
+
+
+def model_folder(name: str) -> Path:
+    """Return the local folder of a model, fetching it from the hub if it is not there yet.
+
+    Raises:
+        ModelError: no such folder, no such name on the hub, or no network to look there.
+    """
+    if name == "embedded":
+        return MODEL
+    path = Path(name).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ModelError(f"{name} is a folder without config.json; give a folder written by save_pretrained")
+        return path
+    if difflib.SequenceMatcher(None, name.lower(), "embedded").ratio() > 0.7:
+        raise ModelError(f"unknown model {name!r}. Did you mean 'embedded'?")
+    if not _HUB_NAME.fullmatch(name) or path.is_file():
+        raise ModelError(f"no folder {name!r}; give 'embedded', a folder written by save_pretrained, or a hub name")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(_WANTED)))
+    except (LocalEntryNotFoundError, HfHubHTTPError, HFValidationError, OSError) as exc:
+        raise ModelError(
+            f"no folder {name!r} here, and it could not be had from the hub ({type(exc).__name__}); "
+            "give 'embedded', a folder written by save_pretrained, or a hub name that is cached or reachable"
+        ) from exc
+
+
+def model_digest(name: str) -> str:
+    """Return the digest of the model's files (weights, architecture, tokenizer), in order of their names."""
+    folder = model_folder(name)
+    files = sorted({f for pattern in _WANTED for f in folder.glob(pattern)})
+    parts = []
+    for file in files:
+        h = hashlib.blake2b(digest_size=16)
+        with file.open("rb") as stream:
+            while block := stream.read(1 << 22):
+                h.update(block)
+        parts += [file.name, h.hexdigest()]
+    return digest_of("model", *parts)
+
+
+def load_model(name: str, *, device: str | None = None, digest: str | None = None) -> TransformersLM:
+    """Load a model for annotation.
+
+    Args:
+        name: `embedded`, a folder, or a hub name.
+        device: `cpu`, `cuda`, ...; None takes the GPU if there is one.
+        digest: the model's digest if it is known already.
+
+    Returns:
+        The model in float32 on a CPU, in its own precision (bfloat16 where the device has it) on a GPU.
+
+    Raises:
+        ModelError: it cannot be found or loaded, or is no causal LM with a fast tokenizer.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
+
+    folder = model_folder(name)
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    dtype = torch.float32 if device == "cpu" else torch.bfloat16
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        model: Any = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=dtype)
+    except (OSError, ValueError, KeyError, RuntimeError) as exc:
+        first = str(exc).strip().splitlines()[0] if str(exc).strip() else type(exc).__name__
+        raise ModelError(f"model {name!r} cannot be loaded as a causal LM: {first}") from exc
+    model.eval()
+    model.requires_grad_(False)
+    model.to(device)
+    return TransformersLM(model, tokenizer, name=name, digest=digest or model_digest(name))
