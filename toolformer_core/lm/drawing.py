@@ -6,7 +6,8 @@ same seed at the same place gives the same draw whatever else is in the batch. I
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from transformers import DynamicCache
 
 from toolformer_core.lm.base import Draw
 from toolformer_core.lm.batches import KeyValues, fork, key_values
+from toolformer_core.lm.branches import Branches
 from toolformer_core.syntax import find_close
 
 if TYPE_CHECKING:
@@ -51,17 +53,22 @@ def draw_calls(
         max_tokens: tokens a draw may take, its "]" included.
         temperature: 1 draws from the model's own distribution.
     """
-    order = sorted(range(len(places)), key=lambda i: (places[i][1], places[i][0], i))
     per_token = sum(2 * keys[0, :, 0].numel() * keys.element_size() for keys, _ in kv)
+    shared = lm.shares_prefixes
+    # draws of one document stand together where they share its keys and values, of one length where they do not
+    order = sorted(range(len(places)), key=lambda i: places[i] if shared else (places[i][1], places[i][0]))
     out: list[Draw | None] = [None] * len(places)
     at = 0
     while at < len(order):
-        # as many draws as the budget for keys and values allows, shortest prefixes first
-        end = at + 1
-        while end < len(order) and (end + 1 - at) * (places[order[end]][1] + max_tokens) * per_token <= lm.cache_budget:
+        end = at + 1  # as many draws as the budget for keys and values of their own allows
+        while end < len(order):
+            held = max_tokens if shared else places[order[end]][1] + max_tokens
+            if (end + 1 - at) * held * per_token > lm.cache_budget:
+                break
             end += 1
         chunk = order[at:end]
-        drawn = _Rows(lm, kv, [places[i] for i in chunk], [seeds[i] for i in chunk], temperature).run(max_tokens)
+        steps: Steps = (Branches if shared else Forks)(lm, kv, [places[i] for i in chunk], max_tokens + len(lm.trigger))
+        drawn = _Rows(lm, steps, [places[i] for i in chunk], [seeds[i] for i in chunk], temperature).run(max_tokens)
         for i, draw in zip(chunk, drawn, strict=True):
             out[i] = draw
         at = end
@@ -72,41 +79,27 @@ class _Rows:
     """The draws of one chunk while they are being written."""
 
     def __init__(
-        self,
-        lm: TransformersLM,
-        kv: KeyValues,
-        places: list[tuple[int, int]],
-        seeds: list[int],
-        temperature: float,
+        self, lm: TransformersLM, steps: Steps, places: list[tuple[int, int]], seeds: list[int], temperature: float
     ) -> None:
         self.lm = lm
+        self.steps = steps
         self.temperature = temperature
         self.seeds = np.asarray(seeds, dtype=np.uint64)
-        unique = sorted(set(places), key=lambda p: (p[1], p[0]))
-        self.cache, self.mask = fork(kv, [b for b, _ in unique], [n for _, n in unique])
-        self.where = torch.tensor([n for _, n in unique], device=lm.device)
-        logits = self._trigger()
+        self.room = lm.context_length - max(n for _, n in places) - len(lm.trigger)
         # the draws of one position share its first step
-        rows = torch.tensor([unique.index(p) for p in places], device=lm.device)
-        self._select(rows)
+        unique = list(dict.fromkeys(places))
+        steps.select(torch.tensor([places.index(p) for p in unique], device=lm.device))
+        logits = self._trigger(len(unique))
+        index = {p: i for i, p in enumerate(unique)}
+        rows = torch.tensor([index[p] for p in places], device=lm.device)
+        steps.select(rows)
         self.next_logits = logits[rows]
         self.closing = _closing_ids(lm.tokenizer)
 
-    def _trigger(self) -> torch.Tensor:
+    def _trigger(self, rows: int) -> torch.Tensor:
         for token in self.lm.trigger:
-            logits = self._step(torch.full_like(self.where, token))
-        return logits
-
-    def _step(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Feed one token per row (R,); return the logits after it (R, V)."""
-        self.mask = torch.cat([self.mask, self.mask.new_ones(len(self.mask), 1)], dim=1)
-        hidden = self.lm.hidden(tokens[:, None], self.mask, self.where[:, None], self.cache)
-        self.where = self.where + 1
-        return self.lm.logits(hidden[:, -1])
-
-    def _select(self, rows: torch.Tensor) -> None:
-        self.cache = DynamicCache(ddp_cache_data=[(k[rows], v[rows]) for k, v in key_values(self.cache)])
-        self.mask, self.where = self.mask[rows], self.where[rows]
+            hidden = self.steps.feed(torch.full((rows,), token, device=self.lm.device))
+        return self.lm.logits(hidden)
 
     def _pick(self, step: int, active: list[int]) -> NDArray[np.int64]:
         probabilities = torch.softmax(self.next_logits / self.temperature, dim=1).double()
@@ -118,8 +111,8 @@ class _Rows:
         active = list(range(len(self.seeds)))
         written: list[list[int]] = [[] for _ in active]
         out: list[Draw | None] = [None] * len(active)
-        room = self.lm.context_length - int(self.where.max())
-        for step in range(min(max_tokens, room)):
+        allowed = min(max_tokens, self.room)
+        for step in range(allowed):
             picked = self._pick(step, active)
             still: list[int] = []
             for row, (draw, token) in enumerate(zip(active, picked.tolist(), strict=True)):
@@ -131,18 +124,52 @@ class _Rows:
                     out[draw] = Draw(text[:close], True)
                     continue
                 still.append(row)
-            if not still:
+            if not still or step + 1 == allowed:
                 break
             if len(still) < len(active):
-                self._select(torch.tensor(still, device=self.lm.device))
+                self.steps.select(torch.tensor(still, device=self.lm.device))
                 picked = picked[still]
                 active = [active[row] for row in still]
-            if step + 1 < min(max_tokens, room):
-                self.next_logits = self._step(torch.from_numpy(picked).to(self.lm.device))
+            self.next_logits = self.lm.logits(self.steps.feed(torch.from_numpy(picked).to(self.lm.device)))
         return [d if d is not None else Draw(self._text(written[i]), False) for i, d in enumerate(out)]
 
     def _text(self, ids: list[int]) -> str:
         return str(self.lm.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+class Steps(Protocol):
+    """Rows that go on from places of a cache, one token at a time: `Branches`, or `Forks` for any other model."""
+
+    def feed(self, tokens: torch.Tensor) -> torch.Tensor: ...
+
+    def select(self, rows: torch.Tensor) -> None: ...
+
+
+class Forks:
+    """Rows with a copy each of the keys and values they continue: for models whose attention cannot share them."""
+
+    def __init__(self, lm: TransformersLM, kv: KeyValues, places: Sequence[tuple[int, int]], room: int) -> None:
+        self.lm = lm
+        self.kv = kv
+        self.places = list(places)
+        self.cache: DynamicCache | None = None  # copied when the first token comes, for the rows that are left
+        self.where = torch.tensor([n for _, n in places], device=lm.device)
+
+    def feed(self, tokens: torch.Tensor) -> torch.Tensor:
+        if self.cache is None:
+            self.cache, self.mask = fork(self.kv, [b for b, _ in self.places], [n for _, n in self.places])
+        self.mask = torch.cat([self.mask, self.mask.new_ones(len(self.mask), 1)], dim=1)
+        hidden = self.lm.hidden(tokens[:, None], self.mask, self.where[:, None], self.cache)
+        self.where = self.where + 1
+        return hidden[:, -1]
+
+    def select(self, rows: torch.Tensor) -> None:
+        self.where = self.where[rows]
+        if self.cache is None:
+            self.places = [self.places[row] for row in rows.tolist()]
+            return
+        self.cache = DynamicCache(ddp_cache_data=[(k[rows], v[rows]) for k, v in key_values(self.cache)])
+        self.mask = self.mask[rows]
 
 
 def _closing_ids(tokenizer: Any) -> frozenset[int]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from transformers import DynamicCache
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.base import ScoreRequest
 from toolformer_core.lm.batches import KeyValues, by_budget, key_values, pad
+from toolformer_core.lm.branches import works_for
 from toolformer_core.lm.scanning import HFScan, scan_texts
 from toolformer_core.lm.tokens import tokenize
 from toolformer_core.lm.windows import score_start
@@ -155,7 +157,14 @@ class TransformersLM:
 
     # -- the model
 
-    def hidden(self, ids: torch.Tensor, mask: torch.Tensor, where: torch.Tensor, cache: Any) -> torch.Tensor:
+    @cached_property
+    def shares_prefixes(self) -> bool:
+        """Whether draws can share their document's keys and values (see `branches`)."""
+        return works_for(self)
+
+    def hidden(
+        self, ids: torch.Tensor, mask: torch.Tensor | None, where: torch.Tensor, cache: Any, **more: Any
+    ) -> torch.Tensor:
         """Last hidden states (B, T, D) of tokens (B, T) at positions (B, T), with the mask (B, past + T)."""
         out = self.model.base_model(
             input_ids=ids,
@@ -163,6 +172,7 @@ class TransformersLM:
             position_ids=where,
             past_key_values=cache,
             use_cache=cache is not None,
+            **more,
         )
         return out.last_hidden_state  # type: ignore[no-any-return]
 

@@ -111,6 +111,7 @@ def pretrain(
     optimizers.append(torch.optim.AdamW(others, lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.01))
     peaks = [[g["lr"] for g in o.param_groups] for o in optimizers]
     losses: list[float] = []
+    saved = 0.0
     begin = time.monotonic()
     for step, batch in enumerate(_batches(tokenizer, seed + 1, rows, length)):
         done = (time.monotonic() - begin) / (60 * minutes)
@@ -137,14 +138,22 @@ def pretrain(
             print(f"step {step:5d}  {done:4.0%}  loss {recent:.4f}  {rate:,.0f} tokens/s", flush=True)  # noqa: T201
             if not math.isfinite(recent):
                 raise FloatingPointError(f"the loss is {recent} at step {step}")
+        if done - saved > 0.1:
+            saved = done
+            _save(model, tokenizer, out)
     final = sum(losses[-50:]) / len(losses[-50:])
-    out.mkdir(parents=True, exist_ok=True)
-    model.to(torch.bfloat16).save_pretrained(out)
-    tokenizer.save_pretrained(out)
+    _save(model, tokenizer, out)
     tokens = len(losses) * rows * length
     facts = {"seed": seed, "minutes": minutes, "steps": len(losses), "tokens": tokens, "loss": final}
     (out / "pretraining.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return final
+
+
+def _save(model: Any, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    half = {name: value.detach().to("cpu", torch.bfloat16).clone() for name, value in model.state_dict().items()}
+    model.save_pretrained(out, state_dict=half)
+    tokenizer.save_pretrained(out)
 
 
 def main() -> None:

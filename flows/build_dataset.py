@@ -1,0 +1,268 @@
+"""The flow `build_dataset`: corpus to C*.
+
+Per tool and shard, prefilter -> sample -> execute -> score runs as a chain of its own, with no barrier between shards;
+then C* is assembled. The flow process alone holds the catalog, under its lock, and publishes the snapshot that users
+query, at least every 20 seconds while shards finish. It decides nothing about the method.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from prefect import flow, get_run_logger
+from prefect.futures import PrefectFuture, as_completed
+from prefect.task_runners import ThreadPoolTaskRunner
+
+from flows.parameters import BuildParameters, resolve
+from tasks import translate
+from tasks.shards import Done
+from tasks.spec import BuildSpec
+from tasks.stages import (
+    Shard,
+    assemble_shard,
+    execute_shard,
+    ingest_corpus,
+    prefilter_shard,
+    sample_shard,
+    score_shard,
+    shards_of,
+)
+from toolformer_core.annotate.assemble import cap_examples, survivors
+from toolformer_core.config import tau_f_for
+from toolformer_core.errors import UsageError
+from warehouse.catalog import Catalog
+from warehouse.commits import CommitKey, Dataset, Run, dataset_version
+from warehouse.snapshot import publish
+from warehouse.store import Store
+
+__all__ = ["BuildResult", "Progress", "build_dataset", "reporting_to", "run_build"]
+
+_PUBLISH_S = 20.0  # seconds between two snapshots while a run goes on
+
+Progress = Callable[[str, int, int, Done], None]  # stage, shards finished, shards in all, the last one
+_progress: ContextVar[Progress | None] = ContextVar("progress", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class BuildResult:
+    """What a build left behind."""
+
+    run_id: str
+    dataset: str
+    version: str
+    snapshot: str
+    examples: int
+    counts: dict[str, int]  # tool -> examples holding one of its calls
+    done: int  # shards of stages worked on
+    skipped: int  # ... and found done before
+    seconds: float
+
+
+@contextmanager
+def reporting_to(progress: Progress) -> Iterator[None]:
+    """Tell `progress` of every shard that the flows run inside this block finish."""
+    token = _progress.set(progress)
+    try:
+        yield
+    finally:
+        _progress.reset(token)
+
+
+@dataclass(slots=True)
+class _Ledger:
+    """What the flow has seen finish, and the catalog and snapshot that follow it."""
+
+    spec: BuildSpec
+    store: Store
+    catalog: Catalog
+    run: Run
+    keys: list[CommitKey] = field(default_factory=list)
+    totals: dict[str, int] = field(default_factory=dict)
+    finished: dict[str, int] = field(default_factory=dict)
+    skipped: int = 0
+    published: float = 0.0
+
+    def expect(self, stage: str, shards: int) -> None:
+        self.totals[stage] = self.totals.get(stage, 0) + shards
+
+    def add(self, done: Done) -> None:
+        """Record one finished shard; say so; publish if the last snapshot is old."""
+        stage = done.key.stage
+        commit = self.store.find(stage, done.key.tool, done.key.shard, done.key.fingerprint)
+        if commit is not None:
+            self.catalog.record([commit])
+        self.keys.append(done.key)
+        self.finished[stage] = self.finished.get(stage, 0) + 1
+        self.skipped += done.skipped
+        if (progress := _progress.get()) is not None:
+            progress(stage, self.finished[stage], self.totals[stage], done)
+        elif not done.skipped:
+            get_run_logger().info("%s %s %s in %.1f s", stage, done.key.tool, done.key.shard, done.seconds)
+        if time.monotonic() - self.published > _PUBLISH_S:
+            self.publish("running")
+
+    def publish(self, state: str) -> Path:
+        """Write the run's manifest, then the snapshot."""
+        ended = _now() if state != "running" else None
+        self.run = replace(self.run, commits=tuple(sorted(self.keys)), state=state, finished=ended)
+        self.store.write_run(self.run)
+        self.catalog.record_run(self.run)
+        root = None if self.store.is_local else Path.cwd()
+        path = publish(self.store, self.catalog, root)
+        self.published = time.monotonic()
+        return path
+
+
+def _now() -> str:
+    return dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
+
+
+def _chains(spec: BuildSpec, shards: Iterable[Shard]) -> dict[str, list[PrefectFuture[Done]]]:
+    """Submit every chain; return per shard the futures of all its tasks, those of `score` last per tool."""
+    out: dict[str, list[PrefectFuture[Done]]] = {}
+    for shard in shards:
+        for tool in spec.tools:
+            prefiltered: Any = prefilter_shard.submit(spec, tool, shard)
+            sampled: Any = sample_shard.submit(spec, tool, shard, prefiltered)
+            executed: Any = execute_shard.submit(spec, tool, shard, prefiltered, sampled)
+            scored: Any = score_shard.submit(spec, tool, shard, prefiltered, sampled, executed)
+            out.setdefault(shard.name, []).extend((prefiltered, sampled, executed, scored))
+    return out
+
+
+def _over_limit(spec: BuildSpec, store: Store, scored: dict[str, list[Done]]) -> dict[str, list[tuple[str, str]]]:
+    """Per shard, the (tool, document) pairs beyond the limit of examples per tool."""
+    documents: dict[str, list[str]] = {tool: [] for tool in spec.tools}
+    home: dict[str, str] = {}
+    for shard, dones in scored.items():
+        calls = [c for d in dones for f in d.files for c in translate.scored_of(store.read(f))]
+        for call in survivors(calls, spec.assemble.tau_f)[0]:
+            documents[call.tool].append(call.doc_id)
+            home[call.doc_id] = shard
+    dropped = cap_examples(documents, spec.assemble.max_examples, spec.assemble.seed)
+    out: dict[str, list[tuple[str, str]]] = {shard: [] for shard in scored}
+    for tool, doc_id in sorted(dropped):
+        out[home[doc_id]].append((tool, doc_id))
+    return out
+
+
+@flow(name="build-dataset", flow_run_name="build {parameters.dataset} with {parameters.model}")
+def build_dataset(parameters: BuildParameters) -> BuildResult:
+    """Annotate a corpus with tool calls and keep those that help: corpus to C*.
+
+    Args:
+        parameters: corpus, model, tools and thresholds.
+    """
+    begin = time.monotonic()
+    spec = resolve(parameters, run_id=f"{dt.datetime.now(dt.UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}")
+    store = spec.store()
+    local = Path(store.root) if store.is_local else Path.cwd()
+    local.mkdir(parents=True, exist_ok=True)
+    store.sweep_temporary()
+    run = Run(
+        run_id=spec.run_id,
+        flow="build-dataset",
+        started=_now(),
+        finished=None,
+        state="running",
+        parameters=parameters.model_dump(mode="json"),
+        corpus=spec.corpus,
+        model=spec.model,
+    )
+    with Catalog(local / "catalog.duckdb") as catalog:
+        ledger = _Ledger(spec, store, catalog, run)
+        try:
+            files = _build(spec, store, ledger)
+        except BaseException:
+            ledger.publish("failed")
+            raise
+        counts = _counts(spec, store, files)
+        dataset = Dataset(
+            name=parameters.dataset,
+            version=dataset_version(f for done in files for f in done.files),
+            files=tuple(f for done in files for f in done.files),
+            counts=counts,
+            thresholds={tool: tau_f_for(tool, spec.assemble.tau_f) for tool in spec.tools},
+            run_id=spec.run_id,
+            model=spec.model,
+            corpus=spec.corpus,
+            created=_now(),
+            licence=parameters.licence,
+        )
+        store.write_dataset(dataset)
+        catalog.record_dataset(dataset)
+        snapshot = ledger.publish("completed")
+    return BuildResult(
+        run_id=spec.run_id,
+        dataset=dataset.name,
+        version=dataset.version,
+        snapshot=str(snapshot),
+        examples=sum(f.rows for f in dataset.files),
+        counts=counts,
+        done=len(ledger.keys) - ledger.skipped,
+        skipped=ledger.skipped,
+        seconds=time.monotonic() - begin,
+    )
+
+
+def _build(spec: BuildSpec, store: Store, ledger: _Ledger) -> list[Done]:
+    ledger.expect("ingest", 1)
+    ingested = ingest_corpus(spec)
+    ledger.add(ingested)
+    shards = shards_of(ingested)
+    if not shards:
+        raise UsageError(f"no row of {spec.corpus} is a usable document; see the rejects table for the reasons")
+    for stage in ("prefilter", "sample", "execute", "score"):
+        ledger.expect(stage, len(shards) * len(spec.tools))
+    ledger.expect("assemble", len(shards))
+    chains = _chains(spec, shards)
+    for future in as_completed([f for futures in chains.values() for f in futures]):
+        ledger.add(future.result())
+    scored = {name: [f.result() for f in futures[3::4]] for name, futures in chains.items()}
+    over = _over_limit(spec, store, scored)
+    assembled: list[Any] = [assemble_shard.submit(spec, s, scored[s.name], over[s.name]) for s in shards]
+    for future in as_completed(assembled):
+        ledger.add(future.result())
+    return [f.result() for f in assembled]
+
+
+def _counts(spec: BuildSpec, store: Store, assembled: list[Done]) -> dict[str, int]:
+    counts = dict.fromkeys(spec.tools, 0)
+    for done in assembled:
+        for file in done.files:
+            for row in store.read(file, columns=["calls"]).to_pylist():
+                for tool in {call["tool"] for call in row["calls"]}:
+                    counts[tool] += 1
+    return counts
+
+
+def run_build(parameters: BuildParameters, runner: str = "threads") -> BuildResult:
+    """Run the flow in this process.
+
+    Args:
+        runner: `threads`, `dask` (a local cluster of `parameters.workers` processes), or a Dask scheduler's address.
+
+    Raises:
+        UsageError: something asked for is wrong.
+    """
+    return build_dataset.with_options(task_runner=_runner(runner, parameters.workers))(parameters)
+
+
+def _runner(name: str, workers: int) -> Any:
+    if name == "threads":
+        return ThreadPoolTaskRunner(max_workers=workers)
+    if name != "dask" and "://" not in name:
+        raise UsageError(f"unknown runner {name!r}: give 'threads', 'dask', or a scheduler's address (tcp://host:8786)")
+    from prefect_dask.task_runners import DaskTaskRunner
+
+    if name == "dask":
+        return DaskTaskRunner(cluster_kwargs={"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None})
+    return DaskTaskRunner(address=name)

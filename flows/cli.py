@@ -1,0 +1,358 @@
+"""The command line: `toolformer`, from one module on top of the flows.
+
+Commands import what they need when they run, so that `--help` answers at once. A mistake of the user's ends with one
+line that says what to do (exit 2); a failure of ours or of the machine's with one line and exit 1. Data lives under one
+folder: `--data`, else $TOOLFORMER_DATA, else ./toolformer-data.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+
+from tasks.settings import data_folder, prepare
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="toolformer",
+    help="A language model teaches itself to use tools: from your corpus to C*, and what comes of it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    add_completion=False,
+)
+tools_app = typer.Typer(help="The tools: list them, try one.", no_args_is_help=True)
+app.add_typer(tools_app, name="tools", rich_help_panel="use")
+
+_BUILD, _ASK, _OPERATE = "build", "ask", "operate"
+
+Data = Annotated[
+    str | None, typer.Option("--data", help="Data folder or URL [default: $TOOLFORMER_DATA, else ./toolformer-data]")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines")]
+
+
+class ExportFormat(StrEnum):
+    """How C* leaves the warehouse."""
+
+    text = "text"
+    jsonl = "jsonl"
+    hf = "hf"
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+
+
+def parse_tau_f(text: str) -> dict[str, float]:
+    """Parse `calculator=0.5,qa=1.2`.
+
+    Raises:
+        UsageError: it is not written so.
+    """
+    from toolformer_core.errors import UsageError
+
+    out = {}
+    for part in (p.strip() for p in text.split(",") if p.strip()):
+        tool, equals, value = part.partition("=")
+        try:
+            out[tool.strip().lower()] = float(value)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise UsageError(f"{part!r} is not tool=number; write e.g. calculator=0.5,qa=1.2")
+    return out
+
+
+def _build(parameters: Any, runner: str, as_json: bool) -> None:
+    """Run a build with its progress shown, then its summary."""
+    from flows.display import BuildDisplay, print_summary
+
+    from flows.parameters import resolve
+
+    resolve(parameters, run_id="check")  # a mistake is answered before any server starts
+    prepare(parameters.data)
+    from flows.build_dataset import reporting_to, run_build
+
+    with BuildDisplay(quiet=as_json) as display, reporting_to(display):
+        result = run_build(parameters, runner)
+    if as_json:
+        _print_json(asdict(result))
+    else:
+        print_summary(result)
+
+
+@app.command(rich_help_panel=_BUILD)
+def demo(data: Data = None, as_json: AsJson = False) -> None:
+    """Run the whole loop once, small, on the embedded model and corpus. Needs no network and no server.
+
+    Example: toolformer demo --data /tmp/demo
+    """
+    prepare()
+    from flows.demo import demo_parameters
+
+    _build(demo_parameters(data_folder(data)), "threads", as_json)
+
+
+@app.command(rich_help_panel=_BUILD)
+def build(
+    corpus: Annotated[str, typer.Option(help="File or folder: JSONL (plain, .gz, .zst), Parquet, saved HF dataset")],
+    data: Data = None,
+    model: Annotated[
+        str, typer.Option(help="'embedded', a folder written by save_pretrained, or a hub name")
+    ] = "embedded",
+    tools: Annotated[str, typer.Option(help="Comma-separated")] = "calculator,calendar,wikisearch,qa,mt",
+    dataset: Annotated[str, typer.Option(help="Name under which C* is kept")] = "cstar",
+    limit: Annotated[int | None, typer.Option(help="Read at most this many documents")] = None,
+    tau_s: Annotated[
+        float | None, typer.Option(help="Sampling threshold on p(' [') [paper: 0.05; calculator, mt 0]")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(help="Positions per document [paper: 5; calculator, mt 20]")] = None,
+    draws: Annotated[int | None, typer.Option(help="Calls drawn per position [paper: 5; calculator, mt 10]")] = None,
+    tau_f: Annotated[
+        str, typer.Option(help="Filtering thresholds, e.g. calculator=0.5,qa=1.2 [paper: 1.0; calculator, mt 0.5]")
+    ] = "",
+    max_examples: Annotated[int, typer.Option(help="Examples per tool at most")] = 25_000,
+    seed: Annotated[int, typer.Option(help="Seed of every random choice")] = 0,
+    shard_documents: Annotated[int, typer.Option(help="Documents per shard, the unit of work and of restart")] = 256,
+    max_chars: Annotated[int, typer.Option(help="Longer texts are rejected as too_long")] = 200_000,
+    text_column: Annotated[str | None, typer.Option(help="Column of the text, if not recognised")] = None,
+    url_column: Annotated[str | None, typer.Option(help="Column of the URL, if not recognised")] = None,
+    date_column: Annotated[str | None, typer.Option(help="Column of the date, if not recognised")] = None,
+    prompts: Annotated[str | None, typer.Option(help="Folder of your own prompts, <tool>.txt")] = None,
+    passages: Annotated[str | None, typer.Option(help="JSONL of title, section, text for wikisearch and qa")] = None,
+    phrases: Annotated[str | None, typer.Option(help="Phrase table for mt, tab-separated")] = None,
+    licence: Annotated[str, typer.Option(help="The corpus's licence, for the dataset's card")] = "",
+    runner: Annotated[str, typer.Option(help="threads, dask, or a Dask scheduler's address")] = "threads",
+    workers: Annotated[int, typer.Option(help="Tasks at a time, or Dask workers")] = 4,
+    as_json: AsJson = False,
+) -> None:
+    """Corpus to C*: prefilter, sample, execute, score, filter, assemble. Stop it at any time; run it again to go on.
+
+    Example: toolformer build --corpus c4.jsonl --data runs/c4 --model EleutherAI/gpt-j-6b --tools calculator,qa
+    """
+    from pydantic import ValidationError
+
+    from toolformer_core.errors import UsageError
+
+    prepare()
+    from flows.parameters import BuildParameters
+
+    try:
+        parameters = BuildParameters(
+            corpus=corpus,
+            data=data_folder(data),
+            model=model,
+            tools=[t for t in tools.split(",") if t.strip()],
+            dataset=dataset,
+            limit=limit,
+            tau_s=tau_s,
+            top_k=top_k,
+            draws=draws,
+            tau_f=parse_tau_f(tau_f),
+            max_examples=max_examples,
+            seed=seed,
+            shard_documents=shard_documents,
+            max_chars=max_chars,
+            text_column=text_column,
+            url_column=url_column,
+            date_column=date_column,
+            prompts=prompts,
+            passages=passages,
+            phrases=phrases,
+            workers=workers,
+            licence=licence,
+        )
+    except ValidationError as exc:
+        first = exc.errors()[0]
+        option = "--" + str(first["loc"][0]).replace("_", "-")
+        raise UsageError(f"{option}: {first['msg']} (got {first['input']!r})") from exc
+    _build(parameters, runner, as_json)
+
+
+def _snapshot(data: str | None) -> Path:
+    from toolformer_core.errors import UsageError
+    from warehouse.snapshot import SNAPSHOT
+
+    path = Path(data_folder(data)) / SNAPSHOT
+    if not path.is_file():
+        raise UsageError(f"no {SNAPSHOT} in {data_folder(data)}; build something there first, or name another --data")
+    return path
+
+
+@app.command(rich_help_panel=_ASK)
+def stats(data: Data = None, as_json: AsJson = False) -> None:
+    """Rows in, kept, dropped by reason per stage and tool; examples per tool at each threshold.
+
+    Example: toolformer stats --data runs/c4 --json
+    """
+    from flows.display import print_stats
+    from warehouse.queries import stats as query
+
+    found = query(_snapshot(data))
+    if as_json:
+        balances = [{**asdict(b), "conserved": b.conserved} for b in found.balances]
+        _print_json({"conserved": found.conserved, "balances": balances, "yield": [asdict(y) for y in found.yields]})
+    else:
+        print_stats(found)
+
+
+@app.command(rich_help_panel=_ASK)
+def explain(doc_id: str, data: Data = None, as_json: AsJson = False) -> None:
+    """One document's whole path: verdicts, draws, responses, losses, and what became of it.
+
+    Example: toolformer explain 3f2a... --data runs/c4     (the id may be shortened)
+    """
+    from flows.display import print_explanation
+    from toolformer_core.errors import UsageError
+    from warehouse.queries import explain as query
+    from warehouse.queries import rows_of
+
+    path = _snapshot(data)
+    sql = "SELECT doc_id FROM documents WHERE starts_with(doc_id, $id) LIMIT 2"
+    ids = [row["doc_id"] for row in rows_of(path, sql, {"id": doc_id})]
+    if len(ids) != 1:
+        raise UsageError(
+            f"{'no document' if not ids else 'more than one document'} has an id beginning with {doc_id!r}"
+        )
+    found = query(path, ids[0])
+    if as_json:
+        _print_json(asdict(found))
+    else:
+        print_explanation(found)
+
+
+@app.command(rich_help_panel=_BUILD)
+def datasets(data: Data = None, as_json: AsJson = False) -> None:
+    """List the versions of C* with their cards.
+
+    Example: toolformer datasets --data runs/c4
+    """
+    from flows.display import print_datasets
+    from warehouse.store import Store
+
+    found = Store(data_folder(data)).datasets()
+    if as_json:
+        _print_json([d.to_json() for d in found])
+    else:
+        print_datasets(found)
+
+
+@app.command(rich_help_panel=_BUILD)
+def export(
+    out: Annotated[Path, typer.Argument(help="File (text, jsonl) or folder (hf) to write; it must not exist yet")],
+    dataset: Annotated[str, typer.Option(help="Name, or name@version; the newest version by default")] = "cstar",
+    format_: Annotated[ExportFormat, typer.Option("--format", help="text, jsonl or hf")] = ExportFormat.jsonl,
+    data: Data = None,
+) -> None:
+    """Take C* away: as text, as JSONL with the calls' spans, or as a folder that `datasets.load_from_disk` reads.
+
+    Example: toolformer export --dataset cstar --format jsonl cstar.jsonl
+    """
+    from flows.export import export_dataset
+    from warehouse.store import Store
+
+    written = export_dataset(Store(data_folder(data)), dataset, format_.value, out)
+    print(f"{written:,} examples written to {out}")
+
+
+@app.command(rich_help_panel=_OPERATE)
+def reconcile(data: Data = None, as_json: AsJson = False) -> None:
+    """Rebuild the catalog and the snapshot from the commits alone; they are the truth.
+
+    Example: toolformer reconcile --data runs/c4
+    """
+    from toolformer_core.errors import UsageError
+    from warehouse.catalog import Catalog
+    from warehouse.snapshot import publish
+    from warehouse.store import Store
+
+    folder = Path(data_folder(data))
+    if not (folder / "commits").is_dir():
+        raise UsageError(f"{folder} holds no commits; name the data folder of a build with --data")
+    store = Store(folder)
+    with Catalog(folder / "catalog.duckdb") as catalog:
+        counts = catalog.reconcile(store)
+        publish(store, catalog)
+    if as_json:
+        _print_json(counts)
+    else:
+        print(
+            f"{counts['commits']:,} commits, {counts['runs']:,} runs and {counts['datasets']:,} dataset versions found"
+        )
+
+
+@tools_app.command("list")
+def tools_list(as_json: AsJson = False) -> None:
+    """List the tools.
+
+    Example: toolformer tools list
+    """
+    from flows.display import print_tools
+    from toolformer_core.config import TOOL_NAMES
+    from toolformer_core.tools.build import build_tools
+
+    tools = build_tools(list(TOOL_NAMES)).values()
+    if as_json:
+        _print_json([{"key": t.key, "name": t.name, "description": t.description} for t in tools])
+    else:
+        print_tools(tools)
+
+
+@tools_app.command("test")
+def tools_test(
+    name: str,
+    input_: Annotated[str, typer.Argument(metavar="INPUT")] = "",
+    context: Annotated[str, typer.Option(help="What the tool must know, e.g. the calendar's ISO date")] = "",
+    passages: Annotated[Path | None, typer.Option(help="JSONL of title, section, text for wikisearch and qa")] = None,
+    phrases: Annotated[Path | None, typer.Option(help="Phrase table for mt")] = None,
+) -> None:
+    """Ask a tool one thing; a failure says why and ends with exit 1.
+
+    Example: toolformer tools test calculator "27 + 4 * 2"     prints 35
+    """
+    from toolformer_core.records import ToolFailure
+    from toolformer_core.tools.build import ToolSettings, build_tools
+
+    tool = next(iter(build_tools([name], ToolSettings(passages, phrases)).values()))
+    result = tool.run(input_, context)
+    if isinstance(result, ToolFailure):
+        print(f"{tool.name}({input_}) gave nothing: {result.reason} {result.detail}".rstrip(), file=sys.stderr)
+        raise typer.Exit(1)
+    print(result.text)
+
+
+def main() -> None:
+    """Run the command line; no traceback reaches a user for a mistake of theirs."""
+    from toolformer_core.errors import ToolformerError, UsageError
+    from warehouse.errors import WarehouseError
+
+    try:
+        code = app(standalone_mode=False)
+    except click.ClickException as exc:
+        exc.show()
+        code = 2
+    except (click.Abort, KeyboardInterrupt):
+        print("stopped; run the same command again to go on", file=sys.stderr)
+        code = 130
+    except UsageError as exc:
+        print(f"error: {exc}", file=sys.stderr)
+        code = 2
+    except (ToolformerError, WarehouseError) as exc:
+        print(f"error: {exc}", file=sys.stderr)
+        code = 1
+    except BrokenPipeError:
+        code = 1
+    sys.exit(code or 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,13 @@
+"""What `toolformer demo` asks for: the embedded model, corpus, passages and phrases, all of the small world."""
+
+from __future__ import annotations
+
+from flows.parameters import BuildParameters
+from toolformer_core.smallworld.embedded import CORPUS
+
+__all__ = ["demo_parameters"]
+
+
+def demo_parameters(data: str) -> BuildParameters:
+    """Return the demo's build: every default is the paper's, on the embedded corpus."""
+    return BuildParameters(corpus=str(CORPUS), data=data, dataset="demo", shard_documents=60, licence="Apache-2.0")

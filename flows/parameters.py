@@ -1,0 +1,142 @@
+"""What a user may ask of `build_dataset`: one pydantic model, which is also the form in the Prefect UI.
+
+Every field says what it is and where its default comes from. Names are resolved and digests taken by `resolve`, so that
+a mistake is answered before anything runs.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tasks.spec import BuildSpec
+from toolformer_core.annotate.ingest import corpus_files, file_digest
+from toolformer_core.config import (
+    TOOL_NAMES,
+    AssembleConfig,
+    ExecuteConfig,
+    IngestConfig,
+    PrefilterConfig,
+    SampleConfig,
+    ScoreConfig,
+    check_tools,
+)
+from toolformer_core.errors import UnknownNameError
+from toolformer_core.lm.load import model_digest
+from toolformer_core.prompts.load import load_prompt
+from toolformer_core.records import digest_of
+from toolformer_core.tools.build import ToolSettings, build_tools
+
+__all__ = ["BuildParameters", "resolve"]
+
+
+class BuildParameters(BaseModel):
+    """Corpus to C*."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    corpus: str = Field(
+        description="A file or folder: JSONL (plain, .gz, .zst), Parquet, or a saved Hugging Face dataset"
+    )
+    data: str = Field("toolformer-data", description="Data folder or URL: shards, commits, catalog, snapshot")
+    model: str = Field("embedded", description="'embedded', a folder written by save_pretrained, or a hub name")
+    tools: list[str] = Field(list(TOOL_NAMES), description="Which tools to teach: " + ", ".join(TOOL_NAMES))
+    dataset: str = Field("cstar", description="Name under which C* is kept; every different content is a new version")
+    limit: int | None = Field(None, gt=0, description="Read at most this many documents (default: all)")
+    tau_s: float | None = Field(
+        None, ge=0, lt=1, description="Sampling threshold on p(' ['); paper: 0.05, calculator and mt 0.0 (App. A)"
+    )
+    top_k: int | None = Field(None, gt=0, description="Positions per document; paper: 5, calculator and mt 20 (App. A)")
+    draws: int | None = Field(
+        None, gt=0, description="Calls drawn per position; paper: 5, calculator and mt 10 (App. A)"
+    )
+    tau_f: dict[str, float] = Field(
+        default_factory=dict, description="Filtering threshold on L- - L+ per tool; paper: 1.0, calculator and mt 0.5"
+    )
+    max_examples: int = Field(25_000, gt=0, description="Examples per tool at most (App. B)")
+    temperature: float = Field(1.0, gt=0, description="Temperature of the draws; the paper samples from M as it is")
+    max_call_tokens: int = Field(64, gt=0, description="Tokens a call may take before it is given up")
+    seed: int = Field(0, description="Seed of every random choice")
+    shard_documents: int = Field(256, gt=0, description="Documents per shard: the unit of work and of restart")
+    max_chars: int = Field(200_000, gt=0, description="Longer texts are rejected as too_long")
+    text_column: str | None = Field(None, description="Column of the text, if not text or raw_content")
+    url_column: str | None = Field(None, description="Column of the URL, if not url or metadata.url")
+    date_column: str | None = Field(None, description="Column of the date, if not timestamp, date_download or created")
+    prompts: str | None = Field(None, description="Folder of your own prompts, <tool>.txt each with one {text}")
+    passages: str | None = Field(None, description="Passages for wikisearch and qa: JSONL of title, section, text")
+    phrases: str | None = Field(None, description="Phrase table for mt: language, source, english, tab-separated")
+    workers: int = Field(4, gt=0, description="Tasks at a time (threads), or Dask workers")
+    licence: str = Field("", description="The corpus's licence, for the dataset's card")
+
+
+@lru_cache(maxsize=4096)
+def _digest(path: str, size: int, modified_ns: int) -> str:
+    return file_digest(path)
+
+
+def _corpus_digest(files: list[Path]) -> str:
+    """Digest of names and contents; a file is read once a process unless it changes meanwhile."""
+    parts = []
+    for file in files:
+        now = file.stat()
+        parts += [file.name, _digest(str(file), now.st_size, now.st_mtime_ns)]
+    return digest_of("corpus", *parts)
+
+
+def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
+    """Look every name up, take every digest, and complete every config.
+
+    Raises:
+        UsageError: a path, name or value is wrong; the message says which and how to mend it.
+    """
+    tools = check_tools(p.tools)
+    for tool in p.tau_f:
+        if tool not in TOOL_NAMES:
+            raise UnknownNameError("tool", tool, TOOL_NAMES)
+    ingest = IngestConfig(
+        text_column=p.text_column,
+        url_column=p.url_column,
+        date_column=p.date_column,
+        max_chars=p.max_chars,
+        shard_documents=p.shard_documents,
+        limit=p.limit,
+    )
+    files = corpus_files(p.corpus)
+    settings = ToolSettings(
+        passages=Path(p.passages) if p.passages else None, phrases=Path(p.phrases) if p.phrases else None
+    )
+    built = build_tools(tools, settings)
+    sample: dict[str, Any] = {
+        tool: SampleConfig.for_tool(
+            tool,
+            tau_s=p.tau_s,
+            top_k=p.top_k,
+            draws=p.draws,
+            temperature=p.temperature,
+            max_call_tokens=p.max_call_tokens,
+            seed=p.seed,
+        )
+        for tool in tools
+    }
+    return BuildSpec(
+        run_id=run_id,
+        data=p.data,
+        corpus=p.corpus,
+        corpus_digest=_corpus_digest(files),
+        model=p.model,
+        model_digest=model_digest(p.model),
+        tools=tools,
+        tool_names={key: tool.name for key, tool in built.items()},
+        tool_digests={key: tool.fingerprint for key, tool in built.items()},
+        prompts={key: load_prompt(key, Path(p.prompts) if p.prompts else None) for key in tools},
+        tool_settings=settings,
+        ingest=ingest,
+        prefilter=PrefilterConfig(seed=p.seed),
+        sample=sample,
+        execute=ExecuteConfig(),
+        score=ScoreConfig(),
+        assemble=AssembleConfig(tau_f=dict(p.tau_f), max_examples=p.max_examples, seed=p.seed),
+    )

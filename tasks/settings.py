@@ -1,0 +1,68 @@
+"""The one place that reads the environment, and the one that quietens the libraries which phone home.
+
+    TOOLFORMER_DATA    the data folder or URL where `--data` is not given (default ./toolformer-data)
+
+Nothing else in this project looks at os.environ. `prepare` is called before Prefect is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from toolformer_core.errors import UsageError
+
+__all__ = ["data_folder", "host", "prepare", "versions"]
+
+_QUIET = {
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "DO_NOT_TRACK": "true",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "PREFECT_LOGGING_LEVEL": "WARNING",
+    "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "90",  # its first start builds a database, on a busy machine
+    "TOKENIZERS_PARALLELISM": "false",
+}
+_RECORDED = ("toolformer-platform", "torch", "transformers", "pyarrow", "duckdb", "prefect")
+
+
+def data_folder(given: str | None = None) -> str:
+    """Return the data folder: what was given, else $TOOLFORMER_DATA, else ./toolformer-data."""
+    return given or os.environ.get("TOOLFORMER_DATA") or "toolformer-data"
+
+
+def prepare(data: str | None = None) -> None:
+    """Set defaults that a user's own environment overrides; with a local data folder, Prefect's records go there.
+
+    A server named by PREFECT_API_URL is used as it is. Without one each flow starts a server of its own, and its
+    database must not be shared with the flows of another data folder.
+
+    Raises:
+        UsageError: the folder cannot be written.
+    """
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    if data is not None and "://" not in data and "PREFECT_API_URL" not in os.environ:
+        home = Path(os.environ.setdefault("PREFECT_HOME", str(Path(data).absolute() / "prefect")))
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+        except OSError as exc:
+            raise UsageError(f"the data folder {data} cannot be written: {exc.strerror}") from exc
+
+
+def host() -> str:
+    """Return this machine's name."""
+    return platform.node()
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a result may depend on."""
+    found = {"python": platform.python_version()}
+    for name in _RECORDED:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

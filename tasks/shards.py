@@ -1,0 +1,117 @@
+"""Skip, run, commit: the one place where idempotence happens.
+
+A shard's work is named by a fingerprint of all it depends on. If its commit is there and its data is whole, nothing is
+done; otherwise the work runs, its data is written, and the commit last. A process killed at any moment therefore leaves
+either a finished shard or one to be done again. What the work is, this module does not know.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from tasks.settings import host, versions
+from warehouse.commits import Balance, Commit, CommitKey, DataFile, fingerprint
+from warehouse.errors import CorruptDataError, StoreError
+from warehouse.store import Store
+
+__all__ = ["Done", "Outcome", "Work", "run_shard"]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One shard of one stage, before it is done: everything its result depends on."""
+
+    stage: str
+    version: str  # of the stage's code
+    tool: str  # "" where the stage runs once for all tools
+    shard: str
+    config: Mapping[str, Any]
+    parts: Mapping[str, str]  # named digests: model, prompt, tool, ...
+    inputs: tuple[DataFile, ...] = ()
+
+    def all_parts(self) -> dict[str, str]:
+        """Return the named parts of the fingerprint."""
+        return {"code": f"{self.stage}/{self.version}", **self.parts}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the work gave: tables by name (the shard's own name for most), and where its rows went."""
+
+    tables: Mapping[str, pa.Table]
+    balances: tuple[Balance, ...]
+    rejects: pa.Table | None = None
+    counters: Mapping[str, int | float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A finished shard: a small, picklable reference that travels between tasks instead of data."""
+
+    key: CommitKey
+    files: tuple[DataFile, ...]  # without rejects
+    balances: tuple[Balance, ...]
+    seconds: float
+    skipped: bool  # it was done before
+
+
+def run_shard(store: Store, work: Work, run_id: str, do: Callable[[], Outcome]) -> Done:
+    """Return the shard's commit if it stands, else do the work and commit it.
+
+    Raises:
+        ConservationError: the rows do not add up; nothing is committed.
+        StoreError: the data could not be written.
+    """
+    parts = work.all_parts()
+    key = CommitKey(work.stage, work.tool, work.shard, fingerprint(parts))
+    found = store.find(key.stage, key.tool, key.shard, key.fingerprint)
+    if found is not None:
+        if _whole(store, found):
+            return _done(found, skipped=True)
+        store.quarantine(found)
+    begin = time.perf_counter()
+    outcome = do()
+    files = [store.write(key.stage, key.tool, key.shard, key.fingerprint, t, n) for n, t in outcome.tables.items()]
+    if outcome.rejects is not None and outcome.rejects.num_rows:
+        files.append(store.write_rejects(key.stage, key.tool, key.shard, key.fingerprint, outcome.rejects))
+    commit = Commit(
+        stage=key.stage,
+        stage_version=work.version,
+        tool=key.tool,
+        shard=key.shard,
+        fingerprint=key.fingerprint,
+        parts=parts,
+        config=dict(work.config),
+        files=tuple(files),
+        inputs=tuple(file.digest for file in work.inputs),
+        balances=outcome.balances,
+        seconds=time.perf_counter() - begin,
+        counters=dict(outcome.counters),
+        host=host(),
+        versions=versions(),
+        created=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        run_id=run_id,
+    )
+    store.commit(commit)
+    return _done(commit, skipped=False)
+
+
+def _whole(store: Store, commit: Commit) -> bool:
+    """Whether every data file still has the digest its commit names; a reader would otherwise find out too late."""
+    for file in commit.files:
+        try:
+            store.read(file, columns=[])
+        except (CorruptDataError, StoreError):
+            return False
+    return True
+
+
+def _done(commit: Commit, *, skipped: bool) -> Done:
+    files = tuple(f for f in commit.files if not f.path.startswith("rejects/"))
+    return Done(commit.key, files, commit.balances, commit.seconds, skipped)
