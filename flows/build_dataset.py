@@ -22,6 +22,7 @@ from prefect.futures import PrefectFuture, as_completed
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.parameters import BuildParameters, resolve
+from flows.server import note_server
 from tasks import translate
 from tasks.shards import Done
 from tasks.spec import BuildSpec
@@ -162,6 +163,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
         parameters: corpus, model, tools and thresholds.
     """
     begin = time.monotonic()
+    note_server()
     spec = resolve(parameters, run_id=f"{dt.datetime.now(dt.UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}")
     store = spec.store()
     local = Path(store.root) if store.is_local else Path.cwd()

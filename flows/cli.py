@@ -7,8 +7,13 @@ folder: `--data`, else $TOOLFORMER_DATA, else ./toolformer-data.
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -75,19 +80,39 @@ def parse_tau_f(text: str) -> dict[str, float]:
 def _build(parameters: Any, runner: str, as_json: bool) -> None:
     """Run a build with its progress shown, then its summary."""
     from flows.display import BuildDisplay, print_summary
-
     from flows.parameters import resolve
 
     resolve(parameters, run_id="check")  # a mistake is answered before any server starts
     prepare(parameters.data)
     from flows.build_dataset import reporting_to, run_build
+    from flows.server import end_orphan
 
-    with BuildDisplay(quiet=as_json) as display, reporting_to(display):
+    end_orphan()
+    with BuildDisplay(quiet=as_json) as display, reporting_to(display), _stopping_at_once(display):
         result = run_build(parameters, runner)
     if as_json:
         _print_json(asdict(result))
     else:
         print_summary(result)
+
+
+@contextmanager
+def _stopping_at_once(display: Any) -> Iterator[None]:
+    """Ctrl-C ends the process where it stands: commits are whole or absent, so there is nothing to wait for."""
+    from flows.server import end_children
+
+    def stop(number: int, frame: object) -> None:
+        display.close()
+        print("\nstopped; run the same command again to go on", file=sys.stderr, flush=True)
+        end_children()
+        os._exit(128 + number)
+
+    before = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @app.command(rich_help_panel=_BUILD)
@@ -351,7 +376,19 @@ def main() -> None:
         code = 1
     except BrokenPipeError:
         code = 1
-    sys.exit(code or 0)
+    _leave(int(code or 0))
+
+
+def _leave(code: int) -> None:
+    """End the process after its exit functions, without taking the interpreter apart.
+
+    With torch and duckdb in one process the latter step prints pages of "leaked instance" notes, which are not ours
+    and not true.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    atexit._run_exitfuncs()
+    os._exit(code)
 
 
 if __name__ == "__main__":

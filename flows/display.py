@@ -14,6 +14,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from toolformer_core.config import TOOL_NAMES
+from toolformer_core.records import Call
+from toolformer_core.syntax import linearize
 from toolformer_core.tools.base import Tool
 from warehouse import queries
 from warehouse.commits import Dataset
@@ -61,6 +64,10 @@ class BuildDisplay:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
         self.bars.stop()
 
     def __call__(self, stage: str, finished: int, total: int, done: Done) -> None:
@@ -86,7 +93,7 @@ def print_summary(result: BuildResult) -> None:
         console.print("\n[bold]Three of its calls[/bold] (the most helpful ones, with L- - L+ in nats)")
     for s in shown:
         before, after = escape(s.before.replace("\n", " ")), escape(s.after.replace("\n", " "))
-        call = escape(f" [{s.tool}({s.input}) -> {s.response}]")
+        call = escape(linearize(Call(TOOL_NAMES.get(s.tool, s.tool), s.input), s.response))
         console.print(
             f"  {s.gain:+.2f}  …{before}[bold cyan]{call}[/bold cyan]{after}…", soft_wrap=True, highlight=False
         )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from toolformer_core.errors import UsageError
 
-__all__ = ["data_folder", "host", "prepare", "versions"]
+__all__ = ["data_folder", "host", "own_server_home", "prepare", "versions"]
 
 _QUIET = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -50,6 +50,12 @@ def prepare(data: str | None = None) -> None:
             home.mkdir(parents=True, exist_ok=True)
         except OSError as exc:
             raise UsageError(f"the data folder {data} cannot be written: {exc.strerror}") from exc
+
+
+def own_server_home() -> Path | None:
+    """Return the folder of the server that a flow starts for itself; None where PREFECT_API_URL names a server."""
+    home = os.environ.get("PREFECT_HOME")
+    return Path(home) if home and "PREFECT_API_URL" not in os.environ else None
 
 
 def host() -> str:

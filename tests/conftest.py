@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 os.environ.setdefault("DO_NOT_TRACK", "true")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
+import pytest
 import torch
 
 torch.set_num_threads(1)  # tiny models: threads would only wait for each other
+
+_status = 0
+
+
+def pytest_sessionfinish(exitstatus: int | pytest.ExitCode) -> None:
+    global _status
+    _status = int(exitstatus)
+
+
+@atexit.register  # registered first, so it runs last
+def _leave_quietly() -> None:
+    """With torch and duckdb in one process, taking the interpreter apart prints pages of "leaked instance" notes."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(_status)

@@ -72,6 +72,7 @@ def pretrain(
     learning_rate: float = 3e-3,
     muon: float | None = 0.02,
     device: str = "cpu",
+    start: Path | None = None,
 ) -> float:
     """Train for `minutes` of wall time and save model and tokenizer to `out`.
 
@@ -80,12 +81,13 @@ def pretrain(
         length, rows: tokens a packed row, and rows a step.
         learning_rate: AdamW's peak, for embeddings and norms (and everything else without Muon).
         muon: Muon's peak for the matrices; None leaves them to AdamW.
+        start: go on from the model and tokenizer in this folder instead of from nothing (its shape is kept).
 
     Returns:
         The mean loss of the last 50 steps, in nats a token.
     """
     torch.manual_seed(seed)
-    tokenizer = train_tokenizer(seed)
+    tokenizer = train_tokenizer(seed) if start is None else PreTrainedTokenizerFast.from_pretrained(start)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=hidden,
@@ -100,6 +102,8 @@ def pretrain(
         attention_dropout=0.0,
     )
     model: Any = LlamaForCausalLM(config)
+    if start is not None:
+        model = LlamaForCausalLM.from_pretrained(start, dtype=torch.float32)
     model.to(device)
     matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n and "lm_head" not in n]
     others = [p for n, p in model.named_parameters() if all(p is not q for q in matrices)]
@@ -168,6 +172,7 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--muon", type=float, default=0.02, help="Muon's learning rate; 0 uses AdamW for everything")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--start", type=Path, help="go on from this folder; give another --seed for other texts")
     a = parser.parse_args()
     pretrain(
         a.out,
@@ -180,6 +185,7 @@ def main() -> None:
         learning_rate=a.lr,
         muon=a.muon or None,
         device=a.device,
+        start=a.start,
     )
 
 

@@ -1,0 +1,36 @@
+"""A Prefect server for the whole session, and a small build that several tests look at."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from toolformer_core.smallworld.embedded import CORPUS
+
+
+@pytest.fixture(scope="session")
+def prefect_server() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the server's own
+        from prefect.testing.utilities import prefect_test_harness
+
+        with prefect_test_harness(server_startup_timeout=120):
+            yield
+
+
+@pytest.fixture(scope="session")
+def few_documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sixteen documents of the embedded corpus and three rows that are none."""
+    path = tmp_path_factory.mktemp("corpus") / "few.jsonl"
+    with gzip.open(CORPUS, "rt", encoding="utf-8") as stream:
+        lines = list(stream)[:16]
+    lines.insert(3, '{"text": "cut off\n')
+    lines.insert(5, json.dumps({"url": "https://no.example/text"}) + "\n")
+    lines.append(lines[0])
+    path.write_text("".join(lines), encoding="utf-8")
+    return path

@@ -1,0 +1,177 @@
+"""The flow, end to end and in process: the embedded model on a few documents, then the same again."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from flows.build_dataset import BuildResult, reporting_to, run_build
+from flows.export import export_dataset
+from flows.parameters import BuildParameters, resolve
+from tasks import translate
+from tasks.shards import Done
+from toolformer_core.config import TOOL_NAMES
+from toolformer_core.errors import CorpusError, ModelError, UnknownNameError, UsageError
+from toolformer_core.syntax import strip
+from warehouse.queries import rows_of, samples, stats
+from warehouse.store import Store
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
+
+
+def parameters(documents: Path, data_folder: Path, **changes: object) -> BuildParameters:
+    asked = {
+        "tools": ["calculator", "calendar"],
+        "shard_documents": 6,
+        "top_k": 3,
+        "draws": 2,
+        "tau_f": {"calendar": 0.2},
+    }
+    return BuildParameters.model_validate({"corpus": str(documents), "data": str(data_folder), **asked, **changes})
+
+
+@pytest.fixture(scope="module")
+def built(
+    prefect_server: None, few_documents: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[BuildResult, Path, list[str]]:
+    data = tmp_path_factory.mktemp("data")
+    told: list[str] = []
+
+    def progress(stage: str, finished: int, total: int, done: Done) -> None:
+        told.append(f"{stage} {finished}/{total}")
+
+    with reporting_to(progress):
+        return run_build(parameters(few_documents, data)), data, told
+
+
+def test_every_row_is_accounted_for(built: tuple[BuildResult, Path, list[str]]) -> None:
+    result, _, _ = built
+    found = stats(result.snapshot)
+    assert found.conserved
+    by = {(b.stage, b.tool, b.unit): b for b in found.balances}
+    ingest = by["ingest", "", "rows"]
+    # 16 documents, then one line cut off, one without a text, one repeated
+    assert (ingest.rows_in, ingest.kept) == (19, 16)
+    assert ingest.failed == {"broken_json": 1, "duplicate": 1, "no_text": 1}
+    for tool in ("calculator", "calendar"):
+        # what one stage keeps is what the next one gets
+        assert by["prefilter", tool, "documents"].rows_in == 16
+        assert by["sample", tool, "documents"].rows_in == by["prefilter", tool, "documents"].kept
+        assert by["score", tool, "calls"].rows_in >= by["execute", tool, "calls"].kept
+    kept = sum(by["score", tool, "calls"].kept for tool in ("calculator", "calendar"))
+    assert by["assemble", "", "calls"].rows_in == kept
+    assert by["assemble", "", "documents"].rows_in == 16
+
+
+def test_progress_counts_every_shard_once(built: tuple[BuildResult, Path, list[str]]) -> None:
+    _, _, told = built
+    # 16 documents in shards of 6 are 3 shards; two tools; four stages per tool and shard
+    assert len(told) == 1 + 3 * 2 * 4 + 3
+    assert told[0] == "ingest 1/1"
+    assert {"prefilter 6/6", "sample 6/6", "execute 6/6", "score 6/6", "assemble 3/3"} <= set(told)
+
+
+def test_stripping_an_example_gives_the_document_back(built: tuple[BuildResult, Path, list[str]]) -> None:
+    result, data, _ = built
+    store = Store(data)
+    (dataset,) = store.datasets()
+    texts = {r["doc_id"]: r["text"] for r in rows_of(result.snapshot, "SELECT doc_id, text FROM documents")}
+    examples = [e for f in dataset.files for e in translate.examples_of(store.read(f))]
+    assert examples
+    assert result.examples == len(examples)
+    for example in examples:
+        assert strip(example.text, [(c.start, c.end) for c in example.calls]) == texts[example.doc_id]
+        for call in example.calls:
+            said = example.text[call.start : call.end]
+            assert said == f" [{TOOL_NAMES[call.tool]}({call.input}) -> {call.response}]"
+
+
+def test_the_snapshot_answers(built: tuple[BuildResult, Path, list[str]]) -> None:
+    result, _, _ = built
+    rows = rows_of(result.snapshot, "SELECT * FROM yield_by_threshold")
+    assert {(r["tool"], r["tau_f"]) for r in rows} == {
+        (t, x) for t in ("calculator", "calendar") for x in (0.5, 1.0, 2.0)
+    }
+    best = samples(result.snapshot, 3)
+    assert best == sorted(best, key=lambda s: -s.gain)
+    assert rows_of(result.snapshot, "SELECT count(*) AS n FROM rejects")[0]["n"] == 3
+
+
+def test_the_same_build_again_does_nothing(
+    built: tuple[BuildResult, Path, list[str]], few_documents: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result, data, _ = built
+
+    def no_model(*_: object) -> None:
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr("tasks.stages.model_of", no_model)
+    again = run_build(parameters(few_documents, data))
+    assert (again.done, again.skipped) == (0, 28)
+    assert again.version == result.version
+    # one changed threshold assembles anew, and runs no model
+    other = run_build(parameters(few_documents, data, tau_f={"calendar": 0.1}))
+    assert (other.done, other.skipped) == (3, 25)
+
+
+def test_altered_data_is_found_and_done_again(built: tuple[BuildResult, Path, list[str]], few_documents: Path) -> None:
+    result, data, _ = built
+    victim = sorted((data / "shards" / "score" / "calendar").glob("*.parquet"))[0]
+    whole = victim.read_bytes()
+    victim.write_bytes(whole[:-9] + b"something")
+    again = run_build(parameters(few_documents, data))
+    assert again.done == 1
+    assert again.version == result.version
+    assert victim.read_bytes() == whole
+    assert list((data / "quarantine").rglob("*.parquet"))
+
+
+@pytest.mark.parametrize("format_", ["text", "jsonl", "hf"])
+def test_export(built: tuple[BuildResult, Path, list[str]], tmp_path: Path, format_: str) -> None:
+    result, data, _ = built
+    out = tmp_path / "out"
+    store = Store(data)
+    assert export_dataset(store, f"cstar@{result.version[:6]}", format_, out) == result.examples
+    if format_ == "jsonl":
+        rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+        texts = {r["doc_id"]: r["text"] for r in rows_of(result.snapshot, "SELECT doc_id, text FROM documents")}
+        assert [strip(r["text"], [(c["start"], c["end"]) for c in r["calls"]]) for r in rows] == [
+            texts[r["doc_id"]] for r in rows
+        ]
+    if format_ == "hf":
+        assert {p.name for p in out.iterdir()} == {"data-00000-of-00001.arrow", "dataset_info.json", "state.json"}
+    with pytest.raises(UsageError, match="exists already"):
+        export_dataset(store, "cstar", format_, out)
+    with pytest.raises(UnknownNameError, match="Did you mean 'cstar'"):
+        export_dataset(store, "cstra", format_, tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "says"),
+    [
+        ({"tools": ["calcualtor"]}, UnknownNameError, "Did you mean 'calculator'"),
+        ({"model": "embeded"}, ModelError, "Did you mean 'embedded'"),
+        ({"model": "./no/such/folder"}, ModelError, "give 'embedded', a folder"),
+        ({"corpus": "no-such.jsonl"}, CorpusError, "no-such.jsonl"),
+        ({"tau_f": {"calender": 1.0}}, UnknownNameError, "Did you mean 'calendar'"),
+        ({"prompts": "no-such-folder"}, UsageError, "no-such-folder"),
+    ],
+)
+def test_a_users_mistake_is_answered_before_anything_runs(
+    few_documents: Path, tmp_path: Path, changes: dict[str, object], error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error) as caught:
+        resolve(parameters(few_documents, tmp_path, **changes), "check")
+    assert says in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_changes_a_result_changes_its_fingerprint(few_documents: Path, tmp_path: Path) -> None:
+    spec = resolve(parameters(few_documents, tmp_path), "check")
+    other = resolve(parameters(few_documents, tmp_path, draws=3, seed=1), "check")
+    assert spec.corpus_digest == other.corpus_digest
+    assert spec.model_digest == other.model_digest
+    assert dataclasses.asdict(spec.sample["calendar"]) != dataclasses.asdict(other.sample["calendar"])
