@@ -79,8 +79,11 @@ class Namer:
 
     def tool(self) -> str:
         """A made-up tool name, in one of the spellings programs use."""
-        a, b = self._word(1, 2), self._word(1, 1)
-        return self.rng.choice((a.capitalize(), a.capitalize() + b.capitalize(), a.upper()[:4], a, f"{a}_{b}"))
+        r = self.rng
+        a, b = self._word(1, 3), self._word(1, 2)
+        words = r.choice((THINGS, GOODS, CRAFTS, ADJECTIVES)), r.choice((THINGS, GOODS, CRAFTS))
+        compound = "".join(r.choice(w).capitalize() for w in words)
+        return r.choice((a.capitalize(), a.capitalize() + b.capitalize(), a.upper()[:4], a, f"{a}_{b}", compound))
 
     def babble(self) -> str:
         """A sentence of unconnected words, known and unknown: what can only be copied, never guessed."""
