@@ -59,6 +59,9 @@ class BuildParameters(BaseModel):
     max_examples: int = Field(25_000, gt=0, description="Examples per tool at most (App. B)")
     temperature: float = Field(1.0, gt=0, description="Temperature of the draws; the paper samples from M as it is")
     max_call_tokens: int = Field(64, gt=0, description="Tokens a call may take before it is given up")
+    mt_chunk_tokens: int = Field(
+        10, gt=0, description="Words a foreign passage must have to be seen by mt's prefilter (App. A.1: 10 tokens)"
+    )
     seed: int = Field(0, description="Seed of every random choice")
     shard_documents: int = Field(256, gt=0, description="Documents per shard: the unit of work and of restart")
     max_chars: int = Field(200_000, gt=0, description="Longer texts are rejected as too_long")
@@ -134,7 +137,7 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         prompts={key: load_prompt(key, Path(p.prompts) if p.prompts else None) for key in tools},
         tool_settings=settings,
         ingest=ingest,
-        prefilter=PrefilterConfig(seed=p.seed),
+        prefilter=PrefilterConfig(chunk_tokens=p.mt_chunk_tokens, seed=p.seed),
         sample=sample,
         execute=ExecuteConfig(),
         score=ScoreConfig(),

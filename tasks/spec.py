@@ -25,7 +25,7 @@ from toolformer_core.tools.base import Tool
 from toolformer_core.tools.build import ToolSettings
 from warehouse.store import Store
 
-__all__ = ["BuildSpec", "model_of", "tool_of"]
+__all__ = ["BuildSpec", "model_of", "model_turn", "tool_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,12 @@ class BuildSpec:
 
 
 _LOADING = threading.Lock()  # two threads asking for one model must not load it twice
+_PASSES = threading.Lock()
+
+
+def model_turn() -> threading.Lock:
+    """Return the lock under which a process uses its model: two shards at once would only share the same cores."""
+    return _PASSES
 
 
 @lru_cache(maxsize=2)

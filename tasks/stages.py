@@ -7,13 +7,13 @@
     score       + responses       -> losses               per tool and shard
     assemble    + losses          -> examples of C*       per shard, all tools
 
+Dask pickles a task by value, with the globals it names: keep locks and loaded things in `spec`, not here.
 A task takes references (`BuildSpec`, `Shard`, `Done`) and returns one: data never travels through Prefect. What a stage
 does is `toolformer_core.annotate`; what it depends on, and where its rows went, is said here.
 """
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -24,7 +24,7 @@ from prefect import task
 
 from tasks import translate
 from tasks.shards import Done, Outcome, Work, run_shard
-from tasks.spec import BuildSpec, model_of, tool_of
+from tasks.spec import BuildSpec, model_of, model_turn, tool_of
 from toolformer_core.annotate.assemble import OVER_LIMIT, assemble, survivors
 from toolformer_core.annotate.execute import execute
 from toolformer_core.annotate.ingest import read_corpus
@@ -50,8 +50,6 @@ __all__ = [
 
 # Raised when a stage's code changes what it would write: its commits, and all that follow from them, are then stale.
 VERSIONS = {"ingest": "1", "prefilter": "1", "sample": "1", "execute": "1", "score": "1", "assemble": "1"}
-
-_LM = threading.Lock()  # within a process the model's passes take turns; the other stages go on meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +153,7 @@ def sample_shard(spec: BuildSpec, tool: str, shard: Shard, prefiltered: Done) ->
         verdicts = [v for v in _verdicts(store, prefiltered) if v.kept]
         sampled = []
         if verdicts:
-            with _LM:
+            with model_turn():
                 pairs = [(documents[v.doc_id], v) for v in verdicts]
                 sampled = sample(model_of(spec), prompt, spec.tool_names[tool], pairs, config)
         calls = [call for s in sampled for call in s.calls]
@@ -211,7 +209,7 @@ def score_shard(spec: BuildSpec, tool: str, shard: Shard, prefiltered: Done, sam
             wanted = {call.doc_id for call, _ in items}
             documents = translate.documents_of(store.read(shard.documents))
             texts = {d.doc_id: d.text for d in documents if d.doc_id in wanted}
-            with _LM:
+            with model_turn():
                 scored = score(model_of(spec), spec.tool_names[tool], texts, items, spec.score)
         balance = Balance(
             "calls",
