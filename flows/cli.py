@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import atexit
 import json
+import logging
+import math
 import os
 import signal
 import sys
@@ -19,10 +21,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
+from typer.exceptions import TyperException
 
-from tasks.settings import data_folder, prepare
+from tasks.settings import data_folder, own_server_home, prepare
 
 __all__ = ["app", "main"]
 
@@ -40,7 +42,7 @@ app.add_typer(tools_app, name="tools", rich_help_panel="use")
 _BUILD, _ASK, _OPERATE = "build", "ask", "operate"
 
 Data = Annotated[
-    str | None, typer.Option("--data", help="Data folder or URL [default: $TOOLFORMER_DATA, else ./toolformer-data]")
+    str | None, typer.Option("--data", help="Data folder or URL (default: $TOOLFORMER_DATA, else ./toolformer-data)")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines")]
 
@@ -69,31 +71,67 @@ def parse_tau_f(text: str) -> dict[str, float]:
     for part in (p.strip() for p in text.split(",") if p.strip()):
         tool, equals, value = part.partition("=")
         try:
-            out[tool.strip().lower()] = float(value)
+            number = float(value) if equals else math.nan
         except ValueError:
-            equals = ""
-        if not equals:
-            raise UsageError(f"{part!r} is not tool=number; write e.g. calculator=0.5,qa=1.2")
+            number = math.nan
+        if not math.isfinite(number):
+            raise UsageError(f"--tau-f: {part!r} is not tool=number; write e.g. calculator=0.5,qa=1.2")
+        out[tool.strip().lower()] = number
     return out
 
 
 def _build(parameters: Any, runner: str, as_json: bool) -> None:
     """Run a build with its progress shown, then its summary."""
     from flows.display import BuildDisplay, print_summary
-    from flows.parameters import resolve
 
-    resolve(parameters, run_id="check")  # a mistake is answered before any server starts
+    _check(parameters, runner)
     prepare(parameters.data)
     from flows.build_dataset import reporting_to, run_build
     from flows.server import end_orphan
 
     end_orphan()
+    _tell_failures_once()
     with BuildDisplay(quiet=as_json) as display, reporting_to(display), _stopping_at_once(display):
         result = run_build(parameters, runner)
     if as_json:
         _print_json(asdict(result))
     else:
         print_summary(result)
+
+
+def _check(parameters: Any, runner: str) -> None:
+    """Answer a mistake before any server starts or any folder is made.
+
+    Raises:
+        UsageError: a path, name or value is wrong.
+    """
+    from flows.parameters import resolve
+    from toolformer_core.annotate.ingest import read_corpus
+    from toolformer_core.errors import UsageError
+    from warehouse.commits import check_name
+    from warehouse.errors import StoreError
+
+    if runner not in ("threads", "dask") and "://" not in runner:
+        raise UsageError(f"--runner: {runner!r} is not threads, dask, or a scheduler's address (tcp://host:8786)")
+    try:
+        check_name("dataset", parameters.dataset)
+    except StoreError as exc:
+        raise UsageError(f"--dataset: {exc}") from exc
+    spec = resolve(parameters, run_id="check")
+    read_corpus(spec.corpus, spec.ingest)  # looks for the columns that were named, and reads no further
+
+
+def _tell_failures_once() -> None:
+    """Keep from the terminal what Prefect says of a failed run, with its traceback: `main` says it in one line.
+
+    A server of the run's own ends with the run, so its log, which nobody could read, is not written either.
+    """
+    runs = ("prefect.flow_runs", "prefect.task_runs")
+    handlers = list(logging.getLogger().handlers)
+    if own_server_home() is not None:
+        handlers += [handler for name in runs for handler in logging.getLogger(name).handlers]
+    for handler in handlers:
+        handler.addFilter(lambda record: record.levelno < logging.ERROR or not record.name.startswith(runs))
 
 
 @contextmanager
@@ -138,12 +176,12 @@ def build(
     dataset: Annotated[str, typer.Option(help="Name under which C* is kept")] = "cstar",
     limit: Annotated[int | None, typer.Option(help="Read at most this many documents")] = None,
     tau_s: Annotated[
-        float | None, typer.Option(help="Sampling threshold on p(' [') [paper: 0.05; calculator, mt 0]")
+        float | None, typer.Option(help="Sampling threshold on p(' [') (paper: 0.05; calculator, mt 0)")
     ] = None,
-    top_k: Annotated[int | None, typer.Option(help="Positions per document [paper: 5; calculator, mt 20]")] = None,
-    draws: Annotated[int | None, typer.Option(help="Calls drawn per position [paper: 5; calculator, mt 10]")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Positions per document (paper: 5; calculator, mt 20)")] = None,
+    draws: Annotated[int | None, typer.Option(help="Calls drawn per position (paper: 5; calculator, mt 10)")] = None,
     tau_f: Annotated[
-        str, typer.Option(help="Filtering thresholds, e.g. calculator=0.5,qa=1.2 [paper: 1.0; calculator, mt 0.5]")
+        str, typer.Option(help="Filtering thresholds, e.g. calculator=0.5,qa=1.2 (paper: 1.0; calculator, mt 0.5)")
     ] = "",
     max_examples: Annotated[int, typer.Option(help="Examples per tool at most")] = 25_000,
     seed: Annotated[int, typer.Option(help="Seed of every random choice")] = 0,
@@ -203,13 +241,33 @@ def build(
     _build(parameters, runner, as_json)
 
 
+def _store(data: str | None) -> Any:
+    """Return the store of a data folder in which something was built.
+
+    Raises:
+        UsageError: nothing was.
+    """
+    from toolformer_core.errors import UsageError
+    from warehouse.store import Store
+
+    store = Store(data_folder(data))
+    if next(store.files.walk("commits"), None) is None:
+        raise UsageError(f"nothing was built in {data_folder(data)} yet; run toolformer build, or name another --data")
+    return store
+
+
+def _beside(store: Any) -> Path:
+    """Return where catalog and snapshot lie: in the data folder, or here if that is a URL."""
+    return Path(store.root) if store.is_local else Path.cwd()
+
+
 def _snapshot(data: str | None) -> Path:
     from toolformer_core.errors import UsageError
     from warehouse.snapshot import SNAPSHOT
 
-    path = Path(data_folder(data)) / SNAPSHOT
+    path = _beside(_store(data)) / SNAPSHOT
     if not path.is_file():
-        raise UsageError(f"no {SNAPSHOT} in {data_folder(data)}; build something there first, or name another --data")
+        raise UsageError(f"there is no {path}; run toolformer reconcile --data {data_folder(data)}")
     return path
 
 
@@ -231,7 +289,11 @@ def stats(data: Data = None, as_json: AsJson = False) -> None:
 
 
 @app.command(rich_help_panel=_ASK)
-def explain(doc_id: str, data: Data = None, as_json: AsJson = False) -> None:
+def explain(
+    doc_id: Annotated[str, typer.Argument(help="The document's id, or how it begins")],
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
     """One document's whole path: verdicts, draws, responses, losses, and what became of it.
 
     Example: toolformer explain 3f2a... --data runs/c4     (the id may be shortened)
@@ -245,14 +307,13 @@ def explain(doc_id: str, data: Data = None, as_json: AsJson = False) -> None:
     sql = "SELECT doc_id FROM documents WHERE starts_with(doc_id, $id) LIMIT 2"
     ids = [row["doc_id"] for row in rows_of(path, sql, {"id": doc_id})]
     if len(ids) != 1:
-        raise UsageError(
-            f"{'no document' if not ids else 'more than one document'} has an id beginning with {doc_id!r}"
-        )
-    found = query(path, ids[0])
+        found = "more than one document has" if ids else "no document has"
+        raise UsageError(f"{found} an id beginning with {doc_id!r}; the table documents of {path} lists them")
+    explanation = query(path, ids[0])
     if as_json:
-        _print_json(asdict(found))
+        _print_json(asdict(explanation))
     else:
-        print_explanation(found)
+        print_explanation(explanation)
 
 
 @app.command(rich_help_panel=_BUILD)
@@ -262,9 +323,8 @@ def datasets(data: Data = None, as_json: AsJson = False) -> None:
     Example: toolformer datasets --data runs/c4
     """
     from flows.display import print_datasets
-    from warehouse.store import Store
 
-    found = Store(data_folder(data)).datasets()
+    found = _store(data).datasets()
     if as_json:
         _print_json([d.to_json() for d in found])
     else:
@@ -283,9 +343,8 @@ def export(
     Example: toolformer export --dataset cstar --format jsonl cstar.jsonl
     """
     from flows.export import export_dataset
-    from warehouse.store import Store
 
-    written = export_dataset(Store(data_folder(data)), dataset, format_.value, out)
+    written = export_dataset(_store(data), dataset, format_.value, out)
     print(f"{written:,} examples written to {out}")
 
 
@@ -295,18 +354,14 @@ def reconcile(data: Data = None, as_json: AsJson = False) -> None:
 
     Example: toolformer reconcile --data runs/c4
     """
-    from toolformer_core.errors import UsageError
     from warehouse.catalog import Catalog
     from warehouse.snapshot import publish
-    from warehouse.store import Store
 
-    folder = Path(data_folder(data))
-    if not (folder / "commits").is_dir():
-        raise UsageError(f"{folder} holds no commits; name the data folder of a build with --data")
-    store = Store(folder)
+    store = _store(data)
+    folder = _beside(store)
     with Catalog(folder / "catalog.duckdb") as catalog:
         counts = catalog.reconcile(store)
-        publish(store, catalog)
+        publish(store, catalog, folder)
     if as_json:
         _print_json(counts)
     else:
@@ -332,9 +387,9 @@ def tools_list(as_json: AsJson = False) -> None:
         print_tools(tools)
 
 
-@tools_app.command("test")
+@tools_app.command("test", context_settings={"ignore_unknown_options": True})  # an input may begin with a minus
 def tools_test(
-    name: str,
+    name: Annotated[str, typer.Argument(help="calculator, calendar, wikisearch, qa or mt")],
     input_: Annotated[str, typer.Argument(metavar="INPUT")] = "",
     context: Annotated[str, typer.Option(help="What the tool must know, e.g. the calendar's ISO date")] = "",
     passages: Annotated[Path | None, typer.Option(help="JSONL of title, section, text for wikisearch and qa")] = None,
@@ -362,10 +417,10 @@ def main() -> None:
 
     try:
         code = app(standalone_mode=False)
-    except click.ClickException as exc:
-        exc.show()
-        code = 2
-    except (click.Abort, KeyboardInterrupt):
+    except TyperException as exc:
+        _print_wrong_use(exc)
+        code = exc.exit_code
+    except (typer.Abort, KeyboardInterrupt):
         print("stopped; run the same command again to go on", file=sys.stderr)
         code = 130
     except UsageError as exc:
@@ -376,7 +431,18 @@ def main() -> None:
         code = 1
     except BrokenPipeError:
         code = 1
+    except OSError as exc:  # the machine's: a full disk, a folder that may not be written
+        print(f"error: {exc.filename or ''}: {exc.strerror or exc}".replace(": : ", ": "), file=sys.stderr)
+        code = 1
     _leave(int(code or 0))
+
+
+def _print_wrong_use(exc: TyperException) -> None:
+    """Print what is wrong with the command line and where its help is; nothing if its help was just printed."""
+    if message := " ".join(exc.format_message().split()):
+        context = getattr(exc, "ctx", None)
+        hint = f" Try '{context.command_path} --help'." if context is not None else ""
+        print(f"error: {message}{hint}", file=sys.stderr)
 
 
 def _leave(code: int) -> None:

@@ -178,7 +178,8 @@ def print_datasets(found: Iterable[Dataset]) -> None:
     for d in found:
         counts = ", ".join(f"{tool} {n:,}" for tool, n in d.counts.items())
         taus = ", ".join(f"{tool} {tau:g}" for tool, tau in d.thresholds.items())
-        table.add_row(f"{d.name}@{d.version}", d.created[:19], d.model, d.corpus, counts, taus, d.licence)
+        cells = (f"{d.name}@{d.version}", d.created[:19], d.model, d.corpus, counts, taus, d.licence)
+        table.add_row(*(escape(cell) for cell in cells))
     Console().print(table)
 
 
@@ -188,5 +189,5 @@ def print_tools(tools: Iterable[Tool]) -> None:
     for name in ("name", "in a call", "what it does"):
         table.add_column(name)
     for tool in tools:
-        table.add_row(tool.key, tool.name, tool.description)
+        table.add_row(tool.key, tool.name, escape(tool.description))
     Console().print(table)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -49,46 +49,62 @@ def export_dataset(store: Store, name: str, format_: str, out: Path) -> int:
     """Write a dataset and return how many examples it has.
 
     Args:
-        format_: `text` (x* one after another, a blank line between), `jsonl` (doc_id, text and calls with their spans,
-            by which the plain text is recovered), or `hf` (a folder for `datasets.load_from_disk`).
+        format_: `text` (x* one after another, a blank line after each), `jsonl` (doc_id, text and calls with their
+            spans, by which the plain text is recovered), or `hf` (a folder for `datasets.load_from_disk`).
         out: the file or folder to write.
 
     Raises:
-        UsageError: `out` exists, or the dataset does not.
+        UsageError: `out` exists or cannot be written, or the dataset does not exist.
     """
     dataset = find_dataset(store, name)
     if out.exists():
         raise UsageError(f"{out} exists already; name another, or remove it first")
-    out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(out.name + ".partial")
     examples = (example for file in dataset.files for example in examples_of(store.read(file)))
-    if format_ == "hf":
-        shutil.rmtree(partial, ignore_errors=True)
-        written = _write_hf(examples, partial, dataset)
-    else:
-        written = _write_lines(examples, partial, format_)
-    partial.rename(out)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        _remove(partial)  # of an export that was killed
+        write = {"text": _write_text, "jsonl": _write_jsonl, "hf": _write_hf}[format_]
+        written = write(examples, partial, dataset)
+        partial.rename(out)
+    except OSError as exc:
+        raise UsageError(f"{out} cannot be written: {exc.strerror or exc}") from exc
     return written
 
 
-def _write_lines(examples: Iterator[Example], path: Path, format_: str) -> int:
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _write_text(examples: Iterable[Example], path: Path, dataset: Dataset) -> int:
+    return _write_pieces(path, (f"{example.text}\n\n" for example in examples))
+
+
+def _write_jsonl(examples: Iterable[Example], path: Path, dataset: Dataset) -> int:
+    rows = (
+        {
+            "doc_id": example.doc_id,
+            "text": example.text,
+            "calls": [{name: getattr(call, name) for name in call.__slots__} for call in example.calls],
+        }
+        for example in examples
+    )
+    return _write_pieces(path, (json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def _write_pieces(path: Path, pieces: Iterable[str]) -> int:
     written = 0
     with path.open("w", encoding="utf-8", newline="\n") as stream:
-        for example in examples:
-            if format_ == "text":
-                stream.write(("\n" if written else "") + example.text + "\n")
-            else:
-                calls = [
-                    {name: getattr(call, name) for name in call.__slots__}  # InsertedCall is flat
-                    for call in example.calls
-                ]
-                row = {"doc_id": example.doc_id, "text": example.text, "calls": calls}
-                stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+        for piece in pieces:
+            stream.write(piece)
             written += 1
     return written
 
 
-def _write_hf(examples: Iterator[Example], folder: Path, dataset: Dataset) -> int:
+def _write_hf(examples: Iterable[Example], folder: Path, dataset: Dataset) -> int:
     """Write the layout of `save_to_disk`: one Arrow stream, `dataset_info.json`, `state.json`."""
     folder.mkdir(parents=True)
     schema = pa.schema([("doc_id", pa.string()), ("text", pa.string())])
