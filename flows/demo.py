@@ -9,7 +9,7 @@ __all__ = ["demo_parameters"]
 
 
 def demo_parameters(data: str) -> BuildParameters:
-    """Return the demo's build: the paper's defaults, but for foreign passages of three words, as its corpus has them."""
+    """Return the demo's build: the paper's defaults, with foreign passages of three words and more."""
     return BuildParameters(
         corpus=str(CORPUS),
         data=data,

@@ -12,16 +12,14 @@ not sample and knows no text.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from transformers import AttentionInterface, DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from toolformer_core.lm.batches import KeyValues, fork, key_values
-
-if TYPE_CHECKING:
-    from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.lm.network import Network
 
 __all__ = ["Branches", "works_for"]
 
@@ -74,17 +72,17 @@ class Branches:
     """Rows that continue prefixes held elsewhere.
 
     Args:
-        lm: the model.
+        network: the model.
         kv: keys and values of the prefixes, per layer (B, H, T, D); not changed and not copied.
         places: per row (index of its prefix, how many of the prefix's tokens it continues), sorted by index.
         room: tokens a row may add.
     """
 
-    def __init__(self, lm: TransformersLM, kv: KeyValues, places: Sequence[tuple[int, int]], room: int) -> None:
-        self.lm = lm
+    def __init__(self, network: Network, kv: KeyValues, places: Sequence[tuple[int, int]], room: int) -> None:
+        self.network = network
         self.kv = kv
         self.owner = [b for b, _ in places]
-        self.length = torch.tensor([n for _, n in places], device=lm.device)  # (R,)
+        self.length = torch.tensor([n for _, n in places], device=network.device)  # (R,)
         self.cache = DynamicCache()
         self.cache.layers = [_OwnLayer(room) for _ in kv]
         self.cache.layer_class_to_replicate = None
@@ -104,11 +102,11 @@ class Branches:
     def feed(self, tokens: torch.Tensor) -> torch.Tensor:
         """Add one token to every row (R,); return the hidden states after it (R, D)."""
         where = self.length + self.step
-        config = self.lm.model.config.get_text_config()
+        config = self.network.model.config.get_text_config()
         usual = config._attn_implementation
         config._attn_implementation = _NAME
         try:
-            hidden = self.lm.hidden(tokens[:, None], None, where[:, None], self.cache, branches=self)
+            hidden = self.network.hidden(tokens[:, None], None, where[:, None], self.cache, branches=self)
         finally:
             config._attn_implementation = usual
         self.step += 1
@@ -193,27 +191,27 @@ def _attention(
 AttentionInterface.register(_NAME, _attention)
 
 
-def works_for(lm: TransformersLM) -> bool:
+def works_for(network: Network) -> bool:
     """Say whether a model's next tokens are the same this way as the plain way, by trying it on a few tokens."""
-    ids = torch.arange(1, 9, device=lm.device)[None] % lm.model.config.get_text_config().vocab_size
+    ids = torch.arange(1, 9, device=network.device)[None] % network.model.config.get_text_config().vocab_size
     prefix = DynamicCache()
-    where = torch.arange(8, device=lm.device)[None]
+    where = torch.arange(8, device=network.device)[None]
     with torch.inference_mode():
-        lm.hidden(ids, torch.ones_like(ids), where, prefix)
+        network.hidden(ids, torch.ones_like(ids), where, prefix)
         kv = key_values(prefix)
         places = [(0, 5), (0, 8)]
-        tokens = torch.tensor([1, 2], device=lm.device)
+        tokens = torch.tensor([1, 2], device=network.device)
         try:
-            branches = Branches(lm, kv, places, room=2)
-            got = [lm.logits(branches.feed(tokens)) for _ in range(2)]
+            branches = Branches(network, kv, places, room=2)
+            got = [network.logits(branches.feed(tokens)) for _ in range(2)]
         except (NotImplementedError, TypeError, AttributeError, RuntimeError, ValueError, KeyError):
             return False
         plain, mask = fork(kv, [0, 0], [5, 8])
         for step, logits in enumerate(got):
             mask = torch.cat([mask, mask.new_ones(2, 1)], dim=1)
-            at = torch.tensor([[5 + step], [8 + step]], device=lm.device)
-            wanted = lm.logits(lm.hidden(tokens[:, None], mask, at, plain)[:, -1])
-            close = 1e-3 if wanted.dtype == lm.model.dtype else 0.2  # bfloat16 rounds differently in other orders
+            at = torch.tensor([[5 + step], [8 + step]], device=network.device)
+            wanted = network.logits(network.hidden(tokens[:, None], mask, at, plain)[:, -1])
+            close = 1e-3 if wanted.dtype == network.model.dtype else 0.2  # bfloat16 rounds differently in other orders
             if (torch.log_softmax(logits, -1) - torch.log_softmax(wanted, -1)).abs().max() > close:
                 return False
     return True

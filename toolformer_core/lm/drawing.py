@@ -7,7 +7,7 @@ same seed at the same place gives the same draw whatever else is in the batch. I
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,11 +16,9 @@ from transformers import DynamicCache
 
 from toolformer_core.lm.base import Draw
 from toolformer_core.lm.batches import KeyValues, fork, key_values
-from toolformer_core.lm.branches import Branches
+from toolformer_core.lm.branches import Branches, works_for
+from toolformer_core.lm.network import Network
 from toolformer_core.syntax import find_close
-
-if TYPE_CHECKING:
-    from toolformer_core.lm.hf import TransformersLM
 
 __all__ = ["draw_calls", "uniform"]
 
@@ -36,7 +34,7 @@ def uniform(seeds: NDArray[np.uint64], step: int) -> NDArray[np.float64]:
 
 
 def draw_calls(
-    lm: TransformersLM,
+    network: Network,
     kv: KeyValues,
     places: list[tuple[int, int]],
     seeds: list[int],
@@ -46,7 +44,7 @@ def draw_calls(
     """Draw one continuation of " [" per place.
 
     Args:
-        lm: the model.
+        network: the model.
         kv: keys and values of a scan's pass; they are not changed.
         places: per draw (row of `kv`, how many of its tokens stand before " [").
         seeds: per draw, 64 bits.
@@ -54,7 +52,9 @@ def draw_calls(
         temperature: 1 draws from the model's own distribution.
     """
     per_token = sum(2 * keys[0, :, 0].numel() * keys.element_size() for keys, _ in kv)
-    shared = lm.shares_prefixes
+    if network.shares_prefixes is None:
+        network.shares_prefixes = works_for(network)
+    shared = network.shares_prefixes
     # draws of one document stand together where they share its keys and values, of one length where they do not
     order = sorted(range(len(places)), key=lambda i: places[i] if shared else (places[i][1], places[i][0]))
     out: list[Draw | None] = [None] * len(places)
@@ -63,12 +63,16 @@ def draw_calls(
         end = at + 1  # as many draws as the budget for keys and values of their own allows
         while end < len(order):
             held = max_tokens if shared else places[order[end]][1] + max_tokens
-            if (end + 1 - at) * held * per_token > lm.cache_budget:
+            if (end + 1 - at) * held * per_token > network.cache_budget:
                 break
             end += 1
         chunk = order[at:end]
-        steps: Steps = (Branches if shared else Forks)(lm, kv, [places[i] for i in chunk], max_tokens + len(lm.trigger))
-        drawn = _Rows(lm, steps, [places[i] for i in chunk], [seeds[i] for i in chunk], temperature).run(max_tokens)
+        steps: Steps = (Branches if shared else Forks)(
+            network, kv, [places[i] for i in chunk], max_tokens + len(network.trigger)
+        )
+        drawn = _Rows(network, steps, [places[i] for i in chunk], [seeds[i] for i in chunk], temperature).run(
+            max_tokens
+        )
         for i, draw in zip(chunk, drawn, strict=True):
             out[i] = draw
         at = end
@@ -79,27 +83,27 @@ class _Rows:
     """The draws of one chunk while they are being written."""
 
     def __init__(
-        self, lm: TransformersLM, steps: Steps, places: list[tuple[int, int]], seeds: list[int], temperature: float
+        self, network: Network, steps: Steps, places: list[tuple[int, int]], seeds: list[int], temperature: float
     ) -> None:
-        self.lm = lm
+        self.network = network
         self.steps = steps
         self.temperature = temperature
         self.seeds = np.asarray(seeds, dtype=np.uint64)
-        self.room = lm.context_length - max(n for _, n in places) - len(lm.trigger)
+        self.room = network.context_length - max(n for _, n in places) - len(network.trigger)
         # the draws of one position share its first step
         unique = list(dict.fromkeys(places))
-        steps.select(torch.tensor([places.index(p) for p in unique], device=lm.device))
+        steps.select(torch.tensor([places.index(p) for p in unique], device=network.device))
         logits = self._trigger(len(unique))
         index = {p: i for i, p in enumerate(unique)}
-        rows = torch.tensor([index[p] for p in places], device=lm.device)
+        rows = torch.tensor([index[p] for p in places], device=network.device)
         steps.select(rows)
         self.next_logits = logits[rows]
-        self.closing = _closing_ids(lm.tokenizer)
+        self.closing = _closing_ids(network.tokenizer)
 
     def _trigger(self, rows: int) -> torch.Tensor:
-        for token in self.lm.trigger:
-            hidden = self.steps.feed(torch.full((rows,), token, device=self.lm.device))
-        return self.lm.logits(hidden)
+        for token in self.network.trigger:
+            hidden = self.steps.feed(torch.full((rows,), token, device=self.network.device))
+        return self.network.logits(hidden)
 
     def _pick(self, step: int, active: list[int]) -> NDArray[np.int64]:
         probabilities = torch.softmax(self.next_logits / self.temperature, dim=1).double()
@@ -116,7 +120,7 @@ class _Rows:
             picked = self._pick(step, active)
             still: list[int] = []
             for row, (draw, token) in enumerate(zip(active, picked.tolist(), strict=True)):
-                if token in self.lm.end_ids:
+                if token in self.network.end_ids:
                     out[draw] = Draw(self._text(written[draw]), False)
                     continue
                 written[draw].append(token)
@@ -127,14 +131,14 @@ class _Rows:
             if not still or step + 1 == allowed:
                 break
             if len(still) < len(active):
-                self.steps.select(torch.tensor(still, device=self.lm.device))
+                self.steps.select(torch.tensor(still, device=self.network.device))
                 picked = picked[still]
                 active = [active[row] for row in still]
-            self.next_logits = self.lm.logits(self.steps.feed(torch.from_numpy(picked).to(self.lm.device)))
+            self.next_logits = self.network.logits(self.steps.feed(torch.from_numpy(picked).to(self.network.device)))
         return [d if d is not None else Draw(self._text(written[i]), False) for i, d in enumerate(out)]
 
     def _text(self, ids: list[int]) -> str:
-        return str(self.lm.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        return str(self.network.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
 class Steps(Protocol):
@@ -148,18 +152,18 @@ class Steps(Protocol):
 class Forks:
     """Rows with a copy each of the keys and values they continue: for models whose attention cannot share them."""
 
-    def __init__(self, lm: TransformersLM, kv: KeyValues, places: Sequence[tuple[int, int]], room: int) -> None:
-        self.lm = lm
+    def __init__(self, network: Network, kv: KeyValues, places: Sequence[tuple[int, int]], room: int) -> None:
+        self.network = network
         self.kv = kv
         self.places = list(places)
         self.cache: DynamicCache | None = None  # copied when the first token comes, for the rows that are left
-        self.where = torch.tensor([n for _, n in places], device=lm.device)
+        self.where = torch.tensor([n for _, n in places], device=network.device)
 
     def feed(self, tokens: torch.Tensor) -> torch.Tensor:
         if self.cache is None:
             self.cache, self.mask = fork(self.kv, [b for b, _ in self.places], [n for _, n in self.places])
         self.mask = torch.cat([self.mask, self.mask.new_ones(len(self.mask), 1)], dim=1)
-        hidden = self.lm.hidden(tokens[:, None], self.mask, self.where[:, None], self.cache)
+        hidden = self.network.hidden(tokens[:, None], self.mask, self.where[:, None], self.cache)
         self.where = self.where + 1
         return hidden[:, -1]
 

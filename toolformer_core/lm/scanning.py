@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -21,12 +20,10 @@ from toolformer_core.errors import ModelError
 from toolformer_core.lm.base import Draw, DrawRequest
 from toolformer_core.lm.batches import KeyValues, fork, key_values, pad
 from toolformer_core.lm.drawing import draw_calls
+from toolformer_core.lm.network import Network
 from toolformer_core.lm.tokens import Tokens, tokenize
 from toolformer_core.lm.windows import scan_windows
 from toolformer_core.records import Prompt
-
-if TYPE_CHECKING:
-    from toolformer_core.lm.hf import TransformersLM
 
 __all__ = ["HFScan", "scan_texts"]
 
@@ -73,13 +70,13 @@ class HFScan:
 
     def __init__(
         self,
-        lm: TransformersLM,
+        network: Network,
         head: KeyValues,
         head_length: int,
         windows: dict[int, list[_Window]],
         passes: list[_Pass],
     ) -> None:
-        self._lm = lm
+        self._network = network
         self._head = head
         self._head_length = head_length
         self._windows = windows
@@ -115,40 +112,44 @@ class HFScan:
             p, b, before = places[r.text, r.position]
             by_pass.setdefault(p, []).append((i, b, self._head_length + before + 1))
         out: list[Draw | None] = [None] * len(requests)
-        lm = self._lm
-        with lm.lock, torch.inference_mode():
+        network = self._network
+        with network.lock, torch.inference_mode():
             for p, wanted in sorted(by_pass.items()):
                 used = sorted({b for _, b, _ in wanted})
                 kv = self._passes[p].kv
                 if kv is None:
                     kv = _run_pass(
-                        lm, _Pass([self._passes[p].rows[b] for b in used]), self._head, self._head_length, keep=False
+                        network,
+                        _Pass([self._passes[p].rows[b] for b in used]),
+                        self._head,
+                        self._head_length,
+                        keep=False,
                     )
                     wanted = [(i, used.index(b), n) for i, b, n in wanted]
                 seeds = [requests[i].seed for i, _, _ in wanted]
-                drawn = draw_calls(lm, kv, [(b, n) for _, b, n in wanted], seeds, max_tokens, temperature)
+                drawn = draw_calls(network, kv, [(b, n) for _, b, n in wanted], seeds, max_tokens, temperature)
                 for (i, _, _), draw in zip(wanted, drawn, strict=True):
                     out[i] = draw
         return [d for d in out if d is not None]
 
 
-def scan_texts(lm: TransformersLM, prompt: Prompt, texts: Sequence[str]) -> Iterator[HFScan]:
+def scan_texts(network: Network, prompt: Prompt, texts: Sequence[str]) -> Iterator[HFScan]:
     """Scan texts, shortest first; all windows of one text stand in one scan.
 
     Raises:
         ModelError: prompt and call leave too little of the context for a document.
     """
-    head_length, head = lm.head(prompt)
-    tail = lm.encode(prompt.tail)
+    head_length, head = network.head(prompt)
+    tail = network.encode(prompt.tail)
     space = " " if prompt.head.endswith(" ") else ""
-    width = (lm.context_length - head_length - len(tail) - len(lm.trigger) - _CALL_RESERVE) // 2
+    width = (network.context_length - head_length - len(tail) - len(network.trigger) - _CALL_RESERVE) // 2
     if width < _SMALLEST_WINDOW:
         raise ModelError(
-            f"model {lm.name!r} has a context of {lm.context_length} tokens, of which the {prompt.tool} prompt "
-            f"takes {head_length}; use a shorter prompt or a model with a longer context"
+            f"model {network.name!r} has a context of {network.context_length} tokens, of which the {prompt.tool} "
+            f"prompt takes {head_length}; use a shorter prompt or a model with a longer context"
         )
-    once = tokenize(lm.tokenizer, [space + t for t in texts])  # x behind "Input:"
-    twice = once if space else tokenize(lm.tokenizer, [" " + t for t in texts])  # x behind "Output:"
+    once = tokenize(network.tokenizer, [space + t for t in texts])  # x behind "Input:"
+    twice = once if space else tokenize(network.tokenizer, [" " + t for t in texts])  # x behind "Output:"
     windows: list[list[_Window]] = []
     for i, (first, second) in enumerate(zip(once, twice, strict=True)):
         windows.append([_window(i, first, second, tail, w) for w in scan_windows(len(second.ids), width)])
@@ -156,63 +157,63 @@ def scan_texts(lm: TransformersLM, prompt: Prompt, texts: Sequence[str]) -> Iter
     batch: list[int] = []
     for i in order:
         rows = [w for j in (*batch, i) for w in windows[j]]
-        if batch and len(rows) * (head_length + max(len(w.ids) for w in rows)) > lm.token_budget:
-            yield _scan_batch(lm, head, head_length, {j: windows[j] for j in batch})
+        if batch and len(rows) * (head_length + max(len(w.ids) for w in rows)) > network.token_budget:
+            yield _scan_batch(network, head, head_length, {j: windows[j] for j in batch})
             batch = []
         batch.append(i)
     if batch:
-        yield _scan_batch(lm, head, head_length, {j: windows[j] for j in batch})
+        yield _scan_batch(network, head, head_length, {j: windows[j] for j in batch})
 
 
 def _scan_batch(
-    lm: TransformersLM,
+    network: Network,
     head: KeyValues,
     head_length: int,
     windows: dict[int, list[_Window]],
 ) -> HFScan:
     rows = [w for ws in windows.values() for w in ws]
-    per_pass = max(1, lm.token_budget // (head_length + max(len(w.ids) for w in rows)))
+    per_pass = max(1, network.token_budget // (head_length + max(len(w.ids) for w in rows)))
     passes = [_Pass(rows[at : at + per_pass]) for at in range(0, len(rows), per_pass)]
-    with lm.lock, torch.inference_mode():
+    with network.lock, torch.inference_mode():
         for p in passes:
-            _run_pass(lm, p, head, head_length, keep=len(passes) == 1)
-    return HFScan(lm, head, head_length, windows, passes)
+            _run_pass(network, p, head, head_length, keep=len(passes) == 1)
+    return HFScan(network, head, head_length, windows, passes)
 
 
-def _run_pass(lm: TransformersLM, p: _Pass, head: KeyValues, head_length: int, *, keep: bool) -> KeyValues:
+def _run_pass(network: Network, p: _Pass, head: KeyValues, head_length: int, *, keep: bool) -> KeyValues:
     """One forward pass over the windows behind the shared head; notes log p(" [") in each window."""
-    ids, mask = pad([w.ids for w in p.rows], lm.device)
+    ids, mask = pad([w.ids for w in p.rows], network.device)
     n = len(p.rows)
     cache = DynamicCache(ddp_cache_data=[(k.expand(n, -1, -1, -1), v.expand(n, -1, -1, -1)) for k, v in head])
-    full = torch.cat([torch.ones(n, head_length, dtype=mask.dtype, device=lm.device), mask], dim=1)
-    where = torch.arange(head_length, head_length + ids.shape[1], device=lm.device).expand(n, -1)
-    hidden = lm.hidden(ids, full, where, cache)  # (B, T, D)
+    full = torch.cat([torch.ones(n, head_length, dtype=mask.dtype, device=network.device), mask], dim=1)
+    where = torch.arange(head_length, head_length + ids.shape[1], device=network.device).expand(n, -1)
+    hidden = network.hidden(ids, full, where, cache)  # (B, T, D)
     if p.rows[0].log_probs is None:
         picked = torch.cat([hidden[b, w.before] for b, w in enumerate(p.rows)])  # (N, D)
-        first = lm.log_p(picked, torch.full((len(picked),), lm.trigger[0], device=lm.device))
+        first = network.log_p(picked, torch.full((len(picked),), network.trigger[0], device=network.device))
         at = 0
         for w in p.rows:
             w.log_probs = first[at : at + len(w.before)]
             at += len(w.before)
-        if len(lm.trigger) > 1:
-            _add_rest_of_trigger(lm, p, key_values(cache), head_length)
+        if len(network.trigger) > 1:
+            _add_rest_of_trigger(network, p, key_values(cache), head_length)
     kv = key_values(cache)
     p.kv = kv if keep else None
     return kv
 
 
-def _add_rest_of_trigger(lm: TransformersLM, p: _Pass, kv: KeyValues, head_length: int) -> None:
+def _add_rest_of_trigger(network: Network, p: _Pass, kv: KeyValues, head_length: int) -> None:
     """A " [" of several tokens: multiply in the others, exactly, by one more step at every position."""
     for b, w in enumerate(p.rows):
         lengths = [head_length + int(j) + 1 for j in w.before]
-        for at in range(0, len(lengths), per := max(1, lm.token_budget // max(lengths))):
+        for at in range(0, len(lengths), per := max(1, network.token_budget // max(lengths))):
             some = lengths[at : at + per]
             forked, mask = fork(kv, [b] * len(some), some)
-            where = torch.tensor(some, device=lm.device)
-            for token, after in zip(lm.trigger, lm.trigger[1:], strict=False):
+            where = torch.tensor(some, device=network.device)
+            for token, after in zip(network.trigger, network.trigger[1:], strict=False):
                 mask = torch.cat([mask, mask.new_ones(len(some), 1)], dim=1)
-                ids = torch.full((len(some), 1), token, device=lm.device)
-                hidden = lm.hidden(ids, mask, where[:, None], forked)[:, -1]
-                more = lm.log_p(hidden, torch.full((len(some),), after, device=lm.device))
+                ids = torch.full((len(some), 1), token, device=network.device)
+                hidden = network.hidden(ids, mask, where[:, None], forked)[:, -1]
+                more = network.log_p(hidden, torch.full((len(some),), after, device=network.device))
                 w.log_probs[at : at + per] += more  # type: ignore[index]
                 where = where + 1

@@ -22,7 +22,7 @@ def sequence(lm: TransformersLM, text: str, position: int) -> list[int]:
     """[bos] P(x) x_1:i-1, as tokens, for a text that fits into one window."""
     head = PROMPT.head.removesuffix(" ")
     whole = encode(lm, " " + text)
-    ends = lm.tokenizer(" " + text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    ends = lm.network.tokenizer(" " + text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
     before = 0 if position == 0 else 1 + next(j for j, (_, end) in enumerate(ends) if end == position + 1)
     return [0, *encode(lm, head), *encode(lm, " " + text), *encode(lm, PROMPT.tail), *whole[:before]]
 
@@ -70,7 +70,9 @@ def test_scores_equal_the_plain_computation(family: str) -> None:
     ]
     for request, got in zip(requests, lm.log_probs(requests), strict=True):
         ids = encode(lm, request.text)
-        coded = lm.tokenizer(request.text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+        coded = lm.network.tokenizer(request.text, add_special_tokens=False, return_offsets_mapping=True)[
+            "offset_mapping"
+        ]
         first = 0
         while first < len(ids) and (
             (first and coded[first - 1][1] < request.position)
@@ -88,17 +90,17 @@ def test_scores_equal_the_plain_computation(family: str) -> None:
 def plain_draw(lm: TransformersLM, ids: list[int], seed: int, max_tokens: int) -> tuple[str, bool]:
     written: list[int] = []
     for step in range(max_tokens):
-        p = plain_log_probs(lm, [*ids, *lm.trigger, *written])[-1].exp().double()
+        p = plain_log_probs(lm, [*ids, *lm.network.trigger, *written])[-1].exp().double()
         edges = p.cumsum(0)
         u = float(uniform(np.asarray([seed], dtype=np.uint64), step)[0]) * float(edges[-1])
         token = int(torch.searchsorted(edges, torch.tensor(u, dtype=torch.float64), right=True))
         if token == 0:
-            return lm.tokenizer.decode(written), False
+            return lm.network.tokenizer.decode(written), False
         written.append(token)
-        text = lm.tokenizer.decode(written)
+        text = lm.network.tokenizer.decode(written)
         if (close := find_close(text)) is not None:
             return text[:close], True
-    return lm.tokenizer.decode(written), False
+    return lm.network.tokenizer.decode(written), False
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -108,11 +108,11 @@ def tiny_lm(
 
 
 def encode(lm: TransformersLM, text: str) -> list[int]:
-    return list(lm.tokenizer(text, add_special_tokens=False)["input_ids"])
+    return list(lm.network.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def plain_log_probs(lm: TransformersLM, ids: list[int]) -> torch.Tensor:
     """log-softmax (T, V) of one sequence, the whole model, nothing reused."""
     with torch.inference_mode():
-        logits: torch.Tensor = lm.model(input_ids=torch.tensor([ids]), use_cache=False).logits
+        logits: torch.Tensor = lm.network.model(input_ids=torch.tensor([ids]), use_cache=False).logits
     return torch.log_softmax(logits[0].float(), dim=-1)

@@ -1,0 +1,129 @@
+"""A Hugging Face causal LM and its fast tokenizer, as the parts of the engine use them: hidden states, logits, log p.
+
+It runs tokens through the model and knows no text beyond encoding, no positions, no draws. Whoever uses it holds its
+lock while a pass runs.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import DynamicCache
+
+from toolformer_core.errors import ModelError
+from toolformer_core.lm.batches import KeyValues, key_values
+from toolformer_core.records import Prompt
+from toolformer_core.syntax import OPEN
+
+__all__ = ["Network"]
+
+
+class Network:
+    """A model on its device, with its tokenizer and budgets.
+
+    Args:
+        model: an `AutoModelForCausalLM`, on its device, in evaluation mode.
+        tokenizer: its fast tokenizer.
+        name: what the user called it.
+        token_budget: tokens a batch may hold, padding included.
+        cache_budget: bytes of keys and values that the draws of one round may hold.
+
+    Raises:
+        ModelError: the tokenizer is not a fast one or cannot write " [", or the model does not tell its context.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        name: str,
+        token_budget: int,
+        cache_budget: int,
+    ) -> None:
+        if not getattr(tokenizer, "is_fast", False):
+            raise ModelError(f"model {name!r} has no fast tokenizer, and positions need its character offsets")
+        self.model = model
+        self.tokenizer = tokenizer
+        self.name = name
+        self.shares_prefixes: bool | None = None  # whether draws may go by `branches`; found out at the first draw
+        self.token_budget = token_budget
+        self.cache_budget = cache_budget
+        self.context_length = _context_length(model, tokenizer)
+        self.bos = _first_given(tokenizer.bos_token_id, tokenizer.eos_token_id, model.config.bos_token_id)
+        self.end_ids = frozenset(i for i in (tokenizer.eos_token_id, self.bos) if i is not None)
+        self.trigger = self.encode(OPEN)
+        if not self.trigger or tokenizer.decode(self.trigger).strip() != OPEN.strip():
+            raise ModelError(f"the tokenizer of {name!r} cannot write {OPEN!r}")
+        self._heads: dict[str, tuple[int, KeyValues]] = {}
+        self.lock = threading.RLock()  # one forward pass at a time: two would only share the same cores
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.get_input_embeddings().weight.device  # type: ignore[no-any-return]
+
+    def hidden(
+        self, ids: torch.Tensor, mask: torch.Tensor | None, where: torch.Tensor, cache: Any, **more: Any
+    ) -> torch.Tensor:
+        """Last hidden states (B, T, D) of tokens (B, T) at positions (B, T), with the mask (B, past + T)."""
+        out = self.model.base_model(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=where,
+            past_key_values=cache,
+            use_cache=cache is not None,
+            **more,
+        )
+        return out.last_hidden_state  # type: ignore[no-any-return]
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Float32 logits (N, V) of hidden states (N, D)."""
+        return self.model.get_output_embeddings()(hidden).float()  # type: ignore[no-any-return]
+
+    def log_p(self, hidden: torch.Tensor, targets: torch.Tensor) -> NDArray[np.float32]:
+        """log p of one target (N,) after each hidden state (N, D), in chunks so that no [N, V] is ever whole."""
+        chunk = max(1, (1 << 24) // self.model.config.get_text_config().vocab_size)
+        out = []
+        for at in range(0, len(hidden), chunk):
+            logits = self.logits(hidden[at : at + chunk])
+            picked = logits.gather(1, targets[at : at + chunk, None]).squeeze(1)
+            out.append(picked - torch.logsumexp(logits, dim=1))
+        return torch.cat(out).cpu().numpy() if out else np.zeros(0, dtype=np.float32)
+
+    def encode(self, text: str) -> list[int]:
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def head(self, prompt: Prompt) -> tuple[int, KeyValues]:
+        """The prompt head's length and its keys and values per layer (1, H, P, D), computed once per prompt."""
+        with self.lock:
+            if prompt.digest not in self._heads:
+                ids = ([] if self.bos is None else [self.bos]) + self.encode(prompt.head.removesuffix(" "))
+                if len(ids) >= self.context_length:
+                    raise ModelError(
+                        f"the {prompt.tool} prompt has {len(ids)} tokens, the context of model {self.name!r} only "
+                        f"{self.context_length}; use a shorter prompt or a model with a longer context"
+                    )
+                cache = DynamicCache()
+                row = torch.tensor([ids], device=self.device)
+                with torch.inference_mode():
+                    self.hidden(row, torch.ones_like(row), torch.arange(len(ids), device=self.device)[None], cache)
+                self._heads[prompt.digest] = (len(ids), key_values(cache))
+            return self._heads[prompt.digest]
+
+
+def _context_length(model: Any, tokenizer: Any) -> int:
+    config = model.config.get_text_config()
+    known = [getattr(config, n, None) for n in ("max_position_embeddings", "n_positions", "n_ctx")]
+    known.append(tokenizer.model_max_length)
+    lengths = [int(n) for n in known if isinstance(n, int) and 0 < n < 10**7]
+    if not lengths:
+        raise ModelError("the model does not say how long its context is (max_position_embeddings)")
+    return min(lengths)
+
+
+def _first_given(*values: Any) -> int | None:
+    return next((int(v) for v in values if isinstance(v, int)), None)
