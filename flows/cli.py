@@ -440,6 +440,7 @@ def main() -> None:
 def _print_wrong_use(exc: TyperException) -> None:
     """Print what is wrong with the command line and where its help is; nothing if its help was just printed."""
     if message := " ".join(exc.format_message().split()):
+        message += "" if message.endswith((".", "?", "!")) else "."
         context = getattr(exc, "ctx", None)
         hint = f" Try '{context.command_path} --help'." if context is not None else ""
         print(f"error: {message}{hint}", file=sys.stderr)

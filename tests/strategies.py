@@ -7,8 +7,9 @@ from fractions import Fraction
 from hypothesis import strategies as st
 
 from toolformer_core.annotate.arithmetic import Number
+from toolformer_core.records import Document, DrawnCall, Example, Execution, InsertedCall, ScoredCall, Verdict
 
-__all__ = ["balanced_texts", "encodable_texts", "number_lists", "texts_and_positions"]
+__all__ = ["balanced_texts", "encodable_texts", "number_lists", "records", "texts_and_positions"]
 
 # Every character but lone surrogates, which no UTF-8 text holds; brackets, arrows and spaces are drawn often.
 encodable_texts = st.text(
@@ -36,3 +37,41 @@ def number_lists(draw: st.DrawFn) -> list[Number]:
         decimals = draw(st.sampled_from([0, 0, 1, 2, 2, 3]))
         out.append(Number(Fraction(draw(st.integers(0, 400)), 10**decimals), decimals, token))
     return out
+
+
+_words = st.sampled_from(["", "ok", "calculator", "no_url_date", "2023-01-30"])
+_offsets = st.integers(0, 2**40)
+_nats = st.floats(-1e6, 1e6)
+_perhaps = st.none() | encodable_texts
+
+# The records that each stage writes, by its name; any of their values may be anything of its type.
+records: dict[str, st.SearchStrategy[object]] = {
+    "ingest": st.builds(Document, _words, encodable_texts, _perhaps, _perhaps, encodable_texts, _offsets),
+    "prefilter": st.builds(
+        Verdict,
+        _words,
+        _words,
+        st.booleans(),
+        _words,
+        encodable_texts,
+        st.lists(st.tuples(_offsets, _offsets), max_size=3).map(tuple),
+    ),
+    "sample": st.builds(
+        DrawnCall, _words, _words, _offsets, _nats, _offsets, encodable_texts, _words, encodable_texts, _offsets
+    ),
+    "execute": st.builds(Execution, _words, encodable_texts, encodable_texts, encodable_texts, _words, encodable_texts),
+    "score": st.builds(
+        ScoredCall,
+        *(_words, _words, _offsets, encodable_texts, encodable_texts, _nats, _offsets),
+        *(_nats, _nats, _nats, st.booleans(), st.booleans()),
+    ),
+    "assemble": st.builds(
+        Example,
+        _words,
+        encodable_texts,
+        st.lists(
+            st.builds(InsertedCall, _words, _offsets, _offsets, _offsets, encodable_texts, encodable_texts, _nats),
+            max_size=3,
+        ).map(tuple),
+    ),
+}

@@ -9,7 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from small_builds import small_build
 
+from flows.build_dataset import BuildResult, reporting_to, run_build
+from tasks.shards import Done
 from toolformer_core.smallworld.embedded import CORPUS
 
 
@@ -34,3 +37,18 @@ def few_documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines.append(lines[0])
     path.write_text("".join(lines), encoding="utf-8")
     return path
+
+
+@pytest.fixture(scope="session")
+def built(
+    prefect_server: None, few_documents: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[BuildResult, Path, list[str]]:
+    """A small build: its result, its data folder, and the progress it told of. Other tests build there again."""
+    data = tmp_path_factory.mktemp("data")
+    told: list[str] = []
+
+    def progress(stage: str, finished: int, total: int, done: Done) -> None:
+        told.append(f"{stage} {finished}/{total}")
+
+    with reporting_to(progress):
+        return run_build(small_build(few_documents, data)), data, told

@@ -7,12 +7,12 @@ import json
 from pathlib import Path
 
 import pytest
+from small_builds import small_build
 
-from flows.build_dataset import BuildResult, reporting_to, run_build
+from flows.build_dataset import BuildResult, run_build
 from flows.export import export_dataset
-from flows.parameters import BuildParameters, resolve
+from flows.parameters import resolve
 from tasks import translate
-from tasks.shards import Done
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import CorpusError, ModelError, UnknownNameError, UsageError
 from toolformer_core.syntax import strip
@@ -20,31 +20,6 @@ from warehouse.queries import rows_of, samples, stats
 from warehouse.store import Store
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
-
-
-def parameters(documents: Path, data_folder: Path, **changes: object) -> BuildParameters:
-    asked = {
-        "tools": ["calculator", "calendar"],
-        "shard_documents": 6,
-        "top_k": 3,
-        "draws": 2,
-        "tau_f": {"calendar": 0.2},
-    }
-    return BuildParameters.model_validate({"corpus": str(documents), "data": str(data_folder), **asked, **changes})
-
-
-@pytest.fixture(scope="module")
-def built(
-    prefect_server: None, few_documents: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[BuildResult, Path, list[str]]:
-    data = tmp_path_factory.mktemp("data")
-    told: list[str] = []
-
-    def progress(stage: str, finished: int, total: int, done: Done) -> None:
-        told.append(f"{stage} {finished}/{total}")
-
-    with reporting_to(progress):
-        return run_build(parameters(few_documents, data)), data, told
 
 
 def test_every_row_is_accounted_for(built: tuple[BuildResult, Path, list[str]]) -> None:
@@ -109,11 +84,11 @@ def test_the_same_build_again_does_nothing(
         raise AssertionError("a model was loaded")
 
     monkeypatch.setattr("tasks.stages.model_of", no_model)
-    again = run_build(parameters(few_documents, data))
+    again = run_build(small_build(few_documents, data))
     assert (again.done, again.skipped) == (0, 28)
     assert again.version == result.version
     # one changed threshold assembles anew, and runs no model
-    other = run_build(parameters(few_documents, data, tau_f={"calendar": 0.1}))
+    other = run_build(small_build(few_documents, data, tau_f={"calendar": 0.1}))
     assert (other.done, other.skipped) == (3, 25)
 
 
@@ -122,7 +97,7 @@ def test_altered_data_is_found_and_done_again(built: tuple[BuildResult, Path, li
     victim = sorted((data / "shards" / "score" / "calendar").glob("*.parquet"))[0]
     whole = victim.read_bytes()
     victim.write_bytes(whole[:-9] + b"something")
-    again = run_build(parameters(few_documents, data))
+    again = run_build(small_build(few_documents, data))
     assert again.done == 1
     assert again.version == result.version
     assert victim.read_bytes() == whole
@@ -164,14 +139,14 @@ def test_a_users_mistake_is_answered_before_anything_runs(
     few_documents: Path, tmp_path: Path, changes: dict[str, object], error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error) as caught:
-        resolve(parameters(few_documents, tmp_path, **changes), "check")
+        resolve(small_build(few_documents, tmp_path, **changes), "check")
     assert says in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_changes_a_result_changes_its_fingerprint(few_documents: Path, tmp_path: Path) -> None:
-    spec = resolve(parameters(few_documents, tmp_path), "check")
-    other = resolve(parameters(few_documents, tmp_path, draws=3, seed=1), "check")
+    spec = resolve(small_build(few_documents, tmp_path), "check")
+    other = resolve(small_build(few_documents, tmp_path, draws=3, seed=1), "check")
     assert spec.corpus_digest == other.corpus_digest
     assert spec.model_digest == other.model_digest
     assert dataclasses.asdict(spec.sample["calendar"]) != dataclasses.asdict(other.sample["calendar"])

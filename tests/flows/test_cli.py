@@ -1,0 +1,327 @@
+"""The command line: through `main`, in this process, as a user meets it: output, one line of error, exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from flows import cli
+from flows.build_dataset import BuildResult
+from warehouse.queries import rows_of
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
+
+Built = tuple[BuildResult, Path, list[str]]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command printed, and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Said]
+
+
+@pytest.fixture(autouse=True)
+def same_environment() -> Iterator[None]:
+    """`prepare` sets defaults in the environment; the next test is not to meet them."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `toolformer` with arguments, but for taking the process down."""
+
+    def leave(code: int) -> NoReturn:
+        raise SystemExit(code)
+
+    def run_(*arguments: object) -> Said:
+        monkeypatch.setattr(cli, "_leave", leave)
+        monkeypatch.setattr(sys, "argv", ["toolformer", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Said(ended.value.code, out, err)
+
+    return run_
+
+
+def commands() -> list[list[str]]:
+    """Every command there is, by its path."""
+    paths: list[list[str]] = []
+
+    def visit(command: object, path: list[str]) -> None:
+        inner = getattr(command, "commands", None)
+        if inner is None:
+            paths.append(path)
+        else:
+            for name, sub in inner.items():
+                visit(sub, [*path, name])
+
+    visit(typer.main.get_command(cli.app), [])
+    return paths
+
+
+def test_there_are_commands() -> None:
+    assert [" ".join(path) for path in commands()] == [
+        *("demo", "build", "stats", "explain", "datasets", "export", "reconcile"),
+        *("tools list", "tools test"),
+    ]
+
+
+@pytest.mark.parametrize("path", commands(), ids=" ".join)
+def test_every_help_holds_an_example_of_the_command_itself(path: list[str]) -> None:
+    said = CliRunner().invoke(cli.app, [*path, "--help"])
+    assert said.exit_code == 0
+    assert "Example: toolformer " + " ".join(path) in said.output
+
+
+def test_help_shows_the_papers_figures() -> None:
+    # square brackets in a help text are taken for markup and vanish
+    told = " ".join(CliRunner().invoke(cli.app, ["build", "--help"]).output.replace("│", " ").split())
+    assert "(paper: 0.05; calculator, mt 0)" in told
+    assert "(paper: 1.0; calculator, mt 0.5)" in told
+    assert "(default: $TOOLFORMER_DATA, else ./toolformer-data)" in told
+
+
+# Tools.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (["calculator", "27 + 4 * 2"], "35"),
+        (["calculator", "-3 + 4"], "1"),  # a minus in front is no option
+        (["Calculator", "400 / 1400"], "0.29"),
+        (["calendar", "--context", "2023-01-30"], "Today is Monday, January 30, 2023."),
+    ],
+)
+def test_a_tool_answers(run: Run, arguments: list[str], answer: str) -> None:
+    assert run("tools", "test", *arguments) == Said(0, answer + "\n", "")
+
+
+def test_a_tool_that_gives_nothing_says_why(run: Run) -> None:
+    said = run("tools", "test", "calculator", "1 / 0")
+    assert (said.code, said.out) == (1, "")
+    assert said.err == "Calculator(1 / 0) gave nothing: division_by_zero\n"
+
+
+def test_tools_are_listed(run: Run) -> None:
+    listed = json.loads(run("tools", "list", "--json").out)
+    assert [(t["key"], t["name"]) for t in listed] == [
+        ("calculator", "Calculator"),
+        ("calendar", "Calendar"),
+        ("wikisearch", "WikiSearch"),
+        ("qa", "QA"),
+        ("mt", "MT"),
+    ]
+    assert all(t["description"] for t in listed)
+    assert all(t["description"].split()[0] in run("tools", "list").out for t in listed)
+
+
+# Mistakes: exit 2, one line that says what to do, nothing on stdout, nothing left behind.
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--tools", "calculator,calender"], ["unknown tool 'calender'", "Did you mean 'calendar'?", "wikisearch"]),
+        (["--tools", " , "], ["no tool was named", "calculator"]),
+        (["--model", "embeded"], ["'embeded'", "Did you mean 'embedded'?"]),
+        (["--text-column", "txt"], ["unknown column 'txt'", "Did you mean 'text'?", "timestamp, url"]),
+        (["--tau-f", "nonsense"], ["--tau-f", "'nonsense'", "calculator=0.5"]),
+        (["--tau-f", "qa=nan"], ["--tau-f", "'qa=nan'"]),
+        (["--tau-f", "qa=1,calculater=1"], ["unknown tool 'calculater'", "Did you mean 'calculator'?"]),
+        (["--tau-s", "3"], ["--tau-s", "less than 1"]),
+        (["--limit", "0"], ["--limit", "greater than 0"]),
+        (["--limit", "many"], ["'--limit'", "integer. Try 'toolformer build --help'."]),
+        (["--dataset", "my data"], ["--dataset", "'my data'", "letters, digits"]),
+        (["--runner", "ray"], ["--runner", "'ray'", "threads, dask"]),
+        (["--passages", "no-such.jsonl"], ["no-such.jsonl"]),
+        (["--limt", "3"], ["--limt", "--limit", "toolformer build --help"]),
+    ],
+)
+def test_a_mistake_in_a_build(
+    run: Run, few_documents: Path, tmp_path: Path, options: list[str], says: list[str]
+) -> None:
+    said = run("build", "--corpus", few_documents, "--data", tmp_path / "data", *options)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.count("\n") == 1
+    assert said.err.startswith("error: ")
+    for words in says:
+        assert words in said.err
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["buld"], "Did you mean 'build'?"),
+        (["build"], "Missing option '--corpus'"),
+        (["build", "--corpus", "no-such.jsonl"], "no such corpus: no-such.jsonl"),
+        (["export", "--format", "csv", "out"], "'text', 'jsonl', 'hf'"),
+        (["tools", "test", "calcualtor", "1 + 1"], "Did you mean 'calculator'? Valid: calculator, calendar, mt, qa"),
+    ],
+)
+def test_other_mistakes(run: Run, arguments: list[str], says: str) -> None:
+    said = run(*arguments)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.count("\n") == 1
+    assert says in said.err
+
+
+@pytest.mark.parametrize("arguments", [["stats"], ["explain", "3f"], ["export", "out"], ["datasets"], ["reconcile"]])
+def test_a_folder_in_which_nothing_was_built(run: Run, tmp_path: Path, arguments: list[str]) -> None:
+    for folder in (tmp_path, tmp_path / "none"):
+        said = run(*arguments, "--data", folder)
+        assert (said.code, said.out) == (2, "")
+        assert said.err == (f"error: nothing was built in {folder} yet; run toolformer build, or name another --data\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_data_folder_may_come_from_the_environment(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLFORMER_DATA", str(tmp_path / "elsewhere"))
+    assert str(tmp_path / "elsewhere") in run("stats").err
+
+
+def test_a_process_of_its_own_ends_with_the_same_line_and_code(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "flows.cli", "tools", "test", "calcualtor", "1 + 1"]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=Path(cli.__file__).parents[1], check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("error: unknown tool 'calcualtor'. Did you mean 'calculator'?")
+    assert ended.stderr.count("\n") == 1
+
+
+# On a small build.
+
+
+def test_stats(run: Run, built: Built) -> None:
+    _, data, _ = built
+    said = run("stats", "--data", data, "--json")
+    found = json.loads(said.out)
+    assert (said.code, said.err) == (0, "")
+    assert found["conserved"] is True
+    (ingest,) = (b for b in found["balances"] if b["stage"] == "ingest")
+    # 16 documents, then one line cut off, one without a text, one repeated
+    assert (ingest["rows_in"], ingest["kept"], ingest["unit"]) == (19, 16, "rows")
+    assert ingest["failed"] == {"broken_json": 1, "duplicate": 1, "no_text": 1}
+    assert all(
+        b["rows_in"] == b["kept"] + sum(b["dropped"].values()) + sum(b["failed"].values()) for b in found["balances"]
+    )
+    assert {(y["tool"], y["tau_f"]) for y in found["yield"]} == {
+        (tool, tau) for tool in ("calculator", "calendar") for tau in (0.5, 1.0, 2.0)
+    }
+    table = run("stats", "--data", data).out
+    assert "broken_json 1, duplicate 1, no_text 1" in " ".join(table.replace("│", " ").split())
+    assert "tau_f 2.0" in table
+
+
+def test_explain(run: Run, built: Built) -> None:
+    result, data, _ = built
+    (row,) = rows_of(result.snapshot, "SELECT doc_id, text FROM documents ORDER BY line LIMIT 1")
+    # 12 of 32 hex digits; that another of 16 documents begins with the same has a chance of 1 in 10^13
+    said = run("explain", row["doc_id"][:12], "--data", data, "--json")
+    found = json.loads(said.out)
+    assert said.code == 0
+    assert found["document"]["text"] == row["text"]
+    assert {v["tool"] for v in found["prefiltered"]} == {"calculator", "calendar"}
+    shown = run("explain", row["doc_id"], "--data", data)
+    assert shown.code == 0
+    assert row["text"].split()[0] in shown.out
+
+
+def test_explain_wants_one_document(run: Run, built: Built) -> None:
+    _, data, _ = built
+    none, all_ = run("explain", "zzz", "--data", data), run("explain", "", "--data", data)
+    assert none.code == all_.code == 2
+    assert "no document has an id beginning with 'zzz'; the table documents of " in none.err
+    assert "more than one document has an id beginning with ''" in all_.err
+
+
+def test_datasets(run: Run, built: Built) -> None:
+    result, data, _ = built
+    cards = json.loads(run("datasets", "--data", data, "--json").out)
+    (card,) = (c for c in cards if c["version"] == result.version)
+    assert (card["name"], card["model"]) == ("cstar", "embedded")
+    assert card["thresholds"] == {"calculator": 0.5, "calendar": 0.2}  # the paper's, and the one asked for
+    assert card["counts"] == result.counts
+    assert "cstar@" in run("datasets", "--data", data).out
+
+
+def test_export(run: Run, built: Built, tmp_path: Path) -> None:
+    result, data, _ = built
+    out = tmp_path / "new" / "cstar.jsonl"
+    asked = ["export", "--data", data, "--dataset", f"cstar@{result.version}", out]
+    assert run(*asked) == Said(0, f"{result.examples:,} examples written to {out}\n", "")
+    assert len(out.read_text(encoding="utf-8").splitlines()) == result.examples
+    assert [p.name for p in out.parent.iterdir()] == ["cstar.jsonl"]
+    again = run(*asked)
+    assert (again.code, again.err) == (2, f"error: {out} exists already; name another, or remove it first\n")
+
+
+def test_export_goes_on_after_one_that_was_killed(run: Run, built: Built, tmp_path: Path) -> None:
+    _, data, _ = built
+    (tmp_path / "out.partial").write_text("cut o", encoding="utf-8")
+    assert run("export", "--data", data, "--format", "hf", tmp_path / "out").code == 0
+    (tmp_path / "text.partial").mkdir()
+    assert run("export", "--data", data, "--format", "text", tmp_path / "text").code == 0
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "text"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--dataset", "cstra"], "unknown dataset 'cstra'. Did you mean 'cstar'? Valid: cstar."),
+        (["--dataset", "cstar@zzz"], "dataset 'cstar' has no version 'zzz'; it has: "),
+    ],
+)
+def test_export_of_what_is_not_there(run: Run, built: Built, tmp_path: Path, options: list[str], says: str) -> None:
+    _, data, _ = built
+    said = run("export", "--data", data, *options, tmp_path / "out")
+    assert (said.code, said.out) == (2, "")
+    assert says in said.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_export_to_where_nothing_can_be_written(run: Run, built: Built, tmp_path: Path) -> None:
+    _, data, _ = built
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    said = run("export", "--data", data, tmp_path / "file" / "out.jsonl")
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith(f"error: {tmp_path / 'file' / 'out.jsonl'} cannot be written: ")
+
+
+def test_reconcile_rebuilds_what_was_lost(run: Run, built: Built, few_documents: Path) -> None:
+    _, data, _ = built
+    before = json.loads(run("stats", "--data", data, "--json").out)
+    for name in ("catalog.duckdb", "warehouse.duckdb"):
+        (data / name).unlink()
+    said = run("stats", "--data", data)
+    assert (said.code, said.err) == (
+        2,
+        f"error: there is no {data / 'warehouse.duckdb'}; run toolformer reconcile --data {data}\n",
+    )
+    counts = json.loads(run("reconcile", "--data", data, "--json").out)
+    assert counts["commits"] >= 28  # ingest, four stages of two tools and three shards, assemble of three shards
+    assert counts["datasets"] >= 1
+    assert json.loads(run("stats", "--data", data, "--json").out) == before
