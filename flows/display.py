@@ -171,16 +171,15 @@ def _print_rows(console: Console, title: str, rows: Sequence[dict[str, object]])
 
 
 def print_datasets(found: Iterable[Dataset]) -> None:
-    """Print the cards of dataset versions, newest last."""
-    table = Table()
-    for name in ("dataset", "created", "model", "corpus", "examples per tool", "tau_f", "licence"):
-        table.add_column(name)
+    """Print the cards of dataset versions, newest last; what `export` is to be given stands on a line of its own."""
+    console = Console()
     for d in found:
-        counts = ", ".join(f"{tool} {n:,}" for tool, n in d.counts.items())
-        taus = ", ".join(f"{tool} {tau:g}" for tool, tau in d.thresholds.items())
-        cells = (f"{d.name}@{d.version}", d.created[:19], d.model, d.corpus, counts, taus, d.licence)
-        table.add_row(*(escape(cell) for cell in cells))
-    Console().print(table)
+        console.print(f"[bold]{escape(d.name)}@{d.version}[/bold]  {d.created[:19]}", highlight=False, soft_wrap=True)
+        kept = ", ".join(f"{tool} {n:,} (tau_f {d.thresholds.get(tool, 0):g})" for tool, n in d.counts.items())
+        card = {"examples": kept, "model": d.model, "corpus": d.corpus, "licence": d.licence, "run": d.run_id}
+        for name, value in card.items():
+            if value:
+                console.print(f"  {name:<9} {escape(value)}", highlight=False, soft_wrap=True)
 
 
 def print_tools(tools: Iterable[Tool]) -> None:

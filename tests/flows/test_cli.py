@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from flows import cli
 from flows.build_dataset import BuildResult
+from flows.parameters import BuildParameters
 from warehouse.queries import rows_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
@@ -100,6 +101,15 @@ def test_help_shows_the_papers_figures() -> None:
     assert "(paper: 0.05; calculator, mt 0)" in told
     assert "(paper: 1.0; calculator, mt 0.5)" in told
     assert "(default: $TOOLFORMER_DATA, else ./toolformer-data)" in told
+
+
+def test_every_parameter_of_the_flow_is_an_option() -> None:
+    build = typer.main.get_command(cli.app).commands["build"]  # type: ignore[attr-defined]
+    options = {parameter.name: parameter.default for parameter in build.params}
+    for name, asked in BuildParameters.model_fields.items():
+        assert name in options
+        if name not in ("corpus", "data", "tools", "tau_f"):  # these are written differently
+            assert options[name] == asked.default
 
 
 # Tools.
