@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -141,6 +142,12 @@ def _chains(spec: BuildSpec, shards: Iterable[Shard]) -> dict[str, list[PrefectF
 
 def _over_limit(spec: BuildSpec, store: Store, scored: dict[str, list[Done]]) -> dict[str, list[tuple[str, str]]]:
     """Per shard, the (tool, document) pairs beyond the limit of examples per tool."""
+    rows = Counter[str]()
+    for dones in scored.values():
+        for done in dones:
+            rows[done.key.tool] += sum(file.rows for file in done.files)
+    if all(n <= spec.assemble.max_examples for n in rows.values()):
+        return {shard: [] for shard in scored}  # fewer calls than examples allowed: nothing needs to be read
     documents: dict[str, list[str]] = {tool: [] for tool in spec.tools}
     home: dict[str, str] = {}
     for shard, dones in scored.items():

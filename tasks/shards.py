@@ -20,7 +20,7 @@ from warehouse.commits import Balance, Commit, CommitKey, DataFile, fingerprint
 from warehouse.errors import CorruptDataError, StoreError
 from warehouse.store import Store
 
-__all__ = ["Done", "Outcome", "Work", "run_shard"]
+__all__ = ["Done", "Outcome", "Work", "Writer", "run_shard"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,30 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the work gave: tables by name (the shard's own name for most), and where its rows went."""
+    """Where the work's rows went."""
 
-    tables: Mapping[str, pa.Table]
     balances: tuple[Balance, ...]
-    rejects: pa.Table | None = None
     counters: Mapping[str, int | float] = field(default_factory=dict)
+
+
+class Writer:
+    """Takes a shard's tables one by one as the work makes them, so that none has to wait in memory."""
+
+    def __init__(self, store: Store, key: CommitKey) -> None:
+        self._store = store
+        self._key = key
+        self.files: list[DataFile] = []
+
+    def table(self, table: pa.Table, name: str | None = None) -> None:
+        """Write a table under the shard's own name, or under `name` where a commit has several."""
+        k = self._key
+        self.files.append(self._store.write(k.stage, k.tool, k.shard, k.fingerprint, table, name))
+
+    def rejects(self, table: pa.Table) -> None:
+        """Write rejected rows; they are listed in the commit, and no later stage reads them."""
+        k = self._key
+        name = f"{k.shard}-{len(self.files):05d}"
+        self.files.append(self._store.write_rejects(k.stage, k.tool, name, k.fingerprint, table))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +79,7 @@ class Done:
     skipped: bool  # it was done before
 
 
-def run_shard(store: Store, work: Work, run_id: str, do: Callable[[], Outcome]) -> Done:
+def run_shard(store: Store, work: Work, run_id: str, do: Callable[[Writer], Outcome]) -> Done:
     """Return the shard's commit if it stands, else do the work and commit it.
 
     Raises:
@@ -76,10 +94,8 @@ def run_shard(store: Store, work: Work, run_id: str, do: Callable[[], Outcome]) 
             return _done(found, skipped=True)
         store.quarantine(found)
     begin = time.perf_counter()
-    outcome = do()
-    files = [store.write(key.stage, key.tool, key.shard, key.fingerprint, t, n) for n, t in outcome.tables.items()]
-    if outcome.rejects is not None and outcome.rejects.num_rows:
-        files.append(store.write_rejects(key.stage, key.tool, key.shard, key.fingerprint, outcome.rejects))
+    writer = Writer(store, key)
+    outcome = do(writer)
     commit = Commit(
         stage=key.stage,
         stage_version=work.version,
@@ -88,7 +104,7 @@ def run_shard(store: Store, work: Work, run_id: str, do: Callable[[], Outcome]) 
         fingerprint=key.fingerprint,
         parts=parts,
         config=dict(work.config),
-        files=tuple(files),
+        files=tuple(writer.files),
         inputs=tuple(file.digest for file in work.inputs),
         balances=outcome.balances,
         seconds=time.perf_counter() - begin,

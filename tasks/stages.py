@@ -19,11 +19,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import pyarrow as pa
 from prefect import task
 
 from tasks import translate
-from tasks.shards import Done, Outcome, Work, run_shard
+from tasks.shards import Done, Outcome, Work, Writer, run_shard
 from tasks.spec import BuildSpec, model_of, model_turn, tool_of
 from toolformer_core.annotate.assemble import OVER_LIMIT, assemble, survivors
 from toolformer_core.annotate.execute import execute
@@ -50,6 +49,9 @@ __all__ = [
 
 # Raised when a stage's code changes what it would write: its commits, and all that follow from them, are then stale.
 VERSIONS = {"ingest": "1", "prefilter": "1", "sample": "1", "execute": "1", "score": "1", "assemble": "1"}
+
+
+_REJECTS_PER_FILE = 10_000  # rejected rows held at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,29 +100,31 @@ def ingest_corpus(spec: BuildSpec) -> Done:
         {"config": config_digest(spec.ingest), "inputs": spec.corpus_digest},
     )
 
-    def do() -> Outcome:
-        tables: dict[str, pa.Table] = {}
-        rejected: list[Rejection] = []
-        batch: list[Document] = []
+    def do(write: Writer) -> Outcome:
         kept = 0
-
-        def flush() -> None:
-            tables[f"{shard}-{len(tables):05d}"] = translate.stage_table("ingest", batch)
-            batch.clear()
-
+        batch: list[Document] = []
+        failed: Counter[str] = Counter()
+        rejected: list[Rejection] = []
         for row in read_corpus(spec.corpus, spec.ingest):
             if isinstance(row, Rejection):
+                failed[row.reason] += 1
                 rejected.append(row)
+                if len(rejected) == _REJECTS_PER_FILE:
+                    write.rejects(translate.rejects_table(rejected))
+                    rejected = []
                 continue
-            kept += 1
             batch.append(row)
             if len(batch) == spec.ingest.shard_documents:
-                flush()
+                write.table(translate.stage_table("ingest", batch), f"{shard}-{kept // len(batch):05d}")
+                kept += len(batch)
+                batch = []
         if batch:
-            flush()
-        failed = dict(sorted(Counter(r.reason for r in rejected).items()))
-        balance = Balance("rows", kept + len(rejected), kept, failed=failed)
-        return Outcome(tables, (balance,), translate.rejects_table(rejected))
+            write.table(translate.stage_table("ingest", batch), f"{shard}-{kept // spec.ingest.shard_documents:05d}")
+            kept += len(batch)
+        if rejected:
+            write.rejects(translate.rejects_table(rejected))
+        balance = Balance("rows", kept + failed.total(), kept, failed=dict(sorted(failed.items())))
+        return Outcome((balance,))
 
     return run_shard(store, work, spec.run_id, do)
 
@@ -131,11 +135,12 @@ def prefilter_shard(spec: BuildSpec, tool: str, shard: Shard) -> Done:
     store = spec.store()
     work = _work("prefilter", tool, shard, spec.prefilter, [shard.documents])
 
-    def do() -> Outcome:
+    def do(write: Writer) -> Outcome:
         documents = translate.documents_of(store.read(shard.documents))
         verdicts = list(prefilter(tool, documents, spec.prefilter))
         balance = _balance("documents", ("kept" if v.kept else v.reason for v in verdicts), "kept")
-        return Outcome({shard.name: translate.stage_table("prefilter", verdicts)}, (balance,))
+        write.table(translate.stage_table("prefilter", verdicts))
+        return Outcome((balance,))
 
     return run_shard(store, work, spec.run_id, do)
 
@@ -148,7 +153,7 @@ def sample_shard(spec: BuildSpec, tool: str, shard: Shard, prefiltered: Done) ->
     inputs = [shard.documents, *prefiltered.files]
     work = _work("sample", tool, shard, config, inputs, model=spec.model_digest, prompt=prompt.digest)
 
-    def do() -> Outcome:
+    def do(write: Writer) -> Outcome:
         documents = {d.doc_id: d for d in translate.documents_of(store.read(shard.documents))}
         verdicts = [v for v in _verdicts(store, prefiltered) if v.kept]
         sampled = []
@@ -164,7 +169,8 @@ def sample_shard(spec: BuildSpec, tool: str, shard: Shard, prefiltered: Done) ->
             _balance("documents", (s.outcome for s in sampled), "sampled"),
             Balance("draws", sum(draws.values()), draws.pop("ok", 0), dropped=dict(sorted(draws.items()))),
         )
-        return Outcome({shard.name: translate.stage_table("sample", calls)}, balances)
+        write.table(translate.stage_table("sample", calls))
+        return Outcome(balances)
 
     return run_shard(store, work, spec.run_id, do)
 
@@ -176,14 +182,15 @@ def execute_shard(spec: BuildSpec, tool: str, shard: Shard, prefiltered: Done, s
     inputs = [*prefiltered.files, *sampled.files]
     work = _work("execute", tool, shard, spec.execute, inputs, answers=spec.tool_digests[tool])
 
-    def do() -> Outcome:
+    def do(write: Writer) -> Outcome:
         context = {v.doc_id: v.context for v in _verdicts(store, prefiltered)}
         requests = [(call.input, context[call.doc_id]) for call in _parsed(store, sampled)]
         executions = execute(tool_of(spec, tool), requests, spec.execute) if requests else []
         failed = Counter(e.failure for e in executions if e.failure)
         kept = sum(1 for e in executions if not e.failure)
         balance = Balance("calls", len(executions), kept, failed=dict(sorted(failed.items())))
-        return Outcome({shard.name: translate.stage_table("execute", executions)}, (balance,))
+        write.table(translate.stage_table("execute", executions))
+        return Outcome((balance,))
 
     return run_shard(store, work, spec.run_id, do)
 
@@ -195,7 +202,7 @@ def score_shard(spec: BuildSpec, tool: str, shard: Shard, prefiltered: Done, sam
     inputs = [shard.documents, *prefiltered.files, *sampled.files, *executed.files]
     work = _work("score", tool, shard, spec.score, inputs, model=spec.model_digest)
 
-    def do() -> Outcome:
+    def do(write: Writer) -> Outcome:
         context = {v.doc_id: v.context for v in _verdicts(store, prefiltered)}
         answers = {(e.input, e.context): e for f in executed.files for e in translate.executions_of(store.read(f))}
         parsed = _parsed(store, sampled)
@@ -218,7 +225,8 @@ def score_shard(spec: BuildSpec, tool: str, shard: Shard, prefiltered: Done, sam
             dropped=_positive({"same_call_drawn_differently": len(items) - len(scored)}),
             failed=_positive({"no_response": len(parsed) - len(items)}),
         )
-        return Outcome({shard.name: translate.stage_table("score", scored)}, (balance,))
+        write.table(translate.stage_table("score", scored))
+        return Outcome((balance,))
 
     return run_shard(store, work, spec.run_id, do)
 
@@ -236,7 +244,7 @@ def assemble_shard(spec: BuildSpec, shard: Shard, scored: Sequence[Done], over: 
     names = canonical_json(dict(spec.tool_names))
     work = _work("assemble", "", shard, spec.assemble, inputs, cap=cap, tools=digest_of(names))
 
-    def do() -> Outcome:
+    def do(write: Writer) -> Outcome:
         calls = [call for done in scored for f in done.files for call in translate.scored_of(store.read(f))]
         kept, dropped = survivors(calls, spec.assemble.tau_f)
         reasons = Counter(reason for _, reason in dropped)
@@ -261,7 +269,8 @@ def assemble_shard(spec: BuildSpec, shard: Shard, scored: Sequence[Done], over: 
                 dropped=_positive({"no_surviving_call": len(documents) - len(examples)}),
             ),
         )
-        return Outcome({shard.name: translate.stage_table("assemble", examples)}, balances)
+        write.table(translate.stage_table("assemble", examples))
+        return Outcome(balances)
 
     return run_shard(store, work, spec.run_id, do)
 

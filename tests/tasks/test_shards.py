@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from fakes import a_document
 
-from tasks.shards import Done, Outcome, Work, run_shard
+from tasks.shards import Done, Outcome, Work, Writer, run_shard
 from tasks.translate import rejects_table, stage_table
 from toolformer_core.records import Rejection
 from warehouse.commits import Balance
@@ -29,11 +29,13 @@ class Job:
         self.done = 0
         self.balance = balance or Balance("rows", 3, 2, failed={"no_text": 1})
 
-    def __call__(self) -> Outcome:
+    def __call__(self, write: Writer) -> Outcome:
         self.done += 1
         rejected = [Rejection("corpus.jsonl", 3, "no_text", "", "{}")]
         table = stage_table("ingest", DOCUMENTS[:2])
-        return Outcome({"s0-00000": table}, (self.balance,), rejects_table(rejected), {"lm_tokens": 7})
+        write.table(table, "s0-00000")
+        write.rejects(rejects_table(rejected))
+        return Outcome((self.balance,), {"lm_tokens": 7})
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -84,9 +86,10 @@ def test_whatever_the_result_depends_on_makes_it_other_work(tmp_path: Path, chan
     first = run_shard(store, WORK, "r1", job)
     other = replace(WORK, **changed)  # type: ignore[arg-type]
 
-    def verdicts() -> Outcome:
+    def verdicts(write: Writer) -> Outcome:
         job.done += 1
-        return Outcome({"s0": stage_table("prefilter", [])}, (Balance("documents", 0, 0),))
+        write.table(stage_table("prefilter", []))
+        return Outcome((Balance("documents", 0, 0),))
 
     second = run_shard(store, other, "r1", verdicts if other.stage == "prefilter" else job)
     assert (job.done, second.skipped) == (2, False)
@@ -140,7 +143,7 @@ def test_what_does_not_add_up_is_not_committed(tmp_path: Path) -> None:
 
 
 def test_work_that_fails_leaves_no_commit(tmp_path: Path) -> None:
-    def fail() -> Outcome:
+    def fail(write: Writer) -> Outcome:
         raise OSError("the machine is on fire")
 
     with pytest.raises(OSError, match="on fire"):
@@ -153,9 +156,9 @@ def test_two_at_the_same_shard_end_with_one_result(tmp_path: Path) -> None:
     jobs = [Job(), Job()]
 
     def do(job: Job) -> Done:
-        def wait_for_the_other() -> Outcome:
+        def wait_for_the_other(write: Writer) -> Outcome:
             both_at_it.wait()
-            return job()
+            return job(write)
 
         return run_shard(Store(tmp_path), WORK, "r1", wait_for_the_other)
 

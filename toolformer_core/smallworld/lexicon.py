@@ -83,7 +83,9 @@ class Namer:
         a, b = self._word(1, 3), self._word(1, 2)
         words = r.choice((THINGS, GOODS, CRAFTS, ADJECTIVES)), r.choice((THINGS, GOODS, CRAFTS))
         compound = "".join(r.choice(w).capitalize() for w in words)
-        return r.choice((a.capitalize(), a.capitalize() + b.capitalize(), a.upper()[:4], a, f"{a}_{b}", compound))
+        letters = "".join(r.choice("ABCDEFGHIJKLMNOPQRSTUVWXYZ") for _ in range(r.randint(2, 4)))
+        camel = a.capitalize() + b.capitalize()
+        return r.choice((a.capitalize(), a.capitalize(), camel, camel, letters, a, f"{a}_{b}", compound, compound))
 
     def babble(self) -> str:
         """A sentence of unconnected words, known and unknown: what can only be copied, never guessed."""
