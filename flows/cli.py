@@ -106,19 +106,11 @@ def _check(parameters: Any, runner: str) -> None:
         UsageError: a path, name or value is wrong.
     """
     from flows.parameters import resolve
-    from toolformer_core.annotate.ingest import read_corpus
     from toolformer_core.errors import UsageError
-    from warehouse.commits import check_name
-    from warehouse.errors import StoreError
 
     if runner not in ("threads", "dask") and "://" not in runner:
         raise UsageError(f"--runner: {runner!r} is not threads, dask, or a scheduler's address (tcp://host:8786)")
-    try:
-        check_name("dataset", parameters.dataset)
-    except StoreError as exc:
-        raise UsageError(f"--dataset: {exc}") from exc
-    spec = resolve(parameters, run_id="check")
-    read_corpus(spec.corpus, spec.ingest)  # looks for the columns that were named, and reads no further
+    resolve(parameters, run_id="check")
 
 
 def _tell_failures_once() -> None:

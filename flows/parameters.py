@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from tasks.spec import BuildSpec
-from toolformer_core.annotate.ingest import corpus_files, file_digest
+from toolformer_core.annotate.ingest import corpus_files, file_digest, read_corpus
 from toolformer_core.config import (
     TOOL_NAMES,
     AssembleConfig,
@@ -24,11 +24,13 @@ from toolformer_core.config import (
     ScoreConfig,
     check_tools,
 )
-from toolformer_core.errors import UnknownNameError
+from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.lm.load import model_digest
 from toolformer_core.prompts.load import load_prompt
 from toolformer_core.records import digest_of
 from toolformer_core.tools.build import ToolSettings, build_tools
+from warehouse.commits import check_name
+from warehouse.errors import StoreError
 
 __all__ = ["BuildParameters", "resolve"]
 
@@ -107,7 +109,12 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         shard_documents=p.shard_documents,
         limit=p.limit,
     )
+    try:
+        check_name("dataset", p.dataset)
+    except StoreError as exc:
+        raise UsageError(f"--dataset: {exc}") from exc
     files = corpus_files(p.corpus)
+    read_corpus(p.corpus, ingest)  # looks for the columns that were named, and reads no further
     settings = ToolSettings(
         passages=Path(p.passages) if p.passages else None, phrases=Path(p.phrases) if p.phrases else None
     )

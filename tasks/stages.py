@@ -158,7 +158,7 @@ def sample_shard(spec: BuildSpec, tool: str, shard: Shard, prefiltered: Done) ->
         verdicts = [v for v in _verdicts(store, prefiltered) if v.kept]
         sampled = []
         if verdicts:
-            with model_turn():
+            with write.turn(model_turn()):
                 pairs = [(documents[v.doc_id], v) for v in verdicts]
                 sampled = sample(model_of(spec), prompt, spec.tool_names[tool], pairs, config)
         calls = [call for s in sampled for call in s.calls]
@@ -216,7 +216,7 @@ def score_shard(spec: BuildSpec, tool: str, shard: Shard, prefiltered: Done, sam
             wanted = {call.doc_id for call, _ in items}
             documents = translate.documents_of(store.read(shard.documents))
             texts = {d.doc_id: d.text for d in documents if d.doc_id in wanted}
-            with model_turn():
+            with write.turn(model_turn()):
                 scored = score(model_of(spec), spec.tool_names[tool], texts, items, spec.score)
         balance = Balance(
             "calls",

@@ -1,6 +1,6 @@
 """Write the embedded corpus and passages: `python -m toolformer_core.smallworld.generate`.
 
-The corpus world shares no entity with the one the model was pretrained on, and a quarter of its frames are new to it.
+The corpus world draws its entities apart from the pretraining one's, and a quarter of its frames are new to the model.
 The same seed writes the same bytes. Gold calls stay beside the corpus, in a file that only measurements read.
 """
 

@@ -1,8 +1,9 @@
 """A seeded world and the documents written in it, with the calls that would be right (gold) for measuring.
 
-Worlds with different names never share an entity, and only `pretrain` avoids the held-out frames. Gold calls say where
-a tool would truly help; they are used to measure, never to train. This module knows the five tools only by the
-argument each takes; it does not know models, prompts or scores.
+Worlds of different names draw their entities apart (a short invented name can coincide, in at most two of a hundred),
+and only `pretrain` avoids the held-out frames. Gold calls say where a tool would truly help; they are used to measure,
+never to train. This module knows the five tools only by the argument each takes; it does not know models, prompts or
+scores.
 """
 
 from __future__ import annotations
