@@ -4,13 +4,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DATA ?= toolformer-data
+N ?= 10
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export DO_NOT_TRACK := true
 export MLFLOW_DISABLE_TELEMETRY := true
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test test-slow check format clean
+.PHONY: help install dev demo test chaos check format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,8 +36,8 @@ demo: $(VENV)/.run ## corpus to C* on the embedded corpus and model (DATA=folder
 test: $(VENV)/.dev ## pass the tests
 	$(BIN)/pytest
 
-test-slow: $(VENV)/.dev ## the long tests only
-	$(BIN)/pytest -m slow
+chaos: $(VENV)/.run ## kill a build N times at random moments, compare with one left alone (N=10)
+	$(BIN)/python benchmarks/chaos.py --kills $(N)
 
 check: $(VENV)/.dev ## format, lint, types and who may import whom
 	$(BIN)/ruff format --check .
