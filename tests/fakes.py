@@ -40,6 +40,10 @@ class FakeTool:
     def __init__(self, answers: dict[str, object] | Callable[[str, str], object]) -> None:
         self._answers = answers
         self.asked: list[tuple[str, str]] = []
+        self.loads = 0
+
+    def load(self) -> None:
+        self.loads += 1
 
     def run(self, input: str, context: str = "") -> ToolResult:
         self.asked.append((input, context))

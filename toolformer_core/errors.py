@@ -6,10 +6,11 @@
     │   ├── CorpusError        a corpus that cannot be read at all (single bad rows are counted, not raised)
     │   ├── PromptError        an annotation prompt without its placeholder
     │   └── ModelError         a model that cannot be loaded or cannot do what is asked of it
+    ├── ToolError              a tool that does not answer at all
     ├── CallSyntaxError        a text that is not a call
     └── ScriptError            a `ScriptedLM` was asked something its script does not hold
 
-A tool that fails raises nothing: it returns a `ToolFailure` (see `records`).
+A tool that fails on an input raises nothing: it returns a `ToolFailure` (see `records`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ __all__ = [
     "ModelError",
     "PromptError",
     "ScriptError",
+    "ToolError",
     "ToolformerError",
     "UnknownNameError",
     "UsageError",
@@ -70,6 +72,10 @@ class PromptError(UsageError):
 
 class ModelError(UsageError):
     """A model that cannot be loaded, or that cannot do what is asked (e.g. a context too short)."""
+
+
+class ToolError(ToolformerError):
+    """A tool that does not answer at all, so that its failures say nothing of its inputs."""
 
 
 class CallSyntaxError(ToolformerError):

@@ -24,6 +24,7 @@ __all__ = [
     "ToolResult",
     "Verdict",
     "digest_of",
+    "storable",
 ]
 
 
@@ -35,6 +36,11 @@ def digest_of(*parts: str | bytes) -> str:
         h.update(len(data).to_bytes(8, "little"))
         h.update(data)
     return h.hexdigest()
+
+
+def storable(text: str) -> str:
+    """Return a text as UTF-8 can hold it: a lone surrogate is escaped (`\\udcff`), so that texts stay different."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
     | failure  | because                                                                       |
     |----------|-------------------------------------------------------------------------------|
     | crashed  | the tool raised, or returned something that is no result                      |
-    | timeout  | the tool did not answer in time                                               |
+    | timeout  | the tool did not answer in time, nor when asked once more                     |
     | empty    | it answered, but nothing is left once control characters are removed          |
     | any word | the tool's own reason, from the `ToolFailure` it returned                     |
 
@@ -11,9 +11,11 @@ A response becomes one line of at most `max_response_chars` characters. Its squa
 a call ends at the `]` that closes it: a bracket without a partner is written as the round one, so that e(c, r) can be
 read back and the spans of C* mean the same to a person and to the parser.
 
-A tool is somebody else's code, so this is the one place of the core that catches `Exception`. It runs in a daemon
-thread; one that does not answer is left behind, and neither stops the others nor keeps the process alive. This stage
-knows neither documents nor positions: equal questions of a whole shard are one question.
+A tool is somebody else's code, so this is the one place of the core that catches `Exception`. Only a `ToolformerError`
+is let through: it says that the tool can answer nothing. The tool runs in a daemon thread; one that does not answer is
+left behind, and neither stops the others nor keeps the process alive. Three timeouts in a row are no answer about any
+input, so they end the stage. This stage knows neither documents nor positions: equal questions of a whole shard are one
+question.
 """
 
 from __future__ import annotations
@@ -24,16 +26,21 @@ import unicodedata
 from collections.abc import Iterable
 
 from toolformer_core.config import ExecuteConfig
-from toolformer_core.records import Execution, ToolFailure, ToolResponse, ToolResult
+from toolformer_core.errors import ToolError, ToolformerError
+from toolformer_core.records import Execution, ToolFailure, ToolResponse, ToolResult, storable
 from toolformer_core.tools.base import Tool
 
 __all__ = ["execute", "one_line"]
 
 _DETAIL_CHARS = 500
+_TRIES = 2  # of an input whose failure is retryable
+_TIMEOUTS = 3  # in a row, tries of one input included
 
 
 def execute(tool: Tool, requests: Iterable[tuple[str, str]], config: ExecuteConfig) -> list[Execution]:
-    """Run a tool on every distinct (input, context), one after the other.
+    """Run a tool on every distinct (input, context), one after the other; a retryable failure is tried once more.
+
+    The tool is loaded first, outside the time a call may take.
 
     Args:
         tool: the tool.
@@ -41,20 +48,24 @@ def execute(tool: Tool, requests: Iterable[tuple[str, str]], config: ExecuteConf
         config: `timeout_s` per call, in seconds (default 30); `max_response_chars` (default 1,000).
 
     Returns:
-        One `Execution` per distinct pair, in order of first appearance. Nothing a tool does raises.
+        One `Execution` per distinct pair, in order of first appearance.
+
+    Raises:
+        ToolError: the tool let three calls in a row run out of time.
+        ToolformerError: the tool itself raised one, e.g. as its data cannot be read. Nothing else it does raises.
     """
-    out: list[Execution] = []
-    runner = _Runner(tool)
+    distinct = list(dict.fromkeys(requests))
+    if not distinct:
+        return []
+    tool.load()
+    patient = _Patient(tool, config.timeout_s)
     try:
-        for input_, context in dict.fromkeys(requests):
-            result = runner.ask(input_, context, config.timeout_s)
-            if result is None:
-                runner = _Runner(tool)  # the old thread is still in the tool: leave it
-                result = ToolFailure("timeout", f"no answer within {config.timeout_s:g} s", retryable=True)
-            out.append(_record(tool.key, input_, context, result, config.max_response_chars))
+        return [
+            _record(tool.key, input_, context, patient.ask(input_, context), config.max_response_chars)
+            for input_, context in distinct
+        ]
     finally:
-        runner.stop()
-    return out
+        patient.stop()
 
 
 def one_line(text: str, max_chars: int) -> str:
@@ -95,11 +106,41 @@ def _record(tool: str, input_: str, context: str, result: ToolResult, max_chars:
         if response:
             return Execution(tool, input_, context, response, "")
         result = ToolFailure("empty", "the tool answered with nothing")
-    return Execution(tool, input_, context, "", result.reason or "failed", _storable(result.detail))
+    return Execution(tool, input_, context, "", result.reason or "failed", storable(result.detail[:_DETAIL_CHARS]))
 
 
-def _storable(detail: str) -> str:
-    return detail[:_DETAIL_CHARS].encode("utf-8", "replace").decode("utf-8")
+class _Patient:
+    """Asks a tool, once more where that may help, and gives it up when it no longer answers."""
+
+    def __init__(self, tool: Tool, timeout_s: float) -> None:
+        self._tool = tool
+        self._timeout_s = timeout_s
+        self._runner = _Runner(tool)
+        self._timeouts = 0  # in a row
+
+    def ask(self, input_: str, context: str) -> ToolResult:
+        result = self._try(input_, context)
+        for _ in range(_TRIES - 1):
+            if isinstance(result, ToolFailure) and result.retryable:
+                result = self._try(input_, context)
+        return result
+
+    def stop(self) -> None:
+        self._runner.stop()
+
+    def _try(self, input_: str, context: str) -> ToolResult:
+        result = self._runner.ask(input_, context, self._timeout_s)
+        if result is not None:
+            self._timeouts = 0
+            return result
+        self._timeouts += 1
+        if self._timeouts == _TIMEOUTS:
+            raise ToolError(
+                f"tool {self._tool.key} does not answer: {_TIMEOUTS} timeouts of {self._timeout_s:g} s in a row; "
+                "its calls of this shard are not committed"
+            )
+        self._runner = _Runner(self._tool)  # the old thread is still in the tool: leave it
+        return ToolFailure("timeout", f"no answer within {self._timeout_s:g} s", retryable=True)
 
 
 class _Runner:
@@ -108,18 +149,25 @@ class _Runner:
     def __init__(self, tool: Tool) -> None:
         self._tool = tool
         self._questions: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[ToolResult] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[ToolResult | ToolformerError] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name=f"tool-{tool.key}", daemon=True)
         self._thread.start()
 
     def ask(self, input_: str, context: str, timeout_s: float) -> ToolResult | None:
-        """Return the tool's result, or None if it is not there in time; the runner is of no use then."""
+        """Return the tool's result, or None if it is not there in time; the runner is of no use then.
+
+        Raises:
+            ToolformerError: the tool raised it.
+        """
         self._questions.put((input_, context))
         try:
-            return self._answers.get(timeout=timeout_s)
+            answer = self._answers.get(timeout=timeout_s)
         except queue.Empty:
             self.stop()  # should it ever come back, it finds this and ends
             return None
+        if isinstance(answer, ToolformerError):
+            raise answer
+        return answer
 
     def stop(self) -> None:
         self._questions.put(None)
@@ -129,9 +177,11 @@ class _Runner:
             self._answers.put(_guarded(self._tool, *question))
 
 
-def _guarded(tool: Tool, input_: str, context: str) -> ToolResult:
+def _guarded(tool: Tool, input_: str, context: str) -> ToolResult | ToolformerError:
     try:
         result: object = tool.run(input_, context)
+    except ToolformerError as exc:  # no input is to blame
+        return exc
     except (Exception, SystemExit) as exc:  # noqa: BLE001  somebody else's code: its failure is a result
         return ToolFailure("crashed", f"{type(exc).__name__}: {exc}")
     if isinstance(result, ToolFailure):

@@ -1,7 +1,8 @@
 """What a tool is: a name, a fingerprint, and a text for a text.
 
 A tool does not know documents, models or where results are stored. It never raises for a bad input: it returns a
-`ToolFailure` with a short stable reason. `execute` guards against the tools that raise all the same.
+`ToolFailure` with a short stable reason. A `ToolformerError` says that no input could be answered (its data is broken)
+and ends the run; `execute` guards against the tools that raise anything else.
 """
 
 from __future__ import annotations
@@ -34,6 +35,14 @@ class Tool(Protocol):
     @property
     def fingerprint(self) -> str:
         """Digest of everything an answer depends on: code version, index, table, model. Changes when answers may."""
+        ...
+
+    def load(self) -> None:
+        """Make ready whatever answers need (an index, a model), so that no call's time is spent on it.
+
+        Raises:
+            ToolformerError: it cannot be made ready.
+        """
         ...
 
     def run(self, input: str, context: str = "") -> ToolResult:

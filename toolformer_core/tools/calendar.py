@@ -44,6 +44,9 @@ class Calendar:
     def fingerprint(self) -> str:
         return digest_of(type(self).__name__, VERSION)
 
+    def load(self) -> None:
+        """Do nothing: it is ready as it is."""
+
     def run(self, input: str, context: str = "") -> ToolResult:
         """Tell the date.
 

@@ -58,6 +58,10 @@ class Translator(Protocol):
         """Digest of everything a translation depends on."""
         ...
 
+    def load(self) -> None:
+        """Make ready whatever translations need."""
+        ...
+
     def translate(self, text: str, languages: Sequence[str]) -> str | None:
         """Return the English for a text, or None.
 
@@ -105,6 +109,11 @@ class MT:
     @property
     def fingerprint(self) -> str:
         return digest_of(type(self).__name__, VERSION, self.translator.digest, self.detector.digest)
+
+    def load(self) -> None:
+        """Load the detector's and the translator's models."""
+        self.detector.detect("ready")
+        self.translator.load()
 
     def run(self, input: str, context: str = "") -> ToolResult:
         """Translate one phrase; the context is not read."""
@@ -161,6 +170,9 @@ class PhraseTable:
     @property
     def digest(self) -> str:
         return self._digest
+
+    def load(self) -> None:
+        """Do nothing: the table was read when this was made."""
 
     @property
     def languages(self) -> tuple[str, ...]:

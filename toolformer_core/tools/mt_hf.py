@@ -93,6 +93,14 @@ class HuggingFaceTranslator:
                 self._digest = digest_of(*parts)
             return self._digest
 
+    def load(self) -> None:
+        """Load the model, if it is not loaded yet.
+
+        Raises:
+            ModelError: the model cannot be loaded.
+        """
+        self._ready()
+
     def translate(self, text: str, languages: Sequence[str]) -> str | None:
         """Translate from the likeliest language; None if that is English or one without an NLLB code.
 

@@ -36,6 +36,10 @@ class QA:
     def fingerprint(self) -> str:
         return digest_of(type(self).__name__, VERSION, str(self.passages), self.index.digest, self.reader.digest)
 
+    def load(self) -> None:
+        """Build the index."""
+        self.index.load()
+
     def run(self, input: str, context: str = "") -> ToolResult:
         """Answer one question; the context is not read."""
         if not query_words(input):

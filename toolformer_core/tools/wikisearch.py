@@ -52,6 +52,10 @@ class WikiSearch:
     def fingerprint(self) -> str:
         return digest_of(type(self).__name__, VERSION, str(self.max_chars), self.index.digest)
 
+    def load(self) -> None:
+        """Build the index."""
+        self.index.load()
+
     def run(self, input: str, context: str = "") -> ToolResult:
         """Search for one term; the context is not read."""
         if not query_words(input):

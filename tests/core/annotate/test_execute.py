@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 
 import pytest
 from hypothesis import given
@@ -11,8 +12,11 @@ from tests.fakes import FakeTool, StuckTool
 from tests.strategies import balanced_texts, encodable_texts
 from toolformer_core.annotate.execute import execute, one_line
 from toolformer_core.config import ExecuteConfig
+from toolformer_core.errors import ToolError, UsageError
 from toolformer_core.records import Call, ToolFailure
 from toolformer_core.syntax import find_calls, linearize
+from toolformer_core.tools.passages import PassageIndex
+from toolformer_core.tools.wikisearch import WikiSearch
 
 
 def test_each_distinct_pair_is_asked_once_in_order_of_first_appearance():
@@ -34,7 +38,7 @@ def test_each_distinct_pair_is_asked_once_in_order_of_first_appearance():
         (SystemExit(3), "crashed", "SystemExit: 3"),
         (None, "crashed", "the tool returned NoneType, not a response or a failure"),
         (" \n\x00\t ", "empty", "the tool answered with nothing"),
-        (ValueError("\ud800"), "crashed", "ValueError: ?"),
+        (ValueError("\ud800"), "crashed", "ValueError: \\ud800"),
     ],
 )
 def test_a_failure_is_a_record_with_its_reason(answer, failure, detail):
@@ -47,6 +51,60 @@ def test_a_tool_that_hangs_is_left_behind_and_the_rest_goes_on():
     done = execute(tool, [("a", ""), ("stuck", ""), ("b", "")], ExecuteConfig(timeout_s=0.05))
     tool.let_go.set()
     assert [(e.response, e.failure) for e in done] == [("A", ""), ("", "timeout"), ("B", "")]
+
+
+@pytest.mark.parametrize("requests", [[], [("a", ""), ("b", "")]])
+def test_a_tool_is_loaded_before_its_first_call_and_only_if_there_is_one(requests):
+    loads = []
+    tool = FakeTool(lambda *_: loads.append(tool.loads) or "answer")
+    execute(tool, requests, ExecuteConfig())
+    assert (tool.loads, loads) == (min(1, len(requests)), [1] * len(requests))
+
+
+def test_the_time_a_call_may_take_does_not_run_while_the_tool_loads():
+    class WhereLoaded(FakeTool):
+        def load(self):
+            self.thread = threading.current_thread()
+
+    tool = WhereLoaded({"a": "A"})
+    execute(tool, [("a", "")], ExecuteConfig())
+    assert tool.thread is threading.current_thread()  # calls, and their clock, are another thread's
+
+
+def test_an_error_of_our_own_is_no_failed_call(tmp_path):
+    with pytest.raises(UsageError, match=r"^broken$"):
+        execute(FakeTool(lambda *_: UsageError("broken")), [("x", "")], ExecuteConfig())
+    (tmp_path / "p.jsonl").write_text('{"title": "t", "text": "x"}\nno JSON\n')
+    with pytest.raises(UsageError, match="line 2 is not a passage"):
+        execute(WikiSearch(PassageIndex(tmp_path / "p.jsonl")), [("x", "")], ExecuteConfig())
+
+
+def test_a_retryable_failure_is_tried_once_more():
+    passing = [ToolFailure("busy", retryable=True), "A", ToolFailure("no_result"), *[ToolFailure("busy", "", True)] * 2]
+    tool = FakeTool(lambda *_: passing.pop(0))
+    done = execute(tool, [("a", ""), ("b", ""), ("c", "")], ExecuteConfig())
+    assert [(e.response, e.failure) for e in done] == [("A", ""), ("", "no_result"), ("", "busy")]
+    assert [input for input, _ in tool.asked] == ["a", "a", "b", "c", "c"]
+
+
+def test_three_timeouts_in_a_row_end_the_stage():
+    tool = StuckTool()
+    requests = [("stuck", ""), ("stuck", "1"), ("a", "")]  # two tries of the first, one of the second
+    with pytest.raises(ToolError) as raised:
+        execute(tool, requests, ExecuteConfig(timeout_s=0.05))
+    tool.let_go.set()
+    assert str(raised.value) == (
+        "tool fake does not answer: 3 timeouts of 0.05 s in a row; its calls of this shard are not committed"
+    )
+    assert ("a", "") not in tool.asked
+
+
+def test_an_answer_in_between_ends_a_row_of_timeouts():
+    tool = StuckTool()
+    requests = [("stuck", ""), ("a", ""), ("stuck", "1")]
+    done = execute(tool, requests, ExecuteConfig(timeout_s=0.05))
+    tool.let_go.set()
+    assert [e.failure for e in done] == ["timeout", "", "timeout"]
 
 
 def test_a_tool_that_hangs_does_not_keep_the_process_alive():
