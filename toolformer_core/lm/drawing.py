@@ -89,7 +89,8 @@ class _Rows:
         self.steps = steps
         self.temperature = temperature
         self.seeds = np.asarray(seeds, dtype=np.uint64)
-        self.room = network.context_length - max(n for _, n in places) - len(network.trigger)
+        # a row's room is its own, whoever else is in the batch
+        self.room = [network.context_length - n - len(network.trigger) for _, n in places]
         # the draws of one position share its first step
         unique = list(dict.fromkeys(places))
         steps.select(torch.tensor([places.index(p) for p in unique], device=network.device))
@@ -115,8 +116,8 @@ class _Rows:
         active = list(range(len(self.seeds)))
         written: list[list[int]] = [[] for _ in active]
         out: list[Draw | None] = [None] * len(active)
-        allowed = min(max_tokens, self.room)
-        for step in range(allowed):
+        allowed = [min(max_tokens, room) for room in self.room]
+        for step in range(max(allowed)):
             picked = self._pick(step, active)
             still: list[int] = []
             for row, (draw, token) in enumerate(zip(active, picked.tolist(), strict=True)):
@@ -127,8 +128,9 @@ class _Rows:
                 if token in self.closing and (close := find_close(text := self._text(written[draw]))) is not None:
                     out[draw] = Draw(text[:close], True)
                     continue
-                still.append(row)
-            if not still or step + 1 == allowed:
+                if step + 1 < allowed[draw]:
+                    still.append(row)
+            if not still:
                 break
             if len(still) < len(active):
                 self.steps.select(torch.tensor(still, device=self.network.device))

@@ -114,18 +114,18 @@ class TransformersLM:
         hidden = network.hidden(ids, mask, where, None)  # (B, T, D)
         rows: list[int] = []
         columns: list[int] = []
-        parts: list[tuple[int, int]] = []
+        parts: list[tuple[int, int, int]] = []
         for b, (_, shift, members) in enumerate(jobs):
             for i, first, last in members:
-                targets = [t for t in range(first + shift, last + shift) if t > 0]  # without bos x_1 has no context
+                targets = [t for t in range(first + shift, last + shift) if t > 0]
                 rows += [b] * len(targets)
                 columns += targets
-                parts.append((i, len(targets)))
-        if not rows:
-            return
-        row, column = torch.tensor(rows, device=network.device), torch.tensor(columns, device=network.device)
+                parts.append((i, last - first, len(targets)))
+        row, column = (torch.tensor(x, dtype=torch.long, device=network.device) for x in (rows, columns))
         log_p = network.log_p(hidden[row, column - 1], ids[row, column])
         at = 0
-        for i, n in parts:
-            out[i] = log_p[at : at + n]
+        for i, wanted, n in parts:
+            # without bos nothing says how likely x_1 is: NaN, which no gain survives
+            unknown = np.full(wanted - n, np.nan, dtype=np.float32)
+            out[i] = np.concatenate([unknown, log_p[at : at + n]])
             at += n

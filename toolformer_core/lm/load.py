@@ -30,6 +30,8 @@ def model_folder(name: str) -> Path:
         ModelError: no such folder, no such name on the hub, or no network to look there.
     """
     if name == "embedded":
+        if not (MODEL / "config.json").is_file():
+            raise ModelError("the embedded model is missing from this installation; name another with --model")
         return MODEL
     path = Path(name).expanduser()
     if path.is_dir():
@@ -81,6 +83,7 @@ def load_model(name: str, *, device: str | None = None, digest: str | None = Non
         ModelError: it cannot be found or loaded, or is no causal LM with a fast tokenizer.
     """
     import torch
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
@@ -90,10 +93,28 @@ def load_model(name: str, *, device: str | None = None, digest: str | None = Non
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        model: Any = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=dtype)
-    except (OSError, ValueError, KeyError, RuntimeError) as exc:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            folder, local_files_only=True, dtype=dtype, output_loading_info=True
+        )
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        RuntimeError,
+        TypeError,
+        AttributeError,
+        ImportError,
+        SafetensorError,
+    ) as exc:
         first = str(exc).strip().splitlines()[0] if str(exc).strip() else type(exc).__name__
         raise ModelError(f"model {name!r} cannot be loaded as a causal LM: {first}") from exc
+    model, told = loaded
+    absent = sorted({*told["missing_keys"], *(str(key[0]) for key in told["mismatched_keys"])})
+    if absent:
+        raise ModelError(
+            f"model {name!r} lacks {len(absent)} of its weights (e.g. {absent[0]}), which would be random; "
+            "is the download complete, and config.json its own?"
+        )
     model.eval()
     model.requires_grad_(False)
     model.to(device)

@@ -16,6 +16,7 @@ from transformers import DynamicCache
 
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.batches import KeyValues, key_values
+from toolformer_core.lm.tokens import encode_following
 from toolformer_core.records import Prompt
 from toolformer_core.syntax import OPEN
 
@@ -56,9 +57,10 @@ class Network:
         self.context_length = _context_length(model, tokenizer)
         self.bos = _first_given(tokenizer.bos_token_id, tokenizer.eos_token_id, model.config.bos_token_id)
         self.end_ids = frozenset(i for i in (tokenizer.eos_token_id, self.bos) if i is not None)
-        self.trigger = self.encode(OPEN)
+        self.trigger = encode_following(tokenizer, OPEN)
         if not self.trigger or tokenizer.decode(self.trigger).strip() != OPEN.strip():
             raise ModelError(f"the tokenizer of {name!r} cannot write {OPEN!r}")
+        self._check_logits()
         self._heads: dict[str, tuple[int, KeyValues]] = {}
         self.lock = threading.RLock()  # one forward pass at a time: two would only share the same cores
 
@@ -80,6 +82,26 @@ class Network:
         )
         return out.last_hidden_state  # type: ignore[no-any-return]
 
+    def _check_logits(self) -> None:
+        """Some models scale or cap their logits behind the output layer; say so rather than score them wrongly.
+
+        Raises:
+            ModelError: hidden states and output layer do not give the model's own log-probabilities.
+        """
+        vocabulary = self.model.config.get_text_config().vocab_size
+        ids = torch.arange(1, 9, device=self.device)[None] % vocabulary
+        with torch.inference_mode():
+            ours = self.logits(
+                self.hidden(ids, torch.ones_like(ids), torch.arange(8, device=self.device)[None], None)[0]
+            )
+            whole = self.model(input_ids=ids, use_cache=False).logits[0].float()
+        apart = float((torch.log_softmax(ours, -1) - torch.log_softmax(whole, -1)).abs().max())
+        if not apart < (1e-3 if self.model.dtype == torch.float32 else 0.1):
+            raise ModelError(
+                f"model {self.name!r} changes its logits behind the output layer (log-probabilities differ by "
+                f"{apart:.2g}); models with scaled or capped logits are not supported yet"
+            )
+
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Float32 logits (N, V) of hidden states (N, D)."""
         return self.model.get_output_embeddings()(hidden).float()  # type: ignore[no-any-return]
@@ -95,6 +117,7 @@ class Network:
         return torch.cat(out).cpu().numpy() if out else np.zeros(0, dtype=np.float32)
 
     def encode(self, text: str) -> list[int]:
+        """Token ids of a text that begins a sequence."""
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def head(self, prompt: Prompt) -> tuple[int, KeyValues]:

@@ -21,7 +21,7 @@ from toolformer_core.lm.base import Draw, DrawRequest
 from toolformer_core.lm.batches import KeyValues, fork, key_values, pad
 from toolformer_core.lm.drawing import draw_calls
 from toolformer_core.lm.network import Network
-from toolformer_core.lm.tokens import Tokens, tokenize
+from toolformer_core.lm.tokens import Tokens, encode_following, tokenize
 from toolformer_core.lm.windows import scan_windows
 from toolformer_core.records import Prompt
 
@@ -140,7 +140,7 @@ def scan_texts(network: Network, prompt: Prompt, texts: Sequence[str]) -> Iterat
         ModelError: prompt and call leave too little of the context for a document.
     """
     head_length, head = network.head(prompt)
-    tail = network.encode(prompt.tail)
+    tail = encode_following(network.tokenizer, prompt.tail)
     space = " " if prompt.head.endswith(" ") else ""
     width = (network.context_length - head_length - len(tail) - len(network.trigger) - _CALL_RESERVE) // 2
     if width < _SMALLEST_WINDOW:
@@ -148,8 +148,8 @@ def scan_texts(network: Network, prompt: Prompt, texts: Sequence[str]) -> Iterat
             f"model {network.name!r} has a context of {network.context_length} tokens, of which the {prompt.tool} "
             f"prompt takes {head_length}; use a shorter prompt or a model with a longer context"
         )
-    once = tokenize(network.tokenizer, [space + t for t in texts])  # x behind "Input:"
-    twice = once if space else tokenize(network.tokenizer, [" " + t for t in texts])  # x behind "Output:"
+    once = tokenize(network.tokenizer, [space + t for t in texts], follow=bool(space))  # x behind "Input:"
+    twice = once if space else tokenize(network.tokenizer, [" " + t for t in texts], follow=True)  # behind "Output:"
     windows: list[list[_Window]] = []
     for i, (first, second) in enumerate(zip(once, twice, strict=True)):
         windows.append([_window(i, first, second, tail, w) for w in scan_windows(len(second.ids), width)])

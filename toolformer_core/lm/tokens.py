@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Tokens", "tokenize"]
+__all__ = ["Tokens", "encode_following", "tokenize"]
+
+_WORD = "a"  # one character, and a token of its own in front of a space
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +31,35 @@ class Tokens:
         return int(usable[0]) if len(usable) else len(self.ids)
 
 
-def tokenize(tokenizer: Any, texts: list[str]) -> list[Tokens]:
-    """Tokenise texts without special tokens. The tokenizer must be a fast one (it reports character offsets)."""
+def tokenize(tokenizer: Any, texts: list[str], *, follow: bool = False) -> list[Tokens]:
+    """Tokenise texts without special tokens.
+
+    Args:
+        tokenizer: a fast one (it reports character offsets).
+        texts: the texts; with `follow` they begin with a space.
+        follow: they stand behind other text. Some tokenizers put a space in front of every text they are given, so
+            these are tokenised behind a word, which is then cut off.
+    """
     if not texts:
         return []
-    coded = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True, return_attention_mask=False)
-    return [_tokens(ids, offsets) for ids, offsets in zip(coded["input_ids"], coded["offset_mapping"], strict=True)]
+    given = [_WORD + t for t in texts] if follow else texts
+    coded = tokenizer(given, add_special_tokens=False, return_offsets_mapping=True, return_attention_mask=False)
+    pairs = list(zip(coded["input_ids"], coded["offset_mapping"], strict=True))
+    return [_tokens(*(_without_word(ids, offsets) if follow else (ids, offsets))) for ids, offsets in pairs]
+
+
+def encode_following(tokenizer: Any, text: str) -> list[int]:
+    """Return the token ids of a text that stands behind other text (see `tokenize`)."""
+    with_word, word = (tokenizer(t, add_special_tokens=False)["input_ids"] for t in (_WORD + text, _WORD))
+    if with_word[: len(word)] == word:
+        return list(with_word[len(word) :])
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _without_word(ids: list[int], offsets: list[tuple[int, int]]) -> tuple[list[int], list[tuple[int, int]]]:
+    n = len(_WORD)
+    first = next((j for j, (_, end) in enumerate(offsets) if end > n), len(ids))
+    return ids[first:], [(max(start - n, 0), end - n) for start, end in offsets[first:]]
 
 
 def _tokens(ids: list[int], offsets: list[tuple[int, int]]) -> Tokens:

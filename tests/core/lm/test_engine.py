@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tiny import PROMPT, TEXTS, encode, plain_log_probs, tiny_lm
+from tiny import PROMPT, TEXTS, encode, plain_log_probs, sentencepiece, tiny_lm
 
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.base import DrawRequest, ScoreRequest
@@ -172,3 +172,46 @@ def test_nothing_to_do_is_nothing_done() -> None:
     lm = tiny_lm()
     assert lm.log_probs([]) == []
     assert list(lm.scan(PROMPT, [])) == []
+
+
+def test_a_tokenizer_that_puts_a_space_in_front_of_texts() -> None:
+    lm = tiny_lm(coded=sentencepiece())
+    text = TEXTS[0]
+    (scan,) = lm.scan(PROMPT, [text])
+    whole = PROMPT.head + text + PROMPT.tail + " " + text  # in one piece: nothing is put in front of its parts
+    ids = [0, *encode(lm, whole)]
+    opened = encode(lm, whole + " [")
+    assert opened[:-1] == ids[1:]
+    table = plain_log_probs(lm, ids)
+    ends = lm.network.tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    shift = len(whole) - len(text)
+    for position, log_p in zip(scan.positions[0].tolist(), scan.log_probs[0].tolist(), strict=True):
+        before = next(j for j, (_, end) in enumerate(ends) if end == (shift + position if position else shift - 1))
+        assert abs(float(table[before + 1, opened[-1]]) - log_p) < CLOSE
+
+
+@pytest.mark.parametrize("family", ["cohere", "granite"])
+def test_a_model_that_changes_its_logits_is_refused(family: str) -> None:
+    with pytest.raises(ModelError, match="changes its logits"):
+        tiny_lm(family)
+
+
+def test_a_draw_has_its_own_room_whoever_else_is_drawn() -> None:
+    lm = tiny_lm(context=256)
+    texts = ["Short.", TEXTS[0]]
+    drawn = []
+    for chosen in ([0], [0, 1]):
+        (scan,) = lm.scan(PROMPT, [texts[i] for i in chosen])
+        requests = [DrawRequest(i, 0, seed) for i in range(len(chosen)) for seed in range(8)]
+        drawn.append(scan.draw(requests, max_tokens=200, temperature=1.0)[:8])
+    assert drawn[0] == drawn[1]
+
+
+def test_without_a_first_token_the_first_word_has_no_probability() -> None:
+    lm = tiny_lm()
+    lm.network.bos = None
+    plain, prefixed = lm.log_probs([ScoreRequest(z, TEXTS[0], 0, 5) for z in ("", " [QA(x) -> y]")])
+    assert np.isnan(plain[0])
+    assert np.isfinite(plain[1:]).all()
+    assert np.isfinite(prefixed).all()
+    assert len(plain) == len(prefixed) == 5

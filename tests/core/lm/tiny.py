@@ -10,12 +10,14 @@ from functools import cache
 from typing import Any
 
 import torch
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import (
     AutoModelForCausalLM,
+    CohereConfig,
     GPT2Config,
     GPTJConfig,
     GPTNeoXConfig,
+    GraniteConfig,
     LlamaConfig,
     MistralConfig,
     PreTrainedTokenizerFast,
@@ -61,6 +63,21 @@ def tokenizer(merged_trigger: bool = True, vocabulary: int = 400) -> PreTrainedT
     return PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<end>", eos_token="<end>")
 
 
+@cache
+def sentencepiece(vocabulary: int = 400) -> PreTrainedTokenizerFast:
+    """A tokenizer of the older Llama kind: a space is written as a letter, and put in front of every text."""
+    bpe = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
+    bpe.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    bpe.pre_tokenizer = pre_tokenizers.Split(Regex(r"▁?\p{L}+|▁?\p{N}|▁?[^\s\p{L}\p{N}▁]+|▁|\s+"), behavior="isolated")
+    bpe.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    bytes_ = [f"<0x{b:02X}>" for b in range(256)]
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary, special_tokens=["<end>", "<unk>", *bytes_], show_progress=False
+    )
+    bpe.train_from_iterator(itertools.chain(TEXTS, [PROMPT.head] * 3, [" [ [ [ x [ y"] * 9), trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<end>", eos_token="<end>")
+
+
 def _config(family: str, context: int, v: int) -> Any:
     ends = {"bos_token_id": 0, "eos_token_id": 0}
     llama = {
@@ -77,6 +94,8 @@ def _config(family: str, context: int, v: int) -> Any:
         "llama": lambda: LlamaConfig(**llama),
         "qwen2": lambda: Qwen2Config(**llama, tie_word_embeddings=True),
         "mistral": lambda: MistralConfig(**llama, sliding_window=24),
+        "cohere": lambda: CohereConfig(**llama, logit_scale=0.1),
+        "granite": lambda: GraniteConfig(**llama, logits_scaling=4.0),
         "gpt2": lambda: GPT2Config(vocab_size=v, n_embd=32, n_layer=2, n_head=4, n_positions=context, **ends),
         "gptj": lambda: GPTJConfig(
             vocab_size=v, n_embd=32, n_layer=2, n_head=4, n_positions=context, rotary_dim=4, **ends
@@ -94,11 +113,11 @@ def _config(family: str, context: int, v: int) -> Any:
 
 
 def tiny_lm(
-    family: str = "llama", *, context: int = 512, merged_trigger: bool = True, **budgets: int
+    family: str = "llama", *, context: int = 512, merged_trigger: bool = True, coded: Any = None, **budgets: int
 ) -> TransformersLM:
     """A random two-layer model; weights scaled up so that its distributions are far from flat."""
     torch.manual_seed(0)
-    coded = tokenizer(merged_trigger)
+    coded = coded or tokenizer(merged_trigger)
     model = AutoModelForCausalLM.from_config(_config(family, context, len(coded)))
     with torch.no_grad():
         for p in model.parameters():
