@@ -2,8 +2,8 @@
 
 A commit is written last, after its data, so that a commit on disk means data on disk. It holds what the work
 depended on (the fingerprint and its named parts), what came of it (files, balances) and what it cost. A run lists
-the commits it used, made or reused: the latest run decides what is current. A dataset is a named, content-addressed
-version of C*.
+the commits it used, made or reused: the newest completed one decides what is current. A dataset is a named,
+content-addressed version of C*.
 This module does no input or output and knows no stage by name; it turns records into plain values and back.
 """
 

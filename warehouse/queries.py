@@ -54,15 +54,16 @@ _WINNER = 'row_number() OVER (PARTITION BY doc_id, "position" ORDER BY gain DESC
 
 BEST_CALLS = f"SELECT * FROM scored WHERE {RULES} QUALIFY {_WINNER}"
 
-# The commits of the latest run that has any; without runs, the newest commit of every shard.
+# The commits of one run: the newest completed one that has any, else the newest that has any (it runs, or failed);
+# without runs, the newest commit of every shard.
 CURRENT = """
 WITH known AS (
-    SELECT r.run_id, r.started, c.commit_id
+    SELECT r.run_id, r.started, r.state = 'completed' AS completed, c.commit_id
     FROM facts.run_commits AS rc JOIN facts.runs AS r USING (run_id) JOIN facts.commits AS c USING (commit_id)
-), latest AS (SELECT run_id FROM known ORDER BY started DESC, run_id DESC LIMIT 1)
-SELECT DISTINCT commit_id FROM known WHERE run_id IN (FROM latest)
+), chosen AS (SELECT run_id FROM known ORDER BY completed DESC, started DESC, run_id DESC LIMIT 1)
+SELECT DISTINCT commit_id FROM known WHERE run_id IN (FROM chosen)
 UNION ALL
-SELECT commit_id FROM facts.commits WHERE NOT EXISTS (FROM latest)
+SELECT commit_id FROM facts.commits WHERE NOT EXISTS (FROM chosen)
 QUALIFY row_number() OVER (PARTITION BY stage, tool, shard ORDER BY created DESC, commit_id DESC) = 1"""
 
 SHARDS = """

@@ -31,7 +31,7 @@ SNAPSHOT = "warehouse.duckdb"
 
 _ABOUT = {facts.table: facts.about for facts in STAGES.values()} | {
     "rejects": "Rows that a stage could not use at all, with the start of each.",
-    "shards": "Every commit: what was done, whether it is current (used by the latest run) and intact.",
+    "shards": "Every commit: what was done, whether it is current (used by the newest completed run) and intact.",
     "drops": "Where the rows of the current shards went: kept, dropped or failed, by reason.",
     "runs": "One row per build, newest last.",
     "datasets": "Versions of C*.",

@@ -132,7 +132,7 @@ def test_explain_gives_one_document_s_path(snapshot: Path) -> None:
     assert explain(snapshot, "nobody").document is None
 
 
-def test_the_latest_run_decides_what_is_current(tmp_path: Path) -> None:
+def test_the_latest_completed_run_decides_what_is_current(tmp_path: Path) -> None:
     store = Store(tmp_path)
     old = build(store)
     new = put(store, "score", "qa", "s0", [scored("d2", "qa", 7, 9.0)], parts={"config": "c2"})
@@ -146,6 +146,24 @@ def test_the_latest_run_decides_what_is_current(tmp_path: Path) -> None:
     assert [(y.tool, y.examples) for y in yield_by_threshold(path, [0.5])][-1] == ("qa", 1)
     assert rows_of(path, "SELECT count(*) AS n FROM scored")[0]["n"] == 10
     assert rows_of(path, 'SELECT count(*) AS n FROM shards WHERE NOT "current"')[0]["n"] == 1
+
+
+def test_a_run_that_has_not_completed_hides_none_that_has(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+
+    def gains(run_id: str, state: str) -> list[float]:
+        """The gains shown after a run, of one commit with a gain of its own, on the day of its number."""
+        gain = float(run_id[1:])
+        commit = put(store, "score", "qa", "s0", [scored("d1", "qa", 1, gain)], parts={"config": run_id})
+        store.write_run(make_run(run_id, [commit.key], started=f"2024-06-0{run_id[1:]}", state=state))
+        return [row["gain"] for row in rows_of(publish(store, None), "SELECT gain FROM scored")]
+
+    assert gains("r1", "failed") == [1.0]  # nothing has completed: better that than nothing
+    assert gains("r2", "running") == [2.0]
+    assert gains("r2", "completed") == [2.0]
+    assert gains("r3", "running") == [2.0]
+    assert gains("r3", "failed") == [2.0]
+    assert gains("r4", "completed") == [4.0]
 
 
 def test_without_runs_the_newest_commit_of_a_shard_is_current(tmp_path: Path) -> None:
