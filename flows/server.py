@@ -1,20 +1,26 @@
 """The short-lived Prefect server that a flow starts where PREFECT_API_URL names none: seeing that none is left behind.
 
 Prefect ends its server with the process that started it, unless that process is killed. Then the server lives on with
-nobody to serve. So a run writes down which child it has, and the next run in the same folder ends that one process if
-its parent is gone. It never touches a process it did not write down.
+nobody to serve. So a run writes down which server it has and who it is itself, and the next run in the same folder ends
+that server if that run is gone. A process is known by its id and its time of creation, as ids are used again. It never
+touches a process that was not written down.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+from pathlib import Path
+from typing import Any
 
 import psutil
 
 from tasks.settings import own_server_home
 
 __all__ = ["end_children", "end_orphan", "note_server"]
+
+_NOTE = "server.json"
+_SAME_S = 1.0  # seconds by which one process's time of creation may seem to vary
 
 
 def _servers() -> list[psutil.Process]:
@@ -26,30 +32,55 @@ def _servers() -> list[psutil.Process]:
     return found
 
 
+def _process(pid: int, created: float) -> psutil.Process | None:
+    """Return the process that was created then; None if it is gone, though its id be used again."""
+    try:
+        process = psutil.Process(pid)
+        return process if abs(process.create_time() - created) < _SAME_S else None
+    except psutil.NoSuchProcess:
+        return None
+
+
+def _noted(note: Path) -> list[dict[str, Any]]:
+    """Return what was written down: servers and their parents, each as id and time of creation."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        told = json.loads(note.read_text(encoding="utf-8"))
+        return [t for t in told if isinstance(t, dict) and t.keys() == {"pid", "created", "parent", "parent_created"}]
+    return []
+
+
 def note_server() -> None:
-    """Write down the server this process has started."""
+    """Write down the server this process has started, beside those of others."""
     home = own_server_home()
     servers = _servers()
     if home is not None and servers:
-        told = [{"pid": s.pid, "created": s.create_time()} for s in servers]
-        (home / "server.json").write_text(json.dumps(told), encoding="utf-8")
+        me, note = psutil.Process(), home / _NOTE
+        own = [
+            {"pid": s.pid, "created": s.create_time(), "parent": me.pid, "parent_created": me.create_time()}
+            for s in servers
+        ]
+        others = [told for told in _noted(note) if told["parent"] != me.pid]
+        note.write_text(json.dumps(others + own), encoding="utf-8")
 
 
 def end_orphan() -> None:
-    """End the server of an earlier run that was killed, if it is still there and has lost its parent."""
+    """End the servers of earlier runs that are gone; those of runs that go on stay, and stay written down."""
     home = own_server_home()
     if home is None:
         return
-    note = home / "server.json"
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        for told in json.loads(note.read_text(encoding="utf-8")):
+    note = home / _NOTE
+    kept = []
+    for told in _noted(note):
+        if _process(told["parent"], told["parent_created"]) is not None:
+            kept.append(told)
+        elif (server := _process(told["pid"], told["created"])) is not None:
             with contextlib.suppress(psutil.Error):
-                process = psutil.Process(told["pid"])
-                same = abs(process.create_time() - told["created"]) < 1
-                if same and process.ppid() in (0, 1):
-                    process.terminate()
-                    process.wait(10)
-    note.unlink(missing_ok=True)
+                server.terminate()
+                server.wait(10)
+    if kept:
+        note.write_text(json.dumps(kept), encoding="utf-8")
+    else:
+        note.unlink(missing_ok=True)
 
 
 def end_children() -> None:

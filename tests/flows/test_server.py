@@ -1,0 +1,99 @@
+"""The server that a killed run leaves behind is ended by the next run; that of a run which goes on is not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from flows import server
+from flows.server import end_orphan, note_server
+
+Start = Callable[[], subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start a process that waits until it is ended."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start_() -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
+        return started[-1]
+
+    yield start_
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    return tmp_path / "server.json"
+
+
+def entry(own: subprocess.Popen[bytes], parent: subprocess.Popen[bytes]) -> dict[str, float]:
+    created, parent_created = (psutil.Process(p.pid).create_time() for p in (own, parent))
+    return {"pid": own.pid, "created": created, "parent": parent.pid, "parent_created": parent_created}
+
+
+def runs(process: subprocess.Popen[bytes]) -> bool:
+    return process.poll() is None
+
+
+def test_a_server_lives_as_long_as_its_parent(note: Path, start: Start) -> None:
+    orphan, gone, serving, parent = start(), start(), start(), start()
+    told = [entry(orphan, gone), entry(serving, parent)]
+    gone.kill()
+    gone.wait()
+    note.write_text(json.dumps(told), encoding="utf-8")
+    end_orphan()
+    assert [runs(p) for p in (orphan, serving, parent)] == [False, True, True]
+    assert json.loads(note.read_text(encoding="utf-8")) == told[1:]
+    parent.kill()
+    parent.wait()
+    end_orphan()
+    assert not runs(serving)
+    assert not note.exists()
+
+
+def test_an_id_that_is_used_again_is_another_process(note: Path, start: Start) -> None:
+    orphan, stranger, bystander = start(), start(), start()
+    # the parent's id now belongs to a process of another time; so does the second server's
+    told = [
+        {**entry(orphan, stranger), "parent_created": 1000.0},
+        {**entry(bystander, stranger), "created": 1000.0, "parent_created": 1000.0},
+    ]
+    note.write_text(json.dumps(told), encoding="utf-8")
+    end_orphan()
+    assert [runs(p) for p in (orphan, stranger, bystander)] == [False, True, True]
+    assert not note.exists()
+
+
+def test_a_run_writes_down_its_server_and_itself(note: Path, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, other = start(), start()
+    others = entry(other, other)
+    note.write_text(json.dumps([others]), encoding="utf-8")
+    monkeypatch.setattr(server, "_servers", lambda: [psutil.Process(own.pid)])
+    note_server()
+    note_server()  # a second flow of the same process
+    me = psutil.Process()
+    told = json.loads(note.read_text(encoding="utf-8"))
+    assert [(t["pid"], t["parent"]) for t in told] == [(other.pid, other.pid), (own.pid, me.pid)]
+    assert told[1]["parent_created"] == me.create_time()
+    end_orphan()  # this process goes on
+    assert runs(own)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '[{"pid": 1, "created": 0.0}]'])
+def test_a_note_that_says_nothing_is_thrown_away(note: Path, text: str) -> None:
+    note.write_text(text, encoding="utf-8")
+    end_orphan()
+    assert not note.exists()
