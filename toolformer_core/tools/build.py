@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
@@ -38,7 +39,9 @@ class ToolSettings:
 
 
 def build_tools(names: Sequence[str], settings: ToolSettings | None = None) -> dict[str, Tool]:
-    """Return the tools by key, in the order named. WikiSearch and QA share one index.
+    """Return the tools by key, in the order named.
+
+    WikiSearch and QA share one index, built together or one by one, as long as the file stays as it is.
 
     Raises:
         UnknownNameError: a name is not one of the five.
@@ -69,7 +72,12 @@ def _passage_index(path: Path | None) -> PassageIndex:
         raise UsageError(f"{which} at {found}; give a JSONL file of title, section and text")
     if not list(islice(read_passages(found), 1)):
         raise UsageError(f"{found} holds no passages")
-    return PassageIndex(found)
+    return _shared_index(found, PassageIndex(found).digest)
+
+
+@lru_cache(maxsize=2)  # an index is held in RAM
+def _shared_index(path: Path, digest: str) -> PassageIndex:
+    return PassageIndex(path, digest)
 
 
 def _require_package(module: str, package: str, tools: str) -> None:

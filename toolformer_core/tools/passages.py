@@ -88,13 +88,14 @@ class PassageIndex:
 
     Args:
         path: a passages file; it is read on first use.
+        digest: of the file's bytes, if it is known already.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, digest: str = "") -> None:
         self.path = path
         self._lock = threading.Lock()
         self._index: Any = None
-        self._digest = ""
+        self._digest = digest
 
     def __getstate__(self) -> dict[str, Any]:
         return {"path": self.path}

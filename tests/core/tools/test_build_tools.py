@@ -11,6 +11,9 @@ from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.tools import build
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.build import ToolSettings, build_tools
+from toolformer_core.tools.passages import PassageIndex
+from toolformer_core.tools.qa import QA
+from toolformer_core.tools.wikisearch import WikiSearch
 
 
 @pytest.fixture
@@ -26,6 +29,20 @@ def test_all_five_tools_are_built_by_key(passages: Path) -> None:
     assert len({tool.fingerprint for tool in tools.values()}) == 5
     assert all(tool.description.endswith(".") for tool in tools.values())
     assert tools["wikisearch"].index is tools["qa"].index  # type: ignore[attr-defined]
+
+
+def test_tools_built_one_by_one_share_an_index_until_the_file_changes(passages: Path) -> None:
+    def index_of(key: str) -> PassageIndex:
+        tool = build_tools([key], ToolSettings(passages=passages))[key]
+        assert isinstance(tool, WikiSearch | QA)
+        return tool.index
+
+    before = index_of("wikisearch")
+    assert index_of("qa") is before
+    passages.write_text('{"title": "Velden", "text": "The mayor of Velden is Olaf Brun."}\n', encoding="utf-8")
+    after = index_of("qa")
+    assert after is not before
+    assert after.digest == PassageIndex(passages).digest != before.digest
 
 
 def test_only_what_is_asked_for_is_built(tmp_path: Path) -> None:
