@@ -45,7 +45,7 @@ from typing import Any
 from toolformer_core.annotate.rows import SUFFIXES, BadRow, Row, dataset_files, kind_of, rows_of
 from toolformer_core.config import IngestConfig
 from toolformer_core.errors import CorpusError, UnknownNameError
-from toolformer_core.records import Document, Rejection, digest_of
+from toolformer_core.records import Document, Rejection, digest_of, storable
 
 __all__ = ["corpus_files", "file_digest", "read_corpus"]
 
@@ -154,9 +154,9 @@ def _check_columns(files: list[Path], line_bytes: int, named: list[str | None]) 
     rows = (row for file in files for row in rows_of(file, line_bytes))
     for row in islice((r.value for r in rows if isinstance(r, Row) and isinstance(r.value, dict)), _PEEK):
         for key, value in row.items():
-            valid[key] = None
+            valid[storable(key)] = None
             if isinstance(value, dict):
-                valid.update((f"{key}.{inner}", None) for inner in value)
+                valid.update((storable(f"{key}.{inner}"), None) for inner in value)
         missing = [name for name in missing if not _has(row, name)]
         if not missing:
             return
@@ -168,16 +168,16 @@ def _read(root: Path, files: list[Path], line_bytes: int, config: IngestConfig) 
     columns = _Columns.of(config)
     seen: set[bytes] = set()
     for file in files:
-        source = file.name if file == root else file.relative_to(root).as_posix()
+        source = storable(file.name if file == root else file.relative_to(root).as_posix())
         for row in rows_of(file, line_bytes, columns.roots):
             if isinstance(row, BadRow):
-                yield Rejection(source, row.line, row.reason, row.detail, row.raw)
+                yield _rejection(source, row, row.reason, row.detail)
                 continue
             result = _document(source, row, columns, config.max_chars)
             if isinstance(result, Document):
                 key = bytes.fromhex(result.doc_id)
                 if key in seen:
-                    result = Rejection(source, row.line, "duplicate", f"of document {result.doc_id}", row.raw)
+                    result = _rejection(source, row, "duplicate", f"of document {result.doc_id}")
                 seen.add(key)
             yield result
             if config.limit is not None and len(seen) >= config.limit:
@@ -186,7 +186,7 @@ def _read(root: Path, files: list[Path], line_bytes: int, config: IngestConfig) 
 
 def _document(source: str, row: Row, columns: _Columns, max_chars: int) -> Document | Rejection:
     def reject(reason: str, detail: str) -> Rejection:
-        return Rejection(source, row.line, reason, detail, row.raw)
+        return _rejection(source, row, reason, detail)
 
     if not isinstance(row.value, dict):
         return reject("not_an_object", f"a JSON {type(row.value).__name__}; each line must hold one object")
@@ -202,6 +202,10 @@ def _document(source: str, row: Row, columns: _Columns, max_chars: int) -> Docum
     url = _url(row.value, columns.url)
     created = next((iso for name in columns.created if (iso := _iso_date(_get(row.value, name)))), None)
     return Document(digest_of("document", text, url or ""), text, url, created, source, row.line)
+
+
+def _rejection(source: str, row: Row | BadRow, reason: str, detail: str) -> Rejection:
+    return Rejection(source, row.line, reason, storable(detail), storable(row.raw))
 
 
 def _encodable(text: str) -> bool:

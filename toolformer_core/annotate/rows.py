@@ -8,6 +8,7 @@ knows which column is the text, or what a document is. The readers of zst and co
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ _READ = 1 << 16  # bytes
 _ZST_READ = 1 << 12  # bytes: one zst block of 4 bytes may hold 128 KiB, so little is taken at a time
 _BOM = b"\xef\xbb\xbf"
 _RAW_CHARS = 2_000
+_NO_VALUE = (ValueError, OverflowError, KeyError)  # bytes that are no text, dates out of range, unknown time zones
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +204,7 @@ def _parquet_rows(path: Path, columns: frozenset[str] | None) -> Iterator[Row | 
 
     done = 0
     try:
-        with pq.ParquetFile(path) as file:
+        with path.open("rb") as opened, pq.ParquetFile(opened) as file:
             names = [n for n in file.schema_arrow.names if columns is None or n in columns]
             for batch in file.iter_batches(batch_size=_BATCH, columns=names):
                 yield from _batch_rows(batch, done)
@@ -216,7 +218,7 @@ def _arrow_rows(path: Path, columns: frozenset[str] | None) -> Iterator[Row | Ba
 
     done = 0
     try:
-        with pa.memory_map(str(path)) as file:
+        with pa.memory_map(os.fsencode(path)) as file:
             try:
                 batches = pa.ipc.open_stream(file)
             except pa.ArrowInvalid:  # the file format, with its footer, rather than the stream
@@ -234,12 +236,22 @@ def _arrow_rows(path: Path, columns: frozenset[str] | None) -> Iterator[Row | Ba
 def _batch_rows(batch: Any, done: int) -> Iterator[Row | BadRow]:
     try:
         rows = batch.to_pylist()
-    except UnicodeDecodeError:  # one row's bytes are no text: find out which
+    except _NO_VALUE:  # find out which of the rows
         for i in range(batch.num_rows):
             try:
-                yield Row(done + i + 1, batch.slice(i, 1).to_pylist()[0])
+                yield Row(done + i + 1, {name: _value(batch.column(name)[i]) for name in batch.schema.names})
             except UnicodeDecodeError as exc:
                 yield BadRow(done + i + 1, "not_utf8", f"byte {exc.start}: {exc.reason}", printable(exc.object))
         return
     for i, row in enumerate(rows):
         yield Row(done + i + 1, row)
+
+
+def _value(scalar: Any) -> Any:
+    """The value of a cell; None if Python has none for it, like the year 200,000."""
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError:
+        raise
+    except _NO_VALUE:
+        return None

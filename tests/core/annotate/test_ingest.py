@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime
 import gzip
 import json
+import os
 import subprocess
 import sys
 
@@ -36,6 +37,14 @@ def rejected(path, **config):
 
 def lines(*values):
     return "".join(json.dumps(v) + "\n" for v in values).encode()
+
+
+def write(table, path):
+    if path.suffix == ".parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+            writer.write_table(table)
 
 
 C4 = {"text": "A text.", "timestamp": "2019-04-25 12:57:54", "url": "https://a.org/x"}
@@ -163,6 +172,36 @@ def test_bytes_that_are_no_text_cost_a_parquet_file_one_row(tmp_path):
     binary = pa.array([b"fine", b"caf\xe9", b"fine too"])
     pq.write_table(pa.table({"text": binary.view(pa.string())}), tmp_path / "c.parquet")
     assert [getattr(r, "text", None) or r.reason for r in read(tmp_path)] == ["fine", "not_utf8", "fine too"]
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.date32(), pa.timestamp("us", "No/Where")])
+@pytest.mark.parametrize("name", ["c.parquet", "c.arrow"])
+def test_a_date_that_python_cannot_hold_is_none(tmp_path, name, kind):
+    # 2**30 days and 2**62 us are some 2.9 million and 146,000 years
+    numbers = pa.array([0, 2**30], pa.int32()) if kind == pa.date32() else pa.array([0, 2**62], pa.int64())
+    write(pa.table({"text": ["a", "b"], "date": numbers.view(kind)}), tmp_path / name)
+    first = None if kind == pa.timestamp("us", "No/Where") else "1970-01-01"
+    assert [(d.text, d.created) for d in documents(tmp_path)] == [("a", first), ("b", None)]
+
+
+def test_a_lone_surrogate_in_a_rows_keys_can_be_stored(tmp_path):
+    (tmp_path / "c.jsonl").write_bytes(b'{"\\ud800": "x"}\n{"text": "t"}\n')
+    bad, good = read(tmp_path)
+    assert (bad.reason, good.text) == ("no_text", "t")
+    assert bad.detail == r"looked for text, raw_content, content; the row has \ud800"
+    with pytest.raises(UnknownNameError, match=r"Valid: \\ud800, text"):
+        read(tmp_path, text_column="tetx")
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "arrow"])
+def test_a_file_name_that_is_no_utf8_can_be_stored(tmp_path, suffix):
+    path = tmp_path / os.fsdecode(b"caf\xe9." + suffix.encode())
+    if suffix == "jsonl":
+        path.write_bytes(lines({"text": "t"}, {}))
+    else:
+        write(pa.table({"text": ["t", None]}), tmp_path / f"plain.{suffix}")
+        (tmp_path / f"plain.{suffix}").rename(path)
+    assert [(type(r), r.source) for r in read(tmp_path)] == [(k, rf"caf\udce9.{suffix}") for k in (Document, Rejection)]
 
 
 @pytest.mark.parametrize("name", ["c.parquet", "c.arrow"])
