@@ -7,7 +7,7 @@ Positions with p(" [") > tau_s are kept, of those the k most likely of the docum
     | ok                | it is a call of this tool (a response the model made up is ignored)         |
     | unterminated      | no `]` closed it within the tokens allowed                                  |
     | wrong_tool        | it is a call of another tool                                                |
-    | unparsable        | it is not `name(input)`                                                     |
+    | unparsable        | it is not `name(input)`, or the square brackets of its input do not pair up |
 
     | outcome of a document | because                                           |
     |-----------------------|---------------------------------------------------|
@@ -32,7 +32,7 @@ from toolformer_core.config import SampleConfig
 from toolformer_core.errors import CallSyntaxError
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan
 from toolformer_core.records import Document, DrawnCall, Prompt, Verdict, digest_of
-from toolformer_core.syntax import parse
+from toolformer_core.syntax import CLOSE, find_close, parse
 
 __all__ = ["Sampled", "draw_seed", "sample"]
 
@@ -174,6 +174,8 @@ def _judge(draw: Draw, tool_name: str) -> tuple[str, str]:
         call, _ = parse(draw.text)
     except CallSyntaxError:
         return "unparsable", ""
+    if find_close(call.input + CLOSE) != len(call.input):
+        return "unparsable", ""  # e(c, r) could not be found again: it would end elsewhere
     return ("ok", call.input) if call.tool == tool_name else ("wrong_tool", "")
 
 

@@ -69,6 +69,8 @@ def test_a_place_with_nothing_behind_it_is_never_sampled():
         ("calculator(1 + 1)]", "wrong_tool", ""),
         ("1 + 1]", "unparsable", ""),
         ("]", "unparsable", ""),
+        ("Calculator(a [b) -> c] d]", "unparsable", ""),  # the bracket is closed behind the input
+        ("Calculator(a [b])]", "ok", "a [b]"),
     ],
 )
 def test_what_becomes_of_a_draw(drawn, outcome, input_):
