@@ -42,6 +42,7 @@ from toolformer_core.config import tau_f_for
 from toolformer_core.errors import UsageError
 from warehouse.catalog import Catalog
 from warehouse.commits import CommitKey, Dataset, Run, dataset_version
+from warehouse.errors import StoreError
 from warehouse.snapshot import publish
 from warehouse.store import Store
 
@@ -96,11 +97,19 @@ class _Ledger:
         self.totals[stage] = self.totals.get(stage, 0) + shards
 
     def add(self, done: Done) -> None:
-        """Record one finished shard; say so; publish if the last snapshot is old."""
+        """Record one finished shard; say so; publish if the last snapshot is old.
+
+        Raises:
+            StoreError: its commit is not in the flow's own store.
+        """
         stage = done.key.stage
         commit = self.store.find(stage, done.key.tool, done.key.shard, done.key.fingerprint)
-        if commit is not None:
-            self.catalog.record([commit])
+        if commit is None:
+            raise StoreError(
+                f"{done.key.id} was done, but {self.store.root} does not hold it: give the flow and its workers a data "
+                "folder or URL that all of them reach"
+            )
+        self.catalog.record([commit])
         self.keys.append(done.key)
         self.finished[stage] = self.finished.get(stage, 0) + 1
         self.skipped += done.skipped
@@ -183,8 +192,8 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
         finished=None,
         state="running",
         parameters=parameters.model_dump(mode="json"),
-        corpus=spec.corpus,
-        model=spec.model,
+        corpus=parameters.corpus,
+        model=parameters.model,
     )
     with Catalog(local / "catalog.duckdb") as catalog:
         ledger = _Ledger(spec, store, catalog, run)
@@ -201,8 +210,8 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
             counts=counts,
             thresholds={tool: tau_f_for(tool, spec.assemble.tau_f) for tool in spec.tools},
             run_id=spec.run_id,
-            model=spec.model,
-            corpus=spec.corpus,
+            model=parameters.model,
+            corpus=parameters.corpus,
             created=_now(),
             licence=parameters.licence,
         )

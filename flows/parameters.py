@@ -91,8 +91,19 @@ def _corpus_digest(files: list[Path]) -> str:
     return digest_of("corpus", *parts)
 
 
+def _absolute(path: str) -> str:
+    """Return a path as workers in other folders must be told it; a URL as it is."""
+    return path if "://" in path else str(Path(path).absolute())
+
+
+def _model(name: str) -> str:
+    """Return a folder as `_absolute` does; `embedded` and names on the hub as they are."""
+    folder = Path(name).expanduser()
+    return str(folder.absolute()) if name != "embedded" and folder.is_dir() else name
+
+
 def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
-    """Look every name up, take every digest, and complete every config.
+    """Look every name up, take every digest, complete every config, and make every path absolute.
 
     Raises:
         UsageError: a path, name or value is wrong; the message says which and how to mend it.
@@ -116,7 +127,8 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
     files = corpus_files(p.corpus)
     read_corpus(p.corpus, ingest)  # looks for the columns that were named, and reads no further
     settings = ToolSettings(
-        passages=Path(p.passages) if p.passages else None, phrases=Path(p.phrases) if p.phrases else None
+        passages=Path(p.passages).absolute() if p.passages else None,
+        phrases=Path(p.phrases).absolute() if p.phrases else None,
     )
     built = build_tools(tools, settings)
     sample: dict[str, Any] = {
@@ -133,15 +145,15 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
     }
     return BuildSpec(
         run_id=run_id,
-        data=p.data,
-        corpus=p.corpus,
+        data=_absolute(p.data),
+        corpus=_absolute(p.corpus),
         corpus_digest=_corpus_digest(files),
-        model=p.model,
+        model=_model(p.model),
         model_digest=model_digest(p.model),
         tools=tools,
         tool_names={key: tool.name for key, tool in built.items()},
         tool_digests={key: tool.fingerprint for key, tool in built.items()},
-        prompts={key: load_prompt(key, Path(p.prompts) if p.prompts else None) for key in tools},
+        prompts={key: load_prompt(key, Path(p.prompts).absolute() if p.prompts else None) for key in tools},
         tool_settings=settings,
         ingest=ingest,
         prefilter=PrefilterConfig(chunk_tokens=p.mt_chunk_tokens, seed=p.seed),

@@ -9,13 +9,17 @@ from pathlib import Path
 import pytest
 from small_builds import small_build
 
-from flows.build_dataset import BuildResult, run_build
+from flows.build_dataset import BuildResult, _Ledger, run_build
 from flows.export import export_dataset
 from flows.parameters import resolve
 from tasks import translate
+from tasks.stages import ingest_corpus
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import CorpusError, ModelError, UnknownNameError, UsageError
 from toolformer_core.syntax import strip
+from warehouse.catalog import Catalog
+from warehouse.commits import Run
+from warehouse.errors import StoreError
 from warehouse.queries import rows_of, samples, stats
 from warehouse.store import Store
 
@@ -144,9 +148,57 @@ def test_a_users_mistake_is_answered_before_anything_runs(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_changes_a_result_changes_its_fingerprint(few_documents: Path, tmp_path: Path) -> None:
-    spec = resolve(small_build(few_documents, tmp_path), "check")
-    other = resolve(small_build(few_documents, tmp_path, draws=3, seed=1), "check")
-    assert spec.corpus_digest == other.corpus_digest
-    assert spec.model_digest == other.model_digest
-    assert dataclasses.asdict(spec.sample["calendar"]) != dataclasses.asdict(other.sample["calendar"])
+def test_workers_in_other_folders_are_told_the_same_paths(
+    few_documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "few.jsonl").write_bytes(few_documents.read_bytes())
+    (tmp_path / "passages.jsonl").write_text('{"title": "A", "text": "b c"}\n', encoding="utf-8")
+    (tmp_path / "phrases.tsv").write_text("fr\tchat\tcat\n", encoding="utf-8")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}", encoding="utf-8")
+    asked = small_build(
+        Path("few.jsonl"), Path("data"), model="model", passages="passages.jsonl", phrases="phrases.tsv"
+    )
+    spec = resolve(asked, "check")
+    assert [spec.data, spec.corpus, spec.model] == [str(tmp_path / name) for name in ("data", "few.jsonl", "model")]
+    assert spec.tool_settings.passages == tmp_path / "passages.jsonl"
+    assert spec.tool_settings.phrases == tmp_path / "phrases.tsv"
+    # names that are no paths stay what they are, though a folder be called so
+    (tmp_path / "embedded").mkdir()
+    other = resolve(asked.model_copy(update={"data": "memory://data", "model": "embedded"}), "check")
+    assert (other.data, other.model) == ("memory://data", "embedded")
+
+
+def test_one_more_document_makes_only_the_last_shard_anew(
+    prefect_server: None, few_documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    corpus = tmp_path / "grows.jsonl"
+    corpus.write_bytes(few_documents.read_bytes())
+    asked = small_build(Path("grows.jsonl"), Path("data"), top_k=1, draws=1)
+    first = run_build(asked)
+    # 16 documents in shards of 6, 6 and 4: ingest, four stages of two tools and three shards, assemble of three
+    assert (first.done, first.skipped) == (1 + 4 * 2 * 3 + 3, 0)
+    with corpus.open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps({"text": "A text that was not there before."}) + "\n")
+    second = run_build(asked)
+    # ingest, and of the last shard alone four stages of two tools and assemble; the rest of the 28 stands
+    assert (second.done, second.skipped) == (1 + 4 * 2 + 1, 18)
+    commits = [c for c in Store(tmp_path / "data").commits() if c.stage != "ingest"]
+    assert {c.shard for c in commits} == {"part-00000", "part-00001", "part-00002"}
+    assert {c.shard for c in commits if c.run_id == second.run_id} == {"part-00002"}
+    # a card names the corpus as its owner did
+    assert {d.corpus for d in Store(tmp_path / "data").datasets()} == {"grows.jsonl"}
+
+
+def test_work_that_went_elsewhere_is_not_passed_over(few_documents: Path, tmp_path: Path) -> None:
+    spec = resolve(small_build(few_documents, tmp_path / "here"), "check")
+    elsewhere = dataclasses.replace(spec, data=str(tmp_path / "elsewhere"))
+    done = ingest_corpus.fn(elsewhere)
+    run = Run("r", "build-dataset", "2024-01-01", None, "running", {}, "c", "m")
+    with Catalog(tmp_path / "catalog.duckdb") as catalog:
+        ledger = _Ledger(spec, spec.store(), catalog, run)
+        with pytest.raises(StoreError, match="here does not hold it"):
+            ledger.add(done)
+    assert ledger.keys == []
