@@ -2,8 +2,8 @@
 
     sequence    [bos] head | x tail | x        the positions are those of the second x
 
-The keys and values of a pass are kept for its draws where they fit into one pass; a longer text's are computed again,
-for the windows that are drawn from. It knows neither thresholds nor tools.
+The keys and values of a scan are kept for its draws as far as the budget for them goes; those of further passes are
+computed again, for the windows that are drawn from. It knows neither thresholds nor tools.
 """
 
 from __future__ import annotations
@@ -123,7 +123,6 @@ class HFScan:
                         _Pass([self._passes[p].rows[b] for b in used]),
                         self._head,
                         self._head_length,
-                        keep=False,
                     )
                     wanted = [(i, used.index(b), n) for i, b, n in wanted]
                 seeds = [requests[i].seed for i, _, _ in wanted]
@@ -174,13 +173,18 @@ def _scan_batch(
     rows = [w for ws in windows.values() for w in ws]
     per_pass = max(1, network.token_budget // (head_length + max(len(w.ids) for w in rows)))
     passes = [_Pass(rows[at : at + per_pass]) for at in range(0, len(rows), per_pass)]
+    held = 0
     with network.lock, torch.inference_mode():
         for p in passes:
-            _run_pass(network, p, head, head_length, keep=len(passes) == 1)
+            kv = _run_pass(network, p, head, head_length)
+            size = sum(2 * keys.numel() * keys.element_size() for keys, _ in kv)
+            if held + size <= network.cache_budget:
+                p.kv = kv
+                held += size
     return HFScan(network, head, head_length, windows, passes)
 
 
-def _run_pass(network: Network, p: _Pass, head: KeyValues, head_length: int, *, keep: bool) -> KeyValues:
+def _run_pass(network: Network, p: _Pass, head: KeyValues, head_length: int) -> KeyValues:
     """One forward pass over the windows behind the shared head; notes log p(" [") in each window."""
     ids, mask = pad([w.ids for w in p.rows], network.device)
     n = len(p.rows)
@@ -197,9 +201,7 @@ def _run_pass(network: Network, p: _Pass, head: KeyValues, head_length: int, *, 
             at += len(w.before)
         if len(network.trigger) > 1:
             _add_rest_of_trigger(network, p, key_values(cache), head_length)
-    kv = key_values(cache)
-    p.kv = kv if keep else None
-    return kv
+    return key_values(cache)
 
 
 def _add_rest_of_trigger(network: Network, p: _Pass, kv: KeyValues, head_length: int) -> None:
