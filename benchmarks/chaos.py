@@ -3,8 +3,9 @@
     python benchmarks/chaos.py --kills 10 [--json]
 
 Every round starts `toolformer build` in a process of its own and kills it (and the server it started, which a power cut
-would take too) after a random part of the time that an undisturbed build takes. The last start is left alone. Then the
-two datasets must be the same files, byte for byte, and every row of every stage accounted for.
+would take too) a random moment after it has committed a random number of further shards, from none to six; a build that
+is done before its moment is thrown away and begun anew. The last start is left alone. Then the two datasets must be the
+same files, byte for byte, and every row of every stage accounted for.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -65,6 +67,10 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     psutil.wait_procs(family, timeout=10)
 
 
+def _commits(data: Path) -> list[Path]:
+    return list((data / "commits").rglob("*.json"))
+
+
 def _cstar(data: Path) -> dict[str, bytes]:
     store = Store(data)
     dataset = store.datasets()[-1]
@@ -84,11 +90,15 @@ def run(folder: Path, *, kills: int, documents: int = 24, seed: int = 0) -> Repo
     undisturbed = time.monotonic() - begin
     begin = time.monotonic()
     killed = early = 0
-    for _ in range(kills):
+    while killed < kills and early < kills:
+        goal = len(_commits(wild)) + r.randint(0, 6)
         process = subprocess.Popen(_command(wild, documents), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and len(_commits(wild)) < goal:
+            time.sleep(0.02)
         try:
-            process.wait(r.uniform(0.1, 1.0) * undisturbed)
+            process.wait(r.uniform(0.0, 0.6))
             early += 1
+            shutil.rmtree(wild)  # nothing would be left to interrupt: begin anew
         except subprocess.TimeoutExpired:
             _kill(process)
             killed += 1
