@@ -39,7 +39,10 @@ def model_folder(name: str) -> Path:
             raise ModelError(f"{name} is a folder without config.json; give a folder written by save_pretrained")
         return path
     if difflib.SequenceMatcher(None, name.lower(), "embedded").ratio() > 0.7:
-        raise ModelError(f"unknown model {name!r}. Did you mean 'embedded'?")
+        raise ModelError(
+            f"unknown model {name!r}. Did you mean 'embedded'? Valid: 'embedded', a folder written by save_pretrained, "
+            "or a hub name."
+        )
     if not _HUB_NAME.fullmatch(name) or path.is_file():
         raise ModelError(f"no folder {name!r}; give 'embedded', a folder written by save_pretrained, or a hub name")
     from huggingface_hub import snapshot_download
