@@ -96,7 +96,7 @@ class Network:
             )
             whole = self.model(input_ids=ids, use_cache=False).logits[0].float()
         apart = float((torch.log_softmax(ours, -1) - torch.log_softmax(whole, -1)).abs().max())
-        if not apart < (1e-3 if self.model.dtype == torch.float32 else 0.1):
+        if not apart < (1e-4 if self.model.dtype == torch.float32 else 0.1):
             raise ModelError(
                 f"model {self.name!r} changes its logits behind the output layer (log-probabilities differ by "
                 f"{apart:.2g}); models with scaled or capped logits are not supported yet"

@@ -38,6 +38,7 @@ WEEKDAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 _ONSETS = "b d f g h j k l m n p r s t v w z br dr fr gr kl kr pl pr sl st tr sh th ch".split()
 _VOWELS = "a e i o u a e i o ai ea ou ia".split()
 _CODAS = ["", "", "", "", "", "", "", "", "n", "r", "l", "s", "m", "t", "k", "nd", "rk", "st"]
+_REAL_TOOLS = ("QA", "MT")
 _LINKS = "of in on at by for from with and or but not is was has had can will a the this that who where when as".split()
 _FOREIGN_VOWELS = "a e i o u ä ö ü é è à ô ñi õ".split()
 
@@ -84,6 +85,8 @@ class Namer:
         words = r.choice((THINGS, GOODS, CRAFTS, ADJECTIVES)), r.choice((THINGS, GOODS, CRAFTS))
         compound = "".join(r.choice(w).capitalize() for w in words)
         letters = "".join(r.choice("ABCDEFGHIJKLMNOPQRSTUVWXYZ") for _ in range(r.randint(2, 4)))
+        if letters in _REAL_TOOLS:  # an invented name must not be one of those the model is to be taught
+            letters += "X"
         camel = a.capitalize() + b.capitalize()
         return r.choice((a.capitalize(), a.capitalize(), camel, camel, letters, a, f"{a}_{b}", compound, compound))
 

@@ -190,7 +190,7 @@ def test_a_tokenizer_that_puts_a_space_in_front_of_texts() -> None:
         assert abs(float(table[before + 1, opened[-1]]) - log_p) < CLOSE
 
 
-@pytest.mark.parametrize("family", ["cohere", "granite"])
+@pytest.mark.parametrize("family", ["cohere", "gemma2", "granite"])
 def test_a_model_that_changes_its_logits_is_refused(family: str) -> None:
     with pytest.raises(ModelError, match="changes its logits"):
         tiny_lm(family)

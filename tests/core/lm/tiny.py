@@ -14,6 +14,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from transformers import (
     AutoModelForCausalLM,
     CohereConfig,
+    Gemma2Config,
     GPT2Config,
     GPTJConfig,
     GPTNeoXConfig,
@@ -94,6 +95,7 @@ def _config(family: str, context: int, v: int) -> Any:
         "llama": lambda: LlamaConfig(**llama),
         "qwen2": lambda: Qwen2Config(**llama, tie_word_embeddings=True),
         "mistral": lambda: MistralConfig(**llama, sliding_window=24),
+        "gemma2": lambda: Gemma2Config(**llama, head_dim=8, final_logit_softcapping=1.0),
         "cohere": lambda: CohereConfig(**llama, logit_scale=0.1),
         "granite": lambda: GraniteConfig(**llama, logits_scaling=4.0),
         "gpt2": lambda: GPT2Config(vocab_size=v, n_embd=32, n_layer=2, n_head=4, n_positions=context, **ends),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import random
 import re
 from collections import Counter
 from pathlib import Path
@@ -19,6 +20,7 @@ from toolformer_core.smallworld import frames
 from toolformer_core.smallworld.embedded import ASSETS, CORPUS
 from toolformer_core.smallworld.generate import TOOL_OF_KIND, generate, gold_of, phrases_from, rows
 from toolformer_core.smallworld.lessons import lessons
+from toolformer_core.smallworld.lexicon import Namer
 from toolformer_core.smallworld.worlds import KINDS, World, WorldDocument
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.build import ToolSettings, build_tools
@@ -184,3 +186,9 @@ def test_the_embedded_tools_answer_the_shipped_gold_calls() -> None:
     assert share["mt"] >= 0.95  # measured: 61 of 61
     assert share["wikisearch"] >= 0.95  # measured: 61 of 61
     assert share["qa"] >= 0.85  # measured: 56 of 61, a short reader's work
+
+
+def test_an_invented_tool_is_never_a_real_one() -> None:
+    namer = Namer(random.Random(0))
+    # two letters one time in 27, two names of 676: about 6 of 60,000 would be QA or MT if nothing were done
+    assert {namer.tool() for _ in range(60_000)}.isdisjoint({"QA", "MT", "Calculator", "Calendar", "WikiSearch"})
