@@ -30,7 +30,7 @@ from toolformer_core.errors import ToolError, ToolformerError
 from toolformer_core.records import Execution, ToolFailure, ToolResponse, ToolResult, storable
 from toolformer_core.tools.base import Tool
 
-__all__ = ["execute", "one_line"]
+__all__ = ["execute", "guarded", "one_line"]
 
 _DETAIL_CHARS = 500
 _TRIES = 2  # of an input whose failure is retryable
@@ -174,10 +174,10 @@ class _Runner:
 
     def _work(self) -> None:
         while (question := self._questions.get()) is not None:
-            self._answers.put(_guarded(self._tool, *question))
+            self._answers.put(guarded(self._tool, *question))
 
 
-def _guarded(tool: Tool, input_: str, context: str) -> ToolResult | ToolformerError:
+def guarded(tool: Tool, input_: str, context: str) -> ToolResult | ToolformerError:
     try:
         result: object = tool.run(input_, context)
     except ToolformerError as exc:  # no input is to blame

@@ -10,14 +10,16 @@ import difflib
 import hashlib
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolformer_core.errors import ModelError
-from toolformer_core.lm.hf import TransformersLM
 from toolformer_core.records import digest_of
 from toolformer_core.smallworld.embedded import MODEL
 
-__all__ = ["load_model", "model_digest", "model_folder"]
+if TYPE_CHECKING:
+    from toolformer_core.lm.hf import TransformersLM
+
+__all__ = ["load_model", "load_parts", "model_digest", "model_folder"]
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _WANTED = ("*.json", "*.safetensors", "*.model", "*.txt", "*.bin")
@@ -86,13 +88,32 @@ def load_model(name: str, *, device: str | None = None, digest: str | None = Non
         ModelError: it cannot be found or loaded, or is no causal LM with a fast tokenizer.
     """
     import torch
+
+    from toolformer_core.lm.hf import TransformersLM
+
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    dtype = torch.float32 if device == "cpu" else torch.bfloat16
+    model, tokenizer = load_parts(model_folder(name), name, dtype=dtype)
+    model.eval()
+    model.requires_grad_(False)
+    model.to(device)
+    return TransformersLM(model, tokenizer, name=name, digest=digest or model_digest(name))
+
+
+def load_parts(folder: Path, name: str, *, dtype: Any) -> tuple[Any, Any]:
+    """Load model and tokenizer from a folder, on the CPU and trainable.
+
+    Args:
+        name: what the user calls it, for messages.
+        dtype: a torch dtype for the weights.
+
+    Raises:
+        ModelError: it is no causal LM, or weights are missing.
+    """
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
-    folder = model_folder(name)
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    dtype = torch.float32 if device == "cpu" else torch.bfloat16
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -118,7 +139,4 @@ def load_model(name: str, *, device: str | None = None, digest: str | None = Non
             f"model {name!r} lacks {len(absent)} of its weights (e.g. {absent[0]}), which would be random; "
             "is the download complete, and config.json its own?"
         )
-    model.eval()
-    model.requires_grad_(False)
-    model.to(device)
-    return TransformersLM(model, tokenizer, name=name, digest=digest or model_digest(name))
+    return model, tokenizer

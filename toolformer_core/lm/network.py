@@ -16,7 +16,7 @@ from transformers import DynamicCache
 
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.batches import KeyValues, key_values
-from toolformer_core.lm.tokens import encode_following
+from toolformer_core.lm.tokens import encode_following, start_token
 from toolformer_core.records import Prompt
 from toolformer_core.syntax import OPEN
 
@@ -55,7 +55,7 @@ class Network:
         self.token_budget = token_budget
         self.cache_budget = cache_budget
         self.context_length = _context_length(model, tokenizer)
-        self.bos = _first_given(tokenizer.bos_token_id, tokenizer.eos_token_id, model.config.bos_token_id)
+        self.bos = start_token(tokenizer, model.config)
         self.end_ids = frozenset(i for i in (tokenizer.eos_token_id, self.bos) if i is not None)
         self.trigger = encode_following(tokenizer, OPEN)
         if not self.trigger or tokenizer.decode(self.trigger).strip() != OPEN.strip():
@@ -146,7 +146,3 @@ def _context_length(model: Any, tokenizer: Any) -> int:
     if not lengths:
         raise ModelError("the model does not say how long its context is (max_position_embeddings)")
     return min(lengths)
-
-
-def _first_given(*values: Any) -> int | None:
-    return next((int(v) for v in values if isinstance(v, int)), None)

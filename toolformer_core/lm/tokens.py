@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Tokens", "encode_following", "tokenize"]
+__all__ = ["Tokens", "encode_following", "start_token", "tokenize"]
 
 _WORD = "a"  # one character, and a token of its own in front of a space
 
@@ -54,6 +54,12 @@ def encode_following(tokenizer: Any, text: str) -> list[int]:
     if with_word[: len(word)] == word:
         return list(with_word[len(word) :])
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def start_token(tokenizer: Any, config: Any) -> int | None:
+    """Return the token that stands in front of every sequence: bos, else eos; None if the model has neither."""
+    given = (tokenizer.bos_token_id, tokenizer.eos_token_id, config.get_text_config().bos_token_id)
+    return next((int(token) for token in given if isinstance(token, int)), None)
 
 
 def _without_word(ids: list[int], offsets: list[tuple[int, int]]) -> tuple[list[int], list[tuple[int, int]]]:

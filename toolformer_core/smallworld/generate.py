@@ -1,7 +1,8 @@
 """Write the embedded corpus and passages: `python -m toolformer_core.smallworld.generate`.
 
 The corpus world draws its entities apart from the pretraining one's, and a quarter of its frames are new to the model.
-The same seed writes the same bytes. Gold calls stay beside the corpus, in a file that only measurements read.
+The same seed writes the same bytes. Gold calls and held-out items lie beside the corpus, in files that only
+measurements read.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 from toolformer_core.smallworld.embedded import ASSETS
 from toolformer_core.smallworld.worlds import KINDS, World, WorldDocument
 
-__all__ = ["TOOL_OF_KIND", "generate", "gold_of", "phrases_from", "rows"]
+__all__ = ["TOOL_OF_KIND", "generate", "gold_of", "phrases_from", "questions", "rows"]
 
 # Which tools help with a slot of each kind, and by which argument; the first is the one meant for it.
 TOOL_OF_KIND: Mapping[str, tuple[tuple[str, str], ...]] = {
@@ -28,6 +29,7 @@ TOOL_OF_KIND: Mapping[str, tuple[tuple[str, str], ...]] = {
     "fact": (("qa", "question"), ("wikisearch", "name")),
     "translation": (("mt", "phrase"),),
 }
+_LEAST_PROMPT = 24  # characters of a held-out item's prompt
 _PHRASES = Path(__file__).resolve().parent.parent / "tools" / "assets" / "phrases.tsv"
 
 
@@ -73,6 +75,40 @@ def rows(world: World, documents: int, seed: int) -> tuple[list[dict[str, Any]],
     return corpus, gold
 
 
+def questions(world: World, per_kind: int, seed: int) -> list[dict[str, Any]]:
+    """Return held-out items: a document of the same world up to a gold call, and the value that follows there.
+
+    The facts are those of the passages, the documents are not in the corpus. `per_kind` of each kind of slot, in the
+    fields that `evaluate.demo` reads.
+    """
+    r = random.Random(f"questions/{seed}")
+    out: list[dict[str, Any]] = []
+    for kind in KINDS:
+        tool = TOOL_OF_KIND[kind][0][0]
+        found: list[dict[str, Any]] = []
+        while len(found) < per_kind:
+            doc = world.document([kind], r.randint(2, 4))
+            for slot in doc.slots:
+                prompt = doc.text[: slot.position]
+                if slot.kind == kind and len(prompt) >= _LEAST_PROMPT and len(found) < per_kind:
+                    item_id = f"{kind}-{len(found):03d}"
+                    group = f"{tool}{' (new frame)' if slot.held_out else ''}"
+                    date = f"{doc.date:%Y-%m-%d}"
+                    answers = [slot.value]
+                    found.append(
+                        {
+                            "item_id": item_id,
+                            "prompt": prompt,
+                            "answers": answers,
+                            "date": date,
+                            "tool": tool,
+                            "group": group,
+                        }
+                    )
+        out += found
+    return out
+
+
 def _write(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     buffer = io.BytesIO()
     with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0, filename="") as stream:
@@ -81,14 +117,15 @@ def _write(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     path.write_bytes(buffer.getvalue())
 
 
-def generate(out: Path, *, documents: int = 240, facts: int = 160, seed: int = 0) -> None:
-    """Write corpus.jsonl.gz, passages.jsonl.gz and gold.jsonl.gz to a folder."""
+def generate(out: Path, *, documents: int = 240, facts: int = 160, per_kind: int = 40, seed: int = 0) -> None:
+    """Write corpus, passages, the corpus's gold calls and the held-out items to a folder."""
     out.mkdir(parents=True, exist_ok=True)
     world = World("corpus", seed, phrases=phrases_from(), facts=facts)
     corpus, gold = rows(world, documents, seed)
     _write(out / "corpus.jsonl.gz", corpus)
     _write(out / "gold.jsonl.gz", gold)
     _write(out / "passages.jsonl.gz", world.passages())
+    _write(out / "heldout.jsonl.gz", questions(world, per_kind, seed))
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ import json
 import random
 import re
 from collections import Counter
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from toolformer_core.tools.base import Tool
 from toolformer_core.tools.build import ToolSettings, build_tools
 from toolformer_core.tools.calculator import Calculator
 
-SHIPPED = ("corpus.jsonl.gz", "passages.jsonl.gz", "gold.jsonl.gz")
+SHIPPED = ("corpus.jsonl.gz", "passages.jsonl.gz", "gold.jsonl.gz", "heldout.jsonl.gz")
 
 
 def read(path: Path) -> list[Any]:
@@ -166,6 +167,15 @@ def test_the_shipped_corpus_is_read_whole() -> None:
     found = list(read_corpus(CORPUS, IngestConfig()))
     assert all(isinstance(row, Document) for row in found)
     assert len(found) == len(read(CORPUS))
+
+
+def test_held_out_items_stop_where_a_call_belongs_and_are_not_in_the_corpus() -> None:
+    items, corpus = read(ASSETS / "heldout.jsonl.gz"), [row["text"] for row in read(ASSETS / "corpus.jsonl.gz")]
+    assert Counter(item["tool"] for item in items) == {"calculator": 40, "calendar": 40, "qa": 40, "mt": 40}
+    assert not any(item["prompt"] in text for item in items for text in corpus)
+    assert not any(item["prompt"].endswith(" ") for item in items)  # the value begins with its space
+    weekdays = [i for i in items if i["answers"][0] in ("Monday", "Tuesday")]
+    assert all(date.fromisoformat(i["date"]).strftime("%A") == i["answers"][0] for i in weekdays)
 
 
 def test_the_embedded_tools_answer_the_shipped_gold_calls() -> None:
