@@ -1,0 +1,116 @@
+"""Pieces, layouts and the choice of a step's texts: worked by hand, and as laws."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolformer_core.errors import CorpusError, UsageError
+from toolformer_core.finetune.texts import Piece, deal, encode_texts, lay_out, read_texts, step_pieces, to_rows
+
+
+class Letters:
+    """A tokenizer whose tokens are code points."""
+
+    def __call__(self, texts: list[str], **kwargs: object) -> dict[str, list[list[int]]]:
+        return {"input_ids": [[ord(c) for c in text] for text in texts]}
+
+
+def test_a_text_is_cut_so_that_every_token_is_a_target_once() -> None:
+    # [1] a b c d e [2] is 7 tokens; pieces of 4, each repeating one: [1] a b c | c d e [2]
+    first, second = encode_texts(Letters(), ["abcde"], start=1, end=2, length=4)
+    assert first.ids.tolist() == [1, 97, 98, 99]
+    assert first.targets.tolist() == [False, True, True, True]
+    assert second.ids.tolist() == [99, 100, 101, 2]
+    assert second.targets.tolist() == [False, True, True, True]
+
+
+def test_perplexity_does_not_ask_for_the_end() -> None:
+    (piece,) = encode_texts(Letters(), ["ab"], start=1, end=2, length=8, score_end=False)
+    assert piece.ids.tolist() == [1, 97, 98, 2]
+    assert piece.targets.tolist() == [False, True, True, False]
+
+
+def test_without_a_start_the_first_token_is_no_target() -> None:
+    (piece,) = encode_texts(Letters(), ["abc", "x"], start=None, end=None, length=8)  # "x" has nothing to predict
+    assert piece.ids.tolist() == [97, 98, 99]
+    assert piece.targets.sum() == 2
+
+
+def test_nothing_to_train_on_is_said() -> None:
+    with pytest.raises(UsageError, match="nothing to train on"):
+        encode_texts(Letters(), ["x"], start=None, end=None, length=8)
+
+
+@given(st.lists(st.text("abc", max_size=40), min_size=1, max_size=6), st.integers(2, 9))
+def test_all_targets_are_there_in_order(texts: list[str], length: int) -> None:
+    pieces = encode_texts(Letters(), texts, start=1, end=2, length=length)
+    targets = [int(t) for p in pieces for t in p.ids[p.targets]]
+    assert targets == [t for text in texts for t in [*map(ord, text), 2]]
+    assert all(2 <= len(p) <= length for p in pieces)
+
+
+def test_epochs_follow_each_other_within_a_batch() -> None:
+    # 3 pieces, batches of 2: steps 1..3 hold two whole epochs, and step 2 the end of one and the beginning of the next
+    steps = [step_pieces(3, 2, s, seed=5) for s in (1, 2, 3)]
+    flat = [i for step in steps for i in step]
+    assert sorted(flat[:3]) == [0, 1, 2]
+    assert sorted(flat[3:]) == [0, 1, 2]
+    assert steps == [step_pieces(3, 2, s, seed=5) for s in (1, 2, 3)]
+    assert len(step_pieces(2, 7, 1, seed=0)) == 7  # a corpus smaller than a batch is read more than once
+
+
+@given(st.integers(1, 20), st.integers(1, 30), st.integers(1, 6), st.integers(0, 9))
+def test_steps_read_the_epochs_in_a_row(pieces: int, batch: int, steps: int, seed: int) -> None:
+    flat = [i for s in range(1, steps + 1) for i in step_pieces(pieces, batch, s, seed)]
+    assert len(flat) == steps * batch
+    for at in range(0, len(flat) - pieces + 1, pieces):
+        assert sorted(flat[at : at + pieces]) == list(range(pieces))
+
+
+def test_longest_first_into_the_fullest_row_that_has_room() -> None:
+    # rows of 10: 7 opens a row (room 3), 6 another (room 4), 4 fits the second exactly, 3 the first exactly
+    assert lay_out([3, 7, 4, 6], 10) == [[1, 0], [3, 2]]
+
+
+@given(st.lists(st.integers(1, 30), max_size=40))
+def test_rows_hold_every_piece_once_and_no_more_than_fits(lengths: list[int]) -> None:
+    rows = lay_out(lengths, 30)
+    assert sorted(i for row in rows for i in row) == list(range(len(lengths)))
+    assert all(sum(lengths[i] for i in row) <= 30 for row in rows)
+    assert sum(sum(lengths[i] for i in row) <= 15 for row in rows) <= 1  # two half-empty rows would be one
+
+
+@given(st.integers(0, 40), st.integers(1, 5), st.integers(1, 4))
+def test_rows_are_dealt_to_all_processes_in_as_many_passes(rows: int, world: int, micro: int) -> None:
+    dealt = [list(deal([[i] for i in range(rows)], rank, world, micro)) for rank in range(world)]
+    assert len({len(passes) for passes in dealt}) == 1
+    assert sorted(r[0] for passes in dealt for batch in passes for r in batch) == list(range(rows))
+    assert all(len(batch) <= micro for passes in dealt for batch in passes)
+
+
+def test_rows_of_pieces() -> None:
+    a = Piece(np.array([1, 5, 6]), np.array([False, True, True]))
+    b = Piece(np.array([1, 7]), np.array([False, True]))
+    rows = to_rows([[a, b], [b]])
+    assert rows.ids.tolist() == [[1, 5, 6, 1, 7], [1, 7, 0, 0, 0]]
+    assert rows.positions.tolist() == [[0, 1, 2, 0, 1], [0, 1, 2, 3, 4]]
+    assert rows.weights.tolist() == [[0, 1, 1, 0, 1], [0, 1, 0, 0, 0]]
+    assert rows.tokens == 4
+    assert to_rows([]).tokens == 0
+
+
+def test_a_line_without_a_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text(json.dumps({"text": "a\u2028b"}, ensure_ascii=False) + '\n\n{"txt": 1}\n', encoding="utf-8")
+    with pytest.raises(CorpusError, match="line 3"):
+        read_texts(path)
+    path.write_text(json.dumps({"text": "a\u2028b"}, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert read_texts(path) == ["a\u2028b"]
+    with pytest.raises(CorpusError, match="cannot be read"):
+        read_texts(tmp_path / "none.jsonl")

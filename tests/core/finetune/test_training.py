@@ -1,0 +1,227 @@
+"""Training runs in this process, against a loop that a reader can check, and what interrupts them."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny import TEXTS, tiny_lm
+
+from toolformer_core.errors import UsageError
+from toolformer_core.finetune.events import EVENTS_FILE, FAILURE_FILE, STOP_FILE
+from toolformer_core.finetune.loop import LossError
+from toolformer_core.finetune.program import reason_of, train
+from toolformer_core.finetune.recipe import Job, LoraRecipe, Recipe, read_job, write_job
+from toolformer_core.finetune.texts import step_pieces
+from toolformer_core.lm.load import load_model
+from toolformer_core.lm.network import Network
+
+STEPS = 4
+RECIPE = Recipe(steps=STEPS, batch=3, learning_rate=1e-3, evaluate_every=2, micro_batch=2, sequence_length=64, seed=7)
+TRAIN = [*TEXTS[2:], "One more text about 27 boats.", "The last one."]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("model")
+    network = tiny_lm("llama").network
+    network.model.save_pretrained(folder)
+    network.tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def job_in(folder: Path, model: str, **changes: Any) -> Job:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, texts in (("train", TRAIN), ("dev", TEXTS[:1])):
+        lines = (json.dumps({"text": t}) + "\n" for t in texts)
+        (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
+    job = Job(model=model, device="cpu", recipe=dataclasses.replace(RECIPE, **changes))
+    write_job(job, folder)
+    return job
+
+
+def events(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
+    lines = (folder / EVENTS_FILE).read_text(encoding="utf-8").splitlines()
+    return [e for e in map(json.loads, lines) if kind in (None, e["event"])]
+
+
+def losses(folder: Path) -> list[float]:
+    return [e["loss"] for e in events(folder, "step")]
+
+
+def plain_losses(model: str) -> tuple[list[float], float]:
+    """The plain way: one text at a time, gradients summed over a step, mean over its targets. And the dev loss."""
+    lm = load_model(model, device="cpu").network
+    lm.model.requires_grad_(True)
+    optimizer = torch.optim.AdamW(lm.model.parameters(), weight_decay=0.0)
+    texts = [torch.tensor([[0, *lm.encode(t), 0]]) for t in TRAIN]
+    found = []
+
+    def nll(ids: torch.Tensor, last: int) -> torch.Tensor:
+        log_p = torch.log_softmax(lm.model(input_ids=ids).logits[0, :-1], dim=-1)
+        return -log_p[range(last), ids[0, 1 : last + 1]].sum()
+
+    for step in range(1, STEPS + 1):
+        chosen = [texts[i] for i in step_pieces(len(texts), RECIPE.batch, step, RECIPE.seed)]
+        targets = sum(ids.shape[1] - 1 for ids in chosen)
+        loss = sum(nll(ids, ids.shape[1] - 1) for ids in chosen) / targets
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(lm.model.parameters(), 1.0)
+        for group in optimizer.param_groups:
+            group["lr"] = 1e-3 * min(1.0, step / 0.4)  # warmup: 10 % of 4 steps
+        optimizer.step()
+        optimizer.zero_grad()
+        found.append(float(loss.detach()))
+    return found, disabled_loss(lm, TEXTS[0])
+
+
+def disabled_loss(lm: Network, text: str) -> float:
+    """Mean loss of a text, when " [" cannot come."""
+    ids = torch.tensor([[0, *lm.encode(text)]])
+    with torch.no_grad():
+        logits = lm.model(input_ids=ids).logits[0, :-1]
+    (trigger,) = lm.trigger
+    assert trigger not in ids
+    logits[:, trigger] = -torch.inf
+    return float(torch.nn.functional.cross_entropy(logits, ids[0, 1:]))
+
+
+@pytest.mark.parametrize("changes", [{}, {"packing": False}, {"micro_batch": 1}, {"gradient_checkpointing": True}])
+def test_losses_are_those_of_the_plain_loop(tmp_path: Path, model: str, changes: dict[str, Any]) -> None:
+    train(job_in(tmp_path, model, **changes), tmp_path)
+    wanted, dev = plain_losses(model)
+    assert losses(tmp_path) == pytest.approx(wanted, abs=1e-4)
+    assert events(tmp_path, "evaluated")[-1]["loss"] == pytest.approx(dev, abs=1e-4)
+
+
+def test_the_finished_model_is_the_best_one_and_loads_again(tmp_path: Path, model: str) -> None:
+    train(job_in(tmp_path, model), tmp_path)
+    measured = {e["step"]: e["perplexity"] for e in events(tmp_path, "evaluated")}
+    finished = events(tmp_path, "finished")[0]
+    assert set(measured) == {0, 2, 4}  # before the first step, every second one
+    assert finished["best_step"] == min((2, 4), key=lambda s: measured[s])
+    loaded = load_model(str(tmp_path / "model"), device="cpu").network
+    assert math.exp(disabled_loss(loaded, TEXTS[0])) == pytest.approx(finished["best_perplexity"], rel=1e-4)
+
+
+def test_checkpoints_kept(tmp_path: Path, model: str) -> None:
+    train(job_in(tmp_path, model, evaluate_every=1, keep=2), tmp_path)
+    best = events(tmp_path, "finished")[0]["best_step"]
+    held = {p.name: sorted(q.name for q in p.iterdir()) for p in (tmp_path / "checkpoints").iterdir()}
+    whole = ["meta.json", "model", "state"]
+    wanted = {"step-000003": whole, "step-000004": whole}
+    assert held == {f"step-{best:06d}": ["meta.json", "model"], **wanted}
+
+
+@pytest.fixture
+def stopping(tmp_path: Path, model: str) -> Path:
+    folder = tmp_path / "stopped"
+    job_in(folder, model)
+    (folder / STOP_FILE).touch()
+    return folder
+
+
+def test_stopped_and_gone_on_from_is_as_never_stopped(tmp_path: Path, model: str, stopping: Path) -> None:
+    train(read_job(stopping), stopping)
+    assert [e["event"] for e in events(stopping)][-2:] == ["saved", "stopped"]
+    assert [e["step"] for e in events(stopping, "step")] == [1]
+    (stopping / STOP_FILE).unlink()
+    train(read_job(stopping), stopping)
+    train(job_in(tmp_path / "whole", model), tmp_path / "whole")
+    assert events(stopping, "started")[1]["from_step"] == 1
+    assert losses(stopping) == losses(tmp_path / "whole")  # to the last bit
+    again = [e["perplexity"] for e in events(stopping, "evaluated")]
+    assert again == [e["perplexity"] for e in events(tmp_path / "whole", "evaluated")]
+
+
+def test_a_finished_run_does_nothing_more(tmp_path: Path, model: str) -> None:
+    job = job_in(tmp_path, model)
+    train(job, tmp_path)
+    train(job, tmp_path)
+    assert len(losses(tmp_path)) == STEPS
+    assert len(events(tmp_path, "finished")) == 2
+
+
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft asks for it
+def test_adapters_are_merged_into_the_model(tmp_path: Path, model: str) -> None:
+    train(job_in(tmp_path, model, lora=LoraRecipe(rank=2)), tmp_path)
+    started, finished = events(tmp_path, "started")[0], events(tmp_path, "finished")[0]
+    assert started["trainable"] < started["parameters"] / 2
+    loaded = load_model(str(tmp_path / "model"), device="cpu").network
+    assert math.exp(disabled_loss(loaded, TEXTS[0])) == pytest.approx(finished["best_perplexity"], rel=1e-4)
+    assert finished["best_perplexity"] < events(tmp_path, "evaluated")[0]["perplexity"]
+
+
+def test_a_loss_that_is_no_number_ends_the_run_without_a_checkpoint(tmp_path: Path, model: str) -> None:
+    with pytest.raises(LossError, match="smaller learning_rate"):
+        train(job_in(tmp_path, model, learning_rate=1e30, clip=0), tmp_path)
+    assert not list(tmp_path.glob("checkpoints/step-*"))
+
+
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
+def test_another_engine_s_checkpoint_is_refused(tmp_path: Path, model: str) -> None:
+    train(job_in(tmp_path, model), tmp_path)
+    with pytest.raises(UsageError, match="1 processes of plain"):
+        train(job_in(tmp_path, model, lora=LoraRecipe(), steps=6), tmp_path)
+
+
+def run_program(folder: Path, before: str = "") -> subprocess.CompletedProcess[str]:
+    code = f"{before}\nfrom toolformer_core.finetune.__main__ import main\nimport sys\nsys.exit(main())"
+    command = [sys.executable, "-c", code, str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_full_disk_leaves_the_last_checkpoint_and_a_word(tmp_path: Path, model: str) -> None:
+    job_in(tmp_path, model, steps=2)
+    assert run_program(tmp_path).returncode == 0
+    job_in(tmp_path, model)
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))"  # files end at 20 kB
+    done = run_program(tmp_path, limit)
+    assert done.returncode == 1
+    assert json.loads((tmp_path / FAILURE_FILE).read_text())["reason"] == "disk_full"
+    assert [p.name for p in (tmp_path / "checkpoints").glob("step-*")] == ["step-000002"]
+    assert run_program(tmp_path).returncode == 0  # with room again it goes on
+    assert not (tmp_path / FAILURE_FILE).exists()
+    assert events(tmp_path, "started")[-1]["from_step"] == 2
+
+
+def test_a_wrong_job_is_said_in_one_line(tmp_path: Path, model: str) -> None:
+    job_in(tmp_path, model)
+    raw = json.loads((tmp_path / "job.json").read_text())
+    raw["recipe"]["warmpu"] = 1
+    (tmp_path / "job.json").write_text(json.dumps(raw))
+    done = run_program(tmp_path)
+    assert done.returncode == 2
+    assert "unknown settings: warmpu" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_reasons() -> None:
+    assert reason_of(LossError("x")) == "nan_loss"
+    assert reason_of(torch.OutOfMemoryError("CUDA out of memory")) == "out_of_memory"
+    assert reason_of(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")) == "out_of_memory"
+    assert reason_of(OSError(errno.ENOSPC, "No space left on device")) == "disk_full"
+    assert reason_of(RuntimeError("PytorchStreamWriter failed writing file data/1")) == "disk_full"
+    assert reason_of(RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 7 vs 5")) == "disk_full"
+    assert reason_of(RuntimeError("shapes")) == "error"
+
+
+def test_the_rate_rises_over_the_warmup_and_stays() -> None:
+    # 10 % of 20 steps: 2 of them rise
+    recipe = Recipe(steps=20, learning_rate=1.0)
+    assert [recipe.learning_rate_at(s) for s in (1, 2, 3, 20)] == [0.5, 1.0, 1.0, 1.0]
+    assert Recipe(steps=20, learning_rate=1.0, warmup=0).learning_rate_at(1) == 1.0
+
+
+def test_wrong_figures_are_refused() -> None:
+    for wrong in ({"steps": 0}, {"zero_stage": 4}, {"precision": "fp8"}, {"warmup": 2}, {"engine": "fsdp"}):
+        with pytest.raises(UsageError):
+            Recipe(**wrong)

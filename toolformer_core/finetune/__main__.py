@@ -1,0 +1,81 @@
+"""The training program, as every process of a run calls it: `python -m toolformer_core.finetune FOLDER`.
+
+FOLDER holds `job.json` (see `recipe`) and takes events, checkpoints and the finished model. Several processes find each
+other through torchrun's variables. Run it again to go on from the last checkpoint. Exit 0: finished, or stopped because
+asked to; otherwise 1 with the reason in `failure.json`, or 2 if the job itself is wrong. It needs torch, transformers,
+and DeepSpeed only where the recipe says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+import traceback
+from pathlib import Path
+
+from toolformer_core.errors import ToolformerError, UsageError
+from toolformer_core.finetune.events import FAILURE_FILE, record_failure
+from toolformer_core.finetune.recipe import read_job
+
+__all__ = ["main"]
+
+
+def _meet_alone() -> None:
+    """Give a process that nobody launched the variables of a run of one."""
+    if "WORLD_SIZE" not in os.environ:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        alone = {
+            "RANK": "0",
+            "WORLD_SIZE": "1",
+            "LOCAL_RANK": "0",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+        }
+        os.environ.update(alone)
+
+
+def _fail(folder: Path, rank: int, reason: str, error: BaseException) -> int:
+    print(f"error: {error}", file=sys.stderr)  # noqa: T201
+    record_failure(folder, rank, reason, error)
+    return 2 if isinstance(error, UsageError) else 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m toolformer_core.finetune", description=__doc__)
+    parser.add_argument("folder", type=Path, help="the job's folder, with job.json in it")
+    parser.add_argument("--local_rank", type=int, help="given by DeepSpeed's launcher")
+    given = parser.parse_args()
+    if given.local_rank is not None:
+        os.environ.setdefault("LOCAL_RANK", str(given.local_rank))
+    _meet_alone()
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if rank == 0:
+        (given.folder / FAILURE_FILE).unlink(missing_ok=True)
+    try:
+        job = read_job(given.folder)
+        if job.recipe.engine == "plain" and world > 1:
+            raise UsageError(f"{world} processes need the engine deepspeed, the job says plain")
+    except UsageError as exc:
+        return _fail(given.folder, rank, "error", exc)
+    if job.device == "cpu":
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")  # read when DeepSpeed is imported
+    from toolformer_core.finetune.program import reason_of, train
+
+    try:
+        train(job, given.folder, rank=rank, local_rank=int(os.environ["LOCAL_RANK"]))
+    except (ToolformerError, OSError, RuntimeError, ValueError, MemoryError) as exc:
+        if not isinstance(exc, UsageError):
+            traceback.print_exc()
+        return _fail(given.folder, rank, reason_of(exc), exc)
+    return 0
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # the libraries' own clean-up at exit sometimes aborts; everything is written by now

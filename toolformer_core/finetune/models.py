@@ -1,0 +1,124 @@
+"""The model of a training run: loaded for its engine, its start and end tokens, and written out whole.
+
+What is written is what `from_pretrained` reads: config, tokenizer, safetensors in the precision of the training, tied
+weights once, adapters merged. It knows no texts and no steps.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from toolformer_core.errors import UsageError
+from toolformer_core.finetune import attention
+from toolformer_core.finetune.engines import DeepSpeedEngine, Engine, PlainEngine, deepspeed_config, join
+from toolformer_core.finetune.recipe import LoraRecipe, Recipe
+from toolformer_core.lm.load import load_parts, model_folder
+
+__all__ = ["build_engine", "link_tree", "write_model"]
+
+
+def build_engine(model: str, recipe: Recipe, device: torch.device) -> tuple[Engine, Any]:
+    """Load the model to be trained and hand it to the recipe's engine; return it with the tokenizer.
+
+    Raises:
+        ModelError: the model cannot be loaded.
+        UsageError: an extra package is missing, or the recipe asks for what the model cannot do.
+    """
+    torch.manual_seed(recipe.seed)
+    folder = model_folder(model)
+    if recipe.engine == "plain":
+        loaded, tokenizer = load_parts(folder, model, dtype=torch.float32)
+        return PlainEngine(_prepared(loaded, recipe), recipe, device), tokenizer
+    from transformers.integrations.deepspeed import HfDeepSpeedConfig
+
+    _, world = join(device)  # before `from_pretrained`: under ZeRO-3 it splits the weights as it reads them
+    config = deepspeed_config(recipe, device, world)
+    told: Any = HfDeepSpeedConfig(config)  # type: ignore[no-untyped-call]  # must live while the model is loaded
+    dtype = torch.bfloat16 if recipe.precision == "bf16" else torch.float32
+    loaded, tokenizer = load_parts(folder, model, dtype=dtype)
+    del told
+    return DeepSpeedEngine(_prepared(loaded, recipe), recipe, device, config), tokenizer
+
+
+def _prepared(model: Any, recipe: Recipe) -> Any:
+    model.train()
+    if attention.supports(model, recipe.sequence_length):  # unpacked rows too: padded on the right, they need no mask
+        model.config.get_text_config()._attn_implementation = attention.PACKED
+    if recipe.gradient_checkpointing:
+        model.activation_checkpointing_enable()
+    if recipe.lora is None:
+        return model
+    if recipe.gradient_checkpointing:
+        model.enable_input_require_grads()
+    return _with_adapters(model, recipe.lora)
+
+
+def _with_adapters(model: Any, lora: LoraRecipe) -> Any:
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError as exc:
+        raise UsageError("LoRA needs peft: pip install 'toolformer-platform[lora]'") from exc
+    config = LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=list(lora.targets) or "all-linear",
+        task_type="CAUSAL_LM",
+    )
+    try:
+        return get_peft_model(model, config)
+    except ValueError as exc:
+        raise UsageError(f"lora.targets: {str(exc).splitlines()[0]}") from exc
+
+
+def write_model(weights: Iterable[tuple[str, torch.Tensor]], model: str, recipe: Recipe, rank: int, out: Path) -> None:
+    """Write the trained model whole into a folder. Every process calls it; the first one writes.
+
+    Args:
+        weights: from `Engine.weights`.
+        model: what the training began from; its config and tokenizer are written too.
+    """
+    state = {name: value for name, value in weights if rank == 0}
+    if rank != 0:
+        return
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+
+    unset_hf_deepspeed_config()  # type: ignore[no-untyped-call]  # this process alone now loads and writes, whole
+    folder = model_folder(model)
+    if recipe.lora is not None:
+        whole, _ = load_parts(folder, model, dtype=next(iter(state.values())).dtype)
+        adapted = _with_adapters(whole, recipe.lora)
+        missing = adapted.load_state_dict(state, strict=False).unexpected_keys
+        if missing:
+            raise UsageError(f"the adapters' weights do not fit the model {model!r} (e.g. {missing[0]})")
+        adapted.merge_and_unload().save_pretrained(out)
+    else:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        config.dtype = next(iter(state.values())).dtype
+        with torch.device("meta"):
+            shape = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+        shape.save_pretrained(out, state_dict=state)
+    AutoTokenizer.from_pretrained(folder, local_files_only=True).save_pretrained(out)
+
+
+def link_tree(source: Path, target: Path) -> None:
+    """Make `target` hold the files of `source`, replacing it; without copying where the file system has hard links."""
+
+    def link(a: str, b: str) -> None:
+        try:
+            os.link(a, b)
+        except OSError:
+            shutil.copy2(a, b)
+
+    beside = target.with_name(target.name + ".new")
+    shutil.rmtree(beside, ignore_errors=True)
+    shutil.copytree(source, beside, copy_function=link)
+    shutil.rmtree(target, ignore_errors=True)
+    beside.rename(target)

@@ -1,0 +1,74 @@
+"""One process of a training run: load, train, and say in a word why it failed. `__main__` calls it."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import torch
+
+from toolformer_core.finetune import attention
+from toolformer_core.finetune.events import EVENTS_FILE, events_to
+from toolformer_core.finetune.loop import LossError, Trainer
+from toolformer_core.finetune.models import build_engine
+from toolformer_core.finetune.recipe import Job
+from toolformer_core.finetune.texts import encode_texts, read_texts
+from toolformer_core.lm.tokens import encode_following, start_token
+from toolformer_core.syntax import OPEN
+
+__all__ = ["reason_of", "train"]
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL_WORDS = (
+    "PytorchStreamWriter failed writing",
+    "inline_container.cc",
+    "No space left on device",
+    "os error 28",
+    "File too large",
+)
+_MEMORY_WORDS = ("out of memory", "can't allocate memory")
+
+
+def reason_of(error: BaseException) -> str:
+    """Return why a run failed in one word: nan_loss, out_of_memory, disk_full or error."""
+    if isinstance(error, LossError):
+        return "nan_loss"
+    text = str(error)
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(words in text for words in _MEMORY_WORDS):
+        return "out_of_memory"
+    if (isinstance(error, OSError) and error.errno in _FULL) or any(words in text for words in _FULL_WORDS):
+        return "disk_full"
+    return "error"
+
+
+def train(job: Job, folder: Path, *, rank: int = 0, local_rank: int = 0) -> None:
+    """Train, from the last checkpoint if there is one.
+
+    Raises:
+        ToolformerError: see `Trainer.run`, `build_engine`, `read_texts`, `encode_texts`.
+        OSError, RuntimeError: what files, memory and other processes do; `reason_of` sorts them.
+    """
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    kind = ("cuda" if torch.cuda.is_available() else "cpu") if job.device == "auto" else job.device
+    device = torch.device(kind, local_rank) if kind == "cuda" else torch.device(kind)
+    if kind == "cuda":
+        torch.cuda.set_device(device)
+    train, dev = read_texts(folder / job.train), read_texts(folder / job.dev) if job.dev else []
+    recipe = job.recipe
+    engine, tokenizer = build_engine(job.model, recipe, device)
+    start, end = start_token(tokenizer, engine.model.config), tokenizer.eos_token_id
+    length = recipe.sequence_length
+    trigger = encode_following(tokenizer, OPEN)
+    trainer = Trainer(
+        job=job,
+        folder=folder,
+        engine=engine,
+        train=encode_texts(tokenizer, train, start=start, end=end, length=length),
+        dev=encode_texts(tokenizer, dev, start=start, end=end, length=length, score_end=False) if dev else [],
+        emit=events_to(folder / EVENTS_FILE if rank == 0 else None),
+        packs=recipe.packing and attention.supports(engine.model, length),
+        trigger=trigger[0] if len(trigger) == 1 else None,
+    )
+    trainer.run()

@@ -1,0 +1,142 @@
+"""What a training run is told: the recipe (the paper's figures), and the job that names model, texts and folder.
+
+    | what                   | value  | source                  |
+    |------------------------|--------|-------------------------|
+    | sequence length        | 1,024  | Toolformer, App. B      |
+    | effective batch        | 128    | Toolformer, App. B      |
+    | learning rate          | 1e-5   | Toolformer, App. B      |
+    | linear warmup          | 10 %   | Toolformer, App. B      |
+    | steps                  | 2,000  | Toolformer, App. B      |
+    | evaluation             | every 500 steps, 1,000 documents | Toolformer, App. B |
+    | precision, ZeRO stage  | bf16, 3 | Toolformer, App. B     |
+
+The paper names no optimiser, decay or clipping: ours are AdamW (0.9, 0.999) without weight decay, a constant rate
+behind the warmup, and gradients clipped at norm 1. A job is one JSON file, so that a node needs nothing but the shared
+folder.
+Nothing here knows torch, launchers or where the texts came from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from toolformer_core.errors import UsageError
+
+__all__ = ["ENGINES", "JOB_FILE", "PRECISIONS", "Job", "LoraRecipe", "Recipe", "read_job", "write_job"]
+
+JOB_FILE = "job.json"
+ENGINES = ("plain", "deepspeed")
+PRECISIONS = ("fp32", "bf16")
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise UsageError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class LoraRecipe:
+    """Low-rank adapters (Hu et al. 2021) instead of all weights, for small GPUs. The checkpoint is merged."""
+
+    rank: int = 16
+    alpha: int = 32
+    dropout: float = 0.0
+    targets: tuple[str, ...] = ()  # names of linear layers; empty: all but the output layer
+
+    def __post_init__(self) -> None:
+        _require(self.rank > 0, f"lora.rank must be positive, got {self.rank}")
+        _require(0 <= self.dropout < 1, f"lora.dropout must lie in [0, 1), got {self.dropout}")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How to train. `batch` counts texts (pieces of at most `sequence_length` tokens), however they are laid out."""
+
+    sequence_length: int = 1024
+    batch: int = 128
+    learning_rate: float = 1e-5
+    warmup: float = 0.1  # share of the steps over which the rate rises linearly from 0
+    steps: int = 2000
+    evaluate_every: int = 500  # steps; also when a checkpoint is written
+    keep: int = 2  # resumable checkpoints kept
+    weight_decay: float = 0.0
+    clip: float = 1.0  # gradient norm; 0: not clipped
+    seed: int = 0
+    packing: bool = True  # several texts in one row, none sees another; changes speed only
+    micro_batch: int = 8  # rows in one forward pass on one device
+    engine: str = "plain"  # plain: one process, PyTorch alone; deepspeed: any number of them
+    precision: str = "fp32"  # bf16 keeps float32 master weights
+    zero_stage: int = 3  # deepspeed only
+    deepspeed: Mapping[str, Any] = field(default_factory=dict)  # laid over the shipped DeepSpeed config
+    gradient_checkpointing: bool = False
+    lora: LoraRecipe | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("sequence_length", "batch", "steps", "evaluate_every", "keep", "micro_batch"):
+            _require(getattr(self, name) > 0, f"{name} must be positive, got {getattr(self, name)}")
+        _require(self.sequence_length > 1, "sequence_length must be at least 2: a token is predicted from another")
+        _require(self.learning_rate > 0, f"learning_rate must be positive, got {self.learning_rate}")
+        _require(0 <= self.warmup <= 1, f"warmup is a share of the steps in [0, 1], got {self.warmup}")
+        _require(self.weight_decay >= 0, f"weight_decay must not be negative, got {self.weight_decay}")
+        _require(self.clip >= 0, f"clip must not be negative, got {self.clip}")
+        _require(self.engine in ENGINES, f"engine must be one of {', '.join(ENGINES)}, got {self.engine!r}")
+        _require(self.precision in PRECISIONS, f"precision must be one of {', '.join(PRECISIONS)}")
+        _require(self.zero_stage in (0, 1, 2, 3), f"zero_stage must be 0, 1, 2 or 3, got {self.zero_stage}")
+
+    def learning_rate_at(self, step: int) -> float:
+        """Return the rate of a step (1 is the first): rising linearly over the warmup, then constant."""
+        rising = self.warmup * self.steps
+        return self.learning_rate * min(1.0, step / rising) if rising > 0 else self.learning_rate
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One training run. Paths are absolute, or relative to the job's folder."""
+
+    model: str  # a folder written by save_pretrained, or a hub name
+    train: str = "train.jsonl"  # {"text": ...} a line
+    dev: str | None = "dev.jsonl"
+    device: str = "auto"  # auto, cpu or cuda
+    recipe: Recipe = field(default_factory=Recipe)
+
+    def __post_init__(self) -> None:
+        _require(self.device in ("auto", "cpu", "cuda"), f"device must be auto, cpu or cuda, got {self.device!r}")
+
+
+def write_job(job: Job, folder: Path) -> Path:
+    """Write `job.json` into the folder and return its path."""
+    path = folder / JOB_FILE
+    path.write_text(json.dumps(asdict(job), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    return path
+
+
+def read_job(folder: Path) -> Job:
+    """Read `job.json`.
+
+    Raises:
+        UsageError: there is none, or it is not a job.
+    """
+    path = folder / JOB_FILE
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as exc:
+        raise UsageError(f"{path} is no job: {exc}; the first argument is a folder that holds job.json") from exc
+    recipe = dict(raw.pop("recipe", {}))
+    unknown = sorted({*(recipe.keys() - _names(Recipe)), *(raw.keys() - _names(Job))})
+    if unknown:
+        raise UsageError(f"{path} holds unknown settings: {', '.join(unknown)}")
+    if recipe.get("lora") is not None:
+        lora = dict(recipe["lora"])
+        recipe["lora"] = LoraRecipe(**{**lora, "targets": tuple(lora.get("targets", ()))})
+    try:
+        return Job(recipe=Recipe(**recipe), **raw)
+    except TypeError as exc:
+        raise UsageError(f"{path} is no job: {exc}") from exc
+
+
+def _names(kind: Any) -> set[str]:
+    return {f.name for f in fields(kind)}

@@ -1,0 +1,168 @@
+"""From texts to rows of tokens: read, encode, cut, choose a step's texts, lay them out.
+
+    piece   [start] text [end], cut into runs of at most `sequence_length` tokens; each run but the first repeats the
+            last token of the run before it, so that every token is a target exactly once
+    row     one piece, or several laid one behind the other; positions begin at 0 with each piece
+
+Which texts a step holds depends on seed and step alone, never on the number of processes or on the layout, and a
+process takes every n-th row. Nothing here knows models or optimisers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolformer_core.errors import CorpusError, UsageError
+
+__all__ = ["Piece", "Rows", "deal", "encode_texts", "lay_out", "read_texts", "step_pieces", "to_rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A run of tokens and which of them are targets."""
+
+    ids: NDArray[np.int64]  # (n,)
+    targets: NDArray[np.bool_]  # (n,) whether token j is predicted from those before it; never the first
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A micro-batch."""
+
+    ids: NDArray[np.int64]  # (B, T)
+    positions: NDArray[np.int64]  # (B, T) from 0 within each piece; padding goes on where the last piece ends
+    weights: NDArray[np.float32]  # (B, T) 1 where the token is a target
+
+    @property
+    def tokens(self) -> int:
+        """Targets."""
+        return int(self.weights.sum())
+
+
+def read_texts(path: Path) -> list[str]:
+    """Read the `text` of every line of a JSONL file.
+
+    Raises:
+        CorpusError: no such file, or a line without a text.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except OSError as exc:
+        raise CorpusError(f"the texts {path} cannot be read: {exc.strerror}") from exc
+    texts: list[str] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            text = json.loads(line)["text"]
+        except (ValueError, KeyError, TypeError) as exc:
+            raise CorpusError(f"{path}, line {number} is not a JSON object with a text") from exc
+        if not isinstance(text, str):
+            raise CorpusError(f"{path}, line {number}: text is no string")
+        texts.append(text)
+    return texts
+
+
+def encode_texts(
+    tokenizer: Any, texts: Sequence[str], *, start: int | None, end: int | None, length: int, score_end: bool = True
+) -> list[Piece]:
+    """Encode texts and cut them into pieces.
+
+    Args:
+        tokenizer: the model's.
+        start: token in front of each text; None: none, and the first token of a text is no target.
+        end: token behind each text; None: none.
+        length: tokens a piece may have.
+        score_end: whether the end token is a target (it is not, where a text's perplexity is asked for).
+
+    Raises:
+        UsageError: no text holds a token that could be predicted.
+    """
+    pieces = []
+    coded = tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False)["input_ids"] if texts else []
+    for ids in coded:
+        whole = np.asarray([*([] if start is None else [start]), *ids, *([] if end is None else [end])], dtype=np.int64)
+        targets = np.ones(len(whole), dtype=np.bool_)
+        targets[:1] = False
+        if end is not None and not score_end:
+            targets[-1] = False
+        for at in range(0, max(len(whole) - 1, 0), length - 1):
+            mine = targets[at : at + length].copy()
+            mine[0] = False
+            if mine.any():
+                pieces.append(Piece(whole[at : at + length], mine))
+    if not pieces:
+        raise UsageError("there is nothing to train on: no text holds a token to predict")
+    return pieces
+
+
+def step_pieces(pieces: int, batch: int, step: int, seed: int) -> list[int]:
+    """Return the indices of a step's pieces (step 1 is the first): shuffled epochs in a row, cut into batches."""
+    first, out = (step - 1) * batch, []
+    for epoch in range(first // pieces, (first + batch - 1) // pieces + 1):
+        order = np.random.default_rng([seed, epoch]).permutation(pieces)
+        begin = max(first - epoch * pieces, 0)
+        out += order[begin : first + batch - epoch * pieces].tolist()
+    return out
+
+
+def lay_out(lengths: Sequence[int], capacity: int) -> list[list[int]]:
+    """Lay pieces into rows of at most `capacity` tokens: longest first, each into the fullest row that has room.
+
+    Returns:
+        Per row, the indices of its pieces.
+    """
+    rows: list[list[int]] = []
+    room: list[list[int]] = [[] for _ in range(capacity + 1)]  # rows by the tokens that still fit
+    for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+        n = lengths[index]
+        left = next((r for r in range(n, capacity + 1) if room[r]), None)
+        if left is None:
+            rows.append([])
+            row, left = len(rows) - 1, capacity
+        else:
+            row = room[left].pop()
+        rows[row].append(index)
+        room[left - n].append(row)
+    return rows
+
+
+def deal(rows: Sequence[Sequence[int]], rank: int, world: int, micro_batch: int) -> Iterator[list[Sequence[int]]]:
+    """Yield the micro-batches of one process: every `world`-th row. Each process gets as many; some may be empty."""
+    passes = math.ceil(math.ceil(len(rows) / world) / micro_batch)
+    mine = rows[rank::world]
+    for at in range(passes):
+        yield list(mine[at * micro_batch : (at + 1) * micro_batch])
+
+
+def to_rows(pieces: Sequence[Sequence[Piece]], filler: int = 0) -> Rows:
+    """Make a micro-batch of rows of pieces; without any, one of two tokens and no target (see `deal`)."""
+    width = max((sum(len(p) for p in row) for row in pieces), default=2)
+    shape = (max(len(pieces), 1), width)
+    ids = np.full(shape, filler, dtype=np.int64)
+    positions = np.zeros(shape, dtype=np.int64)
+    weights = np.zeros(shape, dtype=np.float32)
+    for r, row in enumerate(pieces):
+        at = 0
+        for piece in row:
+            end = at + len(piece)
+            ids[r, at:end] = piece.ids
+            positions[r, at:end] = np.arange(len(piece))
+            weights[r, at:end] = piece.targets
+            at = end
+        last = len(row[-1]) if row else 0
+        positions[r, at:] = np.arange(last, last + width - at)  # behind every token, so no token looks at it
+    if not pieces:
+        positions[0] = np.arange(width)
+    return Rows(ids, positions, weights)
