@@ -1,0 +1,289 @@
+"""When a call is one, whatever the tokenizer merges, and what becomes of those that are none."""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+from writers import after, writing_lm
+
+from tests.fakes import FakeTool
+from tests.tiny import sentencepiece, tokenizer
+from toolformer_core.decode.calls import arrow_end, may_be_call, may_name_a_tool, names_a_tool, response_tokens
+from toolformer_core.decode.records import CallFinished, CallStarted, Finished, Generation, Settings, TextDelta
+from toolformer_core.decode.toolformer import Toolformer
+from toolformer_core.errors import ToolError
+from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.records import ToolFailure
+
+
+class T(FakeTool):
+    key, name = "t", "T"
+
+
+class Other(FakeTool):
+    key, name = "other", "Other"
+
+
+@pytest.mark.parametrize(
+    ("body", "end"),
+    [
+        ("T(7) ->", 7),
+        ("T(7)->", 6),
+        ("T(7)  → 49]", 7),
+        ("T(7) -", None),
+        ("T(7)]", None),
+        ("T(7)] ->", None),  # closed before
+        ("T(a -> b) ->", 12),  # the first stands in the input
+        ("T(f(x) -> y) ->", 9),  # behind a ")": the tool's turn, as nobody knows what comes
+        ("T((1 + 2) ->", 12),
+        ("T ->", 4),  # no input at all: a call that does not parse
+        ("T([1] [2]) ->", 13),
+        ("", None),
+    ],
+)
+def test_where_the_arrow_ends(body: str, end: int | None) -> None:
+    assert arrow_end(body) == end
+
+
+def test_what_may_become_a_call() -> None:
+    names = ["Calculator", "T"]
+    assert all(may_be_call(b, names) for b in ["", " ", "Foo", "Foo (", "Foo(a b", "Calc", "Calculator 1 + 1"])
+    assert not any(may_be_call(b, names) for b in ["1", "citation needed", "see Foo(", "(", "-"])
+    assert all(may_name_a_tool(b, names) for b in ["", "Calc", "Calculator(1", " T"])
+    assert not any(may_name_a_tool(b, names) for b in ["Foo", "calc", "1"])
+    assert names_a_tool("Calculator(1", names)
+    assert not any(names_a_tool(b, names) for b in ["Calc", "Calculator", "Foo(1", "("])
+
+
+def test_a_long_response_is_cut_at_a_word() -> None:
+    coded = tokenizer()
+    ids, text = response_tokens(coded, "", "aa bb [cc] dd ee ff", 100)
+    assert (ids, text) == (after(coded, " aa bb [cc] dd ee ff]"), " aa bb [cc] dd ee ff]")
+    for limit in range(4, len(ids)):
+        fewer, shown = response_tokens(coded, "", "aa bb [cc] dd ee ff", limit)
+        assert len(fewer) <= limit
+        assert coded.decode(fewer) == shown
+        words = shown[1:-1].replace("(cc", "[cc").split()  # brackets are made to pair again
+        assert words == "aa bb [cc] dd ee ff".split()[: len(words)]
+    assert response_tokens(coded, "", "aa bb", 1)[1] == " ]"
+
+
+@cache
+def merging(*words: str) -> PreTrainedTokenizerFast:
+    """A byte-level BPE whose merges make these words tokens, and nothing stands between a merge and its neighbours."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    vocabulary = ["<end>", *letters]
+    merges: list[tuple[str, str]] = []
+    for word in (" [", *words):
+        written = level.pre_tokenize_str(word)[0][0]
+        for n in range(2, len(written) + 1):
+            if written[:n] not in vocabulary:
+                vocabulary.append(written[:n])
+                merges.append((written[: n - 1], written[n - 1]))
+    bpe = Tokenizer(models.BPE({w: i for i, w in enumerate(vocabulary)}, merges))
+    bpe.pre_tokenizer = level
+    bpe.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<end>", eos_token="<end>")
+
+
+def speaks(coded: PreTrainedTokenizerFast, written: str, then: str = "", **more: int) -> TransformersLM:
+    """A model that writes " [" and this text after a "!", token by token, and after a "]" this other text."""
+    (bang,) = after(coded, "!")
+    (trigger,) = after(coded, " [")
+    ids = [bang, trigger, *after(coded, written)]
+    assert len(set(ids)) == len(ids), "a token with two followers"
+    edges = [([a], [b]) for a, b in itertools.pairwise(ids)]
+    if then:
+        rest = [after(coded, "]")[0], *after(coded, then)]
+        edges += [([a], [b]) for a, b in itertools.pairwise(rest)]
+    return writing_lm("llama", coded, edges, **more)
+
+
+ONE = Settings(max_new_tokens=4, top_k=1)
+
+
+def said(lm: TransformersLM, tool: FakeTool, settings: Settings = ONE) -> Generation:
+    (g,) = Toolformer(lm, [tool]).generate(["So!"], settings)
+    return g
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("->",),
+        (" ->",),
+        (") ->",),
+        (")->",),
+        ("7)",),
+        ("-> ",),
+        (") -> ",),
+        ("->4",),
+        (") -> 4",),
+        (" 49]",),
+        ("T(7) ->",),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("arrow", [" -> 4", "->4", " → 4"])
+def test_the_arrow_is_found_whatever_is_merged(words: tuple[str, ...], arrow: str) -> None:
+    coded = merging(*words)
+    written = after(coded, f"T(7){arrow}")
+    if len(set(written)) < len(written):  # " " before the arrow and behind it: leave what follows the arrow out
+        arrow = arrow.removesuffix(" 4")
+    tool = T({"7": "49"})
+    g = said(speaks(coded, f"T(7){arrow}"), tool)
+    assert tool.asked == [("7", "")]
+    (call,) = g.calls
+    assert (call.tool, call.input, call.response, call.failure) == ("T", "7", "49", None)
+    assert g.text[call.start : call.end] == f" [T(7){arrow.removesuffix('4').rstrip()} 49]"
+    assert (call.start, call.end) == (0, len(f" [T(7){arrow.removesuffix('4').rstrip()} 49]"))
+    assert coded.decode(g.ids).startswith(g.text[: call.end])  # what the model has seen is what is shown
+    assert g.new_tokens == 4
+
+
+def test_a_tokenizer_that_puts_spaces_in_front_of_texts() -> None:
+    coded = sentencepiece()
+    lm = speaks(coded, "T(7) ->")
+    events = list(Toolformer(lm, [T({"7": "49"})]).stream("So!", Settings(max_new_tokens=3, top_k=1)))
+    (started,) = [e for e in events if isinstance(e, CallStarted)]
+    (finished,) = [e for e in events if isinstance(e, CallFinished)]
+    assert (started.tool, started.input, started.text) == ("T", "7", " [T(7) ->")
+    assert (finished.call.response, finished.text) == ("49", " 49]")
+    ids = next(e.generation.ids for e in events if isinstance(e, Finished))
+    assert list(ids[:-3]) == after(coded, " [T(7) -> 49]")
+
+
+@cache
+def stripping() -> PreTrainedTokenizerFast:
+    """A tokenizer of the older Llama kind whose decoder drops the space in front of a text."""
+    pieces = Tokenizer.from_str(sentencepiece().backend_tokenizer.to_str())
+    pieces.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=pieces, bos_token="<end>", eos_token="<end>")
+
+
+@pytest.mark.parametrize("coded", [sentencepiece(), stripping()], ids=["kept", "stripped"])
+def test_words_keep_their_spaces_with_such_a_tokenizer(coded: PreTrainedTokenizerFast) -> None:
+    (bang,), words = after(coded, "!"), after(coded, " x y")
+    lm = writing_lm("llama", coded, [([a], [b]) for a, b in itertools.pairwise([bang, *words, 0])])
+    deltas = [e.text for e in Toolformer(lm, []).stream("So!", Settings()) if isinstance(e, TextDelta)]
+    assert "".join(deltas) == " x y"
+    g = said(speaks(coded, "T(7) ->", then=" x y"), T({"7": "49"}))
+    assert g.text.startswith(" [T(7) -> 49] x y")
+
+
+@pytest.mark.parametrize(
+    ("answer", "failure"),
+    [
+        (ToolFailure("no_result", "nothing there"), "no_result"),
+        (RuntimeError("broken"), "crashed"),
+        (SystemExit(3), "crashed"),
+        (ToolError("no data"), "unavailable"),
+        (" \n ", "empty"),
+        (7, "crashed"),
+    ],
+)
+def test_a_failing_tool_leaves_an_empty_response(answer: object, failure: str) -> None:
+    g = said(speaks(tokenizer(), "T(7) ->"), T(lambda input, context: answer))
+    (call,) = g.calls
+    assert (call.response, call.failure) == ("", failure)
+    assert g.text.startswith(" [T(7) -> ]")
+    assert g.new_tokens == 4  # and decoding went on
+
+
+@pytest.mark.parametrize(
+    ("written", "tools", "failure", "name"),
+    [
+        ("U(7) ->", None, "unknown_tool", "U"),
+        ("T(7) ->", (), "not_enabled", "T"),
+        ("T->", None, "bad_syntax", ""),
+    ],
+)
+def test_calls_that_no_tool_answers(written: str, tools: tuple[str, ...] | None, failure: str, name: str) -> None:
+    tool = T({"7": "49"})
+    g = said(speaks(merging("->"), written), tool, Settings(max_new_tokens=12, top_k=1, tools=tools))
+    (call,) = g.calls
+    assert (call.tool, call.failure, call.response) == (name, failure, "")
+    assert g.text.startswith(f" [{written} ]")
+    assert not tool.asked
+    assert g.new_tokens == 12
+
+
+def test_the_context_reaches_the_tool() -> None:
+    tool = T(lambda input, context: context)
+    lm = speaks(tokenizer(), "T(7) ->")
+    days = [Settings(max_new_tokens=2, top_k=1, context=day) for day in ("2023-01-30", "2024-02-29")]
+    found = Toolformer(lm, [tool]).generate(["So!"] * 2, days)
+    assert [g.calls[0].response for g in found] == ["2023-01-30", "2024-02-29"]
+
+
+@pytest.mark.parametrize("written", ["T(7)]", "T(7"], ids=["closed", "cut off"])
+def test_a_call_without_an_arrow_is_taken_back(written: str) -> None:
+    tool = T({"7": "49"})
+    settings = Settings(max_new_tokens=4, top_k=1, max_call_tokens=6)
+    lm = speaks(tokenizer(), written)
+    g = said(lm, tool, settings)
+    disabled = said(lm, tool, Settings(max_new_tokens=4, top_k=0))
+    assert (g.taken_back, g.calls, tool.asked) == (1, (), [])
+    assert g.ids == disabled.ids  # " [" was the first token: as if it had been forbidden
+    assert g.text == g.clean == disabled.text
+
+
+def test_a_bracket_that_the_model_did_not_choose_leaves_no_trace() -> None:
+    coded = tokenizer()
+    lm = writing_lm("gpt2", coded, [])
+    (plain,) = Toolformer(lm, []).generate(["So!"], Settings(max_new_tokens=20, top_k=0))
+    wide = Settings(max_new_tokens=20, top_k=len(coded), max_calls=3, max_call_tokens=5)
+    (g,) = Toolformer(lm, [T({})]).generate(["So!"], wide)
+    assert g.taken_back == 3
+    assert (g.ids, g.text) == (plain.ids, plain.text)
+
+
+def test_the_same_call_is_run_once_and_three_in_a_row_are_enough() -> None:
+    coded = tokenizer()
+    lm = speaks(coded, "T(7) ->", then=" [")
+    tool = T({"7": "49"})
+    (g,) = Toolformer(lm, [tool]).generate(["So!"], Settings(max_new_tokens=5, top_k=1, max_calls=10))
+    assert [(c.response, c.repeated) for c in g.calls] == [("49", False), ("49", True), ("49", True)]
+    assert tool.asked == [("7", "")]
+    assert g.text.startswith(" [T(7) -> 49]" * 3)
+    assert g.text.count("[T") == 3
+    assert g.new_tokens == 5
+
+
+def test_at_most_so_many_calls() -> None:
+    lm = speaks(tokenizer(), "T(7) ->", then=" [")
+    for calls in (0, 1, 2):
+        g = said(lm, T({"7": "49"}), Settings(max_new_tokens=5, top_k=1, max_calls=calls))
+        assert len(g.calls) == calls
+        assert " [T" not in g.clean
+
+
+def test_stop_strings_end_the_text_before_them() -> None:
+    coded = tokenizer()
+    lm = speaks(coded, "T(7) ->", then=" xyz?.")
+    whole = said(lm, T({"7": "49"}), Settings(max_new_tokens=6, top_k=1))
+    assert whole.clean.startswith(" xyz?.")
+    g = said(lm, T({"7": "49"}), Settings(max_new_tokens=6, top_k=1, stop=("nothing", "z?")))
+    assert (g.text, g.clean, g.finish) == (" [T(7) -> 49] xy", " xy", "stop")
+    # a stop string inside a call or its response is none of the text
+    g = said(lm, T({"7": "49"}), Settings(max_new_tokens=6, top_k=1, stop=("49", "T(")))
+    assert g.text == whole.text
+
+
+def test_a_call_cut_off_by_the_context_is_not_shown() -> None:
+    coded = tokenizer()
+    lm = speaks(coded, "T(7) ->", context=16)
+    prompt = "So!" if len(coded("So!")["input_ids"]) > 9 else "x" * (11 - len(coded("!")["input_ids"])) + "!"
+    room = 16 - 1 - len(coded(prompt)["input_ids"])
+    assert 0 < room < 9  # " [", T, (, 7, ), the arrow and an empty response take more
+    (g,) = Toolformer(lm, [T({"7": "49"})]).generate([prompt], Settings(top_k=1))
+    assert (g.calls, g.finish) == ((), "length")
+    assert "[" not in g.text

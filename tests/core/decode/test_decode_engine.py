@@ -1,0 +1,309 @@
+"""Sequences join, wait for tools, are cancelled and leave; the others go on, and memory stays bounded."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from writers import after, call_edges, writing_lm
+
+from tests.fakes import FakeTool
+from tests.tiny import TEXTS, tiny_lm, tokenizer
+from toolformer_core.decode.engine import Engine, Handle
+from toolformer_core.decode.records import CallFinished, CallStarted, Event, Finished, Generation, Settings, TextDelta
+from toolformer_core.decode.slots import Slots
+from toolformer_core.decode.toolformer import Toolformer
+from toolformer_core.errors import ModelError, UnknownNameError, UsageError
+from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.records import ToolFailure, ToolResponse, ToolResult
+
+DEADLINE_S = 20.0
+CALL_AT_ONCE = Settings(max_new_tokens=5, top_k=1)
+
+
+class Gated(FakeTool):
+    """Answers nothing before it is let go."""
+
+    key, name = "gated", "T"
+
+    def __init__(self) -> None:
+        super().__init__(lambda input, context: "49")
+        self.let_go = threading.Event()
+        self.at_work = 0
+        self._lock = threading.Lock()
+
+    def run(self, input: str, context: str = "") -> ToolResult:
+        with self._lock:
+            self.at_work += 1
+        self.let_go.wait()
+        return super().run(input, context)
+
+
+def caller() -> TransformersLM:
+    """Calls at once behind a "!"; elsewhere only by chance."""
+    coded = tokenizer()
+    return writing_lm("llama", coded, [(after(coded, "!"), after(coded, " [")), *call_edges(coded, "T")])
+
+
+def drive(engine: Engine, until: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while not until():
+        assert time.monotonic() < end, "it hangs"
+        if not engine.step():
+            engine.wait(0.05)
+
+
+def generation(handle: Handle) -> Generation:
+    last: Event | None = None
+    while not handle.events.empty():
+        assert not isinstance(last, Finished)
+        last = handle.events.get()
+    assert isinstance(last, Finished)
+    return last.generation
+
+
+def test_others_go_on_while_a_tool_is_at_work() -> None:
+    tool = Gated()
+    engine = Toolformer(caller(), [tool]).engine()
+    events: list[Event] = []
+    first, second = (
+        engine.submit(text, CALL_AT_ONCE, index=i, on_event=events.append) for i, text in enumerate(["So!", "The Nile"])
+    )
+    drive(engine, lambda: second.done)
+    third = engine.submit("Out of", CALL_AT_ONCE, index=2, on_event=events.append)  # and newcomers come in
+    drive(engine, lambda: third.done)
+    assert not first.done
+    assert engine.running - len([h for h in (second, third) if h._row]) == 1
+    assert [type(e) for e in events if e.index == 0] == [CallStarted]
+    tool.let_go.set()
+    drive(engine, lambda: first.done)
+    mine = [type(e) for e in events if e.index == 0]
+    assert mine[:2] == [CallStarted, CallFinished]
+    assert mine[-1] is Finished
+    order = [e.index for e in events if isinstance(e, Finished)]
+    assert order == [1, 2, 0]
+
+
+def test_a_tool_that_does_not_answer_in_time() -> None:
+    tool = Gated()
+    t = Toolformer(caller(), [tool], tool_timeout_s=0.05)
+    engine = t.engine()
+    handle = engine.submit("So!", CALL_AT_ONCE)
+    drive(engine, lambda: handle.done)
+    g = generation(handle)
+    assert [(c.failure, c.response) for c in g.calls] == [("timeout", "")]
+    assert g.text.startswith(" [T(")
+    assert " -> ]" in g.text
+    assert g.new_tokens == 5
+    tool.let_go.set()  # an answer that comes too late changes nothing
+    other = engine.submit("So!", CALL_AT_ONCE)
+    drive(engine, lambda: other.done)
+    assert [c.response for c in generation(other).calls] == ["49"]
+
+
+def test_the_time_limit_holds_while_others_are_decoded() -> None:
+    tool = Gated()
+    engine = Toolformer(caller(), [tool], tool_timeout_s=0.02).engine()
+    handle = engine.submit("So!", CALL_AT_ONCE)
+    long = engine.submit("The Nile", Settings(max_new_tokens=480, top_k=0))
+    while not long.done and not handle.done:
+        assert engine.step()
+    assert handle.done
+    assert not long.done
+    tool.let_go.set()
+
+
+def test_a_dead_tool_costs_one_time_limit_and_no_more_threads() -> None:
+    tool = Gated()
+    t = Toolformer(caller(), [tool], tool_timeout_s=0.3, tool_workers=2)
+    engine = t.engine()
+    before = threading.active_count()
+    start = time.monotonic()
+    handles = [engine.submit("So!", CALL_AT_ONCE) for _ in range(12)]
+    drive(engine, lambda: all(h.done for h in handles))
+    assert time.monotonic() - start < 12 / 2 * 0.3  # one after the other, two at a time, would take that long
+    assert threading.active_count() - before <= 2
+    assert tool.at_work == 2
+    assert all(generation(h).calls[0].failure == "timeout" for h in handles)
+    tool.let_go.set()
+    t.close()
+
+
+def test_cancelling() -> None:
+    tool = Gated()
+    engine = Toolformer(caller(), [tool], max_rows=2).engine()
+    at_tool = engine.submit("So!", CALL_AT_ONCE)
+    writing = engine.submit("The Nile", Settings(max_new_tokens=400, top_k=0))
+    in_line = engine.submit("Out of", CALL_AT_ONCE)
+    drive(engine, lambda: tool.at_work == 1)
+    for _ in range(3):
+        engine.step()
+    assert not any(h.done for h in (at_tool, writing, in_line))
+    engine.cancel(in_line)
+    engine.cancel(writing)
+    engine.cancel(at_tool)
+    drive(engine, lambda: all(h.done for h in (at_tool, writing, in_line)))
+    engine.cancel(at_tool)  # again: nothing happens
+    found = [generation(h) for h in (at_tool, writing, in_line)]
+    assert [g.finish for g in found] == ["cancelled"] * 3
+    assert found[0].text == ""  # the call that is not answered is not shown
+    assert len(found[1].text) > 0
+    tool.let_go.set()
+    last = engine.submit("Out of", CALL_AT_ONCE)
+    drive(engine, lambda: last.done)
+    assert engine.running <= 1
+
+
+def test_rows_and_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    lm = caller()
+    held: list[int] = []
+    reserve = Slots.reserve
+
+    def noted(self: Slots, rows: int, columns: int, limit: int) -> None:
+        reserve(self, rows, columns, limit)
+        held.append(self.rows * self.columns)
+
+    monkeypatch.setattr(Slots, "reserve", noted)
+    t = Toolformer(lm, [Gated()], max_rows=6, cached_tokens=1024)
+    engine = t.engine()
+    lengths = [20, 300, 5, 40, 60, 200, 10, 8, 100, 30] * 2
+    handles = [engine.submit(TEXTS[i % 5], Settings(max_new_tokens=n, top_k=0)) for i, n in enumerate(lengths)]
+    most = 0
+    end = time.monotonic() + DEADLINE_S
+    while not all(h.done for h in handles):
+        assert time.monotonic() < end
+        engine.step()
+        most = max(most, engine.running)
+        assert sum(Slots.columns_for(row.needs) for _, row in engine._rows) <= 1024
+    assert 2 <= most <= 6
+    assert max(held[1:]) <= 1024  # the first is the trial of the model
+    alone = Toolformer(lm, [])
+    for i, (n, handle) in enumerate(zip(lengths, handles, strict=True)):
+        (wanted,) = alone.generate([TEXTS[i % 5]], Settings(max_new_tokens=n, top_k=0))
+        assert generation(handle).ids == wanted.ids
+
+
+def test_sequences_that_begin_alike_share_their_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    lm = caller()
+    examples = "Out of 1400 participants, 400 (or 29 %) passed the test. " * 2
+    ends = ["The Nile", "So!", "A shorter text, with", "x", "The Nile is long and"]
+    settings = Settings(max_new_tokens=6, top_k=1)
+    tool = Gated()
+    tool.let_go.set()
+    t = Toolformer(lm, [tool])
+    wanted = [t.generate([examples + end], settings)[0] for end in ends]
+    fed: list[int] = []
+    feed = Slots.feed
+
+    def counted(self: Slots, rows: list[int], starts: list[int], tokens: list[list[int]]) -> object:
+        fed.extend(len(new) for new in tokens)
+        return feed(self, rows, starts, tokens)
+
+    monkeypatch.setattr(Slots, "feed", counted)
+    engine = t.engine()
+    handles = [engine.submit(examples + end, settings) for end in ends[:3]]
+    engine.step()
+    handles += [engine.submit(examples + end, settings) for end in ends[3:]]  # and with one that is under way
+    drive(engine, lambda: all(h.done for h in handles))
+    assert [generation(h).ids for h in handles] == [g.ids for g in wanted]
+    begin = len(lm.network.encode(examples))
+    assert begin > 40
+    assert sum(n >= begin for n in fed) == 1  # the examples went through the model once
+
+
+def test_a_thread_of_its_own_and_many_submitters() -> None:
+    class Slow(FakeTool):
+        key, name = "slow", "T"
+
+        def run(self, input: str, context: str = "") -> ToolResult:
+            time.sleep(0.002)
+            return ToolFailure("odd") if int(input) % 2 else ToolResponse(context)
+
+    t = Toolformer(caller(), [Slow({})], max_rows=8)
+    engine = t.engine()
+    thread = threading.Thread(target=engine.run)
+    thread.start()
+    found: dict[str, Generation] = {}
+
+    def one(n: int) -> None:
+        s = Settings(max_new_tokens=8, top_k=1, context=f"day {n}", temperature=1.0, seed=n)
+        handle = engine.submit("So!" if n % 2 else f"It is {n}!", s)
+        while not isinstance(event := handle.events.get(timeout=DEADLINE_S), Finished):
+            assert isinstance(event, TextDelta | CallStarted | CallFinished)
+        found[f"day {n}"] = event.generation
+
+    submitters = [threading.Thread(target=one, args=(n,)) for n in range(60)]
+    for s in submitters:
+        s.start()
+    for s in submitters:
+        s.join(DEADLINE_S)
+    assert len(found) == 60
+    for day, g in found.items():
+        assert len(g.calls) == 1
+        assert g.calls[0].response in (day, "")  # nobody's response is another's
+    long = engine.submit("The Nile", Settings(max_new_tokens=450, top_k=0))
+    long.events.get(timeout=DEADLINE_S)
+    engine.stop()
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive()
+    assert generation(long).finish == "stopped"
+    with pytest.raises(UsageError, match="has been stopped"):
+        engine.submit("So!", CALL_AT_ONCE)
+    t.close()
+
+
+def test_what_cannot_be_decoded_is_refused_at_once() -> None:
+    lm = tiny_lm(context=64)
+    t = Toolformer(lm, [Gated()], cached_tokens=64)
+    with pytest.raises(UsageError, match="shorten the prompt"):
+        t.generate(["word " * 100])
+    with pytest.raises(UsageError, match="lower max_new_tokens"):
+        t.generate(["So"])
+    with pytest.raises(UnknownNameError, match="gated"):
+        t.generate(["So"], Settings(tools=("gatde",)))
+    with pytest.raises(UsageError, match="2 prompts, but settings for 1"):
+        t.generate(["a", "b"], [Settings()])
+    with pytest.raises(UsageError, match="same name"):
+        Toolformer(lm, [Gated(), Gated()])
+    with pytest.raises(UsageError, match="max_rows"):
+        Toolformer(lm, [], max_rows=0)
+    assert t.generate([]) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_new_tokens": 0},
+        {"top_k": -1},
+        {"temperature": -1.0},
+        {"temperature": float("nan")},
+        {"top_p": 0.0},
+        {"stop": "x"},
+        {"stop": ("",)},
+        {"seed": 1 << 64},
+        {"max_response_tokens": 1},
+    ],
+)
+def test_settings_out_of_range(wrong: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        Settings(**wrong)  # type: ignore[arg-type]
+
+
+def test_tools_are_loaded_before_the_first_call() -> None:
+    tool = Gated()
+    Toolformer(tiny_lm(), [tool])
+    assert tool.loads == 1
+
+
+def test_a_model_that_cannot_do_rows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    lm = tiny_lm()
+    hidden = lm.network.hidden
+
+    def shifted(ids, mask, where, cache, **more):  # a model with positions of its own
+        return hidden(ids, mask, where * 0 if cache is not None else where, cache, **more)
+
+    monkeypatch.setattr(lm.network, "hidden", shifted)
+    with pytest.raises(ModelError, match="rows of different lengths"):
+        Toolformer(lm, [])

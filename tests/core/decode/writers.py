@@ -1,0 +1,129 @@
+"""Real transformers that write calls: random models whose next token after a few chosen ones is settled by hand.
+
+Each chosen token has a dimension of the hidden states for itself, which no layer writes to. The output layer reads it
+and raises the tokens that may follow. So "(" is followed by one of the digits, but which one, and everything else,
+comes from attention over the sequence as in any random model.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    GPTJConfig,
+    GPTNeoXConfig,
+    LlamaConfig,
+    MistralConfig,
+    Qwen2Config,
+)
+
+from toolformer_core.lm.hf import TransformersLM
+
+__all__ = ["FAMILIES", "after", "call_edges", "writing_lm"]
+
+FAMILIES = ["llama", "gpt2", "gptj", "gpt_neox", "qwen2", "mistral"]
+
+Edges = Sequence[tuple[Sequence[int], Sequence[int]]]  # after any of these, one of those
+
+_WIDTH = 64
+_OWN = 24  # dimensions for chosen tokens
+_OUTPUTS = ("o_proj", "down_proj", "c_proj", "out_proj", "fc_out", "attention.dense", "dense_4h_to_h", "wpe")
+
+
+def _config(family: str, v: int, context: int) -> Any:
+    ends = {"bos_token_id": 0, "eos_token_id": 0, "tie_word_embeddings": False}
+    llama = {
+        "vocab_size": v,
+        "hidden_size": _WIDTH,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": context,
+        **ends,
+    }
+    gpt = {"vocab_size": v, "n_embd": _WIDTH, "n_layer": 2, "n_head": 4, "n_positions": context, **ends}
+    return {
+        "llama": lambda: LlamaConfig(**llama),
+        "qwen2": lambda: Qwen2Config(**llama),
+        "mistral": lambda: MistralConfig(**llama, sliding_window=24),
+        "gpt2": lambda: GPT2Config(**gpt),
+        "gptj": lambda: GPTJConfig(**gpt, rotary_dim=4),
+        "gpt_neox": lambda: GPTNeoXConfig(
+            **{k: n for k, n in llama.items() if k != "num_key_value_heads"},
+        ),
+    }[family]()
+
+
+def after(tokenizer: Any, text: str) -> list[int]:
+    """Tokens of a text that follows others."""
+    ids, word = (tokenizer(t, add_special_tokens=False)["input_ids"] for t in ("a" + text, "a"))
+    assert ids[: len(word)] == word
+    return list(ids[len(word) :])
+
+
+def call_edges(tokenizer: Any, names: str = "TU", arrow: str = " ->") -> list[tuple[list[int], list[int]]]:
+    """Edges that make every " [" a call `[T(digits) ->`, of one of the tools with these one-letter names."""
+
+    def one(text: str) -> int:
+        (token,) = tokenizer.convert_tokens_to_ids([text])
+        assert tokenizer.decode([token]) == text
+        return int(token)
+
+    digits = [one(d) for d in "123456789"]
+    tools = [one(n) for n in names]
+    arrows = after(tokenizer, arrow)
+    edges = [
+        ([after(tokenizer, " [")[-1]], tools),
+        (tools, [one("(")]),
+        ([one("(")], digits),
+        (digits[:4], [one(")")]),
+        (digits[4:], [one(")"), *digits]),
+        ([one(")")], arrows[:1]),
+    ]
+    return edges + [([a], [b]) for a, b in itertools.pairwise(arrows)]
+
+
+def writing_lm(
+    family: str, coded: Any, edges: Edges, *, context: int = 512, seed: int = 0, **budgets: int
+) -> TransformersLM:
+    """A random two-layer model that follows the edges.
+
+    Args:
+        family: one of `FAMILIES`.
+        coded: its tokenizer.
+        edges: at most 24 tokens in all have followers.
+        seed: of its weights.
+    """
+    torch.manual_seed(seed)
+    model = AutoModelForCausalLM.from_config(_config(family, len(coded), context)).eval().requires_grad_(False)
+    for p in model.parameters():
+        if p.ndim == 2:
+            p.mul_(12)
+    ordinary = _WIDTH - _OWN
+    for name, module in model.named_modules():
+        if name.endswith(_OUTPUTS):
+            if isinstance(module, torch.nn.Linear):
+                module.weight[ordinary:] = 0
+            else:  # GPT-2's Conv1D and position embeddings: (in, out)
+                module.weight[:, ordinary:] = 0
+            if getattr(module, "bias", None) is not None:
+                module.bias[ordinary:] = 0
+    embedding, output = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+    embedding[:, ordinary:] = 0
+    output[:, ordinary:] = 0
+    output[0] = 0  # it does not end by itself
+    dimension: dict[int, int] = {}
+    for sources, targets in edges:
+        for source in sources:
+            at = dimension.setdefault(source, ordinary + len(dimension))
+            embedding[source, at] = 12.0
+            for target in targets:
+                output[target, at] += 15.0
+                output[target, ordinary:] -= 15.0 / _OWN  # a shift of all dimensions, as by a mean, changes nothing
+    return TransformersLM(model, coded, name=family, digest=family, **budgets)
