@@ -1,0 +1,161 @@
+"""Answering with a model: what is scored, which tools are offered, and perplexity against the plain computation."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import encode, plain_log_probs, tiny_lm
+
+from toolformer_core.decode.records import Generation, Settings, ToolCall
+from toolformer_core.decode.toolformer import Toolformer
+from toolformer_core.errors import UsageError
+from toolformer_core.evaluate.answer import TOO_LONG, _windows, answer, likelihoods, new_tokens_for, parameters_of
+from toolformer_core.evaluate.items import Item, Rule
+from toolformer_core.evaluate.tasks import task_named, tasks
+from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.tools.build import build_tools
+
+LONG = "The Nile is 6,853 km long; its source is the White Nile [citation needed] -> see below. " * 6
+
+
+def items(*prompts: str) -> list[Item]:
+    return [Item(f"i{n}", "demo", prompt, ("35",), group="g") for n, prompt in enumerate(prompts)]
+
+
+def plain_nll(lm: TransformersLM, text: str) -> tuple[float, int]:
+    """One token at a time from all that fits in front of it is what half-overlapping windows come to in one window."""
+    ids = [lm.network.bos, *encode(lm, text)]
+    log_p = plain_log_probs(lm, ids)  # (T, V)
+    (trigger,) = lm.network.trigger
+    total = 0.0
+    for at in range(1, len(ids)):
+        row = log_p[at - 1].clone()
+        if ids[at] != trigger:
+            row[trigger] = -math.inf
+        total -= float(row[ids[at]] - torch.logsumexp(row, 0))
+    return total, len(ids) - 1
+
+
+def test_perplexity_is_the_plain_one_with_calls_disabled() -> None:
+    lm = tiny_lm(context=512)
+    texts = ["It is [ 3 + 4 ] = 7.", "x", "A longer text, with 27 + 4 * 2 = 35 in it, and words.", ""]
+    found = likelihoods(lm, items(*texts))
+    for one, text in zip(found[:3], texts, strict=False):
+        nll, tokens = plain_nll(lm, text)
+        assert (one.nll, one.tokens) == (pytest.approx(nll, abs=1e-3), tokens)
+        assert one.characters == len(text)
+    assert (found[3].tokens, found[3].nll, found[3].problem) == (0, 0.0, "no_tokens")
+
+
+def test_a_long_text_is_read_in_windows_that_overlap_by_half() -> None:
+    lm = tiny_lm(context=33)  # a start token and 32 of the text
+    ids = encode(lm, LONG)
+    (found,) = likelihoods(lm, items(LONG))
+    (trigger,) = lm.network.trigger
+    total, done, start = 0.0, 0, 0
+    while done < len(ids):  # 0..32, then 16 new ones at a time, each with at least 16 in front
+        end = min(start + 32, len(ids))
+        log_p = plain_log_probs(lm, [lm.network.bos, *ids[start:end]])
+        for at in range(done, end):
+            row = log_p[at - start].clone()
+            if ids[at] != trigger:
+                row[trigger] = -math.inf
+            total -= float(row[ids[at]] - torch.logsumexp(row, 0))
+        done, start = end, start + 16
+    assert (found.nll, found.tokens) == (pytest.approx(total, rel=1e-5), len(ids))
+
+
+@given(st.integers(0, 200), st.booleans(), st.integers(5, 40))
+@settings(max_examples=60, deadline=None)
+def test_every_token_is_predicted_once(n: int, lead: bool, context: int) -> None:
+    class Network:
+        bos = 0 if lead else None
+        context_length = context
+
+        @staticmethod
+        def encode(text: str) -> list[int]:
+            return list(range(1, n + 1))
+
+    predicted: list[int] = []
+    for _, ids, count in _windows(Network, 0, ""):  # type: ignore[arg-type]
+        assert len(ids) <= context
+        assert count < len(ids)  # each from something
+        predicted += ids[len(ids) - count :]
+    assert predicted == list(range(1 if lead else 2, n + 1))
+
+
+def test_disabled_no_call_is_made() -> None:
+    lm = tiny_lm()
+    toolformer = Toolformer(lm, list(build_tools(["calculator", "calendar"]).values()))
+    task = task_named("demo")
+    asked = items("27 + 4 * 2 = ", "Out of 1400 participants")
+    off = answer(toolformer, task, asked, top_k=0, tools=["calculator"], max_new_tokens=4)
+    assert [(p.called, p.tool, p.continuation == p.clean) for p in off] == [(False, None, True)] * 2
+    assert [(p.item_id, p.group, p.answers, p.new_tokens) for p in off] == [
+        ("i0", "g", ("35",), 4),
+        ("i1", "g", ("35",), 4),
+    ]
+    toolformer.close()
+
+
+class Writer:
+    """Stands for a Toolformer: it writes what it is told to, and keeps the settings it was given."""
+
+    def __init__(self, *texts: tuple[str, str, ToolCall | None]) -> None:
+        self.lm = tiny_lm()
+        self.texts = texts
+        self.settings: list[Settings] = []
+
+    def generate(self, prompts: list[str], settings: list[Settings]) -> list[Generation]:
+        self.settings = settings
+        return [
+            Generation(text, clean, (call,) if call else (), "length", 5, 7, 3, 0, ())
+            for text, clean, call in self.texts
+        ]
+
+
+def test_what_a_tool_answers_is_not_what_the_model_says() -> None:
+    # i0's call gives 35 and the model says 36: wrong. i1 says it behind its call: right.
+    call = ToolCall("Calculator", "27 + 4 * 2", "35", None, "", 3, 35, 0.0)
+    failed = ToolCall("Abacus", "5 * 7", "", "unknown_tool", "", 0, 18, 0.0)
+    writer = Writer(
+        (" it [Calculator(27 + 4 * 2) -> 35] is 36", " it is 36", call), (" [Abacus(5 * 7) ->] 35.", " 35.", failed)
+    )
+    asked = [Item("i0", "demo", "a", ("35",), date="2023-01-30"), Item("i1", "demo", "b", ("35",))]
+    found = answer(writer, task_named("demo"), asked, top_k=10, tools=["calculator"])  # type: ignore[arg-type]
+    assert [(p.correct, p.called, p.tool, p.input, p.response, p.failure) for p in found] == [
+        (False, True, "calculator", "27 + 4 * 2", "35", None),
+        (True, False, "Abacus", "5 * 7", "", "unknown_tool"),  # no tool was asked: no call
+    ]
+    assert [(s.top_k, s.max_calls, s.max_new_tokens, s.context, s.tools, s.temperature) for s in writer.settings] == [
+        (10, 1, 32, "2023-01-30", ("calculator",), 0.0),
+        (10, 1, 32, "", ("calculator",), 0.0),
+    ]
+
+
+def test_a_prompt_longer_than_the_context_is_wrong_and_says_why_and_the_others_go_on() -> None:
+    toolformer = Toolformer(tiny_lm(context=48), [])
+    first, second = answer(
+        toolformer, task_named("svamp"), items(LONG, "1 + 1 is"), top_k=0, tools=[], max_new_tokens=3
+    )
+    assert (first.problem, first.correct, first.continuation) == (TOO_LONG, False, "")
+    assert (second.problem, second.new_tokens) == ("", 3)
+
+
+def test_every_rule_has_a_length_but_perplexity() -> None:
+    for task in tasks().values():
+        if task.rule is Rule.PERPLEXITY:
+            with pytest.raises(UsageError, match="measured by perplexity"):
+                new_tokens_for(task)
+        else:
+            assert new_tokens_for(task) > task.rule.words
+
+
+def test_parameters_are_counted_once() -> None:
+    lm = tiny_lm("qwen2")  # its output layer is its embedding
+    embedding = lm.network.model.get_input_embeddings().weight.numel()
+    assert parameters_of(lm) == sum(p.numel() for p in lm.network.model.state_dict().values()) - embedding

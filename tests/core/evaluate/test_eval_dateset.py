@@ -1,0 +1,203 @@
+"""Every row of Dateset is read back from its text and worked out again, with `calendar` and day counts of our own."""
+
+from __future__ import annotations
+
+import calendar
+import re
+from collections import Counter, defaultdict
+from datetime import date
+
+import pytest
+
+from toolformer_core.evaluate.dateset import HOLIDAYS, SIZES, dateset
+from toolformer_core.evaluate.scoring import score
+from toolformer_core.evaluate.tasks import task_named
+from toolformer_core.records import ToolResponse
+from toolformer_core.tools.calendar import Calendar, sentence_for
+
+ITEMS = list(dateset())
+PREFIX = "Answer the following question: "
+BY_TEMPLATE = defaultdict(list)
+for _item in ITEMS:
+    BY_TEMPLATE[_item.group].append(_item)
+
+MONTHS = {name: n for n, name in enumerate(calendar.month_name) if name}
+FIELD = "(day of the week|day of the month|month|year)"
+RELATIVE = {"day before yesterday": -2, "yesterday": -1, "today": 0, "tomorrow": 1, "day after tomorrow": 2}
+
+
+def days_before(year: int, month: int, day: int) -> int:
+    """Days since 1900-01-01, counted month by month."""
+    whole = sum(366 if calendar.isleap(y) else 365 for y in range(1900, year))
+    return whole + sum(calendar.monthrange(year, m)[1] for m in range(1, month)) + day - 1
+
+
+def from_days(count: int) -> tuple[int, int, int]:
+    year = 1900
+    while count >= (size := 366 if calendar.isleap(year) else 365):
+        year, count = year + 1, count - size
+    month = 1
+    while count >= (size := calendar.monthrange(year, month)[1]):
+        month, count = month + 1, count - size
+    return year, month, count + 1
+
+
+def field_of(field: str, year: int, month: int, day: int) -> str:
+    return {
+        "day of the week": calendar.day_name[calendar.weekday(year, month, day)],
+        "day of the month": str(day),
+        "month": calendar.month_name[month],
+        "year": str(year),
+    }[field]
+
+
+def read_date(text: str) -> tuple[int, int, int]:
+    month, day, year = re.fullmatch(r"(\w+) (\d+), (\d+)", text).groups()
+    return int(year), MONTHS[month], int(day)
+
+
+def holiday(name: str, year: int) -> tuple[int, int, int]:
+    """The day by the rows of the month's calendar; weeks begin on Monday."""
+    fixed = {"New Year's Day": (1, 1), "Independence Day": (7, 4), "Veterans Day": (11, 11), "Christmas Day": (12, 25)}
+    if name in fixed:
+        return (year, *fixed[name])
+    month, weekday, n = {
+        "Martin Luther King Jr. Day": (1, 0, 3),
+        "Presidents' Day": (2, 0, 3),
+        "Memorial Day": (5, 0, 0),
+        "Labor Day": (9, 0, 1),
+        "Columbus Day": (10, 0, 2),
+        "Thanksgiving": (11, 3, 4),
+    }[name]
+    days = [week[weekday] for week in calendar.monthcalendar(year, month) if week[weekday]]
+    return year, month, days[n - 1]  # n = 0: the last
+
+
+def complete(unit: str, start: tuple[int, int, int], end: tuple[int, int, int]) -> int:
+    """How often a unit fits between two dates: years and months are counted up one by one."""
+    between = days_before(*end) - days_before(*start)
+    if unit == "days":
+        return between
+    if unit == "weeks":
+        return between // 7
+    n = 0
+    while True:
+        months = (n + 1) * (12 if unit == "years" else 1)
+        year, month = start[0] + (start[1] - 1 + months) // 12, (start[1] - 1 + months) % 12 + 1
+        if (year, month, start[2]) > end:
+            return n
+        n += 1
+
+
+def worked_out(text: str, today: tuple[int, int, int]) -> str:
+    if m := re.fullmatch(r"How many days ago was (\w+ \d+, \d+)\?", text):
+        return str(days_before(*today) - days_before(*read_date(m[1])))
+    if m := re.fullmatch(r"How many days are there until (\w+ \d+, \d+)\?", text):
+        return str(days_before(*read_date(m[1])) - days_before(*today))
+    if m := re.fullmatch(FIELD.join(("What ", r" was it (\d+) (day|week|month|year)s? ago\?")), text):
+        n = int(m[2])
+        if m[3] in ("day", "week"):
+            return field_of(m[1], *from_days(days_before(*today) - n * {"day": 1, "week": 7}[m[3]]))
+        year, month = today[0] - (n if m[3] == "year" else 0), today[1]
+        for _ in range(n if m[3] == "month" else 0):
+            year, month = (year, month - 1) if month > 1 else (year - 1, 12)
+        return field_of(m[1], year, month, today[2])
+    if m := re.fullmatch(FIELD.join(("What ", r" will it be in (\d+) days?\?")), text):
+        return field_of(m[1], *from_days(days_before(*today) + int(m[2])))
+    if m := re.fullmatch(r"What day of the week (?:is|was) it on (\w+ \d+, \d+)\?", text):
+        return field_of("day of the week", *read_date(m[1]))
+    if m := re.fullmatch(FIELD.join(("What ", r" (?:is|was) it (?:the )?([\w ]+)\?")), text):
+        return field_of(m[1], *from_days(days_before(*today) + RELATIVE[m[2]]))
+    if m := re.fullmatch(FIELD.join(("What ", r" (is|was) ([\w.' ]+) this year\?")), text):
+        on = holiday(m[3], today[0])
+        assert m[2] == ("was" if on < today else "is"), text
+        return field_of(m[1], *on)
+    m = re.fullmatch(r"How many (days|weeks|months|years) (ago was|are there until) ([\w.' ]+) this year\?", text)
+    on = holiday(m[3], today[0])
+    assert on != today
+    assert m[2] == ("ago was" if on < today else "are there until"), text
+    return str(complete(m[1], min(on, today), max(on, today)))
+
+
+@pytest.mark.parametrize("template", SIZES)
+def test_every_row_of_a_template_is_right(template):
+    assert len(BY_TEMPLATE[template]) == SIZES[template]
+    for item in BY_TEMPLATE[template]:
+        today = tuple(int(part) for part in item.date.split("-"))
+        assert item.answers[0] == worked_out(item.prompt.removeprefix(PREFIX), today), item
+
+
+def test_the_papers_sizes():
+    # Table 11: 400 + 800 + 800 + 400 + 4,000 + 1,800 + 1,200
+    assert list(SIZES.values()) == [400, 800, 800, 400, 4_000, 1_800, 1_200]
+    assert len(ITEMS) == 9_400
+    assert len({item.item_id for item in ITEMS}) == 9_400
+    assert len({item.date for item in ITEMS}) == 500
+
+
+def test_dates_lie_within_four_years():
+    for item in BY_TEMPLATE["distance"]:
+        assert 1 <= int(item.answers[0]) <= 1461  # 4 * 365 + 1
+
+
+def test_forms_share_a_template_evenly():
+    fields = Counter(re.search(FIELD, item.prompt)[0] for item in BY_TEMPLATE["relative"])
+    assert set(fields.values()) == {1_000}
+    units = Counter(re.search(r"\d+ (day|week|month|year)", item.prompt)[1] for item in BY_TEMPLATE["ago"])
+    assert set(units.values()) == {200}
+    named = Counter(name for item in BY_TEMPLATE["holiday"] for name in HOLIDAYS if f" {name} this" in item.prompt)
+    assert named == dict.fromkeys(HOLIDAYS, 180)
+    named = Counter(name for item in BY_TEMPLATE["count"] for name in HOLIDAYS if f" {name} this" in item.prompt)
+    assert named == dict.fromkeys(HOLIDAYS, 120)
+
+
+def test_the_seed_decides():
+    assert list(dateset(0)) == ITEMS
+    other = list(dateset(1))
+    assert len(other) == 9_400
+    assert other != ITEMS
+
+
+@pytest.mark.parametrize(
+    ("name", "year", "day"),
+    [  # as the US Office of Personnel Management lists them
+        ("Martin Luther King Jr. Day", 2020, date(2020, 1, 20)),
+        ("Presidents' Day", 2021, date(2021, 2, 15)),
+        ("Memorial Day", 2020, date(2020, 5, 25)),
+        ("Memorial Day", 2021, date(2021, 5, 31)),
+        ("Labor Day", 2019, date(2019, 9, 2)),
+        ("Columbus Day", 2018, date(2018, 10, 8)),
+        ("Thanksgiving", 2020, date(2020, 11, 26)),
+        ("Independence Day", 2020, date(2020, 7, 4)),  # a Saturday; the day off was July 3
+        ("Christmas Day", 2021, date(2021, 12, 25)),
+    ],
+)
+def test_holidays(name, year, day):
+    assert HOLIDAYS[name](year) == day
+
+
+def test_the_calendar_tool_reads_every_rows_date():
+    for item in ITEMS[::50]:
+        assert Calendar().run("", item.date) == ToolResponse(sentence_for(date.fromisoformat(item.date)))
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ("day of the month", " It was the {a}th."),
+        ("day of the week", " {a}, I believe"),
+        ("month", " in {a} of that year"),
+        ("year", " It was {a}."),
+    ],
+)
+def test_natural_variants_are_right(field, said):
+    task = task_named("dateset")
+    rows = [item for item in BY_TEMPLATE["relative"] if f"What {field}" in item.prompt]
+    for item in rows:
+        text = said.format(a=item.answers[0])
+        if field == "day of the month" and item.answers[0] in {"1", "2", "3", "21", "22", "23", "31"}:
+            text = f" It was the {item.answers[1]}."
+        assert score(task, item, text)
+    distance = BY_TEMPLATE["distance"][0]
+    assert score(task, distance, f" {distance.answers[0]} days")
+    assert score(task, distance, f" {int(distance.answers[0]):,} days")

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolformer_core.errors import UsageError
+from toolformer_core.evaluate.statistics import Outcome, accuracy, call_rates, call_split, compare, mcnemar
+
+
+@pytest.mark.parametrize(
+    ("b", "c", "p"),
+    [
+        (1, 6, 2 * (1 + 7) / 2**7),  # 2 (C(7,0) + C(7,1)) / 2^7 = 0.125
+        (6, 1, 0.125),
+        (0, 5, 2 / 32),
+        (0, 6, 2 / 64),
+        (2, 8, 2 * (1 + 10 + 45) / 2**10),  # 0.109375
+        (3, 3, 1.0),  # 2 (1 + 6 + 15 + 20) / 64 = 1.3125, cut to 1
+        (0, 0, 1.0),
+    ],
+)
+def test_mcnemar_by_hand(b, c, p):
+    assert mcnemar(b, c) == pytest.approx(p)
+
+
+def test_mcnemar_of_many_items():
+    assert mcnemar(4_000, 4_100) == pytest.approx(0.2713, abs=5e-4)  # normal: z = 99 / sqrt(8100) = 1.1, p = .2713
+    assert mcnemar(0, 9_400) == 0.0
+
+
+@given(st.integers(0, 200), st.integers(0, 200))
+def test_mcnemar_is_symmetric_and_a_probability(b, c):
+    assert mcnemar(b, c) == mcnemar(c, b)
+    assert 0 < mcnemar(b, c) <= 1
+
+
+def test_accuracy_and_its_interval():
+    a = accuracy([True] * 30 + [False] * 70)
+    assert (a.items, a.right, a.value) == (100, 30, 0.3)
+    # the standard error is sqrt(.3 .7 / 100) = .0458, and 1.96 of them are .09
+    assert a.low == pytest.approx(0.21, abs=0.011)
+    assert a.high == pytest.approx(0.39, abs=0.011)
+    assert accuracy([True] * 30 + [False] * 70) == a
+    assert accuracy([False] * 70 + [True] * 30) == a  # the order of items does not matter
+    wider = accuracy([True] * 30 + [False] * 70, level=0.99)
+    assert wider.low < a.low < a.high < wider.high
+
+
+def test_the_binomial_draw_is_the_bootstrap_of_items():
+    right = np.array([True] * 12 + [False] * 28)
+    rng = np.random.default_rng(1)
+    means = right[rng.integers(0, 40, size=(20_000, 40))].mean(axis=1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    a = accuracy(right.tolist(), draws=20_000)
+    # both are multiples of 1/40; quantiles of 20,000 draws may differ by one step
+    assert a.low == pytest.approx(low, abs=0.026)
+    assert a.high == pytest.approx(high, abs=0.026)
+
+
+def test_edges_of_accuracy():
+    nothing = accuracy([])
+    assert nothing.items == 0
+    assert math.isnan(nothing.value)
+    assert math.isnan(nothing.low)
+    everything = accuracy([True] * 5)
+    assert (everything.value, everything.low, everything.high) == (1.0, 1.0, 1.0)
+
+
+def test_two_arms_on_the_same_items():
+    # 10 items: both right on 2, only the first on 6, only the second on 1, neither on 1
+    first = {str(i): i < 8 for i in range(10)}
+    second = {str(i): i < 2 or i == 8 for i in range(10)}
+    c = compare(first, second)
+    assert (c.items, c.only_first, c.only_second) == (10, 6, 1)
+    assert c.difference == pytest.approx(0.5)  # 8/10 - 3/10
+    assert c.p == pytest.approx(0.125)
+    assert c.low <= 0.5 <= c.high
+    assert c.low > -0.2
+    mirrored = compare(second, first)
+    assert mirrored.difference == pytest.approx(-0.5)
+    assert mirrored.p == c.p
+
+
+def test_a_clear_difference_and_none():
+    first = {str(i): i % 10 < 6 for i in range(1_000)}
+    second = {str(i): i % 10 < 3 for i in range(1_000)}
+    clear = compare(first, second)
+    # 300 items differ, all in the first's favour: the standard error is sqrt(.3 - .09) / sqrt(1000) = .0145
+    assert clear.low == pytest.approx(0.3 - 1.96 * 0.0145, abs=0.003)
+    assert clear.high == pytest.approx(0.3 + 1.96 * 0.0145, abs=0.003)
+    assert clear.p < 1e-80
+    assert clear.p_bootstrap == 0
+    same = compare(first, first)
+    assert (same.difference, same.low, same.high, same.p, same.p_bootstrap) == (0, 0, 0, 1, 1)
+
+
+def test_the_bootstraps_p_by_hand():
+    # two items, of which only the first arm got one: it is drawn 0, 1 or 2 times with p 1/4, 1/2, 1/4, so that the
+    # difference is 0 with 1/4 and never below; twice the smaller tail is 1/2
+    assert compare({"a": True, "b": True}, {"a": False, "b": True}).p_bootstrap == pytest.approx(0.5, abs=0.02)
+
+
+def test_arms_must_hold_the_same_items():
+    with pytest.raises(UsageError, match="2 stand in one alone"):
+        compare({"a": True, "b": True}, {"a": True, "c": True})
+    with pytest.raises(UsageError, match="no items"):
+        compare({}, {})
+
+
+@pytest.mark.parametrize("bad", [{"level": 0}, {"level": 1}, {"draws": 0}])
+def test_bad_settings(bad):
+    with pytest.raises(UsageError, match="must"):
+        accuracy([True], **bad)
+
+
+OUTCOMES = [
+    Outcome("1", True, ("qa",)),
+    Outcome("2", False, ("qa", "calculator")),
+    Outcome("3", True, ("calculator", "calculator")),  # two calls of one tool are one item with it
+    Outcome("4", True),
+    Outcome("5", False),
+]
+
+
+def test_accuracy_with_and_without_a_call():
+    split = call_split(OUTCOMES)
+    assert split.all.value == pytest.approx(3 / 5)
+    assert (split.called.items, split.called.value) == (3, pytest.approx(2 / 3))
+    assert (split.uncalled.items, split.uncalled.value) == (2, pytest.approx(1 / 2))
+    assert split.rate == pytest.approx(3 / 5)
+    nothing = call_split([])
+    assert math.isnan(nothing.rate)
+    assert call_split([Outcome("1", True)]).called.items == 0
+
+
+def test_call_rates():
+    assert call_rates(OUTCOMES) == {"calculator": 2 / 5, "qa": 2 / 5}
+    assert call_rates([]) == {}
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=60))
+def test_the_split_adds_up(pairs):
+    outcomes = [Outcome(str(i), right, ("qa",) * called) for i, (right, called) in enumerate(pairs)]
+    split = call_split(outcomes, draws=10)
+    assert split.called.right + split.uncalled.right == split.all.right
+    assert split.called.items + split.uncalled.items == split.all.items
+    assert split.all.low <= split.all.high

@@ -1,0 +1,68 @@
+"""Items in their own form: the demo's held-out ones, and any benchmark a user brings.
+
+A file is JSON lines; a line is an item's fields: `prompt` and `answers` (a list, or one text), and where they apply
+`item_id`, `date` (ISO), `tool` (a tool's key) and `group`:
+
+    {"prompt": "Adding the 12 nuts to the 30 already here gives us", "answers": ["42"], "tool": "calculator"}
+
+`line_of` writes what `own_item` reads.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import date
+
+from toolformer_core.config import TOOL_NAMES
+from toolformer_core.evaluate.fields import optional, texts_in
+from toolformer_core.evaluate.items import BadRowError, Item, Row, item_of
+
+__all__ = ["line_of", "own_item"]
+
+
+def own_item(task: str, row: Row, source: str) -> Item:
+    """Read an item from its own fields.
+
+    Raises:
+        BadRowError: no_prompt, no_answer, no_date, unknown_tool.
+    """
+    prompt = optional(row, "prompt")
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise BadRowError("no_prompt", f"prompt must be a text that is not blank; the row has {', '.join(row)}"[:200])
+    tool, group = optional(row, "tool"), optional(row, "group")
+    if tool is not None and tool not in TOOL_NAMES:
+        raise BadRowError("unknown_tool", f"{str(tool)[:40]!r} is none of {', '.join(TOOL_NAMES)}")
+    return item_of(
+        task,
+        prompt,
+        texts_in(optional(row, "answers")),
+        item_id=optional(row, "item_id"),
+        date=_iso(optional(row, "date")),
+        tool=tool,
+        group=group if isinstance(group, str) else "",
+    )
+
+
+def line_of(item: Item) -> str:
+    """Return an item as a line of JSON without a line feed; where it came from is left out."""
+    fields = {
+        "item_id": item.item_id,
+        "prompt": item.prompt,
+        "answers": list(item.answers),
+        "date": item.date,
+        "tool": item.tool,
+        "group": item.group,
+    }
+    return json.dumps(fields, ensure_ascii=False)
+
+
+def _iso(value: object) -> str | None:
+    if value is None:
+        return None
+    try:
+        if isinstance(value, str) and re.fullmatch(r"\d{4}-\d{2}-\d{2}", value):
+            return date.fromisoformat(value).isoformat()
+    except ValueError:
+        pass
+    raise BadRowError("no_date", f"{str(value)[:40]!r} is not an ISO date")

@@ -1,0 +1,137 @@
+"""The paper's own figures, to stand beside ours: Tables 2 to 10 (Toolformer on GPT-J, 6.7 B), numbers only.
+
+Percent correct, or perplexity for Table 8. Nothing computes with them; they are what `tasks` and a table printer show.
+Figure 4 is a picture: of its data the text gives only the sizes, and that tools begin to pay at about 775 M.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+__all__ = [
+    "CALL_RATES",
+    "DECODING",
+    "EXAMPLES_BY_THRESHOLD",
+    "GAINS",
+    "MODEL_SIZES",
+    "PERPLEXITY",
+    "TABLES",
+    "TOOLS_PAY_FROM",
+    "figures_for",
+]
+
+_MODELS = ("gpt-j", "gpt-j + cc", "toolformer (disabled)", "toolformer", "opt 66b", "gpt-3 175b")
+
+
+def _columns(models: Sequence[str], **columns: Sequence[float]) -> dict[str, dict[str, float]]:
+    return {name: dict(zip(models, values, strict=True)) for name, values in columns.items()}
+
+
+def _dashed(columns: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    return {name.replace("_", "-"): values for name, values in columns.items()}
+
+
+# Number of the table -> task -> model -> figure.
+TABLES: Mapping[int, Mapping[str, Mapping[str, float]]] = {
+    3: _dashed(
+        _columns(
+            _MODELS,
+            lama_squad=(17.8, 19.2, 22.1, 33.8, 21.6, 26.8),
+            lama_google_re=(4.9, 5.6, 6.3, 11.5, 2.9, 7.0),
+            lama_trex=(31.9, 33.2, 34.9, 53.5, 30.1, 39.8),
+        )
+    ),
+    4: _columns(
+        _MODELS,
+        asdiv=(7.5, 9.6, 14.8, 40.4, 6.0, 14.0),
+        svamp=(5.2, 5.0, 6.3, 29.4, 4.9, 10.0),
+        mawps=(9.9, 9.3, 15.0, 44.0, 7.9, 19.8),
+    ),
+    5: _columns(
+        _MODELS,
+        webqs=(18.5, 18.4, 18.9, 26.3, 18.6, 29.0),
+        nq=(12.8, 12.2, 12.6, 17.7, 11.4, 22.6),
+        triviaqa=(43.9, 45.6, 46.7, 48.8, 45.7, 65.9),
+    ),
+    6: _dashed(
+        _columns(
+            (*_MODELS, "gpt-j, all english", "gpt-3, all english"),
+            mlqa_es=(15.2, 15.7, 19.8, 20.6, 0.3, 3.4, 24.3, 24.7),
+            mlqa_de=(16.5, 14.9, 11.9, 13.5, 0.1, 1.1, 27.0, 27.2),
+            mlqa_hi=(1.3, 0.5, 1.2, 1.4, 1.1, 0.1, 23.9, 26.1),
+            mlqa_vi=(8.2, 8.3, 10.1, 10.6, 0.2, 1.7, 23.3, 24.9),
+            mlqa_zh=(18.2, 13.7, 15.0, 16.8, 0.7, 17.7, 23.1, 23.6),
+            mlqa_ar=(8.2, 4.6, 3.1, 3.7, 0.1, 0.1, 23.6, 24.0),
+        )
+    ),
+    7: _columns(
+        _MODELS,
+        templama=(13.7, 12.9, 12.7, 16.3, 14.5, 15.5),
+        dateset=(3.9, 2.9, 5.9, 27.3, 1.3, 0.8),
+    ),
+}
+
+# Table 8: perplexity, tools disabled; by text and model.
+PERPLEXITY: Mapping[str, Mapping[str, float]] = _columns(
+    _MODELS[:3], wikitext=(9.9, 10.3, 10.3), ccnet=(10.6, 10.5, 10.5)
+)
+
+# Table 9: task -> k -> (accuracy on all, with a call, without one, percent of items with a call); None: no such item.
+DECODING: Mapping[str, Mapping[int, tuple[float, float | None, float | None, float]]] = {
+    "lama-trex": {
+        0: (34.9, None, 34.9, 0.0),
+        1: (47.8, 53.0, 44.3, 40.3),
+        3: (52.9, 58.0, 29.0, 82.8),
+        10: (53.5, 54.0, 22.5, 98.1),
+    },
+    "webqs": {
+        0: (18.9, None, 18.9, 0.0),
+        1: (19.3, 17.1, 19.9, 8.5),
+        3: (26.3, 26.5, 6.6, 99.3),
+        10: (26.3, 26.4, None, 100.0),
+    },
+}
+
+# §4.2: of a group of tasks, the percent of items on which Toolformer called a tool. "other" is any other tool.
+CALL_RATES: Mapping[str, Mapping[str, float]] = {
+    "lama": {"qa": 98.1, "other": 0.7, "none": 1.2},
+    "math": {"calculator": 97.9},
+    "question answering": {"wikisearch": 99.3},
+    "mlqa-hi": {"mt": 7.3},
+    "templama": {"calendar": 0.2},
+    "dateset": {"calendar": 54.8},
+}
+
+# Table 2: tool -> tau_f -> examples in C*.
+EXAMPLES_BY_THRESHOLD: Mapping[str, Mapping[float, int]] = {
+    "qa": {0.5: 51_987, 1.0: 18_526, 2.0: 5_135},
+    "wikisearch": {0.5: 207_241, 1.0: 60_974, 2.0: 13_944},
+    "calculator": {0.5: 3_680, 1.0: 994, 2.0: 138},
+    "calendar": {0.5: 61_811, 1.0: 20_587, 2.0: 3_007},
+    "mt": {0.5: 3_156, 1.0: 1_034, 2.0: 229},
+}
+
+# Table 10: the tool of each example shown and its L- - L+, in nats.
+GAINS: Sequence[tuple[str, float]] = (
+    ("wikisearch", 5.49),
+    ("calendar", 2.11),
+    ("qa", 2.08),
+    ("calculator", 1.59),
+    ("wikisearch", 0.92),
+    ("mt", 0.70),
+    ("calendar", 0.33),
+    ("calculator", -0.02),
+    ("calendar", -0.41),
+    ("qa", -1.23),
+)
+
+# Figure 4: parameters of the models compared (GPT-2 and GPT-J), and from which size on tools pay.
+MODEL_SIZES: Sequence[int] = (124_000_000, 355_000_000, 775_000_000, 1_600_000_000, 6_700_000_000)
+TOOLS_PAY_FROM = 775_000_000
+
+
+def figures_for(task: str) -> dict[str, float]:
+    """Return the paper's figures of a task by model; empty if it has none (GSM8K, the demo)."""
+    if task == "perplexity":
+        return dict(PERPLEXITY["wikitext"])
+    return next((dict(table[task]) for table in TABLES.values() if task in table), {})

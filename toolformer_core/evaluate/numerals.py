@@ -1,0 +1,237 @@
+"""Numbers in a text, in digits or in words: "1,000.5", "-3", "5 million", "twenty-one", "a hundred and two", "3/4".
+
+`joined` makes one token of a numeral written in several, so that "seven" equals "7"; `first_number` finds what a
+prediction claims; `number_in` reads an answer that is a number and nothing else. "One" is no number where it stands for
+something ("one of", "this one"). Nothing here knows rules or benchmarks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+from toolformer_core.evaluate.words import Token, normalise, number_text, tokens_of
+
+__all__ = ["Number", "first_number", "joined", "number_in"]
+
+_UNITS = {
+    word: value
+    for value, word in enumerate(
+        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+        "seventeen eighteen nineteen".split()
+    )
+}
+_TENS = {
+    word: 10 * value
+    for value, word in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), start=2)
+} | {"fourty": 40}
+_SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_ORDINALS = {
+    word: value
+    for value, word in enumerate(
+        "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth "
+        "fifteenth sixteenth seventeenth eighteenth nineteenth".split(),
+        start=1,
+    )
+} | {
+    word: 10 * value
+    for value, word in enumerate(
+        "twentieth thirtieth fortieth fiftieth sixtieth seventieth eightieth ninetieth hundredth".split(), start=2
+    )
+}
+_BEGINNINGS = frozenset({"a", *_UNITS, *_TENS, *_ORDINALS})
+_LONGEST = 32  # tokens of a numeral; "nine hundred and ninety nine trillion ..." has 29
+_BEFORE_A_PRONOUN = frozenset("the this that each every any no which another either neither".split())
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number of a text."""
+
+    value: Fraction
+    decimals: int | None  # as it is written; None for a fraction such as 1/3, which is exact
+
+
+# --- numerals in words ------------------------------------------------------------------------------------------------
+
+
+def joined(tokens: Sequence[Token], text: str) -> list[Token]:
+    """Return the tokens with every numeral in words as one number ("7") or ordinal ("21th").
+
+    Args:
+        tokens: of a text.
+        text: the normalised text itself; parts of a numeral are joined by a space or a hyphen alone.
+    """
+    out: list[Token] = []
+    i = 0
+    while i < len(tokens):
+        token, used = _numeral(tokens, i, text)
+        out.append(token)
+        i += used
+    return out
+
+
+def _numeral(tokens: Sequence[Token], i: int, text: str) -> tuple[Token, int]:
+    """The token at i, or the numeral that begins there as one token, and how many tokens it takes."""
+    if tokens[i].kind != "number" and tokens[i].text not in _BEGINNINGS:
+        return tokens[i], 1
+    run = _run(tokens, i, text)
+    value, used, kind = _cardinal(run)
+    if not used or (used == 1 and tokens[i].kind == "number"):
+        return tokens[i], 1
+    head, tail = tokens[i], tokens[i + used - 1]
+    written = f"{value}th" if kind == "ordinal" else number_text(value)
+    decimals = len(written.partition(".")[2]) if kind == "number" else 0
+    return Token(written, kind, head.start, tail.end, head.first, tail.last, decimals), used
+
+
+def _run(tokens: Sequence[Token], i: int, text: str) -> list[Token]:
+    """The tokens from i on, as far as only a space or a hyphen (behind "thousand", a comma) parts them."""
+    out = [tokens[i]]
+    for token in tokens[i + 1 : i + _LONGEST]:
+        gap = text[out[-1].end : token.start]
+        if not re.fullmatch(r"\s|-", gap) and not (gap == ", " and out[-1].text in _SCALES):
+            break
+        out.append(token)
+    return out
+
+
+def _cardinal(run: Sequence[Token]) -> tuple[Decimal, int, str]:
+    """Value, tokens used (0: no numeral begins here) and kind of the numeral that a run begins with."""
+    words = [t.text for t in run]
+    if run[0].kind == "number":  # 5 million; 2.5 thousand
+        scale = _SCALES.get(words[1]) if len(words) > 1 else None
+        return (Decimal(words[0]) * scale, 2, "number") if scale else (Decimal(words[0]), 1, "number")
+    total, i, limit = 0, 0, 10**15
+    while True:
+        value, used, ordinal = _group(words, i)
+        if not used:
+            break
+        scale = _SCALES.get(words[i + used]) if not ordinal and i + used < len(words) else None
+        if scale is not None and scale < limit:
+            total, i, limit = total + value * scale, i + used + 1, scale
+            if words[i : i + 1] == ["and"] and _group(words, i + 1)[1]:
+                i += 1
+            continue
+        return Decimal(total + value), i + used, "ordinal" if ordinal else "number"
+    return Decimal(total), i, "number"
+
+
+def _group(words: Sequence[str], i: int) -> tuple[int, int, bool]:
+    """A numeral below a thousand at i: value, words used (0: none), and whether it ends as an ordinal."""
+    value, used, ordinal = _below_hundred(words, i)
+    if ordinal:
+        return value, used, True
+    after = words[i + (used or 1) : i + (used or 1) + 1]
+    if not used and words[i : i + 1] == ["a"] and after and (after[0] in _SCALES or after[0] in ("hundred", "dozen")):
+        value, used = 1, 1
+    if not used:
+        return 0, 0, False
+    if after == ["dozen"]:
+        return 12 * value, used + 1, False
+    if after != ["hundred"]:
+        return value, used, False
+    at = i + used + 1
+    link = 1 if words[at : at + 1] == ["and"] else 0
+    more, more_used, ordinal = _below_hundred(words, at + link)
+    return (100 * value + more, used + 1 + link + more_used, ordinal) if more_used else (100 * value, used + 1, False)
+
+
+def _below_hundred(words: Sequence[str], i: int) -> tuple[int, int, bool]:
+    if i >= len(words):
+        return 0, 0, False
+    word = words[i]
+    if word in _ORDINALS:
+        return _ORDINALS[word], 1, True
+    if word in _UNITS:
+        return _UNITS[word], 1, False
+    if word not in _TENS:
+        return 0, 0, False
+    unit = words[i + 1] if i + 1 < len(words) else ""
+    if 1 <= _UNITS.get(unit, 0) <= 9:
+        return _TENS[word] + _UNITS[unit], 2, False
+    if 1 <= _ORDINALS.get(unit, 0) <= 9:
+        return _TENS[word] + _ORDINALS[unit], 2, True
+    return _TENS[word], 1, False
+
+
+# --- the number a text claims -----------------------------------------------------------------------------------------
+
+_SENTENCE_END = re.compile(r"\n|[.!?;](?=\s|$)")
+
+
+def first_number(text: str, *, fractions: bool = False) -> Number | None:
+    """Return the number a prediction claims (§4.2, math), or None if it holds none.
+
+    The first number; but if an equation follows it in the same sentence, the first number after its "=" (of
+    "5 + 3 = 8 apples", 8). A sentence ends at a line feed, or at . ! ? ; in front of white space. An equation without a
+    number on its right says nothing, and the first number stands.
+
+    Args:
+        text: what the model wrote, calls taken out.
+        fractions: read 3/4, and 2 1/2, as one number; else 3 and 2 come first.
+    """
+    text = normalise(text)
+    numbers = _numbers(text, fractions)
+    if not numbers:
+        return None
+    first, _, end = numbers[0]
+    stop = _SENTENCE_END.search(text, end)
+    sentence_end = stop.start() if stop else len(text)
+    equals = text.find("=", end, sentence_end)
+    behind = (number for number, start, _ in numbers if 0 <= equals < start < sentence_end)
+    return next(behind, first)
+
+
+def number_in(text: str) -> Number | None:
+    """Return the number that a text is, units in brackets, currency and percent signs aside; None if it is none.
+
+    "9 (apples)", "$1,234.50", "25 (%)", "3/4", "seven"; but not "10:1", "Shop 2" or "2 hours; 30 minutes".
+    """
+    text = re.sub(r"\([^()]*\)", " ", text).strip().rstrip(".")
+    folded = normalise(text)
+    numbers = _numbers(folded, fractions=True)
+    if len(numbers) != 1:
+        return None
+    number, start, end = numbers[0]
+    rest = folded[:start] + folded[end:]
+    return number if re.fullmatch(r"[\s$£€¥%]*", rest) else None
+
+
+def _numbers(text: str, fractions: bool) -> list[tuple[Number, int, int]]:
+    """The numbers of a normalised text with their spans, in order; ordinals are none."""
+    tokens = joined(tokens_of(text), text)
+    out: list[tuple[Number, int, int]] = []
+    for i, token in enumerate(tokens):
+        if token.kind != "number" or _is_pronoun(tokens, i, text):
+            continue
+        if fractions and out and _is_fraction(out, token, text):
+            continue
+        out.append((Number(Fraction(token.text), token.decimals), token.start, token.end))
+    return out
+
+
+def _is_pronoun(tokens: Sequence[Token], i: int, text: str) -> bool:
+    if text[tokens[i].start : tokens[i].end] != "one":
+        return False
+    before = tokens[i - 1].text if i else ""
+    after = tokens[i + 1].text if i + 1 < len(tokens) else ""
+    return after == "of" or before in _BEFORE_A_PRONOUN
+
+
+def _is_fraction(out: list[tuple[Number, int, int]], token: Token, text: str) -> bool:
+    """Take a denominator into the number in front of it: 3/4, and with the whole in front of that, 2 1/2."""
+    above, start, end = out[-1]
+    below = Fraction(token.text)
+    if text[end : token.start] != "/" or below <= 0 or above.decimals or token.decimals or above.decimals is None:
+        return False
+    value = above.value / below
+    out.pop()
+    if out and 0 < value < 1 and text[out[-1][2] : start] == " " and out[-1][0].decimals == 0:
+        whole, start, _ = out.pop()
+        value = whole.value - value if whole.value < 0 else whole.value + value
+    out.append((Number(value, None), start, token.end))
+    return True

@@ -1,0 +1,76 @@
+"""WebQuestions, Natural Questions, TriviaQA and MLQA: questions, some about a paragraph, with all accepted answers.
+
+| benchmark | release                                | question              | answers                               |
+|-----------|----------------------------------------|-----------------------|---------------------------------------|
+| WebQS     | JSON of Stanford                       | utterance             | targetValue: (list (description ...)) |
+|           | other JSON, JSON lines, the hub        | qText, question       | answers, answer                       |
+| NQ        | NQ-open's JSON lines, the hub          | question              | answer                                |
+| TriviaQA  | JSON (`Data`), the hub                 | Question              | Answer: Value, Aliases and the        |
+|           |                                        |                       | normalised and human ones             |
+| MLQA      | JSON in SQuAD's form, the hub          | question, context     | answers                               |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from toolformer_core.evaluate.fields import optional, text_of, texts_in
+from toolformer_core.evaluate.items import Item, Row, item_of
+from toolformer_core.evaluate.prompts import paragraph_question, question
+
+__all__ = ["about_paragraph", "articles", "open_question"]
+
+_DESCRIPTION = re.compile(r'\(description\s+(?:"((?:[^"\\]|\\.)*)"|([^()"]*))\)')
+_TRIVIA = ("value", "aliases", "normalizedvalue", "normalized_value", "normalizedaliases", "normalized_aliases")
+
+
+def open_question(task: str, row: Row, source: str) -> Item:
+    """Read a row of WebQS, NQ or TriviaQA.
+
+    Raises:
+        BadRowError: no_question, no_answer.
+    """
+    asked = text_of(row, "question", "qtext", "utterance")
+    own = optional(row, "id", "qid", "questionid", "question_id")
+    return item_of(task, question(asked), _answers(row), item_id=own)
+
+
+def about_paragraph(task: str, row: Row, source: str) -> Item:
+    """Read a question of MLQA and the paragraph it is about.
+
+    Raises:
+        BadRowError: no_context, no_question, no_answer.
+    """
+    context, asked = text_of(row, "context"), text_of(row, "question")
+    return item_of(task, paragraph_question(context, asked), _answers(row), item_id=optional(row, "id"))
+
+
+def articles(value: Any) -> Iterator[Any] | None:
+    """Give the questions of an article in SQuAD's form, each with its paragraph; None if the value is no article."""
+    paragraphs = value.get("paragraphs") if isinstance(value, dict) else None
+    return _asked(paragraphs) if isinstance(paragraphs, list) else None
+
+
+def _asked(paragraphs: list[Any]) -> Iterator[Any]:
+    for paragraph in paragraphs:
+        qas = paragraph.get("qas") if isinstance(paragraph, dict) else None
+        if not isinstance(qas, list):
+            yield paragraph  # is rejected as having no question
+            continue
+        for asked in qas:
+            yield {**asked, "context": paragraph.get("context")} if isinstance(asked, dict) else asked
+
+
+def _answers(row: Row) -> list[str]:
+    target = optional(row, "targetvalue")
+    if isinstance(target, str):
+        return [re.sub(r"\\(.)", r"\1", quoted) or bare for quoted, bare in _DESCRIPTION.findall(target)]
+    given = optional(row, "answer", "answers")
+    if isinstance(given, dict):
+        named = {str(key).lower(): value for key, value in given.items()}
+        return [t for key in (*_TRIVIA, "humananswers", "text") for t in texts_in(named.get(key))]
+    if isinstance(given, list):
+        return [t for a in given for t in (texts_in(a.get("text")) if isinstance(a, dict) else texts_in(a))]
+    return texts_in(given)
