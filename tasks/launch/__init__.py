@@ -1,0 +1,9 @@
+"""How a training program is started where the GPUs are: on this machine, over SSH, by Slurm or by Kubernetes.
+
+    base.py         what they share: `LaunchRequest`, the protocol `Launcher`, `LaunchError`, `read_tail`
+    processes.py    processes of this machine that outlive their starter, and are found again
+    local.py ssh.py slurm.py kubernetes.py    one launcher each
+    manifests.py cluster.py                   what Kubernetes is given, and the client that gives it
+
+Launchers know no losses, data sets or trackers: they start a program in a job folder, say how it stands, and end it.
+"""

@@ -1,0 +1,263 @@
+"""What all launchers share: what is asked of them, what they answer, and how they speak to other programs.
+
+A launcher starts one program, once per process, on the machines it knows, and writes what it prints to `log.txt` in
+the job folder. It does not know what is trained, reads no events and writes no stop file: to end a job politely the
+caller writes that file and waits; `cancel` is the hard way. What a launcher writes for its own use lies in the job
+folder's `launch/`; the program's exit code, where a launcher records it, in `exit`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from tasks.settings import environment
+from toolformer_core.errors import ToolformerError, UsageError
+
+__all__ = [
+    "EXIT",
+    "LOG",
+    "Accelerator",
+    "JobState",
+    "LaunchError",
+    "LaunchRequest",
+    "Launcher",
+    "accelerator_variables",
+    "derived_port",
+    "dns_name",
+    "parse_handle",
+    "plain_words",
+    "read_tail",
+    "run_command",
+    "write_file",
+]
+
+LOG = "log.txt"
+EXIT = "exit"
+_NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")  # leaves room for what queues append, within DNS's 63
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PLAIN = re.compile(r"[\w@+=:,./-]+", re.ASCII)
+_TAIL_BYTES = 256 * 1024
+
+
+class LaunchError(ToolformerError):
+    """A launch that was refused, or a job that cannot be followed or ended; the message says how to mend it."""
+
+
+class JobState(StrEnum):
+    """`GONE`: nothing is left of the job, and nobody wrote down how it ended."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    GONE = "gone"
+
+
+class Accelerator(StrEnum):
+    """What DeepSpeed computes on; `AUTO` leaves it to DeepSpeed, which takes what it finds."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    """What is to be started.
+
+    Args:
+        name: the job's name in queues: lower-case letters, digits and hyphens, at most 40 (see `dns_name`). Kubernetes
+            wants another name for another attempt.
+        folder: the job folder, on a file system that all nodes share; made absolute, links are left as they are.
+        processes: per node.
+        program: what python runs: `("-m", module, ...)` or `(script, ...)`; the folder is appended.
+        environment: further variables for every process.
+        python: the interpreter on the nodes; default: this one.
+
+    Raises:
+        UsageError: a value that no launcher could use.
+    """
+
+    name: str
+    folder: Path
+    processes: int = 1
+    program: tuple[str, ...] = ("-m", "toolformer_core.finetune")
+    environment: Mapping[str, str] = field(default_factory=dict)
+    python: str = sys.executable
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", Path(self.folder).absolute())
+        if not _NAME.fullmatch(self.name):
+            raise UsageError(
+                f"job name {self.name!r}: use up to 40 lower-case letters, digits and hyphens, e.g. 'cc-7b'"
+            )
+        if self.processes < 1:
+            raise UsageError(f"processes is {self.processes}: at least one process per node is needed")
+        head = self.program[1:2] if self.program[:1] == ("-m",) else self.program[:1]
+        if not head or head[0].startswith("-"):
+            raise UsageError(f"program {self.program}: give ('-m', module, ...) or (script, ...)")
+        for name, value in self.environment.items():
+            if not _VARIABLE.fullmatch(name):
+                raise UsageError(f"{name!r} is not a variable's name: use letters, digits and underscores")
+            if any(ord(letter) < 32 for letter in value):
+                raise UsageError(f"the variable {name} holds a line break or a control character: take it out")
+        if any(ord(letter) < 32 for word in (str(self.folder), self.python, *self.program) for letter in word):
+            raise UsageError("the folder, the program or python's path holds a control character: take it out")
+
+    @property
+    def log(self) -> Path:
+        return self.folder / LOG
+
+    @property
+    def exit_file(self) -> Path:
+        return self.folder / EXIT
+
+    @property
+    def arguments(self) -> list[str]:
+        """What follows `python`, or torchrun's own options."""
+        return [*self.program, str(self.folder)]
+
+    def check_folder(self) -> None:
+        """Say so if there is no job folder yet.
+
+        Raises:
+            UsageError: there is none.
+        """
+        if not self.folder.is_dir():
+            raise UsageError(f"there is no job folder {self.folder}: write the job before it is launched")
+
+
+class Launcher(Protocol):
+    """Starts programs in one way. A handle is text with which a new process, or a new launcher, can go on."""
+
+    name: ClassVar[str]
+
+    def preview(self, request: LaunchRequest) -> str:
+        """Return what `submit` would run or apply: a command line, a script or a manifest."""
+
+    def submit(self, request: LaunchRequest) -> str:
+        """Start the program and return the job's handle.
+
+        Raises:
+            UsageError: a program that launching needs is missing here, or a value is wrong.
+            LaunchError: the launch was refused; nothing is left running.
+        """
+
+    def state(self, handle: str) -> tuple[JobState, str]:
+        """Return how the job stands, and a short detail such as `exit code 1` or `PENDING (Resources)`.
+
+        Raises:
+            LaunchError: nobody can tell just now, e.g. the queue does not answer; ask again.
+        """
+
+    def cancel(self, handle: str) -> None:
+        """End the job hard, and what a job that has failed may have left behind; to be called before another attempt.
+
+        Raises:
+            LaunchError: it could not be ended, or not everywhere.
+        """
+
+
+def dns_name(text: str) -> str:
+    """Return a name for queues and pods made from any text: `"C* (v2)"` gives `"c-v2"`."""
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    if not name[:1].isalpha():
+        name = f"job-{name}"
+    return name[:40].strip("-")
+
+
+def plain_words(what: str, *words: str) -> None:
+    """Refuse what a remote shell, pdsh or a batch script would read as something else.
+
+    Raises:
+        UsageError: a word holds a space, a quote, `%`, `$` or the like.
+    """
+    for word in words:
+        if not _PLAIN.fullmatch(word):
+            raise UsageError(f"{what} {word!r}: only letters, digits and @+=:,./_- can be passed to other machines")
+
+
+def derived_port(folder: Path) -> int:
+    """Return a port in 20000-28999 from a folder's path: two jobs on one node seldom meet, and a preview is exact."""
+    number = 0
+    for byte in str(folder).encode():
+        number = (number * 31 + byte) % 9000
+    return 20000 + number
+
+
+def accelerator_variables(accelerator: Accelerator | str) -> dict[str, str]:
+    """Return the variables that hold DeepSpeed and torch to one kind of device."""
+    if accelerator == Accelerator.CPU:
+        return {"DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": ""}
+    return {"DS_ACCELERATOR": "cuda"} if accelerator == Accelerator.CUDA else {}
+
+
+def read_tail(path: Path, lines: int = 40) -> str:
+    """Return a text file's last lines, of at most its last 256 KiB; "" if there is no such file."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
+            text = file.read().decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""
+    return "\n".join(text.splitlines()[-lines:]) if lines > 0 else ""
+
+
+def write_file(path: Path, text: str) -> Path:
+    """Write a file of the job folder's `launch/`, which is made if need be.
+
+    Raises:
+        LaunchError: the disk is full, or the folder cannot be written.
+    """
+    try:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as exc:
+        raise LaunchError(f"{path} cannot be written: {exc.strerror}; make room, or mend its permissions") from exc
+    return path
+
+
+def parse_handle(handle: str, launcher: str, *keys: str) -> dict[str, Any]:
+    """Return what a handle says.
+
+    Raises:
+        UsageError: it is not a handle of this launcher.
+    """
+    try:
+        value = json.loads(handle)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict) or value.get("launcher") != launcher or any(key not in value for key in keys):
+        raise UsageError(f"{handle!r} is not a job of the launcher {launcher}: pass what its submit returned")
+    return value
+
+
+def run_command(argv: Sequence[str], *, hint: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+    """Run a short command of a queue or of SSH in the C locale and return what it answered, whatever its exit code.
+
+    Args:
+        argv: the command.
+        hint: how to mend it if the command is not installed.
+        timeout: in seconds.
+
+    Raises:
+        UsageError: there is no such command.
+        LaunchError: it did not answer in time.
+    """
+    variables = {**environment(), "LC_ALL": "C"}
+    try:
+        return subprocess.run(
+            argv, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False
+        )
+    except (FileNotFoundError, PermissionError) as exc:
+        raise UsageError(f"{argv[0]} is not on this machine's PATH: {hint}") from exc
+    except subprocess.TimeoutExpired as exc:
+        raise LaunchError(f"{argv[0]} did not answer within {timeout:.0f} s: see whether its service is up") from exc

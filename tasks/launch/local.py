@@ -1,0 +1,79 @@
+"""The launcher for this machine: plain python for one process, torchrun for several.
+
+Every launch finds free ports of its own, so several jobs can run side by side. It does not know how many GPUs there
+are: that is the program's to find out.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import ClassVar
+
+import psutil
+
+from tasks.launch import processes
+from tasks.launch.base import LOG, Accelerator, JobState, LaunchRequest, accelerator_variables
+
+__all__ = ["LocalLauncher"]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalLauncher:
+    """Starts the program on this machine.
+
+    Args:
+        accelerator: `cpu` hides all GPUs and shares the cores out, `cuda` insists on GPUs, `auto` takes what is there.
+        devices: the GPUs to use, e.g. `0,1`; default: all.
+        cores: what CPU processes share out among them; 0: all that this process may use.
+        grace_s: seconds from SIGTERM to SIGKILL when a job is cancelled; torchrun gives its workers 30 of them.
+    """
+
+    accelerator: Accelerator = Accelerator.AUTO
+    devices: str = ""
+    cores: int = 0
+    grace_s: float = 40.0
+
+    name: ClassVar[str] = "local"
+
+    def preview(self, request: LaunchRequest) -> str:
+        """Return the command line."""
+        variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in self._variables(request).items())
+        return (
+            f"cd {shlex.quote(str(request.folder))} &&\n{variables} \\\n{shlex.join(command(request))} >>{LOG} 2>&1\n"
+        )
+
+    def submit(self, request: LaunchRequest) -> str:
+        """Start the program; see `Launcher`."""
+        request.check_folder()
+        variables = self._variables(request)
+        return processes.start(self.name, command(request), request.folder, variables, processes.new_mark())
+
+    def state(self, handle: str) -> tuple[JobState, str]:
+        """Return how the job stands; see `Launcher`."""
+        return processes.state(handle, self.name)
+
+    def cancel(self, handle: str) -> None:
+        """End the job; see `Launcher`."""
+        processes.cancel(handle, self.name, self.grace_s)
+
+    def _variables(self, request: LaunchRequest) -> dict[str, str]:
+        variables = {"PYTHONUNBUFFERED": "1", **accelerator_variables(self.accelerator)}
+        if self.devices and self.accelerator != Accelerator.CPU:
+            variables["CUDA_VISIBLE_DEVICES"] = self.devices
+        if self.accelerator == Accelerator.CPU:
+            variables["OMP_NUM_THREADS"] = str(max(1, (self.cores or _cores()) // request.processes))
+        return {**variables, **request.environment}
+
+
+def command(request: LaunchRequest) -> list[str]:
+    """Return the command for one node by itself. With `--standalone` torchrun takes a free port, and keeps it."""
+    if request.processes == 1:
+        return [request.python, *request.arguments]
+    options = ["--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={request.processes}"]
+    return [request.python, "-m", "torch.distributed.run", *options, *request.arguments]
+
+
+def _cores() -> int:
+    process = psutil.Process()
+    return len(process.cpu_affinity()) if hasattr(process, "cpu_affinity") else psutil.cpu_count() or 1

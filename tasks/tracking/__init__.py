@@ -1,0 +1,39 @@
+"""MLflow: what a run was made of, how it went, and which checkpoint is best. The one place that imports mlflow.
+
+    run           one per flow run: params (flattened with dots), tags, dataset inputs with our own digests
+    metrics       loss, learning_rate, grad_norm, tokens, tokens_per_second, memory_bytes; dev_loss, dev_perplexity;
+                  best_step, best_dev_perplexity; system/...
+    model         one per checkpoint, named finetune-checkpoint: where it lies, and its dev_perplexity at its step
+    registry      the best checkpoints as versions of one registered model; the alias `candidate` on the newest of them
+
+    evaluation    accuracy/<arm>, call_rate/<arm>, ... with k as the step; tables/ and figures/ as artifacts
+
+Weights stay where training left them: models and versions hold the folder's address. Only `MlflowClient` is used, with
+the run's id in every call, so MLflow's global "active run" plays no part and runs in several threads do not mix.
+All of `record` can be told twice: MLflow itself is asked what it holds already. Call `settings.prepare` before this
+module is imported; MLflow reads on import whether it may send telemetry.
+This module knows no Prefect and starts no training; it learns of training from the lines of events.jsonl, whose
+meaning stands in `events`. `store` opens the database and begins runs; `run` is a run of any flow, `training` that
+of a training; `figures` draws.
+"""
+
+from __future__ import annotations
+
+from tasks.tracking.figures import bars, curves
+from tasks.tracking.run import Status, Tracked, TrackingError
+from tasks.tracking.store import DatasetRef, Tracking, flatten
+from tasks.tracking.training import CANDIDATE, CHECKPOINT, TrainingRun
+
+__all__ = [
+    "CANDIDATE",
+    "CHECKPOINT",
+    "DatasetRef",
+    "Status",
+    "Tracked",
+    "Tracking",
+    "TrackingError",
+    "TrainingRun",
+    "bars",
+    "curves",
+    "flatten",
+]

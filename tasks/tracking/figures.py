@@ -1,0 +1,67 @@
+"""Figures that are kept with a run: curves and bars, as matplotlib figures without a window.
+
+Knows no MLflow and nothing global of matplotlib (no pyplot), so several threads may draw at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+__all__ = ["Bar", "Figure", "Point", "bars", "curves"]
+
+Point = tuple[int, float]  # step, value
+Bar = tuple[float, float, float]  # value, and its interval's ends
+
+
+def curves(
+    title: str, y_label: str, series: Mapping[str, Sequence[Point]], *, x_label: str = "step", logarithmic: bool = False
+) -> Figure:
+    """Draw curves over steps, or over anything else that is counted.
+
+    Args:
+        title: above the axes.
+        y_label: what is measured, with its unit.
+        series: by label, (step, value) pairs; values that are not finite (a diverged loss) are gaps.
+        x_label: what is counted.
+        logarithmic: of the horizontal axis, e.g. for sizes.
+    """
+    figure = Figure(figsize=(7, 4.2), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    if logarithmic:
+        axes.set_xscale("log")
+    for label, points in series.items():
+        values = [value if math.isfinite(value) else math.nan for _, value in points]
+        marker = "o" if len(points) <= 25 else ""  # a lone point has no line to be seen by
+        axes.plot([step for step, _ in points], values, marker=marker, markersize=4, linewidth=1.4, label=label)
+    axes.set_title(title)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    if not logarithmic:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+    if series:
+        axes.legend(fontsize="small")
+    return figure
+
+
+def bars(title: str, y_label: str, values: Mapping[str, Bar]) -> Figure:
+    """Draw one bar per label with its interval; a value that is not finite has none."""
+    figure = Figure(figsize=(7, 4.2), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    known = {label: bar for label, bar in values.items() if all(map(math.isfinite, bar))}
+    heights = [value for value, _, _ in known.values()]
+    below = [max(0.0, value - low) for value, low, _ in known.values()]
+    above = [max(0.0, high - value) for value, _, high in known.values()]
+    axes.bar(list(known), heights, yerr=[below, above], capsize=4, color="#4c78a8")
+    axes.set_title(title)
+    axes.set_ylabel(y_label)
+    axes.tick_params(axis="x", labelrotation=20)
+    axes.grid(axis="y", alpha=0.3)
+    return figure

@@ -1,0 +1,150 @@
+"""One run of MLflow, of a flow of any kind: its metrics, tags, figures and end, and the machine it runs on."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from mlflow import MlflowClient
+from mlflow.entities import Metric
+from mlflow.exceptions import MlflowException
+from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS
+from mlflow.utils.validation import MAX_METRICS_PER_BATCH
+
+from tasks.tracking.figures import Figure, Point
+from toolformer_core.errors import ToolformerError
+
+__all__ = ["Status", "Tracked", "TrackingError", "safe_name", "translated"]
+
+Status = Literal["FINISHED", "FAILED", "KILLED"]
+
+
+class TrackingError(ToolformerError):
+    """MLflow could not be reached or refused; nothing is lost, for the same events can be told again."""
+
+
+@contextmanager
+def translated(doing: str) -> Iterator[None]:
+    """Turn an error of MLflow, or of its files, into ours, in one line."""
+    try:
+        yield
+    except (MlflowException, OSError) as exc:  # the latter where artifacts are files
+        told = next(iter(str(exc).strip().splitlines()), type(exc).__name__)
+        raise TrackingError(f"MLflow, {doing}: {told}") from exc
+
+
+class Tracked:
+    """One run of MLflow that goes on until `finish`. What a flow of any kind needs of it.
+
+    Args:
+        client: of the store that holds the run.
+        run_id: a run that `Tracking.start` began.
+    """
+
+    def __init__(self, client: MlflowClient, run_id: str) -> None:
+        self.client = client
+        self.run_id = run_id
+        self._monitor: SystemMetricsMonitor | None = None
+
+    def sample_machine(self) -> None:
+        """Sample CPU, memory, disk, network and GPUs of this machine in a thread, until `finish`."""
+        uri = self.client.tracking_uri
+        self._monitor = SystemMetricsMonitor(self.run_id, resume_logging=True, tracking_uri=uri)  # type: ignore[no-untyped-call]
+        self._monitor.start()  # type: ignore[no-untyped-call]
+
+    def metrics(self, values: Mapping[str, float], step: int = 0) -> None:
+        """Log figures of one step.
+
+        Raises:
+            TrackingError: MLflow could not be reached.
+        """
+        now = int(time.time() * 1000)
+        self.log([[Metric(k, float(v), now, step) for k, v in values.items()]])
+
+    def figure(self, figure: Figure, path: str) -> None:
+        """Keep a figure as an artifact under a path such as `figures/loss.png`.
+
+        Raises:
+            TrackingError: MLflow could not be reached.
+        """
+        with translated(f"keeping {path}"):
+            self.client.log_figure(self.run_id, figure, path)
+
+    def table(self, rows: Sequence[Mapping[str, Any]], path: str) -> None:
+        """Keep rows as a table that MLflow's page shows, under a path such as `tables/accuracy.json`.
+
+        Args:
+            rows: flat; a column that a row lacks, and a number that is not finite, become null.
+
+        Raises:
+            TrackingError: MLflow could not be reached.
+        """
+        columns = list(dict.fromkeys(name for row in rows for name in row))
+        data = [[_plain(row.get(name)) for name in columns] for row in rows]
+        with translated(f"keeping {path}"):
+            self.client.log_dict(self.run_id, {"columns": columns, "data": data}, path)
+            known = json.loads(self.client.get_run(self.run_id).data.tags.get(MLFLOW_LOGGED_ARTIFACTS, "[]"))
+            if path not in [one["path"] for one in known]:
+                known.append({"path": path, "type": "table"})
+                self.client.set_tag(self.run_id, MLFLOW_LOGGED_ARTIFACTS, json.dumps(known))
+
+    def text(self, text: str, path: str) -> None:
+        """Keep a text as an artifact.
+
+        Raises:
+            TrackingError: MLflow could not be reached.
+        """
+        with translated(f"keeping {path}"):
+            self.client.log_text(self.run_id, text, path)
+
+    def history(self, metric: str, run_id: str | None = None) -> list[Point]:
+        """Return a metric's (step, value) pairs by step, of this run or another."""
+        with translated(f"reading {metric}"):
+            found = self.client.get_metric_history(run_id or self.run_id, metric)
+        return sorted((m.step, m.value) for m in found)
+
+    def finish(self, status: Status) -> None:
+        """Stop sampling the machine and close the run.
+
+        Raises:
+            TrackingError: MLflow could not be reached; sampling has stopped all the same.
+        """
+        if self._monitor is not None:
+            self._monitor.finish()  # type: ignore[no-untyped-call]
+            self._monitor = None
+        with translated("closing the run"):
+            self.client.set_terminated(self.run_id, status)
+
+    def log(self, groups: Iterable[Sequence[Metric]]) -> None:
+        """Log metrics, in batches that keep a group together: a batch is in MLflow wholly or not at all.
+
+        MLflow would split them by itself, but anywhere; a run that is taken up again then finds half a step.
+
+        Raises:
+            TrackingError: MLflow could not be reached.
+        """
+        batch: list[Metric] = []
+        with translated("logging metrics"):
+            for group in groups:
+                if len(batch) + len(group) > MAX_METRICS_PER_BATCH:
+                    self.client.log_batch(self.run_id, metrics=batch, synchronous=True)
+                    batch = []
+                batch.extend(group)
+            if batch:
+                self.client.log_batch(self.run_id, metrics=batch, synchronous=True)
+
+
+def _plain(value: Any) -> Any:
+    """JSON knows no nan."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def safe_name(name: str) -> str:
+    """A name for a folder or a registered model, from one that may hold slashes, colons or quotes."""
+    return re.sub(r"[^\w.-]+", "-", name)

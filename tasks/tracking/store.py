@@ -1,0 +1,176 @@
+"""MLflow at one address: its tables made ready, its experiments found, its runs begun or taken up again."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from mlflow import MlflowClient
+from mlflow.entities import Dataset, DatasetInput, InputTag, Param, RunTag
+from mlflow.exceptions import MlflowException
+from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
+from mlflow.utils.validation import MAX_DATASET_DIGEST_SIZE, MAX_PARAM_VAL_LENGTH, MAX_TAG_VAL_LENGTH
+
+from tasks.tracking.run import TrackingError, safe_name, translated
+from tasks.tracking.training import TrainingRun
+from warehouse.errors import CatalogError
+from warehouse.lock import FileLock
+
+__all__ = ["DatasetRef", "Tracking", "flatten"]
+
+_CHATTY = ("mlflow.store.db.utils", "mlflow.system_metrics.system_metrics_monitor")
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetRef:
+    """A dataset that went into a run. Name and digest together must differ between the datasets of one run.
+
+    Args:
+        name: e.g. `demo/toolformer`.
+        digest: ours, hex; MLflow keeps its first 36 digits.
+        source: a path or URL.
+        context: `train`, `dev` or `evaluation`.
+        rows: texts or items in it.
+    """
+
+    name: str
+    digest: str
+    source: str
+    context: str
+    rows: int
+
+
+def flatten(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return nested mappings as one, keys joined by dots, values as texts cut at MLflow's 6,000 characters."""
+    flat: dict[str, str] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat.update({f"{key}.{inner}": text for inner, text in flatten(value).items()})
+        else:
+            flat[str(key)] = str(value)[:MAX_PARAM_VAL_LENGTH]
+    return flat
+
+
+class Tracking:
+    """MLflow at one address, with its tables ready.
+
+    Several processes may open a new SQLite file at once: its tables are made under a file lock, by the first. The
+    tables of another database are made by the first client too, but without a lock: start one before the others.
+
+    Args:
+        uri: `sqlite:///<path>`, another database's URL, or `http(s)://` of a tracking server.
+        artifacts: folder or URL of the artifacts of new experiments; default: `mlartifacts` beside an SQLite file; a
+            server has its own.
+
+    Raises:
+        TrackingError: it cannot be reached or written, or its tables are of another version of MLflow.
+    """
+
+    def __init__(self, uri: str, *, artifacts: str | None = None) -> None:
+        for name in _CHATTY:
+            logging.getLogger(name).setLevel(logging.WARNING)
+        self.uri = uri
+        self.artifacts = artifacts
+        if not uri.startswith("sqlite:///"):
+            self.client = self._open()
+            return
+        path = Path(uri.removeprefix("sqlite:///").partition("?")[0]).absolute()
+        self.artifacts = artifacts or str(path.parent / "mlartifacts")
+        try:
+            with FileLock(f"{path}.lock", wait=True):
+                self.client = self._open()
+        except CatalogError as exc:
+            raise TrackingError(str(exc)) from exc
+
+    def _open(self) -> MlflowClient:
+        with translated(f"opening {urlsplit(self.uri).scheme} store"):
+            client = MlflowClient(self.uri, self.uri)
+            client.search_experiments(max_results=1)  # the first question makes the tables
+            client.search_registered_models(max_results=1)
+        return client
+
+    def start(
+        self,
+        *,
+        experiment: str,
+        name: str,
+        params: Mapping[str, Any],
+        tags: Mapping[str, str],
+        datasets: Sequence[DatasetRef],
+        run_id: str | None = None,
+        folder: str = "",
+        system_metrics: bool = True,
+    ) -> TrainingRun:
+        """Begin a run, or go on with one.
+
+        Args:
+            experiment: its name; made if it is not there.
+            name: the run's name.
+            params: may be nested; of a run that goes on, only new ones are logged, and a value that has changed since
+                becomes the tag `changed.<param>`, because MLflow's params are for ever.
+            tags: `arm` labels the run's curve among others; `registered_model` names the model that the best
+                checkpoint is registered as, without it none is; `dataset_digest` says which runs are comparable
+                (default: the digest of the dataset for training).
+            datasets: what went in; checkpoints are measured on the one whose context is `dev`.
+            run_id: the run to go on with, e.g. after a failure.
+            folder: the job folder, a path or URL; checkpoints in events are relative to it.
+            system_metrics: sample CPU, memory, disk, network and GPUs of this machine until `finish`, every ten
+                seconds or as MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL says.
+
+        Raises:
+            TrackingError: MLflow could not be reached, or there is no such run.
+        """
+        told = dict(tags)
+        digests = [d.digest for d in datasets if d.context == "train"]
+        if digests:
+            told.setdefault("dataset_digest", digests[0])
+        flat = flatten(params)
+        with translated(f"starting {name}"):
+            if run_id is None:
+                run = self.client.create_run(self._experiment(experiment), run_name=name)
+            else:
+                self.client.update_run(run_id, status="RUNNING", name=name)
+                run = self.client.get_run(run_id)
+            known = run.data.params
+            told |= {f"changed.{k}": v for k, v in flat.items() if known.get(k, v) != v}
+            new = [Param(k, v) for k, v in flat.items() if k not in known]
+            labels = [RunTag(k, v[:MAX_TAG_VAL_LENGTH]) for k, v in told.items()]
+            self.client.log_batch(run.info.run_id, params=new, tags=labels, synchronous=True)
+            self.client.log_inputs(run.info.run_id, [_dataset_input(d) for d in datasets])
+            started = TrainingRun(self.client, run.info.run_id, folder=folder)
+            if system_metrics:
+                started.sample_machine()  # last: whoever has no run cannot stop its thread
+        return started
+
+    def _experiment(self, name: str) -> str:
+        found = self.client.get_experiment_by_name(name)
+        if found is None:
+            if self.artifacts is None and not self.uri.startswith("http"):
+                raise TrackingError("this database names no place for artifacts: put `mlflow server` in front of it")
+            try:
+                where = f"{self.artifacts.rstrip('/')}/{safe_name(name)}" if self.artifacts else None
+                return self.client.create_experiment(name, artifact_location=where)
+            except MlflowException as exc:  # another process was faster
+                if exc.error_code != "RESOURCE_ALREADY_EXISTS":
+                    raise
+                found = self.client.get_experiment_by_name(name)
+        if found is None or found.lifecycle_stage != "active":
+            raise TrackingError(f"the MLflow experiment {name!r} was deleted: restore it, or give another name")
+        return str(found.experiment_id)
+
+
+def _dataset_input(ref: DatasetRef) -> DatasetInput:
+    """What MLflow's `MetaDataset` would leave, and the rows: its constructor takes no profile and few kinds of URL."""
+    dataset = Dataset(
+        ref.name,
+        ref.digest[:MAX_DATASET_DIGEST_SIZE],
+        urlsplit(ref.source).scheme or "local",
+        json.dumps({"uri": ref.source}),
+        profile=json.dumps({"num_rows": ref.rows}),
+    )
+    return DatasetInput(dataset, [InputTag(MLFLOW_DATASET_CONTEXT, ref.context)])

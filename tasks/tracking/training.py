@@ -1,0 +1,206 @@
+"""The run of one training: the events of its rank 0 as curves, tags, checkpoints and the candidate."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from mlflow import MlflowClient
+from mlflow.entities import (
+    DatasetInput,
+    LoggedModel,
+    LoggedModelOutput,
+    LoggedModelStatus,
+    Metric,
+    Run,
+    RunTag,
+    ViewType,
+)
+from mlflow.exceptions import MlflowException
+from mlflow.models.utils import get_external_mlflow_model_spec
+from mlflow.utils.mlflow_tags import (
+    MLFLOW_DATASET_CONTEXT,
+    MLFLOW_MODEL_IS_EXTERNAL,
+    MLFLOW_MODEL_VERSIONS,
+    MLFLOW_RUN_NAME,
+)
+from mlflow.utils.validation import MAX_TAG_VAL_LENGTH
+
+from tasks.tracking.events import METRICS, Event, new_points, tags_of
+from tasks.tracking.figures import Point, curves
+from tasks.tracking.run import Tracked, safe_name, translated
+
+__all__ = ["CANDIDATE", "CHECKPOINT", "TrainingRun"]
+
+CHECKPOINT = "finetune-checkpoint"  # the name of every checkpoint's LoggedModel
+CANDIDATE = "candidate"  # the alias of the best checkpoint
+_ARMS_SHOWN = 10  # curves in the figure of arms; more cannot be told apart
+
+
+class TrainingRun(Tracked):
+    """The run of one training, fed with the events that its rank 0 writes; all else it asks MLflow.
+
+    Args:
+        client: of the store that holds the run.
+        run_id: a run that `Tracking.start` began.
+        folder: the job folder, see there.
+    """
+
+    def __init__(self, client: MlflowClient, run_id: str, *, folder: str = "") -> None:
+        super().__init__(client, run_id)
+        self.folder = folder
+        run = self.client.get_run(run_id)
+        self._experiment_id = str(run.info.experiment_id)
+        self._params: dict[str, str] = run.data.params
+        self._tags: dict[str, str] = run.data.tags
+        inputs = run.inputs.dataset_inputs if run.inputs else []
+        self._dev = next((i.dataset for i in inputs if _context(i) == "dev"), None)
+        self._outputs = {output.model_id for output in run.outputs.model_outputs} if run.outputs else set()
+        self._last = {kind: self._last_step(next(iter(names.values()))) for kind, names in METRICS.items()}
+        dev = self.client.get_metric_history(run_id, "dev_perplexity")
+        self._measured: dict[int, tuple[int, float]] = {m.step: (m.timestamp, m.value) for m in dev}
+        found = self.client.search_logged_models([self._experiment_id], f"source_run_id = '{run_id}'")
+        self._models: dict[str, LoggedModel] = {m.tags.get("checkpoint", ""): m for m in found}
+        self._registered = safe_name(self._tags.get("registered_model", ""))
+        self._versions: dict[str, int] = {}
+        if self._registered:
+            versions = self.client.search_model_versions(f"name = '{self._registered}' and run_id = '{run_id}'")
+            self._versions = {v.tags.get("checkpoint", ""): int(v.version) for v in versions}
+
+    def _last_step(self, metric: str) -> int:
+        return max((step for step, _ in self.history(metric)), default=-1)
+
+    def record(self, events: Sequence[Event]) -> None:
+        """Take over events, in the order of the file; those taken over before change nothing.
+
+        Raises:
+            TrackingError: MLflow could not be reached; tell the same events again.
+        """
+        points = list(new_points(events, self._last))
+        self.log([[Metric(k, v, _ms(e), e["step"]) for k, v in figures.items()] for e, figures in points])
+        for event, figures in points:
+            self._last[event["event"]] = event["step"]
+            if "dev_perplexity" in figures:
+                self._measured[event["step"]] = (_ms(event), figures["dev_perplexity"])
+        with translated("recording a checkpoint"):
+            for event in events:
+                if event["event"] == "saved" and event["model"] is not None:  # not one to go on from only
+                    self._checkpoint(event)
+        with translated("setting tags"):
+            self._label(tags_of(events))
+
+    def _label(self, tags: Mapping[str, str | None]) -> None:
+        wanted = {k: v if v is None else v[:MAX_TAG_VAL_LENGTH] for k, v in tags.items()}
+        changed = {k: v for k, v in wanted.items() if self._tags.get(k) != v}
+        set_ = [RunTag(k, v) for k, v in changed.items() if v is not None]
+        if set_:
+            self.client.log_batch(self.run_id, tags=set_, synchronous=True)
+        for key in (k for k, v in changed.items() if v is None):
+            self.client.delete_tag(self.run_id, key)
+        self._tags = {k: v for k, v in (self._tags | changed).items() if v is not None}
+
+    def _checkpoint(self, event: Event) -> None:
+        """Make the checkpoint's LoggedModel, or finish one that an earlier process only began."""
+        where, step = event["checkpoint"], event["step"]
+        model = self._models.get(where)
+        if model is None:
+            model = self.client.create_logged_model(
+                self._experiment_id,
+                CHECKPOINT,
+                source_run_id=self.run_id,
+                params=self._params | {"step": str(step)},
+                tags={MLFLOW_MODEL_IS_EXTERNAL: "true", "checkpoint": where, "folder": self._located(event["model"])},
+                model_type="finetune",
+            )
+        if model.status != LoggedModelStatus.READY:
+            if event["perplexity"] is not None:
+                # At the time and value of the evaluation itself, so that the run's curve gets no second point.
+                at, value = self._measured.get(step, (_ms(event), float(event["perplexity"])))
+                name, digest = (self._dev.name, self._dev.digest) if self._dev else (None, None)
+                point = Metric("dev_perplexity", value, at, step, model.model_id, name, digest, self.run_id)
+                self.client.log_batch(self.run_id, metrics=[point], synchronous=True)
+            with tempfile.TemporaryDirectory() as scratch:  # a card without weights: MLflow registers no model without
+                get_external_mlflow_model_spec(model).save(f"{scratch}/MLmodel")
+                self.client.log_model_artifacts(model.model_id, scratch)
+            if model.model_id not in self._outputs:
+                self.client.log_outputs(self.run_id, [LoggedModelOutput(model.model_id, step)])
+                self._outputs.add(model.model_id)
+            model = self.client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+        self._models[where] = model
+        if event["best"] and self._registered:
+            self._register(model, where)
+
+    def _register(self, model: LoggedModel, where: str) -> None:
+        """Make a version of the registered model, once, and move the alias to it unless it is at a newer one."""
+        try:
+            self.client.create_registered_model(self._registered)
+        except MlflowException as exc:
+            if exc.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+        if where not in self._versions:
+            folder = model.tags["folder"]
+            # A server refuses folders it cannot see into; the address then stands in the tag alone.
+            unseen = self.client.tracking_uri.startswith("http") and folder.startswith("file:")
+            version = self.client.create_model_version(
+                self._registered,
+                f"models:/{model.model_id}" if unseen else folder,
+                self.run_id,
+                tags={"checkpoint": where, "folder": folder, "arm": self._tags.get("arm", "")},
+                model_id=model.model_id,
+                await_creation_for=0,
+            )
+            self._versions[where] = int(version.version)
+        number = self._versions[where]
+        link = json.dumps([{"name": self._registered, "version": str(number)}])
+        self.client.set_logged_model_tags(model.model_id, {MLFLOW_MODEL_VERSIONS: link})
+        aliases = self.client.get_registered_model(self._registered).aliases
+        if int(aliases.get(CANDIDATE, 0)) < number:
+            self.client.set_registered_model_alias(self._registered, CANDIDATE, str(number))
+
+    def _located(self, path: str) -> str:
+        if "://" in self.folder:
+            return f"{self.folder.rstrip('/')}/{path}"
+        return (Path(self.folder).absolute() / path).as_uri()
+
+    def figures(self) -> None:
+        """Keep the run's curves as artifacts, and those of the arms: finished runs with the same `dataset_digest`.
+
+        Raises:
+            TrackingError: MLflow could not be reached.
+        """
+        label = self._curve_name(self._tags)
+        self.figure(curves("Training loss", "loss (nats per token)", {label: self.history("loss")}), "figures/loss.png")
+        own = {label: self.history("dev_perplexity")}
+        self.figure(curves("Perplexity on the development set", "perplexity", own), "figures/dev_perplexity.png")
+        arms = curves("Dev perplexity of arms", "perplexity", self._arms())
+        self.figure(arms, "figures/dev_perplexity_of_arms.png")
+
+    def _arms(self) -> dict[str, list[Point]]:
+        digest = self._tags.get("dataset_digest")
+        found: list[Run] = []
+        if digest:
+            with translated("looking for other arms"):
+                among = f"tags.dataset_digest = '{digest}' and attributes.status = 'FINISHED'"
+                newest = ["attributes.start_time DESC"]
+                page = self.client.search_runs([self._experiment_id], among, ViewType.ACTIVE_ONLY, _ARMS_SHOWN, newest)
+                found = [run for run in page if run.info.run_id != self.run_id]
+        arms = {self._curve_name(self._tags): self.history("dev_perplexity")}
+        for run in found:
+            label = self._curve_name(run.data.tags)
+            label = f"{label} ({run.info.run_id[:6]})" if label in arms else label
+            arms[label] = self.history("dev_perplexity", run.info.run_id)
+        return {label: points for label, points in arms.items() if points}
+
+    @staticmethod
+    def _curve_name(tags: Mapping[str, str]) -> str:
+        return " · ".join(filter(None, (tags.get("arm"), tags.get(MLFLOW_RUN_NAME))))
+
+
+def _context(given: DatasetInput) -> str:
+    return next((tag.value for tag in given.tags if tag.key == MLFLOW_DATASET_CONTEXT), "")
+
+
+def _ms(event: Event) -> int:
+    return int(event["t"] * 1000)

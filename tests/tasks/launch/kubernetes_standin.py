@@ -1,0 +1,200 @@
+"""A cluster of no machines: an HTTP server on loopback that answers in the shapes of the Kubernetes API.
+
+It keeps jobs, services, pods and PyTorchJobs, and records every request. What a cluster would do by itself (schedule,
+fail, finish, collect garbage), a test does with its methods. `command` gives what a pod would execute on its node.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import uuid
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import parse_qs, urlsplit
+
+_PATH = re.compile(
+    r"/(?P<group>api/v1|apis/batch/v1|apis/kubeflow\.org/v1)/namespaces/(?P<space>[^/]+)"
+    r"/(?P<kind>jobs|services|pods|pytorchjobs)(/(?P<name>[^/]+))?(?P<log>/log)?"
+)
+_GROUPS = {"services": "api/v1", "pods": "api/v1", "jobs": "apis/batch/v1", "pytorchjobs": "apis/kubeflow.org/v1"}
+NOW = "2026-01-02T03:04:05Z"
+
+
+class Refusal(Exception):
+    def __init__(self, code: int, reason: str, message: str) -> None:
+        self.body = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": message,
+            "reason": reason,
+            "code": code,
+        }
+
+
+class StandInCluster:
+    """One cluster; use as a context manager."""
+
+    def __init__(self, folder: Path) -> None:
+        self.objects: dict[tuple[str, str, str], dict[str, Any]] = {}
+        self.logs: dict[str, str] = {}
+        self.requests: list[tuple[str, str, Any]] = []  # method, path with query, body
+        self.refuse: dict[str, Refusal] = {}  # what is created -> how it is refused
+        self.kubeconfig = folder / "kubeconfig"
+
+    def __enter__(self) -> StandInCluster:
+        handler = type("Handler", (_Handler,), {"cluster": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+        self._thread.start()
+        address = f"http://127.0.0.1:{self._server.server_port}"
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "here",
+            "clusters": [{"name": "here", "cluster": {"server": address}}],
+            "users": [{"name": "me", "user": {"token": "not-a-secret"}}],
+            "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
+        }
+        self.kubeconfig.write_text(json.dumps(config))
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    # What the API does.
+
+    def answer(self, method: str, url: str, body: Any) -> Any:
+        self.requests.append((method, url, body))
+        parts = urlsplit(url)
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        match = _PATH.fullmatch(parts.path)
+        if match is None or _GROUPS[match["kind"]] != match["group"]:
+            raise Refusal(404, "NotFound", "the server could not find the requested resource")
+        kind, space, name = match["kind"], match["space"], match["name"]
+        if method == "POST":
+            return self._create(kind, space, body)
+        if name is None:
+            key, _, value = query["labelSelector"].partition("=")
+            found = [o for (k, s, _), o in self.objects.items() if (k, s) == (kind, space)]
+            items = [o for o in found if o["metadata"].get("labels", {}).get(key) == value]
+            return {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}
+        if (kind, space, name) not in self.objects:
+            raise Refusal(404, "NotFound", f'{kind} "{name}" not found')
+        if match["log"]:
+            if name not in self.logs:
+                raise Refusal(400, "BadRequest", f'container in pod "{name}" is waiting to start')
+            return "\n".join(self.logs[name].splitlines()[-int(query["tailLines"]) :]) + "\n"
+        if method == "DELETE":
+            assert query["propagationPolicy"] == "Foreground", query
+            self.objects[kind, space, name]["metadata"]["deletionTimestamp"] = NOW
+            return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+        return self.objects[kind, space, name]
+
+    def _create(self, kind: str, space: str, body: dict[str, Any]) -> dict[str, Any]:
+        if kind in self.refuse:
+            raise self.refuse[kind]
+        name = body["metadata"]["name"]
+        if (kind, space, name) in self.objects:
+            raise Refusal(409, "AlreadyExists", f'{kind} "{name}" already exists')
+        made = json.loads(json.dumps(body))
+        made["metadata"] |= {"uid": str(uuid.uuid4()), "creationTimestamp": NOW, "namespace": space}
+        self.objects[kind, space, name] = made
+        return made
+
+    # What a cluster does by itself.
+
+    def job(self, kind: str = "jobs") -> dict[str, Any]:
+        (found,) = (o for (k, _, _), o in self.objects.items() if k == kind)
+        return found
+
+    def set_condition(self, kind: str, type_: str, **more: str) -> None:
+        status = self.job(kind).setdefault("status", {})
+        status.setdefault("conditions", []).append(
+            {"type": type_, "status": "True", "lastTransitionTime": NOW, "lastProbeTime": NOW, **more}
+        )
+
+    def set_pod(self, name: str, phase: str, state: dict[str, Any] | None = None, **more: Any) -> None:
+        """Make a pod of the one job, or change it; `state` is its container's."""
+        (kind, space, job), owner = next((k, o) for k, o in self.objects.items() if k[0] in ("jobs", "pytorchjobs"))
+        label = "job-name" if kind == "jobs" else "training.kubeflow.org/job-name"
+        status: dict[str, Any] = {"phase": phase, **more}
+        if state is not None:
+            waiting = {"name": "trainer", "ready": False, "restartCount": 0, "image": "i", "imageID": "i"}
+            status["containerStatuses"] = [{**waiting, "state": state}]
+        self.objects["pods", space, name] = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "namespace": space,
+                "labels": {label: job},
+                "ownerReferences": [_owner(owner)],
+            },
+            "spec": {"containers": [{"name": "trainer", "image": "i"}]},
+            "status": status,
+        }
+
+    def collect(self) -> None:
+        """Remove what is being deleted, and what it owns."""
+        gone = {o["metadata"].get("uid") for o in self.objects.values() if "deletionTimestamp" in o["metadata"]}
+
+        def stays(value: dict[str, Any]) -> bool:
+            owners = {owner["uid"] for owner in value["metadata"].get("ownerReferences", [])}
+            return value["metadata"].get("uid") not in gone and not owners & gone
+
+        self.objects = {key: value for key, value in self.objects.items() if stays(value)}
+
+
+def _owner(value: dict[str, Any]) -> dict[str, str]:
+    own = {key: value[key] for key in ("apiVersion", "kind")}
+    return own | {key: value["metadata"][key] for key in ("name", "uid")}
+
+
+def command(manifest: dict[str, Any], index: int) -> tuple[list[str], dict[str, str]]:
+    """Return what a pod of an indexed Job executes, and the variables it has: references are replaced as there."""
+    (container,) = manifest["spec"]["template"]["spec"]["containers"]
+    variables: dict[str, str] = {}
+
+    def expanded(text: str) -> str:
+        parts = re.split(r"(\$\$\(|\$\([A-Za-z_][A-Za-z0-9_]*\))", text)
+        return "".join(
+            "$(" if part == "$$(" else variables.get(part[2:-1], part) if part.startswith("$(") else part
+            for part in parts
+        )
+
+    for entry in container["env"]:
+        field = entry.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", "")
+        variables[entry["name"]] = str(index) if "job-completion-index" in field else expanded(entry.get("value", ""))
+    return [expanded(word) for word in container["command"]], variables
+
+
+class _Handler(BaseHTTPRequestHandler):
+    cluster: ClassVar[StandInCluster]
+
+    def _serve(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(length)) if length else None
+        assert self.headers["Authorization"] == "Bearer not-a-secret"
+        code = 201 if self.command == "POST" else 200
+        try:
+            answer = self.cluster.answer(self.command, self.path, body)
+        except Refusal as refusal:
+            code, answer = refusal.body["code"], refusal.body
+        text = answer if isinstance(answer, str) else json.dumps(answer)
+        self.send_response(code)
+        self.send_header("Content-Type", "text/plain" if isinstance(answer, str) else "application/json")
+        self.send_header("Content-Length", str(len(text.encode())))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    do_GET = do_POST = do_DELETE = _serve
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass

@@ -1,0 +1,108 @@
+"""What is previewed and compared with `golden/`, and short helpers for tests of launchers.
+
+`python tests/tasks/launch/launch_cases.py` writes the golden files anew; read the difference before it is committed.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from tasks.launch.base import Launcher, LaunchRequest
+from tasks.launch.kubernetes import KubernetesKind, KubernetesLauncher
+from tasks.launch.local import LocalLauncher
+from tasks.launch.slurm import SlurmLauncher
+from tasks.launch.ssh import SshLauncher
+
+GOLDEN = Path(__file__).parent / "golden"
+FOLDER = Path("/shared/finetunes/job-1")
+PYTHON = "/opt/toolformer/bin/python"
+
+
+def fixed_request(processes: int = 8, **environment: str) -> LaunchRequest:
+    return LaunchRequest("cc-7b-1", FOLDER, processes, environment=environment, python=PYTHON)
+
+
+def cases() -> dict[str, str]:
+    """Return what each golden file must hold."""
+    large = fixed_request(NCCL_DEBUG="WARN", NOTE="it's $5 (50 %)")
+    return {
+        "local_one.txt": LocalLauncher().preview(fixed_request(1)),
+        "local_cpu.txt": LocalLauncher("cpu", cores=6).preview(fixed_request(2, NOTE="a b")),
+        "local_gpus.txt": LocalLauncher("cuda", devices="2,3").preview(fixed_request(2)),
+        "ssh_cpu.txt": SshLauncher(("node1",), accelerator="cpu").preview(fixed_request(1)),
+        "ssh.txt": SshLauncher(
+            ("node1 slots=8", "train@node2 slots=4", "node3"),
+            port=2222,
+            ssh_args="-i /home/me/.ssh/cluster -o StrictHostKeyChecking=accept-new",
+            network_interface="ib0",
+            master_port=29600,
+        ).preview(large),
+        "slurm_small.txt": SlurmLauncher().preview(fixed_request(1)),
+        "slurm.txt": SlurmLauncher(
+            nodes=4,
+            gpu_type="h100",
+            cpus_per_node=96,
+            memory="400G",
+            partition="train",
+            account="nlp",
+            qos="high",
+            time_limit="24:00:00",
+            warn_s=300,
+            directives=("--exclusive",),
+            setup=("module load cuda/12.4",),
+            srun_args=("--mpi=none",),
+            accelerator="cuda",
+            environment={"NCCL_SOCKET_IFNAME": "ib0", "NCCL_DEBUG": "INFO"},
+        ).preview(large),
+        "kubernetes_job.json": full_kubernetes(KubernetesKind.JOB).preview(large),
+        "kubernetes_pytorchjob.json": full_kubernetes(KubernetesKind.PYTORCH_JOB).preview(large),
+        "kubernetes_cpu.json": KubernetesLauncher("trainer:1", "data", "/shared", gpus_per_node=0).preview(
+            fixed_request(1)
+        ),
+    }
+
+
+def full_kubernetes(kind: KubernetesKind, **more: str) -> KubernetesLauncher:
+    return KubernetesLauncher(
+        image="registry.example/trainer:1",
+        claim="finetunes",
+        mount_path="/data",
+        local_root="/shared",
+        python="python3",
+        kind=kind,
+        namespace="nlp",
+        nodes=3,
+        cpu="32",
+        memory="400Gi",
+        node_selector={"gpu": "h100"},
+        tolerations=("nvidia.com/gpu:NoSchedule", "team=nlp:NoExecute"),
+        secrets=("hub-token",),
+        pull_secrets=("registry",),
+        service_account="trainer",
+        environment={"NCCL_DEBUG": "INFO"},
+        **more,
+    )
+
+
+def wait_until_ended(launcher: Launcher, handle: str, deadline_s: float = 30.0) -> tuple[str, str]:
+    """Follow a job to its end, as a flow would."""
+    end = time.monotonic() + deadline_s
+    while (now := launcher.state(handle))[0] in ("pending", "running"):
+        assert time.monotonic() < end, f"still {now} after {deadline_s} s"
+        time.sleep(0.05)
+    return now
+
+
+def wait_for_file(path: Path, deadline_s: float = 30.0) -> str:
+    """Wait until a file is there and not empty, and return its text."""
+    end = time.monotonic() + deadline_s
+    while not (path.exists() and path.read_text()):
+        assert time.monotonic() < end, f"no {path.name} after {deadline_s} s"
+        time.sleep(0.02)
+    return path.read_text()
+
+
+if __name__ == "__main__":
+    for file, text in cases().items():
+        (GOLDEN / file).write_text(text)

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from tasks.launch.base import LaunchError, LaunchRequest, derived_port, dns_name, parse_handle, read_tail, run_command
+from tasks.launch.kubernetes import KubernetesLauncher
+from tasks.launch.local import LocalLauncher
+from tasks.launch.slurm import SlurmLauncher
+from tasks.launch.ssh import SshLauncher
+from tests.tasks.launch.launch_cases import GOLDEN, cases
+from toolformer_core.errors import UsageError
+
+
+@pytest.mark.parametrize("kind", [LocalLauncher, SshLauncher, SlurmLauncher, KubernetesLauncher])
+def test_launchers_are_parts_of_a_form(kind):
+    """A profile holds launchers as fields: all have defaults, all can be written as JSON, and names are checked."""
+    form = TypeAdapter(kind)
+    assert form.validate_python({}) == kind()
+    assert form.validate_json(form.dump_json(kind())) == kind()
+    assert "name" not in form.json_schema()["properties"]
+    with pytest.raises(ValidationError, match="accelerator"):
+        form.validate_python({"accelerator": "abacus"})
+
+
+@pytest.mark.parametrize(("file", "text"), cases().items(), ids=cases())
+def test_what_would_be_run_is_what_was_agreed(file, text):
+    assert text == (GOLDEN / file).read_text()
+
+
+def test_no_golden_file_is_left_over():
+    assert {path.name for path in GOLDEN.iterdir()} == set(cases())
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("C* (v2)", "c-v2"), ("7b_cc", "job-7b-cc"), ("--", "job"), ("x" * 60, "x" * 40), ("a" * 39 + "-b", "a" * 39)],
+)
+def test_names_for_queues(text, name):
+    assert dns_name(text) == name
+
+
+@given(st.text())
+def test_every_text_makes_a_name_that_a_request_takes(text):
+    LaunchRequest(dns_name(text), Path("/x"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"name": "C*"}, "lower-case"),
+        ({"name": "a" * 41}, "lower-case"),
+        ({"name": "a\n"}, "lower-case"),
+        ({"processes": 0}, "at least one"),
+        ({"program": ()}, "script"),
+        ({"program": ("-m",)}, "script"),
+        ({"program": ("-c", "1")}, "script"),
+        ({"environment": {"A B": "1"}}, "variable's name"),
+        ({"environment": {"A": "1\n2"}}, "line break"),
+        ({"folder": Path("/x\ny")}, "control character"),
+    ],
+)
+def test_requests_that_nobody_could_launch(changes, told):
+    with pytest.raises(UsageError, match=told) as caught:
+        LaunchRequest(**{"name": "job", "folder": Path("/x")} | changes)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_is_made_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert LaunchRequest("job", Path("here")).folder == tmp_path / "here"
+
+
+def test_the_tail_of_a_log(tmp_path):
+    path = tmp_path / "log.txt"
+    assert read_tail(path) == ""
+    path.write_bytes(b"".join(b"line %d\n" % i for i in range(100)) + b"caf\xc3\xa9 \xff\nlast")
+    assert read_tail(path, 3) == "line 99\ncafé �\nlast"
+    assert len(read_tail(path).splitlines()) == 40
+    assert read_tail(path, 0) == ""
+    path.write_bytes(b"x" * 1_000_000 + b"\nend\n")  # 1 MB and no line break: only 256 KiB of it are read
+    assert len(read_tail(path)) == 256 * 1024 - len("\nend\n") + len("\nend")
+
+
+@given(st.text(min_size=1))
+def test_derived_ports_are_neither_privileged_nor_ephemeral(text):
+    assert 20000 <= derived_port(Path(text)) < 29000  # Linux hands out 32768 and above
+
+
+@pytest.mark.parametrize("handle", ["", "7", "[]", "{}", '{"launcher": "slurm"}', '{"launcher": "ssh", "job": "1"}'])
+def test_a_handle_of_somebody_else(handle):
+    with pytest.raises(UsageError, match="not a job of the launcher slurm"):
+        parse_handle(handle, "slurm", "job")
+
+
+def test_commands_that_are_missing_or_hang(tmp_path):
+    with pytest.raises(UsageError, match="nosuchcommand is not on this machine's PATH: install it"):
+        run_command(["nosuchcommand"], hint="install it")
+    with pytest.raises(LaunchError, match="did not answer within 0 s"):
+        run_command([sys.executable, "-c", "import time; time.sleep(60)"], hint="", timeout=0.2)

@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tasks.launch.base import LaunchError, LaunchRequest
+from tasks.launch.kubernetes import KubernetesKind, KubernetesLauncher
+from tests.tasks.launch.kubernetes_standin import NOW, Refusal, StandInCluster, command
+from tests.tasks.launch.launch_cases import fixed_request, full_kubernetes, wait_for_file
+from toolformer_core.errors import UsageError
+
+kubernetes = pytest.importorskip("kubernetes", reason="needs the extra `kubernetes`")
+
+WRITES_ITS_RANK = """
+import os, pathlib, sys
+rank = os.environ["RANK"]
+pathlib.Path(sys.argv[1], f"rank-{rank}").write_text(f"{os.environ['WORLD_SIZE']} {os.environ['NOTE']}")
+print("rank", rank, "of", os.environ["WORLD_SIZE"])
+sys.exit(int(os.environ["FAILS"]))
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    with StandInCluster(tmp_path) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def request_(tmp_path):
+    folder = tmp_path / "finetunes" / "job-1"
+    folder.mkdir(parents=True)
+    return LaunchRequest("job-1", folder, 2, environment={"NOTE": "$(HOME) and $$(X)"})
+
+
+@pytest.fixture
+def launcher(cluster, tmp_path):
+    return KubernetesLauncher(
+        "trainer:1", "data", local_root=str(tmp_path), nodes=2, namespace="nlp", kubeconfig=str(cluster.kubeconfig)
+    )
+
+
+def ended(reason: str, code: int, at: str = NOW) -> dict[str, object]:
+    return {"terminated": {"reason": reason, "exitCode": code, "finishedAt": at, "startedAt": NOW}}
+
+
+def test_a_jobs_life(cluster, launcher, request_):
+    handle = launcher.submit(request_)
+    job, service = json.loads(launcher.preview(request_))["items"]
+    (method, path, body), (method2, path2, body2) = cluster.requests
+    assert (method, path, body) == ("POST", "/apis/batch/v1/namespaces/nlp/jobs", job)
+    uid = cluster.job()["metadata"]["uid"]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "job-1", "uid": uid}
+    assert (method2, path2) == ("POST", "/api/v1/namespaces/nlp/services")
+    assert body2 == service | {"metadata": service["metadata"] | {"ownerReferences": [owner]}}
+
+    assert launcher.state(handle) == ("pending", "no pod yet")
+    reason = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes: no GPU"}
+    cluster.set_pod("job-1-0-x", "Pending", conditions=[reason])
+    assert launcher.state(handle) == ("pending", "job-1-0-x: Unschedulable: 0/3 nodes: no GPU")
+    cluster.set_pod("job-1-0-x", "Running", {"running": {"startedAt": NOW}})
+    cluster.set_pod("job-1-1-y", "Pending", {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}})
+    assert launcher.state(handle) == ("pending", "job-1-1-y: ImagePullBackOff: no such image")
+    cluster.set_pod("job-1-1-y", "Running", {"running": {"startedAt": NOW}})
+    assert launcher.state(handle) == ("running", "2 pods")
+    cluster.set_condition("jobs", "SuccessCriteriaMet")
+    cluster.set_condition("jobs", "Complete")
+    assert KubernetesLauncher("", "", kubeconfig=launcher.kubeconfig).state(handle) == ("succeeded", "Complete")
+    cluster.objects.clear()  # its time to live is over
+    assert launcher.state(handle) == ("gone", "the cluster knows no Job job-1 any more")
+
+
+def test_the_first_pod_that_failed_tells_why(cluster, launcher, request_):
+    handle = launcher.submit(request_)
+    cluster.set_pod("job-1-0-x", "Failed", ended("Error", 1, "2026-01-02T03:04:09Z"))
+    cluster.set_pod("job-1-1-y", "Failed", ended("OOMKilled", 137, "2026-01-02T03:04:08Z"))
+    cluster.set_condition("jobs", "Failed", reason="BackoffLimitExceeded", message="Job has reached the limit")
+    assert launcher.state(handle) == ("failed", "job-1-1-y: OOMKilled, exit code 137")  # its log is gone
+    cluster.logs["job-1-1-y"] = "step 3\ncaf\u00e9: out of memory\n\n"
+    assert launcher.state(handle) == ("failed", "job-1-1-y: OOMKilled, exit code 137: caf\u00e9: out of memory")
+
+
+@pytest.mark.parametrize(
+    ("pod", "told"), [({}, "DeadlineExceeded"), ({"reason": "Evicted", "phase": "Failed"}, "Evicted")]
+)
+def test_a_failure_without_a_failed_container(cluster, launcher, request_, pod, told):
+    handle = launcher.submit(request_)
+    if pod:
+        cluster.set_pod("job-1-0-x", pod["phase"], reason=pod["reason"])
+    cluster.set_condition("jobs", "Failed", reason="DeadlineExceeded")
+    assert launcher.state(handle) == ("failed", told)
+
+
+@pytest.mark.parametrize("kind", KubernetesKind)
+def test_cancel_takes_pods_and_service_along(cluster, launcher, request_, kind):
+    launcher = replace(launcher, kind=kind)
+    handle = launcher.submit(request_)
+    cluster.set_pod("job-1-0-x", "Running", {"running": {"startedAt": NOW}})
+    assert launcher.state(handle) == ("running", "job-1-0-x")
+    launcher.cancel(handle)
+    assert launcher.state(handle) == ("running", "being deleted")
+    cluster.collect()
+    assert cluster.objects == {}
+    assert launcher.state(handle)[0] == "gone"
+    launcher.cancel(handle)
+
+
+def test_another_job_of_the_same_name_is_not_ours(cluster, launcher, request_):
+    handle = launcher.submit(request_)
+    cluster.objects.clear()
+    other = launcher.submit(request_)
+    assert launcher.state(handle)[0] == "gone"
+    launcher.cancel(handle)
+    assert launcher.state(other)[0] == "pending"
+    assert [method for method, _, _ in cluster.requests].count("DELETE") == 0
+
+
+def test_a_pytorchjobs_life(cluster, launcher, request_):
+    launcher = replace(launcher, kind="PyTorchJob")
+    handle = launcher.submit(request_)
+    (body,) = json.loads(launcher.preview(request_))["items"]
+    assert cluster.requests == [("POST", "/apis/kubeflow.org/v1/namespaces/nlp/pytorchjobs", body)]
+    assert launcher.state(handle) == ("pending", "no pod yet")
+    cluster.set_condition("pytorchjobs", "Created")
+    cluster.set_condition("pytorchjobs", "Running")
+    cluster.set_pod("job-1-master-0", "Running", {"running": {"startedAt": NOW}})
+    cluster.set_pod("job-1-worker-0", "Failed", ended("Error", 1))
+    assert launcher.state(handle) == ("running", "2 pods")  # the operator has not noticed yet
+    cluster.logs["job-1-worker-0"] = "ValueError: no"
+    cluster.set_condition("pytorchjobs", "Failed", reason="PyTorchJobFailed")
+    assert launcher.state(handle) == ("failed", "job-1-worker-0: Error, exit code 1: ValueError: no")
+    cluster.job("pytorchjobs")["status"]["conditions"] = [{"type": "Succeeded", "status": "True"}]
+    assert launcher.state(handle) == ("succeeded", "Succeeded")
+
+
+def test_refusals_leave_nothing_behind(cluster, launcher, request_):
+    cluster.refuse = {"services": Refusal(403, "Forbidden", "services is forbidden")}
+    with pytest.raises(LaunchError, match="refused the Service job-1: 403 Forbidden: services is forbidden"):
+        launcher.submit(request_)
+    cluster.collect()
+    assert cluster.objects == {}
+    cluster.refuse = {"jobs": Refusal(403, "Forbidden", "jobs.batch is forbidden:\nexceeded quota")}
+    with pytest.raises(LaunchError, match=r"refused the Job job-1: 403 Forbidden: jobs\.batch is forbidden: exceeded"):
+        launcher.submit(request_)
+    cluster.refuse = {}
+    launcher.submit(request_)
+    with pytest.raises(LaunchError, match=r'409 Conflict: jobs "job-1" already exists'):
+        launcher.submit(request_)
+    cluster.refuse = {"pytorchjobs": Refusal(404, "NotFound", "the server could not find the requested resource")}
+    with pytest.raises(
+        LaunchError, match=r"404 Not Found.*requested resource; is Kubeflow's training operator installed\?"
+    ):
+        replace(launcher, kind="PyTorchJob").submit(request_)
+
+
+def test_a_cluster_that_cannot_be_reached(cluster, launcher, request_, tmp_path, monkeypatch):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # bound, and not listened on
+        config = json.loads(cluster.kubeconfig.read_text())
+        config["clusters"][0]["cluster"]["server"] = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        (tmp_path / "other").write_text(json.dumps(config))
+        with pytest.raises(LaunchError, match="cannot be reached, see `kubectl cluster-info`") as caught:
+            replace(launcher, kubeconfig=str(tmp_path / "other")).submit(request_)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(UsageError, match="no cluster to launch on"):
+        replace(launcher, kubeconfig=str(tmp_path / "none")).submit(request_)
+    with pytest.raises(UsageError, match="no cluster to launch on"):
+        replace(launcher, context="elsewhere").submit(request_)
+    monkeypatch.setitem(sys.modules, "kubernetes", None)
+    monkeypatch.delitem(sys.modules, "kubernetes.client", raising=False)
+    with pytest.raises(UsageError, match=r"pip install 'toolformer-platform\[kubernetes\]'"):
+        launcher.submit(request_)
+
+
+def test_folders_and_tolerations_that_make_no_sense(tmp_path):
+    with pytest.raises(UsageError, match="not on the claim data: put the data folder under /data"):
+        KubernetesLauncher("i", "data").preview(LaunchRequest("job", tmp_path))
+    with pytest.raises(UsageError, match="name the container `image`"):
+        KubernetesLauncher(claim="data").preview(fixed_request())
+    with pytest.raises(UsageError, match="write it as key=value:NoSchedule"):
+        KubernetesLauncher("i", "data", "/shared", tolerations=("gpu",)).preview(fixed_request())
+
+
+def test_manifests_are_what_the_client_knows():
+    """Whatever the client's models do not know would be lost on the way through them."""
+    job, service = json.loads(full_kubernetes(KubernetesKind.JOB).preview(fixed_request()))["items"]
+    (pytorch,) = json.loads(full_kubernetes(KubernetesKind.PYTORCH_JOB).preview(fixed_request()))["items"]
+    templates = [part["template"] for part in pytorch["spec"]["pytorchReplicaSpecs"].values()]
+    known = [("V1Job", job), ("V1Service", service), *(("V1PodTemplateSpec", template) for template in templates)]
+    with kubernetes.client.ApiClient() as client:
+        for model, manifest in known:
+            read = client.deserialize(json.dumps(manifest), model, "application/json")
+            assert client.sanitize_for_serialization(read) == manifest
+    assert [part["replicas"] for part in pytorch["spec"]["pytorchReplicaSpecs"].values()] == [1, 2]
+
+
+@pytest.mark.parametrize(("nodes", "fails"), [(2, 0), (1, 3)])
+def test_what_the_pods_execute(launcher, request_, tmp_path, nodes, fails):
+    """A job's pods run here, with 127.0.0.1 for the first one's name and a free port for the one they agreed on."""
+    program = tmp_path / "program.py"
+    program.write_text(WRITES_ITS_RANK)
+    variables = {**request_.environment, "FAILS": str(fails)}
+    request = replace(request_, processes=1, program=(str(program),), environment=variables)
+    job = json.loads(replace(launcher, mount_path=str(tmp_path), nodes=nodes).preview(request))["items"][0]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        here = {"master-addr=job-1-0.job-1": "master-addr=127.0.0.1", "29500": str(probe.getsockname()[1])}
+    outputs, pods = [tmp_path / f"output-{index}" for index in range(nodes)], []
+    for index, output in enumerate(outputs):
+        words, own = command(job, index)
+        for name, local in here.items():
+            words = [word.replace(name, local) for word in words]
+        with output.open("wb") as file:
+            pods.append(subprocess.Popen(words, env={**os.environ, **own}, stdout=file, stderr=subprocess.STDOUT))
+    assert [pod.wait(60) for pod in pods] == [int(fails > 0)] * nodes
+    for rank, log in list(enumerate(("log.txt", "log-1.txt")))[:nodes]:
+        assert (request.folder / f"rank-{rank}").read_text() == f"{nodes} $(HOME) and $$(X)"
+        told = outputs[rank].read_text()  # for `kubectl logs`
+        assert f"rank {rank} of {nodes}\n" in told
+        assert ("exitcode  : 3" in told) == (fails == 3)
+        assert (request.folder / log).read_text() == told
+
+
+def test_before_a_pod_ends_the_program_is_told_and_waited_for(launcher, request_):
+    job = json.loads(launcher.preview(request_))["items"][0]
+    hook = job["spec"]["template"]["spec"]["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+    assert hook[-1] == "/data/finetunes/job-1/stop"
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as program:
+        here = [word.replace("kill -0 1 ", f"kill -0 {program.pid} ") for word in hook[:-1]]
+        assert here != hook[:-1]
+        with subprocess.Popen([*here, str(request_.folder / "stop")]) as waiting:
+            assert wait_for_file(request_.folder / "stop") == "pod is being ended\n"
+            assert waiting.poll() is None
+            program.communicate(b"\n")
+            assert waiting.wait(30) == 0
+
+
+def test_paths_are_mapped_onto_the_claim():
+    launcher = KubernetesLauncher("i", "data", "/mnt", local_root="/shared")
+    request = LaunchRequest("job", Path("/shared/a/b"))
+    container = json.loads(launcher.preview(request))["items"][0]["spec"]["template"]["spec"]["containers"][0]
+    assert (container["workingDir"], container["command"][-1]) == ("/mnt/a/b", "/mnt/a/b")

@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from tasks.launch import processes
+from tasks.launch.base import LaunchError, LaunchRequest, read_tail
+from tasks.launch.local import LocalLauncher
+from tests.tasks.launch.launch_cases import wait_for_file, wait_until_ended
+from toolformer_core.errors import UsageError
+
+WRITES_ITS_RANK = """
+import os, pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "DS_ACCELERATOR", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "NOTE")
+(folder / f"rank-{os.environ.get('RANK', '-')}").write_text(" ".join(os.environ.get(name, "-") for name in names))
+"""
+ONE_RANK_DIES = """
+import os, pathlib, signal, sys, time
+started = pathlib.Path(sys.argv[1], "started")
+if os.environ["RANK"] == "1":
+    while not started.exists():
+        time.sleep(0.02)
+    os.kill(os.getpid(), signal.SIGKILL)
+print("rank 0 has started", flush=True)
+started.touch()
+time.sleep(300)
+"""
+# Does not end on SIGTERM, and has a child in a session of its own, as torchrun has.
+STUBBORN = """
+import pathlib, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], start_new_session=True)
+pathlib.Path(sys.argv[1], "child").write_text(str(child.pid))
+time.sleep(300)
+"""
+POLITE = """
+import pathlib, signal, sys, time
+def end(number, frame):
+    pathlib.Path(sys.argv[1], "checkpoint").write_text("saved")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+pathlib.Path(sys.argv[1], "ready").write_text("yes")
+time.sleep(300)
+"""
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Return how to make a request for a program given as text; end whatever is left of it afterwards."""
+    folder = tmp_path / "a job's folder"
+    folder.mkdir()
+
+    def request(text: str, count: int = 1, **environment: str) -> LaunchRequest:
+        script = tmp_path / "program.py"
+        script.write_text(text)
+        return LaunchRequest("job", folder, count, program=(str(script),), environment=environment)
+
+    return request
+
+
+@pytest.fixture
+def launched():
+    """Submit jobs, and end what a failed test leaves of them."""
+    handles = []
+
+    def submit(launcher: LocalLauncher, request: LaunchRequest) -> str:
+        handles.append(launcher.submit(request))
+        return handles[-1]
+
+    yield submit
+    for handle in handles:
+        processes.cancel(handle, "local", 0)
+
+
+def nothing_left(handle: str) -> bool:
+    """Wait until no process carries a job's mark; the one that wrote down the exit code ends a moment after that."""
+    return not psutil.wait_procs(processes.find(json.loads(handle)["mark"]), timeout=10)[1]
+
+
+def test_two_processes_on_cpu(job, launched, monkeypatch):
+    monkeypatch.setenv("RANK", "7")  # as if the flow ran within a job of its own: that is not inherited
+    monkeypatch.setenv("WORLD_SIZE", "9")
+    monkeypatch.setenv("PET_NNODES", "4")
+    request = job(WRITES_ITS_RANK, 2, NOTE="it's")
+    launcher = LocalLauncher("cpu", cores=5)
+    assert wait_until_ended(launcher, launched(launcher, request), 60) == ("succeeded", "exit code 0")
+    # 5 cores for 2 processes: 2 each; no GPU is to be seen
+    assert (request.folder / "rank-0").read_text() == "0 2 0 cpu  2 it's"
+    assert (request.folder / "rank-1").read_text() == "1 2 1 cpu  2 it's"
+
+
+def test_one_process_needs_no_torchrun(job, launched, monkeypatch):
+    monkeypatch.setenv("RANK", "7")
+    request = job(WRITES_ITS_RANK)
+    launcher = LocalLauncher(devices="3")
+    assert wait_until_ended(launcher, launched(launcher, request)) == ("succeeded", "exit code 0")
+    assert (request.folder / "rank--").read_text().split(" ")[:5] == ["-", "-", "-", "-", "3"]
+
+
+def test_a_killed_rank_fails_the_job_and_the_log_tells(job, launched):
+    request = job(ONE_RANK_DIES, 2)
+    handle = launched(LocalLauncher("cpu"), request)
+    assert wait_until_ended(LocalLauncher(), handle, 60) == ("failed", "exit code 1")
+    tail = read_tail(request.log)
+    assert "rank 0 has started" in request.log.read_text()
+    assert "Signal 9 (SIGKILL)" in tail  # torchrun's report
+    assert nothing_left(handle)  # rank 0 would have slept for five minutes
+
+
+def test_the_log_is_appended_to_and_an_old_exit_code_is_forgotten(job, launched):
+    first, second = job("print('first'); raise SystemExit(7)"), None
+    launcher = LocalLauncher()
+    earlier = launched(launcher, first)
+    assert wait_until_ended(launcher, earlier) == ("failed", "exit code 7")
+    second = job("print('second')")
+    assert wait_until_ended(launcher, launched(launcher, second)) == ("succeeded", "exit code 0")
+    assert second.log.read_text() == "first\nsecond\n"
+    assert launcher.state(earlier)[0] == "gone"  # that exit code is not of the first attempt
+
+
+def test_a_job_is_followed_and_ended_from_a_new_process(job, launched):
+    request = job(POLITE)
+    handle = launched(LocalLauncher(), request)
+    wait_for_file(request.folder / "ready")
+    pid = json.loads(handle)["pid"]
+    assert os.getsid(pid) == pid  # what ends our own session or process group does not end the job
+    script = "import sys; from tasks.launch.local import LocalLauncher as L; h = sys.argv[1]; print(L().state(h)[0])"
+    script += "; L().cancel(h); print(L().state(h)); L().cancel(h)"
+    done = subprocess.run([sys.executable, "-c", script, handle], capture_output=True, text=True, check=True)
+    # the program took SIGTERM for what it is, saved and exited with 0
+    assert done.stdout == "running\n(<JobState.SUCCEEDED: 'succeeded'>, 'exit code 0')\n"
+    assert (request.folder / "checkpoint").read_text() == "saved"
+    assert LocalLauncher().state(handle) == ("succeeded", "exit code 0")
+
+
+def test_cancel_ends_all_that_belongs_to_the_job_and_nothing_else(job, launched):
+    request = job(STUBBORN)
+    launcher = LocalLauncher(grace_s=0.2)
+    handle = launched(launcher, request)
+    child = psutil.Process(int(wait_for_file(request.folder / "child")))
+    assert launcher.state(handle)[0] == "running"
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
+        launcher.cancel(handle)
+        assert stranger.poll() is None
+        stranger.communicate(b"\n")
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+    assert launcher.state(handle) == ("failed", "exit code 137 (SIGKILL)")  # 128 + 9
+    launcher.cancel(handle)
+
+
+def test_cancel_ends_what_a_failed_job_left_behind(job, launched):
+    request = job(STUBBORN)
+    launcher = LocalLauncher(grace_s=5)
+    handle = launched(launcher, request)
+    child = psutil.Process(int(wait_for_file(request.folder / "child")))
+    child.parent().kill()  # as the kernel does when memory runs out
+    assert wait_until_ended(launcher, handle) == ("failed", "exit code 137 (SIGKILL)")
+    assert child.is_running()
+    launcher.cancel(handle)
+    assert nothing_left(handle)
+
+
+def test_a_process_id_that_has_gone_to_somebody_else(job, launched):
+    request = job("")
+    launcher = LocalLauncher()
+    record = json.loads(launched(launcher, request))
+    wait_until_ended(launcher, json.dumps(record))
+    request.exit_file.unlink()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
+        reused = json.dumps(record | {"pid": stranger.pid})
+        assert launcher.state(reused)[0] == "gone"
+        launcher.cancel(reused)
+        assert stranger.poll() is None
+        stranger.communicate(b"\n")
+        assert stranger.wait() == 0
+
+
+def test_a_job_whose_supervisor_was_killed_still_runs_and_can_be_ended(job, launched):
+    request = job(POLITE)
+    launcher = LocalLauncher()
+    handle = launched(launcher, request)
+    wait_for_file(request.folder / "ready")
+    supervisor = psutil.Process(json.loads(handle)["pid"])
+    supervisor.kill()
+    psutil.wait_procs([supervisor], timeout=10)
+    state, detail = launcher.state(handle)
+    assert (state, "exit code nobody will record" in detail) == ("running", True)
+    launcher.cancel(handle)
+    assert launcher.state(handle)[0] == "gone"
+    assert (request.folder / "checkpoint").exists()
+
+
+def test_a_job_of_another_machine(job, launched):
+    launcher = LocalLauncher()
+    request = job("")
+    record = json.loads(launched(launcher, request))
+    elsewhere = json.dumps(record | {"host": "elsewhere"})
+    wait_until_ended(launcher, json.dumps(record))
+    assert launcher.state(elsewhere)[0] == "succeeded"  # the job folder is shared
+    request.exit_file.unlink()
+    with pytest.raises(LaunchError, match="started on elsewhere"):
+        launcher.state(elsewhere)
+    with pytest.raises(LaunchError, match="started on elsewhere"):
+        launcher.cancel(elsewhere)
+
+
+def test_mistakes_are_named_before_anything_is_started(tmp_path):
+    with pytest.raises(UsageError, match="no job folder"):
+        LocalLauncher().submit(LaunchRequest("job", tmp_path / "none"))
+    with pytest.raises(UsageError, match="full path"):
+        LocalLauncher().submit(LaunchRequest("job", tmp_path, python="/nowhere/python"))
+    assert os.listdir(tmp_path) == []

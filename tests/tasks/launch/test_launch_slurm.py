@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tasks.launch.base import LaunchError, LaunchRequest
+from tasks.launch.slurm import SlurmLauncher
+from tests.tasks.launch.launch_cases import wait_for_file, wait_until_ended
+from toolformer_core.errors import UsageError
+
+STANDIN = Path(__file__).with_name("slurm_standin.py")
+COMMANDS = ("sbatch", "squeue", "sacct", "scancel", "srun", "scontrol")
+WRITES_ITS_RANK = """
+import os, pathlib, sys
+names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "DS_ACCELERATOR", "NOTE")
+told = " ".join(os.environ.get(name, "-") for name in names)
+pathlib.Path(sys.argv[1], f"rank-{os.environ['RANK']}").write_text(told)
+print("rank", os.environ["RANK"])
+"""
+# What the training program does: after every step it looks whether it is to stop.
+STOPS_WHEN_TOLD = """
+import pathlib, sys, time
+folder = pathlib.Path(sys.argv[1])
+(folder / "ready").write_text("yes")
+while not (folder / "stop").exists():
+    time.sleep(0.02)
+(folder / "checkpoint").write_text((folder / "stop").read_text())
+"""
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    """Put the stand-in's commands on PATH and return its table of jobs; cancel what is left at the end."""
+    folder, commands = tmp_path / "table", tmp_path / "bin"
+    folder.mkdir()
+    commands.mkdir()
+    for name in COMMANDS:
+        command = commands / name
+        command.write_text(f'#!/bin/sh\nexec {sys.executable} {STANDIN} {folder} {name} "$@"\n')
+        command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+    yield folder
+    for path in folder.glob("*.json"):
+        SlurmLauncher().cancel(json.dumps({"launcher": "slurm", "job": path.stem, "cluster": "", "folder": ""}))
+
+
+@pytest.fixture
+def job(tmp_path):
+    folder = tmp_path / "job"
+    folder.mkdir()
+
+    def request(text: str, **environment: str) -> LaunchRequest:
+        (tmp_path / "program.py").write_text(text)
+        return LaunchRequest("job", folder, program=(str(tmp_path / "program.py"),), environment=environment)
+
+    return request
+
+
+def plant(table: Path, folder: Path, **facts: object) -> str:
+    """Write a job into the table by hand, and return its handle."""
+    record = {"state": "RUNNING", "reason": "None", "code": "0:0"} | facts
+    (table / "77.json").write_text(json.dumps(record))
+    return json.dumps({"launcher": "slurm", "job": "77", "cluster": "", "folder": str(folder)})
+
+
+def test_two_nodes_meet(table, job):
+    (table / "hold").touch()
+    request = job(WRITES_ITS_RANK, NOTE='it\'s "$HOME" `id`')
+    launcher = SlurmLauncher(nodes=2, gpus_per_node=0, accelerator="cpu", setup=("export NOTE=overridden",))
+    handle = launcher.submit(request)
+    assert launcher.state(handle) == ("pending", "PENDING (Resources)")
+    (table / "hold").unlink()
+    assert wait_until_ended(SlurmLauncher(), handle, 60) == ("succeeded", "COMPLETED"), request.log.read_text()
+    assert {(request.folder / f"rank-{rank}").read_text() for rank in (0, 1)} == {
+        '0 2 0 cpu it\'s "$HOME" `id`',
+        '1 2 0 cpu it\'s "$HOME" `id`',
+    }
+    assert {"rank 0", "rank 1"} <= set(request.log.read_text().splitlines())
+    script = (request.folder / "launch/job.sbatch").read_text()
+    assert script in launcher.preview(request)
+
+
+def test_a_failure_is_told_by_every_source(table, job):
+    (table / "hold").touch()
+    launcher = SlurmLauncher(gpus_per_node=0)
+    request = job("raise SystemExit('boom')")
+    handle = launcher.submit(request)
+    (table / "hold").unlink()
+    assert wait_until_ended(launcher, handle) == ("failed", "FAILED (exit code 1:0)")
+    assert "boom" in request.log.read_text()
+    number = json.loads(handle)["job"]
+    assert request.exit_file.read_text() == f"{number} 1\n"
+    (table / "no-accounting").touch()
+    assert launcher.state(handle) == ("failed", "FAILED (NonZeroExitCode)")  # squeue's word
+    record = table / f"{number}.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"old": True}))
+    assert launcher.state(handle) == ("failed", "exit code 1")  # the script's own
+    request.exit_file.unlink()
+    assert launcher.state(handle) == ("gone", "Slurm knows no such job any more")
+
+
+def test_before_the_time_limit_the_program_leaves_a_checkpoint(table, job):
+    request = job(STOPS_WHEN_TOLD)
+    launcher = SlurmLauncher(gpus_per_node=0, time_limit="0:30", warn_s=28)  # so it is told after two seconds
+    assert wait_until_ended(launcher, launcher.submit(request)) == ("succeeded", "COMPLETED")
+    assert (request.folder / "checkpoint").read_text() == "time limit\n"
+
+
+def test_cancel_waiting_and_running_jobs(table, job):
+    launcher = SlurmLauncher(gpus_per_node=0)
+    request = job(STOPS_WHEN_TOLD)
+    handle = launcher.submit(request)
+    wait_for_file(request.folder / "ready")
+    assert launcher.state(handle) == ("running", "RUNNING")
+    (table / "hold").touch()
+    waiting = launcher.submit(request)
+    for each in (handle, waiting):
+        launcher.cancel(each)
+        assert launcher.state(each) == ("failed", "CANCELLED by 1000 (exit code 0:15)")
+        launcher.cancel(each)
+    launcher.cancel(json.dumps(json.loads(handle) | {"job": "9999"}))
+
+
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        ({"state": "PENDING", "reason": "Priority"}, ("pending", "PENDING (Priority)")),
+        ({"state": "COMPLETING"}, ("running", "COMPLETING")),
+        ({"state": "COMPLETED"}, ("succeeded", "COMPLETED")),
+        ({"state": "OUT_OF_MEMORY", "code": "0:125"}, ("failed", "OUT_OF_MEMORY (exit code 0:125)")),
+        ({"state": "TIMEOUT"}, ("failed", "TIMEOUT")),
+        ({"state": "CANCELLED by 7"}, ("failed", "CANCELLED by 7")),
+        ({"state": "NODE_FAIL", "code": "1:0"}, ("failed", "NODE_FAIL (exit code 1:0)")),
+        ({"state": "COMPLETED", "old": True}, ("succeeded", "COMPLETED")),
+        ({"state": "RUNNING", "old": True}, ("gone", "Slurm knows no such job any more")),  # accounting missed its end
+    ],
+)
+def test_slurms_states(table, tmp_path, facts, told):
+    assert SlurmLauncher().state(plant(table, tmp_path, **facts)) == told
+    (table / "77.json").unlink()
+
+
+def test_a_federation_names_its_cluster(table, job):
+    (table / "cluster").write_text("north")
+    (table / "hold").touch()
+    launcher = SlurmLauncher(gpus_per_node=0)
+    handle = launcher.submit(job(""))
+    assert json.loads(handle)["cluster"] == "north"
+    assert launcher.state(handle) == ("pending", "PENDING (Resources)")
+
+
+def test_a_silent_controller_is_no_failed_job(table, tmp_path):
+    handle = plant(table, tmp_path)
+    (table / "down").touch()
+    with pytest.raises(LaunchError, match="squeue does not answer: Unable to contact slurm controller"):
+        SlurmLauncher().state(handle)
+    (table / "77.json").unlink()
+
+
+def test_a_refused_script_and_a_machine_without_slurm(table, job, monkeypatch, tmp_path):
+    request = job("")
+    with pytest.raises(LaunchError, match="refused the job: Batch job submission failed: Invalid partition name"):
+        SlurmLauncher(partition="nosuch").submit(request)
+    with pytest.raises(LaunchError, match="unrecognized option '--gpu-weather'"):
+        SlurmLauncher(directives=("--gpu-weather=fine",)).submit(request)
+    with pytest.raises(UsageError, match="line break"):
+        SlurmLauncher(setup=("a\nb",)).submit(request)
+    with pytest.raises(UsageError, match="only letters, digits"):
+        SlurmLauncher().preview(replace(request, folder=Path("/a b")))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="sbatch is not on this machine's PATH: run this where"):
+        SlurmLauncher().submit(request)
+    monkeypatch.undo()

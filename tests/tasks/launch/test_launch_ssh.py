@@ -1,0 +1,266 @@
+"""The nodes are 127.0.0.1 and localhost: a real sshd on loopback, real ssh and pdsh, keys made for the occasion."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tasks.launch import processes
+from tasks.launch.base import LaunchError, LaunchRequest
+from tasks.launch.ssh import NODE_MARK, SshLauncher
+from tests.tasks.launch.launch_cases import wait_for_file, wait_until_ended
+from toolformer_core.errors import UsageError
+
+NODES = ("127.0.0.1", "localhost")
+NOTE = 'it\'s "$HOME" `id` 50 % of %n \\ #1; exit 9'  # what a remote shell, DeepSpeed and pdsh might take to pieces
+
+ALL_REDUCE = """
+import os, pathlib, sys
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.tensor([10.0 + dist.get_rank()])
+dist.all_reduce(total)
+local, folder = sys.argv[1:]
+told = f"{total.item()} {dist.get_world_size()} {local} {os.environ['DS_ACCELERATOR']} {os.environ['NOTE']}"
+pathlib.Path(folder, f"rank-{dist.get_rank()}").write_text(told)
+dist.destroy_process_group()
+"""
+
+# In place of a python with DeepSpeed, whose import takes seconds: pdsh as DeepSpeed calls it, and a rank on each node.
+QUICK_PYTHON = """\
+#!/bin/sh
+while [ "$1" != --ssh_port ]; do shift; done
+export PDSH_SSH_ARGS_APPEND="$PDSH_SSH_ARGS_APPEND -p $2"
+exports=$(sed 's/=\\(.*\\)/="\\1";/;s/^/export /' "$DS_ENV_FILE" | tr '\\n' ' ')
+pdsh -R ssh -S -w 127.0.0.1,localhost "$exports cd {folder}; sh rank.sh %n"
+code=$?
+[ "$code" -ne 137 ] || exit 0  # DeepSpeed's launcher does not notice that its pdsh was killed
+exit "$code"
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture(scope="module")
+def sshd(tmp_path_factory):
+    """Serve the loopback addresses and yield the launcher that reaches them."""
+    program = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin")
+    missing = [name for name in ("ssh", "ssh-keygen", "pdsh") if shutil.which(name) is None]
+    if program is None or missing:
+        pytest.skip(f"needs openssh-server, openssh-client and pdsh; not found: {', '.join(missing) or 'sshd'}")
+    folder = tmp_path_factory.mktemp("ssh")
+    for key in ("host", "user"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True)
+    port = free_port()
+    public = (folder / "host.pub").read_text()
+    (folder / "known_hosts").write_text("".join(f"[{node}]:{port} {public}" for node in NODES))
+    config = f"""
+Port {port}
+ListenAddress 127.0.0.1
+HostKey {folder}/host
+AuthorizedKeysFile {folder}/user.pub
+PidFile none
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitRootLogin prohibit-password
+"""
+    (folder / "config").write_text(config)
+    chroot = Path("/run/sshd")  # only a root's sshd wants it; a package's service makes it at its start
+    made = os.geteuid() == 0 and not chroot.exists()
+    if made:
+        chroot.mkdir(mode=0o755)
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen([program, "-D", "-e", "-f", folder / "config"], stderr=log)
+    try:
+        end = time.monotonic() + 15
+        while not answers(port):
+            assert server.poll() is None, (folder / "log").read_text()
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        yield SshLauncher(
+            NODES,
+            port=port,
+            ssh_args=f"-F none -i {folder}/user -o UserKnownHostsFile={folder}/known_hosts -o LogLevel=ERROR",
+            master_address="127.0.0.1",
+            master_port=free_port(),
+            network_interface="lo",
+            accelerator="cpu",
+            environment={"OMP_NUM_THREADS": "1", "NOTE": "the request's has precedence"},
+            grace_s=5,
+        )
+    finally:
+        server.terminate()
+        server.wait(15)
+        if made:
+            chroot.rmdir()
+
+
+@pytest.fixture
+def launched(sshd):
+    """Submit jobs, and end what a failed test leaves of them."""
+    handles = []
+
+    def submit(request: LaunchRequest) -> str:
+        handles.append(sshd.submit(request))
+        return handles[-1]
+
+    yield submit
+    for handle in handles:
+        sshd.cancel(handle)
+        processes.cancel(handle, "ssh", 0)
+
+
+@pytest.fixture
+def quick(tmp_path):
+    """Return how to make a request whose ranks are a few lines of shell; `$1` is the node's number."""
+    folder = tmp_path / "job"
+    folder.mkdir()
+
+    def request(rank: str) -> LaunchRequest:
+        (folder / "rank.sh").write_text(rank)
+        python = tmp_path / "python"
+        python.write_text(QUICK_PYTHON.format(folder=folder))
+        python.chmod(0o755)
+        return LaunchRequest("job", folder, environment={"NOTE": NOTE}, python=str(python))
+
+    return request
+
+
+def ranks(handle: str) -> list[int]:
+    """Return the processes on the "nodes" that belong to a job."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(NODE_MARK) == json.loads(handle)["mark"]:
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_two_nodes_meet_through_deepspeed(sshd, launched, tmp_path):
+    folder = tmp_path / "job"
+    folder.mkdir()
+    (tmp_path / "program.py").write_text(ALL_REDUCE)
+    request = LaunchRequest("job", folder, program=(str(tmp_path / "program.py"),), environment={"NOTE": NOTE})
+    handle = launched(request)
+    ended = wait_until_ended(sshd, handle, 120)
+    assert ended == ("succeeded", "exit code 0"), request.log.read_text()
+    for rank in (0, 1):  # 10 + 11
+        assert (folder / f"rank-{rank}").read_text() == f"21.0 2 --local_rank=0 cpu {NOTE}"
+    # What was run is what the preview shows, with the job's mark in it.
+    preview = re.sub(r"\bJOB\b", json.loads(handle)["mark"], sshd.preview(request))
+    for path in (folder / "launch").iterdir():
+        assert path.read_text() in preview, path.name
+
+
+def test_when_one_node_fails_the_others_are_ended(sshd, launched, quick):
+    request = quick('echo "node $1"; [ "$1" = 1 ] && exit 7; echo $$ >waits; exec sleep 300')
+    handle = launched(request)
+    assert wait_until_ended(sshd, handle) == (
+        "failed",
+        "exit code 255",
+    )  # the largest: ssh's, of the rank that was ended
+    log = request.log.read_text()
+    assert "localhost: node 1" in log
+    assert "ssh exited with exit code 7" in log
+    assert ranks(handle) == []
+
+
+def test_cancel_ends_the_ranks_on_every_node_and_other_jobs_live_on(sshd, launched, quick, tmp_path):
+    request = quick('trap "" TERM; echo $$ >pid.$1; exec sleep 300')  # even those that do not listen
+    launcher = replace(sshd, grace_s=1)
+    handle = launched(request)
+    for node in (0, 1):
+        wait_for_file(request.folder / f"pid.{node}")
+    other = {**os.environ, NODE_MARK: "of-another-job"}
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=other) as stranger:
+        assert launcher.state(handle)[0] == "running"
+        assert len(ranks(handle)) == 2
+        launcher.cancel(handle)
+        assert stranger.poll() is None
+        stranger.communicate(b"\n")
+    assert ranks(handle) == []
+    assert processes.find(json.loads(handle)["mark"]) == []
+    assert launcher.state(handle) == ("failed", "exit code 255")  # ssh's, where a command dies of a signal
+    launcher.cancel(handle)
+
+
+def test_ranks_do_not_outlive_their_launcher(sshd, launched, quick):
+    request = quick("echo $$ >pid.$1; exec sleep 300")
+    handle = launched(request)
+    for node in (0, 1):
+        wait_for_file(request.folder / f"pid.{node}")
+    for process in processes.find(json.loads(handle)["mark"]):
+        if process.name().startswith("pdsh"):
+            process.kill()
+    assert wait_until_ended(sshd, handle) == ("failed", "exit code 1")
+    assert request.log.read_text().endswith("the launcher ended before its ranks did; they were ended\n")
+    assert ranks(handle) == []
+
+
+def test_nodes_are_asked_before_anything_is_started(sshd, quick, tmp_path):
+    request = quick("exit 0")
+    unreachable = replace(sshd, port=free_port(), connect_s=3)
+    with pytest.raises(LaunchError, match=r"127\.0\.0\.1 cannot be reached by ssh \(.*refused.*; localhost cannot"):
+        unreachable.submit(request)
+    with pytest.raises(LaunchError, match="has no /nowhere/python: install"):
+        sshd.submit(replace(request, python="/nowhere/python"))
+    assert sorted(path.name for path in request.folder.iterdir()) == ["rank.sh"]
+
+
+def test_without_pdsh(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match=r"pdsh is not on this machine's PATH: install pdsh"):
+        SshLauncher(("node1",)).submit(LaunchRequest("job", tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("launcher", "told"),
+    [
+        (SshLauncher(), "either `hosts`"),
+        (SshLauncher(("a",), hostfile="b"), "either `hosts`"),
+        (SshLauncher(("a b",)), "each node once"),
+        (SshLauncher(("a", "a slots=2")), "each node once"),
+        (SshLauncher(("a slots=0",)), "each node once"),
+        (SshLauncher(("a;id",)), "letters"),
+        (SshLauncher(hostfile="/nowhere/hosts"), "cannot be read"),
+    ],
+)
+def test_hosts_that_make_no_sense(launcher, told):
+    with pytest.raises(UsageError, match=told):
+        launcher.preview(LaunchRequest("job", Path("/shared/job")))
+
+
+def test_a_hostfile_with_comments(tmp_path):
+    (tmp_path / "hosts").write_text("# our nodes\n\nnode1 slots=2  # old\nnode2\n")
+    preview = SshLauncher(hostfile=str(tmp_path / "hosts")).preview(LaunchRequest("job", Path("/shared/job"), 4))
+    assert preview.startswith("# launch/hostfile\nnode1 slots=2\nnode2 slots=4\n\n")
+
+
+@pytest.mark.parametrize("folder", ["/a b", "/a$b", "/a%n", "/a'b"])
+def test_folders_that_a_remote_shell_would_misread(folder):
+    with pytest.raises(UsageError, match="only letters, digits"):
+        SshLauncher(("node1",)).preview(LaunchRequest("job", Path(folder)))

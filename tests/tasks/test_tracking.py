@@ -1,0 +1,431 @@
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from tasks import settings
+from tasks.tracking import CANDIDATE, CHECKPOINT, DatasetRef, Tracking, TrackingError, TrainingRun, flatten
+from tasks.tracking.figures import bars, curves
+from toolformer_core.errors import UsageError
+
+# MLflow 3.17 maps a column with a loader that SQLAlchemy 2.1 deprecates.
+pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader:sqlalchemy.exc.SADeprecationWarning")
+
+DIGEST = "0123456789abcdef" * 4
+DEV = DatasetRef("demo/dev", "fedcba9876543210", "/data/job/dev.jsonl", "dev", 24)
+TRAIN = DatasetRef("demo/train", DIGEST, "/data/datasets/demo/1.json", "train", 150)
+PARAMS = {"tau_f": {"calculator": 0.5, "qa": 1.0}, "learning_rate": 1e-5, "code_version": "1", "arm": "toolformer"}
+STARTED = {"t": 1000.0, "event": "started", "attempt": 1, "world_size": 2, "engine": "plain", "from_step": 0}
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MLflow's tables, made once: a copy is ready in milliseconds."""
+    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    Tracking(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture
+def tracking(empty_database: Path, tmp_path: Path) -> Tracking:
+    shutil.copy(empty_database, tmp_path / "mlflow.db")
+    return Tracking(f"sqlite:///{tmp_path}/mlflow.db")
+
+
+@pytest.fixture
+def client(tracking: Tracking, tmp_path: Path) -> MlflowClient:
+    """What a user would look with."""
+    return MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+
+
+def start(tracking: Tracking, **changes: Any) -> TrainingRun:
+    given: dict[str, Any] = {
+        "experiment": "finetune",
+        "name": "demo",
+        "params": PARAMS,
+        "tags": {"arm": "toolformer", "registered_model": "toolformer-embedded"},
+        "datasets": [TRAIN, DEV],
+        "folder": "/data/job",
+        "system_metrics": False,
+    }
+    return tracking.start(**given | changes)
+
+
+def step(n: int, loss: float, t: float = 0.0) -> dict[str, Any]:
+    return {"t": 1000.0 + (t or n), "event": "step", "step": n, "loss": loss, "learning_rate": 1e-5, "grad_norm": None,
+            "tokens": 2048, "tokens_per_second": 512.0, "eta_s": 1.0, "memory_bytes": 10_000}  # fmt: skip
+
+
+def evaluated(n: int, perplexity: float) -> dict[str, Any]:
+    return {"t": 1000.2 + n, "event": "evaluated", "step": n, "loss": math.log(perplexity), "perplexity": perplexity}
+
+
+def saved(n: int, perplexity: float | None, best: bool) -> dict[str, Any]:
+    where = f"checkpoints/step-{n:06d}"
+    return {"t": 1000.5 + n, "event": "saved", "step": n, "checkpoint": where, "model": f"{where}/model",
+            "perplexity": perplexity, "best": best}  # fmt: skip
+
+
+FINISHED = {"t": 1005.0, "event": "finished", "step": 4, "best_step": 4, "best_perplexity": 6.5, "model": "model"}
+EVENTS = [
+    STARTED, evaluated(0, 8.0), step(1, 2.5), step(2, 2.25), evaluated(2, 7.0), saved(2, 7.0, True),
+    step(3, 2.0), step(4, 1.75), evaluated(4, 6.5), saved(4, 6.5, True), FINISHED,
+]  # fmt: skip
+
+
+def everything(client: MlflowClient, run_id: str) -> dict[str, Any]:
+    """All a user can see of a run, in plain values."""
+    run = client.get_run(run_id)
+    models = client.search_logged_models([run.info.experiment_id])
+    return {
+        "params": run.data.params,
+        "tags": run.data.tags,
+        "histories": {
+            key: sorted((m.step, m.value, m.timestamp) for m in client.get_metric_history(run_id, key))
+            for key in run.data.metrics
+        },
+        "inputs": [i.to_dictionary() for i in run.inputs.dataset_inputs],
+        "outputs": sorted(o.model_id for o in run.outputs.model_outputs),
+        "models": sorted((m.model_id, str(m.status), len(m.metrics or [])) for m in models),
+        "versions": sorted((v.name, v.version, v.source) for v in client.search_model_versions()),
+        "aliases": [dict(m.aliases) for m in client.search_registered_models()],
+    }
+
+
+def test_a_run_shows_what_it_was_made_of(tracking, client):
+    run_id = start(tracking).run_id
+    (run,) = client.search_runs([client.get_experiment_by_name("finetune").experiment_id], "params.`tau_f.qa` = '1.0'")
+    assert run.info.run_id == run_id
+    assert (run.info.run_name, run.info.status) == ("demo", "RUNNING")
+    assert run.data.params == {
+        "tau_f.calculator": "0.5",
+        "tau_f.qa": "1.0",
+        "learning_rate": "1e-05",
+        "code_version": "1",
+        "arm": "toolformer",
+    }
+    assert run.data.tags["dataset_digest"] == DIGEST
+    inputs = {i.tags[0].value: i.dataset for i in run.inputs.dataset_inputs}
+    assert (inputs["train"].name, inputs["train"].digest) == ("demo/train", DIGEST[:36])  # MLflow's longest
+    assert inputs["train"].source == '{"uri": "/data/datasets/demo/1.json"}'
+    assert (inputs["dev"].digest, inputs["dev"].profile) == ("fedcba9876543210", '{"num_rows": 24}')
+
+
+def test_events_become_curves_checkpoints_and_a_candidate(tracking, client):
+    run = start(tracking)
+    run.record(EVENTS)
+    run.finish("FINISHED")
+    found = everything(client, run.run_id)
+    assert client.get_run(run.run_id).info.status == "FINISHED"
+    assert found["histories"]["loss"] == [(n, 2.75 - n / 4, 1_001_000 + 1000 * (n - 1)) for n in (1, 2, 3, 4)]
+    assert found["histories"]["dev_perplexity"] == [(0, 8.0, 1_000_200), (2, 7.0, 1_002_200), (4, 6.5, 1_004_200)]
+    assert found["histories"]["best_dev_perplexity"] == [(4, 6.5, 1_005_000)]
+    assert "grad_norm" not in found["histories"]  # it was null
+    assert (found["tags"]["engine"], found["tags"]["world_size"]) == ("plain", "2")
+
+    models = sorted(
+        client.search_logged_models([client.get_run(run.run_id).info.experiment_id]), key=lambda m: m.tags["checkpoint"]
+    )
+    assert [m.name for m in models] == [CHECKPOINT, CHECKPOINT]
+    assert [m.tags["folder"] for m in models] == [
+        "file:///data/job/checkpoints/step-000002/model",
+        "file:///data/job/checkpoints/step-000004/model",
+    ]
+    (measured,) = models[1].metrics
+    assert (measured.key, measured.value, measured.step) == ("dev_perplexity", 6.5, 4)
+    assert (measured.dataset_name, measured.dataset_digest) == (DEV.name, DEV.digest)
+    assert models[1].params["tau_f.calculator"] == "0.5"
+    assert models[1].params["step"] == "4"
+    assert sorted(found["outputs"]) == sorted(m.model_id for m in models)
+
+    candidate = client.get_model_version_by_alias("toolformer-embedded", CANDIDATE)
+    assert (candidate.version, candidate.run_id) == (2, run.run_id)
+    assert candidate.source == "file:///data/job/checkpoints/step-000004/model"
+
+
+def test_no_weights_are_copied(tracking, tmp_path):
+    job = tmp_path / "job"
+    weights = job / "checkpoints/step-000002/model/model.safetensors"
+    weights.parent.mkdir(parents=True)
+    weights.write_bytes(b"w" * 100_000)
+    start(tracking, folder=str(job)).record(EVENTS[:6])
+    files = [p for p in (tmp_path / "mlartifacts").rglob("*") if p.is_file()]
+    assert [p.name for p in files] == ["MLmodel"]
+    assert files[0].stat().st_size < 2000
+
+
+def test_events_told_again_change_nothing(tracking, client):
+    run = start(tracking)
+    run.record(EVENTS)
+    before = everything(client, run.run_id)
+    run.record(EVENTS)
+    assert everything(client, run.run_id) == before
+    again = start(tracking, run_id=run.run_id)  # as another process would
+    again.record(EVENTS)
+    assert everything(client, run.run_id) == before
+    again.record(EVENTS[:4])  # as one that was cut off would; the last word on the run stands
+    assert everything(client, run.run_id)["histories"] == before["histories"]
+
+
+def test_told_one_by_one_or_all_at_once_is_the_same(tracking, client):
+    one, all_ = start(tracking, name="one"), start(tracking, name="all")
+    for event in EVENTS:
+        one.record([event])
+    all_.record(EVENTS)
+    assert everything(client, one.run_id)["histories"] == everything(client, all_.run_id)["histories"]
+
+
+def test_a_failed_run_says_why_and_goes_on_later(tracking, client):
+    first = start(tracking)
+    failed = {"t": 1003.5, "event": "failed", "step": 3, "reason": "nan_loss", "message": "the loss is NaN at step 3"}
+    told = [*EVENTS[:7], failed]
+    first.record(told)
+    first.finish("FAILED")
+    run = client.get_run(first.run_id)
+    assert run.info.status == "FAILED"
+    assert (run.data.tags["reason"], run.data.tags["failed_step"]) == ("nan_loss", "3")
+    assert run.data.tags["message"] == "the loss is NaN at step 3"
+
+    second = start(tracking, run_id=first.run_id, params=PARAMS | {"code_version": "2", "processes": 2})
+    assert client.get_run(first.run_id).info.status == "RUNNING"
+    resumed = [{**STARTED, "t": 1100.0, "attempt": 2, "from_step": 2}, step(3, 2.01, t=101.0), step(4, 1.75, t=102.0)]
+    second.record(told)  # from the file's start
+    second.record(resumed)
+    second.finish("FINISHED")
+    run = client.get_run(first.run_id)
+    assert run.info.status == "FINISHED"
+    assert "reason" not in run.data.tags
+    assert run.data.tags["attempt"] == "2"
+    # step 3 was done twice: the first value stays
+    assert [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, "loss")] == [
+        (1, 2.5), (2, 2.25), (3, 2.0), (4, 1.75),
+    ]  # fmt: skip
+    assert run.data.params["code_version"] == "1"
+    assert run.data.tags["changed.code_version"] == "2"
+    assert run.data.params["processes"] == "2"
+    assert len(client.search_runs([run.info.experiment_id])) == 1
+
+
+def test_a_checkpoint_only_begun_is_finished_by_the_next_process(tracking, client, monkeypatch):
+    run = start(tracking)
+    with monkeypatch.context() as broken:
+        broken.setattr(MlflowClient, "finalize_logged_model", lambda *a, **k: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run.record(EVENTS)
+    assert client.search_model_versions() == []
+    start(tracking, run_id=run.run_id).record(EVENTS)
+    found = everything(client, run.run_id)
+    assert [(status, metrics) for _, status, metrics in found["models"]] == [("READY", 1), ("READY", 1)]
+    assert len(found["outputs"]) == 2
+    assert found["histories"]["dev_perplexity"] == [(0, 8.0, 1_000_200), (2, 7.0, 1_002_200), (4, 6.5, 1_004_200)]
+    assert found["aliases"] == [{CANDIDATE: 2}]
+
+
+def test_the_alias_stays_at_a_newer_run(tracking, client):
+    old, new = start(tracking), start(tracking)
+    old.record(EVENTS)
+    new.record(EVENTS)
+    start(tracking, run_id=old.run_id).record(EVENTS)
+    assert client.get_model_version_by_alias("toolformer-embedded", CANDIDATE).run_id == new.run_id
+
+
+def test_without_a_name_nothing_is_registered_and_without_a_measure_there_is_a_model(tracking, client):
+    run = start(tracking, tags={"arm": "cc"})
+    run.record([STARTED, step(1, 2.0), saved(1, None, True)])
+    assert client.search_registered_models() == []
+    (model,) = client.search_logged_models([client.get_run(run.run_id).info.experiment_id])
+    assert not model.metrics
+
+
+def test_a_diverged_loss_is_logged_and_drawn(tracking, client):
+    run = start(tracking)
+    run.record([STARTED, step(1, 2.0), step(2, math.nan)])
+    values = [m.value for m in client.get_metric_history(run.run_id, "loss")]
+    assert values[0] == 2.0
+    assert math.isnan(values[1])
+    run.figures()
+
+
+def test_two_thousand_steps_in_batches(tracking, client, monkeypatch):
+    run = start(tracking)
+    sizes = []
+    log_batch = run.client.log_batch
+
+    def counted(run_id, metrics=(), **more):
+        sizes.append(len(metrics))
+        return log_batch(run_id, metrics, **more)
+
+    monkeypatch.setattr(run.client, "log_batch", counted)
+    steps = [{**step(n, 1.0), "grad_norm": 1.0} for n in range(1, 2001)]
+    run.record(steps)
+    # 6 figures a step: 166 whole steps (996 figures) fit into MLflow's 1,000; 2,000 = 12 * 166 + 8
+    assert sizes == [996] * 12 + [48]
+    assert len(client.get_metric_history(run.run_id, "loss")) == 2000
+    assert len(client.get_metric_history(run.run_id, "memory_bytes")) == 2000
+
+
+def test_the_arms_of_one_dataset_share_a_figure(tracking, client, monkeypatch):
+    shown: list[dict[str, Any]] = []
+
+    def drawn(title, y_label, series):
+        shown.append({"title": title, **series})
+        return curves(title, y_label, series)
+
+    monkeypatch.setattr("tasks.tracking.training.curves", drawn)
+    cc = start(tracking, name="plain", tags={"arm": "cc", "dataset_digest": "d1"})
+    cc.record([evaluated(0, 8.0), evaluated(2, 7.5)])
+    cc.finish("FINISHED")
+    failed = start(tracking, name="broken", tags={"arm": "cc", "dataset_digest": "d1"})
+    failed.record([evaluated(0, 8.0)])
+    failed.finish("FAILED")
+    other = start(tracking, name="other", tags={"arm": "cc", "dataset_digest": "d2"})
+    other.record([evaluated(0, 9.0)])
+    other.finish("FINISHED")
+    run = start(tracking, name="calls", tags={"arm": "toolformer", "dataset_digest": "d1"})
+    run.record([evaluated(0, 8.0), evaluated(2, 7.0)])
+    run.figures()
+    assert shown[-1] == {
+        "title": "Dev perplexity of arms",
+        "toolformer · calls": [(0, 8.0), (2, 7.0)],
+        "cc · plain": [(0, 8.0), (2, 7.5)],
+    }
+    paths = [f.path for f in client.list_artifacts(run.run_id, "figures")]
+    assert paths == ["figures/dev_perplexity.png", "figures/dev_perplexity_of_arms.png", "figures/loss.png"]
+    picture = Path(client.download_artifacts(run.run_id, paths[1])).read_bytes()
+    assert picture.startswith(b"\x89PNG")
+
+
+def test_runs_in_two_threads_do_not_mix(tracking, client):
+    runs = [start(tracking, name=f"r{i}", tags={"arm": str(i)}) for i in (1, 2)]
+
+    def feed(run: TrainingRun, factor: float) -> None:
+        for n in range(1, 16):
+            run.record([step(n, factor * n)])
+
+    threads = [threading.Thread(target=feed, args=(run, i)) for i, run in enumerate(runs, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i, run in enumerate(runs, 1):
+        assert [m.value for m in client.get_metric_history(run.run_id, "loss")] == [i * n for n in range(1, 16)]
+
+
+@pytest.fixture
+def quick_sampling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.05")
+
+
+def test_the_machine_is_sampled_until_the_end(tracking, client, quick_sampling):
+    before = set(threading.enumerate())
+    run = start(tracking, system_metrics=True)
+    wait = threading.Event()
+    for _ in range(400):
+        if "system/cpu_utilization_percentage" in client.get_run(run.run_id).data.metrics:
+            break
+        wait.wait(0.05)
+    else:
+        pytest.fail("no sample within 20 s")
+    run.finish("KILLED")
+    assert set(threading.enumerate()) <= before
+    assert client.get_run(run.run_id).info.status == "KILLED"
+
+
+def test_two_processes_may_open_a_new_database_at_once(tmp_path):
+    code = "import sys; from tasks.tracking import Tracking; Tracking(sys.argv[1])"
+    uri = f"sqlite:///{tmp_path}/new/mlflow.db"
+    both = [subprocess.Popen([sys.executable, "-c", code, uri], stderr=subprocess.PIPE) for _ in range(2)]
+    told = [(process.communicate(timeout=60)[1], process.returncode) for process in both]
+    assert told == [(b"", 0), (b"", 0)]  # quiet, too
+
+
+def test_prepare_keeps_telemetry_off(tmp_path):
+    code = (
+        "from tasks import settings; settings.prepare()\n"
+        "from tasks.tracking import Tracking\n"
+        "from mlflow.telemetry.client import get_telemetry_client\n"
+        "assert get_telemetry_client() is None"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env={"PATH": ""}, cwd=Path(__file__).parents[2], check=False)
+    assert done.returncode == 0
+
+
+def test_what_mlflow_refuses_is_told_in_one_line(tracking, client, tmp_path):
+    with pytest.raises(TrackingError, match=r"^MLflow, starting demo: .*nosuch.*$"):
+        start(tracking, run_id="nosuch")
+    client.delete_experiment(client.get_run(start(tracking).run_id).info.experiment_id)
+    with pytest.raises(TrackingError, match="experiment 'finetune' was deleted: restore it"):
+        start(tracking)
+    with pytest.raises(TrackingError, match="names no place for artifacts"):
+        start(Tracking("sqlite://"))  # as any database that is no file
+    (tmp_path / "file").touch()
+    with pytest.raises(TrackingError, match="cannot make the lock file"):
+        Tracking(f"sqlite:///{tmp_path}/file/mlflow.db")
+
+
+def test_a_folder_that_cannot_hold_artifacts_is_told_in_one_line(tracking, tmp_path):
+    run = start(tracking)
+    (tmp_path / "mlartifacts").touch()
+    with pytest.raises(TrackingError, match=r"^MLflow, keeping figures/loss.png: .*mlartifacts.*$"):
+        run.figures()
+
+
+def test_params_are_flat_texts_of_bounded_length():
+    assert flatten({"a": {"b": {"c": 1}, "d": None}, "e": "x" * 7000, "f": [1, 2], "g": {}}) == {
+        "a.b.c": "1",
+        "a.d": "None",
+        "e": "x" * 6000,
+        "f": "[1, 2]",
+    }
+
+
+def test_where_runs_are_tracked(monkeypatch, tmp_path):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert settings.tracking_uri(str(tmp_path)) == f"sqlite:///{tmp_path}/mlflow.db"
+    with pytest.raises(UsageError, match="set MLFLOW_TRACKING_URI"):
+        settings.tracking_uri("s3://bucket/data")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
+    assert settings.tracking_uri("s3://bucket/data") == "http://127.0.0.1:5000"
+
+
+def test_a_table_is_kept_where_mlflows_page_looks_for_it_and_numbers_that_are_none_are_null(
+    tracking: Tracking, client: MlflowClient
+) -> None:
+    run = start(tracking, experiment="evaluate")
+    rows = [{"arm": "base", "k": 0, "rate": math.nan}, {"arm": "toolformer", "k": 10, "rate": 0.5, "calls": 3}]
+    run.table(rows, "tables/arms.json")
+    run.table(rows[:1], "tables/arms.json")  # told again, it is replaced
+    run.table(rows, "tables/again.json")
+    run.text("| a |\n", "tables/arms.md")
+    kept = json.loads(Path(client.download_artifacts(run.run_id, "tables/arms.json")).read_text(encoding="utf-8"))
+    assert kept == {"columns": ["arm", "k", "rate"], "data": [["base", 0, None]]}
+    whole = json.loads(Path(client.download_artifacts(run.run_id, "tables/again.json")).read_text(encoding="utf-8"))
+    assert whole["data"] == [["base", 0, None, None], ["toolformer", 10, 0.5, 3]]
+    tags = client.get_run(run.run_id).data.tags
+    assert json.loads(tags["mlflow.loggedArtifacts"]) == [
+        {"path": "tables/arms.json", "type": "table"},
+        {"path": "tables/again.json", "type": "table"},
+    ]
+    assert Path(client.download_artifacts(run.run_id, "tables/arms.md")).read_text(encoding="utf-8") == "| a |\n"
+
+
+def test_bars_stand_on_their_values_and_what_is_no_number_has_none() -> None:
+    figure = bars("t", "accuracy", {"base": (0.25, 0.125, 0.5), "off": (math.nan, 0.0, 0.0), "on": (0.75, 0.75, 0.75)})
+    (axes,) = figure.axes
+    assert [patch.get_height() for patch in axes.patches] == [0.25, 0.75]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["base", "on"]
+
+
+def test_sizes_stand_on_a_logarithmic_axis() -> None:
+    figure = curves("t", "accuracy", {"on": [(10**6, 0.1), (10**9, 0.5)]}, x_label="parameters", logarithmic=True)
+    (axes,) = figure.axes
+    assert (axes.get_xscale(), axes.get_xlabel()) == ("log", "parameters")
