@@ -26,6 +26,7 @@ from typing import Any
 import duckdb
 
 from warehouse.errors import SnapshotError
+from warehouse.schema import EVALUATION_STAGES
 
 __all__ = [
     "RULES",
@@ -35,7 +36,10 @@ __all__ = [
     "StageBalance",
     "Stats",
     "Yield",
+    "accuracies",
     "explain",
+    "nearest_call",
+    "perplexities",
     "rows_of",
     "samples",
     "stats",
@@ -54,16 +58,25 @@ _WINNER = 'row_number() OVER (PARTITION BY doc_id, "position" ORDER BY gain DESC
 
 BEST_CALLS = f"SELECT * FROM scored WHERE {RULES} QUALIFY {_WINNER}"
 
-# The commits of one run: the newest completed one that has any, else the newest that has any (it runs, or failed);
-# without runs, the newest commit of every shard.
-CURRENT = """
+_MEASURES = "stage IN ({})".format(", ".join(f"'{stage}'" for stage in EVALUATION_STAGES))
+
+# Of a build: the commits of one run, the newest completed one that has any, else the newest that has any (it runs, or
+# failed). Of evaluations: for each (task, text, arm, k, model, tools), the commits of one run, chosen in the same way.
+# Without runs, the newest commit of every shard.
+CURRENT = f"""
 WITH known AS (
-    SELECT r.run_id, r.started, r.state = 'completed' AS completed, c.commit_id
+    SELECT r.run_id, r.started, r.state = 'completed' AS completed, c.commit_id,
+           CASE WHEN c.{_MEASURES} THEN coalesce(c.config::JSON->>'evaluation', c.shard) ELSE '' END AS of
     FROM facts.run_commits AS rc JOIN facts.runs AS r USING (run_id) JOIN facts.commits AS c USING (commit_id)
-), chosen AS (SELECT run_id FROM known ORDER BY completed DESC, started DESC, run_id DESC LIMIT 1)
-SELECT DISTINCT commit_id FROM known WHERE run_id IN (FROM chosen)
+), loose AS (
+    SELECT commit_id, stage, tool, shard, created,
+           CASE WHEN {_MEASURES} THEN coalesce(config::JSON->>'evaluation', shard) ELSE '' END AS of FROM facts.commits
+)
+SELECT DISTINCT commit_id FROM (
+    SELECT * FROM known
+    QUALIFY dense_rank() OVER (PARTITION BY of ORDER BY completed DESC, started DESC, run_id DESC) = 1)
 UNION ALL
-SELECT commit_id FROM facts.commits WHERE NOT EXISTS (FROM chosen)
+SELECT commit_id FROM loose WHERE of NOT IN (SELECT of FROM known)
 QUALIFY row_number() OVER (PARTITION BY stage, tool, shard ORDER BY created DESC, commit_id DESC) = 1"""
 
 SHARDS = """
@@ -96,6 +109,54 @@ WITH RECURSIVE used(name, version, run_id, commit_id) AS (
 )
 SELECT u.name AS dataset, u.version, c.stage, c.tool, c.shard, f.path AS file, f.rows, f.digest, c.commit_id
 FROM used AS u JOIN facts.commits AS c USING (commit_id) JOIN facts.files AS f USING (commit_id)"""
+
+
+# One row per evaluation: an arm at one k on one task. Its names are those of its newest commit.
+EVALUATIONS = """
+WITH used AS (
+    SELECT rc.commit_id, max(r.started) AS started, bool_or(r.state = 'completed') AS completed
+    FROM facts.run_commits AS rc JOIN facts.runs AS r USING (run_id) GROUP BY ALL
+), own AS (
+    SELECT c.*, c.config::JSON AS told, u.started, coalesce(u.completed, false) AS completed
+    FROM facts.commits AS c JOIN facts.current USING (commit_id) LEFT JOIN used AS u USING (commit_id)
+    WHERE c.stage IN ('evaluate', 'perplexity')
+)
+SELECT told->>'evaluation' AS evaluation, any_value(told->>'task') AS task, any_value(told->>'arm') AS arm,
+       any_value((told->>'k')::BIGINT) AS k, max_by(told->>'model', created) AS model,
+       max_by(told->>'base', created) AS base, any_value(told->>'model_digest') AS model_digest,
+       any_value(told->>'base_digest') AS base_digest, any_value(told->>'source') AS source,
+       max_by(told->>'path', created) AS path, count(*) AS shards, sum(seconds) AS seconds,
+       bool_and(completed) AS completed, max(started) AS evaluated
+FROM own GROUP BY told->>'evaluation'"""
+
+ACCURACY = """
+WITH counted AS (
+    SELECT evaluation, any_value(parameters) AS parameters, count(*) AS items, count_if(correct) AS "right",
+           avg(correct::INT) AS accuracy, count_if(called) AS called, avg(called::INT) AS call_rate,
+           avg(correct::INT) FILTER (called) AS accuracy_called,
+           avg(correct::INT) FILTER (NOT called) AS accuracy_uncalled, count_if(problem <> '') AS failed
+    FROM predictions GROUP BY evaluation
+)
+SELECT e.task, e.base, e.arm, e.k, c.* EXCLUDE (evaluation), e.model, e.base_digest, e.model_digest, e.source, e.path,
+       e.completed, e.evaluated, e.seconds, e.evaluation
+FROM counted AS c JOIN evaluations AS e USING (evaluation)"""
+
+CALL_RATES = """
+SELECT evaluation, any_value(task) AS task, any_value(arm) AS arm, any_value(k) AS k, tool, count(*) AS items,
+       count(*) / any_value(total) AS rate, avg(correct::INT) AS accuracy,
+       avg((failure IS NOT NULL)::INT) AS failure_rate
+FROM predictions JOIN (SELECT evaluation, count(*) AS total FROM predictions GROUP BY evaluation) USING (evaluation)
+WHERE called GROUP BY evaluation, tool"""
+
+PERPLEXITY = """
+WITH summed AS (
+    SELECT evaluation, any_value(parameters) AS parameters, count(*) AS texts, sum(tokens)::BIGINT AS tokens,
+           exp(sum(nll) / nullif(sum(tokens), 0)) AS perplexity, count_if(problem <> '') AS failed
+    FROM perplexities GROUP BY evaluation
+)
+SELECT e.task, e.source, e.base, e.arm, p.* EXCLUDE (evaluation), e.model, e.base_digest, e.model_digest, e.path,
+       e.completed, e.evaluated, e.seconds, e.evaluation
+FROM summed AS p JOIN evaluations AS e USING (evaluation)"""
 
 
 def yield_sql(thresholds: Iterable[float]) -> str:
@@ -145,6 +206,13 @@ SELECT c.doc_id, c.tool, c."position", c.input, c.response, c.gain,
        substring(d.text, greatest(c."position" - $width, 0) + 1, least($width, c."position")) AS before,
        substring(d.text, c."position" + 1, $width) AS after
 FROM picked AS c JOIN documents AS d USING (doc_id) ORDER BY c.gain DESC, c.doc_id, c."position", c.tool"""
+
+_NEAREST = """
+SELECT c.doc_id, c.tool, c."position", c.input, c.response, c.gain,
+       substring(d.text, greatest(c."position" - $width, 0) + 1, least($width, c."position")) AS before,
+       substring(d.text, c."position" + 1, $width) AS after
+FROM scored AS c JOIN documents AS d USING (doc_id) WHERE c.tool = $tool AND NOT isnan(c.gain)
+ORDER BY abs(c.gain - $gain), c.doc_id, c."position", c.input LIMIT 1"""
 
 _STATS = """
 SELECT c.stage, c.tool, b.unit, b.kind, b.reason, sum(b.rows)::BIGINT, count(DISTINCT c.commit_id)
@@ -333,6 +401,35 @@ def samples(path: str | Path, n: int = 10, tool: str | None = None, width: int =
     """
     found = rows_of(path, _SAMPLES, {"n": n, "tool": tool, "width": width})
     return [Sample(**row) for row in found]
+
+
+def nearest_call(path: str | Path, tool: str, gain: float, width: int = 40) -> Sample | None:
+    """Return the tool's scored call, kept or not, whose gain (nats) is nearest; None if it has none.
+
+    Raises:
+        SnapshotError: there is no snapshot.
+    """
+    found = rows_of(path, _NEAREST, {"tool": tool, "gain": gain, "width": width})
+    return Sample(**found[0]) if found else None
+
+
+def accuracies(path: str | Path, task: str | None = None) -> list[dict[str, Any]]:
+    """Return the view `accuracy` of completed runs, oldest first: of one task, or of all.
+
+    Raises:
+        SnapshotError: there is no snapshot.
+    """
+    sql = "FROM accuracy WHERE completed AND ($task IS NULL OR task = $task) ORDER BY evaluated, evaluation"
+    return rows_of(path, sql, {"task": task})
+
+
+def perplexities(path: str | Path) -> list[dict[str, Any]]:
+    """Return the view `perplexity` of completed runs, oldest first.
+
+    Raises:
+        SnapshotError: there is no snapshot.
+    """
+    return rows_of(path, "FROM perplexity WHERE completed ORDER BY evaluated, evaluation")
 
 
 def explain(path: str | Path, doc_id: str) -> Explanation:

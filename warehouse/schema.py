@@ -9,6 +9,11 @@
     | score     | scored      | per tool: the three losses of every call     |
     | assemble  | examples    | x* and the calls it holds                    |
 
+    and apart from a build:
+    | benchmark  | items        | the examples of a benchmark                        |
+    | evaluate   | predictions  | per arm and k: what it made of a benchmark's items |
+    | perplexity | perplexities | per arm: the likelihood of texts, tools disabled   |
+
 A new stage is one new entry of `STAGES`. The columns mirror the method's records, which this package does not
 import: it knows tables, not what a loss is. `rejects` belongs to no stage: any stage may leave rejected rows.
 """
@@ -21,7 +26,7 @@ import pyarrow as pa
 
 from warehouse.errors import SchemaError, StoreError
 
-__all__ = ["REJECTS", "STAGES", "TABLES", "StageFacts", "conform", "empty", "stage_facts"]
+__all__ = ["EVALUATION_STAGES", "REJECTS", "STAGES", "TABLES", "StageFacts", "conform", "empty", "stage_facts"]
 
 
 def _schema(required: dict[str, pa.DataType], nullable: dict[str, pa.DataType] | None = None) -> pa.Schema:
@@ -86,6 +91,38 @@ _SCORED = _schema(
     }
 )
 _EXAMPLES = _schema({"doc_id": _TEXT, "text": _TEXT, "calls": pa.list_(_CALL)})
+_ITEMS = _schema(
+    {
+        "item_id": _TEXT,
+        "task": _TEXT,
+        "prompt": _TEXT,
+        "answers": pa.list_(_TEXT),
+        "group_name": _TEXT,
+        "source": _TEXT,
+        "line": _INT,
+    },
+    nullable={"date": _TEXT, "tool": _TEXT},
+)
+_EVALUATED = {"evaluation": _TEXT, "task": _TEXT, "arm": _TEXT, "k": _INT, "parameters": _INT, "item_id": _TEXT}
+_PREDICTIONS = _schema(
+    _EVALUATED
+    | {
+        "group_name": _TEXT,
+        "prompt": _TEXT,
+        "answers": pa.list_(_TEXT),
+        "continuation": _TEXT,
+        "clean": _TEXT,
+        "correct": _FLAG,
+        "called": _FLAG,
+        "new_tokens": _INT,
+        "call_tokens": _INT,
+        "problem": _TEXT,
+    },
+    nullable={"tool": _TEXT, "input": _TEXT, "response": _TEXT, "failure": _TEXT},
+)
+_PERPLEXITIES = _schema(
+    _EVALUATED | {"source": _TEXT, "nll": _REAL, "tokens": _INT, "characters": _INT, "problem": _TEXT}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +150,22 @@ STAGES: dict[str, StageFacts] = {
         StageFacts("execute", "executed", _EXECUTED, True, "Per tool: each distinct call and its response or failure."),
         StageFacts("score", "scored", _SCORED, True, "Every executed call with its losses (nats), kept or not."),
         StageFacts("assemble", "examples", _EXAMPLES, False, "C*: texts with calls, and where each call lies."),
+        StageFacts("benchmark", "items", _ITEMS, False, "The examples of each benchmark, as last read."),
+        StageFacts(
+            "evaluate",
+            "predictions",
+            _PREDICTIONS,
+            False,
+            "What each arm at each k made of every example of a benchmark.",
+        ),
+        StageFacts(
+            "perplexity", "perplexities", _PERPLEXITIES, False, "Summed negative log-likelihood (nats) of every text."
+        ),
     )
 }
+
+# Stages that measure models: their runs and those of builds do not replace each other (see `queries.CURRENT`).
+EVALUATION_STAGES = ("benchmark", "evaluate", "perplexity")
 
 # Every big table of the snapshot: name -> schema.
 TABLES: dict[str, pa.Schema] = {facts.table: facts.schema for facts in STAGES.values()} | {"rejects": REJECTS}

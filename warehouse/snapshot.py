@@ -33,11 +33,15 @@ _ABOUT = {facts.table: facts.about for facts in STAGES.values()} | {
     "rejects": "Rows that a stage could not use at all, with the start of each.",
     "shards": "Every commit: what was done, whether it is current (used by the newest completed run) and intact.",
     "drops": "Where the rows of the current shards went: kept, dropped or failed, by reason.",
-    "runs": "One row per build, newest last.",
+    "runs": "One row per build or evaluation, newest last.",
     "datasets": "Versions of C*.",
     "lineage": "Which commits and files each dataset version rests on.",
     "best_calls": "At each position, of the calls the rules allow, the one with the largest gain.",
     "yield_by_threshold": "Examples and calls per tool that the thresholds 0.5, 1 and 2 would keep.",
+    "evaluations": "One row per evaluation: an arm at one k on one task, and whether its run was completed.",
+    "accuracy": "Per evaluation: the share of right examples, of all, with a call and without.",
+    "call_rates": "Per evaluation and tool: on how many examples it was called.",
+    "perplexity": "Per evaluation: perplexity over all tokens, tools disabled.",
 }
 
 _VIEWS = {
@@ -48,6 +52,10 @@ _VIEWS = {
     "lineage": queries.LINEAGE,
     "best_calls": queries.BEST_CALLS,
     "yield_by_threshold": queries.yield_sql(queries.THRESHOLDS),
+    "evaluations": queries.EVALUATIONS,
+    "accuracy": queries.ACCURACY,
+    "call_rates": queries.CALL_RATES,
+    "perplexity": queries.PERPLEXITY,
 }
 
 
