@@ -1,0 +1,98 @@
+"""From turns to the text a language model goes on from.
+
+A tokenizer that brings its own chat template is obeyed. A base model has none; for it the turns are written as a plain
+dialogue, and the text ends where the model writes the user's next turn itself:
+
+    A system message stands first, by itself.
+
+    User: How many days has a week?
+    Assistant: Seven.
+    User: And four of them?
+    Assistant:
+
+It knows no HTTP: the command line's chat writes its turns the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from serving.errors import RequestError, unsupported
+from serving.schemas import Message
+
+__all__ = ["ChatPrompt", "chat_prompt", "turns_of"]
+
+_NAMES = {"user": "User", "assistant": "Assistant"}
+_STOPS = ("\nUser:", "\nAssistant:")
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """What the model goes on from."""
+
+    text: str
+    stops: tuple[str, ...] = ()  # strings that begin the next turn
+    leading_space: bool = False  # the answer's first space belongs to the form, not to the answer
+
+
+def turns_of(messages: Sequence[Message]) -> list[dict[str, str]]:
+    """Return the turns as role and text.
+
+    Raises:
+        RequestError: 400: a role or a kind of content that is not text.
+    """
+    turns = []
+    for i, message in enumerate(messages):
+        where = f"messages[{i}]"
+        if message.tool_calls or message.function_call or message.role in ("tool", "function"):
+            raise unsupported(where, "calls and answers of the client's tools are not supported; send text turns only")
+        role = "system" if message.role == "developer" else message.role
+        if role not in ("system", "user", "assistant"):
+            raise RequestError(
+                400, f"unknown role {message.role!r}; use system, developer, user or assistant", param=f"{where}.role"
+            )
+        turns.append({"role": role, "content": _text(message, where)})
+    return turns
+
+
+def _text(message: Message, where: str) -> str:
+    if message.content is None:
+        if message.role != "assistant":
+            raise RequestError(400, "content must be a text", param=f"{where}.content")
+        return ""
+    if isinstance(message.content, str):
+        return message.content
+    parts = []
+    for part in message.content:
+        if part.get("type") != "text" or not isinstance(part.get("text"), str):
+            raise unsupported(
+                f"{where}.content", f"content of type {part.get('type')!r} is not supported; send text only"
+            )
+        parts.append(part["text"])
+    return "".join(parts)
+
+
+def chat_prompt(tokenizer: Any, turns: Sequence[Mapping[str, str]]) -> ChatPrompt:
+    """Return what the model goes on from.
+
+    Args:
+        tokenizer: its `chat_template`, if it has one, is used.
+        turns: role (system, user, assistant) and content of each.
+
+    Raises:
+        RequestError: 400: the tokenizer's template refuses the turns.
+    """
+    if getattr(tokenizer, "chat_template", None):
+        from jinja2 import TemplateError
+
+        try:
+            text = tokenizer.apply_chat_template(list(turns), tokenize=False, add_generation_prompt=True)
+        except (TemplateError, ValueError) as exc:
+            raise RequestError(400, f"the model's chat template refuses the turns: {exc}", param="messages") from exc
+        return ChatPrompt(str(text))
+    said = [t["content"] if t["role"] == "system" else "" for t in turns]
+    lines = [f"{_NAMES[t['role']]}: {t['content']}" for t in turns if t["role"] in _NAMES]
+    head = "".join(f"{text}\n\n" for text in said if text)
+    return ChatPrompt(head + "\n".join([*lines, "Assistant:"]), _STOPS, leading_space=True)

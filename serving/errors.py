@@ -1,0 +1,72 @@
+"""What a request can be refused for, in OpenAI's error shape. It knows no framework: `app` makes responses of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["RequestError", "busy", "error_body", "unavailable", "unsupported"]
+
+
+class RequestError(Exception):
+    """A request that is not answered with text.
+
+    Args:
+        status: of HTTP.
+        message: what is wrong and how to mend it.
+        kind: `type` of OpenAI's error.
+        param: the field it is about.
+        code: a short stable reason.
+        retry_after_s: seconds after which to try again, for the header.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        kind: str = "invalid_request_error",
+        param: str | None = None,
+        code: str | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.kind = kind
+        self.param = param
+        self.code = code
+        self.retry_after_s = retry_after_s
+
+    @property
+    def body(self) -> dict[str, Any]:
+        return error_body(self.message, self.kind, self.param, self.code)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
+
+
+def error_body(message: str, kind: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:
+    """Return an error as OpenAI's API writes it."""
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def unsupported(param: str, message: str) -> RequestError:
+    """What this server cannot do."""
+    return RequestError(400, message, param=param, code="unsupported_parameter")
+
+
+def busy(places: int, retry_after_s: int) -> RequestError:
+    """All places are taken."""
+    return RequestError(
+        429,
+        f"all {places} places of this server (rows and queue) are taken; try again in {retry_after_s} s",
+        kind="rate_limit_error",
+        code="queue_full",
+        retry_after_s=retry_after_s,
+    )
+
+
+def unavailable(message: str, code: str) -> RequestError:
+    """The model is not there: still loading, failed, or about to go."""
+    return RequestError(503, message, kind="server_error", code=code, retry_after_s=2)

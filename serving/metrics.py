@@ -1,0 +1,88 @@
+"""What Prometheus is told: requests, tokens, rows and queue, calls by tool and outcome, latencies.
+
+Labels come from closed sets only: what a model or a client writes never becomes one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from toolformer_core.decode.records import Generation, ToolCall
+
+__all__ = ["Metrics"]
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_REASON = re.compile("[a-z_]{1,32}")
+
+
+class Metrics:
+    """The figures of one server, in a registry of their own.
+
+    Args:
+        waiting: sequences without a row.
+        running: sequences with one.
+        places: taken, of rows and queue together.
+    """
+
+    content_type = CONTENT_TYPE_LATEST
+
+    def __init__(self, waiting: Callable[[], int], running: Callable[[], int], places: Callable[[], int]) -> None:
+        self._registry = r = CollectorRegistry()
+        self._tools: frozenset[str] = frozenset()
+        self.requests = Counter(
+            "toolformer_requests", "Requests by endpoint and HTTP status", ["endpoint", "status"], registry=r
+        )
+        self._tokens = Counter(
+            "toolformer_tokens", "Tokens: prompt, text, call (responses included)", ["kind"], registry=r
+        )
+        self._finished = Counter("toolformer_sequences", "Sequences by how they ended", ["finish"], registry=r)
+        self._calls = Counter("toolformer_tool_calls", "Calls by tool and outcome", ["tool", "outcome"], registry=r)
+        self._call_seconds = Histogram(
+            "toolformer_tool_seconds", "From the arrow to the response", ["tool"], buckets=_SECONDS, registry=r
+        )
+        self.first_text = Histogram(
+            "toolformer_first_text_seconds",
+            "From a request's arrival to its first text or call",
+            buckets=_SECONDS,
+            registry=r,
+        )
+        self.request_seconds = Histogram(
+            "toolformer_request_seconds",
+            "From a request's arrival to its end",
+            ["endpoint"],
+            buckets=_SECONDS,
+            registry=r,
+        )
+        self.restarts = Counter("toolformer_engine_restarts", "Times the engine failed and began anew", registry=r)
+        for name, text, value in (
+            ("toolformer_queue_length", "Sequences that wait for a row", waiting),
+            ("toolformer_running_rows", "Sequences that have a row", running),
+            ("toolformer_places_taken", "Of rows and queue together", places),
+        ):
+            Gauge(name, text, registry=r).set_function(value)
+
+    def know_tools(self, names: Iterable[str]) -> None:
+        """Let these be labels; all other names are counted as "unknown"."""
+        self._tools = frozenset(names)
+
+    def finished(self, generation: Generation) -> None:
+        """Count a sequence."""
+        self._finished.labels(generation.finish).inc()
+        self._tokens.labels("prompt").inc(generation.prompt_tokens)
+        self._tokens.labels("text").inc(generation.new_tokens)
+        self._tokens.labels("call").inc(generation.call_tokens)
+
+    def called(self, call: ToolCall) -> None:
+        """Count a call."""
+        tool = call.tool if call.tool in self._tools else "unknown"
+        outcome = "ok" if call.failure is None else call.failure if _REASON.fullmatch(call.failure) else "other"
+        self._calls.labels(tool, outcome).inc()
+        self._call_seconds.labels(tool).observe(call.seconds)
+
+    def text(self) -> bytes:
+        """Return all figures as Prometheus reads them."""
+        return generate_latest(self._registry)

@@ -1,0 +1,236 @@
+"""What a client may send: OpenAI's two requests, and our `toolformer` beside their fields.
+
+    | a field that                                   | is                                                      |
+    |------------------------------------------------|---------------------------------------------------------|
+    | changes the text, and we can do                | obeyed                                                  |
+    | changes nothing in the text (`user`, ...)      | accepted and ignored                                    |
+    | changes the text, and we cannot do             | 400 unless its value is the one that changes nothing    |
+    | neither OpenAI nor we know                     | 400, as with OpenAI                                     |
+
+Types are strict, as OpenAI's: "5" is no number. It knows no model: what depends on one is checked by the engine.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from serving.errors import RequestError, unsupported
+from toolformer_core.decode.records import Settings
+
+__all__ = [
+    "ChatRequest",
+    "CompletionRequest",
+    "Extension",
+    "Message",
+    "StreamOptions",
+    "check",
+    "prompts_of",
+    "settings",
+]
+
+MAX_CALLS = 32  # each reserves memory
+MAX_CHOICES = 128  # as OpenAI
+CHAT_TOKENS = 256  # where a chat request names no limit; OpenAI's is the rest of the context
+COMPLETION_TOKENS = 16  # OpenAI's
+
+_STRICT = ConfigDict(extra="forbid", strict=True)
+
+
+class Extension(BaseModel):
+    """How tools are used; all of it is optional."""
+
+    model_config = _STRICT
+
+    k: int = Field(10, ge=0, description="A call starts where ' [' is among the k most likely tokens; 0: never")
+    max_calls: int = Field(1, ge=0, le=MAX_CALLS, description="Calls per text (paper: 1)")
+    tools: list[str] | None = Field(None, description="Keys of the tools that may be called; null: all")
+    date: str | None = Field(None, description="The calendar's ISO date; null: the server's today")
+    show_calls: bool = Field(False, description="Leave the calls in the text, as in training")
+
+    @field_validator("date")
+    @classmethod
+    def _is_a_date(cls, value: str | None) -> str | None:
+        if value is not None:
+            date.fromisoformat(value)
+        return value
+
+
+class StreamOptions(BaseModel):
+    model_config = _STRICT
+
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None  # ours are never padded
+
+
+class Message(BaseModel):
+    """One turn. What else an answer of ours carries may be sent back with it."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    role: str
+    content: str | list[dict[str, Any]] | None = None
+    tool_calls: Any = None
+    function_call: Any = None
+
+
+class _Common(BaseModel):
+    model_config = _STRICT
+
+    model: str
+    n: int | None = Field(None, ge=1, le=MAX_CHOICES)
+    max_tokens: int | None = Field(None, ge=1)
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, gt=0, le=1)
+    seed: int | None = Field(None, ge=-(1 << 63), lt=1 << 63)
+    stop: str | list[str] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    toolformer: Extension = Field(default_factory=Extension)
+    # changes nothing in the text
+    user: Any = None
+    # changes the text, and is not done here
+    frequency_penalty: Any = None
+    presence_penalty: Any = None
+    logit_bias: Any = None
+    logprobs: Any = None
+
+
+class CompletionRequest(_Common):
+    """`POST /v1/completions`."""
+
+    prompt: Any
+    echo: bool | None = None
+    best_of: Any = None
+    suffix: Any = None
+
+
+class ChatRequest(_Common):
+    """`POST /v1/chat/completions`."""
+
+    messages: list[Message] = Field(min_length=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
+    # change nothing in the text
+    metadata: Any = None
+    parallel_tool_calls: Any = None
+    prompt_cache_key: Any = None
+    prompt_cache_options: Any = None
+    prompt_cache_retention: Any = None
+    safety_identifier: Any = None
+    service_tier: Any = None
+    # change the text or what is kept, and are not done here
+    audio: Any = None
+    function_call: Any = None
+    functions: Any = None
+    modalities: Any = None
+    moderation: Any = None
+    prediction: Any = None
+    reasoning_effort: Any = None
+    response_format: Any = None
+    store: Any = None
+    tool_choice: Any = None
+    tools: Any = None
+    top_logprobs: Any = None
+    verbosity: Any = None
+    web_search_options: Any = None
+
+
+def _one_of(*values: Any) -> Callable[[Any], bool]:
+    return lambda given: any(given == v and type(given) is type(v) for v in values)
+
+
+_OWN_TOOLS = "the model calls the server's own tools; name them in 'toolformer': {'tools': [...]} instead"
+_NO_LOGPROBS = "log-probabilities are not given out; leave it out"
+
+# Besides null: the values that ask for nothing, and what to say of the others.
+_UNSUPPORTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "frequency_penalty": (_one_of(0, 0.0), "penalties are not supported; leave it out or send 0"),
+    "presence_penalty": (_one_of(0, 0.0), "penalties are not supported; leave it out or send 0"),
+    "logit_bias": (_one_of({}), "logit_bias is not supported; leave it out"),
+    "logprobs": (_one_of(False), _NO_LOGPROBS),
+    "top_logprobs": (_one_of(0), _NO_LOGPROBS),
+    "suffix": (_one_of(""), "the model writes on from a prompt only; leave suffix out"),
+    "tools": (_one_of([]), _OWN_TOOLS),
+    "tool_choice": (_one_of("none", "auto"), _OWN_TOOLS),
+    "functions": (_one_of([]), _OWN_TOOLS),
+    "function_call": (_one_of("none", "auto"), _OWN_TOOLS),
+    "response_format": (_one_of({"type": "text"}), "only {'type': 'text'} is supported"),
+    "modalities": (_one_of(["text"]), "only text is supported"),
+    "store": (_one_of(False), "nothing is stored here; leave it out or send false"),
+    **{
+        name: (_one_of(), f"{name} is not supported; leave it out")
+        for name in ("audio", "moderation", "prediction", "reasoning_effort", "verbosity", "web_search_options")
+    },
+}
+
+
+def check(request: _Common) -> None:
+    """Refuse what this server cannot do.
+
+    Raises:
+        RequestError: 400, naming the field.
+    """
+    for name, (harmless, message) in _UNSUPPORTED.items():
+        value = getattr(request, name, None)
+        if value is not None and not harmless(value):
+            raise unsupported(name, message)
+    if isinstance(request, CompletionRequest) and request.best_of not in (None, request.n or 1):
+        raise unsupported("best_of", "best_of is not supported: no choice is preferred to another; send n alone")
+    if request.stream_options is not None and not request.stream:
+        raise RequestError(400, "stream_options is only allowed with stream: true", param="stream_options")
+    stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
+    if len(stops) > 4 or "" in stops:
+        raise RequestError(400, "stop takes up to 4 strings that are not empty", param="stop")
+
+
+def prompts_of(prompt: Any) -> list[str]:
+    """Return the texts of a completion request.
+
+    Raises:
+        RequestError: 400: no text, or token ids.
+    """
+    texts = [prompt] if isinstance(prompt, str) else prompt
+    if isinstance(texts, list) and texts and all(isinstance(t, str) for t in texts):
+        if len(texts) > MAX_CHOICES:
+            raise RequestError(400, f"at most {MAX_CHOICES} prompts in a request", param="prompt")
+        return texts
+    if isinstance(texts, list) and any(isinstance(t, int | list) for t in texts):
+        raise unsupported("prompt", "prompts of token ids are not supported; send text")
+    raise RequestError(400, "prompt must be a text or a list of texts", param="prompt")
+
+
+def settings(request: _Common, prompts: int, more_stops: Sequence[str] = ()) -> list[Settings]:
+    """Return how each choice is decoded: the first prompt's n choices, then the second's.
+
+    Without a temperature the text is greedy, as in the paper (OpenAI's default is 1). Choice i is drawn with seed + i;
+    without a seed they are drawn anew every time.
+
+    Args:
+        prompts: how many there are.
+        more_stops: strings that end the text besides the request's own.
+    """
+    own = request.toolformer
+    stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
+    seed = secrets.randbits(64) if request.seed is None else request.seed
+    if isinstance(request, ChatRequest):
+        limit = request.max_completion_tokens or request.max_tokens or CHAT_TOKENS
+    else:
+        limit = request.max_tokens or COMPLETION_TOKENS
+    return [
+        Settings(
+            max_new_tokens=limit,
+            top_k=own.k,
+            max_calls=own.max_calls,
+            temperature=request.temperature or 0.0,
+            top_p=1.0 if request.top_p is None else request.top_p,
+            seed=(seed + i) % (1 << 64),
+            stop=(*stops, *more_stops),
+            context=own.date or date.today().isoformat(),
+            tools=None if own.tools is None else tuple(own.tools),
+        )
+        for i in range(prompts * (request.n or 1))
+    ]

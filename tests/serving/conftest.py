@@ -1,0 +1,55 @@
+"""A tiny random model that calls a tool behind every "!", and a server of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from serving.server import Server
+from tests.core.decode.writers import after, call_edges, writing_lm
+from tests.fakes import FakeTool
+from tests.serving.servers import running
+from tests.tiny import tokenizer
+from toolformer_core.decode.toolformer import Toolformer
+from toolformer_core.lm.hf import TransformersLM
+
+ROWS, QUEUE = 8, 192
+
+
+class Sevens(FakeTool):
+    """Seven times the input."""
+
+    key, name = "sevens", "T"
+
+    def __init__(self) -> None:
+        super().__init__(lambda input, context: str(7 * int(input)))
+
+
+class Days(FakeTool):
+    """The context it is asked with."""
+
+    key, name = "days", "U"
+
+    def __init__(self) -> None:
+        super().__init__(lambda input, context: context)
+
+
+@pytest.fixture(scope="session")
+def lm() -> TransformersLM:
+    coded = tokenizer()
+    return writing_lm("llama", coded, [(after(coded, "!"), after(coded, " [")), *call_edges(coded, "TU")])
+
+
+@pytest.fixture(scope="session")
+def alone(lm: TransformersLM) -> Iterator[Toolformer]:
+    """What the server's answers are compared with."""
+    toolformer = Toolformer(lm, [Sevens(), Days()])
+    yield toolformer
+    toolformer.close()
+
+
+@pytest.fixture(scope="session")
+def server(lm: TransformersLM) -> Iterator[Server]:
+    with running(lambda: Toolformer(lm, [Sevens(), Days()], max_rows=ROWS), max_rows=ROWS, queue=QUEUE) as found:
+        yield found

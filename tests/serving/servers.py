@@ -1,0 +1,63 @@
+"""A real server in a thread of this process, on a free port of the loopback interface."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+
+from serving.server import Server, ServerSettings
+from toolformer_core.decode.toolformer import Toolformer
+
+__all__ = ["DEADLINE_S", "NAME", "address_of", "body_of", "raw", "running", "until"]
+
+DEADLINE_S = 30.0
+NAME = "tiny"
+
+
+def until(holds: Callable[[], bool], what: str = "it") -> None:
+    """Wait until something holds."""
+    end = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < end, f"{what} did not come about"
+        time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def running(load: Callable[[], Toolformer], *, wait: bool = True, **settings: Any) -> Iterator[Server]:
+    """Run a server until the block is left."""
+    server = Server(ServerSettings(NAME, port=0, **{"grace_s": 0.2, **settings}), load)
+    thread = threading.Thread(target=server.serve_until_ended)
+    thread.start()
+    try:
+        until(lambda: server.started, "the server")
+        if wait:
+            until(lambda: httpx.get(f"{server.url}/health/ready").status_code == 200, "the model")
+        yield server
+    finally:
+        server.end()
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+
+
+def body_of(prompt: str = "So!", **more: Any) -> dict[str, Any]:
+    """A completion request."""
+    return {"model": NAME, "prompt": prompt, "max_tokens": 8, **more}
+
+
+def address_of(server: Server) -> tuple[str, int]:
+    """For a socket."""
+    host, port = server.url.removeprefix("http://").split(":")
+    return host, int(port)
+
+
+def raw(body: dict[str, Any]) -> bytes:
+    """A completion request as it goes over the wire."""
+    content = json.dumps(body).encode()
+    head = "POST /v1/completions HTTP/1.1", "Host: localhost", "Content-Type: application/json"
+    return "\r\n".join((*head, f"Content-Length: {len(content)}", "", "")).encode() + content

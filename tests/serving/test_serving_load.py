@@ -1,0 +1,247 @@
+"""Many at once: nobody is lost or mixed up, memory stays bounded, and what is too much is told so."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import resource
+import socket
+import threading
+from collections.abc import Iterator
+from datetime import date
+from typing import Any
+
+import httpx
+import pytest
+
+from serving.server import Server
+from tests.fakes import FakeTool
+from tests.serving.conftest import QUEUE, ROWS
+from tests.serving.servers import address_of, body_of, raw, running, until
+from toolformer_core.decode.records import Settings
+from toolformer_core.decode.toolformer import Toolformer
+from toolformer_core.lm.hf import TransformersLM
+
+REQUESTS = 200
+MEBIBYTE = 1 << 20
+
+
+class Gated(FakeTool):
+    """Answers nothing before it is let go."""
+
+    key, name = "gated", "T"
+
+    def __init__(self, name: str = "T") -> None:
+        super().__init__(lambda input, context: "49")
+        self.key, self.name = f"gated{name}", name
+        self.let_go = threading.Event()
+
+    def run(self, input: str, context: str = "") -> Any:
+        self.let_go.wait()
+        return super().run(input, context)
+
+
+@pytest.fixture
+def gated(lm: TransformersLM) -> Iterator[tuple[Server, list[Gated]]]:
+    """A server of two rows and a queue of one, whose tools do not answer."""
+    tools = [Gated("T"), Gated("U")]
+    with running(
+        lambda: Toolformer(lm, tools, max_rows=2, tool_timeout_s=60), max_rows=2, queue=1, grace_s=0.1
+    ) as found:
+        yield found, tools
+        for tool in tools:
+            tool.let_go.set()
+
+
+def prompts() -> list[str]:
+    """Half of them call a tool at once; some share beginnings."""
+    return [f"Text {i}: the number {(i * 37) % 100}" + "!" * (i % 2) for i in range(REQUESTS)]
+
+
+async def _read(client: httpx.AsyncClient, url: str, i: int, prompt: str) -> tuple[int, str, list[Any], str]:
+    body = body_of(prompt, stream=True, max_tokens=6 + i % 5, toolformer={"k": 1, "show_calls": True})
+    text, calls, finish, ids = "", [], "", set()
+    async with client.stream("POST", f"{url}/v1/completions", json=body) as response:
+        assert response.status_code == 200, await response.aread()
+        assert response.headers["content-type"].startswith("text/event-stream")
+        ended = False
+        async for line in response.aiter_lines():
+            assert not ended or not line
+            if line == "data: [DONE]":
+                ended = True
+            elif line.startswith("data: "):
+                chunk = json.loads(line[6:])
+                ids.add(chunk["id"])
+                (choice,) = chunk["choices"]
+                text += choice["text"]
+                if choice["finish_reason"]:
+                    finish, calls = choice["finish_reason"], choice["toolformer"]["calls"]
+        assert ended
+    assert len(ids) == 1
+    return i, text, calls, finish
+
+
+def test_two_hundred_streams_at_once(server: Server, alone: Toolformer) -> None:
+    rows, taken = [], []
+
+    async def watch() -> None:
+        while True:
+            rows.append(server.driver._running())
+            taken.append(server.driver.taken)
+            await asyncio.sleep(0.01)
+
+    async def load() -> list[Any]:
+        watcher = asyncio.create_task(watch())
+        limits = httpx.Limits(max_connections=REQUESTS)
+        async with httpx.AsyncClient(timeout=120, limits=limits) as client:
+            found = await asyncio.gather(*(_read(client, server.url, i, p) for i, p in enumerate(prompts())))
+        watcher.cancel()
+        return found
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    found = asyncio.run(load())
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+
+    assert [i for i, *_ in found] == list(range(REQUESTS))
+    day = date.today().isoformat()
+    called = 0
+    for i, text, calls, finish in found:
+        settings = Settings(max_new_tokens=6 + i % 5, top_k=1, context=day)
+        (want,) = alone.generate([prompts()[i]], settings)
+        assert (text, finish) == (want.text, want.finish)
+        assert [c["response"] for c in calls] == [c.response for c in want.calls]
+        called += bool(calls)
+    assert called >= REQUESTS // 2
+    assert max(rows) <= ROWS
+    assert ROWS < max(taken) <= ROWS + QUEUE  # there was a queue indeed
+    assert grown < 200 * MEBIBYTE  # client, server, and 200 connections, in this one process
+    until(lambda: server.driver.taken == 0, "the end of all sequences")
+
+
+def test_a_full_queue_is_told(gated: tuple[Server, list[Gated]]) -> None:
+    server, tools = gated
+    with httpx.Client(base_url=server.url, timeout=60) as client, contextlib.ExitStack() as open_:
+        for _ in range(3):  # two rows, one in the queue
+            open_.enter_context(
+                client.stream("POST", "/v1/completions", json=body_of(stream=True, toolformer={"k": 1}))
+            )
+        until(lambda: server.driver._running() == 2, "two rows")
+        refused = client.post("/v1/completions", json=body_of())
+        assert refused.status_code == 429
+        assert int(refused.headers["retry-after"]) >= 1
+        assert refused.json()["error"]["code"] == "queue_full"
+        assert client.post("/v1/completions", json=body_of(n=4)).status_code == 400  # would never fit
+        metrics = client.get("/metrics").text
+        assert "toolformer_running_rows 2.0" in metrics
+        assert "toolformer_queue_length 1.0" in metrics
+        assert 'toolformer_requests_total{endpoint="/v1/completions",status="429"} 1.0' in metrics
+        for tool in tools:
+            tool.let_go.set()
+        until(lambda: server.driver._running() == 0, "the end of the rows")
+    until(lambda: server.driver.taken == 0, "free places")
+    assert httpx.post(f"{server.url}/v1/completions", json=body_of(n=3)).status_code == 200
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_goes_ends_its_sequences(gated: tuple[Server, list[Gated]], stream: bool) -> None:
+    server, _ = gated
+    body = body_of(n=3, stream=stream, toolformer={"k": 1})
+    with socket.create_connection(address_of(server)) as client:
+        client.sendall(raw(body))
+        until(lambda: server.driver._running() == 2, "two rows")
+        assert server.driver.taken == 3
+    until(lambda: server.driver._running() == 0 and server.driver.taken == 0, "the end of its rows")
+    assert 'toolformer_sequences_total{finish="cancelled"} 3.0' in httpx.get(f"{server.url}/metrics").text
+
+
+def test_a_client_that_does_not_read_holds_its_places_and_no_row(lm: TransformersLM) -> None:
+    with running(lambda: Toolformer(lm, [], max_rows=4), max_rows=4, queue=0) as server:
+        server._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # for connections to come
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(address_of(server))
+            # some 400 kB of chunks, and asyncio takes 64 kB before it has the writer wait
+            client.sendall(raw(body_of("x", max_tokens=400, n=4, stream=True, toolformer={"k": 0})))
+            metrics = f"{server.url}/metrics"
+            until(lambda: 'sequences_total{finish="length"} 4.0' in httpx.get(metrics).text, "the end of its rows")
+            until(lambda: server.driver._running() == 0, "free rows")
+            assert server.driver.taken == 4
+            assert httpx.post(f"{server.url}/v1/completions", json=body_of()).status_code == 429
+        until(lambda: server.driver.taken == 0, "its places")
+
+
+def test_a_request_that_is_given_up_while_it_is_handed_in(lm: TransformersLM) -> None:
+    at_work, let_go = threading.Event(), threading.Event()
+    with running(lambda: Toolformer(lm, [], max_rows=4), max_rows=4) as server:
+        engine = server.driver._engine
+        assert engine is not None
+        submit = engine.submit
+
+        def slow(*args: Any, **more: Any) -> Any:
+            at_work.set()
+            let_go.wait()
+            return submit(*args, **more)
+
+        engine.submit = slow  # type: ignore[method-assign]
+        with socket.create_connection(address_of(server)) as client:
+            client.sendall(raw(body_of(n=3)))
+            assert at_work.wait(30)
+        let_go.set()
+        until(lambda: server.driver.taken == 0, "its places")
+        assert server.driver._running() == 0
+
+
+async def _cancelled(server: Server, at_work: threading.Event, let_go: threading.Event) -> None:
+    work = asyncio.ensure_future(server.driver.submit(["x"] * 3, [Settings(max_new_tokens=400)] * 3))
+    await asyncio.to_thread(at_work.wait, 30)
+    work.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await work
+    assert server.driver.taken == 3  # as long as nobody knows what becomes of them
+    let_go.set()
+
+
+def test_a_handing_in_that_is_cancelled(lm: TransformersLM) -> None:
+    """Of three sequences the first is being tokenised when the request is cancelled: it ends, the others never come."""
+    at_work, let_go = threading.Event(), threading.Event()
+    with running(lambda: Toolformer(lm, [], max_rows=4), max_rows=4) as server:
+        engine, loop = server.driver._engine, server.driver._loop
+        assert engine is not None
+        assert loop is not None
+        submit, handed = engine.submit, []
+
+        def slow(*args: Any, **more: Any) -> Any:
+            at_work.set()
+            let_go.wait()
+            handed.append(submit(*args, **more))
+            return handed[-1]
+
+        engine.submit = slow  # type: ignore[method-assign]
+        asyncio.run_coroutine_threadsafe(_cancelled(server, at_work, let_go), loop).result(30)
+        until(lambda: server.driver.taken == 0, "its places")
+        until(lambda: handed[0].done, "its end")
+        assert len(handed) == 1
+
+
+class Told(FakeTool):
+    """The context it is asked with."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(lambda input, context: context)
+        self.key, self.name = name.lower(), name
+
+
+def test_each_request_s_date_reaches_its_tools(lm: TransformersLM) -> None:
+    days = [f"2024-01-{d:02d}" for d in range(1, 29)]
+    with running(lambda: Toolformer(lm, [Told("T"), Told("U")], max_rows=4), max_rows=4) as server:
+
+        async def load() -> list[Any]:
+            async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+                bodies = [body_of(f"On {d}!", toolformer={"k": 1, "date": d}) for d in days]
+                return [
+                    r.json() for r in await asyncio.gather(*(client.post("/v1/completions", json=b) for b in bodies))
+                ]
+
+        found = asyncio.run(load())
+    assert [[c["response"] for c in got["choices"][0]["toolformer"]["calls"]] for got in found] == [[d] for d in days]

@@ -1,0 +1,266 @@
+"""OpenAI's own client against a real server: what it reads is what decoding alone gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date
+
+import openai
+import pytest
+
+from serving.chat import chat_prompt
+from serving.server import Server
+from tests.serving.servers import NAME
+from toolformer_core.decode.records import Generation, Settings
+from toolformer_core.decode.toolformer import Toolformer
+
+CALLING = {"toolformer": {"k": 1}}
+TURNS = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "So!"}]
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as found:
+        yield found
+
+
+def of_alone(alone: Toolformer, prompt: str, **settings: object) -> Generation:
+    context = date.today().isoformat()
+    (found,) = alone.generate([prompt], Settings(**{"top_k": 1, "context": context, **settings}))  # type: ignore[arg-type]
+    return found
+
+
+def test_models(client: openai.OpenAI) -> None:
+    (model,) = client.models.list().data
+    assert (model.id, model.object) == (NAME, "model")
+    assert [t["key"] for t in model.toolformer["tools"]] == ["sevens", "days"]  # type: ignore[attr-defined]
+    assert client.models.retrieve(NAME).id == NAME
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("other")
+
+
+def test_a_completion(client: openai.OpenAI, alone: Toolformer) -> None:
+    want = of_alone(alone, "So!", max_new_tokens=8)
+    assert len(want.calls) == 1
+    got = client.completions.create(model=NAME, prompt="So!", max_tokens=8, extra_body=CALLING)
+    (choice,) = got.choices
+    assert (choice.text, choice.finish_reason, choice.index) == (want.clean, "length", 0)
+    (call,) = choice.toolformer["calls"]  # type: ignore[attr-defined]
+    assert (call["input"], call["response"], call["failure"]) == (want.calls[0].input, want.calls[0].response, None)
+    assert (call["start"], call["end"]) == (0, 0)  # it stood at the beginning, and is not shown
+    assert got.usage is not None
+    assert got.usage.prompt_tokens == want.prompt_tokens
+    assert got.usage.completion_tokens == want.new_tokens + want.call_tokens
+    assert got.usage.total_tokens == got.usage.prompt_tokens + got.usage.completion_tokens
+
+
+def test_a_completion_with_its_calls_shown(client: openai.OpenAI, alone: Toolformer) -> None:
+    want = of_alone(alone, "So!", max_new_tokens=8)
+    shown = {"toolformer": {"k": 1, "show_calls": True}}
+    got = client.completions.create(model=NAME, prompt="So!", max_tokens=8, echo=True, extra_body=shown)
+    (choice,) = got.choices
+    assert choice.text == "So!" + want.text
+    (call,) = choice.toolformer["calls"]  # type: ignore[attr-defined]
+    assert choice.text[call["start"] : call["end"]] == want.text[want.calls[0].start : want.calls[0].end]
+
+
+def test_a_streamed_completion(client: openai.OpenAI, alone: Toolformer) -> None:
+    want = of_alone(alone, "So!", max_new_tokens=8)
+    for shown, text in ((False, want.clean), (True, want.text)):
+        chunks = list(
+            client.completions.create(
+                model=NAME,
+                prompt="So!",
+                max_tokens=8,
+                stream=True,
+                stream_options={"include_usage": True},
+                extra_body={"toolformer": {"k": 1, "show_calls": shown}},
+            )
+        )
+        *said, usage = chunks
+        assert len({c.id for c in chunks}) == 1
+        assert all(c.usage is None for c in said)
+        assert usage.choices == []
+        assert usage.usage is not None
+        assert usage.usage.completion_tokens == want.new_tokens + want.call_tokens
+        assert "".join(c.choices[0].text for c in said) == text
+        assert [c.choices[0].finish_reason for c in said] == [None] * (len(said) - 1) + ["length"]
+        told = [c.choices[0].toolformer for c in said if hasattr(c.choices[0], "toolformer")]
+        assert [t.get("event") for t in told] == ["call_started", "call_finished", None]
+        assert told[0]["input"] == want.calls[0].input
+        assert told[1]["call"] == told[2]["calls"][0]
+        assert told[1]["call"]["response"] == want.calls[0].response
+
+
+def test_a_chat(client: openai.OpenAI, alone: Toolformer) -> None:
+    prompt = chat_prompt(alone.lm.network.tokenizer, TURNS)
+    assert prompt.text == "Be brief.\n\nUser: So!\nAssistant:"
+    want = of_alone(alone, prompt.text, max_new_tokens=12, stop=prompt.stops)
+    got = client.chat.completions.create(model=NAME, messages=TURNS, max_completion_tokens=12, extra_body=CALLING)  # type: ignore[arg-type]
+    (choice,) = got.choices
+    assert choice.message.role == "assistant"
+    assert choice.message.content == want.clean.removeprefix(" ")
+    assert choice.finish_reason == want.finish
+    again = [*TURNS, choice.message.model_dump(), {"role": "user", "content": [{"type": "text", "text": "Go on"}]}]
+    assert client.chat.completions.create(model=NAME, messages=again, max_tokens=2).choices[0].message.content  # type: ignore[call-overload]
+
+
+def test_a_streamed_chat(client: openai.OpenAI) -> None:
+    whole = client.chat.completions.create(model=NAME, messages=TURNS, max_tokens=12, n=2, extra_body=CALLING)  # type: ignore[call-overload]
+    chunks = list(
+        client.chat.completions.create(  # type: ignore[call-overload]
+            model=NAME, messages=TURNS, max_tokens=12, n=2, stream=True, extra_body=CALLING
+        )
+    )
+    for i in (0, 1):
+        mine = [c.choices[0] for c in chunks if c.choices[0].index == i]
+        assert (mine[0].delta.role, mine[0].delta.content) == ("assistant", "")
+        assert all(c.delta.role is None for c in mine[1:])
+        assert "".join(c.delta.content or "" for c in mine) == whole.choices[i].message.content
+        assert [c.finish_reason for c in mine if c.finish_reason] == [whole.choices[i].finish_reason]
+    assert {c.object for c in chunks} == {"chat.completion.chunk"}
+    content = whole.choices[0].message.content
+    stop = content[3:5]  # the client's helper raises for answers that end by their length
+    with client.chat.completions.stream(
+        model=NAME,
+        messages=TURNS,
+        max_tokens=12,
+        stop=stop,
+        extra_body=CALLING,  # type: ignore[arg-type]
+    ) as stream:
+        assert stream.get_final_completion().choices[0].message.content == content[: content.index(stop)]
+
+
+def test_draws_depend_on_the_seed_alone(client: openai.OpenAI, alone: Toolformer) -> None:
+    def draw(**more: object) -> list[str]:
+        got = client.completions.create(
+            model=NAME,
+            prompt="The",
+            max_tokens=10,
+            temperature=0.9,
+            top_p=0.95,
+            extra_body={"toolformer": {"k": 0}},
+            **more,
+        )  # type: ignore[call-overload]
+        return [c.text for c in got.choices]
+
+    three = draw(seed=5, n=3, best_of=3)
+    assert three == draw(seed=5, n=3)
+    want = [
+        of_alone(alone, "The", max_new_tokens=10, top_k=0, temperature=0.9, top_p=0.95, seed=seed).text
+        for seed in (5, 6, 7)
+    ]
+    assert three == want
+    assert len(set(three)) == 3
+    assert draw() != draw()  # no seed: anew every time (two equal texts of ten random tokens are not to be expected)
+
+
+def test_several_prompts_and_their_choices(client: openai.OpenAI, alone: Toolformer) -> None:
+    got = client.completions.create(model=NAME, prompt=["So!", "x"], n=2, max_tokens=4, extra_body=CALLING)
+    want = [of_alone(alone, p, max_new_tokens=4) for p in ("So!", "So!", "x", "x")]
+    assert [(c.index, c.text) for c in got.choices] == [(i, g.clean) for i, g in enumerate(want)]
+    assert got.usage is not None
+    assert got.usage.prompt_tokens == want[0].prompt_tokens + want[2].prompt_tokens
+
+
+def test_stop_strings(client: openai.OpenAI, alone: Toolformer) -> None:
+    text = of_alone(alone, "x", max_new_tokens=12, top_k=0).text
+    stop = text[3:5]
+    got = client.completions.create(
+        model=NAME, prompt="x", max_tokens=12, stop=[stop], extra_body={"toolformer": {"k": 0}}
+    )
+    assert (got.choices[0].text, got.choices[0].finish_reason) == (text[: text.index(stop)], "stop")
+
+
+def test_our_own_fields(client: openai.OpenAI) -> None:
+    def calls(**own: object) -> list[dict[str, object]]:
+        got = client.completions.create(model=NAME, prompt="So!", max_tokens=6, extra_body={"toolformer": own})
+        return got.choices[0].toolformer["calls"]  # type: ignore[attr-defined,no-any-return]
+
+    (call,) = calls(k=1)
+    assert calls(k=0) == calls(k=1, max_calls=0) == []
+    (refused,) = calls(k=1, tools=["days" if call["tool"] == "T" else "sevens"])
+    assert (refused["failure"], refused["response"]) == ("not_enabled", "")
+
+
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        ({"logprobs": 2}, "logprobs"),
+        ({"logprobs": 0}, "logprobs"),
+        ({"best_of": 4}, "best_of"),
+        ({"suffix": "end"}, "suffix"),
+        ({"frequency_penalty": 0.5}, "frequency_penalty"),
+        ({"logit_bias": {"5": 1}}, "logit_bias"),
+        ({"n": 0}, "n"),
+        ({"n": 129}, "n"),
+        ({"temperature": 3}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"stop": ["a", "b", "c", "d", "e"]}, "stop"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"prompt": [1, 2]}, "prompt"),
+        ({"prompt": []}, "prompt"),
+        ({"extra_body": {"nonsense": 1}}, "nonsense"),
+        ({"extra_body": {"toolformer": {"k": -1}}}, "toolformer.k"),
+        ({"extra_body": {"toolformer": {"date": "yesterday"}}}, "toolformer.date"),
+        ({"extra_body": {"toolformer": {"tools": ["abacus"]}}}, "toolformer.tools"),
+        ({"prompt": "word " * 600}, None),  # longer than the context
+    ],
+    ids=lambda value: str(value)[:50],
+)
+def test_what_is_refused(client: openai.OpenAI, more: dict[str, object], param: str | None) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.completions.create(**{"model": NAME, "prompt": "x", **more})  # type: ignore[call-overload]
+    assert caught.value.param == param
+    assert caught.value.type == "invalid_request_error"
+    assert caught.value.body["message"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+        ({"logprobs": True}, "logprobs"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"store": True}, "store"),
+        ({"reasoning_effort": "low"}, "reasoning_effort"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}]}, "messages[0]"),
+        ({"messages": [{"role": "critic", "content": "x"}]}, "messages[0].role"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+            "messages[0].content",
+        ),
+    ],
+    ids=lambda value: str(value)[:50],
+)
+def test_what_is_refused_in_a_chat(client: openai.OpenAI, more: dict[str, object], param: str) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(**{"model": NAME, "messages": TURNS, **more})  # type: ignore[call-overload]
+    assert caught.value.param == param
+
+
+def test_what_asks_for_nothing_is_accepted(client: openai.OpenAI) -> None:
+    got = client.chat.completions.create(
+        model=NAME,
+        messages=TURNS,  # type: ignore[arg-type]
+        max_tokens=2,
+        user="someone",
+        metadata={"a": "b"},
+        store=False,
+        frequency_penalty=0,
+        presence_penalty=0.0,
+        logit_bias={},
+        logprobs=False,
+        response_format={"type": "text"},
+        tool_choice="none",
+        service_tier="auto",
+    )
+    assert got.choices[0].finish_reason == "length"
+
+
+def test_another_model_is_not_there(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.completions.create(model="other", prompt="x")
+    assert caught.value.code == "model_not_found"

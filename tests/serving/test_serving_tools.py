@@ -1,0 +1,161 @@
+"""Whatever becomes of a tool, every request ends."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.fakes import FakeTool
+from tests.serving.servers import body_of, running, until
+from toolformer_core.decode.toolformer import Toolformer
+from toolformer_core.errors import ToolError
+from toolformer_core.lm.hf import TransformersLM
+
+
+class Tool(FakeTool):
+    """By a function."""
+
+    def __init__(self, name: str, answer: Callable[[str, str], object]) -> None:
+        super().__init__(answer)
+        self.key, self.name = name.lower(), name
+
+
+class Process:
+    """A program that answers line by line, slowly enough to be killed while it is asked."""
+
+    def __init__(self) -> None:
+        code = "import sys, time\nfor line in sys.stdin: time.sleep(600)"
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        )
+        self._lock = threading.Lock()
+        self.asked = threading.Event()
+
+    def ask(self, input: str, context: str) -> object:
+        with self._lock:
+            stdin, stdout = self._process.stdin, self._process.stdout
+            assert stdin is not None
+            assert stdout is not None
+            try:
+                stdin.write(f"{input}\n".encode())
+                self.asked.set()
+                return stdout.readline().decode()
+            except (BrokenPipeError, ValueError) as exc:
+                raise RuntimeError("the tool's process has died") from exc
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def close(self) -> None:
+        self.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+def _ask_many(url: str, count: int, **more: Any) -> list[httpx.Response]:
+    async def load() -> list[httpx.Response]:
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+            bodies = [body_of(f"{i}!", toolformer={"k": 1}, **more) for i in range(count)]
+            return list(await asyncio.gather(*(client.post("/v1/completions", json=b) for b in bodies)))
+
+    return asyncio.run(load())
+
+
+def _failures(responses: list[httpx.Response]) -> set[str | None]:
+    assert {r.status_code for r in responses} == {200}
+    choices = [r.json()["choices"][0] for r in responses]
+    assert all(c["finish_reason"] == "length" for c in choices)
+    return {call["failure"] for c in choices for call in c["toolformer"]["calls"]}
+
+
+def _raises(exc: BaseException) -> Callable[[str, str], object]:
+    def answer(input: str, context: str) -> object:
+        raise exc
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "failure"),
+    [
+        (_raises(RuntimeError("broken")), "crashed"),
+        (_raises(SystemExit(1)), "crashed"),
+        (_raises(ToolError("no data")), "unavailable"),
+        (lambda input, context: 7, "crashed"),
+        (lambda input, context: "", "empty"),
+    ],
+    ids=["raises", "exits", "unavailable", "no text", "empty"],
+)
+def test_a_tool_that_fails(lm: TransformersLM, answer: Callable[[str, str], object], failure: str) -> None:
+    tools = [Tool("T", answer), Tool("U", answer)]
+    with running(lambda: Toolformer(lm, tools, max_rows=4), max_rows=4) as server:
+        assert _failures(_ask_many(server.url, 12)) == {failure}
+        metrics = httpx.get(f"{server.url}/metrics").text
+    assert f'outcome="{failure}"' in metrics
+    assert "toolformer_engine_restarts_total 0.0" in metrics
+
+
+def test_a_tool_that_hangs(lm: TransformersLM) -> None:
+    let_go = threading.Event()
+
+    def hang(input: str, context: str) -> str:
+        let_go.wait()
+        return "late"
+
+    tools = [Tool("T", hang), Tool("U", hang)]
+    load = lambda: Toolformer(lm, tools, max_rows=4, tool_timeout_s=0.2, tool_workers=2)  # noqa: E731
+    with running(load, max_rows=4) as server:
+        assert _failures(_ask_many(server.url, 12)) == {"timeout"}
+        let_go.set()
+
+
+def test_a_tool_that_is_killed_while_it_is_asked(lm: TransformersLM) -> None:
+    process = Process()
+    tools = [Tool("T", process.ask), Tool("U", process.ask)]
+    try:
+        with running(lambda: Toolformer(lm, tools, max_rows=4, tool_timeout_s=60), max_rows=4) as server:
+            found: list[httpx.Response] = []
+            load = threading.Thread(target=lambda: found.extend(_ask_many(server.url, 12)))
+            load.start()
+            assert process.asked.wait(30)
+            until(lambda: server.driver._running() == 4, "all rows")
+            process.kill()
+            load.join(60)
+            assert not load.is_alive()
+    finally:
+        process.close()
+    assert len(found) == 12
+    assert _failures(found) <= {"crashed", "empty"}  # the one at work reads nothing, the others cannot write
+
+
+def test_an_engine_that_fails_begins_anew(lm: TransformersLM, caplog: pytest.LogCaptureFixture) -> None:
+    with running(lambda: Toolformer(lm, [], max_rows=4), max_rows=4) as server:
+        network = server.driver.toolformer.lm.network
+        logits = network.logits
+        failed = []
+
+        def fail(hidden: Any) -> Any:
+            if not failed:
+                failed.append(True)
+                raise RuntimeError("out of memory")
+            return logits(hidden)
+
+        network.logits = fail  # type: ignore[method-assign]
+        try:
+            first = httpx.post(f"{server.url}/v1/completions", json=body_of(toolformer={"k": 0}))
+            assert (first.status_code, first.json()["error"]["code"]) == (503, "stopped")
+            until(lambda: httpx.post(f"{server.url}/v1/completions", json=body_of()).status_code == 200, "an answer")
+        finally:
+            del network.logits
+        assert server.driver.taken == 0
+        assert "toolformer_engine_restarts_total 1.0" in httpx.get(f"{server.url}/metrics").text
+    assert "out of memory" in caplog.text
