@@ -9,9 +9,10 @@ export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export DO_NOT_TRACK := true
 export MLFLOW_DISABLE_TELEMETRY := true
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export OMP_WAIT_POLICY := PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test chaos check format clean
+.PHONY: help install dev demo test test-slow chaos bench system check format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,11 +34,22 @@ $(VENV)/.dev: $(VENV)/.run
 demo: $(VENV)/.run ## corpus to C* on the embedded corpus and model (DATA=folder)
 	$(BIN)/toolformer demo --data $(DATA)
 
-test: $(VENV)/.dev ## pass the tests
+test: $(VENV)/.dev system ## pass the tests
 	$(BIN)/pytest
+
+test-slow: $(VENV)/.dev system ## pass the tests that take half a minute each: workers, cancelled and killed flow runs
+	$(BIN)/pytest -m slow
 
 chaos: $(VENV)/.run ## kill a build N times at random moments, compare with one left alone (N=10)
 	$(BIN)/python benchmarks/chaos.py --kills $(N)
+
+bench: $(VENV)/.dev ## speed, as ratios within one run: finetuning against the Trainer, decoding against generate, serving
+	$(BIN)/python benchmarks/finetune.py
+	$(BIN)/python benchmarks/decode.py
+	$(BIN)/python benchmarks/serve.py
+
+system: ## what tests of SSH and of web pages need from Debian, where it may be installed; without it they are skipped
+	@.ci/system
 
 check: $(VENV)/.dev ## format, lint, types and who may import whom
 	$(BIN)/ruff format --check .

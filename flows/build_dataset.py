@@ -7,21 +7,17 @@ query, at least every 20 seconds while shards finish. It decides nothing about t
 
 from __future__ import annotations
 
-import datetime as dt
 import time
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prefect import flow, get_run_logger
+from prefect import flow
 from prefect.futures import PrefectFuture, as_completed
-from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows.ledger import Ledger, new_run_id, now, task_runner
 from flows.parameters import BuildParameters, resolve
 from flows.server import note_server
 from tasks import translate
@@ -41,17 +37,10 @@ from toolformer_core.annotate.assemble import cap_examples, survivors
 from toolformer_core.config import tau_f_for
 from toolformer_core.errors import UsageError
 from warehouse.catalog import Catalog
-from warehouse.commits import CommitKey, Dataset, Run, dataset_version
-from warehouse.errors import StoreError
-from warehouse.snapshot import publish
+from warehouse.commits import Dataset, Run, dataset_version
 from warehouse.store import Store
 
-__all__ = ["BuildResult", "Progress", "build_dataset", "reporting_to", "run_build"]
-
-_PUBLISH_S = 20.0  # seconds between two snapshots while a run goes on
-
-Progress = Callable[[str, int, int, Done], None]  # stage, shards finished, shards in all, the last one
-_progress: ContextVar[Progress | None] = ContextVar("progress", default=None)
+__all__ = ["BuildResult", "build_dataset", "run_build"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,73 +56,6 @@ class BuildResult:
     done: int  # shards of stages worked on
     skipped: int  # ... and found done before
     seconds: float
-
-
-@contextmanager
-def reporting_to(progress: Progress) -> Iterator[None]:
-    """Tell `progress` of every shard that the flows run inside this block finish."""
-    token = _progress.set(progress)
-    try:
-        yield
-    finally:
-        _progress.reset(token)
-
-
-@dataclass(slots=True)
-class _Ledger:
-    """What the flow has seen finish, and the catalog and snapshot that follow it."""
-
-    spec: BuildSpec
-    store: Store
-    catalog: Catalog
-    run: Run
-    keys: list[CommitKey] = field(default_factory=list)
-    totals: dict[str, int] = field(default_factory=dict)
-    finished: dict[str, int] = field(default_factory=dict)
-    skipped: int = 0
-    published: float = 0.0
-
-    def expect(self, stage: str, shards: int) -> None:
-        self.totals[stage] = self.totals.get(stage, 0) + shards
-
-    def add(self, done: Done) -> None:
-        """Record one finished shard; say so; publish if the last snapshot is old.
-
-        Raises:
-            StoreError: its commit is not in the flow's own store.
-        """
-        stage = done.key.stage
-        commit = self.store.find(stage, done.key.tool, done.key.shard, done.key.fingerprint)
-        if commit is None:
-            raise StoreError(
-                f"{done.key.id} was done, but {self.store.root} does not hold it: give the flow and its workers a data "
-                "folder or URL that all of them reach"
-            )
-        self.catalog.record([commit])
-        self.keys.append(done.key)
-        self.finished[stage] = self.finished.get(stage, 0) + 1
-        self.skipped += done.skipped
-        if (progress := _progress.get()) is not None:
-            progress(stage, self.finished[stage], self.totals[stage], done)
-        elif not done.skipped:
-            get_run_logger().info("%s %s %s in %.1f s", stage, done.key.tool, done.key.shard, done.seconds)
-        if time.monotonic() - self.published > _PUBLISH_S:
-            self.publish("running")
-
-    def publish(self, state: str) -> Path:
-        """Write the run's manifest, then the snapshot."""
-        ended = _now() if state != "running" else None
-        self.run = replace(self.run, commits=tuple(sorted(self.keys)), state=state, finished=ended)
-        self.store.write_run(self.run)
-        self.catalog.record_run(self.run)
-        root = None if self.store.is_local else Path.cwd()
-        path = publish(self.store, self.catalog, root)
-        self.published = time.monotonic()
-        return path
-
-
-def _now() -> str:
-    return dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
 
 
 def _chains(spec: BuildSpec, shards: Iterable[Shard]) -> dict[str, list[PrefectFuture[Done]]]:
@@ -180,7 +102,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
     """
     begin = time.monotonic()
     note_server()
-    spec = resolve(parameters, run_id=f"{dt.datetime.now(dt.UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}")
+    spec = resolve(parameters, run_id=new_run_id())
     store = spec.store()
     local = Path(store.root) if store.is_local else Path.cwd()
     local.mkdir(parents=True, exist_ok=True)
@@ -188,7 +110,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
     run = Run(
         run_id=spec.run_id,
         flow="build-dataset",
-        started=_now(),
+        started=now(),
         finished=None,
         state="running",
         parameters=parameters.model_dump(mode="json"),
@@ -196,7 +118,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
         model=parameters.model,
     )
     with Catalog(local / "catalog.duckdb") as catalog:
-        ledger = _Ledger(spec, store, catalog, run)
+        ledger = Ledger(store, catalog, run)
         try:
             files = _build(spec, store, ledger)
         except BaseException:
@@ -212,7 +134,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
             run_id=spec.run_id,
             model=parameters.model,
             corpus=parameters.corpus,
-            created=_now(),
+            created=now(),
             licence=parameters.licence,
         )
         store.write_dataset(dataset)
@@ -231,7 +153,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
     )
 
 
-def _build(spec: BuildSpec, store: Store, ledger: _Ledger) -> list[Done]:
+def _build(spec: BuildSpec, store: Store, ledger: Ledger) -> list[Done]:
     ledger.expect("ingest", 1)
     ingested = ingest_corpus(spec)
     ledger.add(ingested)
@@ -271,16 +193,4 @@ def run_build(parameters: BuildParameters, runner: str = "threads") -> BuildResu
     Raises:
         UsageError: something asked for is wrong.
     """
-    return build_dataset.with_options(task_runner=_runner(runner, parameters.workers))(parameters)
-
-
-def _runner(name: str, workers: int) -> Any:
-    if name == "threads":
-        return ThreadPoolTaskRunner(max_workers=workers)
-    if name != "dask" and "://" not in name:
-        raise UsageError(f"unknown runner {name!r}: give 'threads', 'dask', or a scheduler's address (tcp://host:8786)")
-    from prefect_dask.task_runners import DaskTaskRunner
-
-    if name == "dask":
-        return DaskTaskRunner(cluster_kwargs={"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None})
-    return DaskTaskRunner(address=name)
+    return build_dataset.with_options(task_runner=task_runner(runner, parameters.workers))(parameters)

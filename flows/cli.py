@@ -1,4 +1,4 @@
-"""The command line: `toolformer`, from one module on top of the flows.
+"""The command line: `toolformer`, from one module on top of the flows (its longer groups lie in `cli_*`).
 
 Commands import what they need when they run, so that `--help` answers at once. A mistake of the user's ends with one
 line that says what to do (exit 2); a failure of ours or of the machine's with one line and exit 1. Data lives under one
@@ -8,23 +8,26 @@ folder: `--data`, else $TOOLFORMER_DATA, else ./toolformer-data.
 from __future__ import annotations
 
 import atexit
-import json
-import logging
 import math
 import os
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.exceptions import TyperException
 
-from tasks.settings import data_folder, own_server_home, prepare
+from flows.cli_evaluate import evaluate, tables
+from flows.cli_teach import finetune
+from flows.cli_use import chat, generate, serve
+from flows.terminal import print_json, stopping_at_once, tell_failures_once, validated
+from tasks.settings import data_folder, prepare
+
+if TYPE_CHECKING:
+    from flows.build_dataset import BuildResult
+    from flows.parameters import BuildParameters
 
 __all__ = ["app", "main"]
 
@@ -39,7 +42,7 @@ app = typer.Typer(
 tools_app = typer.Typer(help="The tools: list them, try one.", no_args_is_help=True)
 app.add_typer(tools_app, name="tools", rich_help_panel="use")
 
-_BUILD, _ASK, _OPERATE = "build", "ask", "operate"
+_BUILD, _ASK, _TEACH, _OPERATE = "build", "ask", "teach", "operate"
 
 Data = Annotated[
     str | None, typer.Option("--data", help="Data folder or URL (default: $TOOLFORMER_DATA, else ./toolformer-data)")
@@ -53,10 +56,6 @@ class ExportFormat(StrEnum):
     text = "text"
     jsonl = "jsonl"
     hf = "hf"
-
-
-def _print_json(value: Any) -> None:
-    print(json.dumps(value, ensure_ascii=False, indent=2, default=str))
 
 
 def parse_tau_f(text: str) -> dict[str, float]:
@@ -80,23 +79,20 @@ def parse_tau_f(text: str) -> dict[str, float]:
     return out
 
 
-def _build(parameters: Any, runner: str, as_json: bool) -> None:
-    """Run a build with its progress shown, then its summary."""
-    from flows.display import BuildDisplay, print_summary
+def _build(parameters: BuildParameters, runner: str, *, quiet: bool) -> BuildResult:
+    """Run a build with its progress shown."""
+    from flows.display import BuildDisplay
 
     _check(parameters, runner)
     prepare(parameters.data)
-    from flows.build_dataset import reporting_to, run_build
+    from flows.build_dataset import run_build
+    from flows.ledger import reporting_to
     from flows.server import end_orphan
 
     end_orphan()
-    _tell_failures_once()
-    with BuildDisplay(quiet=as_json) as display, reporting_to(display), _stopping_at_once(display):
-        result = run_build(parameters, runner)
-    if as_json:
-        _print_json(asdict(result))
-    else:
-        print_summary(result)
+    tell_failures_once()
+    with BuildDisplay(quiet=quiet) as display, reporting_to(display), stopping_at_once(display):
+        return run_build(parameters, runner)
 
 
 def _check(parameters: Any, runner: str) -> None:
@@ -113,48 +109,30 @@ def _check(parameters: Any, runner: str) -> None:
     resolve(parameters, run_id="check")
 
 
-def _tell_failures_once() -> None:
-    """Keep from the terminal what Prefect says of a failed run, with its traceback: `main` says it in one line.
-
-    A server of the run's own ends with the run, so its log, which nobody could read, is not written either.
-    """
-    runs = ("prefect.flow_runs", "prefect.task_runs")
-    handlers = list(logging.getLogger().handlers)
-    if own_server_home() is not None:
-        handlers += [handler for name in runs for handler in logging.getLogger(name).handlers]
-    for handler in handlers:
-        handler.addFilter(lambda record: record.levelno < logging.ERROR or not record.name.startswith(runs))
-
-
-@contextmanager
-def _stopping_at_once(display: Any) -> Iterator[None]:
-    """Ctrl-C ends the process where it stands: commits are whole or absent, so there is nothing to wait for."""
-    from flows.server import end_children
-
-    def stop(number: int, frame: object) -> None:
-        display.close()
-        print("\nstopped; run the same command again to go on", file=sys.stderr, flush=True)
-        end_children()
-        os._exit(128 + number)
-
-    before = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 @app.command(rich_help_panel=_BUILD)
 def demo(data: Data = None, as_json: AsJson = False) -> None:
     """Run the whole loop once, small, on the embedded model and corpus. Needs no network and no server.
 
     Example: toolformer demo --data /tmp/demo
     """
-    prepare()
-    from flows.demo import demo_parameters
+    from flows.cli_evaluate import run_evaluations
+    from flows.cli_teach import run_trainings
 
-    _build(demo_parameters(data_folder(data)), "threads", as_json)
+    prepare()
+    from flows.demo import demo_evaluations, demo_parameters, demo_table, demo_trainings
+    from flows.display import print_demo, print_summary
+
+    folder = data_folder(data)
+    built = _build(demo_parameters(folder), "threads", quiet=as_json)
+    if not as_json:
+        print_summary(built)
+    trained = run_trainings(demo_trainings(folder), quiet=as_json)
+    asked, measured = run_evaluations(demo_evaluations(folder, trained), quiet=as_json)
+    table = demo_table(asked, measured)
+    if as_json:
+        print_json({"table": [asdict(row) for row in table], "trainings": [asdict(one) for one in trained]})
+    else:
+        print_demo(table, asked.tracking)
 
 
 @app.command(rich_help_panel=_BUILD)
@@ -197,46 +175,44 @@ def build(
 
     Example: toolformer build --corpus c4.jsonl --data runs/c4 --model EleutherAI/gpt-j-6b --tools calculator,qa
     """
-    from pydantic import ValidationError
-
-    from toolformer_core.errors import UsageError
-
     prepare()
     from flows.parameters import BuildParameters
 
-    try:
-        parameters = BuildParameters(
-            corpus=corpus,
-            data=data_folder(data),
-            model=model,
-            tools=[t for t in tools.split(",") if t.strip()],
-            dataset=dataset,
-            limit=limit,
-            tau_s=tau_s,
-            top_k=top_k,
-            draws=draws,
-            tau_f=parse_tau_f(tau_f),
-            max_examples=max_examples,
-            seed=seed,
-            shard_documents=shard_documents,
-            temperature=temperature,
-            max_call_tokens=max_call_tokens,
-            mt_chunk_tokens=mt_chunk_tokens,
-            max_chars=max_chars,
-            text_column=text_column,
-            url_column=url_column,
-            date_column=date_column,
-            prompts=prompts,
-            passages=passages,
-            phrases=phrases,
-            workers=workers,
-            licence=licence,
-        )
-    except ValidationError as exc:
-        first = exc.errors()[0]
-        option = "--" + str(first["loc"][0]).replace("_", "-")
-        raise UsageError(f"{option}: {first['msg']} (got {first['input']!r})") from exc
-    _build(parameters, runner, as_json)
+    parameters = validated(
+        BuildParameters,
+        corpus=corpus,
+        data=data_folder(data),
+        model=model,
+        tools=[t for t in tools.split(",") if t.strip()],
+        dataset=dataset,
+        limit=limit,
+        tau_s=tau_s,
+        top_k=top_k,
+        draws=draws,
+        tau_f=parse_tau_f(tau_f),
+        max_examples=max_examples,
+        seed=seed,
+        shard_documents=shard_documents,
+        temperature=temperature,
+        max_call_tokens=max_call_tokens,
+        mt_chunk_tokens=mt_chunk_tokens,
+        max_chars=max_chars,
+        text_column=text_column,
+        url_column=url_column,
+        date_column=date_column,
+        prompts=prompts,
+        passages=passages,
+        phrases=phrases,
+        workers=workers,
+        licence=licence,
+    )
+    result = _build(parameters, runner, quiet=as_json)
+    if as_json:
+        print_json(asdict(result))
+    else:
+        from flows.display import print_summary
+
+        print_summary(result)
 
 
 def _store(data: str | None) -> Any:
@@ -281,7 +257,7 @@ def stats(data: Data = None, as_json: AsJson = False) -> None:
     found = query(_snapshot(data))
     if as_json:
         balances = [{**asdict(b), "conserved": b.conserved} for b in found.balances]
-        _print_json({"conserved": found.conserved, "balances": balances, "yield": [asdict(y) for y in found.yields]})
+        print_json({"conserved": found.conserved, "balances": balances, "yield": [asdict(y) for y in found.yields]})
     else:
         print_stats(found)
 
@@ -309,7 +285,7 @@ def explain(
         raise UsageError(f"{found} an id beginning with {doc_id!r}; the table documents of {path} lists them")
     explanation = query(path, ids[0])
     if as_json:
-        _print_json(asdict(explanation))
+        print_json(asdict(explanation))
     else:
         print_explanation(explanation)
 
@@ -324,7 +300,7 @@ def datasets(data: Data = None, as_json: AsJson = False) -> None:
 
     found = _store(data).datasets()
     if as_json:
-        _print_json([d.to_json() for d in found])
+        print_json([d.to_json() for d in found])
     else:
         print_datasets(found)
 
@@ -361,7 +337,7 @@ def reconcile(data: Data = None, as_json: AsJson = False) -> None:
         counts = catalog.reconcile(store)
         publish(store, catalog, folder)
     if as_json:
-        _print_json(counts)
+        print_json(counts)
     else:
         print(
             f"{counts['commits']:,} commits, {counts['runs']:,} runs and {counts['datasets']:,} dataset versions found"
@@ -380,7 +356,7 @@ def tools_list(as_json: AsJson = False) -> None:
 
     tools = build_tools(list(TOOL_NAMES)).values()
     if as_json:
-        _print_json([{"key": t.key, "name": t.name, "description": t.description} for t in tools])
+        print_json([{"key": t.key, "name": t.name, "description": t.description} for t in tools])
     else:
         print_tools(tools)
 
@@ -406,6 +382,13 @@ def tools_test(
         print(f"{tool.name}({input_}) gave nothing: {result.reason} {result.detail}".rstrip(), file=sys.stderr)
         raise typer.Exit(1)
     print(result.text)
+
+
+app.command(rich_help_panel=_TEACH)(finetune)
+app.command(rich_help_panel=_TEACH)(evaluate)
+app.command(rich_help_panel=_TEACH)(tables)
+for _command in (generate, chat, serve):
+    app.command(rich_help_panel="use")(_command)
 
 
 def main() -> None:

@@ -1,11 +1,25 @@
-"""What `toolformer demo` asks for: the embedded model, corpus, passages and phrases, all of the small world."""
+"""What `toolformer demo` asks for: the whole loop once, small, on the embedded model and the small world's texts.
+
+The annotation has the paper's defaults; the training has not: 112 texts and 5 million weights want a larger learning
+rate and fewer, smaller steps than 25,000 examples per tool and 6.7 billion.
+"""
 
 from __future__ import annotations
 
-from flows.parameters import BuildParameters
-from toolformer_core.smallworld.embedded import CORPUS
+from dataclasses import dataclass
+from pathlib import Path
 
-__all__ = ["demo_parameters"]
+from flows.evaluate import EvaluateParameters
+from flows.evaluated import EvaluateResult
+from flows.finetune import FinetuneParameters, FinetuneResult
+from flows.parameters import BuildParameters
+from toolformer_core.finetune.split import ARMS
+from toolformer_core.smallworld.embedded import CORPUS
+from warehouse.queries import rows_of
+
+__all__ = ["DemoRow", "demo_evaluations", "demo_parameters", "demo_table", "demo_trainings"]
+
+_NAME = "demo"
 
 
 def demo_parameters(data: str) -> BuildParameters:
@@ -13,8 +27,69 @@ def demo_parameters(data: str) -> BuildParameters:
     return BuildParameters(
         corpus=str(CORPUS),
         data=data,
-        dataset="demo",
+        dataset=_NAME,
         mt_chunk_tokens=3,
         shard_documents=60,
         licence="Apache-2.0",
     )
+
+
+def demo_trainings(data: str) -> list[FinetuneParameters]:
+    """Return the demo's two trainings, on C* and on the same documents without calls: a core each, side by side."""
+    return [
+        FinetuneParameters(
+            dataset=_NAME,
+            data=data,
+            arm=arm,
+            profile="core",
+            steps=100,
+            batch=16,
+            learning_rate=5e-4,
+            evaluate_every=50,
+        )
+        for arm in ARMS
+    ]
+
+
+def demo_evaluations(data: str, trained: list[FinetuneResult]) -> list[EvaluateParameters]:
+    """Return the demo's questions: held-out items that ask for a tool, and the dev documents' perplexity."""
+    models = {one.arm: one.folder for one in trained}
+    dev = str(Path(models["cc"]) / "dev.jsonl")
+    common = {"data": data, "cc": models["cc"], "toolformer": models["toolformer"]}
+    return [
+        EvaluateParameters.model_validate({"task": "demo", "k": [1, 10], **common}),
+        EvaluateParameters.model_validate({"task": "perplexity", "path": dev, **common}),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class DemoRow:
+    """One line of the demo's table."""
+
+    arm: str
+    k: int  # 0: no calls
+    right: dict[str, float]  # tool that the item asks for -> percent right; "all"
+    called: float  # percent of items with a call
+    perplexity: float | None  # of the dev documents, calls disabled
+
+
+def demo_table(asked: EvaluateResult, measured: EvaluateResult) -> list[DemoRow]:
+    """Return the table that ends the demo, from the predictions in the warehouse."""
+    sql = """
+        SELECT evaluation, split_part(group_name, ' ', 1) AS tool, 100 * avg(correct::INT) AS right
+        FROM predictions GROUP BY ALL
+    """
+    rights: dict[str, dict[str, float]] = {}
+    for row in rows_of(Path(asked.snapshot), sql):
+        rights.setdefault(row["evaluation"], {})[row["tool"]] = row["right"]
+    perplexities = {one.arm: one.perplexity for one in measured.perplexities}
+    return [
+        DemoRow(
+            arm=one.arm,
+            k=one.k,
+            right={**rights.get(one.evaluation, {}), "all": 100 * one.accuracy},
+            called=100 * one.call_rate,
+            perplexity=None if one.k else perplexities.get(one.arm),
+        )
+        for one in asked.arms
+    ]

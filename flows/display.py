@@ -5,10 +5,11 @@ It prints and knows nothing else: figures come from the warehouse's queries, as 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -23,12 +24,17 @@ from warehouse.commits import Dataset
 
 if TYPE_CHECKING:
     from flows.build_dataset import BuildResult
+    from flows.demo import DemoRow
+    from flows.finetune import FinetuneResult
     from tasks.shards import Done
 
 __all__ = [
     "BuildDisplay",
+    "TrainingDisplay",
     "print_datasets",
+    "print_demo",
     "print_explanation",
+    "print_finetuned",
     "print_stats",
     "print_summary",
     "print_tools",
@@ -82,6 +88,103 @@ class BuildDisplay:
         elif finished == total or finished * 4 // total > (finished - 1) * 4 // total:
             note = f" ({note})" if note else ""
             self.console.print(f"{stage:<10} {finished:>4}/{total:<4} {self.seconds[stage]:7.1f} s of work{note}")
+
+
+class TrainingDisplay:
+    """Progress of trainings from their events: a bar each on a terminal, a line per evaluation elsewhere.
+
+    Args:
+        names: of the trainings, in the order of their indices.
+        steps: steps of each.
+        quiet: show nothing (for `--json`).
+    """
+
+    def __init__(self, names: Sequence[str], steps: int, quiet: bool = False) -> None:
+        self.console = Console(stderr=True, quiet=quiet)
+        self.bars = Progress(
+            TextColumn("{task.description:<10}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self.names = names
+        self.rows = [self.bars.add_task(name or "training", total=steps, note="starting") for name in names]
+
+    def __enter__(self) -> TrainingDisplay:
+        self.bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        self.bars.stop()
+
+    def __call__(self, index: int, event: Mapping[str, Any]) -> None:
+        """Show one event of one training."""
+        name = f"{self.names[index]:<10} " if self.names[index] else ""
+        match event["event"]:
+            case "started":
+                weights = f"{event['trainable']:,} of {event['parameters']:,} weights"
+                texts = f"{event['train_examples']:,} texts of {event['train_tokens']:,} tokens"
+                where = f"{event['world_size']} x {event['device']}, {event['engine']}"
+                again = f", from step {event['from_step']}" if event["from_step"] else ""
+                self.console.print(f"{name}{weights}, {texts}, {where}{again}", soft_wrap=True)
+            case "step":
+                left = f"{event['eta_s']:,.0f} s left"
+                note = f"loss {event['loss']:.3f}  {event['tokens_per_second']:,.0f} tokens/s  {left}"
+                self.bars.update(self.rows[index], completed=event["step"], note=note)
+            case "evaluated":
+                self.console.print(f"{name}step {event['step']:>6,}  dev perplexity {event['perplexity']:.3f}")
+            case "failed":
+                self.console.print(f"[red]{name}attempt failed ({event['reason']}): {escape(event['message'])}[/red]")
+
+
+def print_finetuned(result: FinetuneResult) -> None:
+    """Print what a training gave."""
+    console = Console()
+    before, after = (
+        "not measured" if p is None else f"{p:.3f}" for p in (result.base_perplexity, result.best_perplexity)
+    )
+    best = "" if result.best_step is None else f" at step {result.best_step:,}"
+    table = Table(show_header=False)
+    table.add_row("model", escape(result.model))
+    table.add_row("dataset", f"{escape(result.dataset)}, arm {result.arm}")
+    table.add_row("dev perplexity", f"{before} before, {after}{best}")
+    table.add_row("MLflow", f"run {result.run_id} in {escape(result.tracking)}")
+    console.print(table)
+    if result.skipped:
+        console.print("Nothing was left to do: this training was found finished.")
+    console.print(f"Compare runs: mlflow ui --backend-store-uri {result.tracking}", soft_wrap=True, highlight=False)
+
+
+def print_demo(rows: Sequence[DemoRow], tracking: str) -> None:
+    """Print the table that ends the demo."""
+    console = Console()
+    tools = [tool for tool in TOOL_NAMES if any(tool in row.right for row in rows)]
+    title = "Held-out items answered right, percent, by the tool they ask for"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("arm", no_wrap=True)
+    for name in (*tools, "all", "called", "dev ppl"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        name = f"{row.arm}, k = {row.k}" if row.k else row.arm
+        figures = [f"{row.right[tool]:.1f}" if tool in row.right else "-" for tool in (*tools, "all")]
+        shown = "" if row.perplexity is None else f"{row.perplexity:.2f}"
+        table.add_row(name, *figures, f"{row.called:.1f}", shown)
+    console.print()
+    console.print(table)
+    console.print(
+        "cc is M + CC: trained on the same documents without their calls. called: percent of items with a call.\n"
+        "dev ppl: perplexity of the development documents, calls disabled.",
+        highlight=False,
+    )
+    console.print(f"Compare the runs: mlflow ui --backend-store-uri {tracking}", soft_wrap=True, highlight=False)
 
 
 def print_summary(result: BuildResult) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from small_builds import small_build
 
-from flows.build_dataset import BuildResult, reporting_to, run_build
+from flows.build_dataset import BuildResult, run_build
+from flows.ledger import reporting_to
 from tasks.shards import Done
 from toolformer_core.smallworld.embedded import CORPUS
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from small_builds import small_build
 
-from flows.build_dataset import BuildResult, _Ledger, run_build
+from flows.build_dataset import BuildResult, run_build
 from flows.export import export_dataset
+from flows.ledger import Ledger
 from flows.parameters import resolve
 from tasks import translate
 from tasks.stages import ingest_corpus
@@ -198,7 +199,7 @@ def test_work_that_went_elsewhere_is_not_passed_over(few_documents: Path, tmp_pa
     done = ingest_corpus.fn(elsewhere)
     run = Run("r", "build-dataset", "2024-01-01", None, "running", {}, "c", "m")
     with Catalog(tmp_path / "catalog.duckdb") as catalog:
-        ledger = _Ledger(spec, spec.store(), catalog, run)
+        ledger = Ledger(spec.store(), catalog, run)
         with pytest.raises(StoreError, match="here does not hold it"):
             ledger.add(done)
     assert ledger.keys == []

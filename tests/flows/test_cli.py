@@ -84,7 +84,7 @@ def commands() -> list[list[str]]:
 def test_there_are_commands() -> None:
     assert [" ".join(path) for path in commands()] == [
         *("demo", "build", "stats", "explain", "datasets", "export", "reconcile"),
-        *("tools list", "tools test"),
+        *("finetune", "evaluate", "tables", "generate", "chat", "serve", "tools list", "tools test"),
     ]
 
 

@@ -1,0 +1,154 @@
+"""Tokens per second of a finetuning step: Hugging Face's Trainer, our loop without packing, and with it.
+
+    python benchmarks/finetune.py [--steps 6] [--repeats 3] [--threads 2] [--json]
+
+All three train the embedded model on the same texts (the demo's corpus) with the same effective batch, precision and
+AdamW, in one process, taking turns; a token counts if it is predicted, padding does not. The Trainer pads to the
+longest text of its batch, as it does by default. Figures are medians over the repeats, ratios against the Trainer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import statistics
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    DataCollatorForLanguageModeling,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
+
+from toolformer_core.finetune.events import read_events
+from toolformer_core.finetune.program import train
+from toolformer_core.finetune.recipe import Job, Recipe
+from toolformer_core.smallworld.embedded import CORPUS, MODEL
+
+__all__ = ["measure"]
+
+BATCH = 64  # texts in a step
+PASS = 8  # texts in one pass without packing; with it a pass is one row of 1,024 tokens, which holds about as many
+WIDE = 32  # the same with more texts in a pass, as a GPU would take them: more padding
+
+
+class _Clock(TrainerCallback):
+    """The seconds of every optimiser step."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+        self._begin = time.perf_counter()
+
+    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+        self.seconds.append(time.perf_counter() - self._begin)
+
+
+def _texts() -> list[str]:
+    with gzip.open(CORPUS, "rt", encoding="utf-8") as stream:
+        return [json.loads(line)["text"] for line in stream]
+
+
+def hugging_face(texts: list[str], steps: int, precision: str) -> float:
+    """Return the Trainer's tokens per second; the first step warms up."""
+    tokenizer: Any = AutoTokenizer.from_pretrained(MODEL)
+    tokenizer.pad_token = tokenizer.eos_token
+    model: Any = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
+    coded = [{"input_ids": [0, *tokenizer(t, add_special_tokens=False)["input_ids"], 0]} for t in texts]
+    clock = _Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            output_dir=folder,
+            max_steps=steps + 1,
+            per_device_train_batch_size=PASS,
+            gradient_accumulation_steps=BATCH // PASS,
+            learning_rate=1e-5,
+            report_to=[],
+            save_strategy="no",
+            logging_strategy="no",
+            disable_tqdm=True,
+            use_cpu=True,
+            bf16=precision == "bf16",
+            dataloader_pin_memory=False,
+            seed=0,
+        )
+        collate = DataCollatorForLanguageModeling(tokenizer, mlm=False)
+        Trainer(model, arguments, collate, coded, callbacks=[clock]).train()  # type: ignore[arg-type]
+    tokens = sum(len(c["input_ids"]) - 1 for c in coded) / len(coded) * BATCH  # of a step, on average
+    return tokens * steps / sum(clock.seconds[1:])
+
+
+def ours(texts: list[str], steps: int, precision: str, rows: int, *, packing: bool = False) -> float:
+    """Return our tokens per second; the first step warms up."""
+    recipe = Recipe(
+        steps=steps + 1,
+        batch=BATCH,
+        micro_batch=rows,
+        precision=precision,
+        packing=packing,
+        evaluate_every=steps + 1,
+        learning_rate=1e-5,
+    )
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "train.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts), encoding="utf-8")
+        train(Job(model=str(MODEL), dev=None, device="cpu", recipe=recipe), folder)
+        done = [e for e in read_events(folder)[0] if e["event"] == "step"]
+    tokens = sum(e["tokens"] for e in done[1:])
+    # speed is averaged from the first step on: take the first step's share out
+    whole = sum(e["tokens"] for e in done) / done[-1]["tokens_per_second"]
+    return tokens / (whole - done[0]["tokens"] / done[0]["tokens_per_second"])
+
+
+def measure(steps: int, repeats: int, precision: str) -> dict[str, float]:
+    """Return medians of tokens per second and their ratios to the Trainer's."""
+    texts = _texts()
+    ways = {
+        "trainer": lambda: hugging_face(texts, steps, precision),
+        "unpacked": lambda: ours(texts, steps, precision, PASS),
+        "unpacked_wide": lambda: ours(texts, steps, precision, WIDE),
+        "packed": lambda: ours(texts, steps, precision, 1, packing=True),
+    }
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(repeats):
+        for name in list(ways) if turn % 2 == 0 else reversed(list(ways)):
+            found[name].append(ways[name]())
+    speed = {name: statistics.median(values) for name, values in found.items()}
+    return {
+        **{f"{name}_tokens_per_second": value for name, value in speed.items()},
+        "unpacked_to_trainer": speed["unpacked"] / speed["trainer"],
+        "packed_to_trainer": speed["packed"] / speed["trainer"],
+        "packed_to_unpacked": speed["packed"] / speed["unpacked"],
+        "packed_to_unpacked_wide": speed["packed"] / speed["unpacked_wide"],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=6, help="steps that are timed in each turn (default 6)")
+    parser.add_argument("--repeats", type=int, default=3, help="turns of each (default 3)")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    warnings.filterwarnings("ignore")
+    found = measure(given.steps, given.repeats, given.precision)
+    for name, value in found.items():
+        print(f"{name:<28} {value:10.2f}")  # noqa: T201
+    if given.json:
+        print(json.dumps(found))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

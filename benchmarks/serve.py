@@ -1,0 +1,184 @@
+"""What a server bears: many streaming requests at once on loopback, as clients see them.
+
+    python benchmarks/serve.py [--requests 200] [--concurrency 200] [--rows 32] [--tokens 32] [--json]
+
+The server is `toolformer serve` in a process of its own, on the embedded model; the clients are in this one. Half of
+the prompts are sums with worked examples before them, so that most of those call the calculator. Every stream must end
+with its finish reason and [DONE], or the program fails. Peak memory is the server process's, above what it held with
+the model loaded. On the machine at hand: clients and server share its cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import httpx
+import psutil
+
+__all__ = ["Load", "measure"]
+
+_EXAMPLES = (
+    "The sum of 12 and 30 is [Calculator(12 + 30) -> 42] 42. "
+    "The farm keeps 8 sheep and 3 goats, that is [Calculator(8 + 3) -> 11] 11 animals. "
+)
+_START_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One load and how it was borne."""
+
+    requests: int
+    concurrency: int
+    rows: int
+    seconds: float
+    requests_per_s: float
+    tokens_per_s: float  # completion tokens, those of calls included
+    first_text_p50_s: float
+    first_text_p95_s: float
+    whole_p50_s: float
+    whole_p95_s: float
+    calls: int
+    loaded_mib: float  # with the model, before the load
+    peak_growth_mib: float  # above that
+
+
+def _prompt(i: int) -> str:
+    if i % 2:
+        return f"Text {i}: the shop"
+    return f"{_EXAMPLES}The sum of {10 + 7 * i % 89} and {11 + 5 * i % 83} is"
+
+
+async def _one(client: httpx.AsyncClient, i: int, tokens: int) -> tuple[float, float, int, int]:
+    """Return the seconds to the first text and to the end, the completion tokens, and the calls."""
+    body: dict[str, Any] = {
+        "model": "embedded",
+        "prompt": _prompt(i),
+        "max_tokens": tokens,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "toolformer": {"k": 200},
+    }
+    begun, first, usage, calls, finish, done = time.perf_counter(), 0.0, None, 0, None, False
+    async with client.stream("POST", "/v1/completions", json=body) as response:
+        if response.status_code != 200:
+            sys.exit(f"request {i}: {response.status_code} {(await response.aread()).decode()}")
+        async for line in response.aiter_lines():
+            if line == "data: [DONE]":
+                done = True
+            elif line.startswith("data: "):
+                first = first or time.perf_counter() - begun
+                chunk = json.loads(line[6:])
+                usage = chunk.get("usage") or usage
+                for choice in chunk.get("choices", ()):
+                    finish = choice["finish_reason"] or finish
+                    calls += choice.get("toolformer", {}).get("event") == "call_finished"
+    if not (done and finish and usage):
+        sys.exit(f"request {i} was lost")
+    return first, time.perf_counter() - begun, usage["completion_tokens"], calls
+
+
+async def _load(url: str, requests: int, concurrency: int, tokens: int) -> list[tuple[float, float, int, int]]:
+    limits = httpx.Limits(max_connections=concurrency)
+    places = asyncio.Semaphore(concurrency)
+    async with httpx.AsyncClient(base_url=url, timeout=600, limits=limits) as client:
+
+        async def one(i: int) -> tuple[float, float, int, int]:
+            async with places:
+                return await _one(client, i, tokens)
+
+        return await asyncio.gather(*(one(i) for i in range(requests)))
+
+
+async def _watched(server: psutil.Process, url: str, args: argparse.Namespace) -> tuple[list[Any], int]:
+    """Return what the requests gave, and the server's peak of resident bytes meanwhile."""
+    peak = 0
+
+    async def watch() -> None:
+        nonlocal peak
+        while True:
+            peak = max(peak, server.memory_info().rss)
+            await asyncio.sleep(0.02)
+
+    watcher = asyncio.create_task(watch())
+    found = await _load(url, args.requests, args.concurrency, args.tokens)
+    watcher.cancel()
+    return found, peak
+
+
+def _percentile(values: list[float], q: int) -> float:
+    return round(statistics.quantiles(values, n=100, method="inclusive")[q - 1], 3)
+
+
+def measure(server: psutil.Process, url: str, args: argparse.Namespace) -> Load:
+    """Warm up, load the server once, and say how it was borne."""
+    asyncio.run(_load(url, 2, 2, args.tokens))
+    loaded = server.memory_info().rss
+    begun = time.perf_counter()
+    found, peak = asyncio.run(_watched(server, url, args))
+    seconds = time.perf_counter() - begun
+    first, whole = [f[0] for f in found], [f[1] for f in found]
+    return Load(
+        requests=args.requests,
+        concurrency=args.concurrency,
+        rows=args.rows,
+        seconds=round(seconds, 2),
+        requests_per_s=round(args.requests / seconds, 1),
+        tokens_per_s=round(sum(f[2] for f in found) / seconds, 1),
+        first_text_p50_s=_percentile(first, 50),
+        first_text_p95_s=_percentile(first, 95),
+        whole_p50_s=_percentile(whole, 50),
+        whole_p95_s=_percentile(whole, 95),
+        calls=sum(f[3] for f in found),
+        loaded_mib=round(loaded / 2**20, 1),
+        peak_growth_mib=round((peak - loaded) / 2**20, 1),
+    )
+
+
+def _wait_for(url: str, process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + _START_S
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            if httpx.get(f"{url}/health/ready").status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.1)
+    sys.exit("the server did not come up")
+
+
+def main() -> None:
+    """Start a server, load it, and end it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=200)
+    parser.add_argument("--concurrency", type=int, default=200)
+    parser.add_argument("--rows", type=int, default=32, help="of the server")
+    parser.add_argument("--tokens", type=int, default=32, help="of text, for each request")
+    parser.add_argument("--json", action="store_true", help="print one object on the last line")
+    args = parser.parse_args()
+    command = [sys.executable, "-m", "flows.cli", "serve", "--port", "0", "--tools", "calculator"]
+    command += ["--max-rows", str(args.rows), "--queue", str(args.concurrency)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            told = process.stdout.readline() if process.stdout else ""
+            url = told.partition("page at ")[2].partition(",")[0]
+            _wait_for(url, process)
+            load = measure(psutil.Process(process.pid), url, args)
+        finally:
+            process.terminate()
+    for name, value in asdict(load).items():
+        print(f"{name:18} {value:>10}")  # noqa: T201
+    if args.json:
+        print(json.dumps(asdict(load)))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

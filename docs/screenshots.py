@@ -1,0 +1,260 @@
+"""Take the pictures that the documentation shows, from a real MLflow in a real browser.
+
+    python docs/screenshots.py                  two synthetic runs, in a folder that is thrown away
+    python docs/screenshots.py --data DIR       the two newest finished trainings of a data folder
+
+Writes images/mlflow-compare.png beside this file: two runs in MLflow's compare view, their thresholds and perplexities
+side by side. That both stand in the page's text is asserted before the picture is taken. Needs Debian's `chromium` and
+the package `playwright`; no browser is downloaded, and the server is reachable from this machine alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tasks import settings
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+__all__ = ["chromium", "compare", "expected_texts", "mlflow_server", "newest_runs", "synthetic_runs"]
+
+IMAGES = Path(__file__).parent / "images"
+EXPERIMENT = "finetune"
+_START_S = 60.0  # for the server, on a busy machine
+_SHOW_MS = 20_000  # for a page
+_WIDTH_PX, _HEIGHT_PX = 1100, 1000  # the window; it grows until the perplexities are in the picture
+
+
+def chromium() -> str | None:
+    """Return the path of Debian's Chromium, None if it is not installed."""
+    return shutil.which("chromium")
+
+
+def _events(steps: int, gain: float) -> list[dict[str, Any]]:
+    """A training's events, by formula: perplexity falls from 12 towards 12 - gain. Nothing was trained."""
+    start = 1_700_000_000.0
+    events: list[dict[str, Any]] = [
+        {"t": start, "event": "started", "attempt": 1, "engine": "synthetic", "world_size": 1, "from_step": 0}
+    ]
+    for step in range(steps + 1):
+        perplexity = 12.0 - gain * (1 - math.exp(-4 * step / steps))
+        t = start + 2 * step
+        if step:
+            wave = 0.05 * math.sin(step * 2.4)
+            rate = 1e-5 * min(1.0, step / (0.1 * steps))
+            told = {"loss": math.log(perplexity) + wave, "learning_rate": rate, "grad_norm": 1 + wave}
+            events.append({"t": t, "event": "step", "step": step, **told})
+        if step % (steps // 4) == 0:
+            told = {"loss": math.log(perplexity), "perplexity": perplexity}
+            events.append({"t": t + 1, "event": "evaluated", "step": step, **told})
+        if step and step % (steps // 4) == 0:
+            where = f"checkpoints/step-{step:06d}"
+            left = {"checkpoint": where, "model": f"{where}/model", "perplexity": perplexity, "best": True}
+            events.append({"t": t + 1.5, "event": "saved", "step": step, **left})
+    end = {"best_step": steps, "best_perplexity": perplexity, "model": "model"}
+    return [*events, {"t": t + 2, "event": "finished", "step": steps, **end}]
+
+
+def synthetic_runs(uri: str, folder: Path) -> list[str]:
+    """Track two runs that differ in their thresholds; return their ids. Their names say that they are synthetic."""
+    from tasks.tracking import DatasetRef, Tracking
+
+    tracking = Tracking(uri)
+    run_ids = []
+    for label, factor, gain in (("loose", 0.5, 3.1), ("strict", 1.0, 3.9)):
+        run = tracking.start(
+            experiment=EXPERIMENT,
+            name=f"synthetic-{label}",
+            params={
+                "tau_f": {"calculator": 0.5 * factor, "calendar": factor, "mt": 0.5 * factor, "qa": factor},
+                "dataset": {"name": f"synthetic-{label}", "version": "1"},
+                "learning_rate": 1e-5,
+                "steps": 40,
+            },
+            tags={"arm": "toolformer", "registered_model": "toolformer-synthetic", "dataset_digest": "synthetic"},
+            datasets=[
+                DatasetRef(
+                    f"synthetic/{label}", f"5e1f{label.encode().hex()}", str(folder / "train.jsonl"), "train", 150
+                ),
+                DatasetRef("synthetic/dev", "5e1fde5", str(folder / "dev.jsonl"), "dev", 24),
+            ],
+            folder=str(folder / label),
+            system_metrics=False,
+        )
+        run.record(_events(40, gain))
+        run.figures()
+        run.finish("FINISHED")
+        run_ids.append(run.run_id)
+    return run_ids
+
+
+def newest_runs(uri: str) -> list[str]:
+    """Return the ids of the two newest finished trainings.
+
+    Raises:
+        SystemExit: there are not two.
+    """
+    from mlflow import MlflowClient
+
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    found = [] if experiment is None else client.search_runs([experiment.experiment_id], "status = 'FINISHED'")
+    if len(found) < 2:
+        raise SystemExit(f"{uri} holds {len(found)} finished trainings: two are needed to compare")
+    return [run.info.run_id for run in reversed(found[:2])]
+
+
+def expected_texts(uri: str, run_ids: Sequence[str]) -> list[str]:
+    """Return what the compare view must show: each threshold's row with every run's value, and their perplexities."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(uri)
+    runs = [client.get_run(run_id).data for run_id in run_ids]
+    thresholds = sorted({key for run in runs for key in run.params if key.startswith("tau_f.")})
+    rows = ["\t".join([key, *(run.params.get(key, "") for run in runs)]) for key in thresholds]
+    perplexities = [run.metrics["dev_perplexity"] for run in runs]
+    digits = [f"{value:.4g}" if value < 1000 else str(int(value)) for value in perplexities]  # as the page rounds
+    return [*rows, "dev_perplexity", *digits]
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@contextlib.contextmanager
+def mlflow_server(uri: str, log: Path) -> Iterator[str]:
+    """Run `mlflow server` on a free port of the loopback interface, and end it with all its workers.
+
+    Args:
+        uri: the database.
+        log: where its output goes.
+
+    Yields:
+        Its address.
+    """
+    port = _free_port()
+    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--workers", "1"]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--no-serve-artifacts"]
+    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    with log.open("wb") as out:
+        # A session of its own: its workers are ended with it, by their group's id.
+        server = subprocess.Popen(
+            command, stdout=out, stderr=out, env=environment, cwd=log.parent, start_new_session=True
+        )
+        try:
+            address = f"http://127.0.0.1:{port}"
+            _wait_for(address, server, log)
+            yield address
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(server.pid, signal.SIGTERM)
+            try:
+                server.wait(10)
+            except subprocess.TimeoutExpired:
+                os.killpg(server.pid, signal.SIGKILL)
+                server.wait()
+
+
+def _wait_for(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline:
+        if server.poll() is not None:
+            break
+        with (
+            contextlib.suppress(OSError, urllib.error.URLError),
+            urllib.request.urlopen(f"{address}/health", timeout=2),
+        ):
+            return
+        time.sleep(0.1)
+    raise SystemExit(f"mlflow server did not come up: {log.read_text(errors='replace')[-2000:]}")
+
+
+def compare(address: str, experiment_id: str, run_ids: Sequence[str], texts: Sequence[str], picture: Path) -> str:
+    """Open the compare view, wait until it shows the texts, and take a picture of it.
+
+    Args:
+        address: of the server.
+        experiment_id: the runs' experiment.
+        run_ids: what to compare.
+        texts: what must be seen.
+        picture: the PNG to write.
+
+    Returns:
+        The page's text.
+
+    Raises:
+        AssertionError: a text is not there in time; the message names it.
+    """
+    from playwright.sync_api import TimeoutError as NotShown
+    from playwright.sync_api import sync_playwright
+
+    query = f"runs={json.dumps(list(run_ids))}&experiments={json.dumps([experiment_id])}"
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=arguments)
+        page = browser.new_page(viewport={"width": _WIDTH_PX, "height": _HEIGHT_PX})
+        page.goto(f"{address}/#/compare-runs?{query}", wait_until="domcontentloaded")
+        shown = "texts => texts.every(text => document.body.innerText.includes(text))"
+        with contextlib.suppress(NotShown):
+            page.wait_for_function(shown, arg=list(texts), timeout=_SHOW_MS)
+        text = page.inner_text("body")
+        missing = [wanted for wanted in texts if wanted not in text]
+        if not missing:
+            _picture(page, picture)
+        browser.close()
+    if missing:
+        raise AssertionError(f"the compare view does not show {', '.join(missing)}")
+    return text
+
+
+def _picture(page: Page, path: Path) -> None:
+    """Fold what stands above and beside the tables away, and write a picture down to the perplexities."""
+    for clutter in (page.get_by_role("button", name="Close"), page.get_by_text("Visualizations", exact=True)):
+        if clutter.count() == 1:  # a chat panel that opens by itself; a chart
+            clutter.click()
+    last = page.get_by_text("dev_perplexity", exact=True).last.bounding_box()
+    if last is not None:
+        page.set_viewport_size({"width": _WIDTH_PX, "height": math.ceil(last["y"] + last["height"] + 60)})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=path, animations="disabled")
+
+
+def main() -> None:
+    """Take every picture."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--data", help="a data folder with at least two finished trainings")
+    data = parser.parse_args().data
+    if chromium() is None:
+        raise SystemExit("there is no chromium on PATH: install Debian's package `chromium`")
+    settings.prepare()
+    from mlflow import MlflowClient
+
+    with tempfile.TemporaryDirectory() as scratch:
+        uri = settings.tracking_uri(data) if data else f"sqlite:///{scratch}/mlflow.db"
+        run_ids = newest_runs(uri) if data else synthetic_runs(uri, Path(scratch))
+        experiment_id = MlflowClient(uri).get_run(run_ids[0]).info.experiment_id
+        with mlflow_server(uri, Path(scratch) / "server.log") as address:
+            compare(address, experiment_id, run_ids, expected_texts(uri, run_ids), IMAGES / "mlflow-compare.png")
+
+
+if __name__ == "__main__":
+    main()

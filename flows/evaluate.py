@@ -1,0 +1,320 @@
+"""The flow `evaluate`: a benchmark put to a model's arms, with tools and without, sharded and resumable.
+
+The benchmark is read and cut into shards; every arm at every k answers every shard, a task each. Killed, it goes on
+where it was. Predictions stand in the warehouse, figures and plots in one MLflow run. The flow decides which arms there
+are; how an arm answers, and when an answer is right, it does not know.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from prefect import flow
+from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
+from prefect.futures import PrefectFuture, as_completed
+from pydantic import BaseModel, ConfigDict, Field
+
+from flows.evaluated import ArmFigures, ArmPerplexity, EvaluateResult, arm_figures, arm_perplexity, row_of
+from flows.evaluation_tracking import track
+from flows.ledger import Ledger, new_run_id, now, task_runner
+from flows.server import note_server
+from tasks.evaluate import (
+    ARMS,
+    Benchmark,
+    Evaluation,
+    evaluate_shard,
+    perplexity_shard,
+    read_benchmark,
+    shards_of,
+    source_digest,
+)
+from tasks.finetuned import finished_finetunes, newest_pair, trained_model
+from tasks.settings import prepare as quieten
+from tasks.settings import tracking_uri
+from tasks.shards import Done
+from toolformer_core.config import TOOL_NAMES, check_tools
+from toolformer_core.errors import UnknownNameError, UsageError
+from toolformer_core.evaluate.answer import new_tokens_for
+from toolformer_core.evaluate.items import Rule, Task
+from toolformer_core.evaluate.tasks import task_named
+from toolformer_core.lm.load import model_digest, model_folder
+from toolformer_core.tools.build import ToolSettings, build_tools
+from warehouse.catalog import Catalog
+from warehouse.commits import Run
+from warehouse.queries import accuracies
+from warehouse.store import Store
+
+__all__ = ["EvaluateParameters", "EvaluationPlan", "evaluate", "plan_evaluate", "run_evaluate"]
+
+_ARTIFACT_S = 2.0  # seconds between two updates of the progress artifact
+
+
+class EvaluateParameters(BaseModel):
+    """A benchmark, put to the arms of a model."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    task: str = Field(description="Benchmark: svamp, gsm8k, nq, webqs, mlqa-de, dateset, perplexity, demo, ...")
+    path: str | None = Field(
+        None, description="Its published file or folder; default: generated (dateset), embedded (demo), else the hub"
+    )
+    data: str = Field("toolformer-data", description="Data folder or URL: predictions, and finetunes to be found")
+    model: str = Field("embedded", description="The base model: 'embedded', a folder, or a hub name")
+    cc: str | None = Field(None, description="M + CC: a model's or a finetune job's folder (default: the newest there)")
+    toolformer: str | None = Field(None, description="Toolformer: as for cc")
+    arms: list[str] = Field(
+        default_factory=list, description="Of " + ", ".join(ARMS) + " (default: those whose models are there)"
+    )
+    k: list[int] = Field(
+        [10],
+        description="Of the arms with tools: a call starts where ' [' is among the k likeliest (paper: 10); 0: off",
+    )
+    limit: int | None = Field(None, gt=0, description="Ask at most this many items (default: all)")
+    tools: list[str] = Field(list(TOOL_NAMES), description="Tools offered, but for those the task leaves out")
+    passages: str | None = Field(None, description="Passages for wikisearch and qa: JSONL of title, section, text")
+    phrases: str | None = Field(None, description="Phrase table for mt: language, source, english, tab-separated")
+    max_new_tokens: int | None = Field(None, gt=0, description="Tokens of text per item (default: by the task's rule)")
+    shard_items: int = Field(
+        64, gt=0, description="Items per shard, the unit of work and of restart; an eighth of texts"
+    )
+    workers: int = Field(1, gt=0, description="Shards at a time; a process uses its model for one at a time")
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationPlan:
+    """What parameters come to."""
+
+    task: Task
+    benchmark: Benchmark
+    evaluations: tuple[Evaluation, ...]
+    tracking: str
+
+    def names(self) -> dict[Evaluation, str]:
+        return {e: e.name(self.benchmark) for e in self.evaluations}
+
+
+def plan_evaluate(p: EvaluateParameters, run_id: str = "plan") -> EvaluationPlan:
+    """Resolve names, models, tools and files; nothing is written, and no model is loaded.
+
+    Raises:
+        UsageError: something asked for does not exist or does not fit.
+    """
+    task = task_named(p.task)
+    path = Path(p.path).expanduser().absolute() if p.path else None
+    store = Store(p.data)
+    scale = 8 if task.rule is Rule.PERPLEXITY else 1  # texts are long
+    benchmark = Benchmark(
+        run_id=run_id,
+        data=p.data if "://" in p.data else str(Path(p.data).absolute()),
+        task=task.name,
+        path=str(path) if path else None,
+        digest=source_digest(task, path),
+        limit=p.limit,
+        shard_items=max(1, p.shard_items // scale),
+    )
+    return EvaluationPlan(task, benchmark, tuple(_evaluations(p, task, store)), tracking_uri(p.data))
+
+
+def _evaluations(p: EvaluateParameters, task: Task, store: Store) -> list[Evaluation]:
+    measured = task.rule is Rule.PERPLEXITY
+    offered = tuple(key for key in check_tools(p.tools) if key not in task.excluded_tools)
+    models = _models(p, store)
+    asked = _arms(p, models, with_tools=bool(offered) and not measured)
+    settings = ToolSettings(
+        passages=Path(p.passages).absolute() if p.passages else None,
+        phrases=Path(p.phrases).absolute() if p.phrases else None,
+    )
+    on = any(k for _, k in asked)
+    digests = {key: tool.fingerprint for key, tool in build_tools(offered, settings).items()} if on else {}
+    own = {which: model_digest(name) for which, name in models.items()}
+    length = 0 if measured else (p.max_new_tokens or new_tokens_for(task))
+    return [
+        Evaluation(
+            arm=arm,
+            k=k,
+            model=models[ARMS[arm][0]],
+            model_digest=own[ARMS[arm][0]],
+            base=models["base"],
+            base_digest=own["base"],
+            offered=offered if k else (),
+            tool_digests=tuple(digests.items()) if k else (),
+            tool_settings=settings if k else ToolSettings(),
+            max_new_tokens=length,
+        )
+        for arm, k in asked
+    ]
+
+
+def _models(p: EvaluateParameters, store: Store) -> dict[str, str]:
+    """Return the models that are there: `base`, and of `cc` and `toolformer` those named or, if none is, found."""
+    base = p.model if p.model == "embedded" else trained_model(p.model)
+    out = {"base": base}
+    if p.cc is None and p.toolformer is None:
+        if store.is_local:
+            found = newest_pair(finished_finetunes(Path(store.root) / "finetunes"), (base, str(model_folder(base))))
+            out |= {arm: str(one.model.absolute()) for arm, one in found.items()}
+    else:
+        out |= {arm: trained_model(name) for arm, name in (("cc", p.cc), ("toolformer", p.toolformer)) if name}
+    return out
+
+
+def _arms(p: EvaluateParameters, models: dict[str, str], with_tools: bool) -> list[tuple[str, int]]:
+    """Return the arms with their ks, those of one model together; k = 0 of an arm with tools is the arm without.
+
+    Raises:
+        UsageError: an arm is unknown or its model is not there, a k is negative, or nothing is left.
+    """
+    wanted = [arm.strip().lower() for arm in p.arms]
+    for arm in wanted:
+        if arm not in ARMS:
+            raise UnknownNameError("arm", arm, ARMS)
+        if ARMS[arm][0] not in models:
+            which = ARMS[arm][0]
+            raise UsageError(
+                f"the arm {arm} needs a model finetuned from {p.model}, and no finished one lies in "
+                f"{p.data}/finetunes: run toolformer finetune --arm {which} --model {p.model}, or give --{which} PATH"
+            )
+    if not p.k or min(p.k) < 0:
+        raise UsageError(f"--k: give figures of at least 0, e.g. 0,1,3,10 (got {p.k})")
+    ks = sorted(set(p.k))
+    chosen = set(wanted or (arm for arm, (which, _) in ARMS.items() if which in models))
+    out: set[tuple[str, int]] = set()
+    for arm in chosen:
+        which, on = ARMS[arm]
+        off = "base" if which == "base" else "toolformer-disabled"
+        if not on:
+            out.add((arm, 0))
+        elif with_tools:
+            out |= {(arm, k) if k else (off, 0) for k in ks}
+    if not out:
+        raise UsageError(f"{p.task} is evaluated without tools; name an arm without: base, cc, toolformer-disabled")
+    order = ("base", "base+tools", "cc", "toolformer-disabled", "toolformer")
+    return sorted(out, key=lambda one: (order.index(one[0]), one[1]))
+
+
+@flow(name="evaluate", flow_run_name="evaluate {parameters.task} with {parameters.model}")
+def evaluate(parameters: EvaluateParameters) -> EvaluateResult:
+    """Put a benchmark to the arms of a model, with tools and without.
+
+    Args:
+        parameters: benchmark, models, arms and k.
+    """
+    begin = time.monotonic()
+    quieten()
+    note_server()
+    plan = plan_evaluate(parameters, new_run_id())
+    store = plan.benchmark.store()
+    local = Path(store.root) if store.is_local else Path.cwd()
+    local.mkdir(parents=True, exist_ok=True)
+    store.sweep_temporary()
+    run = Run(
+        run_id=plan.benchmark.run_id,
+        flow="evaluate",
+        started=now(),
+        finished=None,
+        state="running",
+        parameters=parameters.model_dump(mode="json"),
+        corpus=plan.benchmark.path or plan.task.name,
+        model=parameters.model,
+    )
+    with Catalog(local / "catalog.duckdb") as catalog:
+        ledger = Ledger(store, catalog, run)
+        try:
+            read, done = _ask(plan, ledger)
+        except BaseException:
+            ledger.publish("failed")
+            raise
+        snapshot = ledger.publish("completed")
+    arms, perplexities = _found(plan, store, done)
+    tracked = track(plan, parameters, read, arms, perplexities, accuracies(snapshot, plan.task.name))
+    result = EvaluateResult(
+        run_id=run.run_id,
+        task=plan.task.name,
+        title=plan.task.title,
+        source=plan.benchmark.source,
+        items=sum(file.rows for file in read.files),
+        rejected={**read.balances[0].dropped, **read.balances[0].failed},
+        arms=tuple(arms),
+        perplexities=tuple(perplexities),
+        paper=dict(plan.task.figures),
+        snapshot=str(snapshot),
+        tracking=plan.tracking,
+        mlflow_run=tracked,
+        done=len(ledger.keys) - ledger.skipped,
+        skipped=ledger.skipped,
+        seconds=time.monotonic() - begin,
+    )
+    create_markdown_artifact(_card(result), key="evaluated")
+    return result
+
+
+def _ask(plan: EvaluationPlan, ledger: Ledger) -> tuple[Done, dict[Evaluation, list[Done]]]:
+    """Read the benchmark and have every shard answered."""
+    ledger.expect("benchmark", 1)
+    read = read_benchmark(plan.benchmark)
+    ledger.add(read)
+    shards = shards_of(read)
+    work: Any = perplexity_shard if plan.task.rule is Rule.PERPLEXITY else evaluate_shard
+    ledger.expect(str(work.name), len(shards) * len(plan.evaluations))
+    told = _Progress(plan)
+    futures: dict[Evaluation, list[PrefectFuture[Done]]] = {
+        e: [work.submit(plan.benchmark, e, shard) for shard in shards] for e in plan.evaluations
+    }
+    for future in as_completed([f for own in futures.values() for f in own]):
+        ledger.add(future.result())
+        told.show(ledger)
+    return read, {e: [f.result() for f in own] for e, own in futures.items()}
+
+
+class _Progress:
+    """The flow run's progress artifact."""
+
+    def __init__(self, plan: EvaluationPlan) -> None:
+        self._about = f"{plan.task.title}, {len(plan.evaluations)} arms"
+        self._id: UUID = create_progress_artifact(0.0, key="evaluate", description=self._about)  # type: ignore[assignment]
+        self._shown = 0.0
+
+    def show(self, ledger: Ledger) -> None:
+        if time.monotonic() - self._shown > _ARTIFACT_S or ledger.share == 1:
+            self._shown = time.monotonic()
+            shards = f"{len(ledger.keys)} of {sum(ledger.totals.values())} shards, {ledger.skipped} found done"
+            told = f"{self._about}: {shards}"
+            update_progress_artifact(self._id, 100.0 * ledger.share, description=told)
+
+
+def _found(
+    plan: EvaluationPlan, store: Store, done: dict[Evaluation, list[Done]]
+) -> tuple[list[ArmFigures], list[ArmPerplexity]]:
+    names = plan.names()
+    if plan.task.rule is Rule.PERPLEXITY:
+        return [], [arm_perplexity(store, e, names[e], shards) for e, shards in done.items()]
+    return arm_figures(store, done, names), []
+
+
+def _card(result: EvaluateResult) -> str:
+    rows = [*map(row_of, result.arms), *map(row_of, result.perplexities)]
+    names = ["arm", "k", "items", "accuracy", "low", "high", "call_rate", "texts", "tokens", "perplexity"]
+    shown = [name for name in names if any(name in row for row in rows)]
+
+    def cell(value: object) -> str:
+        return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+    lines = [f"## {result.title} {result.source}", "| " + " | ".join(shown) + " |", "|" + "---|" * len(shown)]
+    lines += ["| " + " | ".join(cell(row[name]) for name in shown) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def run_evaluate(parameters: EvaluateParameters, runner: str = "threads") -> EvaluateResult:
+    """Run the flow in this process.
+
+    Args:
+        runner: `threads`, `dask` (a local cluster of `parameters.workers` processes), or a Dask scheduler's address.
+
+    Raises:
+        UsageError: something asked for is wrong.
+    """
+    return evaluate.with_options(task_runner=task_runner(runner, parameters.workers))(parameters)

@@ -1,0 +1,320 @@
+"""The paper's Tables 2 to 10 and the data of Figure 4, from the snapshot, beside the paper's own figures.
+
+Figures come from completed evaluations alone, the newest of each arm and k; a cell that nobody has measured is None
+("-" in print), and its table says which commands would measure it. Nothing is computed here that a view does not hold,
+but for means over tasks in Figure 4.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from toolformer_core.config import TOOL_NAMES
+from toolformer_core.evaluate.figures import (
+    DECODING,
+    EXAMPLES_BY_THRESHOLD,
+    GAINS,
+    MODEL_SIZES,
+    PERPLEXITY,
+    TABLES,
+)
+from toolformer_core.evaluate.tasks import task_named
+from warehouse.errors import SnapshotError
+from warehouse.queries import accuracies, nearest_call, perplexities, yield_by_threshold
+
+__all__ = ["PaperTable", "paper_tables", "print_tables"]
+
+Cell = str | int | float | None
+
+_TITLES = {
+    2: "Examples with calls in C*, by filtering threshold",
+    3: "LAMA, percent right",
+    4: "Math word problems, percent right",
+    5: "Question answering, percent right",
+    6: "MLQA, percent right",
+    7: "Temporal, percent right",
+    8: "Perplexity, tools disabled",
+    9: "Decoding with k: percent right of all, with a call (AC), without (NC), and percent with a call",
+    10: "Calls by L- - L+ (nats): for each of the paper's, ours of the same tool that is nearest",
+}
+_FIGURE_4 = "Mean percent right by model size: Toolformer with tools on and off; the base"
+# Arm of ours at k = 10, or 0 where tools are off -> the paper's model.
+_ROWS = {
+    ("base", 0): "gpt-j",
+    ("cc", 0): "gpt-j + cc",
+    ("toolformer-disabled", 0): "toolformer (disabled)",
+    ("base+tools", 10): "",
+    ("toolformer", 10): "toolformer",
+}
+_OTHERS = ("opt 66b", "gpt-3 175b", "gpt-j, all english", "gpt-3, all english")
+_K = 10
+_GROUPS = {"LAMA": 3, "math": 4, "QA": 5}  # Figure 4: the tasks of which tables
+
+
+@dataclass(frozen=True, slots=True)
+class PaperTable:
+    """One table; the first columns name a row, then figures come in pairs: ours, the paper's."""
+
+    name: str  # "Table 3"
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    missing: tuple[str, ...] = ()  # commands that would fill the cells nobody has measured
+    notes: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """What the snapshot holds of one base model."""
+
+    base: str
+    data: str
+    accuracy: dict[tuple[str, str, int], dict[str, Any]]  # task, arm, k -> row of the view
+    perplexity: list[dict[str, Any]]
+    sizes: list[dict[str, Any]]  # rows of `accuracy` of all base models
+
+    def command(self, task: str, *more: str) -> str:
+        """Return the command that measures a task."""
+        known = next((row["path"] for (own, _, _), row in self.accuracy.items() if own == task and row["path"]), "PATH")
+        path = [] if task in ("dateset", "demo") else ["--path", known]
+        parts = ["toolformer", "evaluate", "--task", task, *path, "--model", self.base, *more, "--data", self.data]
+        return shlex.join(parts)
+
+
+def paper_tables(snapshot: Path, data: str, model: str | None = None) -> list[PaperTable]:
+    """Return all tables for one base model.
+
+    Args:
+        snapshot: published in the data folder; there need not be one.
+        data: the data folder, for the commands.
+        model: the base model as `evaluate` was told it, or its whole path; default: the one evaluated last.
+
+    Raises:
+        SnapshotError: it cannot be read, or nothing of this model was evaluated.
+    """
+    there = snapshot.is_file()
+    accuracy = accuracies(snapshot) if there else []
+    perplexity = perplexities(snapshot) if there else []
+    own = _named(model, [*accuracy, *perplexity])
+    base = own[-1]["base"] if own else (model or "embedded")
+    digest = own[-1]["base_digest"] if own else ""
+    measured = _Measured(
+        base=base,
+        data=data,
+        accuracy={(r["task"], r["arm"], r["k"]): r for r in accuracy if r["base_digest"] == digest},  # the newest stays
+        perplexity=[r for r in perplexity if r["base_digest"] == digest],
+        sizes=accuracy,
+    )
+    return [
+        _table_2(snapshot if there else None, measured),
+        *(_accuracies(number, measured) for number in sorted(TABLES)),
+        _table_8(measured),
+        _table_9(measured),
+        _table_10(snapshot if there else None, measured),
+        _figure_4(measured),
+    ]
+
+
+def _named(model: str | None, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of a base model, oldest first."""
+    rows = sorted(rows, key=lambda r: r["evaluated"])
+    if model is None:
+        return rows
+    wanted = {model, str(Path(model).expanduser().absolute())}
+    own = [r for r in rows if r["base"] in wanted]
+    if not own and rows:
+        known = ", ".join(sorted({r["base"] for r in rows}))
+        raise SnapshotError(f"nothing has been evaluated for the base model {model!r}; there is: {known}")
+    return own
+
+
+def _percent(value: float | None) -> float | None:
+    return None if value is None else 100 * value
+
+
+def _lacking(rows: Sequence[Sequence[Cell]], ours: Iterable[int]) -> bool:
+    return any(row[at] is None for row in rows for at in ours)
+
+
+def _table_2(snapshot: Path | None, measured: _Measured) -> PaperTable:
+    taus = (0.5, 1.0, 2.0)
+    found = {(y.tool, y.tau_f): y.examples for y in yield_by_threshold(snapshot, taus)} if snapshot else {}
+    columns = ("tool", *(name for tau in taus for name in (f"tau_f {tau}", "paper")))
+    rows = tuple(
+        (tool, *(cell for tau in taus for cell in (found.get((tool, tau)), paper[tau])))
+        for tool, paper in EXAMPLES_BY_THRESHOLD.items()
+    )
+    build = shlex.join(["toolformer", "build", "--corpus", "PATH", "--model", measured.base, "--data", measured.data])
+    return PaperTable("Table 2", _TITLES[2], columns, rows, (build,) if _lacking(rows, (1, 3, 5)) else ())
+
+
+def _accuracies(number: int, measured: _Measured) -> PaperTable:
+    """Tables 3 to 7: a row per arm, a pair of columns per task."""
+    paper = TABLES[number]
+
+    def row(arm: str, k: int, name: str) -> tuple[Cell, ...]:
+        pairs = ((measured.accuracy.get((task, arm, k)), paper[task].get(name)) for task in paper)
+        return (
+            f"{arm}, k={k}" if k else arm,
+            *(c for r, told in pairs for c in (_percent(r["accuracy"]) if r else None, told)),
+        )
+
+    rows = [row(arm, k, name) for (arm, k), name in _ROWS.items()]
+    rows += [
+        (name, *(cell for task in paper for cell in (None, paper[task].get(name))))
+        for name in _OTHERS
+        if any(name in models for models in paper.values())
+    ]
+    missing = [
+        measured.command(task, *_finetuned(measured, lacking))
+        for task in paper
+        if (lacking := [arm for arm, k in _ROWS if (task, arm, k) not in measured.accuracy])
+    ]
+    columns = ("arm", *(name for task in paper for name in (_short(task), "paper")))
+    notes = [_about(r) for r in measured.accuracy.values() if r["task"] in paper and (r["arm"], r["k"]) in _ROWS]
+    return PaperTable(
+        f"Table {number}", _TITLES[number], columns, tuple(rows), tuple(missing), tuple(dict.fromkeys(notes))
+    )
+
+
+def _short(task: str) -> str:
+    """A title without what the table's own says already."""
+    return task_named(task).title.removeprefix("LAMA ").removeprefix("MLQA ")
+
+
+def _finetuned(measured: _Measured, lacking: Sequence[str]) -> list[str]:
+    """Arms need not be named where their models are there; where the base stands, only others are lacking."""
+    return ["--arms", ",".join(lacking)] if len(lacking) < len(_ROWS) else []
+
+
+def _about(row: Mapping[str, Any]) -> str:
+    return f"{task_named(row['task']).title}: {row['items']:,} items of {row['source'] or 'its own'}"
+
+
+def _table_8(measured: _Measured) -> PaperTable:
+    """One row per text; WikiText and CCNet are known by their files' names."""
+    arms = {"base": "gpt-j", "cc": "gpt-j + cc", "toolformer-disabled": "toolformer (disabled)"}
+    found: dict[str, dict[str, float]] = {}
+    for r in measured.perplexity:
+        found.setdefault(r["source"] or "the hub's", {})[r["arm"]] = r["perplexity"]
+    rows: list[tuple[Cell, ...]] = []
+    for source, own in found.items():
+        paper = next((f for name, f in PERPLEXITY.items() if name in source.lower().replace("-", "")), {})
+        rows.append((source, *(c for arm, name in arms.items() for c in (own.get(arm), paper.get(name)))))
+    for text, figures in PERPLEXITY.items():
+        if not any(text in source.lower().replace("-", "") for source in found):
+            rows.append((text, *(c for name in arms.values() for c in (None, figures[name]))))
+    missing = (measured.command("perplexity"),) if _lacking(rows, (1, 3, 5)) else ()
+    columns = ("text", *(name for arm in arms for name in (arm, "paper")))
+    return PaperTable("Table 8", _TITLES[8], columns, tuple(rows), missing)
+
+
+def _table_9(measured: _Measured) -> PaperTable:
+    """The arm toolformer; k = 0 is the same model disabled. Behind the paper's two tasks, all others that were run."""
+    tasks = [*DECODING, *(t for t in dict.fromkeys(t for t, arm, _ in measured.accuracy if arm == "toolformer"))]
+    rows: list[tuple[Cell, ...]] = []
+    for task in dict.fromkeys(tasks):
+        paper = DECODING.get(task, {})
+        ks = sorted({*(0, 1, 3, 10), *(k for t, arm, k in measured.accuracy if t == task and arm == "toolformer")})
+        for k in ks:
+            arm = "toolformer" if k else "toolformer-disabled"
+            own = measured.accuracy.get((task, arm, k), {})
+            told = paper.get(k, (None,) * 4)
+            names = ("accuracy", "accuracy_called", "accuracy_uncalled", "call_rate")
+            pairs = zip((_percent(own.get(name)) for name in names), told, strict=True)
+            rows.append((task_named(task).title, k, *(cell for pair in pairs for cell in pair)))
+    lacking = [
+        task for task in DECODING
+        if any((task, "toolformer" if k else "toolformer-disabled", k) not in measured.accuracy for k in (0, 1, 3, 10))
+    ]  # fmt: skip
+    missing = [measured.command(task, "--k", "0,1,3,10", "--arms", "toolformer") for task in lacking]
+    columns = ("task", "k", "all", "paper", "AC", "paper", "NC", "paper", "calls", "paper")
+    return PaperTable("Table 9", _TITLES[9], columns, tuple(rows), tuple(missing))
+
+
+def _table_10(snapshot: Path | None, measured: _Measured) -> PaperTable:
+    rows: list[tuple[Cell, ...]] = []
+    for tool, gain in GAINS:
+        near = nearest_call(snapshot, tool, gain) if snapshot else None
+        shown: tuple[Cell, ...] = (None, None)
+        if near is not None:
+            call = f"[{TOOL_NAMES[tool]}({near.input}) -> {near.response}]"
+            shown = (near.gain, " ".join(f"…{near.before.rstrip()} {call}{near.after}…".split()))
+        rows.append((tool, gain, *shown))
+    build = shlex.join(["toolformer", "build", "--corpus", "PATH", "--model", measured.base, "--data", measured.data])
+    columns = ("tool", "paper", "ours", "our call")
+    return PaperTable("Table 10", _TITLES[10], columns, tuple(rows), (build,) if _lacking(rows, (2,)) else ())
+
+
+def _figure_4(measured: _Measured) -> PaperTable:
+    """Per model size and group of tasks, the mean accuracy of Toolformer with tools and without."""
+    newest = {(r["parameters"], r["task"], r["arm"], r["k"]): r for r in measured.sizes}
+
+    def mean(size: int, number: int, arm: str, k: int) -> Cell:
+        found = [newest.get((size, task, arm, k)) for task in TABLES[number]]
+        known = [r["accuracy"] for r in found if r is not None]
+        return 100 * sum(known) / len(known) if len(known) == len(found) else None  # of all tasks, or none
+
+    sizes = sorted({r["parameters"] for r in measured.sizes})
+    arms = (("toolformer", _K), ("toolformer-disabled", 0), ("base", 0))
+    rows = tuple((size, *(mean(size, n, *arm) for n in _GROUPS.values() for arm in arms)) for size in sizes)
+    names = ("on", "off", "base")
+    columns = ("parameters", *(f"{group} {name}" for group in _GROUPS for name in names))
+    listed = ", ".join(f"{n / 1e6:,.0f} M" for n in MODEL_SIZES)
+    note = f"the paper's sizes: {listed}; its points stand in a picture alone"
+    missing = ("run the missing tasks of Tables 3 to 5 with models of several sizes",) if _lacking(
+        rows or [(None,) * len(columns)], range(1, len(columns))
+    ) else ()  # fmt: skip
+    return PaperTable("Figure 4", _FIGURE_4, columns, rows, missing, (note,))
+
+
+# --- print ------------------------------------------------------------------------------------------------------------
+
+
+def print_tables(found: Sequence[PaperTable]) -> None:
+    """Print the tables, ours and the paper's in one cell; below each, what would measure the cells that are "-"."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console()
+    for one in found:
+        columns, rows = _paired(one)
+        both = " (ours / the paper's)" if len(columns) < len(one.columns) else ""
+        console.print(f"[bold]{one.name}.[/bold] {escape(one.title)}{both}", highlight=False)
+        table = Table(box=SIMPLE_HEAD)
+        for at, name in enumerate(columns):
+            right = at > 0 and one.name != "Table 10"
+            table.add_column(escape(name), justify="right" if right else "left", no_wrap=not at)
+        for row in rows:
+            table.add_row(*map(escape, row))
+        console.print(table)
+        for line in (*one.notes, *(f"-: {command}" for command in one.missing)):
+            console.print(escape(f"  {line}"), soft_wrap=True, highlight=False)
+        console.print()
+
+
+def _paired(one: PaperTable) -> tuple[list[str], list[list[str]]]:
+    """Return columns and rows as texts, every column "paper" within the one before it."""
+    paper = [at for at, name in enumerate(one.columns) if at and name == "paper"]
+    if one.name == "Table 10":  # one figure of the paper's a row
+        paper = []
+    own = [at for at in range(len(one.columns)) if at not in paper]
+
+    def cell(row: Sequence[Cell], at: int) -> str:
+        return f"{_shown(row[at])} / {_shown(row[at + 1])}" if at + 1 in paper else _shown(row[at])
+
+    return [one.columns[at] for at in own], [[cell(row, at) for at in own] for row in one.rows]
+
+
+def _shown(cell: Cell) -> str:
+    if cell is None:
+        return "-"
+    if isinstance(cell, float):
+        return f"{cell:.2f}" if abs(cell) < 10 and round(cell, 1) != cell else f"{cell:.1f}"
+    return f"{cell:,}" if isinstance(cell, int) else cell

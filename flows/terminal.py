@@ -1,0 +1,71 @@
+"""What the commands share: JSON for machines, options checked by a form, one word where Prefect would say pages."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from tasks.settings import own_server_home
+from toolformer_core.errors import UsageError
+
+__all__ = ["print_json", "stopping_at_once", "tell_failures_once", "validated"]
+
+Form = TypeVar("Form", bound=BaseModel)
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+
+
+def validated(kind: type[Form], **values: Any) -> Form:
+    """Return a flow's form filled with options.
+
+    Raises:
+        UsageError: a value is wrong; the message names the option.
+    """
+    try:
+        return kind(**values)
+    except ValidationError as exc:
+        first = exc.errors()[0]
+        option = "--" + str(first["loc"][0]).replace("_", "-")
+        raise UsageError(f"{option}: {first['msg']} (got {first['input']!r})") from exc
+
+
+def tell_failures_once() -> None:
+    """Keep from the terminal what Prefect says of a failed run, with its traceback: `main` says it in one line.
+
+    A server of the run's own ends with the run, so its log, which nobody could read, is not written either.
+    """
+    runs = ("prefect.flow_runs", "prefect.task_runs")
+    handlers = list(logging.getLogger().handlers)
+    if own_server_home() is not None:
+        handlers += [handler for name in runs for handler in logging.getLogger(name).handlers]
+    for handler in handlers:
+        handler.addFilter(lambda record: record.levelno < logging.ERROR or not record.name.startswith(runs))
+
+
+@contextmanager
+def stopping_at_once(display: Any) -> Iterator[None]:
+    """Ctrl-C ends the process where it stands: commits are whole or absent, so there is nothing to wait for."""
+    from flows.server import end_children
+
+    def stop(number: int, frame: object) -> None:
+        display.close()
+        print("\nstopped; run the same command again to go on", file=sys.stderr, flush=True)
+        end_children()
+        os._exit(128 + number)
+
+    before = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,118 @@
+"""The commands `evaluate` and `tables`, through `main`, as a user meets them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from flows import cli
+from flows.cli_evaluate import evaluate
+from flows.evaluate import EvaluateParameters
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
+
+Run = Callable[..., tuple[int, str, str]]
+ITEMS = [
+    {"item_id": "a", "prompt": "Adding the 12 nuts to the 30 already here gives us", "answers": ["42"]},
+    {"item_id": "b", "prompt": "Twice 8 is", "answers": ["16", "sixteen"], "tool": "calculator", "group": "product"},
+    {"item_id": "c", "prompt": " ", "answers": ["nothing was asked"]},
+]
+
+
+@pytest.fixture(autouse=True)
+def same_environment() -> Iterator[None]:
+    """`prepare` sets defaults in the environment; the next test is not to meet them."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `toolformer` with arguments, but for taking the process down; return code, output and errors."""
+
+    def leave(code: int) -> NoReturn:
+        raise SystemExit(code)
+
+    def run_(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(cli, "_leave", leave)
+        monkeypatch.setattr(sys, "argv", ["toolformer", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out, said.err
+
+    return run_
+
+
+@pytest.fixture
+def items(tmp_path: Path) -> Path:
+    path = tmp_path / "items.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ITEMS), encoding="utf-8")
+    return path
+
+
+def test_evaluate_and_tables_as_json_and_in_print(prefect_server: None, run: Run, items: Path, tmp_path: Path) -> None:
+    asked = [
+        "evaluate",
+        "--task",
+        "demo",
+        "--path",
+        items,
+        "--data",
+        tmp_path / "d",
+        "--tools",
+        "calculator",
+        "--k",
+        "1,0",
+    ]
+    code, out, _ = run(*asked, "--max-new-tokens", 5, "--json")
+    assert code == 0
+    told = json.loads(out)
+    assert [(a["arm"], a["k"], a["items"]) for a in told["arms"]] == [("base", 0, 2), ("base+tools", 1, 2)]
+    assert told["rejected"] == {"no_prompt": 1}
+    assert "NaN" not in out
+    code, out, _ = run(*asked, "--max-new-tokens", 5)
+    assert code == 0
+    assert "The small world items.jsonl: percent right of 2 items" in out
+    assert "base+tools, k=1" in out
+    assert "0 shards worked on, 3 found done" in out
+    assert "no_prompt 1" in out
+    code, out, _ = run("tables", "--data", tmp_path / "d", "--json")
+    assert code == 0
+    assert [t["name"] for t in json.loads(out)] == [*(f"Table {n}" for n in range(2, 11)), "Figure 4"]
+    code, out, _ = run("tables", "--data", tmp_path / "d")
+    assert code == 0
+    assert "toolformer evaluate --task svamp --path PATH --model embedded" in out
+    assert "- / 29.4" in out
+    code, _, err = run("tables", "--data", tmp_path / "d", "--model", "another")
+    assert code == 1
+    assert "nothing has been evaluated for the base model 'another'" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--task", "svanp"], "Did you mean 'svamp'"),
+        (["--task", "demo", "--k", "ten"], "--k: 'ten'"),
+        (["--task", "demo", "--arms", "toolformer"], "--toolformer PATH"),
+        (["--task", "demo", "--runner", "cluster"], "--runner"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_2(run: Run, tmp_path: Path, options: list[str], says: str) -> None:
+    code, out, err = run("evaluate", *options, "--data", tmp_path / "d")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert says in err
+    assert not (tmp_path / "d").exists()
+
+
+def test_every_parameter_of_the_flow_is_an_option() -> None:
+    options = evaluate.__annotations__.keys() - {"return", "as_json", "runner"}
+    assert options == EvaluateParameters.model_fields.keys()
