@@ -2,7 +2,7 @@
 
 Per tool and shard, prefilter -> sample -> execute -> score runs as a chain of its own, with no barrier between shards;
 then C* is assembled. The flow process alone holds the catalog, under its lock, and publishes the snapshot that users
-query, at least every 20 seconds while shards finish. It decides nothing about the method.
+query, at least every 30 seconds while shards finish. It decides nothing about the method.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from prefect import flow
 from prefect.futures import PrefectFuture, as_completed
 
-from flows.ledger import Ledger, new_run_id, now, task_runner
+from flows.ledger import Ledger, keeping, new_run_id, now, task_runner
 from flows.parameters import BuildParameters, resolve
 from flows.server import note_server
 from tasks import translate
@@ -36,7 +35,6 @@ from tasks.stages import (
 from toolformer_core.annotate.assemble import cap_examples, survivors
 from toolformer_core.config import tau_f_for
 from toolformer_core.errors import UsageError
-from warehouse.catalog import Catalog
 from warehouse.commits import Dataset, Run, dataset_version
 from warehouse.store import Store
 
@@ -104,9 +102,6 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
     note_server()
     spec = resolve(parameters, run_id=new_run_id())
     store = spec.store()
-    local = Path(store.root) if store.is_local else Path.cwd()
-    local.mkdir(parents=True, exist_ok=True)
-    store.sweep_temporary()
     run = Run(
         run_id=spec.run_id,
         flow="build-dataset",
@@ -117,13 +112,8 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
         corpus=parameters.corpus,
         model=parameters.model,
     )
-    with Catalog(local / "catalog.duckdb") as catalog:
-        ledger = Ledger(store, catalog, run)
-        try:
-            files = _build(spec, store, ledger)
-        except BaseException:
-            ledger.publish("failed")
-            raise
+    with keeping(store, run) as ledger:
+        files = _build(spec, store, ledger)
         counts = _counts(spec, store, files)
         dataset = Dataset(
             name=parameters.dataset,
@@ -137,14 +127,14 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
             created=now(),
             licence=parameters.licence,
         )
+        ledger.record("running")  # a dataset's card names a run whose manifest lists all it stands on
         store.write_dataset(dataset)
-        catalog.record_dataset(dataset)
-        snapshot = ledger.publish("completed")
+        ledger.catalog.record_dataset(dataset)
     return BuildResult(
         run_id=spec.run_id,
         dataset=dataset.name,
         version=dataset.version,
-        snapshot=str(snapshot),
+        snapshot=str(ledger.snapshot),
         examples=sum(f.rows for f in dataset.files),
         counts=counts,
         done=len(ledger.keys) - ledger.skipped,

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from flows.evaluated import ArmFigures, ArmPerplexity, EvaluateResult, arm_figures, arm_perplexity, row_of
 from flows.evaluation_tracking import track
-from flows.ledger import Ledger, new_run_id, now, task_runner
+from flows.ledger import Ledger, keeping, new_run_id, now, task_runner
 from flows.server import note_server
 from tasks.evaluate import (
     ARMS,
@@ -43,7 +43,6 @@ from toolformer_core.evaluate.items import Rule, Task
 from toolformer_core.evaluate.tasks import task_named
 from toolformer_core.lm.load import model_digest, model_folder
 from toolformer_core.tools.build import ToolSettings, build_tools
-from warehouse.catalog import Catalog
 from warehouse.commits import Run
 from warehouse.queries import accuracies
 from warehouse.store import Store
@@ -208,9 +207,6 @@ def evaluate(parameters: EvaluateParameters) -> EvaluateResult:
     note_server()
     plan = plan_evaluate(parameters, new_run_id())
     store = plan.benchmark.store()
-    local = Path(store.root) if store.is_local else Path.cwd()
-    local.mkdir(parents=True, exist_ok=True)
-    store.sweep_temporary()
     run = Run(
         run_id=plan.benchmark.run_id,
         flow="evaluate",
@@ -221,14 +217,9 @@ def evaluate(parameters: EvaluateParameters) -> EvaluateResult:
         corpus=plan.benchmark.path or plan.task.name,
         model=parameters.model,
     )
-    with Catalog(local / "catalog.duckdb") as catalog:
-        ledger = Ledger(store, catalog, run)
-        try:
-            read, done = _ask(plan, ledger)
-        except BaseException:
-            ledger.publish("failed")
-            raise
-        snapshot = ledger.publish("completed")
+    with keeping(store, run) as ledger:
+        read, done = _ask(plan, ledger)
+    snapshot = ledger.snapshot
     arms, perplexities = _found(plan, store, done)
     tracked = track(plan, parameters, read, arms, perplexities, accuracies(snapshot, plan.task.name))
     result = EvaluateResult(

@@ -1,11 +1,14 @@
 """What a flow has seen finish, and the catalog and snapshot that follow it. It knows shards, not what is in them.
 
-The flow process alone holds one, inside the catalog's lock.
+The flow process alone holds one, inside the catalog's lock. While a run goes on its snapshot is refreshed from a thread
+of its own, so that what has finished is seen soon, also while no further shard finishes for long.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import logging
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -18,17 +21,18 @@ from typing import Any
 from prefect import get_run_logger
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from tasks.settings import seconds
 from tasks.shards import Done
 from toolformer_core.errors import UsageError
 from warehouse.catalog import Catalog
 from warehouse.commits import CommitKey, Run
-from warehouse.errors import StoreError
-from warehouse.snapshot import publish
+from warehouse.errors import LockHeldError, StoreError, WarehouseError
+from warehouse.snapshot import SNAPSHOT, publish
 from warehouse.store import Store
 
-__all__ = ["Ledger", "Progress", "new_run_id", "now", "reporting_to", "task_runner"]
+__all__ = ["Ledger", "Progress", "keeping", "new_run_id", "now", "reporting_to", "task_runner"]
 
-_PUBLISH_S = 20.0  # seconds between two snapshots while a run goes on
+_log = logging.getLogger(__name__)
 
 Progress = Callable[[str, int, int, Done], None]  # stage, shards finished, shards in all, the last one
 _progress: ContextVar[Progress | None] = ContextVar("progress", default=None)
@@ -61,6 +65,8 @@ class Ledger:
         store: where shards are committed.
         catalog: held open.
         run: the run's manifest, without commits.
+        refresh_s: seconds after which what has finished is published.
+        clock: seconds that only grow.
     """
 
     store: Store
@@ -70,7 +76,16 @@ class Ledger:
     totals: dict[str, int] = field(default_factory=dict)
     finished: dict[str, int] = field(default_factory=dict)
     skipped: int = 0
-    published: float = field(default_factory=time.monotonic)
+    refresh_s: float = field(default_factory=lambda: seconds("refresh"))
+    clock: Callable[[], float] = time.monotonic
+    snapshot: Path = field(init=False)  # replaced by every publishing
+    _published: float = field(init=False)  # by `clock`
+    _news: bool = False  # something finished since
+    _turn: threading.RLock = field(default_factory=threading.RLock, repr=False)
+
+    def __post_init__(self) -> None:
+        self.snapshot = _beside(self.store) / SNAPSHOT
+        self._published = self.clock()
 
     @property
     def share(self) -> float:
@@ -93,26 +108,102 @@ class Ledger:
                 f"{key.id} was done, but {self.store.root} does not hold it: give the flow and its workers a data "
                 "folder or URL that all of them reach"
             )
-        self.catalog.record([commit])
-        self.keys.append(key)
+        with self._turn:
+            self.catalog.record([commit])
+            self.keys.append(key)
+            self._news = True
         self.finished[key.stage] = self.finished.get(key.stage, 0) + 1
         self.skipped += done.skipped
         if (progress := _progress.get()) is not None:
             progress(key.stage, self.finished[key.stage], self.totals[key.stage], done)
         elif not done.skipped:
             get_run_logger().info("%s %s in %.1f s", key.stage, key.shard, done.seconds)
-        if time.monotonic() - self.published > _PUBLISH_S:
-            self.publish("running")
+        self.refresh()
 
-    def publish(self, state: str) -> Path:
-        """Write the run's manifest, then the snapshot; return the snapshot's path."""
-        ended = now() if state != "running" else None
-        self.run = replace(self.run, commits=tuple(sorted(self.keys)), state=state, finished=ended)
-        self.store.write_run(self.run)
-        self.catalog.record_run(self.run)
-        path = publish(self.store, self.catalog, None if self.store.is_local else Path.cwd())
-        self.published = time.monotonic()
-        return path
+    def refresh(self) -> float:
+        """Publish what is new, if the last snapshot is old; return after how many seconds to ask again.
+
+        A snapshot that cannot be written now is no reason to stop: it is said, and tried again later.
+        """
+        with self._turn:
+            left = self._published + self.refresh_s - self.clock()
+            if left > 0:
+                return left
+            if self._news:
+                try:
+                    self.publish("running")
+                except WarehouseError as exc:
+                    _log.warning("the snapshot is not refreshed, the run goes on: %s", exc)
+                    self._published = self.clock()
+            return self.refresh_s
+
+    @contextmanager
+    def refreshing(self) -> Iterator[None]:
+        """Keep the snapshot fresh from a thread while this block runs."""
+        ended = threading.Event()
+
+        def keep() -> None:
+            while not ended.wait(self.refresh()):
+                pass
+
+        thread = threading.Thread(target=keep, name="snapshot", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def record(self, state: str) -> None:
+        """Write the run's manifest."""
+        with self._turn:
+            ended = now() if state != "running" else None
+            self.run = replace(self.run, commits=tuple(sorted(self.keys)), state=state, finished=ended)
+            self.store.write_run(self.run)
+            self.catalog.record_run(self.run)
+
+    def publish(self, state: str) -> None:
+        """Write the run's manifest, then the snapshot."""
+        with self._turn:
+            self.record(state)
+            publish(self.store, self.catalog, self.snapshot.parent)
+            self._published = self.clock()
+            self._news = False
+
+
+def _beside(store: Store) -> Path:
+    """Return where catalog and snapshot lie: in the data folder, or here if that is a URL."""
+    return Path(store.root) if store.is_local else Path.cwd()
+
+
+@contextmanager
+def keeping(store: Store, run: Run) -> Iterator[Ledger]:
+    """Hold the catalog of a data folder for a run, waiting for another flow if need be; its end is published.
+
+    What killed writers left behind is swept first, and the catalog brought in step with the commits.
+
+    Raises:
+        LockHeldError: another flow is at work there, and still was after $TOOLFORMER_WAIT_S.
+        WarehouseError: the end of the run could not be published.
+    """
+    wait_s = seconds("wait")
+
+    def waiting(held: LockHeldError) -> None:
+        get_run_logger().warning("waiting at most %.0f s: %s", wait_s, held)
+
+    with Catalog(_beside(store) / "catalog.duckdb", store=store, wait_s=wait_s, waiting=waiting) as catalog:
+        store.sweep_temporary(seconds("sweep"))
+        ledger = Ledger(store, catalog, run)
+        try:
+            with ledger.refreshing():
+                yield ledger
+        except BaseException:
+            try:
+                ledger.publish("failed")
+            except WarehouseError as exc:  # why the run failed matters more
+                _log.warning("the end of the run is not recorded: %s", exc)
+            raise
+        ledger.publish("completed")
 
 
 def task_runner(name: str, workers: int) -> Any:

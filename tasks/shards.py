@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from tasks.settings import host, versions
 from warehouse.commits import Balance, Commit, CommitKey, DataFile, fingerprint
-from warehouse.errors import CorruptDataError, StoreError
 from warehouse.store import Store
 
 __all__ = ["Done", "Outcome", "Work", "Writer", "run_shard"]
@@ -99,9 +98,9 @@ def run_shard(store: Store, work: Work, run_id: str, do: Callable[[Writer], Outc
     """
     parts = work.all_parts()
     key = CommitKey(work.stage, work.tool, work.shard, fingerprint(parts))
-    found = store.find(key.stage, key.tool, key.shard, key.fingerprint)
+    found = store.recorded(key)
     if found is not None:
-        if _whole(store, found):
+        if not store.damage(found):  # digests and all: a reader would otherwise find out too late
             return _done(found, skipped=True)
         store.quarantine(found)
     begin = time.perf_counter()
@@ -127,16 +126,6 @@ def run_shard(store: Store, work: Work, run_id: str, do: Callable[[Writer], Outc
     )
     store.commit(commit)
     return _done(commit, skipped=False)
-
-
-def _whole(store: Store, commit: Commit) -> bool:
-    """Whether every data file still has the digest its commit names; a reader would otherwise find out too late."""
-    for file in commit.files:
-        try:
-            store.read(file, columns=[])
-        except (CorruptDataError, StoreError):
-            return False
-    return True
 
 
 def _done(commit: Commit, *, skipped: bool) -> Done:

@@ -2,15 +2,16 @@
 
 On DuckDB it is one file, opened under an exclusive lock beside it; on PostgreSQL several flow processes share it and
 writers take turns by an advisory lock. Transactions are short. It holds nothing that the commits do not say:
-`reconcile` rebuilds it from the store, also after its tables have changed. Workers never open it, and users read the
-published snapshot instead.
+`reconcile` rebuilds it from the store, also after its tables have changed, and `catch_up` mends what differs. Workers
+never open it, and users read the published snapshot instead.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,17 +22,20 @@ import sqlalchemy as sa
 import sqlalchemy.exc
 
 from warehouse.commits import Commit, Dataset, Run
-from warehouse.errors import CatalogError
+from warehouse.errors import CatalogError, LockHeldError, told
 from warehouse.facts import METADATA, Facts, arrow_schema, facts_of
 from warehouse.lock import FileLock
 from warehouse.store import Store
 
 __all__ = ["Catalog"]
 
+_log = logging.getLogger(__name__)
+
 _OF_COMMIT = ("commits", "commit_parts", "commit_inputs", "files", "balances")
 _OF_RUN = ("runs", "run_commits")
 _OF_DATASET = ("datasets", "dataset_files")
 _BATCH = 500  # values of one IN list, rows of one insert
+_PROBE_BYTES = 1 << 20  # a database that small has no room to be opened in
 _WRITERS_LOCK = 7_305_180_411  # PostgreSQL's advisory lock for all writers of a catalog; any constant would do
 
 
@@ -40,47 +44,87 @@ class Catalog:
 
     Args:
         url: a path (or `duckdb:///path`) for DuckDB, or a SQLAlchemy URL (`postgresql+psycopg://...`).
-        wait: wait for another flow on the same file instead of raising.
+        store: what it is the index of; it is then brought in step with it, and a damaged file of DuckDB's is set
+            aside and rebuilt. None: what is there is taken as it is.
+        wait_s: seconds to wait for another flow on the same file before giving up.
+        waiting: told once, before waiting, who has it.
 
     Raises:
-        LockHeldError: another process has the DuckDB file open.
+        LockHeldError: another process has the DuckDB file open, and still had it after `wait_s`.
         CatalogError: the file is not a catalog, or the server cannot be reached.
     """
 
-    def __init__(self, url: str | Path, *, wait: bool = False) -> None:
+    def __init__(
+        self,
+        url: str | Path,
+        *,
+        store: Store | None = None,
+        wait_s: float = 0.0,
+        waiting: Callable[[LockHeldError], None] | None = None,
+    ) -> None:
         text = str(url).removeprefix("duckdb:///")
+        path = Path(text).absolute() if "://" not in text else None
         self._lock: FileLock | None = None
         self._turn = threading.RLock()  # tasks of one flow process call from several threads
-        if "://" not in text:
-            path = Path(text).absolute()
-            self._lock = FileLock(path.with_name(path.name + ".lock"), wait=wait)
+        if path is not None:
+            self._lock = FileLock(path.with_name(path.name + ".lock"), wait_s=wait_s, waiting=waiting)
             text = f"duckdb:///{path}"
         try:
             self._engine = sa.create_engine(text)
         except (sa.exc.SQLAlchemyError, ImportError) as exc:
             self._release()
-            raise CatalogError(f"not a catalog's URL, or its driver is missing: {_line(exc)}") from exc
+            raise CatalogError(f"not a catalog's URL, or its driver is missing: {told(exc)}") from exc
+        self.is_duckdb = self._engine.dialect.name == "duckdb"
+        self._shown = str(path) if path is not None else self._engine.url.render_as_string(hide_password=True)
         try:
-            self.is_duckdb = self._engine.dialect.name == "duckdb"
-            with self._write() as connection:
-                METADATA.create_all(connection)
-        except CatalogError as exc:
+            self._open(path, store)
+        except BaseException:
             self.close()
-            shown = self._engine.url.render_as_string(hide_password=True)
-            raise CatalogError(f"cannot open {shown} (if it is damaged, delete it and reconcile): {exc}") from exc
+            raise
+
+    def _open(self, path: Path | None, store: Store | None) -> None:
+        try:
+            self._make()
+            if store is not None:
+                self.catch_up(store)
+        except CatalogError as exc:
+            if store is None:
+                raise CatalogError(f"{exc} (if it is damaged, toolformer reconcile rebuilds it)") from exc
+            if path is not None:
+                self._set_aside(path, exc)
+                self._make()
+            self.reconcile(store)
+
+    def _make(self) -> None:
+        with self._write() as connection:
+            METADATA.create_all(connection)
+
+    def _set_aside(self, path: Path, why: CatalogError) -> None:
+        """Move a database that cannot be used out of the way; it holds nothing that the commits do not say.
+
+        Raises:
+            StoreError: it is not the file that is wrong, but its place: full, or not to be written.
+        """
+        self._engine.dispose()
+        own = Store(path.parent)
+        own.files.put(f"{path.name}.probe", bytes(_PROBE_BYTES))
+        own.files.delete(f"{path.name}.probe")
+        _log.warning("the catalog %s is damaged and is rebuilt from the commits: %s", path, why)
+        for name in (path.name, path.name + ".wal"):
+            own.set_aside(name, str(why))
 
     def record(self, commits: Iterable[Commit]) -> None:
         """Add commits, or replace those of the same id. Recording twice is recording once."""
         facts = facts_of(commits={commit.id: commit for commit in commits}.values())
-        self._replace(facts, _OF_COMMIT, ("commit_id",))
+        self._replace(facts, _OF_COMMIT)
 
     def record_run(self, run: Run) -> None:
         """Add a run's manifest, or replace it."""
-        self._replace(facts_of(runs=[run]), _OF_RUN, ("run_id",))
+        self._replace(facts_of(runs=[run]), _OF_RUN)
 
     def record_dataset(self, dataset: Dataset) -> None:
         """Add a dataset version, or replace its card."""
-        self._replace(facts_of(datasets=[dataset]), _OF_DATASET, ("name", "version"))
+        self._replace(facts_of(datasets=[dataset]), _OF_DATASET)
 
     def reconcile(self, store: Store) -> dict[str, int]:
         """Rebuild everything from the store's commits, runs and datasets; return the rows per table.
@@ -94,6 +138,32 @@ class Catalog:
             for name, rows in facts.items():
                 self._insert(connection, METADATA.tables[name], rows)
         return {name: rows.num_rows for name, rows in facts.items()}
+
+    def catch_up(self, store: Store) -> int:
+        """Add what the store has and this does not, remove what the store has no longer; return how many records.
+
+        A flow that was killed between a commit and its record leaves such a difference, and so does `gc`. Only names
+        are compared, except of runs: one that was going on is read again.
+        """
+        with self._write() as connection:
+            known = {
+                kind: {"/".join(row) for row in connection.execute(sa.select(*_keys(kind)))}
+                for kind in ("commits", "runs", "datasets")
+            }
+            runs = METADATA.tables["runs"]
+            known["runs"] -= set(connection.scalars(sa.select(runs.c.run_id).where(runs.c.state == "running")))
+        there = {kind: store.names(kind) for kind in known}
+        new = {kind: sorted(there[kind] - known[kind]) for kind in known}
+        gone = {kind: sorted(known[kind] - there[kind]) for kind in known}
+        self._remove(_OF_COMMIT, [(name,) for name in gone["commits"]])
+        self._remove(_OF_RUN, [(name,) for name in gone["runs"]])
+        self._remove(_OF_DATASET, [tuple(name.split("/")) for name in gone["datasets"]])
+        self.record(store.commits_named(new["commits"]))
+        for run in store.runs(new["runs"]):
+            self.record_run(run)
+        for dataset in store.datasets(new["datasets"]):
+            self.record_dataset(dataset)
+        return sum(map(len, (*new.values(), *gone.values())))
 
     def facts(self) -> Facts:
         """Return all rows of all tables, for a snapshot."""
@@ -136,18 +206,29 @@ class Catalog:
                     connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _WRITERS_LOCK})
                 yield connection
         except (sa.exc.SQLAlchemyError, duckdb.Error) as exc:
-            raise CatalogError(f"the catalog could not be used: {_line(exc)}") from exc
+            raise CatalogError(f"the catalog {self._shown} could not be used: {told(exc)}") from exc
 
-    def _replace(self, facts: Facts, tables: tuple[str, ...], keys: tuple[str, ...]) -> None:
+    def _replace(self, facts: Facts, tables: tuple[str, ...]) -> None:
         """Put the rows in the place of those with the same keys; the first table names the keys."""
-        owners = facts[tables[0]].select(list(keys)).to_pylist()
+        names = [column.name for column in _keys(tables[0])]
+        owners = [tuple(row.values()) for row in facts[tables[0]].select(names).to_pylist()]
         with self._write() as connection:
+            self._delete(connection, tables, owners)
             for name in tables:
-                table = METADATA.tables[name]
-                for start in range(0, len(owners), _BATCH):
-                    some = [tuple(owner[key] for key in keys) for owner in owners[start : start + _BATCH]]
-                    connection.execute(table.delete().where(sa.tuple_(*(table.c[key] for key in keys)).in_(some)))
-                self._insert(connection, table, facts[name])
+                self._insert(connection, METADATA.tables[name], facts[name])
+
+    def _remove(self, tables: tuple[str, ...], owners: list[tuple[str, ...]]) -> None:
+        if owners:
+            with self._write() as connection:
+                self._delete(connection, tables, owners)
+
+    def _delete(self, connection: sa.Connection, tables: tuple[str, ...], owners: list[tuple[str, ...]]) -> None:
+        keys = [column.name for column in _keys(tables[0])]
+        for name in tables:
+            table = METADATA.tables[name]
+            for start in range(0, len(owners), _BATCH):
+                some = owners[start : start + _BATCH]
+                connection.execute(table.delete().where(sa.tuple_(*(table.c[key] for key in keys)).in_(some)))
 
     def _insert(self, connection: sa.Connection, table: sa.Table, rows: pa.Table) -> None:
         if rows.num_rows == 0:
@@ -164,10 +245,9 @@ class Catalog:
                 connection.execute(table.insert(), batch.to_pylist())
 
 
+def _keys(table: str) -> list[sa.Column[Any]]:
+    return list(METADATA.tables[table].primary_key.columns)
+
+
 def _raw(connection: sa.Connection) -> Any:
     return connection.connection.driver_connection
-
-
-def _line(exc: BaseException) -> str:
-    """Return the first line of an error's text."""
-    return (str(exc).splitlines() or [type(exc).__name__])[0]

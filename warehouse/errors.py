@@ -14,6 +14,8 @@ It does not know the method's errors; `tasks` translates where a user must see o
 
 from __future__ import annotations
 
+import errno
+
 __all__ = [
     "CatalogError",
     "ConservationError",
@@ -23,7 +25,21 @@ __all__ = [
     "SnapshotError",
     "StoreError",
     "WarehouseError",
+    "told",
 ]
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL_TEXT = "No space left on device"  # DuckDB passes no number on
+
+
+def told(exc: BaseException) -> str:
+    """Return what went wrong as one line; of a full disk, also what to do about it."""
+    full = getattr(exc, "errno", None) in _FULL or _FULL_TEXT in str(exc)
+    line = getattr(exc, "strerror", None) or (str(exc).splitlines() or [type(exc).__name__])[0]
+    if not full:
+        return line
+    line = line if _FULL_TEXT in line else f"{line}: {_FULL_TEXT}"
+    return f"{line}; free some space there and run the same command again, it goes on where it stopped"
 
 
 class WarehouseError(Exception):
@@ -58,15 +74,17 @@ class LockHeldError(CatalogError):
         pid: the holder's process id, 0 if the file does not say.
         host: the holder's host name, "" if the file does not say.
         since: when it took the lock, ISO UTC, "" if the file does not say.
+        command: what the holder runs, "" if the file does not say.
     """
 
-    def __init__(self, path: str, pid: int, host: str, since: str) -> None:
-        self.path, self.pid, self.host, self.since = path, pid, host, since
-        holder = f"process {pid} on {host} since {since}" if pid else "another process"
-        super().__init__(f"{path} is held by {holder}; wait for that flow to finish, or stop it")
+    def __init__(self, path: str, pid: int, host: str, since: str, command: str = "") -> None:
+        self.path, self.pid, self.host, self.since, self.command = path, pid, host, since, command
+        running = f" ({command})" if command else ""
+        holder = f"process {pid} on {host} since {since}{running}" if pid else "another process"
+        super().__init__(f"{path} is held by {holder}; wait for it to finish, or stop it")
 
-    def __reduce__(self) -> tuple[type[LockHeldError], tuple[str, int, str, str]]:
-        return (type(self), (self.path, self.pid, self.host, self.since))
+    def __reduce__(self) -> tuple[type[LockHeldError], tuple[str, int, str, str, str]]:
+        return (type(self), (self.path, self.pid, self.host, self.since, self.command))
 
 
 class SnapshotError(WarehouseError):

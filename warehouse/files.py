@@ -9,7 +9,10 @@ It does not know what the bytes mean. Paths are relative to the root, with forwa
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import math
 import os
+import re
 import time
 import uuid
 from collections.abc import Iterator
@@ -20,12 +23,11 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from warehouse.errors import StoreError
+from warehouse.errors import StoreError, told
 
-__all__ = ["Files", "LocalFiles", "RemoteFiles", "fsync_folder", "open_files", "put_local"]
+__all__ = ["Files", "LocalFiles", "RemoteFiles", "fsync_folder", "open_files", "put_local", "temporary_beside"]
 
-_TEMP_SUFFIX = ".tmp"
-_TEMPORARY = (_TEMP_SUFFIX, _TEMP_SUFFIX + ".wal")  # DuckDB keeps a log beside a snapshot in the making
+_TEMPORARY = re.compile(r"\.\d+-[0-9a-f]+\.tmp(\.wal)?$")  # DuckDB keeps a log beside a snapshot in the making
 # Object stores have no folders; making one would only leave a marker object.
 _NO_FOLDERS = frozenset({"s3", "gcs", "abfs"})
 
@@ -41,8 +43,8 @@ class Files(Protocol):
     def get(self, path: str) -> bytes | None:
         """Return a file's bytes, None if there is none."""
 
-    def size(self, path: str) -> int | None:
-        """Return a file's size in bytes, None if there is none."""
+    def look(self, path: str) -> tuple[int, float] | None:
+        """Return a file's size in bytes and when it was last written (seconds since 1970), None if there is none."""
 
     def walk(self, folder: str, suffix: str = "") -> Iterator[str]:
         """Yield the paths of all finished files below a folder, sorted."""
@@ -53,8 +55,8 @@ class Files(Protocol):
     def delete(self, path: str) -> None:
         """Remove a file; nothing happens if it is gone already."""
 
-    def sweep(self, older_than_s: float) -> int:
-        """Remove abandoned temporary files of at least that age in seconds; return how many."""
+    def abandoned(self, older_than_s: float) -> Iterator[str]:
+        """Yield the temporary files of at least that age in seconds which nobody is writing."""
 
 
 def fsync_folder(folder: str | Path) -> None:
@@ -66,16 +68,33 @@ def fsync_folder(folder: str | Path) -> None:
         os.close(handle)
 
 
+def temporary_beside(target: Path) -> Path:
+    """Return a name of its own beside a file, for what is to take its place; `abandoned` knows such names."""
+    return target.with_name(f"{target.name}.{os.getpid()}-{uuid.uuid4().hex}.tmp")
+
+
+def _try_lock(handle: int) -> bool:
+    """Lock a file until its handle is closed, however its holder ends; False if another has it."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a mount without locks: there the age of a file must do
+        return True
+    return True
+
+
 def put_local(target: Path, data: bytes) -> None:
     """Write a local file so that it appears whole or not at all, and stays.
 
     Raises:
         OSError: the disk is full, or the folder cannot be written; nothing is left behind.
     """
-    temporary = target.with_name(f"{target.name}.{os.getpid()}-{uuid.uuid4().hex}{_TEMP_SUFFIX}")
+    temporary = temporary_beside(target)
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
         with os.fdopen(handle, "wb") as stream:
+            _try_lock(handle)  # so that no sweep takes it for a dead writer's
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
@@ -100,7 +119,7 @@ class LocalFiles:
             self._make_folder(target.parent)
             put_local(target, data)
         except OSError as exc:
-            raise StoreError(f"cannot write {target}: {exc.strerror or exc}") from exc
+            raise StoreError(f"cannot write {target}: {told(exc)}") from exc
 
     def get(self, path: str) -> bytes | None:
         """See `Files`."""
@@ -111,10 +130,11 @@ class LocalFiles:
         except OSError as exc:
             raise StoreError(f"cannot read {self._at(path)}: {exc.strerror or exc}") from exc
 
-    def size(self, path: str) -> int | None:
+    def look(self, path: str) -> tuple[int, float] | None:
         """See `Files`."""
         try:
-            return self._at(path).stat().st_size
+            found = self._at(path).stat()
+            return found.st_size, found.st_mtime
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as exc:
@@ -123,7 +143,7 @@ class LocalFiles:
     def walk(self, folder: str, suffix: str = "") -> Iterator[str]:
         """See `Files`."""
         for path in self._walk(folder):
-            if path.endswith(suffix) and not path.endswith(_TEMPORARY):
+            if path.endswith(suffix) and not _TEMPORARY.search(path):
                 yield path
 
     def move(self, path: str, target: str) -> None:
@@ -145,18 +165,22 @@ class LocalFiles:
         except OSError as exc:
             raise StoreError(f"cannot delete {self._at(path)}: {exc.strerror or exc}") from exc
 
-    def sweep(self, older_than_s: float) -> int:
+    def abandoned(self, older_than_s: float) -> Iterator[str]:
         """See `Files`."""
-        swept = 0
         latest = time.time() - older_than_s
         for path in list(self._walk("")):
-            if not path.endswith(_TEMPORARY):
+            if not _TEMPORARY.search(path):
                 continue
             with contextlib.suppress(FileNotFoundError):  # its writer finished, or another sweep was faster
-                if self._at(path).stat().st_mtime <= latest:
-                    self._at(path).unlink()
-                    swept += 1
-        return swept
+                if self._at(path).stat().st_mtime <= latest and not self._being_written(path):
+                    yield path
+
+    def _being_written(self, path: str) -> bool:
+        handle = os.open(self._at(path), os.O_RDONLY)
+        try:
+            return not _try_lock(handle)
+        finally:
+            os.close(handle)
 
     def _at(self, path: str) -> Path:
         return Path(self.root, path)
@@ -214,13 +238,15 @@ class RemoteFiles:
         except (OSError, pa.ArrowException) as exc:
             raise StoreError(f"cannot read {self.root}/{path}: {exc}") from exc
 
-    def size(self, path: str) -> int | None:
+    def look(self, path: str) -> tuple[int, float] | None:
         """See `Files`."""
         try:
             info = self._fs.get_file_info(self._at(path))
         except (OSError, pa.ArrowException) as exc:
             raise StoreError(f"cannot look at {self.root}/{path}: {exc}") from exc
-        return int(info.size) if info.type == pafs.FileType.File else None
+        if info.type != pafs.FileType.File:
+            return None
+        return int(info.size), info.mtime.timestamp() if info.mtime is not None else math.inf
 
     def walk(self, folder: str, suffix: str = "") -> Iterator[str]:
         """See `Files`."""
@@ -249,9 +275,9 @@ class RemoteFiles:
         except (OSError, pa.ArrowException) as exc:
             raise StoreError(f"cannot delete {self.root}/{path}: {exc}") from exc
 
-    def sweep(self, older_than_s: float) -> int:
+    def abandoned(self, older_than_s: float) -> Iterator[str]:
         """See `Files`: a put leaves no temporary files here."""
-        return 0
+        return iter(())
 
     def _at(self, path: str) -> str:
         return f"{self._base}/{path}" if path else self._base

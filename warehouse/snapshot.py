@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import uuid
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,9 +18,10 @@ import pyarrow as pa
 
 from warehouse import queries
 from warehouse.catalog import Catalog
-from warehouse.errors import SnapshotError
+from warehouse.commits import DataFile
+from warehouse.errors import SnapshotError, told
 from warehouse.facts import Facts, facts_of
-from warehouse.files import fsync_folder
+from warehouse.files import fsync_folder, temporary_beside
 from warehouse.schema import STAGES, TABLES
 from warehouse.store import Store
 
@@ -75,7 +75,7 @@ def publish(store: Store, catalog: Catalog | None, root: str | Path | None = Non
         raise SnapshotError(f"{store.root} is not local: name a local folder for the snapshot")
     target = Path(store.root if root is None else root).absolute() / SNAPSHOT
     facts = catalog.facts() if catalog is not None else facts_of(store.commits(), store.runs(), store.datasets())
-    temporary = target.with_name(f"{SNAPSHOT}.{os.getpid()}-{uuid.uuid4().hex}.tmp")
+    temporary = temporary_beside(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with duckdb.connect(str(temporary)) as connection:
@@ -83,7 +83,7 @@ def publish(store: Store, catalog: Catalog | None, root: str | Path | None = Non
             connection.execute("CHECKPOINT")
         _replace(temporary, target)
     except (OSError, duckdb.Error) as exc:
-        raise SnapshotError(f"cannot publish {target}: {exc}") from exc
+        raise SnapshotError(f"cannot publish {target}: {told(exc)}") from exc
     finally:
         for left in (temporary, temporary.with_name(temporary.name + ".wal")):
             with contextlib.suppress(OSError):
@@ -106,7 +106,7 @@ def _fill(connection: duckdb.DuckDBPyConnection, store: Store, facts: Facts) -> 
     connection.execute("BEGIN")
     connection.execute("CREATE SCHEMA facts")
     stages = pa.table({"rank": list(range(len(STAGES))), "stage": list(STAGES)})
-    broken = pa.table({"commit_id": pa.array(_broken(store, facts["files"]), pa.string())})
+    broken = pa.table({"commit_id": pa.array(_broken(store, facts), pa.string())})
     about = {"published": datetime.now(UTC).isoformat(), "data": store.root}
     extra = {
         "stages": stages,
@@ -149,10 +149,21 @@ def _big_table(connection: duckdb.DuckDBPyConnection, store: Store, table: str, 
     connection.unregister("_rows")
 
 
-def _broken(store: Store, files: pa.Table) -> list[str]:
-    """Return the ids of commits of which a file is missing or short."""
-    rows = zip(*(files.column(name).to_pylist() for name in ("commit_id", "path", "bytes")), strict=True)
-    return sorted({own for own, path, size in rows if store.files.size(path) != size})
+def _broken(store: Store, facts: Facts) -> list[str]:
+    """Return the ids of commits of which a file is missing, short, or altered after its commit was written."""
+    commits = facts["commits"].select(["commit_id", "created"]).to_pylist()
+    since = {row["commit_id"]: _written_by(row["created"]) for row in commits}
+    out = set()
+    for row in facts["files"].select(["commit_id", "path", "digest", "rows", "bytes"]).to_pylist():
+        own = row.pop("commit_id")
+        if not store.sound(DataFile(**row), since[own]):
+            out.add(own)
+    return sorted(out)
+
+
+def _written_by(created: str) -> float:
+    """Return the time at which a commit's data was there, in seconds since 1970; `created` may be cut to seconds."""
+    return datetime.fromisoformat(created).replace(tzinfo=UTC).timestamp() + 1.0
 
 
 def _quoted(text: str) -> str:

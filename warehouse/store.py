@@ -15,8 +15,11 @@ catalog and the snapshot are indexes over it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+import datetime as dt
+import itertools
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import orjson
@@ -30,7 +33,10 @@ from warehouse.schema import REJECTS, conform, stage_facts
 
 __all__ = ["Store"]
 
+_log = logging.getLogger(__name__)
+
 _FORMAT = 1  # of the JSON envelope
+_REDO = "the build that made it, run again, sets it aside and does it anew"
 _ROW_GROUP = 64 * 1024  # rows
 _BROKEN = (KeyError, TypeError, ValueError, AttributeError)  # what parsing a damaged record can raise
 
@@ -52,6 +58,7 @@ class Store:
 
     def __init__(self, url: str | Path, *, files: Files | None = None) -> None:
         self.files = files if files is not None else open_files(url)
+        self._compared: dict[str, tuple[int, float]] = {}  # path -> size and time at which its digest was right
 
     @property
     def root(self) -> str:
@@ -125,9 +132,9 @@ class Store:
         """
         data = self.files.get(file.path)
         if data is None:
-            raise StoreError(f"{self.locate(file.path)} is gone")
-        if len(data) != file.bytes or (verify and digest(data) != file.digest):
-            raise CorruptDataError(f"{self.locate(file.path)} is not what its commit says (truncated or altered)")
+            raise StoreError(f"{self.locate(file.path)} is gone; {_REDO}")
+        if wrong := self._wrong(file, data, verify):
+            raise CorruptDataError(f"{self.locate(file.path)} {wrong}; {_REDO}")
         try:
             reader = pq.ParquetFile(pa.BufferReader(data))
             unknown = [name for name in columns or () if name not in reader.schema_arrow.names]
@@ -137,6 +144,43 @@ class Store:
             return table.select(columns) if columns is not None else table
         except (pa.ArrowException, OSError) as exc:
             raise CorruptDataError(f"{self.locate(file.path)} cannot be read as Parquet: {exc}") from exc
+
+    def read_dataset(self, dataset: Dataset, columns: list[str] | None = None) -> Iterator[pa.Table]:
+        """Yield the rows of a dataset version, file by file.
+
+        Raises:
+            CorruptDataError: a file of it is damaged or gone; the message names the dataset.
+        """
+        for file in dataset.files:
+            try:
+                yield self.read(file, columns)
+            except StoreError as exc:
+                raise CorruptDataError(f"dataset {dataset.name}@{dataset.version} is damaged: {exc}") from exc
+
+    @staticmethod
+    def _wrong(file: DataFile, data: bytes, verify: bool = True) -> str:
+        """Say how a data file's bytes differ from what its commit says, "" if they do not."""
+        if len(data) != file.bytes:
+            return f"is truncated or altered: it has {len(data):,} bytes, and its commit says {file.bytes:,}"
+        return (
+            "is altered: it has not the digest that its commit says" if verify and digest(data) != file.digest else ""
+        )
+
+    def sound(self, file: DataFile, since: float) -> bool:
+        """Say whether a data file is there in its full size and has not been altered, as far as its times tell.
+
+        Only a file that was written to after `since` (seconds since 1970) is read and its digest compared, once.
+        """
+        found = self.files.look(file.path)
+        if found is None or found[0] != file.bytes:
+            return False
+        if found[1] <= since or self._compared.get(file.path) == found:
+            return True
+        data = self.files.get(file.path)
+        if data is None or self._wrong(file, data):
+            return False
+        self._compared[file.path] = found
+        return True
 
     # Commits.
 
@@ -150,7 +194,7 @@ class Store:
         stage_facts(commit.stage)
         commit.check()
         for file in commit.files:
-            if self.files.size(file.path) != file.bytes:
+            if self._size(file.path) != file.bytes:
                 raise StoreError(f"{commit.id}: data comes first, but {file.path} is missing or short")
         self.write_json(f"commits/{commit.id}.json", commit.to_json())
 
@@ -160,32 +204,57 @@ class Store:
         None also if a data file is missing or has another size, and if the commit itself is damaged (it is then
         moved to `quarantine/`). Digests of data are compared by `read`.
         """
-        key = CommitKey(stage, tool, shard, fingerprint)
+        commit = self.recorded(CommitKey(stage, tool, shard, fingerprint))
+        return commit if commit is not None and self.intact(commit) else None
+
+    def recorded(self, key: CommitKey) -> Commit | None:
+        """Return a shard's commit whatever has become of its data; None if there is none or it is damaged itself."""
         commit = self._load(f"commits/{key.id}.json")
-        return commit if commit is not None and commit.key == key and self.intact(commit) else None
+        return commit if commit is not None and commit.key == key else None
 
     def intact(self, commit: Commit) -> bool:
         """Say whether every data file of a commit is there in its full size."""
-        return all(self.files.size(file.path) == file.bytes for file in commit.files)
+        return all(self._size(file.path) == file.bytes for file in commit.files)
+
+    def damage(self, commit: Commit) -> dict[str, str]:
+        """Read every data file of a commit; return path -> what is wrong with it, of those that are not whole.
+
+        Raises:
+            StoreError: a file is there and cannot be read now.
+        """
+        out = {}
+        for file in commit.files:
+            data = self.files.get(file.path)
+            if wrong := "is gone" if data is None else self._wrong(file, data):
+                out[file.path] = wrong
+        return out
 
     def commits(self, stage: str = "", tool: str | None = None) -> Iterator[Commit]:
         """Yield every readable commit, sorted by id, or those of one stage and tool ("" for no tool); see `find`."""
         folder = "commits" + (f"/{stage}" if stage else "") + (f"/{tool or '_'}" if stage and tool is not None else "")
-        for path in self.files.walk(folder, ".json"):
+        return self._commits(self.files.walk(folder, ".json"))
+
+    def commits_named(self, ids: Iterable[str]) -> Iterator[Commit]:
+        """Yield the readable commits of these ids."""
+        return self._commits(f"commits/{own}.json" for own in ids)
+
+    def _commits(self, paths: Iterable[str]) -> Iterator[Commit]:
+        for path in paths:
             commit = self._load(path)
             if commit is not None:
                 yield commit
 
-    def quarantine(self, commit: Commit) -> None:
+    def quarantine(self, commit: Commit) -> dict[str, str]:
         """Move a commit, and those of its data files that are damaged, aside; the shard is then to be done again.
 
-        The commit goes first: without it nobody reads the data.
+        The commit goes first: without it nobody reads the data. Return path -> what is wrong with it.
         """
-        self._set_aside(f"commits/{commit.id}.json")
-        for file in commit.files:
-            data = self.files.get(file.path)
-            if data is not None and digest(data) != file.digest:
-                self._set_aside(file.path)
+        damaged = self.damage(commit)
+        why = "; ".join(f"{path} {wrong}" for path, wrong in damaged.items())
+        self.set_aside(f"commits/{commit.id}.json", why or "its data was not what it should be")
+        for path, wrong in damaged.items():
+            self.set_aside(path, wrong)
+        return damaged
 
     def _load(self, path: str) -> Commit | None:
         value = self.read_json(path)
@@ -194,15 +263,37 @@ class Store:
         try:
             return Commit.from_json(value)
         except _BROKEN:
-            self._set_aside(path)
+            self.set_aside(path, "it is not a commit")
             return None
 
-    def _set_aside(self, path: str) -> None:
-        self.files.move(path, f"quarantine/{path}")
+    def set_aside(self, path: str, why: str) -> None:
+        """Move what is damaged below `quarantine/`, with a note beside it; nothing there is ever overwritten."""
+        if self.files.look(path) is None:
+            return
+        name, target = PurePosixPath(path), f"quarantine/{path}"
+        tries = itertools.count(2)
+        while self.files.look(target) is not None:
+            target = f"quarantine/{name.with_stem(f'{name.stem}-{next(tries)}')}"
+        _log.warning("%s: %s; moved to %s", self.locate(path), why, target)
+        note = {"path": path, "why": why, "found": dt.datetime.now(dt.UTC).isoformat(timespec="seconds")}
+        with contextlib.suppress(StoreError):  # a full disk keeps nothing that is damaged in its place
+            self.files.put(f"{target}.why.json", orjson.dumps(note, option=orjson.OPT_APPEND_NEWLINE))
+        self.files.move(path, target)
 
     def sweep_temporary(self, older_than_s: float = 3600.0) -> int:
         """Remove what killed writers left behind, if at least that old in seconds; return how many files."""
-        return self.files.sweep(older_than_s)
+        found = list(self.files.abandoned(older_than_s))
+        for path in found:
+            self.files.delete(path)
+        return len(found)
+
+    def names(self, kind: str) -> set[str]:
+        """Return the names of all records of a kind: ids of `commits`, ids of `runs`, name/version of `datasets`."""
+        return {path[len(kind) + 1 : -len(".json")] for path in self.files.walk(kind, ".json")}
+
+    def _size(self, path: str) -> int | None:
+        found = self.files.look(path)
+        return found[0] if found is not None else None
 
     # Small records.
 
@@ -238,25 +329,30 @@ class Store:
             value = envelope["value"]
             if isinstance(value, dict) and digest(canonical(value)) == envelope["digest"]:
                 return value
-        self._set_aside(path)
+        self.set_aside(path, "it is truncated or altered: it has not the digest that it carries")
         return None
 
     def write_run(self, run: Run) -> None:
         """Write or replace a run's manifest."""
         self.write_json(f"runs/{check_name('run', run.run_id)}.json", run.to_json())
 
-    def runs(self) -> list[Run]:
-        """Return every readable run, oldest first."""
-        values = [self.read_json(path) for path in self.files.walk("runs", ".json")]
-        return sorted((Run.from_json(v) for v in values if v is not None), key=lambda run: (run.started, run.run_id))
+    def runs(self, names: Iterable[str] | None = None) -> list[Run]:
+        """Return every readable run, or of these ids, oldest first."""
+        found = [Run.from_json(value) for value in self._records("runs", names)]
+        return sorted(found, key=lambda run: (run.started, run.run_id))
 
     def write_dataset(self, dataset: Dataset) -> None:
         """Write a dataset version; writing the same version again changes only its card."""
         name, version = check_name("dataset", dataset.name), check_name("version", dataset.version)
         self.write_json(f"datasets/{name}/{version}.json", dataset.to_json())
 
-    def datasets(self) -> list[Dataset]:
-        """Return every readable dataset version, oldest first."""
-        values = [self.read_json(path) for path in self.files.walk("datasets", ".json")]
-        found = [Dataset.from_json(v) for v in values if v is not None]
+    def datasets(self, names: Iterable[str] | None = None) -> list[Dataset]:
+        """Return every readable dataset version, or of these names (name/version), oldest first."""
+        found = [Dataset.from_json(value) for value in self._records("datasets", names)]
         return sorted(found, key=lambda d: (d.created, d.name, d.version))
+
+    def _records(self, kind: str, names: Iterable[str] | None) -> Iterator[dict[str, Any]]:
+        for name in sorted(self.names(kind) if names is None else names):
+            value = self.read_json(f"{kind}/{name}.json")
+            if value is not None:
+                yield value

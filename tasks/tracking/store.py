@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,7 +83,7 @@ class Tracking:
         path = Path(uri.removeprefix("sqlite:///").partition("?")[0]).absolute()
         self.artifacts = artifacts or str(path.parent / "mlartifacts")
         try:
-            with FileLock(f"{path}.lock", wait=True):
+            with FileLock(f"{path}.lock", wait_s=math.inf):
                 self.client = self._open()
         except CatalogError as exc:
             raise TrackingError(str(exc)) from exc

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import multiprocessing
 import os
 import pickle
@@ -138,7 +139,7 @@ def test_a_second_process_is_told_who_holds_the_catalog(tmp_path: Path) -> None:
 
 def _wait_for(path: Path, said: multiprocessing.connection.Connection) -> None:
     said.send("asking")
-    with FileLock(path, wait=True):
+    with FileLock(path, wait_s=math.inf):
         said.send("held")
 
 

@@ -109,21 +109,21 @@ def test_a_damaged_commit_is_absent_and_set_aside(store: Store, damage: object) 
     store.files.put(path, damage(data))  # type: ignore[operator]
     assert store.find("ingest", "", "s0", FP) is None
     assert list(store.commits()) == []
-    assert store.files.size(path) is None
-    assert store.files.size(f"quarantine/{path}") is not None
+    assert store.files.look(path) is None
+    assert store.files.look(f"quarantine/{path}") is not None
 
 
 def test_a_valid_record_that_is_no_commit_is_set_aside(store: Store) -> None:
     store.write_json("commits/ingest/_/x.json", {"stage": "ingest"})
     assert list(store.commits()) == []
-    assert store.files.size("quarantine/commits/ingest/_/x.json") is not None
+    assert store.files.look("quarantine/commits/ingest/_/x.json") is not None
 
 
 def test_a_record_of_a_newer_program_is_left_alone(store: Store) -> None:
     store.files.put("runs/r.json", b'{"format": 2, "digest": "", "value": {}}')
     with pytest.raises(StoreError, match="newer version"):
         store.runs()
-    assert store.files.size("runs/r.json") is not None
+    assert store.files.look("runs/r.json") is not None
 
 
 @pytest.mark.parametrize(
