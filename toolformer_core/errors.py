@@ -6,6 +6,7 @@
     │   ├── CorpusError        a corpus that cannot be read at all (single bad rows are counted, not raised)
     │   ├── PromptError        an annotation prompt without its placeholder
     │   └── ModelError         a model that cannot be loaded or cannot do what is asked of it
+    │       └── TokenizerError its tokenizer cannot write a call
     ├── ToolError              a tool that does not answer at all
     ├── CallSyntaxError        a text that is not a call
     └── ScriptError            a `ScriptedLM` was asked something its script does not hold
@@ -24,6 +25,7 @@ __all__ = [
     "ModelError",
     "PromptError",
     "ScriptError",
+    "TokenizerError",
     "ToolError",
     "ToolformerError",
     "UnknownNameError",
@@ -72,6 +74,10 @@ class PromptError(UsageError):
 
 class ModelError(UsageError):
     """A model that cannot be loaded, or that cannot do what is asked (e.g. a context too short)."""
+
+
+class TokenizerError(ModelError):
+    """A model whose tokenizer cannot write " [": it can write no call, whatever its weights."""
 
 
 class ToolError(ToolformerError):

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import DynamicCache
 
-from toolformer_core.errors import ModelError
+from toolformer_core.errors import ModelError, TokenizerError
 from toolformer_core.lm.batches import KeyValues, key_values
 from toolformer_core.lm.tokens import encode_following, start_token
 from toolformer_core.records import Prompt
@@ -34,7 +34,8 @@ class Network:
         cache_budget: bytes of keys and values that the draws of one round may hold.
 
     Raises:
-        ModelError: the tokenizer is not a fast one or cannot write " [", or the model does not tell its context.
+        TokenizerError: the tokenizer cannot write " [".
+        ModelError: the tokenizer is not a fast one, or the model does not tell its context.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Network:
         self.end_ids = frozenset(i for i in (tokenizer.eos_token_id, self.bos) if i is not None)
         self.trigger = encode_following(tokenizer, OPEN)
         if not self.trigger or tokenizer.decode(self.trigger).strip() != OPEN.strip():
-            raise ModelError(f"the tokenizer of {name!r} cannot write {OPEN!r}")
+            raise TokenizerError(f"the tokenizer of {name!r} cannot write {OPEN!r}")
         self._check_logits()
         self._heads: dict[str, tuple[int, KeyValues]] = {}
         self.lock = threading.RLock()  # one forward pass at a time: two would only share the same cores
