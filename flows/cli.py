@@ -8,7 +8,6 @@ folder: `--data`, else $TOOLFORMER_DATA, else ./toolformer-data.
 from __future__ import annotations
 
 import atexit
-import math
 import os
 import sys
 from dataclasses import asdict
@@ -19,10 +18,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.exceptions import TyperException
 
+from flows.cli_diagnose import diagnose
 from flows.cli_evaluate import evaluate, tables
 from flows.cli_teach import finetune
 from flows.cli_use import chat, generate, serve
-from flows.terminal import print_json, stopping_at_once, tell_failures_once, validated
+from flows.cli_warehouse import built_store, gc, reconcile
+from flows.terminal import parse_tau_f, print_json, stopping_at_once, tell_failures_once, validated
 from tasks.settings import data_folder, prepare
 
 if TYPE_CHECKING:
@@ -56,27 +57,6 @@ class ExportFormat(StrEnum):
     text = "text"
     jsonl = "jsonl"
     hf = "hf"
-
-
-def parse_tau_f(text: str) -> dict[str, float]:
-    """Parse `calculator=0.5,qa=1.2`.
-
-    Raises:
-        UsageError: it is not written so.
-    """
-    from toolformer_core.errors import UsageError
-
-    out = {}
-    for part in (p.strip() for p in text.split(",") if p.strip()):
-        tool, equals, value = part.partition("=")
-        try:
-            number = float(value) if equals else math.nan
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
-            raise UsageError(f"--tau-f: {part!r} is not tool=number; write e.g. calculator=0.5,qa=1.2")
-        out[tool.strip().lower()] = number
-    return out
 
 
 def _build(parameters: BuildParameters, runner: str, *, quiet: bool) -> BuildResult:
@@ -169,6 +149,9 @@ def build(
     licence: Annotated[str, typer.Option(help="The corpus's licence, for the dataset's card")] = "",
     runner: Annotated[str, typer.Option(help="threads, dask, or a Dask scheduler's address")] = "threads",
     workers: Annotated[int, typer.Option(help="Tasks at a time, or Dask workers")] = 4,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Ask no tool: use what tools answered before, and stop where that lacks")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Corpus to C*: prefilter, sample, execute, score, filter, assemble. Stop it at any time; run it again to go on.
@@ -205,6 +188,7 @@ def build(
         phrases=phrases,
         workers=workers,
         licence=licence,
+        offline=offline,
     )
     result = _build(parameters, runner, quiet=as_json)
     if as_json:
@@ -215,31 +199,11 @@ def build(
         print_summary(result)
 
 
-def _store(data: str | None) -> Any:
-    """Return the store of a data folder in which something was built.
-
-    Raises:
-        UsageError: nothing was.
-    """
-    from toolformer_core.errors import UsageError
-    from warehouse.store import Store
-
-    store = Store(data_folder(data))
-    if next(store.files.walk("commits"), None) is None:
-        raise UsageError(f"nothing was built in {data_folder(data)} yet; run toolformer build, or name another --data")
-    return store
-
-
-def _beside(store: Any) -> Path:
-    """Return where catalog and snapshot lie: in the data folder, or here if that is a URL."""
-    return Path(store.root) if store.is_local else Path.cwd()
-
-
 def _snapshot(data: str | None) -> Path:
     from toolformer_core.errors import UsageError
     from warehouse.snapshot import SNAPSHOT
 
-    path = _beside(_store(data)) / SNAPSHOT
+    path = builtbuilt_store(data).beside / SNAPSHOT
     if not path.is_file():
         raise UsageError(f"there is no {path}; run toolformer reconcile --data {data_folder(data)}")
     return path
@@ -298,7 +262,7 @@ def datasets(data: Data = None, as_json: AsJson = False) -> None:
     """
     from flows.display import print_datasets
 
-    found = _store(data).datasets()
+    found = built_store(data).datasets()
     if as_json:
         print_json([d.to_json() for d in found])
     else:
@@ -318,30 +282,8 @@ def export(
     """
     from flows.export import export_dataset
 
-    written = export_dataset(_store(data), dataset, format_.value, out)
+    written = export_dataset(built_store(data), dataset, format_.value, out)
     print(f"{written:,} examples written to {out}")
-
-
-@app.command(rich_help_panel=_OPERATE)
-def reconcile(data: Data = None, as_json: AsJson = False) -> None:
-    """Rebuild the catalog and the snapshot from the commits alone; they are the truth.
-
-    Example: toolformer reconcile --data runs/c4
-    """
-    from warehouse.catalog import Catalog
-    from warehouse.snapshot import publish
-
-    store = _store(data)
-    folder = _beside(store)
-    with Catalog(folder / "catalog.duckdb") as catalog:
-        counts = catalog.reconcile(store)
-        publish(store, catalog, folder)
-    if as_json:
-        print_json(counts)
-    else:
-        print(
-            f"{counts['commits']:,} commits, {counts['runs']:,} runs and {counts['datasets']:,} dataset versions found"
-        )
 
 
 @tools_app.command("list")
@@ -384,9 +326,12 @@ def tools_test(
     print(result.text)
 
 
+app.command(rich_help_panel=_TEACH)(diagnose)
 app.command(rich_help_panel=_TEACH)(finetune)
 app.command(rich_help_panel=_TEACH)(evaluate)
 app.command(rich_help_panel=_TEACH)(tables)
+app.command(rich_help_panel=_OPERATE)(reconcile)
+app.command(rich_help_panel=_OPERATE)(gc)
 for _command in (generate, chat, serve):
     app.command(rich_help_panel="use")(_command)
 

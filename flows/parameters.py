@@ -75,6 +75,7 @@ class BuildParameters(BaseModel):
     phrases: str | None = Field(None, description="Phrase table for mt: language, source, english, tab-separated")
     workers: int = Field(4, gt=0, description="Tasks at a time (threads), or Dask workers")
     licence: str = Field("", description="The corpus's licence, for the dataset's card")
+    offline: bool = Field(False, description="Ask no tool: use what tools answered before, and stop where that lacks")
 
 
 @lru_cache(maxsize=4096)
@@ -161,4 +162,5 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         execute=ExecuteConfig(),
         score=ScoreConfig(),
         assemble=AssembleConfig(tau_f=dict(p.tau_f), max_examples=p.max_examples, seed=p.seed),
+        offline=p.offline,
     )

@@ -49,6 +49,7 @@ class BuildSpec:
     execute: ExecuteConfig
     score: ScoreConfig
     assemble: AssembleConfig
+    offline: bool = False  # tools are asked nothing: only what they answered before is used
 
     def store(self) -> Store:
         return Store(self.data)

@@ -14,6 +14,7 @@ does is `toolformer_core.annotate`; what it depends on, and where its rows went,
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -22,6 +23,7 @@ from typing import Any
 from prefect import task
 
 from tasks import translate
+from tasks.answers import ANSWERED, answers_in
 from tasks.settings import versions
 from tasks.shards import Done, Outcome, Work, Writer, run_shard
 from tasks.spec import BuildSpec, model_of, model_turn, tool_of
@@ -33,6 +35,7 @@ from toolformer_core.annotate.sample import sample
 from toolformer_core.annotate.score import score
 from toolformer_core.config import canonical_json, config_digest
 from toolformer_core.records import Document, DrawnCall, Rejection, Verdict, digest_of
+from toolformer_core.tools.base import lifetime_s
 from warehouse.commits import Balance, DataFile
 from warehouse.store import Store
 
@@ -183,20 +186,28 @@ def sample_shard(spec: BuildSpec, tool: str, shard: Shard, prefiltered: Done) ->
 
 @task(name="execute", task_run_name="execute {tool} {shard.name}")
 def execute_shard(spec: BuildSpec, tool: str, shard: Shard, prefiltered: Done, sampled: Done) -> Done:
-    """Run the tool on every distinct call of a shard."""
+    """Run the tool on every distinct call of a shard whose answer is not known from earlier."""
     store = spec.store()
     inputs = [*prefiltered.files, *sampled.files]
     work = _work("execute", tool, shard, spec.execute, inputs, answers=spec.tool_digests[tool])
 
     def do(write: Writer) -> Outcome:
         context = {v.doc_id: v.context for v in _verdicts(store, prefiltered)}
-        requests = [(call.input, context[call.doc_id]) for call in _parsed(store, sampled)]
-        executions = execute(tool_of(spec, tool), requests, spec.execute) if requests else []
+        requests = list(dict.fromkeys((call.input, context[call.doc_id]) for call in _parsed(store, sampled)))
+        if not requests:
+            write.table(translate.stage_table("execute", []))
+            return Outcome((Balance("calls", 0, 0),))
+        asked = tool_of(spec, tool)
+        begin = time.time()
+        answers = answers_in(spec.data, tool, work.all_parts(), lifetime_s(asked))
+        recalled = answers.recall(requests, offline=spec.offline)
+        executions = execute(asked, requests, spec.execute, recalled.known, offline=spec.offline)
         failed = Counter(e.failure for e in executions if e.failure)
         kept = sum(1 for e in executions if not e.failure)
         balance = Balance("calls", len(executions), kept, failed=dict(sorted(failed.items())))
         write.table(translate.stage_table("execute", executions))
-        return Outcome((balance,))
+        counters = {"cache_hits": len(recalled.known), ANSWERED: min(begin, recalled.answered)}
+        return Outcome((balance,), counters)
 
     return run_shard(store, work, spec.run_id, do)
 

@@ -30,6 +30,7 @@ from toolformer_core.config import (
     SampleConfig,
     ScoreConfig,
 )
+from toolformer_core.errors import ToolError
 from toolformer_core.records import Document, DrawnCall, Prompt, ScoredCall, Verdict
 from toolformer_core.tools.build import ToolSettings
 
@@ -87,15 +88,17 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BuildSpec:
 
 
 def run(spec: BuildSpec) -> list[Done]:
-    """Run every task on the one shard, as the flow does but without Prefect."""
+    """Run every task on every shard, as the flow does but without Prefect."""
     (tool,) = spec.tools
     ingested = ingest_corpus.fn(spec)
-    (shard,) = shards_of(ingested)
-    prefiltered = prefilter_shard.fn(spec, tool, shard)
-    sampled = sample_shard.fn(spec, tool, shard, prefiltered)
-    executed = execute_shard.fn(spec, tool, shard, prefiltered, sampled)
-    scored = score_shard.fn(spec, tool, shard, prefiltered, sampled, executed)
-    return [ingested, prefiltered, sampled, executed, scored, assemble_shard.fn(spec, shard, [scored], [])]
+    done = [ingested]
+    for shard in shards_of(ingested):
+        prefiltered = prefilter_shard.fn(spec, tool, shard)
+        sampled = sample_shard.fn(spec, tool, shard, prefiltered)
+        executed = execute_shard.fn(spec, tool, shard, prefiltered, sampled)
+        scored = score_shard.fn(spec, tool, shard, prefiltered, sampled, executed)
+        done += [prefiltered, sampled, executed, scored, assemble_shard.fn(spec, shard, [scored], [])]
+    return done
 
 
 def worked(spec: BuildSpec) -> list[str]:
@@ -165,3 +168,47 @@ def test_shards_keep_their_names_after_damage(spec: BuildSpec) -> None:
     assert second.files[0].path != first.files[0].path
     assert [f.digest for f in second.files] == [f.digest for f in first.files]
     assert [s.name for s in shards_of(second)] == names
+
+
+@pytest.fixture
+def tool(monkeypatch: pytest.MonkeyPatch) -> FakeTool:
+    tool = FakeTool(lambda input, context: "2")
+    monkeypatch.setattr("tasks.stages.tool_of", lambda spec, key: tool)
+    return tool
+
+
+def in_single_documents(spec: BuildSpec) -> BuildSpec:
+    """The same two documents, in a shard each: other work, in which the same question is asked."""
+    return replace(spec, ingest=IngestConfig(shard_documents=1))
+
+
+def test_what_a_tool_answered_once_it_is_not_asked_again_and_cstar_is_the_same(
+    spec: BuildSpec, tool: FakeTool, tmp_path: Path
+) -> None:
+    run(spec)
+    assert tool.asked == [("1 + 1", "")]
+    cached = run(in_single_documents(spec))
+    assert tool.asked == [("1 + 1", "")]
+    hits = [c.counters["cache_hits"] for c in spec.store().commits("execute")]
+    assert sorted(hits) == [0, 1, 1]  # the one shard of two documents, then one question in each of two shards
+    offline = run(replace(in_single_documents(spec), run_id="r2", offline=True))
+    assert all(done.skipped for done in offline)
+    fresh = run(replace(in_single_documents(spec), data=str(tmp_path / "elsewhere")))
+    assert tool.asked == [("1 + 1", "")] * 2  # nothing is known there; the second shard recalls what the first asked
+    assert [d.files for d in fresh] == [d.files for d in cached]
+
+
+def test_offline_a_run_is_made_of_answers_alone(spec: BuildSpec, tool: FakeTool, tmp_path: Path) -> None:
+    run(spec)
+    replayed = run(replace(in_single_documents(spec), offline=True))
+    assert tool.asked == [("1 + 1", "")]
+    online = run(replace(in_single_documents(spec), data=str(tmp_path / "elsewhere")))
+    assert [d.files for d in replayed] == [d.files for d in online]
+
+
+def test_offline_what_was_never_answered_stops_the_run(spec: BuildSpec, tool: FakeTool) -> None:
+    with pytest.raises(ToolError, match=r"no answer is kept of fake to '1 \+ 1'; run once without --offline"):
+        run(replace(spec, offline=True))
+    assert tool.asked == []
+    assert list(spec.store().commits("execute")) == []
+    assert run(spec)[-1].files  # what was done stands, and a run that may ask goes on from there

@@ -15,7 +15,8 @@ A tool is somebody else's code, so this is the one place of the core that catche
 is let through: it says that the tool can answer nothing. The tool runs in a daemon thread; one that does not answer is
 left behind, and neither stops the others nor keeps the process alive. Three timeouts in a row are no answer about any
 input, so they end the stage. This stage knows neither documents nor positions: equal questions of a whole shard are one
-question.
+question. One whose answer is `known` from earlier is not asked again; whether that may still be used is not decided
+here, but `lasting` says which failures are no accident of the hour.
 """
 
 from __future__ import annotations
@@ -23,49 +24,78 @@ from __future__ import annotations
 import queue
 import threading
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from toolformer_core.config import ExecuteConfig
 from toolformer_core.errors import ToolError, ToolformerError
 from toolformer_core.records import Execution, ToolFailure, ToolResponse, ToolResult, storable
 from toolformer_core.tools.base import Tool
 
-__all__ = ["execute", "guarded", "one_line"]
+__all__ = ["execute", "guarded", "lasting", "one_line"]
 
 _DETAIL_CHARS = 500
 _TRIES = 2  # of an input whose failure is retryable
 _TIMEOUTS = 3  # in a row, tries of one input included
+_ACCIDENTS = ("crashed", "timeout")
+_SHOWN_CHARS = 80  # of an input, in a message
 
 
-def execute(tool: Tool, requests: Iterable[tuple[str, str]], config: ExecuteConfig) -> list[Execution]:
+def execute(
+    tool: Tool,
+    requests: Iterable[tuple[str, str]],
+    config: ExecuteConfig,
+    known: Mapping[tuple[str, str], Execution] | None = None,
+    *,
+    offline: bool = False,
+) -> list[Execution]:
     """Run a tool on every distinct (input, context), one after the other; a retryable failure is tried once more.
 
-    The tool is loaded first, outside the time a call may take.
+    The tool is loaded first, outside the time a call may take; if every answer is known, not even that.
 
     Args:
         tool: the tool.
         requests: (input, context) pairs, repeats allowed.
         config: `timeout_s` per call, in seconds (default 30); `max_response_chars` (default 1,000).
+        known: what came of earlier calls of this tool under this config; it is returned as it is.
+        offline: ask the tool nothing.
 
     Returns:
         One `Execution` per distinct pair, in order of first appearance.
 
     Raises:
-        ToolError: the tool let three calls in a row run out of time.
+        ToolError: the tool let three calls in a row run out of time, or `offline` and an answer is not known.
         ToolformerError: the tool itself raised one, e.g. as its data cannot be read. Nothing else it does raises.
     """
+    known = known or {}
     distinct = list(dict.fromkeys(requests))
-    if not distinct:
-        return []
+    asked = [question for question in distinct if question not in known]
+    if not asked:
+        return [known[question] for question in distinct]
+    if offline:
+        raise ToolError(_unknown(tool, asked))
     tool.load()
     patient = _Patient(tool, config.timeout_s)
     try:
         return [
-            _record(tool.key, input_, context, patient.ask(input_, context), config.max_response_chars)
+            known.get((input_, context))
+            or _record(tool.key, input_, context, patient.ask(input_, context), config.max_response_chars)
             for input_, context in distinct
         ]
     finally:
         patient.stop()
+
+
+def lasting(failure: str) -> bool:
+    """Say of what came of a call ("": a response) whether it would come again: timeouts and crashes are accidents."""
+    return failure not in _ACCIDENTS
+
+
+def _unknown(tool: Tool, asked: list[tuple[str, str]]) -> str:
+    input_, context = asked[0]
+    said = input_ if len(input_) <= _SHOWN_CHARS else input_[:_SHOWN_CHARS] + "..."
+    where = f" (context {context!r})" if context else ""
+    more = f", and to {len(asked) - 1} more of this shard" if len(asked) > 1 else ""
+    return f"offline: no answer is kept of {tool.key} to {said!r}{where}{more}; run once without --offline"
 
 
 def one_line(text: str, max_chars: int) -> str:

@@ -7,11 +7,13 @@ and ends the run; `execute` guards against the tools that raise anything else.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from toolformer_core.records import ToolResult
 
-__all__ = ["Tool"]
+__all__ = ["REMOTE_S", "Perishable", "Tool", "lifetime_s"]
+
+REMOTE_S = 24 * 3600.0  # an index or a model behind a service changes with its releases, hardly within a day's builds
 
 
 class Tool(Protocol):
@@ -53,3 +55,21 @@ class Tool(Protocol):
             context: what the tool must know of the document; only the calendar reads it (an ISO date).
         """
         ...
+
+
+@runtime_checkable
+class Perishable(Protocol):
+    """A tool whose answers may change though its fingerprint does not: it asks somebody else, e.g. over a network."""
+
+    @property
+    def answers_last_s(self) -> float:
+        """For how many seconds an answer may be used again instead of asking; `REMOTE_S` where nothing is known."""
+        ...
+
+
+def lifetime_s(tool: Tool) -> float | None:
+    """Return for how many seconds a tool's answers may be used again; None: as long as its fingerprint stays.
+
+    A tool that says nothing of it is taken at the word of its fingerprint, which holds all that its answers depend on.
+    """
+    return float(tool.answers_last_s) if isinstance(tool, Perishable) else None

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from tests.fakes import FakeTool, StuckTool
 from tests.strategies import balanced_texts, encodable_texts
-from toolformer_core.annotate.execute import execute, one_line
+from toolformer_core.annotate.execute import execute, lasting, one_line
 from toolformer_core.config import ExecuteConfig
 from toolformer_core.errors import ToolError, UsageError
-from toolformer_core.records import Call, ToolFailure
+from toolformer_core.records import Call, Execution, ToolFailure
 from toolformer_core.syntax import find_calls, linearize
 from toolformer_core.tools.passages import PassageIndex
 from toolformer_core.tools.wikisearch import WikiSearch
@@ -151,3 +151,38 @@ def test_a_call_with_any_response_reads_back(input_, text):
     found = next(find_calls("before" + written + " after]"))
     assert (found.call, found.response) == (Call("Fake", input_), response)
     assert (found.start, found.end) == (6, 6 + len(written))
+
+
+KNOWN = {("a", ""): Execution("fake", "a", "", "known", ""), ("c", ""): Execution("fake", "c", "", "", "no_result")}
+
+
+def test_what_is_known_is_not_asked_again():
+    tool = FakeTool(lambda input, context: input.upper())
+    done = execute(tool, [("b", ""), ("a", ""), ("c", ""), ("b", "x")], ExecuteConfig(), KNOWN)
+    assert [e.response or e.failure for e in done] == ["B", "known", "no_result", "B"]
+    assert tool.asked == [("b", ""), ("b", "x")]
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_a_tool_whose_answers_are_all_known_is_not_even_loaded(offline):
+    tool = FakeTool({})
+    done = execute(tool, [("c", ""), ("a", "")], ExecuteConfig(), KNOWN, offline=offline)
+    assert done == [KNOWN["c", ""], KNOWN["a", ""]]
+    assert (tool.asked, tool.loads) == ([], 0)
+
+
+def test_offline_what_is_not_known_is_named_and_nothing_is_asked():
+    tool = FakeTool({})
+    asked = [("a", ""), ("b" * 90, "2024-01-02"), ("d", "")]
+    with pytest.raises(ToolError) as caught:
+        execute(tool, asked, ExecuteConfig(), KNOWN, offline=True)
+    # the first eighty characters of the input, and one more question without an answer
+    assert str(caught.value) == (
+        f"offline: no answer is kept of fake to {'b' * 80 + '...'!r} (context '2024-01-02'), "
+        "and to 1 more of this shard; run once without --offline"
+    )
+    assert (tool.asked, tool.loads) == ([], 0)
+
+
+def test_only_timeouts_and_crashes_are_accidents():
+    assert [lasting(f) for f in ("", "no_result", "empty", "timeout", "crashed")] == [True, True, True, False, False]

@@ -1,0 +1,225 @@
+"""What tools answered before, found again: by this run or another, on this host or another.
+
+Nothing is stored for it. The commits of `execute` name the tool's fingerprint and the config, their files hold
+questions and answers, so the answers of a tool are the rows of all commits that name the same; two hosts that write at
+once lose none. A file's digest is compared when it is read; one that is damaged answers nothing. Held in memory are 20
+bytes a distinct question: where its answer lies.
+
+    | what a call came to                              | a later run           | a later run with `--offline` |
+    |--------------------------------------------------|-----------------------|------------------------------|
+    | a response, a failure that is the tool's own     | uses it               | uses it                      |
+    | the same of a tool that asks others (Perishable) | uses a response while | uses it, however old         |
+    |                                                  | it lasts, no failure  |                              |
+    | timeout, crashed                                 | asks again            | uses it if there is no other |
+
+A response used again keeps the age it had: a commit notes the time of the oldest answer in it (`answered`). Finished
+shards are not asked again, whatever the age of their answers. What an answer means is not known here.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tasks import translate
+from toolformer_core.annotate.execute import lasting
+from toolformer_core.records import Execution, digest_of
+from warehouse.commits import Commit, DataFile
+from warehouse.errors import StoreError
+from warehouse.store import Store
+
+__all__ = ["ANSWERED", "Answers", "Question", "Recalled", "answers_in"]
+
+_log = logging.getLogger(__name__)
+
+ANSWERED = "answered"  # the counter of a commit: when the oldest answer in it was given, seconds since 1970
+_SAME = ("code", "config", "answers")  # the parts of a fingerprint that must agree: stage, its config, the tool
+_SEGMENTS = 16  # of an index before they become one
+
+Question = tuple[str, str]  # input, context
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What was found."""
+
+    known: dict[Question, Execution]
+    answered: float  # when the oldest of them was given, seconds since 1970; infinity if there is none
+
+
+@dataclass(slots=True)
+class _Index:
+    """Where answers lie: question's digest -> file and row, in sorted pieces."""
+
+    pieces: list[tuple[NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint64]]] = field(default_factory=list)
+
+    def add(self, questions: NDArray[np.uint64], rows: NDArray[np.uint64], file: int) -> None:
+        if len(questions) == 0:
+            return
+        files = np.full(len(questions), file, dtype=np.uint32)
+        order = np.argsort(questions, kind="stable")
+        self.pieces.append((questions[order], files[order], rows[order]))
+        if len(self.pieces) > _SEGMENTS:
+            merged = [np.concatenate(columns) for columns in zip(*self.pieces, strict=True)]
+            order = np.argsort(merged[0], kind="stable")
+            self.pieces = [(merged[0][order], merged[1][order], merged[2][order])]
+
+    def unseen(self, questions: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Say of each question whether it is not here.  (n,) -> (n,)"""
+        out = np.ones(len(questions), dtype=np.bool_)
+        for known, _, _ in self.pieces:
+            at = np.minimum(np.searchsorted(known, questions), len(known) - 1)
+            out &= known[at] != questions
+        return out
+
+    def places(self, question: np.uint64) -> list[tuple[int, int]]:
+        """Return (file, row) of every answer to a question."""
+        out = []
+        for known, files, rows in self.pieces:
+            first, last = np.searchsorted(known, question, "left"), np.searchsorted(known, question, "right")
+            out += list(zip(files[first:last].tolist(), rows[first:last].tolist(), strict=True))
+        return out
+
+
+class Answers:
+    """The answers of one tool under one config in one store. Threads may share it.
+
+    Args:
+        store: where shards are committed.
+        tool: the tool's key.
+        parts: those of `execute`'s fingerprint; `code`, `config` and `answers` must agree.
+        lifetime_s: seconds for which an answer may be used again; None: as long as the fingerprint stays.
+        clock: seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        tool: str,
+        parts: Mapping[str, str],
+        lifetime_s: float | None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._tool = tool
+        self._parts = {name: parts[name] for name in _SAME}
+        self._lifetime_s = lifetime_s
+        self._clock = clock
+        self._turn = threading.Lock()
+        self._seen: set[str] = set()  # ids of commits looked at
+        self._files: list[tuple[DataFile, float]] = []  # and when the oldest answer in each was given
+        self._lasting = _Index()
+        self._passing = _Index()  # what only a run that may ask nothing uses
+
+    def recall(self, questions: Iterable[Question], *, offline: bool = False) -> Recalled:
+        """Return what is known of these questions, the newest first where there are several.
+
+        Args:
+            questions: (input, context) pairs.
+            offline: no tool may be asked: also what is too old, and what came of an accident.
+
+        Raises:
+            StoreError: the store could not be read at all.
+        """
+        with self._turn:
+            self._look()
+            wanted = {question: _digest(*question) for question in questions}
+            known: dict[Question, Execution] = {}
+            answered = self._from(self._lasting, wanted, known, offline)
+            if offline:
+                answered = min(answered, self._from(self._passing, wanted, known, offline))
+            return Recalled(known, answered)
+
+    def _look(self) -> None:
+        """Take note of commits that were not there before."""
+        folder = f"commits/execute/{self._tool}"
+        ids = [path[len("commits/") : -len(".json")] for path in self._store.files.walk(folder, ".json")]
+        for commit in self._store.commits_named(own for own in ids if own not in self._seen):
+            self._seen.add(commit.id)
+            if all(commit.parts.get(name) == value for name, value in self._parts.items()):
+                for file in commit.files:
+                    self._note(file, _answered(commit))
+        self._seen.update(ids)  # also of those that could not be read
+
+    def _note(self, file: DataFile, answered: float) -> None:
+        try:
+            table = self._store.read(file, columns=["input", "context", "failure"])
+        except StoreError as exc:
+            _log.warning("the answers in it are not used: %s", exc)
+            return
+        rows = zip(*(table.column(name).to_pylist() for name in ("input", "context", "failure")), strict=True)
+        digests = np.zeros(table.num_rows, dtype=np.uint64)
+        lasts = np.zeros(table.num_rows, dtype=np.bool_)
+        for n, (input_, context, failure) in enumerate(rows):
+            digests[n] = _digest(input_, context)
+            lasts[n] = lasting(failure) if self._lifetime_s is None else not failure
+        self._files.append((file, answered))
+        for index, chosen in ((self._lasting, lasts), (self._passing, ~lasts)):
+            if self._lifetime_s is None:  # one answer is as good as another: the first is enough
+                chosen = chosen & index.unseen(digests)
+            at = np.flatnonzero(chosen).astype(np.uint64)
+            index.add(digests[chosen], at, len(self._files) - 1)
+
+    def _from(
+        self, index: _Index, wanted: Mapping[Question, int], known: dict[Question, Execution], offline: bool
+    ) -> float:
+        """Fill `known` from an index; return when the oldest answer used was given."""
+        since = -np.inf if offline or self._lifetime_s is None else self._clock() - self._lifetime_s
+        asked: dict[int, dict[int, Question]] = {}
+        for question, digest in wanted.items():
+            if question not in known:
+                for file, row in index.places(np.uint64(digest)):
+                    if self._files[file][1] >= since:
+                        asked.setdefault(file, {})[row] = question
+        oldest = np.inf
+        for file in sorted(asked, key=lambda n: (-self._files[n][1], self._files[n][0].path)):
+            rows = [row for row, question in asked[file].items() if question not in known]
+            for execution in self._read(self._files[file][0], rows) if rows else ():
+                question = (execution.input, execution.context)
+                if question in wanted and question not in known:
+                    known[question] = execution
+                    oldest = min(oldest, self._files[file][1])
+        return float(oldest)
+
+    def _read(self, file: DataFile, rows: list[int]) -> list[Execution]:
+        try:
+            table = self._store.read(file)
+        except StoreError as exc:
+            _log.warning("the answers in it are not used: %s", exc)
+            return []
+        return translate.executions_of(table.take(pa.array(rows, pa.int64())))
+
+
+def _digest(input_: str, context: str) -> int:
+    return int(digest_of("question", input_, context)[:16], 16)
+
+
+def _answered(commit: Commit) -> float:
+    """When the oldest answer of a commit was given; of one that did not note it, when it was made."""
+    noted = commit.counters.get(ANSWERED)
+    return float(noted) if noted is not None else dt.datetime.fromisoformat(commit.created).timestamp()
+
+
+@lru_cache(maxsize=16)
+def _answers(data: str, tool: str, parts: tuple[tuple[str, str], ...], lifetime_s: float | None) -> Answers:
+    return Answers(Store(data), tool, dict(parts), lifetime_s)
+
+
+_MAKING = threading.Lock()
+
+
+def answers_in(data: str, tool: str, parts: Mapping[str, str], lifetime_s: float | None) -> Answers:
+    """Return the `Answers` of a data folder or URL, one a process."""
+    same: Any = tuple((name, parts[name]) for name in _SAME)
+    with _MAKING:
+        return _answers(data, tool, same, lifetime_s)
