@@ -55,12 +55,13 @@ def export_dataset(store: Store, name: str, format_: str, out: Path) -> int:
 
     Raises:
         UsageError: `out` exists or cannot be written, or the dataset does not exist.
+        CorruptDataError: a file of the dataset is damaged or gone.
     """
     dataset = find_dataset(store, name)
     if out.exists():
         raise UsageError(f"{out} exists already; name another, or remove it first")
     partial = out.with_name(out.name + ".partial")
-    examples = (example for file in dataset.files for example in examples_of(store.read(file)))
+    examples = (example for table in store.read_dataset(dataset) for example in examples_of(table))
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         _remove(partial)  # of an export that was killed

@@ -84,7 +84,7 @@ class Ledger:
     _turn: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
     def __post_init__(self) -> None:
-        self.snapshot = _beside(self.store) / SNAPSHOT
+        self.snapshot = self.store.beside / SNAPSHOT
         self._published = self.clock()
 
     @property
@@ -171,11 +171,6 @@ class Ledger:
             self._news = False
 
 
-def _beside(store: Store) -> Path:
-    """Return where catalog and snapshot lie: in the data folder, or here if that is a URL."""
-    return Path(store.root) if store.is_local else Path.cwd()
-
-
 @contextmanager
 def keeping(store: Store, run: Run) -> Iterator[Ledger]:
     """Hold the catalog of a data folder for a run, waiting for another flow if need be; its end is published.
@@ -191,7 +186,7 @@ def keeping(store: Store, run: Run) -> Iterator[Ledger]:
     def waiting(held: LockHeldError) -> None:
         get_run_logger().warning("waiting at most %.0f s: %s", wait_s, held)
 
-    with Catalog(_beside(store) / "catalog.duckdb", store=store, wait_s=wait_s, waiting=waiting) as catalog:
+    with Catalog(store.beside / "catalog.duckdb", store=store, wait_s=wait_s, waiting=waiting) as catalog:
         store.sweep_temporary(seconds("sweep"))
         ledger = Ledger(store, catalog, run)
         try:

@@ -27,6 +27,7 @@ from toolformer_core.finetune.recipe import Job, Recipe, write_job
 from toolformer_core.finetune.split import arm_text, held_out
 from toolformer_core.records import digest_of
 from warehouse.commits import Dataset
+from warehouse.errors import CorruptDataError
 from warehouse.store import Store
 
 __all__ = ["FinetuneSpec", "Outcome", "TrainingError", "follow", "launch", "outcome_of", "prepare", "running", "stop"]
@@ -109,11 +110,12 @@ def prepare(spec: FinetuneSpec, store: Store) -> Card:
 
     Raises:
         UsageError: nothing is left to train on, or the folder cannot be written.
+        CorruptDataError: what the dataset rests on is damaged or gone.
     """
     card = spec.folder / _CARD
     if card.is_file():
         return Card(**json.loads(card.read_text(encoding="utf-8")))
-    texts = {e.doc_id: arm_text(e, spec.arm) for file in spec.dataset.files for e in examples_of(store.read(file))}
+    texts = {e.doc_id: arm_text(e, spec.arm) for table in store.read_dataset(spec.dataset) for e in examples_of(table)}
     documents = {d.doc_id: d.text for d in _documents(spec.dataset, store)}
     chosen = held_out(documents, spec.dev_documents, spec.recipe.seed)
     train = [text for doc_id, text in texts.items() if doc_id not in chosen]
@@ -141,7 +143,12 @@ def _documents(dataset: Dataset, store: Store) -> Iterator[Any]:
     keys = [key for run in runs for key in run.commits if key.stage == "ingest"]
     for key in keys:
         commit = store.find(key.stage, key.tool, key.shard, key.fingerprint)
-        for file in commit.files if commit is not None else ():
+        if commit is None:
+            raise CorruptDataError(
+                f"dataset {dataset.name}@{dataset.version} is damaged: its documents ({key.id}) are gone or not whole; "
+                "run the build that made it again"
+            )
+        for file in commit.files:
             if "rejects" not in Path(file.path).parts:
                 yield from documents_of(store.read(file))
 

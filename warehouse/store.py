@@ -69,6 +69,11 @@ class Store:
     def is_local(self) -> bool:
         return isinstance(self.files, LocalFiles)
 
+    @property
+    def beside(self) -> Path:
+        """Where what needs a local disk lies (catalog, snapshot): the data folder, or here if that is a URL."""
+        return Path(self.root) if self.is_local else Path.cwd()
+
     def locate(self, path: str) -> str:
         """Return the absolute path or URL of a path within the store."""
         return f"{self.root}/{path}"

@@ -1,0 +1,150 @@
+"""The commands `reconcile` and `gc`: keeping a data folder in order. `cli` puts them into the one command line."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.terminal import print_json
+from tasks.settings import data_folder, seconds
+
+if TYPE_CHECKING:
+    from warehouse.audit import Damage
+    from warehouse.catalog import Catalog
+    from warehouse.errors import LockHeldError
+    from warehouse.gc import Garbage
+    from warehouse.store import Store
+
+__all__ = ["built_store", "gc", "reconcile"]
+
+Data = Annotated[
+    str | None, typer.Option("--data", help="Data folder or URL (default: $TOOLFORMER_DATA, else ./toolformer-data)")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines")]
+
+_UNITS = ("B", "kB", "MB", "GB")
+
+
+def built_store(data: str | None) -> Store:
+    """Return the store of a data folder in which something was built.
+
+    Raises:
+        UsageError: nothing was.
+    """
+    from toolformer_core.errors import UsageError
+    from warehouse.store import Store
+
+    store = Store(data_folder(data))
+    if next(store.files.walk("commits"), None) is None:
+        raise UsageError(f"nothing was built in {data_folder(data)} yet; run toolformer build, or name another --data")
+    return store
+
+
+def _catalog(store: Store) -> Catalog:
+    """Return the catalog, held; wait for a flow that has it."""
+    from warehouse.catalog import Catalog
+
+    def waiting(held: LockHeldError) -> None:
+        print(f"waiting at most {seconds('wait'):.0f} s: {held}", file=sys.stderr, flush=True)
+
+    return Catalog(store.beside / "catalog.duckdb", store=store, wait_s=seconds("wait"), waiting=waiting)
+
+
+def reconcile(
+    data: Data = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Read every file first, and set aside what is truncated or altered")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Rebuild the catalog and the snapshot from the commits alone; they are the truth.
+
+    With --check it ends with exit 1 if something was damaged: the next build does it anew.
+
+    Example: toolformer reconcile --check --data runs/c4
+    """
+    from warehouse.audit import audit
+    from warehouse.snapshot import publish
+
+    store = built_store(data)
+    damaged = audit(store) if check else []  # before the catalog is opened, which sets aside what it meets
+    with _catalog(store) as catalog:
+        counts = catalog.reconcile(store)
+        publish(store, catalog, store.beside)
+    if as_json:
+        print_json({**counts, **({"damaged": [asdict(one) for one in damaged]} if check else {})})
+    else:
+        print(
+            f"{counts['commits']:,} commits, {counts['runs']:,} runs and {counts['datasets']:,} dataset versions found"
+        )
+        _print_damage(damaged)
+    if damaged:
+        raise typer.Exit(1)
+
+
+def _print_damage(damaged: Iterable[Damage]) -> None:
+    datasets: set[str] = set()
+    for one in damaged:
+        print(f"damaged  {one.path} {one.why}")
+        datasets |= set(one.datasets)
+    for name in sorted(datasets):
+        print(f"{name} rests on what is damaged: run the build that made it again, and what is missing is done anew")
+
+
+def gc(
+    data: Data = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Remove what is listed")] = False,
+    unfinished_days: Annotated[
+        float, typer.Option(min=0.0, help="Keep what runs that have not completed did for so many days")
+    ] = 7.0,
+    as_json: AsJson = False,
+) -> None:
+    """List what no dataset version, current build or evaluation refers to: superseded shards, leftovers of killed runs.
+
+    Nothing is removed without --delete. It waits for a flow that is at work in the same folder.
+
+    Example: toolformer gc --data runs/c4 --delete
+    """
+    from warehouse.gc import collect, garbage
+
+    store = built_store(data)
+    with _catalog(store) as catalog:
+        found = garbage(store, unfinished_days=unfinished_days, temporary_s=seconds("sweep"))
+        if delete:
+            for _ in collect(store, catalog, found):
+                pass
+    total = sum(item.bytes for item in found)
+    if as_json:
+        print_json({"deleted": delete, "bytes": total, "files": [asdict(item) for item in found]})
+        return
+    _print_garbage(found)
+    ended = "removed" if delete else "to be removed: run it again with --delete"
+    print(f"{len(found):,} files, {_size(total)} {ended}" if found else "nothing: all that is there is referred to")
+
+
+def _print_garbage(found: Iterable[Garbage]) -> None:
+    """Print a line per folder, kind and reason."""
+    groups: dict[tuple[str, str, str], list[Garbage]] = defaultdict(list)
+    for item in found:
+        groups[item.kind, item.path.rpartition("/")[0], item.why].append(item)
+    rows: list[tuple[Any, ...]] = [
+        (kind, folder, f"{len(items):,}", _size(sum(item.bytes for item in items)), why)
+        for (kind, folder, why), items in groups.items()
+    ]
+    if rows:
+        widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        for kind, folder, files, size, why in rows:
+            print(f"{kind:<{widths[0]}}  {folder:<{widths[1]}}  {files:>{widths[2]}} files  {size:>{widths[3]}}  {why}")
+
+
+def _size(count: float) -> str:
+    for unit in _UNITS:
+        if count < 1000 or unit == _UNITS[-1]:
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
