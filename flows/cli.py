@@ -203,7 +203,7 @@ def _snapshot(data: str | None) -> Path:
     from toolformer_core.errors import UsageError
     from warehouse.snapshot import SNAPSHOT
 
-    path = builtbuilt_store(data).beside / SNAPSHOT
+    path = built_store(data).beside / SNAPSHOT
     if not path.is_file():
         raise UsageError(f"there is no {path}; run toolformer reconcile --data {data_folder(data)}")
     return path
