@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import signal
 import sys
@@ -16,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from tasks.settings import own_server_home
 from toolformer_core.errors import UsageError
 
-__all__ = ["print_json", "stopping_at_once", "tell_failures_once", "validated"]
+__all__ = ["parse_tau_f", "print_json", "stopping_at_once", "tell_failures_once", "validated"]
 
 Form = TypeVar("Form", bound=BaseModel)
 
@@ -37,6 +38,25 @@ def validated(kind: type[Form], **values: Any) -> Form:
         first = exc.errors()[0]
         option = "--" + str(first["loc"][0]).replace("_", "-")
         raise UsageError(f"{option}: {first['msg']} (got {first['input']!r})") from exc
+
+
+def parse_tau_f(text: str) -> dict[str, float]:
+    """Parse `calculator=0.5,qa=1.2`.
+
+    Raises:
+        UsageError: it is not written so.
+    """
+    out = {}
+    for part in (p.strip() for p in text.split(",") if p.strip()):
+        tool, equals, value = part.partition("=")
+        try:
+            number = float(value) if equals else math.nan
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            raise UsageError(f"--tau-f: {part!r} is not tool=number; write e.g. calculator=0.5,qa=1.2")
+        out[tool.strip().lower()] = number
+    return out
 
 
 def tell_failures_once() -> None:

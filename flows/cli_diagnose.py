@@ -1,0 +1,220 @@
+"""The command `diagnose`: can this model teach itself these tools, and if not, which step stands in the way?
+
+It prints what `toolformer_core.diagnose` finds; nothing is judged here. It imports what it needs when it runs, and
+answers a mistake before a model is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.terminal import parse_tau_f, print_json
+from tasks.settings import prepare
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from toolformer_core.diagnose.run import Diagnosis
+    from toolformer_core.diagnose.verdict import Check
+
+__all__ = ["diagnose"]
+
+_MARKS = {True: "ok", False: "NO", None: "-"}
+_COUNTED = ("prompt",)  # steps whose measure is a number and no share
+
+
+def diagnose(
+    model: Annotated[
+        str, typer.Option(help="'embedded', a folder written by save_pretrained, or a hub name")
+    ] = "embedded",
+    tools: Annotated[str, typer.Option(help="Comma-separated")] = "calculator,calendar,wikisearch,qa,mt",
+    documents: Annotated[
+        int, typer.Option(min=4, help="Texts per tool; the default takes the embedded model about two minutes")
+    ] = 16,
+    tau_s: Annotated[
+        float | None, typer.Option(help="Sampling threshold on p(' [') (paper: 0.05; calculator, mt 0)")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(help="Positions per document (paper: 5; calculator, mt 20)")] = None,
+    draws: Annotated[int | None, typer.Option(help="Calls drawn per position (paper: 5; calculator, mt 10)")] = None,
+    tau_f: Annotated[
+        str, typer.Option(help="Filtering thresholds, e.g. calculator=0.5,qa=1.2 (paper: 1.0; calculator, mt 0.5)")
+    ] = "",
+    prompts: Annotated[Path | None, typer.Option(help="Folder of your own prompts, <tool>.txt")] = None,
+    passages: Annotated[Path | None, typer.Option(help="JSONL of title, section, text for wikisearch and qa")] = None,
+    phrases: Annotated[Path | None, typer.Option(help="Phrase table for mt")] = None,
+    gold: Annotated[
+        Path | None, typer.Option(help="Folder with corpus.jsonl.gz and gold.jsonl.gz (default: the small world's)")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the choice of texts and of the draws")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for a picture per tool (PNG) and diagnosis.json; else printed as text")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines")] = False,
+) -> None:
+    """Can a model teach itself these tools? If not, which step fails, and what to do. A few minutes, nothing is kept.
+
+    Puts texts with known right calls through the steps of a build and compares each with the embedded model's.
+
+    Exit 0: every tool can be taught. Exit 1: a step stands in the way of at least one.
+
+    Example: toolformer diagnose --model EleutherAI/gpt-neo-125m --tools calculator,qa --out runs/diagnosis
+    """
+    prepare()
+    from toolformer_core.diagnose.gold import read_gold
+    from toolformer_core.diagnose.reference import read_reference
+    from toolformer_core.diagnose.run import DiagnoseConfig
+    from toolformer_core.diagnose.run import diagnose as run
+    from toolformer_core.smallworld.embedded import ASSETS
+    from toolformer_core.tools.build import ToolSettings, build_tools
+
+    built = build_tools([t for t in tools.split(",") if t.strip()], ToolSettings(passages, phrases))
+    texts = read_gold(gold or ASSETS)
+    config = DiagnoseConfig(
+        documents=documents,
+        tau_s=tau_s,
+        top_k=top_k,
+        draws=draws,
+        tau_f=parse_tau_f(tau_f),
+        prompts=prompts,
+        seed=seed,
+    )
+    reference = read_reference()
+    if out is not None:
+        _writable(out)
+    found: list[Diagnosis] = []
+    with _Display(as_json) as display:
+        for one in run(model, built, texts, config, reference, display):
+            found.append(one)
+            if not as_json:
+                _print(display.out, one, model)
+    told = {"model": model, "texts": texts.digest, "documents": documents, "tools": [_plain(one) for one in found]}
+    told["reference"] = asdict(reference)
+    if out is not None:
+        _write(out, model, found, told)
+    if as_json:
+        print_json(told)
+    else:
+        _print_sum(found, out)
+    if not all(one.verdict.teachable for one in found):
+        raise typer.Exit(1)
+
+
+class _Display:
+    """Progress per tool on standard error: a bar on a terminal, a line per finished tool elsewhere."""
+
+    def __init__(self, quiet: bool) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self.out = Console(highlight=False, soft_wrap=True)
+        self._console = Console(stderr=True, quiet=quiet)
+        self._bars = Progress(
+            TextColumn("{task.description:<10}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=self._console,
+            disable=not self._console.is_terminal,
+            transient=True,
+        )
+        self._rows: dict[str, Any] = {}
+
+    def __enter__(self) -> _Display:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bars.stop()
+
+    def __call__(self, tool: str, done: int, total: int) -> None:
+        if tool not in self._rows:
+            self._rows[tool] = self._bars.add_task(tool, total=total)
+        self._bars.update(self._rows[tool], completed=done)
+        if done == total and not self._console.is_terminal:
+            self._console.print(f"{tool:<10} {done} texts sampled")
+
+
+def _writable(folder: Path) -> None:
+    """Make the folder for the pictures.
+
+    Raises:
+        UsageError: it cannot be made.
+    """
+    from toolformer_core.errors import UsageError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise UsageError(f"--out: {folder} cannot be written: {exc.strerror}") from exc
+
+
+def _plain(one: Diagnosis) -> dict[str, Any]:
+    from toolformer_core.diagnose.picture import gains_of
+
+    return {
+        "verdict": asdict(one.verdict),
+        "figures": asdict(one.measured.figures),
+        "gains": gains_of(one.measured.observed),
+    }
+
+
+def _print(console: Console, one: Diagnosis, model: str) -> None:
+    """Print one tool: verdict, steps beside the embedded model's, and what its responses are worth."""
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    from toolformer_core.diagnose.picture import gains_of, lines
+
+    verdict, figures = one.verdict, one.measured.figures
+    head = "can be taught" if verdict.teachable else f"cannot be taught as it is: {verdict.step}"
+    colour = "green" if verdict.teachable else "red"
+    console.print(f"\n[bold]{verdict.tool}[/bold]  [{colour}]{head}[/{colour}]")
+    console.print(escape(f"  {verdict.told}"))
+    if verdict.suggestion:
+        console.print(escape(f"  -> {verdict.suggestion}"))
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("step")
+    table.add_column("")
+    for name in ("measured", "least", "embedded"):
+        table.add_column(name, justify="right")
+    table.add_column("what was seen", overflow="fold")
+    for check in verdict.checks:
+        measures = (_shown(check, value) for value in (check.measured, check.least, check.reference))
+        table.add_row(check.step, _MARKS[check.passed], *measures, escape(check.told))
+    console.print(table)
+    if any((gains := gains_of(one.measured.observed)).values()):
+        for line in lines(gains, figures.filter.tau_f):
+            console.print(escape(f"  {line}"))
+
+
+def _shown(check: Check, value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if check.step in _COUNTED else f"{100 * value:.0f} %"
+
+
+def _print_sum(found: Iterable[Diagnosis], out: Path | None) -> None:
+    print()
+    for one in found:
+        verdict = one.verdict
+        print(f"{verdict.tool:<11} {'can be taught' if verdict.teachable else 'stands in the way: ' + verdict.step}")
+    if out is not None:
+        print(f"pictures and diagnosis.json lie in {out}")
+
+
+def _write(folder: Path, model: str, found: Iterable[Diagnosis], told: dict[str, Any]) -> None:
+    import json
+
+    from toolformer_core.diagnose.picture import draw, gains_of
+
+    for one in found:
+        figures = one.measured.figures
+        name = f"{figures.tool}.png"
+        draw(figures.tool, model, gains_of(one.measured.observed), figures.filter.tau_f, folder / name)
+    (folder / "diagnosis.json").write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

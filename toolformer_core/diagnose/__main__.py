@@ -1,0 +1,36 @@
+"""`python -m toolformer_core.diagnose --reference` measures the embedded model and writes `reference.json` anew.
+
+The command for people is `toolformer diagnose`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from toolformer_core.config import TOOL_NAMES
+from toolformer_core.diagnose.gold import read_gold
+from toolformer_core.diagnose.reference import REFERENCE, write_reference
+from toolformer_core.diagnose.run import DiagnoseConfig, measure
+from toolformer_core.lm.load import load_model
+from toolformer_core.tools.build import build_tools
+
+__all__ = ["main"]
+
+_DOCUMENTS = 48  # per tool: more than a diagnosis takes, as these figures stay
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m toolformer_core.diagnose", description=__doc__)
+    parser.add_argument("--reference", action="store_true", required=True, help="write the reference anew")
+    parser.add_argument("--documents", type=int, default=_DOCUMENTS, help="per tool")
+    parser.add_argument("--out", type=Path, default=REFERENCE)
+    given = parser.parse_args()
+    lm, texts = load_model("embedded"), read_gold()
+    measured = measure(lm, build_tools(list(TOOL_NAMES)), texts, DiagnoseConfig(documents=given.documents))
+    figures = [one.figures for one in measured]
+    write_reference(figures, model=lm.digest, texts=texts.digest, documents=given.documents, path=given.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""Gold calls: texts for which it is known which calls are right, and where.
+
+A folder holds `corpus.jsonl.gz` (rows of text, url, timestamp) and `gold.jsonl.gz` (rows of url and the calls that are
+right in that document: tool, input, position, value; family, held_out and answer where they are known). The embedded
+ones are the small world's. Gold calls are for measuring only: nothing here is shown to a model but texts. It does not
+know how the texts were made.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toolformer_core.annotate.ingest import file_digest, read_corpus
+from toolformer_core.annotate.prefilter import prefilter
+from toolformer_core.config import IngestConfig, PrefilterConfig
+from toolformer_core.errors import CorpusError
+from toolformer_core.records import Document, Verdict, digest_of
+from toolformer_core.smallworld.embedded import ASSETS
+from toolformer_core.tools.passages import query_words
+
+__all__ = ["Chosen", "GoldCall", "GoldTexts", "choose", "normalised", "read_gold"]
+
+_CORPUS, _GOLD = "corpus.jsonl.gz", "gold.jsonl.gz"
+_OTHER_SHARE = 4  # of the documents chosen, one in so many holds no gold call of the tool: what is kept there is wrong
+
+
+@dataclass(frozen=True, slots=True)
+class GoldCall:
+    """A call that is right in a document."""
+
+    doc_id: str
+    tool: str  # key
+    input: str
+    position: int
+    value: str  # what stands in the text behind the position
+    family: str = ""
+    held_out: bool = False  # of a family that the embedded model was not pretrained on
+
+
+@dataclass(frozen=True, slots=True)
+class GoldTexts:
+    """Documents and their gold calls."""
+
+    documents: tuple[Document, ...]
+    calls: Mapping[str, tuple[GoldCall, ...]]  # by document id; of all tools
+    digest: str  # of the files
+
+    def of(self, document: Document, tool: str) -> tuple[GoldCall, ...]:
+        return tuple(call for call in self.calls.get(document.doc_id, ()) if call.tool == tool)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The documents on which one tool is measured, as the prefilter hands them to sampling."""
+
+    pairs: tuple[tuple[Document, Verdict], ...]
+    gold: tuple[GoldCall, ...]  # of the tool, in these documents
+    dropped: int  # documents with a gold call of the tool that the prefilter drops
+
+
+def read_gold(folder: Path = ASSETS) -> GoldTexts:
+    """Read a folder's texts and gold calls; a call is matched with its document by URL.
+
+    Args:
+        folder: with `corpus.jsonl.gz` and `gold.jsonl.gz`; the embedded small world by default.
+
+    Raises:
+        CorpusError: a file is missing, is not what it should be, or names a place outside its text.
+    """
+    corpus, gold = folder / _CORPUS, folder / _GOLD
+    documents = tuple(row for row in read_corpus(corpus, IngestConfig()) if isinstance(row, Document))
+    by_url = {d.url: d for d in documents}
+    calls: dict[str, tuple[GoldCall, ...]] = {}
+    try:
+        with gzip.open(gold, "rt", encoding="utf-8") as stream:
+            for line in stream:
+                row = json.loads(line)
+                if (document := by_url.get(row["url"])) is not None:
+                    calls[document.doc_id] = tuple(_gold_call(document, call) for call in row["calls"])
+    except (OSError, ValueError, KeyError, TypeError) as exc:
+        raise CorpusError(f"cannot read the gold calls {gold}: {exc}; a row is url and calls") from exc
+    return GoldTexts(documents, calls, digest_of("gold texts", file_digest(corpus), file_digest(gold)))
+
+
+def _gold_call(document: Document, row: Mapping[str, Any]) -> GoldCall:
+    position = int(row["position"])
+    if not 0 <= position < len(document.text):
+        raise ValueError(f"position {position} is outside the text of {document.url}")
+    return GoldCall(
+        doc_id=document.doc_id,
+        tool=str(row["tool"]),
+        input=str(row["input"]),
+        position=position,
+        value=str(row.get("value", "")),
+        family=str(row.get("family", "")),
+        held_out=bool(row.get("held_out", False)),
+    )
+
+
+def choose(
+    texts: GoldTexts,
+    tool: str,
+    limit: int | None,
+    config: PrefilterConfig,
+    *,
+    seed: int = 0,
+    wanted: Callable[[Document], bool] | None = None,
+) -> Chosen:
+    """Choose the documents on which a tool is measured: three with a gold call of it to one without, where there are.
+
+    The choice is by digest, so a larger limit holds the documents of a smaller one and neither depends on the file's
+    order.
+
+    Args:
+        limit: documents at most; None takes all that the prefilter keeps.
+        config: of the prefilter.
+        wanted: only these documents.
+
+    Raises:
+        CorpusError: no document with a gold call of the tool is left.
+    """
+    documents = sorted(texts.documents, key=lambda d: digest_of("diagnose", str(seed), tool, d.doc_id))
+    documents = [d for d in documents if wanted is None or wanted(d)]
+    right = [d for d in documents if texts.of(d, tool)]
+    other = [d for d in documents if not texts.of(d, tool)]
+    passed = _kept(tool, right, config)
+    if not passed:
+        raise CorpusError(f"no document with a gold call of {tool} passes its prefilter; give other texts or tools")
+    kept = passed if limit is None else passed[: limit - limit // _OTHER_SHARE]
+    without = _kept(tool, other, config)
+    if limit is not None:
+        without = without[: limit - len(kept)]
+    gold = tuple(call for document, _ in kept for call in texts.of(document, tool))
+    return Chosen((*kept, *without), gold, dropped=len(right) - len(passed))
+
+
+def _kept(tool: str, documents: Sequence[Document], config: PrefilterConfig) -> list[tuple[Document, Verdict]]:
+    verdicts = prefilter(tool, documents, config)
+    return [(d, v) for d, v in zip(documents, verdicts, strict=True) if v.kept]
+
+
+def normalised(tool: str, input_: str) -> str:
+    """Return an input without what makes no difference to its tool: blanks, case, an expression's final `=`."""
+    if tool == "calculator":
+        return "".join(input_.split()).replace(",", "").removesuffix("=")
+    return " ".join(query_words(input_))
