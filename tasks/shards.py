@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from tasks.settings import host, versions
+from warehouse.claims import Claims
 from warehouse.commits import Balance, Commit, CommitKey, DataFile, fingerprint
 from warehouse.store import Store
 
@@ -89,30 +90,61 @@ class Done:
     skipped: bool  # it was done before
 
 
-def run_shard(store: Store, work: Work, run_id: str, do: Callable[[Writer], Outcome]) -> Done:
+def run_shard(
+    store: Store, work: Work, run_id: str, do: Callable[[Writer], Outcome], claims: Claims | None = None
+) -> Done:
     """Return the shard's commit if it stands, else do the work and commit it.
+
+    Args:
+        store: where its data and its commit go.
+        work: what it depends on.
+        run_id: the run that asks for it.
+        do: does the work.
+        claims: who is at work on what, where several processes share the store: what another is doing is waited for.
 
     Raises:
         ConservationError: the rows do not add up; nothing is committed.
         StoreError: the data could not be written.
+        CatalogError: the claims' database could not be used.
     """
-    parts = work.all_parts()
-    key = CommitKey(work.stage, work.tool, work.shard, fingerprint(parts))
+    key = CommitKey(work.stage, work.tool, work.shard, fingerprint(work.all_parts()))
+    if claims is None:
+        return _finished(store, key) or _committed(store, _worked(store, work, key, run_id, do))
+    while True:
+        turn = claims.wait_for(key.id, lambda: _finished(store, key))
+        if isinstance(turn, Done):
+            return turn
+        try:
+            commit = _worked(store, work, key, run_id, do)
+            if claims.confirm(turn):
+                return _committed(store, commit)
+        finally:
+            claims.release(turn)
+        # The lease ended while the work was done: whoever took it over commits it, or it is done here once more.
+
+
+def _finished(store: Store, key: CommitKey) -> Done | None:
     found = store.recorded(key)
-    if found is not None:
-        if not store.damage(found):  # digests and all: a reader would otherwise find out too late
-            return _done(found, skipped=True)
-        store.quarantine(found)
+    if found is None:
+        return None
+    if not store.damage(found):  # digests and all: a reader would otherwise find out too late
+        return _done(found, skipped=True)
+    store.quarantine(found)
+    return None
+
+
+def _worked(store: Store, work: Work, key: CommitKey, run_id: str, do: Callable[[Writer], Outcome]) -> Commit:
+    """Do the work and write its data; return the commit that is to follow."""
     begin = time.perf_counter()
     writer = Writer(store, key)
     outcome = do(writer)
-    commit = Commit(
+    return Commit(
         stage=key.stage,
         stage_version=work.version,
         tool=key.tool,
         shard=key.shard,
         fingerprint=key.fingerprint,
-        parts=parts,
+        parts=work.all_parts(),
         config=dict(work.config),
         files=tuple(writer.files),
         inputs=tuple(file.digest for file in work.inputs),
@@ -124,6 +156,9 @@ def run_shard(store: Store, work: Work, run_id: str, do: Callable[[Writer], Outc
         created=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         run_id=run_id,
     )
+
+
+def _committed(store: Store, commit: Commit) -> Done:
     store.commit(commit)
     return _done(commit, skipped=False)
 

@@ -12,10 +12,17 @@ os.environ.setdefault("DO_NOT_TRACK", "true")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # what trains in other processes shares two cores with this one
 
+import hypothesis
 import pytest
 import torch
 
 torch.set_num_threads(1)  # tiny models: threads would only wait for each other
+
+# No test is timed: beside other work one example may take long. CI tries the same examples every time.
+hypothesis.settings.register_profile("suite", deadline=None, derandomize="CI" in os.environ)
+hypothesis.settings.load_profile("suite")
+
+pytest_plugins = ["tests.postgres"]  # a real PostgreSQL, for whoever asks for it
 
 _status = 0
 

@@ -25,6 +25,7 @@ from warehouse.commits import Commit, Dataset, Run
 from warehouse.errors import CatalogError, LockHeldError, told
 from warehouse.facts import METADATA, Facts, arrow_schema, facts_of
 from warehouse.lock import FileLock
+from warehouse.shared import database, opened, writing
 from warehouse.store import Store
 
 __all__ = ["Catalog"]
@@ -36,14 +37,14 @@ _OF_RUN = ("runs", "run_commits")
 _OF_DATASET = ("datasets", "dataset_files")
 _BATCH = 500  # values of one IN list, rows of one insert
 _PROBE_BYTES = 1 << 20  # a database that small has no room to be opened in
-_WRITERS_LOCK = 7_305_180_411  # PostgreSQL's advisory lock for all writers of a catalog; any constant would do
 
 
 class Catalog:
     """Opened for the length of a flow; a context manager.
 
     Args:
-        url: a path (or `duckdb:///path`) for DuckDB, or a SQLAlchemy URL (`postgresql+psycopg://...`).
+        url: a path (or `duckdb:///path`) for DuckDB, or a SQLAlchemy URL (`postgresql+psycopg://...`), of which a store
+            has a part of its own.
         store: what it is the index of; it is then brought in step with it, and a damaged file of DuckDB's is set
             aside and rebuilt. None: what is there is taken as it is.
         wait_s: seconds to wait for another flow on the same file before giving up.
@@ -70,10 +71,10 @@ class Catalog:
             self._lock = FileLock(path.with_name(path.name + ".lock"), wait_s=wait_s, waiting=waiting)
             text = f"duckdb:///{path}"
         try:
-            self._engine = sa.create_engine(text)
-        except (sa.exc.SQLAlchemyError, ImportError) as exc:
+            self._engine = opened(text, store) if path is None and store is not None else database(text)
+        except BaseException:
             self._release()
-            raise CatalogError(f"not a catalog's URL, or its driver is missing: {told(exc)}") from exc
+            raise
         self.is_duckdb = self._engine.dialect.name == "duckdb"
         self._shown = str(path) if path is not None else self._engine.url.render_as_string(hide_password=True)
         try:
@@ -201,9 +202,7 @@ class Catalog:
     def _write(self) -> Iterator[sa.Connection]:
         """One transaction, one writer at a time."""
         try:
-            with self._turn, self._engine.begin() as connection:
-                if not self.is_duckdb:
-                    connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _WRITERS_LOCK})
+            with self._turn, self._engine.begin() if self.is_duckdb else writing(self._engine) as connection:
                 yield connection
         except (sa.exc.SQLAlchemyError, duckdb.Error) as exc:
             raise CatalogError(f"the catalog {self._shown} could not be used: {told(exc)}") from exc

