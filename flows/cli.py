@@ -238,7 +238,7 @@ def explain(
     """
     from flows.display import print_explanation
     from toolformer_core.errors import UsageError
-    from warehouse.queries import explain as query
+    from warehouse.explain import explain as query
     from warehouse.queries import rows_of
 
     path = _snapshot(data)

@@ -21,6 +21,7 @@ from toolformer_core.syntax import linearize
 from toolformer_core.tools.base import Tool
 from warehouse import queries
 from warehouse.commits import Dataset
+from warehouse.explain import Explanation
 
 if TYPE_CHECKING:
     from flows.build_dataset import BuildResult
@@ -241,7 +242,7 @@ def print_stats(found: queries.Stats) -> None:
     console.print(table)
 
 
-def print_explanation(found: queries.Explanation) -> None:
+def print_explanation(found: Explanation) -> None:
     """Print one document's path through the stages."""
     console = Console()
     if found.document is not None:

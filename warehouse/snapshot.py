@@ -16,7 +16,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from warehouse import queries
+from warehouse import index, views
 from warehouse.catalog import Catalog
 from warehouse.commits import DataFile
 from warehouse.errors import SnapshotError, told
@@ -45,17 +45,17 @@ _ABOUT = {facts.table: facts.about for facts in STAGES.values()} | {
 }
 
 _VIEWS = {
-    "shards": queries.SHARDS,
-    "drops": queries.DROPS,
+    "shards": views.SHARDS,
+    "drops": views.DROPS,
     "runs": "SELECT * REPLACE (parameters::JSON AS parameters) FROM facts.runs ORDER BY started, run_id",
     "datasets": "SELECT * REPLACE (counts::JSON AS counts, thresholds::JSON AS thresholds) FROM facts.datasets",
-    "lineage": queries.LINEAGE,
-    "best_calls": queries.BEST_CALLS,
-    "yield_by_threshold": queries.yield_sql(queries.THRESHOLDS),
-    "evaluations": queries.EVALUATIONS,
-    "accuracy": queries.ACCURACY,
-    "call_rates": queries.CALL_RATES,
-    "perplexity": queries.PERPLEXITY,
+    "lineage": views.LINEAGE,
+    "best_calls": views.BEST_CALLS,
+    "yield_by_threshold": views.yield_sql(views.THRESHOLDS),
+    "evaluations": views.EVALUATIONS,
+    "accuracy": views.ACCURACY,
+    "call_rates": views.CALL_RATES,
+    "perplexity": views.PERPLEXITY,
 }
 
 
@@ -79,7 +79,7 @@ def publish(store: Store, catalog: Catalog | None, root: str | Path | None = Non
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with duckdb.connect(str(temporary)) as connection:
-            _fill(connection, store, facts)
+            _fill(connection, store, facts, target)
             connection.execute("CHECKPOINT")
         _replace(temporary, target)
     except (OSError, duckdb.Error) as exc:
@@ -102,7 +102,7 @@ def _replace(temporary: Path, target: Path) -> None:
     fsync_folder(target.parent)
 
 
-def _fill(connection: duckdb.DuckDBPyConnection, store: Store, facts: Facts) -> None:
+def _fill(connection: duckdb.DuckDBPyConnection, store: Store, facts: Facts, earlier: Path) -> None:
     connection.execute("BEGIN")
     connection.execute("CREATE SCHEMA facts")
     stages = pa.table({"rank": list(range(len(STAGES))), "stage": list(STAGES)})
@@ -117,7 +117,8 @@ def _fill(connection: duckdb.DuckDBPyConnection, store: Store, facts: Facts) -> 
         connection.register("_rows", rows)
         connection.execute(f"CREATE TABLE facts.{name} AS SELECT * FROM _rows")
         connection.unregister("_rows")
-    connection.execute(f"CREATE TABLE facts.current AS {queries.CURRENT}")
+    connection.execute(f"CREATE TABLE facts.current AS {views.CURRENT}")
+    index.build(connection, store, earlier)
     for table, schema in TABLES.items():
         _big_table(connection, store, table, schema)
     for view, sql in _VIEWS.items():
@@ -129,7 +130,7 @@ def _fill(connection: duckdb.DuckDBPyConnection, store: Store, facts: Facts) -> 
     )
     for name, text in _ABOUT.items():
         kind = "VIEW" if kinds[name] == "VIEW" else "TABLE"
-        connection.execute(f"COMMENT ON {kind} {name} IS {_quoted(text)}")
+        connection.execute(f"COMMENT ON {kind} {name} IS {index.quoted(text)}")
     connection.execute("COMMIT")
 
 
@@ -141,8 +142,8 @@ def _big_table(connection: duckdb.DuckDBPyConnection, store: Store, table: str, 
         [table],
     ).fetchall()
     if found:
-        listed = ", ".join(_quoted(_escaped(store.locate(path))) for (path,) in found)
-        connection.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet([{listed}])")
+        places = index.parquet_sql(store.locate(path) for (path,) in found)
+        connection.execute(f"CREATE VIEW {table} AS SELECT * FROM {places}")
         return
     connection.register("_rows", schema.empty_table())
     connection.execute(f"CREATE TABLE {table} AS SELECT * FROM _rows")
@@ -164,12 +165,3 @@ def _broken(store: Store, facts: Facts) -> list[str]:
 def _written_by(created: str) -> float:
     """Return the time at which a commit's data was there, in seconds since 1970; `created` may be cut to seconds."""
     return datetime.fromisoformat(created).replace(tzinfo=UTC).timestamp() + 1.0
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _escaped(path: str) -> str:
-    """Keep DuckDB from reading a folder's name as a pattern."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)

@@ -1,0 +1,196 @@
+"""The SQL of the published snapshot's views: which commits are current, and which calls a threshold keeps.
+
+The filtering rules stand here once, and every view and query uses them:
+
+- a call must gain at least its tool's threshold tau_f;
+- MT only: a call whose input stands after its position but not before it is dropped;
+- of several such calls at one position of a document, of whichever tools, the one with the largest gain survives
+  (ties: the first by tool, then input, then response).
+
+An example of a tool is a document with a survivor of that tool. With one threshold for all tools the winner of a
+position does not depend on the threshold: it is the position's *best call*. The limit on examples per tool is not
+applied here: it is a choice among examples, not a property of calls.
+
+Yields are counted over the table `facts.gains` (see `index`), which holds of every tool's allowed calls at a position
+the best one; where a single tool has calls, that one is the winner whenever its gain suffices.
+Gains are in nats. Positions are character offsets (code points). This module opens no database.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from warehouse.schema import EVALUATION_STAGES
+
+__all__ = [
+    "ACCURACY",
+    "BEST_CALLS",
+    "CALL_RATES",
+    "CURRENT",
+    "DROPS",
+    "EVALUATIONS",
+    "LINEAGE",
+    "PERPLEXITY",
+    "RULES",
+    "SHARDS",
+    "THRESHOLDS",
+    "count_sql",
+    "winners_sql",
+    "yield_sql",
+]
+
+THRESHOLDS = (0.5, 1.0, 2.0)  # nats; those of the paper's Table 2
+
+# Which scored calls may be kept at all, whatever the threshold. DuckDB holds NaN to be the largest number.
+RULES = "NOT isnan(gain) AND NOT (tool = 'mt' AND seen_after AND NOT seen_before)"
+
+_WINNER = 'row_number() OVER (PARTITION BY doc_id, "position" ORDER BY gain DESC, tool, input, response) = 1'
+
+BEST_CALLS = f"SELECT * FROM scored WHERE {RULES} QUALIFY {_WINNER}"
+
+_MEASURES = "stage IN ({})".format(", ".join(f"'{stage}'" for stage in EVALUATION_STAGES))
+
+# Of a build: the commits of one run, the newest completed one that has any, else the newest that has any (it runs, or
+# failed). Of evaluations: for each (task, text, arm, k, model, tools), the commits of one run, chosen in the same way.
+# Without runs, the newest commit of every shard.
+CURRENT = f"""
+WITH known AS (
+    SELECT r.run_id, r.started, r.state = 'completed' AS completed, c.commit_id,
+           CASE WHEN c.{_MEASURES} THEN coalesce(c.config::JSON->>'evaluation', c.shard) ELSE '' END AS of
+    FROM facts.run_commits AS rc JOIN facts.runs AS r USING (run_id) JOIN facts.commits AS c USING (commit_id)
+), loose AS (
+    SELECT commit_id, stage, tool, shard, created,
+           CASE WHEN {_MEASURES} THEN coalesce(config::JSON->>'evaluation', shard) ELSE '' END AS of FROM facts.commits
+)
+SELECT DISTINCT commit_id FROM (
+    SELECT * FROM known
+    QUALIFY dense_rank() OVER (PARTITION BY of ORDER BY completed DESC, started DESC, run_id DESC) = 1)
+UNION ALL
+SELECT commit_id FROM loose WHERE of NOT IN (SELECT of FROM known)
+QUALIFY row_number() OVER (PARTITION BY stage, tool, shard ORDER BY created DESC, commit_id DESC) = 1"""
+
+SHARDS = """
+SELECT c.stage, c.tool, c.shard, c.commit_id IN (SELECT commit_id FROM facts.current) AS "current",
+       c.commit_id NOT IN (SELECT commit_id FROM facts.broken) AS intact, c.rows, c.bytes, c.seconds, c.created,
+       c.run_id, c.host, c.stage_version, c.fingerprint, c.content_digest, c.config::JSON AS config,
+       c.counters::JSON AS counters, c.versions::JSON AS versions, c.commit_id
+FROM facts.commits AS c"""
+
+DROPS = """
+SELECT c.stage, c.tool, b.unit, b.reason, b.kind, sum(b.rows)::BIGINT AS rows
+FROM facts.balances AS b JOIN facts.commits AS c USING (commit_id) JOIN facts.current USING (commit_id)
+WHERE b.kind <> 'in'
+GROUP BY ALL"""
+
+LINEAGE = """
+WITH RECURSIVE used(name, version, run_id, commit_id) AS (
+    SELECT d.name, d.version, d.run_id, f.commit_id
+    FROM facts.datasets AS d JOIN facts.dataset_files AS df USING (name, version)
+    JOIN facts.files AS f ON f.path = df.path AND f.digest = df.digest
+    UNION
+    SELECT u.name, u.version, u.run_id, source.commit_id
+    FROM used AS u JOIN facts.commits AS own ON own.commit_id = u.commit_id
+    JOIN facts.commit_inputs AS i ON i.commit_id = u.commit_id
+    JOIN facts.files AS f ON f.digest = i.digest AND f.commit_id <> u.commit_id
+    JOIN facts.commits AS source ON source.commit_id = f.commit_id
+    WHERE (source.tool = own.tool OR source.tool = '' OR own.tool = '')
+      AND (EXISTS (FROM facts.run_commits AS rc WHERE rc.run_id = u.run_id AND rc.commit_id = source.commit_id)
+           OR NOT EXISTS (FROM facts.run_commits AS rc WHERE rc.run_id = u.run_id))
+)
+SELECT u.name AS dataset, u.version, c.stage, c.tool, c.shard, f.path AS file, f.rows, f.digest, c.commit_id
+FROM used AS u JOIN facts.commits AS c USING (commit_id) JOIN facts.files AS f USING (commit_id)"""
+
+
+# One row per evaluation: an arm at one k on one task. Its names are those of its newest commit.
+EVALUATIONS = """
+WITH used AS (
+    SELECT rc.commit_id, max(r.started) AS started, bool_or(r.state = 'completed') AS completed
+    FROM facts.run_commits AS rc JOIN facts.runs AS r USING (run_id) GROUP BY ALL
+), own AS (
+    SELECT c.*, c.config::JSON AS told, u.started, coalesce(u.completed, false) AS completed
+    FROM facts.commits AS c JOIN facts.current USING (commit_id) LEFT JOIN used AS u USING (commit_id)
+    WHERE c.stage IN ('evaluate', 'perplexity')
+)
+SELECT told->>'evaluation' AS evaluation, any_value(told->>'task') AS task, any_value(told->>'arm') AS arm,
+       any_value((told->>'k')::BIGINT) AS k, max_by(told->>'model', created) AS model,
+       max_by(told->>'base', created) AS base, any_value(told->>'model_digest') AS model_digest,
+       any_value(told->>'base_digest') AS base_digest, any_value(told->>'source') AS source,
+       max_by(told->>'path', created) AS path, count(*) AS shards, sum(seconds) AS seconds,
+       bool_and(completed) AS completed, max(started) AS evaluated
+FROM own GROUP BY told->>'evaluation'"""
+
+ACCURACY = """
+WITH counted AS (
+    SELECT evaluation, any_value(parameters) AS parameters, count(*) AS items, count_if(correct) AS "right",
+           avg(correct::INT) AS accuracy, count_if(called) AS called, avg(called::INT) AS call_rate,
+           avg(correct::INT) FILTER (called) AS accuracy_called,
+           avg(correct::INT) FILTER (NOT called) AS accuracy_uncalled, count_if(problem <> '') AS failed
+    FROM predictions GROUP BY evaluation
+)
+SELECT e.task, e.base, e.arm, e.k, c.* EXCLUDE (evaluation), e.model, e.base_digest, e.model_digest, e.source, e.path,
+       e.completed, e.evaluated, e.seconds, e.evaluation
+FROM counted AS c JOIN evaluations AS e USING (evaluation)"""
+
+CALL_RATES = """
+SELECT evaluation, any_value(task) AS task, any_value(arm) AS arm, any_value(k) AS k, tool, count(*) AS items,
+       count(*) / any_value(total) AS rate, avg(correct::INT) AS accuracy,
+       avg((failure IS NOT NULL)::INT) AS failure_rate
+FROM predictions JOIN (SELECT evaluation, count(*) AS total FROM predictions GROUP BY evaluation) USING (evaluation)
+WHERE called GROUP BY evaluation, tool"""
+
+PERPLEXITY = """
+WITH summed AS (
+    SELECT evaluation, any_value(parameters) AS parameters, count(*) AS texts, sum(tokens)::BIGINT AS tokens,
+           exp(sum(nll) / nullif(sum(tokens), 0)) AS perplexity, count_if(problem <> '') AS failed
+    FROM perplexities GROUP BY evaluation
+)
+SELECT e.task, e.source, e.base, e.arm, p.* EXCLUDE (evaluation), e.model, e.base_digest, e.model_digest, e.path,
+       e.completed, e.evaluated, e.seconds, e.evaluation
+FROM summed AS p JOIN evaluations AS e USING (evaluation)"""
+
+
+def winners_sql(rows: str) -> str:
+    """Return the query for the calls that win their positions (slot, tool, doc, "position", gain).
+
+    Args:
+        rows: SQL of a relation with the columns of `facts.gains`, and tool: the calls that take part.
+    """
+    return f"""
+SELECT slot, tool, doc, "position", gain FROM ({rows}) WHERE NOT contested
+UNION ALL
+SELECT slot, tool, doc, "position", gain FROM ({rows}) WHERE contested
+QUALIFY row_number() OVER (PARTITION BY doc, "position" ORDER BY gain DESC, tool) = 1"""
+
+
+def count_sql(tau: str, winners: str) -> str:
+    """Return the query for (tool, tau_f, examples, calls), a row for every row of `tau`.
+
+    Args:
+        tau: SQL of a relation (tool, tau_f).
+        winners: SQL of a relation with tool, doc and gain, every winner that any row of `tau` may keep.
+    """
+    return f"""
+WITH tau AS ({tau}), winners AS ({winners}),
+documents AS (SELECT tool, doc, max(gain) AS gain FROM winners GROUP BY ALL),
+examples AS (SELECT tool, tau_f, count(*) AS n FROM tau JOIN documents USING (tool) WHERE gain >= tau_f GROUP BY ALL),
+calls AS (SELECT tool, tau_f, count(*) AS n FROM tau JOIN winners USING (tool) WHERE gain >= tau_f GROUP BY ALL)
+SELECT tool, tau_f, coalesce(examples.n, 0) AS examples, coalesce(calls.n, 0) AS calls
+FROM tau LEFT JOIN examples USING (tool, tau_f) LEFT JOIN calls USING (tool, tau_f) ORDER BY ALL"""
+
+
+def yield_sql(thresholds: Iterable[float]) -> str:
+    """Return the query for (tool, tau_f, examples, calls), each threshold (nats) applied to all tools alike.
+
+    Raises:
+        ValueError: there is no threshold, or one is not finite.
+    """
+    values = sorted({float(value) for value in thresholds})
+    if not values or not all(math.isfinite(value) for value in values):
+        raise ValueError(f"thresholds must be finite numbers, got {values}")
+    listed = ", ".join(f"({value!r}::DOUBLE)" for value in values)
+    tau = f"""SELECT tool, tau_f FROM (
+        SELECT DISTINCT tool FROM facts.commits JOIN facts.current USING (commit_id) WHERE stage = 'score'
+    ) CROSS JOIN (VALUES {listed}) AS t(tau_f)"""
+    rows = f"FROM facts.gains JOIN facts.slots USING (slot) WHERE gain >= {values[0]!r}::DOUBLE"
+    return count_sql(tau, winners_sql(rows))
