@@ -8,7 +8,6 @@ query, at least every 30 seconds while shards finish. It decides nothing about t
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -19,23 +18,21 @@ from prefect.futures import PrefectFuture, as_completed
 from flows.ledger import Ledger, keeping, new_run_id, now, task_runner
 from flows.parameters import BuildParameters, resolve
 from flows.server import note_server
-from tasks import translate
+from flows.versions import write_card, write_version
+from tasks.assembling import over_limit
 from tasks.shards import Done
 from tasks.spec import BuildSpec
 from tasks.stages import (
-    Shard,
     assemble_shard,
     execute_shard,
     ingest_corpus,
     prefilter_shard,
     sample_shard,
     score_shard,
-    shards_of,
 )
-from toolformer_core.annotate.assemble import cap_examples, survivors
-from toolformer_core.config import tau_f_for
+from tasks.works import Assembly, Shard, shards_of
 from toolformer_core.errors import UsageError
-from warehouse.commits import Dataset, Run, dataset_version
+from warehouse.commits import Run
 from warehouse.store import Store
 
 __all__ = ["BuildResult", "build_dataset", "run_build"]
@@ -69,28 +66,6 @@ def _chains(spec: BuildSpec, shards: Iterable[Shard]) -> dict[str, list[PrefectF
     return out
 
 
-def _over_limit(spec: BuildSpec, store: Store, scored: dict[str, list[Done]]) -> dict[str, list[tuple[str, str]]]:
-    """Per shard, the (tool, document) pairs beyond the limit of examples per tool."""
-    rows = Counter[str]()
-    for dones in scored.values():
-        for done in dones:
-            rows[done.key.tool] += sum(file.rows for file in done.files)
-    if all(n <= spec.assemble.max_examples for n in rows.values()):
-        return {shard: [] for shard in scored}  # fewer calls than examples allowed: nothing needs to be read
-    documents: dict[str, list[str]] = {tool: [] for tool in spec.tools}
-    home: dict[str, str] = {}
-    for shard, dones in scored.items():
-        calls = [c for d in dones for f in d.files for c in translate.scored_of(store.read(f))]
-        for call in survivors(calls, spec.assemble.tau_f)[0]:
-            documents[call.tool].append(call.doc_id)
-            home[call.doc_id] = shard
-    dropped = cap_examples(documents, spec.assemble.max_examples, spec.assemble.seed)
-    out: dict[str, list[tuple[str, str]]] = {shard: [] for shard in scored}
-    for tool, doc_id in sorted(dropped):
-        out[home[doc_id]].append((tool, doc_id))
-    return out
-
-
 @flow(name="build-dataset", flow_run_name="build {parameters.dataset} with {parameters.model}")
 def build_dataset(parameters: BuildParameters) -> BuildResult:
     """Annotate a corpus with tool calls and keep those that help: corpus to C*.
@@ -114,29 +89,22 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
     )
     with keeping(store, run) as ledger:
         files = _build(spec, store, ledger)
-        counts = _counts(spec, store, files)
-        dataset = Dataset(
-            name=parameters.dataset,
-            version=dataset_version(f for done in files for f in done.files),
-            files=tuple(f for done in files for f in done.files),
-            counts=counts,
-            thresholds={tool: tau_f_for(tool, spec.assemble.tau_f) for tool in spec.tools},
-            run_id=spec.run_id,
-            model=parameters.model,
-            corpus=parameters.corpus,
-            created=now(),
+        dataset = write_version(
+            ledger,
+            parameters.dataset,
+            files,
+            spec.tools,
+            spec.assemble.tau_f,
             licence=parameters.licence,
         )
-        ledger.record("running")  # a dataset's card names a run whose manifest lists all it stands on
-        store.write_dataset(dataset)
-        ledger.catalog.record_dataset(dataset)
+    write_card(store, dataset, ledger.snapshot)
     return BuildResult(
         run_id=spec.run_id,
         dataset=dataset.name,
         version=dataset.version,
         snapshot=str(ledger.snapshot),
         examples=sum(f.rows for f in dataset.files),
-        counts=counts,
+        counts=dataset.counts,
         done=len(ledger.keys) - ledger.skipped,
         skipped=ledger.skipped,
         seconds=time.monotonic() - begin,
@@ -157,21 +125,11 @@ def _build(spec: BuildSpec, store: Store, ledger: Ledger) -> list[Done]:
     for future in as_completed([f for futures in chains.values() for f in futures]):
         ledger.add(future.result())
     scored = {name: [f.result() for f in futures[3::4]] for name, futures in chains.items()}
-    over = _over_limit(spec, store, scored)
+    over = over_limit(Assembly(store, spec.run_id, spec.assemble, spec.tool_names), scored)
     assembled: list[Any] = [assemble_shard.submit(spec, s, scored[s.name], over[s.name]) for s in shards]
     for future in as_completed(assembled):
         ledger.add(future.result())
     return [f.result() for f in assembled]
-
-
-def _counts(spec: BuildSpec, store: Store, assembled: list[Done]) -> dict[str, int]:
-    counts = dict.fromkeys(spec.tools, 0)
-    for done in assembled:
-        for file in done.files:
-            for row in store.read(file, columns=["calls"]).to_pylist():
-                for tool in {call["tool"] for call in row["calls"]}:
-                    counts[tool] += 1
-    return counts
 
 
 def run_build(parameters: BuildParameters, runner: str = "threads") -> BuildResult:

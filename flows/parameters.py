@@ -25,7 +25,7 @@ from toolformer_core.config import (
     check_tools,
 )
 from toolformer_core.errors import UnknownNameError, UsageError
-from toolformer_core.lm.load import model_digest
+from toolformer_core.lm.load import model_digests
 from toolformer_core.prompts.load import load_prompt
 from toolformer_core.records import digest_of
 from toolformer_core.tools.build import ToolSettings, build_tools
@@ -144,13 +144,16 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         )
         for tool in tools
     }
+    whole, weights, tokenizer = model_digests(p.model)
     return BuildSpec(
         run_id=run_id,
         data=_absolute(p.data),
         corpus=_absolute(p.corpus),
         corpus_digest=_corpus_digest(files),
         model=_model(p.model),
-        model_digest=model_digest(p.model),
+        model_digest=whole,
+        weights_digest=weights,
+        tokenizer_digest=tokenizer,
         tools=tools,
         tool_names={key: tool.name for key, tool in built.items()},
         tool_digests={key: tool.fingerprint for key, tool in built.items()},

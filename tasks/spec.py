@@ -7,9 +7,13 @@ they name once a process. It does not know who started it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
 
 from toolformer_core.config import (
     AssembleConfig,
@@ -19,13 +23,19 @@ from toolformer_core.config import (
     SampleConfig,
     ScoreConfig,
 )
-from toolformer_core.lm.base import LanguageModel
+from toolformer_core.errors import ToolformerError
+from toolformer_core.lm.base import LanguageModel, Scan, ScoreRequest, tokens_passed
 from toolformer_core.records import Prompt
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.build import ToolSettings
+from warehouse.files import Files
 from warehouse.store import Store
 
-__all__ = ["BuildSpec", "model_of", "model_turn", "tool_of"]
+__all__ = ["BuildSpec", "InTurn", "NotInRehearsalError", "model_of", "model_turn", "tool_of"]
+
+
+class NotInRehearsalError(ToolformerError):
+    """Work that is only tried out came to what is not asked there: a model, a tool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +60,12 @@ class BuildSpec:
     score: ScoreConfig
     assemble: AssembleConfig
     offline: bool = False  # tools are asked nothing: only what they answered before is used
+    weights_digest: str = ""  # of the model's files but its tokenizer's; "": they are not told apart
+    tokenizer_digest: str = ""  # of its tokenizer's files
+    rehearsal: Files | None = None  # stands before the data where work is only tried out: no model, no tool is asked
 
     def store(self) -> Store:
-        return Store(self.data)
+        return Store(self.data, files=self.rehearsal)
 
 
 _LOADING = threading.Lock()  # two threads asking for one model must not load it twice
@@ -62,6 +75,62 @@ _PASSES = threading.Lock()
 def model_turn() -> threading.Lock:
     """Return the lock under which a process uses its model: two shards at once would only share the same cores."""
     return _PASSES
+
+
+class InTurn:
+    """A language model for one shard, held only while it works: for as long as a scan lasts, or one call.
+
+    What a shard does with the model's answers does not keep other shards from asking it. Used as a context manager, so
+    that a scan which an error cut short is given up as well.
+
+    Args:
+        lm: the process's model.
+        turn: holds a lock, e.g. `Writer.turn`.
+    """
+
+    def __init__(self, lm: LanguageModel, turn: Callable[[threading.Lock], AbstractContextManager[None]]) -> None:
+        self._lm = lm
+        self._turn = turn
+        self._scan: Generator[Scan, None, None] | None = None
+        self.tokens = 0  # passed through the model for this shard, as far as it counts them
+
+    @property
+    def name(self) -> str:
+        return self._lm.name
+
+    @property
+    def digest(self) -> str:
+        """See `LanguageModel`."""
+        return self._lm.digest
+
+    def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[Scan]:
+        """See `LanguageModel`; the model is held until the last scan has been used."""
+        self._scan = self._scanned(prompt, texts)
+        return self._scan
+
+    def _scanned(self, prompt: Prompt, texts: Sequence[str]) -> Generator[Scan, None, None]:
+        with self._turn(_PASSES), self._counted():
+            yield from self._lm.scan(prompt, texts)
+
+    def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
+        """See `LanguageModel`."""
+        with self._turn(_PASSES), self._counted():
+            return self._lm.log_probs(requests)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        begin = tokens_passed(self._lm)
+        try:
+            yield
+        finally:
+            self.tokens += tokens_passed(self._lm) - begin
+
+    def __enter__(self) -> InTurn:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._scan is not None:
+            self._scan.close()
 
 
 @lru_cache(maxsize=2)
@@ -84,6 +153,8 @@ def model_of(spec: BuildSpec) -> LanguageModel:
     Raises:
         ModelError: it cannot be loaded.
     """
+    if spec.rehearsal is not None:
+        raise NotInRehearsalError(f"the model {spec.model}")
     with _LOADING:
         return _load_model(spec.model, spec.model_digest)
 
@@ -94,5 +165,7 @@ def tool_of(spec: BuildSpec, key: str) -> Tool:
     Raises:
         UsageError: something it reads is not there.
     """
+    if spec.rehearsal is not None:
+        raise NotInRehearsalError(f"the tool {key}")
     with _LOADING:
         return _build_tool(key, spec.tool_settings, spec.tool_digests[key])

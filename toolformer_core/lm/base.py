@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_core.records import Prompt
 
-__all__ = ["Draw", "DrawRequest", "LanguageModel", "Scan", "ScoreRequest"]
+__all__ = ["CountsTokens", "Draw", "DrawRequest", "LanguageModel", "Scan", "ScoreRequest", "tokens_passed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +86,18 @@ class LanguageModel(Protocol):
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
         """Return, per request, log p of up to `tokens` tokens from the position on (fewer at the text's end)."""
         ...
+
+
+@runtime_checkable
+class CountsTokens(Protocol):
+    """A model that counts what passes through it."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens passed so far, padding included."""
+        ...
+
+
+def tokens_passed(lm: LanguageModel) -> int:
+    """Return how many tokens have passed through a model, 0 if it does not count them."""
+    return lm.tokens if isinstance(lm, CountsTokens) else 0

@@ -66,6 +66,11 @@ class TransformersLM:
     def digest(self) -> str:
         return self._digest
 
+    @property
+    def tokens(self) -> int:
+        """See `CountsTokens`."""
+        return self.network.tokens
+
     def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[HFScan]:
         """See `LanguageModel.scan`. Texts are batched shortest first; all windows of one text stand in one scan.
 

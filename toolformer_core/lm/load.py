@@ -19,9 +19,10 @@ from toolformer_core.smallworld.embedded import MODEL
 if TYPE_CHECKING:
     from toolformer_core.lm.hf import TransformersLM
 
-__all__ = ["load_model", "load_parts", "model_digest", "model_folder"]
+__all__ = ["load_model", "load_parts", "model_digest", "model_digests", "model_folder"]
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_TOKENIZER = ("tokenizer", "vocab", "merges", "special_tokens_map", "added_tokens", "chat_template")
 _WANTED = ("*.json", "*.safetensors", "*.model", "*.txt", "*.bin")
 
 
@@ -61,16 +62,35 @@ def model_folder(name: str) -> Path:
 
 def model_digest(name: str) -> str:
     """Return the digest of the model's files (weights, architecture, tokenizer), in order of their names."""
+    return _digest_of_files(_model_files(name))
+
+
+def model_digests(name: str) -> tuple[str, str, str]:
+    """Return the digests of all files of a model (`model_digest`), of all but its tokenizer's, and of the latter."""
+    digests = _model_files(name)
+    tokenizer = {file for file in digests if file.startswith(_TOKENIZER) or file.endswith(".model")}
+    return (
+        _digest_of_files(digests),
+        _digest_of_files({file: own for file, own in digests.items() if file not in tokenizer}),
+        _digest_of_files({file: own for file, own in digests.items() if file in tokenizer}),
+    )
+
+
+def _digest_of_files(digests: dict[str, str]) -> str:
+    return digest_of("model", *(part for pair in digests.items() for part in pair))
+
+
+def _model_files(name: str) -> dict[str, str]:
+    """Return the digest of each of a model's files, in order of their names."""
     folder = model_folder(name)
-    files = sorted({f for pattern in _WANTED for f in folder.glob(pattern)})
-    parts = []
-    for file in files:
+    out = {}
+    for file in sorted({f for pattern in _WANTED for f in folder.glob(pattern)}):
         h = hashlib.blake2b(digest_size=16)
         with file.open("rb") as stream:
             while block := stream.read(1 << 22):
                 h.update(block)
-        parts += [file.name, h.hexdigest()]
-    return digest_of("model", *parts)
+        out[file.name] = h.hexdigest()
+    return out
 
 
 def load_model(name: str, *, device: str | None = None, digest: str | None = None) -> TransformersLM:

@@ -61,6 +61,7 @@ class Network:
         self.trigger = encode_following(tokenizer, OPEN)
         if not self.trigger or tokenizer.decode(self.trigger).strip() != OPEN.strip():
             raise TokenizerError(f"the tokenizer of {name!r} cannot write {OPEN!r}")
+        self.tokens = 0  # passed through the model so far, padding included
         self._check_logits()
         self._heads: dict[str, tuple[int, KeyValues]] = {}
         self.lock = threading.RLock()  # one forward pass at a time: two would only share the same cores
@@ -73,6 +74,7 @@ class Network:
         self, ids: torch.Tensor, mask: torch.Tensor | None, where: torch.Tensor, cache: Any, **more: Any
     ) -> torch.Tensor:
         """Last hidden states (B, T, D) of tokens (B, T) at positions (B, T), with the mask (B, past + T)."""
+        self.tokens += ids.numel()
         out = self.model.base_model(
             input_ids=ids,
             attention_mask=mask,
