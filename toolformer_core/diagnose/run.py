@@ -25,7 +25,7 @@ from toolformer_core.tools.base import Tool
 
 __all__ = ["DOCUMENTS", "DiagnoseConfig", "Diagnosis", "Measured", "diagnose", "measure"]
 
-DOCUMENTS = 24  # per tool: about two minutes for five tools and the embedded model on two cores
+DOCUMENTS = 16  # per tool: about two minutes for five tools and the embedded model on two cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def measure(
     for key, tool in tools.items():
         chosen = choose(texts, key, config.documents, prefilter, seed=config.seed)
         by_id = {document.doc_id: document.text for document, _ in chosen.pairs}
-        loss = loss_per_token(lm, list(by_id.values()))
+        loss = loss_per_token(lm, list(by_id.values()), lm.network.context_length)
         structure = structure_of(lm.network, tool.name, prompts[key], by_id, chosen.gold, loss)
         seen = observe(lm, tool, prompts[key], chosen, config.sampling(key), taken=taken, tell=tell)
         yield Measured(seen, figures_of(seen, tau_f_for(key, config.tau_f), structure))

@@ -11,7 +11,6 @@ It reads tokens and one plain pass; what the model makes of a prompt is measured
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -42,7 +41,7 @@ class Structure:
     demonstrations: int
     prompt_tokens: int
     context: int  # tokens
-    loss: float  # nats per token of the plain texts
+    loss: float | None  # nats per token of the plain texts
     vocabulary: int
 
 
@@ -52,7 +51,7 @@ def structure_of(
     prompt: Prompt,
     texts: Mapping[str, str],
     gold: Sequence[GoldCall],
-    loss: float,
+    loss: float | None,
 ) -> Structure:
     """Look at tokens.
 
@@ -105,9 +104,14 @@ def demonstrations(prompt: Prompt, tool_name: str) -> int:
     return count
 
 
-def loss_per_token(lm: LanguageModel, texts: Sequence[str]) -> float:
-    """Return the mean of -log p over the beginnings of some texts, in nats per token; NaN if there is no token."""
-    found = lm.log_probs([ScoreRequest("", text, 0, _LOSS_TOKENS) for text in texts[:_LOSS_TEXTS]])
+def loss_per_token(lm: LanguageModel, texts: Sequence[str], context: int) -> float | None:
+    """Return the mean of -log p over the beginnings of some texts, in nats per token; None if there is no token.
+
+    Args:
+        context: of the model, in tokens; of a text a quarter of that is read, and 256 tokens at most.
+    """
+    tokens = max(1, min(_LOSS_TOKENS, context // 4))
+    found = lm.log_probs([ScoreRequest("", text, 0, tokens) for text in texts[:_LOSS_TEXTS]])
     each = np.concatenate([np.asarray(one, dtype=np.float64) for one in found]) if found else np.zeros(0)
     each = each[~np.isnan(each)]  # of a model without a start token, x_1
-    return -float(each.mean()) if len(each) else math.nan
+    return -float(each.mean()) if len(each) else None

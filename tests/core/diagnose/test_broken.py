@@ -1,0 +1,122 @@
+"""Models broken on purpose: a diagnosis names the step, and finds nothing wrong with the whole model."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.core.diagnose import broken
+from toolformer_core.diagnose.gold import GoldTexts, read_gold
+from toolformer_core.diagnose.reference import Reference
+from toolformer_core.diagnose.run import DiagnoseConfig, Measured, diagnose, measure
+from toolformer_core.diagnose.verdict import STEPS, Verdict, judge
+from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.tools.build import build_tools
+
+FEW = {"documents": 8, "top_k": 6, "draws": 2}
+NOTHING = Reference("", "", 0, {})
+
+
+@cache
+def texts() -> GoldTexts:
+    return read_gold()
+
+
+def measured(lm: TransformersLM, tool: str = "calculator", prompts: Path | None = None) -> Measured:
+    config = DiagnoseConfig(**FEW, prompts=prompts)
+    (one,) = measure(lm, build_tools([tool]), texts(), config)
+    return one
+
+
+def passed(verdict: Verdict) -> dict[str, bool | None]:
+    return {check.step: check.passed for check in verdict.checks}
+
+
+def test_the_whole_model_can_be_taught() -> None:
+    verdict = judge(measured(broken.whole()).figures)
+    assert verdict.teachable
+    assert verdict.step == ""
+    assert all(passed(verdict).values())
+
+
+def test_random_weights() -> None:
+    verdict = judge(measured(broken.random_weights()).figures)
+    assert verdict.step == "language"
+    assert "checkpoint" in verdict.suggestion
+
+
+def test_a_tokenizer_that_merges_the_bracket_with_the_name() -> None:
+    figures = measured(broken.merged()).figures
+    assert figures.structure is not None
+    assert figures.structure.trigger_alone == 0.0
+    assert figures.structure.arrow_alone == 1.0
+    assert judge(figures).step == "tokenizer"
+
+
+def test_a_tokenizer_without_square_brackets(tmp_path: Path) -> None:
+    folder = broken.unwritable(tmp_path / "model")
+    tools = build_tools(["calculator", "calendar"])
+    found = list(diagnose(str(folder), tools, texts(), DiagnoseConfig(**FEW), NOTHING))
+    assert [one.verdict.step for one in found] == ["tokenizer", "tokenizer"]
+    assert "cannot write ' ['" in found[0].verdict.told
+    assert {check.passed for check in found[0].verdict.checks[1:]} == {None}  # nothing could be measured
+
+
+def test_a_prompt_without_demonstrations(tmp_path: Path) -> None:
+    prompts = broken.prompts_without_demonstrations(tmp_path / "prompts")
+    verdict = judge(measured(broken.whole(), prompts=prompts).figures)
+    assert verdict.step == "prompt"
+    assert verdict.told.startswith("0 demonstrations")
+    assert passed(verdict)["copying"]  # the filter does not see the prompt
+
+
+def test_a_model_that_writes_calls_and_cannot_use_the_response() -> None:
+    verdict = judge(measured(broken.blind()).figures)
+    assert verdict.step == "copying"
+    assert all(passed(verdict)[step] for step in STEPS[: STEPS.index("copying")])
+
+
+def test_a_model_that_copies_nothing_at_all() -> None:
+    verdict = judge(measured(broken.shallow()).figures)
+    assert verdict.step == "copying"
+    assert not passed(verdict)["imitation"]  # which follows from it
+
+
+@pytest.mark.parametrize("tool", ["calculator", "calendar"])
+def test_a_prompt_too_long_for_the_context(tool: str) -> None:
+    lm = broken.whole()
+    lm.network.context_length = 64
+    verdict = judge(measured(lm, tool).figures)
+    assert verdict.step == "prompt"
+    assert "64" in verdict.told
+    assert "shorter prompt" in verdict.suggestion
+
+
+def test_a_threshold_out_of_reach() -> None:
+    (one,) = measure(
+        broken.whole(), build_tools(["calculator"]), texts(), DiagnoseConfig(**FEW, tau_f={"calculator": 50.0})
+    )
+    verdict = judge(one.figures)
+    assert verdict.step == "threshold"
+    assert "--tau-f calculator=" in verdict.suggestion
+
+
+def test_a_tau_s_out_of_reach() -> None:
+    config = DiagnoseConfig(**FEW, tau_s=0.99999)
+    (one,) = measure(broken.whole(), build_tools(["calculator"]), texts(), config)
+    verdict = judge(one.figures)
+    assert verdict.step == "position"
+    assert verdict.suggestion.startswith("--tau-s 0.")
+
+
+def test_passages_that_know_nothing_of_the_texts(tmp_path: Path) -> None:
+    from toolformer_core.tools.build import ToolSettings
+
+    passages = tmp_path / "passages.jsonl"
+    passages.write_text('{"title": "Zzyzx", "text": "Qqq www."}\n', encoding="utf-8")
+    config = DiagnoseConfig(**FEW, tau_s=0.0)
+    (one,) = measure(broken.whole(), build_tools(["qa"], ToolSettings(passages=passages)), texts(), config)
+    assert one.figures.use.gold_answered == 0.0
+    assert passed(judge(one.figures))["tool"] is False

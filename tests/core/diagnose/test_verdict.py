@@ -1,0 +1,289 @@
+"""From what was observed to figures and a verdict, on a scripted model: every number worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fakes import FakeTool, a_document, a_prompt, a_verdict
+from toolformer_core.config import SampleConfig
+from toolformer_core.diagnose.figures import Figures, figures_of
+from toolformer_core.diagnose.gold import Chosen, GoldCall
+from toolformer_core.diagnose.observe import Observed, observe
+from toolformer_core.diagnose.structure import Structure
+from toolformer_core.diagnose.verdict import LEAST, STEPS, judge
+from toolformer_core.errors import ModelError, ToolError
+from toolformer_core.lm.base import ScoreRequest
+from toolformer_core.lm.scripted import ScriptedLM
+
+A = "We had 2 and 3 so 5 now we go on and on"
+#      2   6 8   12 14 17
+B = "They ate 4 and 4 so 8 in all of one day"
+#        4   8 10  14 16 19
+C = "Nothing is to be added up here or there"
+AT_A, AT_B = 17, 19  # the spaces in front of 5 and of 8
+HALF = math.log(0.5)
+TOOL = {"2 + 3": "5", "3 + 2": "5", "4 + 4": "8", "1 + 1": "2"}
+
+
+class Calculator(FakeTool):
+    key = "calculator"
+    name = "Calculator"
+
+
+def starts(text: str) -> dict[int, float]:
+    """p(" [") is 0.1 % at every place, and less than that at none."""
+    return {m: math.log(0.001) for m in [0, *(i for i, c in enumerate(text) if c == " ")]}
+
+
+def log_probs(request: ScoreRequest) -> list[float]:
+    """The first token costs 4 nats; behind the right response 1, behind a wrong one 5, behind a bare call 4.5."""
+    right = "-> 5]" if request.text == A else "-> 8]"
+    if not request.prefix:
+        first = -4.0
+    elif "-> ]" in request.prefix:
+        first = -4.5
+    else:
+        first = -1.0 if request.prefix.endswith(right) else -5.0
+    return [first, 0.0, 0.0, 0.0, 0.0]
+
+
+def chosen() -> Chosen:
+    documents = [replace(a_document(text), doc_id=name) for name, text in (("a", A), ("b", B), ("c", C))]
+    gold = (
+        GoldCall("a", "calculator", "2 + 3", AT_A, "5"),
+        GoldCall("b", "calculator", "4 + 4", AT_B, "8", held_out=True),
+    )
+    return Chosen(tuple((d, a_verdict(d)) for d in documents), gold, dropped=1)
+
+
+def observed(tool: FakeTool | None = None, lm: ScriptedLM | None = None) -> Observed:
+    """Two positions are drawn at in each document, twice each.
+
+    In a, the gold one is the likeliest: "3 + 2" (as good as gold) and a draw of another tool. In b, the gold one is the
+    third: nothing is drawn there. In c, a call is drawn where none is right.
+    """
+    scans = {
+        ("calculator", A): starts(A) | {AT_A: HALF, 0: math.log(0.2)},
+        ("calculator", B): starts(B) | {AT_B: math.log(0.1), 0: HALF, 4: math.log(0.2)},
+        ("calculator", C): starts(C) | {0: HALF, 7: math.log(0.2)},
+    }
+    draws = {
+        ("calculator", A, AT_A): ["Calculator(3 + 2)]", "QA(What?)]"],
+        ("calculator", A, 0): ["Calculator(2 +", "Calculator]"],
+        ("calculator", B, 0): ["Calculator(4 + 4)]", "Calculator(9)]"],
+        ("calculator", B, 4): ["no]", "no]"],
+        ("calculator", C, 0): ["Calculator(1 + 1)]", "Calculator(1 + 1)]"],
+        ("calculator", C, 7): ["no]", "no]"],
+    }
+    lm = lm or ScriptedLM(scans, draws, log_probs)
+    config = SampleConfig(tau_s=0.15, top_k=2, draws=2)
+    return observe(lm, tool or Calculator(TOOL), a_prompt("calculator"), chosen(), config)
+
+
+STRUCTURE = Structure(1.0, 1.0, 1.0, 4, 100, 1000, loss=2.0, vocabulary=1000)
+
+
+def figures(tau_f: float = 0.5, **how: bool | None) -> Figures:
+    return figures_of(observed(), tau_f, STRUCTURE, **how)
+
+
+def test_where_the_model_would_call() -> None:
+    found = figures().position
+    assert (found.gold, found.tau_s, found.top_k) == (2, 0.15, 2)
+    assert found.above_tau_s == 0.5  # p is 0.5 in a, and 0.1 in b
+    assert found.in_top_k == 0.5  # first in a, third in b
+    assert found.reached == 0.5
+    assert found.rank == 2.0  # the median of 1 and 3
+    assert found.rank_for_half == 1
+    assert found.tau_s_for_half == pytest.approx(0.5)
+    assert found.p == pytest.approx(0.3)  # the median of 0.5 and 0.1
+
+
+def test_what_the_model_writes() -> None:
+    found = figures().imitation
+    assert found.draws == 12  # 3 documents x 2 positions x 2
+    assert found.ok == pytest.approx(5 / 12)  # 3 + 2, 4 + 4, 9, and 1 + 1 twice
+    assert found.at_gold == 2  # only a's gold position was drawn at
+    assert (found.well_formed, found.wrong_tool, found.unterminated, found.unparsable) == (0.5, 0.5, 0.0, 0.0)
+    assert (found.exact, found.right) == (0.0, 0.0)  # 3 + 2 is not 2 + 3 ...
+    assert found.as_good == 0.5  # ... but 5 all the same
+    assert found.places_right == 1.0
+
+
+def test_what_the_tool_answers() -> None:
+    found = figures().use
+    assert found.gold_answered == 1.0
+    assert found.drawn_answered == 0.75  # of 3 + 2, 4 + 4, 9, 1 + 1 the single 9 is no expression
+    assert found.failures == {"no_result": 1}
+
+
+def test_what_the_filter_sees() -> None:
+    # first weight 5/15: L(eps) = 4/3, L(e(c, eps)) = 4.5/3, L+ = 1/3 or 5/3; L- - L+ = 1 if right, -1/3 if wrong
+    found = figures().filter
+    gold, wrong, other = (found.kinds[kind] for kind in ("gold", "wrong", "unrelated"))
+    assert (gold.calls, wrong.calls, other.calls) == (2, 2, 2)
+    assert gold.mean == pytest.approx(1.0)
+    assert wrong.mean == pytest.approx(-1 / 3)
+    assert other.mean == pytest.approx(-1 / 3)
+    assert gold.deviation == pytest.approx(0.0)
+    assert (gold.lowers, wrong.lowers) == (1.0, 0.0)
+    assert gold.at["0.5"] == 1.0
+    assert gold.at["2.0"] == 0.0
+    assert (gold.plain, gold.call, gold.response) == pytest.approx((4 / 3, 4.5 / 3, 1 / 3))
+    assert gold.plain_decides == 1.0
+    assert found.over_wrong == 1.0
+    assert found.reached == 1.0
+    assert found.best_f1 == 1.0
+    assert found.best_tau_f == found.tau_f_keeping == pytest.approx(1.0)
+
+
+def test_what_is_kept() -> None:
+    # scored draws: 3 + 2 in a (gain 1), 4 + 4 in b at 0 (the right response: 1), 1 + 1 in c (-> 2: -1/3)
+    found = figures().kept["0.5"]
+    assert (found.calls, found.right, found.as_good, found.elsewhere) == (2, 0, 1, 1)
+    assert (found.precision, found.precision_as_good, found.precision_anywhere) == (0.0, 0.5, 1.0)
+    assert found.recall == 0.5
+    assert figures().kept["2.0"].calls == 0
+    assert figures().kept["2.0"].precision is None
+    assert set(figures(tau_f=0.25).kept) == {"0.25", "0.5", "1.0", "2.0"}
+
+
+def test_held_out_families_apart() -> None:
+    known, new = figures(held_out=False), figures(held_out=True)
+    assert (known.documents, known.gold, known.position.reached) == (2, 1, 1.0)  # a and c
+    assert (new.documents, new.gold, new.position.reached) == (2, 1, 0.0)  # b and c
+    assert (known.kept["0.5"].recall, new.kept["0.5"].recall) == (1.0, 0.0)
+    assert known.filter.kinds["gold"].calls == new.filter.kinds["gold"].calls == 1
+
+
+def test_an_unrelated_call_of_a_tool_without_input_stands_elsewhere() -> None:
+    class Calendar(FakeTool):
+        key = "calendar"
+        name = "Calendar"
+
+    lm = ScriptedLM({("calendar", A): starts(A)}, {}, lambda _: [0.0] * 5)
+    document = replace(a_document(A), doc_id="a")
+    gold = GoldCall("a", "calendar", "", AT_A, "5")
+    pairs = Chosen(((document, a_verdict(document)),), (gold,), 0)
+    config = SampleConfig(tau_s=0.9, top_k=1, draws=1)
+    seen = observe(lm, Calendar({"": "Monday"}), a_prompt("calendar"), pairs, config, taken={"a": [AT_A, 2, 6]})
+    kinds = {trial.kind: trial.scored for trial in seen.trials}
+    assert set(kinds) == {"gold", "unrelated"}  # there is no other document to take a wrong response from
+    assert kinds["unrelated"].position not in (AT_A, 2, 6)
+    assert A[kinds["unrelated"].position] == " "
+    assert kinds["unrelated"].response == "Monday"
+
+
+def test_a_whole_pipeline_can_be_taught() -> None:
+    verdict = judge(figures(), {"position": 0.25})
+    assert verdict.teachable
+    assert verdict.step == ""
+    assert verdict.told.startswith(
+        "2 calls kept at tau_f = 0.5, 100 % of them right ones (50 % also at the right word)"
+    )
+    assert [check.step for check in verdict.checks] == list(STEPS)
+    assert {check.step: check.reference for check in verdict.checks}["position"] == 0.25
+
+
+def broken(step: str) -> Figures:
+    """Figures in which one step falls just short."""
+    whole = figures()
+    short = LEAST[step] - 0.01
+    assert whole.structure is not None
+    gold = whole.filter.kinds["gold"]
+    return {
+        "tokenizer": lambda: replace(
+            whole,
+            structure=replace(whole.structure, trigger_alone=short),
+            position=replace(whole.position, reached=0.49),
+        ),
+        "language": lambda: replace(
+            whole, structure=replace(whole.structure, loss=(1 - short) * math.log(STRUCTURE.vocabulary))
+        ),
+        "prompt": lambda: replace(
+            whole,
+            structure=replace(whole.structure, demonstrations=0),
+            imitation=replace(whole.imitation, places_right=0.49),
+        ),
+        "position": lambda: replace(whole, position=replace(whole.position, reached=short)),
+        "imitation": lambda: replace(whole, imitation=replace(whole.imitation, places_right=short)),
+        "tool": lambda: replace(whole, use=replace(whole.use, gold_answered=short)),
+        "copying": lambda: replace(
+            whole, filter=replace(whole.filter, kinds={**whole.filter.kinds, "gold": replace(gold, lowers=short)})
+        ),
+        "discrimination": lambda: replace(whole, filter=replace(whole.filter, over_wrong=short)),
+        "threshold": lambda: replace(whole, filter=replace(whole.filter, reached=short)),
+    }[step]()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_step_that_falls_short_is_named(step: str) -> None:
+    verdict = judge(broken(step))
+    assert not verdict.teachable
+    assert verdict.step == step
+    assert verdict.told
+    assert verdict.suggestion
+
+
+def test_of_several_the_first_of_the_pipeline_is_named() -> None:
+    late = broken("threshold")
+    assert judge(replace(late, position=broken("position").position)).step == "position"
+    assert judge(replace(late, use=broken("tool").use)).step == "tool"
+
+
+def test_what_is_only_looked_at_is_not_blamed_where_the_rest_does_well() -> None:
+    whole = figures()  # position 0.5, imitation 1.0: well
+    assert judge(replace(whole, structure=replace(STRUCTURE, demonstrations=0))).teachable
+    assert judge(replace(whole, structure=replace(STRUCTURE, trigger_alone=0.0))).teachable
+    assert judge(replace(whole, structure=None)).teachable
+
+
+def test_where_nothing_is_copied_at_all_imitation_is_its_consequence() -> None:
+    bad = broken("imitation")
+    gold = bad.filter.kinds["gold"]
+
+    def helped(share: float) -> Figures:
+        kinds = {**bad.filter.kinds, "gold": replace(gold, lowers=share)}
+        return replace(bad, filter=replace(bad.filter, kinds=kinds))
+
+    assert judge(helped(0.04)).step == "copying"
+    assert judge(helped(0.05)).step == "imitation"
+
+
+def test_a_tool_that_does_not_answer_at_all() -> None:
+    def stuck(input: str, context: str) -> object:
+        return ToolError("the index is broken")
+
+    seen = observed(Calculator(stuck))
+    assert seen.tool_fault == "the index is broken"
+    verdict = judge(figures_of(seen, 0.5, STRUCTURE))
+    assert (verdict.step, verdict.told) == ("tool", "the index is broken")
+
+
+def test_a_prompt_that_does_not_fit() -> None:
+    class Short(ScriptedLM):
+        def scan(self, prompt, texts):
+            raise ModelError("the prompt has 900 tokens")
+
+    seen = observed(lm=Short(log_probs=log_probs))
+    verdict = judge(figures_of(seen, 0.5, STRUCTURE))
+    assert (verdict.step, verdict.told) == ("prompt", "the prompt has 900 tokens")
+    assert "longer context" in verdict.suggestion
+    assert len(seen.trials) == 6  # the filter needs no prompt
+
+
+@given(st.floats(1e-6, 1.0))
+def test_a_suggested_tau_s_lets_half_of_the_gold_positions_through(p: float) -> None:
+    seen = observed()
+    places = tuple(replace(place, log_p=math.log(p)) for place in seen.places)
+    config = replace(seen.config, tau_s=0.999999999)
+    short = figures_of(replace(seen, places=places, config=config), 0.5, STRUCTURE)
+    suggestion = judge(replace(short, position=replace(short.position, reached=0.0, above_tau_s=0.0))).suggestion
+    said = float(suggestion.split("--tau-s ")[1].split()[0])
+    assert 0.85 * p < said < p
+    assert sum(math.exp(place.log_p) > said for place in places) * 2 >= len(places)
