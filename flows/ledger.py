@@ -25,7 +25,7 @@ from tasks.settings import seconds
 from tasks.shards import Done
 from toolformer_core.errors import UsageError
 from warehouse.catalog import Catalog
-from warehouse.commits import CommitKey, Run
+from warehouse.commits import Commit, CommitKey, Run
 from warehouse.errors import LockHeldError, StoreError, WarehouseError
 from warehouse.snapshot import SNAPSHOT, publish
 from warehouse.store import Store
@@ -33,6 +33,8 @@ from warehouse.store import Store
 __all__ = ["Ledger", "Progress", "keeping", "new_run_id", "now", "reporting_to", "task_runner"]
 
 _log = logging.getLogger(__name__)
+
+_TOGETHER = 256  # commits that the catalog is told of in one transaction, if no snapshot is due before
 
 Progress = Callable[[str, int, int, Done], None]  # stage, shards finished, shards in all, the last one
 _progress: ContextVar[Progress | None] = ContextVar("progress", default=None)
@@ -81,6 +83,7 @@ class Ledger:
     snapshot: Path = field(init=False)  # replaced by every publishing
     _published: float = field(init=False)  # by `clock`
     _news: bool = False  # something finished since
+    _unrecorded: list[Commit] = field(default_factory=list)  # in the store, and not in the catalog yet
     _turn: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
     def __post_init__(self) -> None:
@@ -96,7 +99,10 @@ class Ledger:
         self.totals[stage] = self.totals.get(stage, 0) + shards
 
     def add(self, done: Done) -> None:
-        """Record one finished shard; say so; publish if the last snapshot is old.
+        """Take note of one finished shard; say so; publish if the last snapshot is old.
+
+        The catalog is told of many shards at once: a transaction takes it longer than a small shard takes. Should the
+        process die before, the next flow finds their commits.
 
         Raises:
             StoreError: its commit is not in the flow's own store.
@@ -109,7 +115,9 @@ class Ledger:
                 "folder or URL that all of them reach"
             )
         with self._turn:
-            self.catalog.record([commit])
+            self._unrecorded.append(commit)
+            if len(self._unrecorded) == _TOGETHER:
+                self._catch_up()
             self.keys.append(key)
             self._news = True
         self.finished[key.stage] = self.finished.get(key.stage, 0) + 1
@@ -119,6 +127,10 @@ class Ledger:
         elif not done.skipped:
             get_run_logger().info("%s %s in %.1f s", key.stage, key.shard, done.seconds)
         self.refresh()
+
+    def _catch_up(self) -> None:
+        self.catalog.record(self._unrecorded)
+        self._unrecorded.clear()
 
     def refresh(self) -> float:
         """Publish what is new, if the last snapshot is old; return after how many seconds to ask again.
@@ -158,6 +170,7 @@ class Ledger:
         """Write the run's manifest."""
         with self._turn:
             ended = now() if state != "running" else None
+            self._catch_up()
             self.run = replace(self.run, commits=tuple(sorted(self.keys)), state=state, finished=ended)
             self.store.write_run(self.run)
             self.catalog.record_run(self.run)

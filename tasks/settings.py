@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import platform
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -125,6 +126,11 @@ def host() -> str:
 
 def versions() -> dict[str, str]:
     """Return the versions that a result may depend on."""
+    return dict(_versions())
+
+
+@lru_cache(maxsize=1)  # every commit names them, and looking them up reads files
+def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for name in _RECORDED:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -41,18 +41,25 @@ __all__ = [
 _Record = Document | Verdict | DrawnCall | Execution | ScoredCall | Example
 
 
-def _row(record: _Record) -> dict[str, Any]:
-    row = asdict(record)
-    if isinstance(record, Verdict):
-        row["spans"] = [{"start": start, "end": end} for start, end in record.spans]
-    elif isinstance(record, ScoredCall):
-        row["gain"] = record.gain
-    return row
+def _column(records: Sequence[_Record], name: str) -> list[Any]:
+    """Return one field of all records; nested ones as plain values. `asdict` would take most of a shard's time."""
+    values = [getattr(record, name) for record in records]
+    if name == "spans":
+        return [[{"start": start, "end": end} for start, end in spans] for spans in values]
+    if name == "calls":
+        return [[{f: getattr(call, f) for f in call.__slots__} for call in calls] for calls in values]
+    return values
 
 
 def stage_table(stage: str, records: Iterable[_Record]) -> pa.Table:
     """Return a stage's records as its table."""
-    return pa.Table.from_pylist([_row(r) for r in records], schema=stage_facts(stage).schema)
+    rows, schema = list(records), stage_facts(stage).schema
+    return pa.table([pa.array(_column(rows, field.name), field.type) for field in schema], schema)
+
+
+def _rows(table: pa.Table, names: Iterable[str]) -> Iterable[tuple[Any, ...]]:
+    """Return a table's rows as tuples of these columns."""
+    return zip(*(table.column(name).to_pylist() for name in names), strict=True)
 
 
 def rejects_table(rejections: Iterable[Rejection]) -> pa.Table:
@@ -60,26 +67,26 @@ def rejects_table(rejections: Iterable[Rejection]) -> pa.Table:
 
 
 def documents_of(table: pa.Table) -> list[Document]:
-    return [Document(**row) for row in table.to_pylist()]
+    return [Document(*row) for row in _rows(table, Document.__slots__)]
 
 
 def verdicts_of(table: pa.Table) -> list[Verdict]:
     return [
-        Verdict(**{**row, "spans": tuple((s["start"], s["end"]) for s in row["spans"] or ())})
-        for row in table.to_pylist()
+        Verdict(*row, tuple((s["start"], s["end"]) for s in spans or ()))
+        for *row, spans in _rows(table, Verdict.__slots__)
     ]
 
 
 def drawn_of(table: pa.Table) -> list[DrawnCall]:
-    return [DrawnCall(**row) for row in table.to_pylist()]
+    return [DrawnCall(*row) for row in _rows(table, DrawnCall.__slots__)]
 
 
 def executions_of(table: pa.Table) -> list[Execution]:
-    return [Execution(**row) for row in table.to_pylist()]
+    return [Execution(*row) for row in _rows(table, Execution.__slots__)]
 
 
 def scored_of(table: pa.Table) -> list[ScoredCall]:
-    return [ScoredCall(**row) for row in table.drop_columns(["gain"]).to_pylist()]
+    return [ScoredCall(*row) for row in _rows(table, ScoredCall.__slots__)]
 
 
 def examples_of(table: pa.Table) -> list[Example]:

@@ -7,6 +7,7 @@ text (Python code points): the call is inserted in front of the character at tha
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "ToolResult",
     "Verdict",
     "digest_of",
+    "digesting",
     "storable",
 ]
 
@@ -31,11 +33,28 @@ __all__ = [
 def digest_of(*parts: str | bytes) -> str:
     """Return the hex BLAKE2b-128 digest of the parts; part boundaries count, so ("ab",) and ("a", "b") differ."""
     h = hashlib.blake2b(digest_size=16)
+    _feed(h, parts)
+    return h.hexdigest()
+
+
+def digesting(*parts: str | bytes) -> Callable[..., str]:
+    """Return a function that gives `digest_of` of these parts and its arguments; these are digested once."""
+    begun = hashlib.blake2b(digest_size=16)
+    _feed(begun, parts)
+
+    def finish(*more: str | bytes) -> str:
+        h = begun.copy()
+        _feed(h, more)
+        return h.hexdigest()
+
+    return finish
+
+
+def _feed(h: hashlib.blake2b, parts: Iterable[str | bytes]) -> None:
     for part in parts:
         data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
         h.update(len(data).to_bytes(8, "little"))
         h.update(data)
-    return h.hexdigest()
 
 
 def storable(text: str) -> str:

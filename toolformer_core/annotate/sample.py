@@ -25,13 +25,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from toolformer_core.config import SampleConfig
 from toolformer_core.errors import CallSyntaxError
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan
-from toolformer_core.records import Document, DrawnCall, Prompt, Verdict, digest_of
+from toolformer_core.records import Document, DrawnCall, Prompt, Verdict, digest_of, digesting
 from toolformer_core.syntax import CLOSE, find_close, parse
 
 __all__ = ["Sampled", "draw_seed", "sample"]
@@ -55,12 +55,18 @@ class _Work:
     pieces: dict[int, int]  # index among the texts scanned -> offset of that piece in the document
     seen: set[int] = field(default_factory=set)
     likely: list[tuple[float, int, int]] = field(default_factory=list)  # (log p, position, piece)
-    calls: list[DrawnCall] = field(default_factory=list)
+    drawn: list[tuple[float, int, int, list[Draw]]] = field(default_factory=list)  # (log p, position, rank, its draws)
 
 
 def draw_seed(seed: int, doc_id: str, tool: str, position: int, draw: int) -> int:
     """Return the 64-bit seed of one draw."""
     return int(digest_of("draw", str(seed), doc_id, tool, str(position), str(draw))[:16], 16)
+
+
+def _seeds(seed: int, doc_id: str, tool: str, position: int, draws: int) -> list[int]:
+    """Return `draw_seed` of the draws 0, 1, ...; what they have in common is digested once."""
+    digest = digesting("draw", str(seed), doc_id, tool, str(position))
+    return [int(digest(str(n))[:16], 16) for n in range(draws)]
 
 
 def sample(
@@ -84,7 +90,8 @@ def sample(
         One `Sampled` per document, in the order given.
 
     Note:
-        A scan ends when the next begins. A document whose spans fall into several scans is therefore drawn from in a
+        While a scan lasts the model waits, so what was drawn is read after the last of them. A scan ends when the next
+        begins. A document whose spans fall into several scans is therefore drawn from in a
         second round, over those of its spans that hold a chosen position.
     """
     texts: list[str] = []
@@ -108,13 +115,13 @@ def sample(
         complete = {id(w): w for i in sorted(held) if (w := owner[i]).seen == w.pieces.keys()}
         ready = [w for w in complete.values() if w.pieces.keys() <= held]
         waiting += [w for w in complete.values() if not w.pieces.keys() <= held]
-        _draw(scan, {i: i for i in held}, ready, tool_name, config)
+        _draw(scan, {i: i for i in held}, ready, config)
 
     again = sorted({piece for w in waiting for _, _, piece in _top(w, config.top_k)})
     if again:
         for scan in lm.scan(prompt, [texts[i] for i in again]):
-            _draw(scan, {again[j]: j for j in scan.texts}, waiting, tool_name, config)
-    return [_result(work) for work in works]
+            _draw(scan, {again[j]: j for j in scan.texts}, waiting, config)
+    return [_result(work, tool_name) for work in works]
 
 
 def _note_likely(scan: Scan, owner: dict[int, _Work], tau_s: float) -> None:
@@ -133,37 +140,39 @@ def _top(work: _Work, k: int) -> list[tuple[float, int, int]]:
     return sorted(work.likely, key=lambda at: (-at[0], at[1]))[:k]
 
 
-def _draw(scan: Scan, place: dict[int, int], works: list[_Work], tool_name: str, config: SampleConfig) -> None:
+def _draw(scan: Scan, place: dict[int, int], works: list[_Work], config: SampleConfig) -> None:
     """Draw the calls of those chosen positions that this scan holds; `place` maps a piece to its index in the scan."""
-    chosen: list[tuple[_Work, int, float, int]] = []
+    chosen: list[tuple[_Work, float, int, int]] = []
     requests: list[DrawRequest] = []
     for work in works:
         for rank, (log_p, position, piece) in enumerate(_top(work, config.top_k)):
             if piece not in place:
                 continue
-            chosen.append((work, rank, log_p, position))
-            for n in range(config.draws):
-                seed = draw_seed(config.seed, work.document.doc_id, work.verdict.tool, position, n)
+            chosen.append((work, log_p, position, rank))
+            for seed in _seeds(config.seed, work.document.doc_id, work.verdict.tool, position, config.draws):
                 requests.append(DrawRequest(place[piece], position - work.pieces[piece], seed))
     if not requests:
         return
     draws = scan.draw(requests, max_tokens=config.max_call_tokens, temperature=config.temperature)
-    for i, (work, rank, log_p, position) in enumerate(chosen):
-        counted = Counter(draws[i * config.draws : (i + 1) * config.draws])  # keeps the order of first appearance
-        for draw, count in counted.items():
+    for i, (work, log_p, position, rank) in enumerate(chosen):
+        work.drawn.append((log_p, position, rank, draws[i * config.draws : (i + 1) * config.draws]))
+
+
+def _calls(work: _Work, tool_name: str) -> Iterator[DrawnCall]:
+    """Yield what was drawn at each position, equal draws as one, in the order of first appearance."""
+    for log_p, position, rank, draws in work.drawn:
+        for draw, count in Counter(draws).items():
             outcome, input_ = _judge(draw, tool_name)
-            work.calls.append(
-                DrawnCall(
-                    doc_id=work.document.doc_id,
-                    tool=work.verdict.tool,
-                    position=position,
-                    log_p=log_p,
-                    rank=rank,
-                    raw=draw.text,
-                    outcome=outcome,
-                    input=input_,
-                    count=count,
-                )
+            yield DrawnCall(
+                doc_id=work.document.doc_id,
+                tool=work.verdict.tool,
+                position=position,
+                log_p=log_p,
+                rank=rank,
+                raw=draw.text,
+                outcome=outcome,
+                input=input_,
+                count=count,
             )
 
 
@@ -179,8 +188,10 @@ def _judge(draw: Draw, tool_name: str) -> tuple[str, str]:
     return ("ok", call.input) if call.tool == tool_name else ("wrong_tool", "")
 
 
-def _result(work: _Work) -> Sampled:
-    calls = tuple(sorted(work.calls, key=lambda c: c.position))  # stable: draws of a position keep their order
+def _result(work: _Work, tool_name: str) -> Sampled:
+    calls = tuple(
+        sorted(_calls(work, tool_name), key=lambda c: c.position)
+    )  # stable: draws of a position keep their order
     if not calls:
         return Sampled(work.document.doc_id, "no_position")
     outcome = "sampled" if any(call.outcome == "ok" for call in calls) else "no_call"
