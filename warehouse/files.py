@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from warehouse.errors import StoreError, told
 
 __all__ = ["Files", "LocalFiles", "RemoteFiles", "fsync_folder", "open_files", "put_local", "temporary_beside"]
 
+AnyPath = TypeVar("AnyPath", Path, PurePosixPath)
 _TEMPORARY = re.compile(r"\.\d+-[0-9a-f]+\.tmp(\.wal)?$")  # DuckDB keeps a log beside a snapshot in the making
 # Object stores have no folders; making one would only leave a marker object.
 _NO_FOLDERS = frozenset({"s3", "gcs", "abfs"})
@@ -68,7 +69,7 @@ def fsync_folder(folder: str | Path) -> None:
         os.close(handle)
 
 
-def temporary_beside(target: Path) -> Path:
+def temporary_beside(target: AnyPath) -> AnyPath:
     """Return a name of its own beside a file, for what is to take its place; `abandoned` knows such names."""
     return target.with_name(f"{target.name}.{os.getpid()}-{uuid.uuid4().hex}.tmp")
 
@@ -221,12 +222,19 @@ class RemoteFiles:
         """See `Files`."""
         target = self._at(path)
         try:
-            if self._fs.type_name not in _NO_FOLDERS:
+            if self._fs.type_name in _NO_FOLDERS:
+                self._write(target, data)
+            else:  # a file that is being written can be seen
                 self._fs.create_dir(str(PurePosixPath(target).parent), recursive=True)
-            with self._fs.open_output_stream(target) as stream:
-                stream.write(data)
+                temporary = str(temporary_beside(PurePosixPath(target)))
+                self._write(temporary, data)
+                self._fs.move(temporary, target)
         except (OSError, pa.ArrowException) as exc:
             raise StoreError(f"cannot write {self.root}/{path}: {exc}") from exc
+
+    def _write(self, target: str, data: bytes) -> None:
+        with self._fs.open_output_stream(target) as stream:
+            stream.write(data)
 
     def get(self, path: str) -> bytes | None:
         """See `Files`."""
@@ -250,14 +258,18 @@ class RemoteFiles:
 
     def walk(self, folder: str, suffix: str = "") -> Iterator[str]:
         """See `Files`."""
+        for path in self._walk(folder):
+            if path.endswith(suffix) and not _TEMPORARY.search(path):
+                yield path
+
+    def _walk(self, folder: str) -> Iterator[str]:
         selector = pafs.FileSelector(self._at(folder), allow_not_found=True, recursive=True)
         try:
             infos = self._fs.get_file_info(selector)
         except (OSError, pa.ArrowException) as exc:
             raise StoreError(f"cannot list {self.root}/{folder}: {exc}") from exc
         for path in sorted(info.path for info in infos if info.type == pafs.FileType.File):
-            if path.endswith(suffix):
-                yield path[len(self._base) + 1 :]
+            yield path[len(self._base) + 1 :]
 
     def move(self, path: str, target: str) -> None:
         """See `Files`."""
@@ -276,15 +288,23 @@ class RemoteFiles:
             raise StoreError(f"cannot delete {self.root}/{path}: {exc}") from exc
 
     def abandoned(self, older_than_s: float) -> Iterator[str]:
-        """See `Files`: a put leaves no temporary files here."""
-        return iter(())
+        """See `Files`; in an object store a put leaves none."""
+        if self._fs.type_name in _NO_FOLDERS:
+            return
+        latest = time.time() - older_than_s
+        for path in self._walk(""):
+            if _TEMPORARY.search(path) and (found := self.look(path)) is not None and found[1] <= latest:
+                yield path
 
     def _at(self, path: str) -> str:
         return f"{self._base}/{path}" if path else self._base
 
 
 def open_files(url: str | Path) -> Files:
-    """Return the files below a local path or a URL (`file://`, `s3://`, `gs://`, ...).
+    """Return the files below a local path or a URL: `file://`, `s3://`, `gs://`, ..., or any that fsspec knows.
+
+    An S3 server of one's own is named in the query: `s3://bucket/folder?endpoint_override=host:9000&scheme=http`.
+    Credentials are taken as Arrow takes them, e.g. from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
 
     Raises:
         StoreError: the URL's scheme is unknown, or its place cannot be reached.
@@ -297,7 +317,22 @@ def open_files(url: str | Path) -> Files:
         return LocalFiles(unquote(parts.path))
     shown = f"{parts.scheme}://{parts.hostname or ''}{parts.path}"  # keys in the URL must not reach a message
     try:
-        filesystem, base = pafs.FileSystem.from_uri(text)
-    except (OSError, ValueError, pa.ArrowException) as exc:
+        filesystem, base = _file_system(text)
+    except (OSError, ValueError, ImportError, pa.ArrowException) as exc:
         raise StoreError(f"cannot open {shown}: {type(exc).__name__}") from exc
     return RemoteFiles(shown, filesystem, base)
+
+
+def _file_system(url: str) -> tuple[Any, str]:
+    """Return Arrow's file system for a URL, or fsspec's where Arrow has none, and the path within it."""
+    from fsspec.core import url_to_fs
+    from fsspec.registry import known_implementations
+
+    try:
+        filesystem, base = pafs.FileSystem.from_uri(url)
+    except pa.ArrowInvalid:
+        if urlsplit(url).scheme not in known_implementations:
+            raise
+        filesystem, base = url_to_fs(url)
+        filesystem = pafs.PyFileSystem(pafs.FSSpecHandler(filesystem))
+    return filesystem, base

@@ -206,7 +206,7 @@ def _read(store: Store, batch: Sequence[_Source]) -> pa.Table:
     sql = f"""
 WITH calls AS (
     SELECT file_index, doc_id, tool, "position", max(gain) AS gain, any_value(log_p) AS log_p
-    FROM {parquet_sql(store.locate(source.path) for source in batch)} WHERE {RULES} GROUP BY ALL
+    FROM {parquet_sql(store.near(source.path) for source in batch)} WHERE {RULES} GROUP BY ALL
 ), ranks AS ({ranks})
 SELECT $slots[file_index::BIGINT + 1]::INTEGER AS slot, hash(c.doc_id) AS doc, "position"::INTEGER AS "position",
        gain, log_p, r."rank"::INTEGER AS "rank", count(*) OVER (PARTITION BY c.doc_id, "position") > 1 AS contested
@@ -243,7 +243,7 @@ def _places(connection: duckdb.DuckDBPyConnection, store: Store, known: bool) ->
     ):
         connection.execute("INSERT INTO facts.places FROM earlier.facts.places")
         return
-    documents = parquet_sql(store.locate(row[1]) for row in homes)
+    documents = parquet_sql(store.near(row[1]) for row in homes)
     sql = f"SELECT doc_id, file_index::INTEGER AS home FROM {documents} ORDER BY ALL"
     with duckdb.connect(config={"memory_limit": _MEMORY}) as reader:
         for batch in reader.sql(sql).to_arrow_reader(_BATCH):

@@ -142,7 +142,7 @@ def _big_table(connection: duckdb.DuckDBPyConnection, store: Store, table: str, 
         [table],
     ).fetchall()
     if found:
-        places = index.parquet_sql(store.locate(path) for (path,) in found)
+        places = index.parquet_sql(store.near(path) for (path,) in found)
         connection.execute(f"CREATE VIEW {table} AS SELECT * FROM {places}")
         return
     connection.register("_rows", schema.empty_table())

@@ -18,6 +18,7 @@ import contextlib
 import datetime as dt
 import itertools
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -34,6 +35,9 @@ from warehouse.schema import REJECTS, conform, stage_facts
 __all__ = ["Store"]
 
 _log = logging.getLogger(__name__)
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._]+")  # in the name of a folder
+_NAME_CHARS = 60
 
 _FORMAT = 1  # of the JSON envelope
 _REDO = "the build that made it, run again, sets it aside and does it anew"
@@ -71,8 +75,33 @@ class Store:
 
     @property
     def beside(self) -> Path:
-        """Where what needs a local disk lies (catalog, snapshot): the data folder, or here if that is a URL."""
-        return Path(self.root) if self.is_local else Path.cwd()
+        """Where what needs a local disk lies (catalog, snapshot): the data folder.
+
+        Of a URL it is a folder of its own below the current one, `toolformer-remote/<its path>-<digest>`. It may be
+        deleted: a flow and `reconcile` make it anew.
+        """
+        if self.is_local:
+            return Path(self.root)
+        name = _UNSAFE.sub("-", self.root.partition("://")[2])[-_NAME_CHARS:].strip("-")
+        return Path.cwd() / "toolformer-remote" / f"{name}-{digest(self.root.encode())[:8]}"
+
+    def near(self, path: str) -> str:
+        """Return the absolute path of a data file for who reads local files alone (DuckDB); a remote one is fetched.
+
+        It is fetched once: a data file never changes.
+
+        Raises:
+            StoreError: it cannot be fetched, or the disk is full.
+        """
+        if self.is_local:
+            return self.locate(path)
+        copies = LocalFiles(self.beside)
+        there, here = self.files.look(path), copies.look(path)
+        if there is not None and (here is None or here[0] != there[0]):
+            data = self.files.get(path)
+            if data is not None:
+                copies.put(path, data)
+        return f"{copies.root}/{path}"
 
     def locate(self, path: str) -> str:
         """Return the absolute path or URL of a path within the store."""
