@@ -72,7 +72,7 @@ def documents_of(table: pa.Table) -> list[Document]:
 
 def verdicts_of(table: pa.Table) -> list[Verdict]:
     return [
-        Verdict(*row, tuple((s["start"], s["end"]) for s in spans or ()))
+        Verdict(*(*row, tuple((s["start"], s["end"]) for s in spans or ())))
         for *row, spans in _rows(table, Verdict.__slots__)
     ]
 
