@@ -22,7 +22,7 @@ from warehouse.claims import Claims
 from warehouse.commits import Balance, Commit, CommitKey, DataFile, fingerprint
 from warehouse.store import Store
 
-__all__ = ["Done", "Outcome", "Work", "Writer", "run_shard"]
+__all__ = ["Done", "Outcome", "Work", "Writer", "done_of", "run_shard"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,11 @@ class Work:
     def all_parts(self) -> dict[str, str]:
         """Return the named parts of the fingerprint."""
         return {"code": f"{self.stage}/{self.version}", **self.parts}
+
+    @property
+    def key(self) -> CommitKey:
+        """What names its commit."""
+        return CommitKey(self.stage, self.tool, self.shard, fingerprint(self.all_parts()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +112,7 @@ def run_shard(
         StoreError: the data could not be written.
         CatalogError: the claims' database could not be used.
     """
-    key = CommitKey(work.stage, work.tool, work.shard, fingerprint(work.all_parts()))
+    key = work.key
     if claims is None:
         return _finished(store, key) or _committed(store, _worked(store, work, key, run_id, do))
     while True:
@@ -128,7 +133,7 @@ def _finished(store: Store, key: CommitKey) -> Done | None:
     if found is None:
         return None
     if not store.damage(found):  # digests and all: a reader would otherwise find out too late
-        return _done(found, skipped=True)
+        return done_of(found, skipped=True)
     store.quarantine(found)
     return None
 
@@ -160,9 +165,10 @@ def _worked(store: Store, work: Work, key: CommitKey, run_id: str, do: Callable[
 
 def _committed(store: Store, commit: Commit) -> Done:
     store.commit(commit)
-    return _done(commit, skipped=False)
+    return done_of(commit, skipped=False)
 
 
-def _done(commit: Commit, *, skipped: bool) -> Done:
+def done_of(commit: Commit, *, skipped: bool) -> Done:
+    """Return the reference to a shard that a commit says is finished."""
     files = tuple(f for f in commit.files if not f.path.startswith("rejects/"))
     return Done(commit.key, files, commit.balances, commit.seconds, skipped)
