@@ -1,11 +1,13 @@
 """Kill a build with SIGKILL at random moments, start it again, and compare with a build that was left alone.
 
-    python benchmarks/chaos.py --kills 10 [--json]
+    python benchmarks/chaos.py --kills 10 [--runner dask] [--json]
 
-Every round starts `toolformer build` in a process of its own and kills it (and the server it started, which a power cut
-would take too) a random moment after it has committed a random number of further shards, from none to six; a build that
-is done before its moment is thrown away and begun anew. The last start is left alone. Then the two datasets must be the
-same files, byte for byte, and every row of every stage accounted for.
+Every round starts `toolformer build` in a process of its own and kills a random moment after it has committed a random
+number of further shards, from none to six. What is killed is, by chance: everything (the flow, its workers and the
+server it started, which a power cut would take too), the flow alone, or, where Dask runs it, one of its workers, after
+which the build is to go on by itself. A build that is done before its moment is thrown away and begun anew. The last
+start is left alone. Then the two datasets must be the same files, byte for byte, every row of every stage accounted
+for, no shard counted twice, and no file damaged.
 """
 
 from __future__ import annotations
@@ -19,33 +21,42 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
 
 from toolformer_core.smallworld.embedded import CORPUS
+from warehouse.audit import audit
 from warehouse.queries import stats
 from warehouse.store import Store
 
 __all__ = ["Report", "run"]
+
+_PATIENCE_S = 1200.0  # a build that takes longer hangs
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """What came of it."""
 
-    kills: int  # builds that were killed while they ran
+    kills: int  # while a build ran
+    of_all: int  # of them: the flow, its workers and its server
+    of_flow: int  # ... the flow alone
+    of_worker: int  # ... one Dask worker
+    builds_failed: int  # builds that ended with an error after a worker's death, and went on when started again
     finished_early: int  # builds that were done before their moment came
     examples: int
     identical: bool  # same dataset version, same files, same bytes
     conserved: bool
     shards_counted_twice: int
+    damaged: int  # files that are not what they were
     undisturbed_s: float
     disturbed_s: float
 
 
-def _command(data: Path, documents: int) -> list[str]:
+def _command(data: Path, documents: int, runner: str) -> list[str]:
     options = {
         "--corpus": str(CORPUS),
         "--data": str(data),
@@ -55,16 +66,38 @@ def _command(data: Path, documents: int) -> list[str]:
         "--top-k": "4",
         "--draws": "2",
         "--tau-f": "calculator=0.1,calendar=0.1",
+        "--runner": runner,
+        "--workers": "2",
     }
     return [sys.executable, "-m", "flows.cli", "build", *(x for pair in options.items() for x in pair)]
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
-    for member in reversed(family):
-        member.send_signal(signal.SIGKILL)
-    process.wait()
-    psutil.wait_procs(family, timeout=10)
+def _start(data: Path, documents: int, runner: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(_command(data, documents, runner), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _family(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    try:
+        parent = psutil.Process(process.pid)
+        return [parent, *parent.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    try:
+        return "spawn_main" in " ".join(process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def _kill(victims: list[psutil.Process]) -> None:
+    for victim in reversed(victims):
+        try:
+            victim.send_signal(signal.SIGKILL)
+        except psutil.NoSuchProcess:
+            continue
+    psutil.wait_procs(victims, timeout=10)
 
 
 def _commits(data: Path) -> list[Path]:
@@ -77,61 +110,93 @@ def _cstar(data: Path) -> dict[str, bytes]:
     return {file.path: Path(store.locate(file.path)).read_bytes() for file in dataset.files}
 
 
-def run(folder: Path, *, kills: int, documents: int = 24, seed: int = 0) -> Report:
+def run(folder: Path, *, kills: int, documents: int = 24, seed: int = 0, runner: str = "threads") -> Report:
     """Run the comparison in an empty folder.
 
     Raises:
         subprocess.CalledProcessError: a build that was left alone failed.
+        subprocess.TimeoutExpired: a build hangs.
     """
     r = random.Random(seed)
     calm, wild = folder / "calm", folder / "wild"
     begin = time.monotonic()
-    subprocess.run(_command(calm, documents), check=True, capture_output=True)
+    subprocess.run(_command(calm, documents, "threads"), check=True, capture_output=True)
     undisturbed = time.monotonic() - begin
     begin = time.monotonic()
-    killed = early = 0
-    while killed < kills and early < kills:
-        goal = len(_commits(wild)) + r.randint(0, 6)
-        process = subprocess.Popen(_command(wild, documents), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while process.poll() is None and len(_commits(wild)) < goal:
-            time.sleep(0.02)
-        try:
-            process.wait(r.uniform(0.0, 0.6))
-            early += 1
-            shutil.rmtree(wild)  # nothing would be left to interrupt: begin anew
-        except subprocess.TimeoutExpired:
-            _kill(process)
-            killed += 1
-    subprocess.run(_command(wild, documents), check=True, capture_output=True)
+    counts: Counter[str] = Counter()
+    process = _start(wild, documents, runner)
+    seen: list[psutil.Process] = []
+    try:
+        while counts["kills"] < kills and counts["early"] < kills:
+            _until(process, wild, len(_commits(wild)) + r.randint(0, 6))
+            try:
+                process.wait(r.uniform(0.0, 0.6))
+            except subprocess.TimeoutExpired:
+                family = _family(process)
+                seen += family
+                workers = [p for p in family if _is_worker(p)]
+                what = r.choice(["all", "flow", "worker"] if runner == "dask" else ["all", "flow"])
+                if what == "worker" and not workers:
+                    continue  # they are starting
+                _kill({"all": family, "flow": family[:1], "worker": [r.choice(workers or family)]}[what])
+                counts["kills"] += 1
+                counts[what] += 1
+                if what == "worker":
+                    continue
+                process.wait()
+            else:
+                counts["early" if process.returncode == 0 else "failed"] += 1
+                if process.returncode == 0:
+                    shutil.rmtree(wild)  # nothing would be left to interrupt: begin anew
+            process = _start(wild, documents, runner)
+        process.wait(_PATIENCE_S)
+        subprocess.run(_command(wild, documents, runner), check=True, capture_output=True, timeout=_PATIENCE_S)
+    finally:
+        _kill([p for p in (*seen, *_family(process)) if p.is_running()])
     disturbed = time.monotonic() - begin
     one, other = _cstar(calm), _cstar(wild)
     keys = Store(wild).runs()[-1].commits
     return Report(
-        kills=killed,
-        finished_early=early,
+        kills=counts["kills"],
+        of_all=counts["all"],
+        of_flow=counts["flow"],
+        of_worker=counts["worker"],
+        builds_failed=counts["failed"],
+        finished_early=counts["early"],
         examples=sum(file.rows for file in Store(wild).datasets()[-1].files),
         identical=one == other,
         conserved=stats(wild / "warehouse.duckdb").conserved,
         shards_counted_twice=len(keys) - len({(k.stage, k.tool, k.shard) for k in keys}),
+        damaged=len(audit(Store(wild))) + len(list(Store(wild).files.walk("quarantine"))),
         undisturbed_s=round(undisturbed, 1),
         disturbed_s=round(disturbed, 1),
     )
+
+
+def _until(process: subprocess.Popen[bytes], data: Path, goal: int) -> None:
+    """Wait until there are so many commits, or the build has ended."""
+    until = time.monotonic() + _PATIENCE_S
+    while process.poll() is None and len(_commits(data)) < goal:
+        if time.monotonic() > until:
+            raise subprocess.TimeoutExpired(process.args, _PATIENCE_S)
+        time.sleep(0.02)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--documents", type=int, default=24)
+    parser.add_argument("--runner", choices=("threads", "dask"), default="threads")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="end with one JSON object")
     a = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        report = run(Path(folder), kills=a.kills, documents=a.documents, seed=a.seed)
+        report = run(Path(folder), kills=a.kills, documents=a.documents, seed=a.seed, runner=a.runner)
     for name, value in asdict(report).items():
         print(f"{name:<22} {value}")  # noqa: T201
     if a.json:
         print(json.dumps(asdict(report)))  # noqa: T201
-    if not (report.identical and report.conserved and report.shards_counted_twice == 0):
+    if not (report.identical and report.conserved and report.shards_counted_twice + report.damaged == 0):
         sys.exit(1)
 
 

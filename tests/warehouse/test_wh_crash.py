@@ -1,0 +1,131 @@
+"""A warehouse whose process is killed, or whose disk is full, at every step there is: see `crashing`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wh_fixtures import make_run, put
+
+from warehouse.catalog import Catalog
+from warehouse.errors import CatalogError, SnapshotError, StoreError, WarehouseError
+from warehouse.queries import rows_of
+from warehouse.snapshot import SNAPSHOT, publish
+from warehouse.store import Store
+
+HERE = Path(__file__).resolve().parent
+REMEDY = "No space left on device; free some space there and run the same command again"
+
+
+def every_step(kind: str, extent: str, folder: Path) -> list[dict[str, Any]]:
+    places = os.pathsep.join([str(HERE), str(HERE.parents[1])])
+    command = [sys.executable, str(HERE / "crashing.py"), kind, extent, str(folder)]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": places}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+def check(kind: str, steps: list[dict[str, Any]]) -> None:
+    for step in steps:
+        assert step["wrong"] == [], step  # nothing half written is found
+        assert step["same"], step  # and the next run ends with the bytes of one that was left alone
+        if kind == "kill":
+            assert step["code"] == -9, step
+        else:
+            assert step["code"] == 1, step
+            assert REMEDY in step["said"]
+            assert step["said"].startswith(("StoreError", "CatalogError", "SnapshotError"))
+            assert "\n" not in step["said"]
+
+
+@pytest.mark.parametrize("kind", ["kill", "full"])
+def test_a_store_survives_every_step(kind: str, tmp_path: Path) -> None:
+    steps = every_step(kind, "store", tmp_path)
+    # per build a file each for run (twice), data, rejects and commit, a dataset in the second: 11 files. A file is
+    # opened, written, flushed, renamed, and its folder flushed: 55 steps. The rest are folders being made.
+    assert len(steps) > 55
+    check(kind, steps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["kill", "full"])
+def test_a_warehouse_survives_every_step(kind: str, tmp_path: Path) -> None:
+    steps = every_step(kind, "whole", tmp_path)
+    assert len(steps) > 80
+    check(kind, steps)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 24 MiB, where this user may have one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mount.returncode != 0:
+        pytest.skip("this user may not mount a file system in memory")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(folder: Path, leave: int = 0) -> Path:
+    """Fill a disk but for some bytes."""
+    path = folder / "ballast"
+    with path.open("wb") as stream:
+        left = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize - leave
+        stream.write(bytes(max(0, left)))
+    return path
+
+
+def test_a_disk_that_is_really_full(small_disk: Path) -> None:
+    store = Store(small_disk)
+    rows = [{"doc_id": f"d{i}", "text": f"text {i}"} for i in range(50)]
+    first = put(store, "ingest", "", "s0", rows)
+    store.write_run(make_run("r1", [first.key], state="running"))
+    with Catalog(small_disk / "catalog.duckdb", store=store) as catalog:
+        publish(store, catalog)
+    many = [{"doc_id": f"e{i}", "text": os.urandom(40).hex()} for i in range(20_000)]  # 0.8 MB, hardly compressible
+    ballast = fill(small_disk)
+    with pytest.raises(StoreError, match=REMEDY) as data:
+        put(store, "ingest", "", "s1", many)
+    assert str(small_disk / "shards") in str(data.value)
+    with pytest.raises(SnapshotError, match=REMEDY) as snapshot:
+        publish(store, None)
+    assert str(small_disk / SNAPSHOT) in str(snapshot.value)
+    assert rows_of(small_disk / SNAPSHOT, "SELECT count(*) AS n FROM documents") == [{"n": 50}]  # the last one stays
+    assert list(store.commits()) == [first]
+    assert list(store.files.abandoned(0.0)) == []  # nothing is left behind that would fill it further
+    ballast.unlink()
+    second = put(store, "ingest", "", "s1", many)
+    store.write_run(make_run("r1", [first.key, second.key]))
+    with Catalog(small_disk / "catalog.duckdb", store=store) as catalog:
+        publish(store, catalog)
+    assert rows_of(small_disk / SNAPSHOT, "SELECT count(*) AS n FROM documents") == [{"n": 20_050}]
+
+
+def test_a_catalog_on_a_full_disk_says_so_and_goes_on_later(small_disk: Path) -> None:
+    store = Store(small_disk)
+    commits = [put(store, "ingest", "", f"s{i}", [{"doc_id": f"d{i}"}]) for i in range(200)]
+    path = small_disk / "catalog.duckdb"
+    with Catalog(path) as catalog:
+        catalog.record(commits[:1])
+    ballast = fill(small_disk, leave=8192)
+    with pytest.raises(CatalogError, match=REMEDY) as caught, Catalog(path) as catalog:
+        catalog.record(commits)
+    assert str(path) in str(caught.value)
+    with pytest.raises(WarehouseError, match="No space left on device"):  # the place is wrong, and not the file
+        Catalog(path, store=store)
+    assert not (small_disk / "quarantine").exists()
+    ballast.unlink()
+    with Catalog(path, store=store) as catalog:
+        assert catalog.facts()["commits"].num_rows == 200
