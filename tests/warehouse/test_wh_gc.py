@@ -1,0 +1,183 @@
+"""What nothing refers to is found and taken away; what a dataset, an evaluation or unfinished work needs never is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from wh_fixtures import make_commit, make_run, put, scored
+
+from warehouse.audit import audit
+from warehouse.catalog import Catalog
+from warehouse.commits import Commit, DataFile, Dataset, dataset_version
+from warehouse.gc import collect, garbage, needed, rests_on
+from warehouse.queries import rows_of
+from warehouse.snapshot import publish
+from warehouse.store import Store
+
+DAY_S = 86_400.0
+MAY = 1_714_564_800.0  # 2024-05-01T12:00:00Z, when the fixtures' commits were made
+
+
+def build(store: Store, config: str, day: int, *, state: str = "completed", dataset: str | None = None) -> list[Commit]:
+    """Documents, scores of them, an example of those; on a day of May 2024."""
+    parts, created = {"config": config}, f"2024-05-{day:02d}T12:00:00+00:00"
+    more = {"parts": parts, "created": created, "run_id": config}
+    documents = put(store, "ingest", "", "s0", [{"doc_id": "d1", "text": config}], **more)
+    digests = (documents.files[0].digest,)
+    scores = put(store, "score", "qa", "s0", [scored("d1", "qa", 1, float(day))], inputs=digests, **more)
+    examples = put(
+        store, "assemble", "", "s0", [{"doc_id": "d1", "text": config}], inputs=(scores.files[0].digest,), **more
+    )
+    commits = [documents, scores, examples]
+    store.write_run(make_run(config, [c.key for c in commits], started=created, state=state))
+    if dataset is not None:
+        files = examples.files
+        store.write_dataset(Dataset(dataset, dataset_version(files), files, {}, {}, config, "m", "c", created))
+    return commits
+
+
+def listed(store: Store, **more: float) -> dict[str, str]:
+    return {item.path: item.kind for item in garbage(store, **{"now": MAY + 30 * DAY_S, **more})}
+
+
+def take_away(store: Store, **more: float) -> list[str]:
+    with Catalog(Path(store.root) / "catalog.duckdb", store=store) as catalog:
+        return [item.path for item in collect(store, catalog, garbage(store, **{"now": MAY + 30 * DAY_S, **more}))]
+
+
+def test_what_was_superseded_goes_and_what_a_dataset_needs_stays(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    named = build(store, "a", 1, dataset="cstar")
+    superseded = build(store, "b", 2)
+    newest = build(store, "c", 3)
+    wanted = {f"commits/{c.id}.json": "commit" for c in superseded} | {c.files[0].path: "data" for c in superseded}
+    assert listed(store) == wanted
+    (item, *_) = garbage(store, now=MAY)
+    assert item.bytes == (tmp_path / item.path).stat().st_size
+    assert set(take_away(store)) == set(wanted)
+    assert {c.id for c in store.commits()} == {c.id for c in (*named, *newest)}
+    assert [store.read(c.files[0]).num_rows for c in named] == [1, 1, 1]
+    assert listed(store) == {}
+    snapshot = tmp_path / "warehouse.duckdb"
+    assert rows_of(snapshot, "SELECT gain FROM scored") == [{"gain": 3.0}]
+    assert {r["stage"] for r in rows_of(snapshot, "FROM lineage")} == {"ingest", "score", "assemble"}
+    assert audit(store) == []
+
+
+def test_every_evaluation_that_counts_stays(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+
+    def evaluated(name: str, day: int) -> Commit:
+        config = {"evaluation": name, "task": "svamp"}
+        commit = put(store, "evaluate", "", f"{name}-0", [], parts={"on": f"{name}{day}"}, config=config)
+        store.write_run(make_run(f"{name}{day}", [commit.key], started=f"2024-05-{day:02d}", flow="evaluate"))
+        return commit
+
+    old, new, other = evaluated("e1", 1), evaluated("e1", 2), evaluated("e2", 1)
+    built = build(store, "b", 3)
+    assert set(listed(store)) == {f"commits/{old.id}.json", old.files[0].path}
+    take_away(store)
+    assert {c.id for c in store.commits()} == {new.id, other.id, *(c.id for c in built)}
+
+
+def test_unfinished_work_is_kept_for_some_days(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    killed = build(store, "a", 1, state="running")  # a run that was killed
+    silent = put(store, "score", "mt", "s9", [], run_id="z", created="2024-05-01T12:00:00+00:00")  # before its manifest
+    build(store, "b", 2)
+    theirs = {f"commits/{c.id}.json" for c in (*killed, silent)}
+    assert not theirs & set(listed(store, now=MAY + 6.9 * DAY_S))
+    assert theirs <= set(listed(store, now=MAY + 7.1 * DAY_S))
+    assert theirs <= set(listed(store, now=MAY + 1.1 * DAY_S, unfinished_days=1.0))
+
+
+def test_leftovers_go_by_age_and_quarantine_goes(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    (commit, *_) = build(store, "a", 1)
+    left = store.write("ingest", "", "s7", "f" * 32, store.read(commit.files[0]))  # data, and its writer was killed
+    (tmp_path / "shards" / "x.parquet.99-ab.tmp").write_bytes(b"half")
+    store.files.put("shards/broken.parquet", b"x")
+    store.set_aside("shards/broken.parquet", "it is broken")
+    kinds = {
+        left.path: "data",
+        "shards/x.parquet.99-ab.tmp": "temporary",
+        "quarantine/shards/broken.parquet": "quarantine",
+        "quarantine/shards/broken.parquet.why.json": "quarantine",
+    }
+    os.utime(tmp_path / left.path, (MAY, MAY))
+    os.utime(tmp_path / "shards" / "x.parquet.99-ab.tmp", (MAY, MAY))
+    assert listed(store) == kinds
+    os.utime(
+        tmp_path / left.path, (MAY + 30 * DAY_S - 60, MAY + 30 * DAY_S - 60)
+    )  # a minute old: its commit may follow
+    assert left.path not in listed(store)
+    os.utime(tmp_path / left.path, (MAY, MAY))
+    assert set(take_away(store)) == set(kinds)
+    assert listed(store) == {}
+
+
+def test_while_a_dataset_s_card_is_lost_whatever_it_may_need_stays(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    named = build(store, "a", 1, dataset="cstar")
+    build(store, "b", 2)
+    (card,) = (tmp_path / "datasets").rglob("*.json")
+    whole = card.read_bytes()
+    card.write_bytes(whole[:-20])
+    assert store.datasets() == []
+    assert listed(store) == {}
+    store.files.put(f"datasets/cstar/{card.name}", whole)  # the same build wrote it again
+    assert set(listed(store)) == {f"quarantine/datasets/cstar/{card.name}{more}" for more in ("", ".why.json")}
+    assert rests_on(store.datasets()[0], {c.id: c for c in store.commits()}, store.runs()) == {c.id for c in named}
+
+
+@pytest.mark.parametrize("steps", [1, 3, 4])
+def test_killed_half_way_it_leaves_a_consistent_warehouse(tmp_path: Path, steps: int) -> None:
+    store = Store(tmp_path)
+    named, gone, newest = build(store, "a", 1, dataset="cstar"), build(store, "b", 2), build(store, "c", 3)
+    publish(store, None)
+    with Catalog(tmp_path / "catalog.duckdb", store=store) as catalog:
+        going = collect(store, catalog, garbage(store, now=MAY))
+        taken = [next(going) for _ in range(steps)]  # 3 commits, then their 3 files; the process ends here
+    assert [item.kind for item in taken] == (["commit"] * 3 + ["data"] * 3)[:steps]
+    store = Store(tmp_path)
+    assert audit(store) == []  # no commit stands without its data
+    assert {c.id for c in (*named, *newest)} <= {c.id for c in store.commits()}
+    for item in rows_of(tmp_path / "warehouse.duckdb", 'SELECT intact FROM shards WHERE "current"'):
+        assert item["intact"]
+    assert rows_of(tmp_path / "warehouse.duckdb", "SELECT gain FROM scored") == [{"gain": 3.0}]
+    again = build(store, "b", 2)  # who wants it back has it back, byte for byte
+    assert [c.files for c in again] == [c.files for c in gone]
+    take_away(store)
+    assert listed(store) == {}
+    assert {c.id for c in store.commits()} == {c.id for c in (*named, *newest)}
+
+
+names = st.sampled_from(["a", "b", "c", "d", "e"])
+
+
+@settings(max_examples=25, deadline=None)  # each asks DuckDB what is current
+@given(st.lists(st.tuples(names, st.lists(names, max_size=3)), max_size=8), st.lists(names, max_size=2), st.data())
+def test_what_is_kept_has_all_it_was_made_from(
+    made: list[tuple[str, list[str]]], wanted: list[str], data: st.DataObject
+) -> None:
+    commits = []
+    for number, (digest, inputs) in enumerate(made):
+        file = DataFile(f"p{number}", digest, 1, 1)
+        more = {"parts": {"n": str(number)}, "inputs": tuple(inputs), "run_id": "r"}
+        commits.append(make_commit("score", "", "s", [file], **more))
+    files = tuple(c.files[0] for c in commits if c.files[0].digest in wanted)
+    datasets = [Dataset("n", "v", files, {}, {}, "gone", "m", "c", "t")] if files else []
+    used = data.draw(st.lists(st.sampled_from(commits))) if commits else []
+    runs = [make_run("r", [c.key for c in used])]
+    keep = needed(commits, runs, datasets, unfinished_since="9999")
+    held = {file.digest for c in commits if c.id in keep for file in c.files}
+    there = {file.digest for c in commits for file in c.files}
+    for commit in commits:
+        if commit.id in keep:
+            assert set(commit.inputs) & there <= held
+        if commit.files[0] in files:
+            assert commit.id in keep
