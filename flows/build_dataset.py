@@ -8,8 +8,8 @@ query, at least every 30 seconds while shards finish. It decides nothing about t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from prefect import flow
@@ -20,6 +20,7 @@ from flows.parameters import BuildParameters, resolve
 from flows.server import note_server
 from flows.versions import write_card, write_version
 from tasks.assembling import over_limit
+from tasks.settings import shared_catalog
 from tasks.shards import Done
 from tasks.spec import BuildSpec
 from tasks.stages import (
@@ -32,6 +33,7 @@ from tasks.stages import (
 )
 from tasks.works import Assembly, Shard, shards_of
 from toolformer_core.errors import UsageError
+from toolformer_core.records import digest_of
 from warehouse.commits import Run
 from warehouse.store import Store
 
@@ -53,17 +55,39 @@ class BuildResult:
     seconds: float
 
 
-def _chains(spec: BuildSpec, shards: Iterable[Shard]) -> dict[str, list[PrefectFuture[Done]]]:
-    """Submit every chain; return per shard the futures of all its tasks, those of `score` last per tool."""
-    out: dict[str, list[PrefectFuture[Done]]] = {}
-    for shard in shards:
+@dataclass(slots=True)
+class _Chains:
+    """The futures of a build's tasks."""
+
+    tools: list[PrefectFuture[Done]] = field(default_factory=list)  # of all stages per tool
+    scored: dict[str, list[PrefectFuture[Done]]] = field(default_factory=dict)  # shard -> `score` of every tool
+    assembled: dict[str, PrefectFuture[Done]] = field(default_factory=dict)  # shard -> its part of C*
+
+
+def _chains(spec: BuildSpec, shards: Sequence[Shard]) -> _Chains:
+    """Submit every chain. Where no tool can have too many examples, a shard is assembled as soon as it is scored."""
+    out = _Chains()
+    within_limit = sum(shard.documents.rows for shard in shards) <= spec.assemble.max_examples
+    for shard in _in_turn(spec, shards):
         for tool in spec.tools:
             prefiltered: Any = prefilter_shard.submit(spec, tool, shard)
             sampled: Any = sample_shard.submit(spec, tool, shard, prefiltered)
             executed: Any = execute_shard.submit(spec, tool, shard, prefiltered, sampled)
             scored: Any = score_shard.submit(spec, tool, shard, prefiltered, sampled, executed)
-            out.setdefault(shard.name, []).extend((prefiltered, sampled, executed, scored))
+            out.tools += (prefiltered, sampled, executed, scored)
+            out.scored.setdefault(shard.name, []).append(scored)
+        if within_limit:
+            losses: Any = out.scored[shard.name]
+            assembled: Any = assemble_shard.submit(spec, shard, losses, [])
+            out.assembled[shard.name] = assembled
     return out
+
+
+def _in_turn(spec: BuildSpec, shards: Sequence[Shard]) -> list[Shard]:
+    """Return the shards in the order in which they are begun: flows that share them begin at different ones."""
+    if shared_catalog() is None:
+        return list(shards)
+    return sorted(shards, key=lambda shard: digest_of(spec.run_id, shard.name))
 
 
 @flow(name="build-dataset", flow_run_name="build {parameters.dataset} with {parameters.model}")
@@ -83,7 +107,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
         started=now(),
         finished=None,
         state="running",
-        parameters=parameters.model_dump(mode="json"),
+        parameters={**parameters.model_dump(mode="json"), "data": store.root},  # a URL may hold keys
         corpus=parameters.corpus,
         model=parameters.model,
     )
@@ -122,14 +146,17 @@ def _build(spec: BuildSpec, store: Store, ledger: Ledger) -> list[Done]:
         ledger.expect(stage, len(shards) * len(spec.tools))
     ledger.expect("assemble", len(shards))
     chains = _chains(spec, shards)
-    for future in as_completed([f for futures in chains.values() for f in futures]):
+    for future in as_completed([*chains.tools, *chains.assembled.values()]):
         ledger.add(future.result())
-    scored = {name: [f.result() for f in futures[3::4]] for name, futures in chains.items()}
-    over = over_limit(Assembly(store, spec.run_id, spec.assemble, spec.tool_names), scored)
-    assembled: list[Any] = [assemble_shard.submit(spec, s, scored[s.name], over[s.name]) for s in shards]
-    for future in as_completed(assembled):
-        ledger.add(future.result())
-    return [f.result() for f in assembled]
+    if not chains.assembled:
+        scored = {shard.name: [f.result() for f in chains.scored[shard.name]] for shard in shards}
+        over = over_limit(Assembly(store, spec.run_id, spec.assemble, spec.tool_names), scored)
+        for shard in shards:
+            some: Any = assemble_shard.submit(spec, shard, scored[shard.name], over[shard.name])
+            chains.assembled[shard.name] = some
+        for future in as_completed(list(chains.assembled.values())):
+            ledger.add(future.result())
+    return [chains.assembled[shard.name].result() for shard in shards]
 
 
 def run_build(parameters: BuildParameters, runner: str = "threads") -> BuildResult:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.terminal import print_json
-from tasks.settings import data_folder, seconds
+from tasks.settings import data_folder, seconds, shared_catalog
 
 if TYPE_CHECKING:
     from warehouse.audit import Damage
@@ -52,7 +52,8 @@ def _catalog(store: Store) -> Catalog:
     def waiting(held: LockHeldError) -> None:
         print(f"waiting at most {seconds('wait'):.0f} s: {held}", file=sys.stderr, flush=True)
 
-    return Catalog(store.beside / "catalog.duckdb", store=store, wait_s=seconds("wait"), waiting=waiting)
+    place = shared_catalog() or store.beside / "catalog.duckdb"
+    return Catalog(place, store=store, wait_s=seconds("wait"), waiting=waiting)
 
 
 def reconcile(

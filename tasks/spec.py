@@ -15,6 +15,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.settings import seconds, shared_catalog
 from toolformer_core.config import (
     AssembleConfig,
     ExecuteConfig,
@@ -28,10 +29,12 @@ from toolformer_core.lm.base import LanguageModel, Scan, ScoreRequest, tokens_pa
 from toolformer_core.records import Prompt
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.build import ToolSettings
+from warehouse.claims import Claims
 from warehouse.files import Files
+from warehouse.rehearsal import Rehearsal
 from warehouse.store import Store
 
-__all__ = ["BuildSpec", "InTurn", "NotInRehearsalError", "model_of", "model_turn", "tool_of"]
+__all__ = ["BuildSpec", "InTurn", "NotInRehearsalError", "claims_of", "model_of", "model_turn", "tool_of"]
 
 
 class NotInRehearsalError(ToolformerError):
@@ -70,6 +73,26 @@ class BuildSpec:
 
 _LOADING = threading.Lock()  # two threads asking for one model must not load it twice
 _PASSES = threading.Lock()
+
+
+_claims: dict[tuple[str, str], Claims] = {}  # by URL of the database and root of the store
+
+
+def claims_of(store: Store) -> Claims | None:
+    """Return who is at work on what in a store that several machines share, connected once a process; else None.
+
+    Who only tries work out claims nothing.
+
+    Raises:
+        CatalogError: the database cannot be reached.
+    """
+    url = shared_catalog()
+    if url is None or isinstance(store.files, Rehearsal):
+        return None
+    with _LOADING:
+        if (url, store.root) not in _claims:
+            _claims[url, store.root] = Claims(url, store, lease_s=seconds("lease"))
+        return _claims[url, store.root]
 
 
 def model_turn() -> threading.Lock:

@@ -26,7 +26,7 @@ from tasks import translate
 from tasks.answers import ANSWERED, answers_in
 from tasks.assembling import assemble_part, positive
 from tasks.shards import Done, Outcome, Writer, run_shard
-from tasks.spec import BuildSpec, InTurn, model_of, tool_of
+from tasks.spec import BuildSpec, InTurn, claims_of, model_of, tool_of
 from tasks.works import (
     VERSIONS,
     Assembly,
@@ -103,7 +103,7 @@ def ingest_corpus(spec: BuildSpec) -> Done:
         balance = Balance("rows", kept + failed.total(), kept, failed=dict(sorted(failed.items())))
         return Outcome((balance,))
 
-    return run_shard(store, work, spec.run_id, do)
+    return run_shard(store, work, spec.run_id, do, claims_of(store))
 
 
 @task(name="prefilter", cache_policy=NO_CACHE, task_run_name="prefilter {tool} {shard.name}")
@@ -118,7 +118,7 @@ def prefilter_shard(spec: BuildSpec, tool: str, shard: Shard) -> Done:
         write.table(translate.stage_table("prefilter", verdicts))
         return Outcome((balance,))
 
-    return run_shard(store, work, spec.run_id, do)
+    return run_shard(store, work, spec.run_id, do, claims_of(store))
 
 
 @task(name="sample", cache_policy=NO_CACHE, task_run_name="sample {tool} {shard.name}")
@@ -147,7 +147,7 @@ def sample_shard(spec: BuildSpec, tool: str, shard: Shard, prefiltered: Done) ->
         write.table(translate.stage_table("sample", calls))
         return Outcome(balances, {LM_TOKENS: tokens})
 
-    return run_shard(store, work, spec.run_id, do)
+    return run_shard(store, work, spec.run_id, do, claims_of(store))
 
 
 @task(name="execute", cache_policy=NO_CACHE, task_run_name="execute {tool} {shard.name}")
@@ -173,7 +173,7 @@ def execute_shard(spec: BuildSpec, tool: str, shard: Shard, prefiltered: Done, s
         counters = {"cache_hits": len(recalled.known), ANSWERED: min(begin, recalled.answered)}
         return Outcome((balance,), counters)
 
-    return run_shard(store, work, spec.run_id, do)
+    return run_shard(store, work, spec.run_id, do, claims_of(store))
 
 
 @task(name="score", cache_policy=NO_CACHE, task_run_name="score {tool} {shard.name}")
@@ -208,7 +208,7 @@ def score_shard(spec: BuildSpec, tool: str, shard: Shard, prefiltered: Done, sam
         write.table(translate.stage_table("score", scored))
         return Outcome((balance,), {LM_TOKENS: tokens})
 
-    return run_shard(store, work, spec.run_id, do)
+    return run_shard(store, work, spec.run_id, do, claims_of(store))
 
 
 @task(name="assemble", task_run_name="assemble {shard.name}")
