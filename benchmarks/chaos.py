@@ -76,6 +76,12 @@ def _start(data: Path, documents: int, runner: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(_command(data, documents, runner), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
+def _alone(data: Path, documents: int, runner: str) -> None:
+    done = subprocess.run(_command(data, documents, runner), capture_output=True, text=True, timeout=_PATIENCE_S)
+    if done.returncode != 0:
+        raise RuntimeError(f"a build that was left alone ended with {done.returncode}:\n{done.stderr[-4000:]}")
+
+
 def _family(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
     try:
         parent = psutil.Process(process.pid)
@@ -114,13 +120,13 @@ def run(folder: Path, *, kills: int, documents: int = 24, seed: int = 0, runner:
     """Run the comparison in an empty folder.
 
     Raises:
-        subprocess.CalledProcessError: a build that was left alone failed.
+        RuntimeError: a build that was left alone failed.
         subprocess.TimeoutExpired: a build hangs.
     """
     r = random.Random(seed)
     calm, wild = folder / "calm", folder / "wild"
     begin = time.monotonic()
-    subprocess.run(_command(calm, documents, "threads"), check=True, capture_output=True)
+    _alone(calm, documents, "threads")
     undisturbed = time.monotonic() - begin
     begin = time.monotonic()
     counts: Counter[str] = Counter()
@@ -150,7 +156,7 @@ def run(folder: Path, *, kills: int, documents: int = 24, seed: int = 0, runner:
                     shutil.rmtree(wild)  # nothing would be left to interrupt: begin anew
             process = _start(wild, documents, runner)
         process.wait(_PATIENCE_S)
-        subprocess.run(_command(wild, documents, runner), check=True, capture_output=True, timeout=_PATIENCE_S)
+        _alone(wild, documents, runner)
     finally:
         _kill([p for p in (*seen, *_family(process)) if p.is_running()])
     disturbed = time.monotonic() - begin
