@@ -28,7 +28,7 @@ class Reference:
     model: str  # its digest
     texts: str  # digest of corpus and gold calls
     documents: int  # per tool
-    tools: Mapping[str, Mapping[str, Any]]  # tool -> `measured` by step, `figures`
+    tools: Mapping[str, Mapping[str, Any]]  # tool -> `teachable`, `measured` by step, `figures`
 
     def measured(self, tool: str) -> Mapping[str, float | None]:
         """Return a tool's measures by step; none if it was not measured."""
@@ -55,6 +55,7 @@ def write_reference(
     """
     tools = {
         one.tool: {
+            "teachable": judge(one).teachable,
             "measured": {check.step: _rounded(check.measured) for check in judge(one).checks},
             "figures": _rounded(asdict(one)),
         }

@@ -25,7 +25,7 @@ from toolformer_core.tools.base import Tool
 
 __all__ = ["DOCUMENTS", "DiagnoseConfig", "Diagnosis", "Measured", "diagnose", "measure"]
 
-DOCUMENTS = 16  # per tool: about two minutes for five tools and the embedded model on two cores
+DOCUMENTS = 24  # per tool: about two minutes for five tools and the embedded model on two cores
 
 
 @dataclass(frozen=True, slots=True)
