@@ -1,0 +1,195 @@
+"""Damage is found by its digest when it is read, set aside with a note and told; it is never read silently."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from wh_fixtures import make_run, put, scored
+
+from warehouse.audit import audit
+from warehouse.catalog import Catalog
+from warehouse.commits import Commit, Dataset, dataset_version
+from warehouse.errors import CatalogError, CorruptDataError
+from warehouse.files import temporary_beside
+from warehouse.queries import rows_of
+from warehouse.snapshot import publish
+from warehouse.store import Store
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def alter(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:40] + bytes([data[40] ^ 1]) + data[41:])
+
+
+def build(store: Store) -> tuple[Commit, Commit, Dataset]:
+    documents = put(store, "ingest", "", "s0", [{"doc_id": "d1", "text": "a"}])
+    scores = put(store, "score", "qa", "s0", [scored("d1", "qa", 1, 2.0)], inputs=(documents.files[0].digest,))
+    store.write_run(make_run("r1", [documents.key, scores.key]))
+    dataset = Dataset("cstar", dataset_version(scores.files), scores.files, {}, {}, "r1", "m", "c", "t")
+    store.write_dataset(dataset)
+    return documents, scores, dataset
+
+
+@pytest.mark.parametrize("damage", [truncate, alter])
+def test_damaged_data_is_told_with_who_rests_on_it(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    store = Store(tmp_path)
+    documents, _, dataset = build(store)
+    assert audit(store) == []
+    file = documents.files[0]
+    damage(tmp_path / file.path)
+    with pytest.raises(CorruptDataError, match=r"run again, sets it aside and does it anew"):
+        store.read(file)
+    (found,) = audit(store)
+    assert (found.path, found.datasets) == (file.path, (f"cstar@{dataset.version}",))
+    assert "altered" in found.why
+    assert store.recorded(documents.key) is None  # to be done again
+    assert not (tmp_path / file.path).exists()
+    aside = tmp_path / "quarantine" / file.path
+    note = json.loads(aside.with_name(aside.name + ".why.json").read_text(encoding="utf-8"))
+    assert note["path"] == file.path
+    assert note["why"] == found.why
+    assert put(store, "ingest", "", "s0", [{"doc_id": "d1", "text": "a"}]) == documents  # the same path again
+    assert audit(store) == []
+
+
+@pytest.mark.parametrize("damage", [truncate, alter])
+def test_damaged_records_are_told(
+    tmp_path: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Store(tmp_path)
+    documents, _, dataset = build(store)
+    name = f"cstar@{dataset.version}"
+    records = [f"commits/{documents.id}.json", "runs/r1.json", f"datasets/cstar/{dataset.version}.json"]
+    for path in records[:1]:
+        damage(tmp_path / path)
+    assert [(d.path, d.datasets) for d in audit(store)] == [(records[0], (name,))]
+    for path in records[1:]:
+        damage(tmp_path / path)
+    with caplog.at_level(logging.WARNING):
+        found = audit(store)
+    assert {d.path: d.datasets for d in found} == {records[1]: (), records[2]: (name,)}
+    assert all(path in caplog.text for path in records[1:])
+    assert store.runs() == store.datasets() == []
+
+
+def test_nothing_in_quarantine_is_overwritten(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for text in (b"first", b"second", b"third"):
+        store.files.put("shards/x.parquet", text)
+        store.set_aside("shards/x.parquet", "it is no Parquet")
+    found = {path.read_bytes() for path in (tmp_path / "quarantine" / "shards").glob("*.parquet")}
+    assert found == {b"first", b"second", b"third"}
+
+
+def test_a_damaged_dataset_says_so_where_it_is_read(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    _, scores, dataset = build(store)
+    assert [t.num_rows for t in store.read_dataset(dataset)] == [1]
+    alter(tmp_path / scores.files[0].path)
+    for _ in range(2):  # altered, then gone
+        with pytest.raises(CorruptDataError, match=f"dataset cstar@{dataset.version} is damaged"):
+            list(store.read_dataset(dataset))
+        audit(store)
+
+
+def test_altered_data_of_the_same_size_is_kept_from_the_snapshot(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    _, scores, _ = build(store)
+    assert rows_of(publish(store, None), "SELECT gain FROM scored") == [{"gain": 2.0}]
+    alter(tmp_path / scores.files[0].path)
+    path = publish(store, None)
+    assert rows_of(path, "SELECT gain FROM scored") == []
+    assert rows_of(path, "SELECT stage FROM shards WHERE NOT intact") == [{"stage": "score"}]
+
+
+def test_a_file_is_compared_again_only_when_it_was_written_since(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    (file,) = put(store, "ingest", "", "s0", [{"doc_id": "d1"}]).files
+    path = tmp_path / file.path
+    written = path.stat().st_mtime
+    assert store.sound(file, since=written)
+    alter(path)
+    os.utime(path, (written, written))
+    assert store.sound(file, since=written)  # by its times it is what it was: `audit` is there to look closer
+    assert not store.sound(file, since=written - 1)
+    alter(path)  # and back
+    os.utime(path, (written + 5, written + 5))
+    assert store.sound(file, since=written)
+    path.unlink()
+    assert not store.sound(file, since=written)
+
+
+def test_a_sweep_never_takes_what_is_being_written(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    living, dead = temporary_beside(tmp_path / "a.parquet"), temporary_beside(tmp_path / "b.parquet")
+    theirs = tmp_path / "model.tmp"  # somebody else's
+    for path in (living, dead, theirs):
+        path.write_bytes(b"half")
+        os.utime(path, (0, 0))  # as old as can be
+    with living.open("rb") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)  # as `put_local` does
+        assert store.sweep_temporary(older_than_s=60.0) == 1
+    assert living.exists()
+    assert theirs.exists()
+    assert not dead.exists()
+    living.touch()
+    assert store.sweep_temporary(older_than_s=60.0) == 0  # young: somewhere its writer may live on
+    assert store.sweep_temporary(older_than_s=0.0) == 1
+
+
+def test_what_is_written_is_locked_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, real, swept = Store(tmp_path), os.fsync, []
+
+    def fsync(handle: int) -> None:
+        swept.append(store.sweep_temporary(older_than_s=0.0))
+        real(handle)
+
+    monkeypatch.setattr("warehouse.files.os.fsync", fsync)
+    store.files.put("a.json", b"{}")
+    monkeypatch.undo()
+    assert set(swept) == {0}
+    assert (tmp_path / "a.json").read_bytes() == b"{}"
+
+
+def test_a_damaged_catalog_is_set_aside_and_rebuilt(tmp_path: Path) -> None:
+    store, path = Store(tmp_path), tmp_path / "catalog.duckdb"
+    build(store)
+    with Catalog(path, store=store) as catalog:
+        whole = catalog.facts()
+    path.write_bytes(b"not a database" * 1000)
+    with pytest.raises(CatalogError, match="toolformer reconcile rebuilds it"):
+        Catalog(path)
+    with Catalog(path, store=store) as catalog:
+        assert catalog.facts() == whole
+    assert (tmp_path / "quarantine" / "catalog.duckdb").read_bytes().startswith(b"not a database")
+
+
+def test_a_catalog_is_brought_in_step_with_the_store(tmp_path: Path) -> None:
+    store, path = Store(tmp_path), tmp_path / "catalog.duckdb"
+    documents, scores, dataset = build(store)
+    with Catalog(path, store=store) as catalog:
+        assert catalog.catch_up(store) == 0
+        store.write_run(make_run("r2", [], state="running"))
+        more = put(store, "score", "mt", "s0", [])
+        store.files.delete(f"commits/{documents.id}.json")
+        store.files.delete(f"datasets/cstar/{dataset.version}.json")
+        assert catalog.catch_up(store) == 4
+        store.write_run(make_run("r2", [more.key]))  # the flow that died here had not told the catalog
+        catalog.catch_up(store)
+        facts = catalog.facts()
+        catalog.reconcile(store)
+        again = catalog.facts()
+    assert set(facts["commits"].column("commit_id").to_pylist()) == {scores.id, more.id}
+    assert {r["run_id"]: r["state"] for r in facts["runs"].to_pylist()} == {"r1": "completed", "r2": "completed"}
+    for name, rows in again.items():
+        assert sorted(map(str, rows.to_pylist())) == sorted(map(str, facts[name].to_pylist())), name

@@ -1,0 +1,71 @@
+"""Two processes and one data folder: the second waits and is told for whom, or gives up and says so."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from warehouse.errors import LockHeldError
+from warehouse.lock import FileLock
+
+REPOSITORY = str(Path(__file__).resolve().parents[2])
+
+HOLD = """
+import sys
+from pathlib import Path
+from warehouse.lock import FileLock
+lock = FileLock(Path(sys.argv[1]))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def held(path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds a lock until its input ends, or it is killed."""
+    command = [sys.executable, "-c", HOLD, str(path), "--data", "s3://key:secret@place/data"]
+    environment = {**os.environ, "PYTHONPATH": REPOSITORY}
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_who_gives_up_says_who_holds_it_since_when_and_with_what_command(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.duckdb.lock"
+    with held(path) as process, pytest.raises(LockHeldError) as caught:
+        FileLock(path, wait_s=0.3)
+    said = str(caught.value)
+    assert said.startswith(f"{path} is held by process {process.pid} on {os.uname().nodename} since 2")
+    assert said.endswith(f"(-c {path} --data s3://place/data); wait for it to finish, or stop it")
+    assert "secret" not in said
+    assert str(pickle.loads(pickle.dumps(caught.value))) == said
+
+
+@pytest.mark.parametrize("end", ["finished", "killed"])
+def test_who_waits_is_told_once_for_whom_and_goes_on_when_the_holder_has_ended(tmp_path: Path, end: str) -> None:
+    path, told = tmp_path / "x.lock", []
+    with held(path) as process:
+
+        def waiting(holder: LockHeldError) -> None:
+            told.append(holder.pid)
+            if end == "killed":
+                process.kill()  # however it dies, the kernel frees the lock
+            else:
+                assert process.stdin is not None
+                process.stdin.close()
+
+        with FileLock(path, wait_s=60.0, waiting=waiting), pytest.raises(LockHeldError) as caught:
+            FileLock(path)
+    assert told == [process.pid]
+    assert caught.value.pid == os.getpid()  # and not what the dead one wrote
