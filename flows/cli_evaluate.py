@@ -30,7 +30,7 @@ _NO_FIGURE = "-"
 
 
 def evaluate(
-    task: Annotated[str, typer.Option(help="svamp, gsm8k, nq, webqs, mlqa-de, dateset, perplexity, demo, ...")],
+    task: Annotated[str, typer.Option(help="svamp, gsm8k, nq, webqs, mlqa-de, dateset, perplexity, small-world, ...")],
     path: Annotated[
         Path | None, typer.Option(help="Its published file or folder (default: generated, embedded, else the hub)")
     ] = None,

@@ -52,12 +52,13 @@ def demo_trainings(data: str) -> list[FinetuneParameters]:
 
 
 def demo_evaluations(data: str, trained: list[FinetuneResult]) -> list[EvaluateParameters]:
-    """Return the demo's questions: held-out items that ask for a tool, and the dev documents' perplexity."""
+    """Return the demo's questions: items that ask for a tool, items that ask for none, and the dev documents."""
     models = {one.arm: one.folder for one in trained}
     dev = str(Path(models["cc"]) / "dev.jsonl")
     common = {"data": data, "cc": models["cc"], "toolformer": models["toolformer"]}
     return [
-        EvaluateParameters.model_validate({"task": "demo", "k": [1, 10], **common}),
+        EvaluateParameters.model_validate({"task": "small-world", "k": [1, 10], **common}),
+        EvaluateParameters.model_validate({"task": "small-world-plain", "k": [10], **common}),
         EvaluateParameters.model_validate({"task": "perplexity", "path": dev, **common}),
     ]
 
@@ -69,16 +70,18 @@ class DemoRow:
     arm: str
     k: int  # 0: no calls
     right: dict[str, float]  # tool that the item asks for -> percent right; "all"
-    called: float  # percent of items with a call
+    called: float  # percent of these items with a call
+    needless: float | None  # percent of items that ask for no tool with a call; None: not asked at this k
     perplexity: float | None  # of the dev documents, calls disabled
 
 
-def demo_table(asked: EvaluateResult, measured: EvaluateResult) -> list[DemoRow]:
+def demo_table(asked: EvaluateResult, plain: EvaluateResult, measured: EvaluateResult) -> list[DemoRow]:
     """Return the table that ends the demo, from the predictions in the warehouse."""
     sql = """
         SELECT evaluation, split_part(group_name, ' ', 1) AS tool, 100 * avg(correct::INT) AS right
-        FROM predictions GROUP BY ALL
+        FROM predictions WHERE task = 'small-world' GROUP BY ALL
     """
+    needless = {(one.arm, one.k): 100 * one.call_rate for one in plain.arms if one.k}
     rights: dict[str, dict[str, float]] = {}
     for row in rows_of(Path(asked.snapshot), sql):
         rights.setdefault(row["evaluation"], {})[row["tool"]] = row["right"]
@@ -89,6 +92,7 @@ def demo_table(asked: EvaluateResult, measured: EvaluateResult) -> list[DemoRow]
             k=one.k,
             right={**rights.get(one.evaluation, {}), "all": 100 * one.accuracy},
             called=100 * one.call_rate,
+            needless=needless.get((one.arm, one.k)),
             perplexity=None if one.k else perplexities.get(one.arm),
         )
         for one in asked.arms

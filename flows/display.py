@@ -171,18 +171,20 @@ def print_demo(rows: Sequence[DemoRow], tracking: str) -> None:
     title = "Held-out items answered right, percent, by the tool they ask for"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("arm", no_wrap=True)
-    for name in (*tools, "all", "called", "dev ppl"):
+    for name in (*tools, "all", "called", "needless", "dev ppl"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         name = f"{row.arm}, k = {row.k}" if row.k else row.arm
         figures = [f"{row.right[tool]:.1f}" if tool in row.right else "-" for tool in (*tools, "all")]
         shown = "" if row.perplexity is None else f"{row.perplexity:.2f}"
-        table.add_row(name, *figures, f"{row.called:.1f}", shown)
+        needless = "" if row.needless is None else f"{row.needless:.1f}"
+        table.add_row(name, *figures, f"{row.called:.1f}", needless, shown)
     console.print()
     console.print(table)
     console.print(
-        "cc is M + CC: trained on the same documents without their calls. called: percent of items with a call.\n"
-        "dev ppl: perplexity of the development documents, calls disabled.",
+        "cc is M + CC: trained on the same documents without their calls. called: percent of items with a call;\n"
+        "needless: the same of items that ask for no tool. dev ppl: perplexity of the development documents, "
+        "calls disabled.",
         highlight=False,
     )
     console.print(f"Compare the runs: mlflow ui --backend-store-uri {tracking}", soft_wrap=True, highlight=False)

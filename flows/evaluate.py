@@ -57,9 +57,10 @@ class EvaluateParameters(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    task: str = Field(description="Benchmark: svamp, gsm8k, nq, webqs, mlqa-de, dateset, perplexity, demo, ...")
+    task: str = Field(description="Benchmark: svamp, gsm8k, nq, webqs, mlqa-de, dateset, perplexity, small-world, ...")
     path: str | None = Field(
-        None, description="Its published file or folder; default: generated (dateset), embedded (demo), else the hub"
+        None,
+        description="Its published file or folder; default: generated (dateset), embedded (small-world), else the hub",
     )
     data: str = Field("toolformer-data", description="Data folder or URL: predictions, and finetunes to be found")
     model: str = Field("embedded", description="The base model: 'embedded', a folder, or a hub name")

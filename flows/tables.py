@@ -22,7 +22,7 @@ from toolformer_core.evaluate.figures import (
     PERPLEXITY,
     TABLES,
 )
-from toolformer_core.evaluate.tasks import task_named
+from toolformer_core.evaluate.tasks import EMBEDDED, task_named
 from warehouse.errors import SnapshotError
 from warehouse.queries import accuracies, nearest_call, perplexities, yield_by_threshold
 
@@ -80,7 +80,7 @@ class _Measured:
     def command(self, task: str, *more: str) -> str:
         """Return the command that measures a task."""
         known = next((row["path"] for (own, _, _), row in self.accuracy.items() if own == task and row["path"]), "PATH")
-        path = [] if task in ("dateset", "demo") else ["--path", known]
+        path = [] if task in ("dateset", *EMBEDDED) else ["--path", known]
         parts = ["toolformer", "evaluate", "--task", task, *path, "--model", self.base, *more, "--data", self.data]
         return shlex.join(parts)
 

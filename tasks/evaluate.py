@@ -38,7 +38,7 @@ from toolformer_core.errors import CorpusError
 from toolformer_core.evaluate.answer import answer, likelihoods, parameters_of
 from toolformer_core.evaluate.files import benchmark_files
 from toolformer_core.evaluate.items import Item, Rejected, Task
-from toolformer_core.evaluate.tasks import DEMO_ITEMS, read, task_named
+from toolformer_core.evaluate.tasks import EMBEDDED, read, task_named
 from toolformer_core.records import digest_of
 from toolformer_core.tools.build import ToolSettings, build_tools
 from warehouse.commits import Balance
@@ -142,8 +142,8 @@ def source_digest(task: Task, path: Path | None) -> str:
         CorpusError: no such file or folder, or nothing in it can be read.
     """
     if path is None:
-        if task.name == "demo":
-            return file_digest(DEMO_ITEMS) if DEMO_ITEMS.is_file() else ""
+        if (items := EMBEDDED.get(task.name)) is not None:
+            return file_digest(items) if items.is_file() else ""
         return digest_of("hub", task.hub.repository, task.hub.config or "", task.hub.split) if task.hub else ""
     if not path.exists():
         raise CorpusError(f"no such benchmark file or folder: {path}")

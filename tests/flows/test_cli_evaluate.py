@@ -63,7 +63,7 @@ def test_evaluate_and_tables_as_json_and_in_print(prefect_server: None, run: Run
     asked = [
         "evaluate",
         "--task",
-        "demo",
+        "small-world",
         "--path",
         items,
         "--data",
@@ -101,9 +101,9 @@ def test_evaluate_and_tables_as_json_and_in_print(prefect_server: None, run: Run
     ("options", "says"),
     [
         (["--task", "svanp"], "Did you mean 'svamp'"),
-        (["--task", "demo", "--k", "ten"], "--k: 'ten'"),
-        (["--task", "demo", "--arms", "toolformer"], "--toolformer PATH"),
-        (["--task", "demo", "--runner", "cluster"], "--runner"),
+        (["--task", "small-world", "--k", "ten"], "--k: 'ten'"),
+        (["--task", "small-world", "--arms", "toolformer"], "--toolformer PATH"),
+        (["--task", "small-world", "--runner", "cluster"], "--runner"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_2(run: Run, tmp_path: Path, options: list[str], says: str) -> None:

@@ -27,7 +27,7 @@ class Item:
     prompt: str  # the exact text the model continues; of the perplexity task, the text itself
     answers: tuple[str, ...]  # any of them is right; empty for the perplexity task
     date: str | None = None  # ISO: what today is for the Calendar; None if the benchmark says nothing of it
-    tool: str | None = None  # the tool that helps, by its key, where that is known (the demo)
+    tool: str | None = None  # the tool that helps, by its key, where that is known (the small world)
     group: str = ""  # what accuracy may be broken down by: a relation, a template, a kind of problem
     source: str = ""  # the file's name within the path read
     line: int = 0  # see `Rejected`

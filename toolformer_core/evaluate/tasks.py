@@ -9,23 +9,23 @@
     | mlqa-es -de -hi -vi -zh -ar         | paragraph, question | within the first 10 words |                |
     | dateset                             | question            | within the first 5 words  |                |
     | perplexity                          | the text            |                           | all            |
-    | demo                                | the text so far     | within the first 5 words  |                |
+    | small-world small-world-plain       | the text so far     | within the first 5 words  |                |
 
 A task is read from its published file (see `cloze`, `word_problems`, `questions`, `texts`), or from the hub by name;
-dateset is generated and the demo embedded. Nothing here knows models, arms or where predictions go.
+dateset is generated and the small world embedded. Nothing here knows models, arms or where predictions go.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import CorpusError, UnknownNameError, UsageError
 from toolformer_core.evaluate.cloze import lama, templama
 from toolformer_core.evaluate.dateset import dateset
-from toolformer_core.evaluate.demo import own_item
+from toolformer_core.evaluate.own import own_item
 from toolformer_core.evaluate.figures import figures_for
 from toolformer_core.evaluate.files import Located, benchmark_files, file_rows, hub_rows
 from toolformer_core.evaluate.items import BadRowError, Hub, Item, Rejected, Rule, Task
@@ -35,9 +35,13 @@ from toolformer_core.evaluate.texts import text_items, text_items_from_hub
 from toolformer_core.evaluate.word_problems import gsm8k, mawps, stated
 from toolformer_core.smallworld import embedded
 
-__all__ = ["DEMO_ITEMS", "read", "score", "task_named", "tasks"]
+__all__ = ["EMBEDDED", "read", "score", "task_named", "tasks"]
 
-DEMO_ITEMS = embedded.ASSETS / "heldout.jsonl.gz"
+# The tasks that come with the program, and their files.
+EMBEDDED: Mapping[str, Path] = {
+    "small-world": embedded.ASSETS / "heldout.jsonl.gz",
+    "small-world-plain": embedded.ASSETS / "plain.jsonl.gz",
+}
 
 _MLQA = {"es": "Spanish", "de": "German", "hi": "Hindi", "vi": "Vietnamese", "zh": "Chinese", "ar": "Arabic"}
 _MASKED = "rows with obj_label and masked_sentences (or evidences[].masked_sentence, or template and sub_label)"
@@ -136,7 +140,8 @@ def _other_tasks() -> list[Task]:
         Task("dateset", "Dateset", Rule.FIRST_5_WORDS, "question", _ITEM, own_item),
         Task("perplexity", "Perplexity", Rule.PERPLEXITY, "text", "a text, or rows with a column text", None,
              tuple(TOOL_NAMES), Hub("Salesforce/wikitext", "wikitext-103-raw-v1", "test")),
-        Task("demo", "The small world", Rule.FIRST_5_WORDS, "text", _ITEM, own_item),
+        Task("small-world", "The small world", Rule.FIRST_5_WORDS, "text", _ITEM, own_item),
+        Task("small-world-plain", "The small world, no tool needed", Rule.FIRST_5_WORDS, "text", _ITEM, own_item),
     ]  # fmt: skip
 
 
@@ -150,7 +155,7 @@ def read(task: Task, path: Path | None = None, limit: int | None = None) -> Iter
     looked for before anything is returned.
 
     Args:
-        path: a file or a folder; None: generated (dateset), embedded (demo), else from the hub.
+        path: a file or a folder; None: generated (dateset), embedded (small-world), else from the hub.
         limit: how many items to give at most; None: all.
 
     Raises:
@@ -179,8 +184,8 @@ def _chained(head: list[Item | Rejected], rest: Iterator[Item | Rejected]) -> It
 def _stream(task: Task, path: Path | None) -> Iterator[Item | Rejected]:
     if path is None and task.name == "dateset":
         return dateset()
-    if path is None and task.name == "demo":
-        path = DEMO_ITEMS
+    if path is None:
+        path = EMBEDDED.get(task.name)
     if task.reader is None:
         if path is not None:
             return text_items(task.name, path)

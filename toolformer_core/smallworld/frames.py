@@ -2,17 +2,25 @@
 
 A frame is a template whose value in `<...>` can only be known with help: a calculation, today's date, a fact, a
 translation. The call belongs in front of the space before it. Frames know no tool; `worlds` fills them in.
-Every fourth frame of a kind is *held out*: never seen in pretraining, so that generality can be measured.
+Every fourth frame of a kind is *held out*: never seen in pretraining, so that generality can be measured. Of these
+one half occurs in the corpus only, the other in the evaluation only: `home` says where.
 """
 
 from __future__ import annotations
 
-__all__ = ["ARITHMETIC", "DATES", "FACTS", "FILLER", "TRANSLATIONS", "is_held_out"]
+__all__ = ["ARITHMETIC", "DATES", "FACTS", "TRANSLATIONS", "home", "is_held_out"]
 
 
 def is_held_out(index: int) -> bool:
     """Whether the frame at this index of its kind is kept from pretraining (25 %)."""
     return index % 4 == 3
+
+
+def home(index: int) -> str:
+    """Return the world that has the frame at this index of its kind to itself, or `shared` (75 %)."""
+    if not is_held_out(index):
+        return "shared"
+    return "corpus" if index % 8 == 3 else "evaluation"
 
 
 # {p} {q} people, {n} goods, {place}, {a} {b} numbers, <{c}> the result of a op b.
@@ -30,6 +38,14 @@ ARITHMETIC: dict[str, tuple[str, ...]] = {
         "A group of {a} joined the {b} people waiting at {place}, and soon <{c}> people stood there.",
         "{p} read {a} pages last week and {b} this week, so <{c}> pages are done.",
         "The farm keeps {a} sheep and {b} goats, that is <{c}> animals.",
+        "After the rain {a} {n} were counted in {t} and {b} in {u}, <{c}> when taken together.",
+        "{p} earned {a} coins in spring and {b} coins in summer and put all <{c}> coins in a box.",
+        "First came {a} visitors, then {b} more, so the guard wrote down <{c}> visitors.",
+        "The older part of the archive holds {a} maps, the newer part {b}, and the whole archive <{c}> maps.",
+        "Put {a} {n} beside {b} {n2} and you have <{c}> pieces.",
+        "{q} swam {a} lengths and {p} swam {b}, which adds up to <{c}> lengths.",
+        "Where {a} trees stood, {b} were planted, and today the park counts <{c}> trees.",
+        "The bill was {a} coins for the room plus {b} coins for the food, <{c}> coins in full.",
     ),
     "-": (
         "{p} had {a} {n} and gave away {b}, which left <{c}> {n}.",
@@ -44,20 +60,36 @@ ARITHMETIC: dict[str, tuple[str, ...]] = {
         "The tank held {a} litres, {b} litres leaked out, and <{c}> litres remain.",
         "{p} is {a} pages into the diary and {q} is {b} pages in, a difference of <{c}> pages.",
         "Of {a} seats at {place} {b} are taken, leaving <{c}> free.",
+        "{p} set out with {a} {n}, lost {b} of them on the way, and arrived with <{c}>.",
+        "The well was {a} feet deep, {b} feet of it are filled with sand, and <{c}> feet are open.",
+        "From {a} coins {p} paid {b} coins, so the purse still holds <{c}> coins.",
+        "When {b} of the {a} {n} had been sold, there were <{c}> on the table.",
+        "There were {a} candles, {b} went out, and <{c}> kept burning.",
+        "{t} has {a} houses and {u} has {b} fewer, which makes <{c}> houses in {u}.",
+        "If {b} of the {a} pupils are ill, <{c}> pupils come to class.",
+        "{a} reduced by {b} gives <{c}>.",
     ),
     "*": (
         "{p} packed {b} boxes with {a} {n} each, <{c}> {n} altogether.",
         "Each of the {b} rooms has {a} {n}, so the house has <{c}> {n}.",
         "A ticket costs {a} coins, so {b} tickets cost <{c}> coins.",
-        "At {a} {n} a day, {p} will have made <{c}> {n} after {b} days.",
+        "At {a} {n} a day for {b} days, {p} will have made <{c}> {n}.",
         "There are {b} rows of {a} seats, which means <{c}> seats.",
-        "{p} works {a} hours a week and did <{c}> hours in {b} weeks.",
+        "{p} works {a} hours a week, so in {b} weeks that is <{c}> hours.",
         "{a} times {b} is <{c}>.",
         "The wall is {a} bricks long and {b} bricks high and took <{c}> bricks.",
         "Every one of the {b} ships brought {a} barrels, <{c}> barrels in total.",
         "With {b} classes of {a} children, the school at {place} teaches <{c}> children.",
         "{p} walks {a} miles each day, so in {b} days that is <{c}> miles.",
         "A sheet has {a} stamps and {p} bought {b} sheets, that is <{c}> stamps.",
+        "One sack weighs {a} pounds, so {b} sacks weigh <{c}> pounds.",
+        "In every one of {b} villages {p} sold {a} {n}, and so <{c}> {n} were sold.",
+        "The choir has {b} groups with {a} voices, <{c}> voices in all.",
+        "{b} carts came, each with {a} {n}, bringing <{c}> {n} to {place}.",
+        "The product of {a} and {b} is <{c}>.",
+        "The baker makes {a} loaves an hour, and in {b} hours <{c}> loaves.",
+        "For {b} nights at {a} coins a night {p} paid <{c}> coins.",
+        "{b} shelves with {a} books on each of them hold <{c}> books.",
     ),
     "/": (
         "{p} shared {c2} {n} among {b} friends, and each got <{d}> {n}.",
@@ -72,6 +104,14 @@ ARITHMETIC: dict[str, tuple[str, ...]] = {
         "{p} put {c2} {n} on {b} shelves, <{d}> on every shelf.",
         "Over {b} games {q} scored {c2} points, an average of <{d}> points.",
         "With {c2} pages and {b} chapters, a chapter of the book has about <{d}> pages.",
+        "{p} filled {b} baskets with {c2} {n}, so that each basket held <{d}> {n}.",
+        "The {c2} soldiers marched in {b} columns of <{d}> soldiers.",
+        "A prize of {c2} coins was shared by {b} winners, who took home <{d}> coins each.",
+        "{b} carriages took {c2} travellers, so <{d}> travellers sat in each.",
+        "Dividing {c2} by {b} gives <{d}>.",
+        "To read {c2} pages in {b} days {p} must read <{d}> pages a day.",
+        "The {c2} {n} were packed into {b} crates, <{d}> to a crate.",
+        "If {b} bells cost {c2} coins, one bell costs <{d}> coins.",
     ),
 }
 
@@ -93,6 +133,18 @@ DATES: tuple[str, ...] = (
     "The current month is <{month}>, said {p}.",
     "As this is <{weekday}>, {place} closes early today.",
     "Welcome to the <{month} {year}> letter from {t}.",
+    "The market of {t} is held today, <{weekday}>, at {place}.",
+    "{p} wrote in the diary: <{month} {day}, {year}>, a {adj} morning.",
+    "This page was printed on <{month} {day}, {year}>.",
+    "Entries close tonight, <{weekday}>, at {h} o'clock.",
+    "The calendar on the wall shows <{month} {year}>.",
+    "Since it is <{weekday}> today, {p} has gone to {place}.",
+    "Seen today, <{month} {day}>, near {place}: a {colour} {thing}.",
+    "Here is what {t} is doing this <{month}>, told by {p}.",
+    "We are in <{year}>, and nobody in {t} makes {n} by hand.",
+    "Now, on <{weekday}, {month} {day}>, the {n} have arrived.",
+    "The {craft} stamped the paper with the date of today, <{month} {day}, {year}>.",
+    "It is <{weekday}> and {q} has the day off.",
 )
 
 # relation -> (subject kind, question, search term, encyclopedia sentence, frames); {s} subject, <{v}> value.
@@ -107,18 +159,26 @@ FACTS: dict[str, tuple[str, str, str, str, tuple[str, ...]]] = {
             "The {craft} {s} comes from <{v}>, as everybody at {place} knows.",
             "{s} grew up far from here, in <{v}>.",
             "The house where {s} was born still stands in <{v}>.",
+            "{s} first saw the light of day in <{v}>.",
+            "A street is named after {s} in <{v}>, the place of birth.",
+            "As a child {s} lived in <{v}>, where the family had a house.",
+            "{s} is a native of <{v}>.",
         ),
     ),
     "craft": (
         "person",
         "What is the profession of {s}?",
         "{s} profession",
-        "{s} worked as a {v}.",
+        "By profession {s} was a {v}.",
         (
             "{s} worked as a <{v}>.",
             "People in {t} remember {s} as a <{v}>.",
             "By profession {s} is a <{v}>.",
             "{s} earned a living as a <{v}>.",
+            "They called {s} to the {thing}, for nobody else here was a <{v}>.",
+            "{s} trained as a <{v}> before moving to {t}.",
+            "In the town books {s} is listed as a <{v}>.",
+            "Her neighbour {s} is a <{v}>.",
         ),
     ),
     "river": (
@@ -131,6 +191,10 @@ FACTS: dict[str, tuple[str, str, str, str, tuple[str, ...]]] = {
             "The river that flows through {s} is called the <{v}>.",
             "In {s} we sat by the water of the <{v}>.",
             "The bridges of {s} cross the <{v}>.",
+            "Boats reach {s} by way of the <{v}>.",
+            "{s} was built on both banks of the <{v}>.",
+            "The mills of {s} are driven by the <{v}>.",
+            "In {s} they built a wall against the floods of the <{v}>.",
         ),
     ),
     "founder": (
@@ -141,8 +205,12 @@ FACTS: dict[str, tuple[str, str, str, str, tuple[str, ...]]] = {
         (
             "{s} was founded by <{v}>.",
             "The company {s} goes back to its founder <{v}>.",
-            "It was <{v}> who started {s}.",
+            "{s} was started by <{v}>.",
             "The founder of {s} was <{v}>.",
+            "We owe {s} to <{v}>.",
+            "The first owner of {s} was <{v}>.",
+            "In the hall of {s} hangs a picture of its founder <{v}>.",
+            "{s} owes its beginning to <{v}>.",
         ),
     ),
     "seat": (
@@ -155,6 +223,10 @@ FACTS: dict[str, tuple[str, str, str, str, tuple[str, ...]]] = {
             "The main office of {s} is in <{v}>.",
             "To visit {s} you must travel to <{v}>.",
             "{s} has its seat in <{v}>.",
+            "{s} has moved its offices to <{v}>.",
+            "Letters for {s} go to <{v}>.",
+            "The workers of {s} live in <{v}>, where the company is based.",
+            "The head office of {s} stands in <{v}>.",
         ),
     ),
     "author": (
@@ -167,6 +239,10 @@ FACTS: dict[str, tuple[str, str, str, str, tuple[str, ...]]] = {
             "The author of {s} is <{v}>.",
             "My sister gave me {s} by <{v}>.",
             "We are reading {s}, a novel by <{v}>.",
+            "{s} is the best known book of <{v}>.",
+            "Readers of {s} ask for more books by <{v}>.",
+            "{p} is reading {s}, which was written by <{v}>.",
+            "The name on the cover of {s} is <{v}>.",
         ),
     ),
     "founded": (
@@ -178,7 +254,11 @@ FACTS: dict[str, tuple[str, str, str, str, tuple[str, ...]]] = {
             "{s} was founded in <{v}>.",
             "The first houses of {s} were built in <{v}>.",
             "The town of {s} dates from <{v}>.",
-            "{s} became a town in the year <{v}>.",
+            "{s} was made a town in <{v}>.",
+            "{s} has been a town since <{v}>.",
+            "Settlers founded {s} in the year <{v}>.",
+            "A stone at the gate of {s} gives <{v}> as the year of its founding.",
+            "The history of {s} begins in <{v}>.",
         ),
     ),
     "product": (
@@ -189,8 +269,12 @@ FACTS: dict[str, tuple[str, str, str, str, tuple[str, ...]]] = {
         (
             "{s} makes <{v}>.",
             "The factory of {s} is known for its <{v}>.",
-            "Everyone buys <{v}> from {s}.",
+            "From {s} everyone buys <{v}>.",
             "{s} became rich by selling <{v}>.",
+            "{s} is where most of our <{v}> are made.",
+            "What {s} sells in {t} is <{v}>.",
+            "{p} works at {s}, a maker of <{v}>.",
+            "From its workshops {s} sends <{v}> to every town.",
         ),
     ),
 }
@@ -209,48 +293,16 @@ TRANSLATIONS: tuple[str, ...] = (
     "What they sell there is {f}, <{e}> as we would say.",
     "The shop was named {f} (<{e}>) long ago.",
     "Over the gate stands {f}, and that is <{e}>.",
-)
-
-# Sentences that need no help; numbers, names and dates stand in some of them on purpose.
-FILLER: tuple[str, ...] = (
-    "The {thing} near {place} is {adj} and {adj2}.",
-    "{p} likes {drink} in the morning.",
-    "We walked from {place} to the {thing}.",
-    "It was a {adj} day in {t}.",
-    "{p} and {q} met at {place}.",
-    "The {craft} opened the {thing} and looked at the {colour} {n}.",
-    "There is a {colour} {thing} behind {place}.",
-    "{p} bought {a} {n} at {place}.",
-    "Nobody in {t} had seen such {adj} {n} before.",
-    "The {thing} was {adj}, but {p} did not mind.",
-    "Please bring {n} and some {drink}.",
-    "{p} asked the {craft} for help with the {thing}.",
-    "A {adj} wind came over the {thing}.",
-    "The children of {t} play near the {thing}.",
-    "{q} has lived here for {b} years.",
-    "The {craft} keeps {a} {n} in the {thing}.",
-    "After lunch {p} went back to {place}.",
-    "I think the {thing} needs a {adj} {colour} coat of paint.",
-    "{p} told us about the {adj} {craft} from {t}.",
-    "You can find {n}, {n2} and {drink} at {place}.",
-    "The way to {t} is long and {adj}.",
-    "Somebody left {b} {n} on the {thing}.",
-    "In {month} the {thing} is often {adj}.",
-    "{p} was late, and {q} was not happy about it.",
-    "The letter from {p} lay on the table.",
-    "Most visitors come to {place} by boat.",
-    "She put the {colour} {n} next to the {adj} {n2}.",
-    "{p} never talks about the {thing}.",
-    "Between {place} and the {thing} there is a {adj} path.",
-    "The shop opens at {h} and closes at {h2}.",
-    "Call {a} if you want to know more.",
-    "{p} wore a {colour} coat and carried {n}.",
-    "What a {adj} {thing}, said {q}.",
-    "They drank {drink} and spoke about {t}.",
-    "Our {craft} is a friend of {p}.",
-    "The {n} are {colour} this time of the year.",
-    "Room {b} is next to the {thing}.",
-    "{q} gave the {craft} a {adj} answer.",
-    "Every {weekday} there is music at {place}.",
-    "The old {thing} of {t} is still in use.",
+    "Carved into the bench one can read {f}, that means <{e}>.",
+    "{p} shouted {f}, which in English is <{e}>.",
+    "Her first words were {f}, or rather <{e}>.",
+    "On the map the place is marked {f}, in our language <{e}>.",
+    "The dish is listed as {f}, which is to say <{e}>.",
+    "{q} greeted us with {f}, meaning <{e}>.",
+    "The song {f} (in English <{e}>) is known to every child.",
+    "A note on the table said {f}, so <{e}>.",
+    "The ship was called {f}, which stands for <{e}>.",
+    "Under the drawing somebody wrote {f}, and this means <{e}>.",
+    "{p} learnt to say {f}, the words for <{e}>.",
+    "The old name of the house is {f}, which we read as <{e}>.",
 )

@@ -1,8 +1,9 @@
-"""Write the embedded corpus and passages: `python -m toolformer_core.smallworld.generate`.
+"""Write the embedded corpus, passages and items: `python -m toolformer_core.smallworld.generate`.
 
-The corpus world draws its entities apart from the pretraining one's, and a quarter of its frames are new to the model.
-The same seed writes the same bytes. Gold calls and held-out items lie beside the corpus, in files that only
-measurements read.
+The corpus is written in one world, the items that measure a finetuned model in another; the model was pretrained in a
+third (see `worlds`). The same seed writes the same bytes. Gold calls lie beside the corpus, in a file that only
+measurements read. QA's passages are those of people and companies; WikiSearch has the others, too, so that each of the
+two is needed.
 """
 
 from __future__ import annotations
@@ -13,35 +14,74 @@ import io
 import json
 import random
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from toolformer_core.smallworld.embedded import ASSETS
-from toolformer_core.smallworld.worlds import KINDS, World, WorldDocument
+from toolformer_core.smallworld.frames import FACTS
+from toolformer_core.smallworld.worlds import KINDS, SECTIONS, Slot, World, WorldDocument, world_of
 
-__all__ = ["TOOL_OF_KIND", "generate", "gold_of", "phrases_from", "questions", "rows"]
+__all__ = ["generate", "gold_of", "phrases_from", "plain_items", "questions", "rows"]
 
 # Which tools help with a slot of each kind, and by which argument; the first is the one meant for it.
-TOOL_OF_KIND: Mapping[str, tuple[tuple[str, str], ...]] = {
+_TOOLS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "arithmetic": (("calculator", "expression"),),
     "date": (("calendar", "empty"),),
-    "fact": (("qa", "question"), ("wikisearch", "name")),
+    "person": (("qa", "question"), ("wikisearch", "name")),
+    "company": (("qa", "question"), ("wikisearch", "name")),
+    "town": (("wikisearch", "name"),),
+    "book": (("wikisearch", "name"),),
     "translation": (("mt", "phrase"),),
 }
+_KNOWN_TO_QA = ("person", "company")
+_KIND_FOR: Mapping[str, str] = {
+    "calculator": "arithmetic",
+    "calendar": "date",
+    "qa": "fact",
+    "wikisearch": "fact",
+    "mt": "translation",
+}
+# Words that may stand between two nouns with their articles as they are.
+_JOINTS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "de": (("und", "and"), ("oder", "or")),
+    "fr": (("et", "and"), ("ou", "or"), ("avec", "with"), ("sans", "without")),
+    "es": (("y", "and"), ("o", "or"), ("con", "with"), ("sin", "without")),
+    "it": (("e", "and"), ("o", "or"), ("con", "with"), ("senza", "without")),
+}
+_ARTICLES = ("der", "die", "das", "le", "la", "el", "il", "lo")
+_PAIRS = 400  # of nouns, for each language, over all worlds
 _LEAST_PROMPT = 24  # characters of a held-out item's prompt
 _PHRASES = Path(__file__).resolve().parent.parent / "tools" / "assets" / "phrases.tsv"
 
 
-def phrases_from(path: Path = _PHRASES, words: int = 3) -> list[tuple[str, str]]:
-    """Return the (foreign, English) phrases of at least so many words."""
+def phrases_from(world: str, path: Path = _PHRASES, words: int = 3) -> list[tuple[str, str]]:
+    """Return a world's (foreign, English) phrases of at least so many words: the table's, and pairs of its nouns."""
     lines = path.read_text(encoding="utf-8").splitlines()[1:]
-    pairs = [(source, english) for _, source, english in (line.split("\t") for line in lines)]
-    return [(source, english) for source, english in pairs if len(source.split()) >= words]
+    table = [(language, source, english) for language, source, english in (line.split("\t") for line in lines)]
+    found = [(source, english) for _, source, english in table if len(source.split()) >= words]
+    r = random.Random("phrases")
+    for language, joints in _JOINTS.items():
+        nouns = [
+            (source, english)
+            for code, source, english in table
+            if code == language and source.split()[0] in _ARTICLES and english.startswith("the ")
+        ]
+        for _ in range(_PAIRS):
+            (a, first), (b, second) = r.sample(nouns, 2)
+            joint, english = r.choice(joints)
+            found.append((f"{a} {joint} {b}", f"{first} {english} {second}"))
+    return [(source, english) for source, english in dict(found).items() if world_of(source) == world]
+
+
+def _tools_of(slot: Slot) -> tuple[tuple[str, str], ...]:
+    """Return the tools that help with a slot, each with the argument it takes; the first is meant for it."""
+    kind = FACTS[slot.family.split("/")[1]][0] if slot.kind == "fact" else slot.kind
+    return _TOOLS[kind]
 
 
 def gold_of(document: WorldDocument) -> list[dict[str, Any]]:
-    """Return the calls that would be right in a document: tool, input, position, value, held_out."""
+    """Return the calls that would be right in a document: tool, input, position, value, family, held_out."""
     return [
         {
             "tool": tool,
@@ -52,7 +92,7 @@ def gold_of(document: WorldDocument) -> list[dict[str, Any]]:
             "held_out": slot.held_out,
         }
         for slot in document.slots
-        for tool, rule in TOOL_OF_KIND[slot.kind]
+        for tool, rule in _tools_of(slot)
     ]
 
 
@@ -66,7 +106,7 @@ def rows(world: World, documents: int, seed: int) -> tuple[list[dict[str, Any]],
     for i in range(documents):
         kinds = [] if r.random() < 1 / 6 else r.sample(KINDS, r.choice((1, 1, 2)))
         dated = r.random() < 0.5 or "date" in kinds
-        doc = world.document(kinds, r.randint(3, 6))
+        doc = world.document(kinds, r.randint(4, 8))
         slug = "-".join(re.findall(r"[a-z]+", doc.text.lower())[:4])
         day = f"{doc.date:%Y/%m/%d}/" if dated else ""
         url = f"https://www.{world.namer.town().lower()}.example/{day}{slug}-{i}"
@@ -75,37 +115,47 @@ def rows(world: World, documents: int, seed: int) -> tuple[list[dict[str, Any]],
     return corpus, gold
 
 
-def questions(world: World, per_kind: int, seed: int) -> list[dict[str, Any]]:
-    """Return held-out items: a document of the same world up to a gold call, and the value that follows there.
+def questions(world: World, per_tool: int, seed: int, unlike: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Return items that ask for a tool: a document up to a gold call, and the value that follows there.
 
-    The facts are those of the passages, the documents are not in the corpus. `per_kind` of each kind of slot, in the
-    fields that `evaluate.demo` reads.
+    Every second item has a frame that no other world has. Fields are those that `evaluate.own` reads; the group is the
+    tool meant for it, and the frame: `qa`, or `qa (new frame)`. No prompt stands in one of the texts `unlike`.
     """
     r = random.Random(f"questions/{seed}")
     out: list[dict[str, Any]] = []
-    for kind in KINDS:
-        tool = TOOL_OF_KIND[kind][0][0]
+    for tool, kind in _KIND_FOR.items():
         found: list[dict[str, Any]] = []
-        while len(found) < per_kind:
-            doc = world.document([kind], r.randint(2, 4))
-            for slot in doc.slots:
-                prompt = doc.text[: slot.position]
-                if slot.kind == kind and len(prompt) >= _LEAST_PROMPT and len(found) < per_kind:
-                    item_id = f"{kind}-{len(found):03d}"
-                    group = f"{tool}{' (new frame)' if slot.held_out else ''}"
-                    date = f"{doc.date:%Y-%m-%d}"
-                    answers = [slot.value]
-                    found.append(
-                        {
-                            "item_id": item_id,
-                            "prompt": prompt,
-                            "answers": answers,
-                            "date": date,
-                            "tool": tool,
-                            "group": group,
-                        }
-                    )
+        while len(found) < per_tool:
+            new = len(found) % 2 == 1
+            doc = world.document([kind], r.randint(2, 5), held_out=new)
+            slot = doc.slots[0]
+            prompt = doc.text[: slot.position]
+            known = any(prompt in text for text in unlike)
+            if _tools_of(slot)[0][0] == tool and len(prompt) >= _LEAST_PROMPT and not known:
+                found.append(
+                    {
+                        "item_id": f"{tool}-{len(found):03d}",
+                        "prompt": prompt,
+                        "answers": [slot.value],
+                        "date": f"{doc.date:%Y-%m-%d}",
+                        "tool": tool,
+                        "group": f"{tool}{' (new frame)' if new else ''}",
+                    }
+                )
         out += found
+    return out
+
+
+def plain_items(world: World, count: int, seed: int) -> list[dict[str, Any]]:
+    """Return items that need no tool: a document without slots up to one of its later words, and that word."""
+    r = random.Random(f"plain/{seed}")
+    out: list[dict[str, Any]] = []
+    while len(out) < count:
+        doc = world.document([], r.randint(2, 5))
+        at = r.choice([m.start() for m in re.finditer(r" \w", doc.text) if m.start() >= _LEAST_PROMPT])
+        item_id, date = f"plain-{len(out):03d}", f"{doc.date:%Y-%m-%d}"
+        answers = doc.text[at:].split()[:1]
+        out.append({"item_id": item_id, "prompt": doc.text[:at], "answers": answers, "date": date, "group": "no tool"})
     return out
 
 
@@ -117,15 +167,28 @@ def _write(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     path.write_bytes(buffer.getvalue())
 
 
-def generate(out: Path, *, documents: int = 240, facts: int = 160, per_kind: int = 40, seed: int = 0) -> None:
-    """Write corpus, passages, the corpus's gold calls and the held-out items to a folder."""
+def generate(out: Path, *, documents: int = 240, facts: int = 160, per_tool: int = 40, seed: int = 0) -> None:
+    """Write corpus, gold calls, passages and items to a folder.
+
+    Args:
+        documents: of the corpus.
+        facts: subjects with a passage, in the corpus's world; in the evaluation's half as many.
+        per_tool: items that ask for each tool, and items that ask for none.
+        seed: which corpus and evaluation world of many.
+    """
     out.mkdir(parents=True, exist_ok=True)
-    world = World("corpus", seed, phrases=phrases_from(), facts=facts)
+    world = World("corpus", seed, phrases=phrases_from("corpus"), facts=facts)
+    other = World("evaluation", seed, phrases=phrases_from("evaluation"), facts=facts // 2)
     corpus, gold = rows(world, documents, seed)
+    passages = [*world.passages(), *other.passages()]
+    sections = {SECTIONS[kind] for kind in _KNOWN_TO_QA}
     _write(out / "corpus.jsonl.gz", corpus)
     _write(out / "gold.jsonl.gz", gold)
-    _write(out / "passages.jsonl.gz", world.passages())
-    _write(out / "heldout.jsonl.gz", questions(world, per_kind, seed))
+    _write(out / "passages.jsonl.gz", passages)
+    _write(out / "known.jsonl.gz", [passage for passage in passages if passage["section"] in sections])
+    texts = [row["text"] for row in corpus]
+    _write(out / "heldout.jsonl.gz", questions(other, per_tool, seed, unlike=texts))
+    _write(out / "plain.jsonl.gz", plain_items(other, per_tool, seed))
 
 
 def main() -> None:
@@ -133,9 +196,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ASSETS)
     parser.add_argument("--documents", type=int, default=240)
     parser.add_argument("--facts", type=int, default=160, help="subjects with an encyclopedia entry")
+    parser.add_argument("--items", type=int, default=40, help="items that ask for each tool")
     parser.add_argument("--seed", type=int, default=0)
     a = parser.parse_args()
-    generate(a.out, documents=a.documents, facts=a.facts, seed=a.seed)
+    generate(a.out, documents=a.documents, facts=a.facts, per_tool=a.items, seed=a.seed)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 
-from toolformer_core.smallworld.worlds import KINDS, Sentence, Slot, World, WorldDocument, join
+from toolformer_core.smallworld.registers import REGISTERS
+from toolformer_core.smallworld.worlds import KINDS, Slot, World, WorldDocument, join
 
 __all__ = ["lessons"]
 
@@ -87,13 +88,14 @@ def _tool_lesson(world: World, r: random.Random) -> str:
     for shot in range(shots + 1):
         last = shot == shots
         if last:
-            n = r.choice((1, 2, 3, 4, 5))
-            kinds = [k for k in (kind, r.choice(KINDS)) if k]
-            kinds = kinds[: r.choice((1, 2))] if r.random() < 0.92 else [r.choice([k for k in KINDS if k != kind])]
+            n = r.choice((1, 2, 3, 4, 5, 6, 7, 8))
+            others = [k for k in KINDS if k != kind]
+            kinds = [kind, kind] if n > 4 and r.random() < 0.3 else [kind] if r.random() < 0.9 else []
+            kinds += r.sample(others, r.choice((0, 0, 1, 1, 2)))
         else:
             n = r.choice((1, 1, 1, 2))
             kinds = [kind] if r.random() < 0.92 else []
-        doc = world.document(list(dict.fromkeys(kinds)), n)
+        doc = world.document(kinds, n)
         out.append(f"{before} {doc.text}\n{after} {_annotate(doc, kind, rule, write)}")
     return gap.join(out)
 
@@ -116,32 +118,35 @@ def _notations(tool: str, argument: str, answer: str) -> list[str]:
 
 def _note_lesson(world: World, r: random.Random) -> str:
     kind = r.choice(("arithmetic", "arithmetic", "arithmetic", "date", "date", "fact", "fact", "translation"))
-    day = world.date()
-    used = world.sentence(kind, day)
+    day, register = world.date(), r.choice(REGISTERS)
+    used = world.sentence(kind, day, register=register)
     slot = used.slot or _no_slot(kind)
-    rules = [x for x in _RULES[kind] if x in slot.arguments]
-    rule = r.choice(rules)
     tool = world.namer.tool()
 
     def note(s: Slot, answer: str) -> str:
+        rule = r.choice([x for x in _RULES[s.kind] if x in s.arguments])
         return r.choice(_notations(tool, s.arguments[rule], answer))
 
     other = world.sentence(kind, world.date()).slot or slot
     chance = r.random()
-    if chance < 0.12:  # misleading: about something else
+    if chance < 0.10:  # misleading: about something else of this kind
         prefix = note(other, other.answer)
-    elif chance < 0.25:  # asked, and no answer
+    elif chance < 0.22:  # asked, and no answer
         prefix = note(slot, "")
-    elif chance < 0.40:  # two notes, one serves
+    elif chance < 0.36:  # two notes, one serves
         both = [note(slot, slot.answer), note(other, other.answer)]
         r.shuffle(both)
         prefix = "".join(both)
+    elif chance < 0.42:  # of another kind altogether
+        prefix = note(stray := world.sentence(r.choice(KINDS), world.date()).slot or slot, stray.answer)
     else:
         prefix = note(slot, slot.answer)
-    before: list[Sentence] = [world.filler(day) for _ in range(r.choice((0, 0, 1, 2)))]
-    after: list[Sentence] = [world.filler(day) for _ in range(r.choice((0, 1, 2)))]
+    before = [world.filler(day, register) for _ in range(r.choice((0, 0, 1, 2, 3, 4, 6)))]
+    after = [world.filler(day, register) for _ in range(r.choice((0, 1, 2)))]
+    if r.random() < 0.3:  # a place where this note is of no use
+        before.insert(r.randint(0, len(before)), world.sentence(r.choice(KINDS), day, register=register))
     if kind == "date" and r.random() < 0.3:
-        after.append(world.sentence("date", day))
+        after.append(world.sentence("date", day, register=register))
     return prefix + join([*before, used, *after], day).text
 
 
@@ -151,7 +156,7 @@ def _no_slot(kind: str) -> Slot:
 
 def _plain_lesson(world: World, r: random.Random) -> str:
     kinds = [k for k in KINDS if r.random() < 0.35]
-    return world.document(kinds, r.randint(3, 8)).text
+    return world.document(kinds, r.randint(4, 10)).text
 
 
 def lessons(seed: int) -> Iterator[str]:

@@ -6,8 +6,22 @@ Everything here is ordinary English written for this project, and syllables. It 
 from __future__ import annotations
 
 import random
+import re
+from collections.abc import Callable, Sequence
 
-__all__ = ["ADJECTIVES", "COLOURS", "CRAFTS", "DRINKS", "GOODS", "MONTHS", "PLACES", "THINGS", "WEEKDAYS", "Namer"]
+__all__ = [
+    "ADJECTIVES",
+    "COLOURS",
+    "CRAFTS",
+    "DRINKS",
+    "GOODS",
+    "MONTHS",
+    "PLACES",
+    "THINGS",
+    "WEEKDAYS",
+    "Namer",
+    "articled",
+]
 
 GOODS = (
     "apples pears lemons eggs books pens candles stamps coins tickets chairs tables lamps bottles boxes bricks tiles "
@@ -23,8 +37,8 @@ PLACES = (
     "the railway station, the museum, the river bank, the village square, the main street, the castle hill"
 ).split(", ")
 CRAFTS = (
-    "baker painter doctor teacher farmer sailor singer writer carpenter gardener lawyer engineer potter weaver tailor "
-    "printer miller brewer chemist architect poet dancer pilot surgeon banker historian geologist sculptor"
+    "baker painter doctor teacher farmer sailor singer writer carpenter gardener lawyer smith potter weaver tailor "
+    "printer miller brewer chemist mason poet dancer pilot surgeon banker historian geologist sculptor"
 ).split()
 ADJECTIVES = (
     "old new small large quiet busy bright dark cold warm heavy light narrow wide clean dusty famous simple strange "
@@ -43,15 +57,27 @@ _LINKS = "of in on at by for from with and or but not is was has had can will a 
 _FOREIGN_VOWELS = "a e i o u ä ö ü é è à ô ñi õ".split()
 
 
+def articled(text: str) -> str:
+    """Return the text with `an` in front of vowels."""
+    return re.sub(r"\b([Aa])(?= [aeiou])", r"\1n", text)
+
+
 class Namer:
     """Invented names from random syllables: nothing but copying can reproduce one.
 
     Args:
         rng: the source of randomness; the namer draws from it and keeps no state of its own.
+        mine: whether a name may be used; worlds that share no name are made by it.
     """
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, mine: Callable[[str], bool] = lambda name: True) -> None:
         self.rng = rng
+        self.mine = mine
+
+    def _entity(self, draw: Callable[[], str]) -> str:
+        while not self.mine(name := draw()):
+            pass
+        return name
 
     def _word(self, low: int, high: int, vowels: list[str] | None = None) -> str:
         r = self.rng
@@ -62,21 +88,22 @@ class Namer:
         return self._word(1, 2).capitalize() + self.rng.choice(("a", "o", "i", "en", "el", ""))
 
     def person(self) -> str:
-        return f"{self.first_name()} {self._word(2, 2).capitalize()}"
+        return self._entity(lambda: f"{self.first_name()} {self._word(2, 2).capitalize()}")
 
     def town(self) -> str:
-        ending = self.rng.choice(("ton", "burg", "vik", "ham", "mere", "ford", "", "stad", "via"))
-        return self._word(1, 2).capitalize() + ending
+        endings = ("ton", "burg", "vik", "ham", "mere", "ford", "", "stad", "via")
+        return self._entity(lambda: self._word(1, 2).capitalize() + self.rng.choice(endings))
 
     def river(self) -> str:
-        return self._word(1, 2).capitalize() + self.rng.choice(("a", "e", "o", ""))
+        return self._entity(lambda: self._word(1, 2).capitalize() + self.rng.choice(("a", "e", "o", "")))
 
     def company(self) -> str:
-        business = self.rng.choice(("Works", "Brothers", "Mills", "Foods", "Motors", "Lines"))
-        return f"{self._word(1, 2).capitalize()} {business}"
+        businesses = ("Works", "Brothers", "Mills", "Foods", "Motors", "Lines")
+        return self._entity(lambda: f"{self._word(1, 2).capitalize()} {self.rng.choice(businesses)}")
 
     def title(self) -> str:
-        return f"The {self.rng.choice(ADJECTIVES).capitalize()} {self._word(1, 2).capitalize()}"
+        adjective = self.rng.choice(ADJECTIVES).capitalize()
+        return self._entity(lambda: f"The {adjective} {self._word(1, 2).capitalize()}")
 
     def tool(self) -> str:
         """A made-up tool name, in one of the spellings programs use."""
@@ -90,17 +117,32 @@ class Namer:
         camel = a.capitalize() + b.capitalize()
         return r.choice((a.capitalize(), a.capitalize(), camel, camel, letters, a, f"{a}_{b}", compound, compound))
 
+    def _babble_words(self, low: int, high: int) -> list[str]:
+        r = self.rng
+        pool = (GOODS, THINGS, CRAFTS, ADJECTIVES, COLOURS, DRINKS, _LINKS, _LINKS)
+        count = r.randint(low, high)
+        return [r.choice(r.choice(pool)) if r.random() < 0.7 else self._word(1, 3) for _ in range(count)]
+
     def babble(self) -> str:
         """A sentence of unconnected words, known and unknown: what can only be copied, never guessed."""
         r = self.rng
-        pool = (GOODS, THINGS, CRAFTS, ADJECTIVES, COLOURS, DRINKS, _LINKS, _LINKS)
-        words = [r.choice(r.choice(pool)) if r.random() < 0.7 else self._word(1, 3) for _ in range(r.randint(4, 14))]
+        words = self._babble_words(4, 14)
         if r.random() < 0.4:
             number = r.choice((str(r.randint(0, 99999)), f"{r.randint(1, 99)}.{r.randint(0, 9)}"))
             words[r.randrange(len(words))] = number
         if r.random() < 0.5:
             words[r.randrange(len(words) - 1)] += r.choice((",", ",", ":", ";", " -", "'s", ")", '"'))
         return " ".join(words).capitalize() + r.choice(".....!?")
+
+    def babble_around(self, parts: Sequence[str]) -> str:
+        """A frame of unconnected words around the parts, in their order."""
+        words = self._babble_words(1, 4)
+        for n, part in enumerate(parts):
+            words += [*(self._babble_words(1, 5) if n else []), part]
+            if self.rng.random() < 0.2 and n + 1 < len(parts):
+                words[-1] += self.rng.choice((",", ";", ":"))
+        words += self._babble_words(0, 4)
+        return " ".join(words) + "."
 
     def foreign(self, words: int) -> str:
         """A phrase of a language that does not exist."""

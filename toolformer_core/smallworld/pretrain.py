@@ -20,6 +20,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from toolformer_core.smallworld.lessons import lessons
+from toolformer_core.smallworld.muon import Muon
 
 __all__ = ["main", "pretrain", "train_tokenizer"]
 
@@ -64,6 +65,7 @@ def pretrain(
     out: Path,
     *,
     minutes: float,
+    tokens: int | None = None,
     seed: int = 0,
     hidden: int = 256,
     layers: int = 6,
@@ -77,6 +79,7 @@ def pretrain(
     """Train for `minutes` of wall time and save model and tokenizer to `out`.
 
     Args:
+        tokens: train on so many instead, however long it takes: runs on different machines can be compared.
         hidden, layers: the Llama shape; heads of 64.
         length, rows: tokens a packed row, and rows a step.
         learning_rate: AdamW's peak, for embeddings and norms (and everything else without Muon).
@@ -111,23 +114,24 @@ def pretrain(
     if muon is None:
         others = list(model.parameters())
     else:
-        optimizers.append(torch.optim.Muon(matrices, lr=muon, momentum=0.95, weight_decay=0.0))
+        optimizers.append(Muon(matrices, lr=muon))
     optimizers.append(torch.optim.AdamW(others, lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.01))
     peaks = [[g["lr"] for g in o.param_groups] for o in optimizers]
+    half = _has_bfloat16(device)
     losses: list[float] = []
     saved = 0.0
     begin = time.monotonic()
     for step, batch in enumerate(_batches(tokenizer, seed + 1, rows, length)):
-        done = (time.monotonic() - begin) / (60 * minutes)
+        done = step * rows * length / tokens if tokens else (time.monotonic() - begin) / (60 * minutes)
         if done >= 1:
             break
-        # warm up over 2 %, hold, and cool down linearly over the last 35 %: the end is a time, not a step count
+        # warm up over 2 %, hold, and cool down linearly over the last 35 %: the end is a time, or a number of tokens
         scale = min(1.0, done / 0.02 + 0.02, max(0.02, (1 - done) / 0.35))
         for optimizer, peak in zip(optimizers, peaks, strict=True):
             for group, lr in zip(optimizer.param_groups, peak, strict=True):
                 group["lr"] = lr * scale
         ids = batch.to(device)
-        with torch.autocast(device, dtype=torch.bfloat16):
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=half):
             logits = model(ids[:, :-1], use_cache=False).logits  # (B, T-1, V)
             loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
         loss.backward()  # type: ignore[no-untyped-call]
@@ -147,10 +151,20 @@ def pretrain(
             _save(model, tokenizer, out)
     final = sum(losses[-50:]) / len(losses[-50:])
     _save(model, tokenizer, out)
-    tokens = len(losses) * rows * length
-    facts = {"seed": seed, "minutes": minutes, "steps": len(losses), "tokens": tokens, "loss": final}
+    facts = {
+        "seed": seed,
+        "minutes": round((time.monotonic() - begin) / 60, 1),
+        "steps": len(losses),
+        "tokens": len(losses) * rows * length,
+        "loss": final,
+    }
     (out / "pretraining.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return final
+
+
+def _has_bfloat16(device: str) -> bool:
+    """Whether the device multiplies in bfloat16 itself; a CPU that does not is three times slower than in float32."""
+    return device != "cpu" or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
 
 
 def _save(model: Any, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
@@ -164,6 +178,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder for model and tokenizer")
     parser.add_argument("--minutes", type=float, default=45.0, help="wall time to train (default 45)")
+    parser.add_argument("--tokens", type=int, help="train on so many tokens instead, however long it takes")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--layers", type=int, default=6)
@@ -177,6 +192,7 @@ def main() -> None:
     pretrain(
         a.out,
         minutes=a.minutes,
+        tokens=a.tokens,
         seed=a.seed,
         hidden=a.hidden,
         layers=a.layers,

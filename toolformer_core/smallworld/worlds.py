@@ -1,19 +1,20 @@
 """A seeded world and the documents written in it, with the calls that would be right (gold) for measuring.
 
-Worlds of different names draw their entities apart (a short invented name can coincide, in at most two of a hundred),
-and only `pretrain` avoids the held-out frames. Gold calls say where a tool would truly help; they are used to measure,
-never to train. This module knows the five tools only by the argument each takes; it does not know models, prompts or
-scores.
+Three worlds, `pretrain`, `corpus` and `evaluation`, share no entity, no pair of numbers and no date, and each of the
+last two has frames that no other world has (`frames.home`). Gold calls say where a tool would truly help; they are used
+to measure, never to train. This module knows the five tools only by the argument each takes; it does not know models,
+prompts or scores.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import random
+import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from toolformer_core.smallworld import frames
+from toolformer_core.smallworld import frames, registers
 from toolformer_core.smallworld.lexicon import (
     ADJECTIVES,
     COLOURS,
@@ -25,16 +26,29 @@ from toolformer_core.smallworld.lexicon import (
     THINGS,
     WEEKDAYS,
     Namer,
+    articled,
 )
 
-__all__ = ["KINDS", "Sentence", "Slot", "World", "WorldDocument", "long_date"]
+__all__ = ["KINDS", "SECTIONS", "WORLDS", "Sentence", "Slot", "World", "WorldDocument", "long_date", "world_of"]
+
+# By share: half of all that can be told apart is the pretraining world's.
+WORLDS = ("pretrain", "pretrain", "corpus", "evaluation")
 
 KINDS = ("arithmetic", "date", "fact", "translation")
+
+
+def world_of(thing: str) -> str:
+    """Return the only world in which a name, a pair of numbers or a date may occur as what a slot asks for."""
+    return WORLDS[zlib.crc32(thing.encode()) % len(WORLDS)]
 
 
 def long_date(day: dt.date) -> str:
     """Return `Monday, January 30, 2023`, whatever the locale."""
     return f"{WEEKDAYS[day.weekday()]}, {MONTHS[day.month - 1]} {day.day}, {day.year}"
+
+
+# Kind of subject -> the section of its passage.
+SECTIONS = {"person": "Life", "town": "Geography", "company": "History", "book": "Overview"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +83,7 @@ class World:
     """Everything is drawn from one seeded generator; equal names and seeds give equal worlds.
 
     Args:
-        name: `pretrain`, `corpus` or `evaluation`: three disjoint worlds.
+        name: one of `WORLDS`.
         seed: which of the many worlds of that name.
         phrases: (foreign, English) pairs to translate; None invents a language for every phrase.
         facts: how many subjects this world has; 0 makes every fact up on the spot (pretraining).
@@ -80,12 +94,15 @@ class World:
     ) -> None:
         self.name = name
         self.rng = random.Random(f"{name}/{seed}")
-        self.namer = Namer(self.rng)
+        self.namer = Namer(self.rng, self._mine)
         self.phrases = phrases
         self.only_known = name == "pretrain"
         self.subjects: list[tuple[str, str, dict[str, str]]] = [
             self._subject(self.rng.choice(("person", "town", "company", "book"))) for _ in range(facts)
         ]
+
+    def _mine(self, thing: str) -> bool:
+        return world_of(thing) == self.name
 
     # -- entities and their facts
 
@@ -116,8 +133,7 @@ class World:
         out = []
         for kind, name, relations in self.subjects:
             told = " ".join(frames.FACTS[rel][3].format(s=name, v=v) for rel, v in relations.items())
-            section = {"person": "Life", "town": "Geography", "company": "History", "book": "Overview"}[kind]
-            out.append({"title": name, "section": section, "text": told})
+            out.append({"title": name, "section": SECTIONS[kind], "text": told})
         return out
 
     # -- sentences
@@ -152,25 +168,34 @@ class World:
         allowed = [
             i
             for i in range(len(options))
-            if (not self.only_known or not frames.is_held_out(i))
-            and (held_out is None or frames.is_held_out(i) == held_out)
+            if frames.home(i) in ("shared", self.name) and (held_out is None or frames.is_held_out(i) == held_out)
         ]
         return self.rng.choice(allowed)
 
-    def filler(self, day: dt.date) -> Sentence:
+    def filler(self, day: dt.date, register: str = "plain") -> Sentence:
         """Return a sentence that needs no help; in pretraining one of ten is babble, so that copying is learnt."""
-        if self.only_known and self.rng.random() < 0.1:
+        r = self.rng
+        if self.only_known and r.random() < 0.1:
             return Sentence(self.namer.babble())
-        fill = self._filling(day)
-        fill["month"] = self.rng.choice(MONTHS)
-        fill["weekday"] = self.rng.choice(WEEKDAYS)
-        return Sentence(_capital(self.rng.choice(frames.FILLER).format(**fill)))
+        own = registers.OWN_FILLER[register]
+        frame = r.choice(own) if own and r.random() < 0.4 else r.choice(registers.FILLER)
+        fill = self._filling(day) | {"month": r.choice(MONTHS), "weekday": r.choice(WEEKDAYS)}
+        text = articled(_capital(frame.format(**fill)))
+        return Sentence(registers.dressed(text, register, r, named=frame.startswith("{"), often=0.2)[0])
 
-    def sentence(self, kind: str, day: dt.date, held_out: bool | None = None) -> Sentence:
+    def opening(self, register: str, day: dt.date) -> list[Sentence]:
+        """Return what a document of this register begins with: one sentence, or none."""
+        options = registers.OPENINGS[register]
+        if not options or self.rng.random() < 0.4:
+            return []
+        return [Sentence(_capital(self.rng.choice(options).format(**self._filling(day))))]
+
+    def sentence(self, kind: str, day: dt.date, held_out: bool | None = None, register: str = "plain") -> Sentence:
         """Return a sentence with one slot of the given kind.
 
         Args:
             held_out: True or False for frames of that group only; None for both.
+            register: one of `registers.REGISTERS`.
         """
         make = {
             "arithmetic": self._arithmetic,
@@ -178,22 +203,39 @@ class World:
             "fact": self._fact,
             "translation": self._translation,
         }[kind]
-        return make(day, held_out)
+        return self._dressed(*make(day, held_out), register)
 
-    def _arithmetic(self, day: dt.date, held_out: bool | None) -> Sentence:
+    def _frame(self, options: Sequence[str], held_out: bool | None, *parts: str) -> tuple[int, str]:
+        """Return a frame and its index; in pretraining one of seven has no sense beyond the order of its parts."""
+        i = self._pick(options, held_out)
+        if self.only_known and self.rng.random() < 0.15:
+            return i, self.namer.babble_around(parts)
+        return i, options[i]
+
+    def _dressed(self, sentence: Sentence, named: bool, register: str) -> Sentence:
+        text, moved = registers.dressed(sentence.text, register, self.rng, named=named)
+        slot = sentence.slot
+        return Sentence(text, slot and replace(slot, position=slot.position + moved))
+
+    def _numbers(self, op: str, years: bool) -> tuple[int, int]:
+        r = self.rng
+        if years:
+            built = r.randint(1700, 1960)
+            return built + r.randint(3, 60), built
+        if op in "*/":
+            return r.randint(3, 199), r.randint(3, 40)
+        a, b = r.randint(11, 999), r.randint(11, 999) if op == "+" and r.random() < 0.5 else r.randint(3, 99)
+        return (b, a + 1) if op == "-" and a < b else (a, b)
+
+    def _arithmetic(self, day: dt.date, held_out: bool | None) -> tuple[Sentence, bool]:
         r = self.rng
         op = r.choice("+-*/")
-        options = frames.ARITHMETIC[op]
-        i = self._pick(options, held_out)
-        a, b = r.randint(11, 999), r.randint(3, 99)
-        if op in "*/":
-            a, b = r.randint(3, 199), r.randint(3, 40)
-        elif op == "-" and a < b:
-            a, b = b, a + 1
-        elif op == "+" and r.random() < 0.5:
-            b = r.randint(11, 999)
-        y1 = r.randint(1700, 1960)
-        y2 = y1 + r.randint(3, 60)
+        parts = ("{c2}", "{b}", "<{d}>") if op == "/" else ("{a}", "{b}", "<{c}>")
+        i, frame = self._frame(frames.ARITHMETIC[op], held_out, *parts)
+        years = "{y1}" in frame
+        while not self._mine(f"{op}{(numbers := self._numbers(op, years))}"):
+            pass
+        a, b = numbers
         result = {"+": a + b, "-": a - b, "*": a * b, "/": a}[op]
         c2 = a * b
         fill = self._filling(day) | {
@@ -202,28 +244,27 @@ class World:
             "c": str(result),
             "c2": str(c2),
             "d": str(a),
-            "y1": str(y1),
-            "y2": str(y2),
-            "cy": str(y2 - y1),
+            "y1": str(b),
+            "y2": str(a),
+            "cy": str(result),
         }
-        left, right, value = (c2, b, a) if op == "/" else (a, b, result)
-        if "{y1}" in options[i]:
-            left, right, value = y2, y1, y2 - y1
+        first = c2 if op == "/" else a
         words = {"+": "plus", "-": "minus", "*": "times", "/": "divided by"}[op]
         arguments = {
-            "expression": f"{left} {op} {right}",
-            "question": f"What is {left} {words} {right}?",
-            "term": f"{left} {words} {right}",
+            "expression": f"{first} {op} {b}",
+            "question": f"What is {first} {words} {b}?",
+            "term": f"{first} {words} {b}",
         }
-        return self._fill(options[i], fill, "arithmetic", f"arithmetic/{op}/{i}", i, str(value), arguments)
+        return self._fill(frame, fill, "arithmetic", f"arithmetic/{op}/{i}", i, str(result), arguments)
 
-    def _date(self, day: dt.date, held_out: bool | None) -> Sentence:
-        i = self._pick(frames.DATES, held_out)
+    def _date(self, day: dt.date, held_out: bool | None) -> tuple[Sentence, bool]:
+        when = self.rng.choice(("<{month} {day}, {year}>", "<{weekday}>", "<{month} {day}>", "<{year}>"))
+        i, frame = self._frame(frames.DATES, held_out, when)
         answer = f"Today is {long_date(day)}."
         arguments = {"empty": "", "term": "date of today", "question": "What day is it?"}
-        return self._fill(frames.DATES[i], self._filling(day), "date", f"date/{i}", i, answer, arguments)
+        return self._fill(frame, self._filling(day), "date", f"date/{i}", i, answer, arguments)
 
-    def _fact(self, day: dt.date, held_out: bool | None) -> Sentence:
+    def _fact(self, day: dt.date, held_out: bool | None) -> tuple[Sentence, bool]:
         r = self.rng
         _, name, relations = (
             r.choice(self.subjects) if self.subjects else self._subject(r.choice(("person", "town", "company", "book")))
@@ -239,13 +280,13 @@ class World:
         fill = self._filling(day) | {"s": name, "v": v}
         return self._fill(options[i], fill, "fact", f"fact/{rel}/{i}", i, answer, arguments)
 
-    def _translation(self, day: dt.date, held_out: bool | None) -> Sentence:
+    def _translation(self, day: dt.date, held_out: bool | None) -> tuple[Sentence, bool]:
         r = self.rng
-        i = self._pick(frames.TRANSLATIONS, held_out)
+        i, frame = self._frame(frames.TRANSLATIONS, held_out, "{f}", "<{e}>")
         if self.phrases is not None:
             f, e = r.choice(self.phrases)
         else:
-            f = self.namer.foreign(r.randint(2, 4))
+            f = self.namer.foreign(r.randint(2, 5))
             e = r.choice(
                 (
                     f"the {r.choice(COLOURS)} {r.choice(THINGS)}",
@@ -253,35 +294,46 @@ class World:
                     f"a {r.choice(CRAFTS)} and a {r.choice(CRAFTS)}",
                     f"{r.choice(DRINKS)} from the {r.choice(THINGS)}",
                     f"the {r.choice(ADJECTIVES)} {r.choice(CRAFTS)}",
+                    f"the {r.choice(THINGS)} and the {r.choice(GOODS)}",
+                    f"a {r.choice(THINGS)} {r.choice(('with', 'without', 'or', 'and'))} {r.choice(GOODS)}",
                 )
             )
+        e = articled(e)
         fill = self._filling(day) | {"f": f, "e": e}
         arguments = {"phrase": f}
-        return self._fill(frames.TRANSLATIONS[i], fill, "translation", f"translation/{i}", i, e, arguments)
+        return self._fill(frame, fill, "translation", f"translation/{i}", i, e, arguments)
 
     def _fill(
         self, frame: str, fill: dict[str, str], kind: str, family: str, i: int, answer: str, arguments: dict[str, str]
-    ) -> Sentence:
+    ) -> tuple[Sentence, bool]:
         before, rest = _capital(frame.format(**fill)).split("<", 1)
         value, after = rest.split(">", 1)
         position = len(before.removesuffix("(").rstrip(" "))  # in front of the space, and of an opening parenthesis
         slot = Slot(kind, family, frames.is_held_out(i), position, value, answer, arguments)
-        return Sentence(before + value + after, slot)
+        return Sentence(before + value + after, slot), frame.startswith("{")
 
     # -- documents
 
     def date(self) -> dt.date:
-        return dt.date(self.rng.randint(1996, 2024), 1, 1) + dt.timedelta(days=self.rng.randint(0, 364))
+        """Return a day of this world, from 1996 to 2024."""
+        while True:
+            day = dt.date(self.rng.randint(1996, 2024), 1, 1) + dt.timedelta(days=self.rng.randint(0, 364))
+            if self._mine(day.isoformat()):
+                return day
 
     def document(
         self, kinds: Sequence[str], sentences: int, day: dt.date | None = None, held_out: bool | None = None
     ) -> WorldDocument:
-        """Return a document of `sentences` sentences holding one slot of each of the kinds, in random order."""
+        """Return a document of `sentences` sentences, an opening besides, with one slot of each of the kinds.
+
+        All of it is in one register; slots stand in random order.
+        """
         day = day or self.date()
-        parts = [self.sentence(k, day, held_out) for k in kinds]
-        parts += [self.filler(day) for _ in range(max(0, sentences - len(parts)))]
+        register = self.rng.choice(registers.REGISTERS)
+        parts = [self.sentence(k, day, held_out, register) for k in kinds]
+        parts += [self.filler(day, register) for _ in range(max(0, sentences - len(parts)))]
         self.rng.shuffle(parts)
-        return join(parts, day)
+        return join([*self.opening(register, day), *parts], day)
 
 
 def join(parts: Sequence[Sentence], day: dt.date) -> WorldDocument:

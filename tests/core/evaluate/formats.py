@@ -394,8 +394,8 @@ FORMATS = {
         [],
         ["磨坊在哪里？"],
     ),
-    "demo": Format(
-        "demo",
+    "small-world": Format(
+        "small-world",
         "heldout.jsonl",
         lines(
             {"item_id": "d1", "prompt": "Adding 12 to 30 gives", "answers": ["42"], "tool": "calculator"},

@@ -91,7 +91,7 @@ def test_every_token_is_predicted_once(n: int, lead: bool, context: int) -> None
 def test_disabled_no_call_is_made() -> None:
     lm = tiny_lm()
     toolformer = Toolformer(lm, list(build_tools(["calculator", "calendar"]).values()))
-    task = task_named("demo")
+    task = task_named("small-world")
     asked = items("27 + 4 * 2 = ", "Out of 1400 participants")
     off = answer(toolformer, task, asked, top_k=0, tools=["calculator"], max_new_tokens=4)
     assert [(p.called, p.tool, p.continuation == p.clean) for p in off] == [(False, None, True)] * 2
@@ -126,7 +126,7 @@ def test_what_a_tool_answers_is_not_what_the_model_says() -> None:
         (" it [Calculator(27 + 4 * 2) -> 35] is 36", " it is 36", call), (" [Abacus(5 * 7) ->] 35.", " 35.", failed)
     )
     asked = [Item("i0", "demo", "a", ("35",), date="2023-01-30"), Item("i1", "demo", "b", ("35",))]
-    found = answer(writer, task_named("demo"), asked, top_k=10, tools=["calculator"])  # type: ignore[arg-type]
+    found = answer(writer, task_named("small-world"), asked, top_k=10, tools=["calculator"])  # type: ignore[arg-type]
     assert [(p.correct, p.called, p.tool, p.input, p.response, p.failure) for p in found] == [
         (False, True, "calculator", "27 + 4 * 2", "35", None),
         (True, False, "Abacus", "5 * 7", "", "unknown_tool"),  # no tool was asked: no call

@@ -21,7 +21,7 @@ def an_item(task: str, *answers: str) -> Item:
 
 @pytest.mark.parametrize(
     ("task", "words"),
-    [("lama-squad", 5), ("lama-google-re", 5), ("lama-trex", 5), ("templama", 5), ("dateset", 5), ("demo", 5)]
+    [("lama-squad", 5), ("lama-google-re", 5), ("lama-trex", 5), ("templama", 5), ("dateset", 5), ("small-world", 5)]
     + [(f"mlqa-{code}", 10) for code in ("es", "de", "hi", "vi", "zh", "ar")]
     + [("webqs", 20), ("nq", 20), ("triviaqa", 20)],
 )

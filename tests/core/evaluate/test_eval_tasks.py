@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.core.evaluate.formats import FORMATS, Format, lines, packed
 from toolformer_core.errors import CorpusError, UnknownNameError, UsageError
 from toolformer_core.evaluate.cloze import RELATIONS
-from toolformer_core.evaluate.demo import line_of
+from toolformer_core.evaluate.own import line_of
 from toolformer_core.evaluate.figures import DECODING, PERPLEXITY, TABLES, figures_for
 from toolformer_core.evaluate.items import Item, Rejected, Rule
 from toolformer_core.evaluate.tasks import read, score, task_named, tasks
@@ -56,7 +56,7 @@ def test_gold_answers_are_right(name, tmp_path):
         assert not score(task, item, " something else entirely")
 
 
-@pytest.mark.parametrize("name", ["lama-squad", "mawps-hub", "nq", "triviaqa-hub", "mlqa-hub", "demo"])
+@pytest.mark.parametrize("name", ["lama-squad", "mawps-hub", "nq", "triviaqa-hub", "mlqa-hub", "small-world"])
 @pytest.mark.parametrize("how", ["gz", "zst", "parquet"])
 def test_packed_files(name, how, tmp_path):
     form = FORMATS[name]
@@ -144,7 +144,7 @@ KEYS = {
     "gsm8k": "question answer",
     "triviaqa": "question answer answers targetvalue questionid",
     "mlqa-es": "context question answers paragraphs id",
-    "demo": "prompt answers item_id date tool group",
+    "small-world": "prompt answers item_id date tool group",
 }
 scalars = st.none() | st.booleans() | st.integers(-9, 9) | st.floats() | st.sampled_from(
     ["", " ", "x", "7", "[MASK]", "He is [MASK].", "a _X_", "2012", "#### 5", "[1", '["a"]', "N_01 ?", "[X] in [Y]"]
@@ -335,7 +335,7 @@ def test_the_tasks():
         *("lama-squad", "lama-google-re", "lama-trex", "templama", "asdiv", "svamp", "mawps", "gsm8k"),
         *("webqs", "nq", "triviaqa"),
         *("mlqa-es", "mlqa-de", "mlqa-hi", "mlqa-vi", "mlqa-zh", "mlqa-ar"),
-        *("dateset", "perplexity", "demo"),
+        *("dateset", "perplexity", "small-world", "small-world-plain"),
     ]
     excluded = {name: task.excluded_tools for name, task in tasks().items() if task.excluded_tools}
     assert excluded.pop("perplexity") == ("calculator", "calendar", "wikisearch", "qa", "mt")
@@ -358,7 +358,7 @@ def test_the_papers_figures():
     assert task_named("perplexity").figures == PERPLEXITY["wikitext"]
     assert task_named("gsm8k").figures == {}
     named = {task for table in TABLES.values() for task in table}
-    assert named == set(tasks()) - {"gsm8k", "perplexity", "demo"}
+    assert named == set(tasks()) - {"gsm8k", "perplexity", "small-world", "small-world-plain"}
     # §4.2.1: Toolformer improves on the best baseline by 11.7, 5.2 and 18.6 points
     gains = [round(t["toolformer"] - t["toolformer (disabled)"], 1) for t in TABLES[3].values()]
     assert gains == [11.7, 5.2, 18.6]
@@ -372,10 +372,10 @@ def test_the_papers_figures():
 
 
 def test_an_item_comes_back_from_its_line(tmp_path):
-    item = Item("d1", "demo", "Das ist „zwei“,", ("two", "2"), "2020-03-16", "mt", "translation/3")
+    item = Item("d1", "small-world", "Das ist „zwei“,", ("two", "2"), "2020-03-16", "mt", "translation/3")
     path = tmp_path / "items.jsonl"
     path.write_text(line_of(item) + "\n", encoding="utf-8")
-    (again,), _ = split(read(task_named("demo"), path))
+    (again,), _ = split(read(task_named("small-world"), path))
     assert dataclasses.replace(again, source="", line=0) == item
 
 

@@ -1,4 +1,4 @@
-"""Items in their own form: the demo's held-out ones, and any benchmark a user brings.
+"""Items in their own form: the small world's, and any benchmark a user brings.
 
 A file is JSON lines; a line is an item's fields: `prompt` and `answers` (a list, or one text), and where they apply
 `item_id`, `date` (ISO), `tool` (a tool's key) and `group`:
