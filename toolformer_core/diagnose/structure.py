@@ -98,9 +98,10 @@ def demonstrations(prompt: Prompt, tool_name: str) -> int:
     for call in found:
         at = call.start - removed
         removed += call.end - call.start
-        before = plain[:at].rpartition("\n")[2].rpartition(": ")[2][-_AROUND:]
-        around = before + plain[at:].partition("\n")[0][:_AROUND]
-        count += len(around) >= _LEAST_AROUND and plain.count(around) > 1
+        before, after = plain[:at].rpartition("\n")[2][-_AROUND:], plain[at:].partition("\n")[0][:_AROUND]
+        # as much of what stands before as is the text's own: the rest is `Output:`, or whatever else announces it
+        ends = (before[-n:] + after for n in range(len(before), 0, -1))
+        count += any(len(around) >= _LEAST_AROUND and plain.count(around) > 1 for around in ends)
     return count
 
 

@@ -1,0 +1,182 @@
+"""Texts with gold calls: read, chosen; demonstrations counted; pictures; the shipped reference."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.tiny import sentencepiece, tiny_lm, tokenizer
+from toolformer_core.config import TOOL_NAMES, PrefilterConfig
+from toolformer_core.diagnose import __main__ as program
+from toolformer_core.diagnose.figures import Figures
+from toolformer_core.diagnose.gold import GoldCall, choose, normalised, read_gold
+from toolformer_core.diagnose.picture import lines
+from toolformer_core.diagnose.reference import read_reference
+from toolformer_core.diagnose.run import DiagnoseConfig, measure
+from toolformer_core.diagnose.structure import demonstrations, structure_of
+from toolformer_core.diagnose.verdict import LEAST, judge
+from toolformer_core.errors import CorpusError
+from toolformer_core.lm.load import model_digest
+from toolformer_core.prompts.load import load_prompt, prompt_from_text
+from toolformer_core.tools.build import build_tools
+
+SUM = "The {0} nuts and the {1} pears make {2} things to eat in all of the houses of Velden."
+
+
+def write(folder: Path, rows: list[tuple[str, list[dict[str, object]]]]) -> Path:
+    """Write texts and their gold calls."""
+    with gzip.open(folder / "corpus.jsonl.gz", "wt", encoding="utf-8") as corpus:
+        for i, (text, _) in enumerate(rows):
+            corpus.write(json.dumps({"text": text, "url": f"https://a.example/{i}"}) + "\n")
+    with gzip.open(folder / "gold.jsonl.gz", "wt", encoding="utf-8") as gold:
+        for i, (_, calls) in enumerate(rows):
+            gold.write(json.dumps({"url": f"https://a.example/{i}", "calls": calls}) + "\n")
+    return folder
+
+
+def sums(n: int) -> list[tuple[str, list[dict[str, object]]]]:
+    """Texts of which every other one has a gold call; the others' numbers add up by chance, so to speak."""
+    out: list[tuple[str, list[dict[str, object]]]] = []
+    for i in range(n):
+        text = SUM.format(i + 20, i + 30, 2 * i + 50)
+        call = {
+            "tool": "calculator",
+            "input": f"{i + 20} + {i + 30}",
+            "position": text.index(" make") + 5,
+            "value": str(2 * i + 50),
+            "held_out": i % 4 == 0,
+            "something": "new",
+        }
+        out.append((text, [call] if i % 2 == 0 else []))
+    return out
+
+
+def test_gold_calls_find_their_documents(tmp_path: Path) -> None:
+    texts = read_gold(write(tmp_path, sums(3)))
+    first, second, _ = texts.documents
+    (call,) = texts.of(first, "calculator")
+    assert call == GoldCall(first.doc_id, "calculator", "20 + 30", first.text.index(" 50"), "50", held_out=True)
+    assert texts.of(first, "qa") == texts.of(second, "calculator") == ()
+
+
+@pytest.mark.parametrize(
+    "call", [{"tool": "qa", "input": "x", "position": 10_000}, {"tool": "qa", "input": "x"}, {"position": 0}]
+)
+def test_gold_calls_that_are_none(tmp_path: Path, call: dict[str, object]) -> None:
+    with pytest.raises(CorpusError, match=r"gold\.jsonl\.gz"):
+        read_gold(write(tmp_path, [("A text of some words.", [call])]))
+
+
+def test_three_documents_with_a_gold_call_to_one_without(tmp_path: Path) -> None:
+    texts = read_gold(write(tmp_path, [*sums(40), ("No number is in here.", [])]))
+    few, more, all_ = (choose(texts, "calculator", n, PrefilterConfig()) for n in (8, 12, None))
+    for chosen, gold, documents in ((few, 6, 8), (more, 9, 12), (all_, 20, 40)):
+        assert (len(chosen.gold), len(chosen.pairs), chosen.dropped) == (gold, documents, 0)
+    assert set(few.gold) < set(more.gold) < set(all_.gold)
+    with pytest.raises(CorpusError, match="calendar"):
+        choose(texts, "calendar", 8, PrefilterConfig())
+
+
+def test_what_the_prefilter_drops_is_counted(tmp_path: Path) -> None:
+    text = "Nothing to add up: here is one."
+    call = {"tool": "calculator", "input": "1 + 1", "position": 7}
+    chosen = choose(read_gold(write(tmp_path, [*sums(2), (text, [call])])), "calculator", None, PrefilterConfig())
+    assert (len(chosen.gold), chosen.dropped) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("tool", "one", "other", "same"),
+    [
+        ("calculator", "268 + 33", "268+33 =", True),
+        ("calculator", "1,400 / 2", "1400/2", True),
+        ("calculator", "268 + 33", "268 * 33", False),
+        ("qa", "Who founded Velden?", "who founded  velden", True),
+        ("qa", "Who founded Velden?", "Who founded Garrow?", False),
+        ("calendar", "", " ", True),
+    ],
+)
+def test_what_makes_no_difference_to_a_tool(tool: str, one: str, other: str, same: bool) -> None:
+    assert (normalised(tool, one) == normalised(tool, other)) is same
+
+
+# Structure.
+
+
+@pytest.mark.parametrize("tool", TOOL_NAMES)
+def test_the_shipped_prompts_demonstrate_four_calls(tool: str) -> None:
+    assert demonstrations(load_prompt(tool), TOOL_NAMES[tool]) == 4
+
+
+@pytest.mark.parametrize(
+    ("prompt", "count"),
+    [
+        ("A call is written [QA(question)], right there.\n\nInput: {text}\nOutput:", 0),
+        ("Text: It is 5 in all.\nNow: It is [QA(What?)] 5 in all.\n\nText: {text}\nNow:", 1),
+        ("It is 5 in all of it. => It is [QA(How much?)] 5 in [QA(Of what?)] all of it.\n{text} =>", 2),
+        ("Input: Velden is a town.\nOutput: [QA(Where?)] Velden is a town.\n\nInput: {text}\nOutput:", 1),
+        ("Now: It is [QA(What?)] 5 in all.\n\nText: {text}\nNow:", 0),  # never shown without the call
+        ("Text: It is 5 in all.\nNow: It is [MT(What?)] 5 in all.\n\nText: {text}\nNow:", 0),  # another tool's
+    ],
+)
+def test_demonstrations_are_texts_without_and_with_a_call(prompt: str, count: int) -> None:
+    assert demonstrations(prompt_from_text("qa", prompt), "QA") == count
+
+
+@pytest.mark.parametrize(
+    "coded", [tokenizer(), tokenizer(merged_trigger=False), sentencepiece()], ids=["bytes", "split", "sentencepiece"]
+)
+def test_brackets_and_arrows_are_found_alone_whatever_the_kind_of_tokenizer(tmp_path: Path, coded: object) -> None:
+    lm = tiny_lm(coded=coded, context=2048)
+    texts = read_gold(write(tmp_path, sums(6)))
+    chosen = choose(texts, "calculator", None, PrefilterConfig())
+    by_id = {d.doc_id: d.text for d, _ in chosen.pairs}
+    found = structure_of(lm.network, "Calculator", load_prompt("calculator"), by_id, chosen.gold, None)
+    assert (found.trigger_alone, found.arrow_alone, found.place_alone) == (1.0, 1.0, 1.0)
+    assert (found.context, found.vocabulary) == (2048, len(coded))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("family", ["gpt2", "gpt_neox", "mistral"])
+def test_any_model_gets_a_verdict(tmp_path: Path, family: str) -> None:
+    lm = tiny_lm(family, context=2048, merged_trigger=family != "gpt2")
+    texts = read_gold(write(tmp_path, sums(6)))
+    config = DiagnoseConfig(documents=4, top_k=2, draws=2)
+    (one,) = measure(lm, build_tools(["calculator"]), texts, config)
+    assert judge(one.figures).step == "language"  # it is random
+
+
+# Pictures and the reference.
+
+
+@given(st.lists(st.floats(-20, 20)), st.lists(st.floats(-20, 20)), st.floats(-5, 10))
+def test_lines_of_one_width_with_a_block_for_every_gain(gold: list[float], wrong: list[float], tau_f: float) -> None:
+    shown = lines({"gold": gold, "wrong": wrong, "unrelated": []}, tau_f)
+    assert {line[63] for line in shown[:3]} == {" "}  # 15 of a label, 48 of blocks
+    for line, gains in zip(shown, (gold, wrong, []), strict=False):
+        assert int(line.split()[-1]) == len(gains)
+        assert any(block in line for block in "▁▂▃▄▅▆▇█") is bool(gains)
+
+
+def test_the_reference_is_of_the_shipped_model_and_texts() -> None:
+    """If not: python -m toolformer_core.diagnose --reference."""
+    reference = read_reference()
+    assert reference.model == model_digest("embedded")
+    assert reference.texts == read_gold().digest
+    assert set(reference.tools) == set(TOOL_NAMES)
+    assert set(reference.measured("calculator")) == set(LEAST)
+    assert reference.tools["calculator"]["teachable"]
+
+
+def test_one_command_writes_the_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "reference.json"
+    monkeypatch.setattr("sys.argv", ["diagnose", "--reference", "--documents", "4", "--out", str(out)])
+    monkeypatch.setattr(program, "TOOL_NAMES", {"calendar": "Calendar"})
+    program.main()
+    told = read_reference(out)
+    assert (told.model, told.documents, set(told.tools)) == (model_digest("embedded"), 4, {"calendar"})
+    assert set(told.tools["calendar"]["figures"]) == set(Figures.__slots__)
+    assert read_reference(tmp_path / "absent.json").measured("qa") == {}
