@@ -22,7 +22,7 @@ torch.set_num_threads(1)  # tiny models: threads would only wait for each other
 hypothesis.settings.register_profile("suite", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("suite")
 
-pytest_plugins = ["tests.postgres"]  # a real PostgreSQL, for whoever asks for it
+pytest_plugins = ["tests.postgres", "tests.objects"]  # a real PostgreSQL and an S3 server, for whoever asks
 
 _status = 0
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 import uuid
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+
+from warehouse.store import Store
 
 
 @pytest.fixture(scope="session")
@@ -46,3 +49,10 @@ def asked(url: str, sql: str) -> list[tuple[object, ...]]:
             return [tuple(row) for row in found] if found.returns_rows else []
     finally:
         engine.dispose()
+
+
+def schema(data: Path | str) -> str:
+    """Return where the tables of a data folder or URL lie."""
+    identity = Store(data).read_json("identity.json")
+    assert identity is not None
+    return f"toolformer_{identity['id'][:16]}"

@@ -13,18 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres import asked
+from tests.postgres import asked, schema
 from warehouse.claims import Claim, Claims
 from warehouse.errors import CatalogError
 from warehouse.store import Store
 
 LONG = 3600.0  # seconds: a lease that does not end while a test runs
-
-
-def schema(data: Path) -> str:
-    identity = Store(data).read_json("identity.json")
-    assert identity is not None
-    return f"toolformer_{identity['id'][:16]}"
 
 
 def end_leases(url: str, data: Path) -> None:

@@ -1,0 +1,157 @@
+"""The catalog on a real PostgreSQL: the same rows as on DuckDB, for several processes that write at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from wh_fixtures import make_commit, make_run, put, scored
+
+from tests.postgres import asked, schema
+from warehouse.catalog import Catalog
+from warehouse.commits import Balance, DataFile, Dataset
+from warehouse.errors import CatalogError
+from warehouse.facts import Facts
+from warehouse.queries import rows_of
+from warehouse.snapshot import publish
+from warehouse.store import Store
+
+FILE = DataFile("shards/score/qa/s0.parquet", "d1", 3, 9)
+
+
+def rows(facts: Facts) -> dict[str, list[str]]:
+    """All rows of all tables, in one order."""
+    return {name: sorted(map(repr, table.to_pylist())) for name, table in facts.items()}
+
+
+def filled(store: Store) -> None:
+    """Two tools' scores, a run and a dataset."""
+    commits = [
+        put(store, "score", tool, f"s{n}", [scored(f"d{n}", tool, 0, 1.0)], balances=[Balance("calls", 2, 1, {"x": 1})])
+        for tool in ("qa", "mt")
+        for n in range(3)
+    ]
+    store.write_run(make_run("r", [commit.key for commit in commits]))
+    store.write_dataset(Dataset("c", "v1", commits[0].files, {"qa": 1}, {"qa": 1.0}, "r", "m", "c", "2024"))
+
+
+def test_it_holds_what_a_catalog_on_duckdb_holds(postgres: str, tmp_path: Path) -> None:
+    store = Store(tmp_path / "data")
+    filled(store)
+    with Catalog(postgres, store=store) as shared, Catalog(tmp_path / "c.duckdb", store=store) as own:
+        assert rows(shared.facts()) == rows(own.facts())
+        assert shared.facts()["commits"].num_rows == 6
+        assert all(table.schema == own.facts()[name].schema for name, table in shared.facts().items())
+        assert shared.reconcile(store) == own.reconcile(store)
+        assert rows(shared.facts()) == rows(own.facts())
+        one = publish(store, shared, tmp_path / "one")
+        other = publish(store, own, tmp_path / "other")
+    sql = "SELECT tool, tau_f, examples, calls FROM yield_by_threshold ORDER BY ALL"
+    assert rows_of(one, sql) == rows_of(other, sql) != []
+
+
+def test_recording_twice_is_recording_once(postgres: str, tmp_path: Path) -> None:
+    commit = make_commit("score", "qa", "s0", [FILE], balances=[Balance("calls", 5, 3, {"x": 1}, {"timeout": 1})])
+    with Catalog(postgres) as catalog:
+        catalog.record([commit])
+        before = rows(catalog.facts())
+        catalog.record([commit, commit])
+        assert rows(catalog.facts()) == before
+    assert len(before["balances"]) == 4  # in, kept, dropped x, failed timeout
+
+
+def test_what_a_killed_flow_left_unrecorded_is_found_by_the_next(postgres: str, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with Catalog(postgres, store=store) as catalog:
+        assert catalog.facts()["commits"].num_rows == 0
+        filled(store)
+        assert catalog.facts()["commits"].num_rows == 0
+        with Catalog(postgres, store=store) as next_flow:
+            assert next_flow.facts()["commits"].num_rows == 6
+        assert catalog.facts()["commits"].num_rows == 6
+
+
+def test_data_folders_that_share_a_database_do_not_see_each_other(postgres: str, tmp_path: Path) -> None:
+    here, there = Store(tmp_path / "here"), Store(tmp_path / "there")
+    filled(here)
+    with Catalog(postgres, store=here) as one, Catalog(postgres, store=there) as other:
+        assert one.facts()["commits"].num_rows == 6
+        assert other.facts()["commits"].num_rows == 0
+        other.reconcile(there)
+        assert one.facts()["commits"].num_rows == 6
+
+
+WRITE = """
+import dataclasses, sys
+sys.path.insert(0, sys.argv[4])
+from wh_fixtures import make_commit
+from warehouse.catalog import Catalog
+from warehouse.store import Store
+with Catalog(sys.argv[1], store=Store(sys.argv[2])) as catalog:
+    print("open", flush=True)
+    sys.stdin.readline()
+    for n in range(40):
+        catalog.record([make_commit("score", "qa", f"{sys.argv[3]}-{n}"), make_commit("score", "mt", f"both-{n}")])
+"""
+
+
+def test_processes_that_write_at_once_lose_nothing(postgres: str, tmp_path: Path) -> None:
+    store, fixtures = Store(tmp_path), str(Path(__file__).parent)
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITE, postgres, str(tmp_path), name, fixtures],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in ("a", "b")
+    ]
+    for writer in writers:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "open\n"
+    for writer in writers:
+        writer.communicate("go\n")
+        assert writer.returncode == 0
+    found = asked(postgres, f"SELECT shard FROM {schema(store.root)}.commits")
+    # forty of each writer's own, and forty that both wrote: once each
+    assert sorted(shard for (shard,) in found) == sorted(f"{who}-{n}" for who in ("a", "b", "both") for n in range(40))
+    assert len(asked(postgres, f"SELECT * FROM {schema(store.root)}.commit_parts")) == 120 * 2
+
+
+def test_reconcile_while_another_writes_and_reads(postgres: str, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    filled(store)
+    with Catalog(postgres, store=store) as one, Catalog(postgres, store=store) as other:
+        for _ in range(3):
+            assert one.reconcile(store)["commits"] == 6
+            other.record(store.commits())
+            assert other.facts()["commits"].num_rows == 6
+
+
+def test_tables_of_an_older_version_are_made_anew(postgres: str, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    filled(store)
+    with Catalog(postgres, store=store):
+        pass
+    asked(postgres, f"ALTER TABLE {schema(store.root)}.commits DROP COLUMN content_digest")
+    with Catalog(postgres, store=store) as catalog:
+        with pytest.raises(CatalogError):
+            catalog.facts()
+        catalog.reconcile(store)
+        assert catalog.facts()["commits"].num_rows == 6
+
+
+def test_a_server_that_is_not_there_is_said_in_one_line_without_the_password(tmp_path: Path) -> None:
+    with pytest.raises(CatalogError) as caught:
+        Catalog("postgresql+psycopg://me:secret@127.0.0.1:1/none", store=Store(tmp_path))
+    assert "127.0.0.1" in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_empty_tables_have_their_columns(postgres: str, tmp_path: Path) -> None:
+    with Catalog(postgres, store=Store(tmp_path)) as catalog:
+        assert catalog.facts()["commits"].schema.field("rows").type == pa.int64()

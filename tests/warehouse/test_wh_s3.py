@@ -1,0 +1,145 @@
+"""Data on a URL: a local S3 server, and a file system that fsspec alone knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pytest
+from wh_fixtures import make_commit, make_run, put, scored, table
+
+from warehouse.catalog import Catalog
+from warehouse.commits import fingerprint
+from warehouse.errors import CorruptDataError, StoreError
+from warehouse.files import RemoteFiles
+from warehouse.queries import rows_of
+from warehouse.snapshot import publish
+from warehouse.store import Store
+
+
+@pytest.fixture(params=["s3", "fsspec"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    if request.param == "fsspec":
+        return f"memory://{tmp_path.name}/c4"
+    return str(request.getfixturevalue("bucket"))
+
+
+def test_what_is_written_is_found_by_whoever_opens_the_url(url: str) -> None:
+    commit = put(Store(url), "score", "qa", "s0", [scored("d", "qa", 0, 1.0)])
+    other = Store(url)
+    assert other.find("score", "qa", "s0", commit.fingerprint) == commit
+    assert [c.id for c in other.commits()] == [commit.id]
+    assert other.read(commit.files[0]).num_rows == 1
+    assert other.names("commits") == {commit.id}
+    other.write_run(make_run("r", [commit.key]))
+    assert [run.run_id for run in Store(url).runs()] == ["r"]
+    assert sorted(p.split("/")[0] for p in other.files.walk("")) == ["commits", "runs", "shards"]
+
+
+def test_a_commit_whose_data_is_not_there_is_refused(url: str) -> None:
+    store = Store(url)
+    parts = {"config": "c1", "code": "score"}
+    file = store.write("score", "qa", "s0", fingerprint(parts), table("score", [scored("d", "qa", 0, 1.0)]))
+    store.files.delete(file.path)
+    with pytest.raises(StoreError, match="data comes first"):
+        store.commit(make_commit("score", "qa", "s0", [file], parts=parts))
+    assert list(store.commits()) == []
+
+
+def test_damage_is_found_and_set_aside(url: str) -> None:
+    store = Store(url)
+    commit = put(store, "score", "qa", "s0", [scored("d", "qa", 0, 1.0)])
+    data = store.files.get(commit.files[0].path)
+    assert data is not None
+    store.files.put(commit.files[0].path, data[:40] + bytes([data[40] ^ 1]) + data[41:])
+    with pytest.raises(CorruptDataError):
+        store.read(commit.files[0])
+    store.quarantine(commit)
+    assert list(store.commits()) == []
+    assert commit.files[0].path not in set(store.files.walk("shards"))
+    assert any(path.endswith(".parquet") for path in store.files.walk("quarantine"))
+
+
+def test_the_snapshot_lies_in_a_folder_of_the_urls_own_and_needs_no_network(url: str, tmp_path: Path) -> None:
+    store = Store(url)
+    commits = [put(store, "score", "qa", f"s{n}", [scored(f"d{n}", "qa", 0, 1.0)]) for n in range(2)]
+    with Catalog(store.beside / "catalog.duckdb", store=store) as catalog:
+        path = publish(store, catalog, store.beside)
+    assert path.parent.parent == tmp_path / "toolformer-remote"
+    assert path.parent.name.startswith(store.root.partition("://")[2].replace("/", "-"))
+    for file in [file for commit in commits for file in commit.files]:
+        store.files.delete(file.path)  # what the snapshot shows is here
+    assert rows_of(path, "SELECT doc_id FROM scored ORDER BY doc_id") == [{"doc_id": "d0"}, {"doc_id": "d1"}]
+    assert not [p for p in tmp_path.iterdir() if p.name != "toolformer-remote"]
+
+
+def test_two_urls_have_two_folders_here(url: str, tmp_path: Path) -> None:
+    # also where the names that people read are the same
+    one, other = Store(url), Store(url.replace("/c4", "-c4", 1))
+    assert one.beside != other.beside
+    with Catalog(one.beside / "catalog.duckdb", store=one), Catalog(other.beside / "catalog.duckdb", store=other):
+        pass  # neither waits for the other
+    assert Store(url).beside == one.beside
+
+
+def test_a_copy_that_is_here_already_is_not_fetched_again(url: str) -> None:
+    store = Store(url)
+    (file,) = put(store, "score", "qa", "s0", [scored("d", "qa", 0, 1.0)]).files
+    copy = Path(store.near(file.path))
+    first = copy.stat()
+    assert Path(store.near(file.path)).stat().st_mtime_ns == first.st_mtime_ns
+    copy.write_bytes(b"cut off")  # a copy that is not whole is
+    assert Path(store.near(file.path)).stat().st_size == file.bytes
+
+
+def test_keys_in_a_url_reach_no_message_and_no_name(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = Store(bucket.replace("s3://", "s3://test:secret@"))
+    assert "secret" not in f"{store.root} {store.beside} {store.locate('x')}"
+    with pytest.raises(StoreError) as caught:
+        Store("nosuch://test:secret@place/x")
+    assert "secret" not in str(caught.value)
+
+
+class SlowFile:
+    """A stream that takes half of what it is given, and then fails."""
+
+    def __init__(self, stream: pa.NativeFile) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> SlowFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+    def write(self, data: bytes) -> None:
+        self._stream.write(data[: len(data) // 2])
+        raise OSError("the line went dead")
+
+
+def test_where_a_half_written_file_can_be_seen_it_has_another_name(tmp_path: Path) -> None:
+    """Not an object store: the file appears when it is whole."""
+
+    class Breaking:
+        def __init__(self) -> None:
+            self._fs = pafs.LocalFileSystem()
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._fs, name)
+
+        def open_output_stream(self, path: str) -> SlowFile:
+            return SlowFile(self._fs.open_output_stream(path))
+
+    files = RemoteFiles("test://data", Breaking(), str(tmp_path))
+    with pytest.raises(StoreError, match="the line went dead"):
+        files.put("commits/a.json", b"0123456789")
+    assert files.get("commits/a.json") is None
+    assert list(files.walk("")) == []  # what was left is no file of the store ...
+    (left,) = files.abandoned(-1.0)  # ... and is swept
+    files.delete(left)
+    assert not [p for p in tmp_path.rglob("*") if p.is_file()]
