@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.core.evaluate.formats import FORMATS, Format, lines, packed
 from toolformer_core.errors import CorpusError, UnknownNameError, UsageError
 from toolformer_core.evaluate.cloze import RELATIONS
-from toolformer_core.evaluate.own import line_of
 from toolformer_core.evaluate.figures import DECODING, PERPLEXITY, TABLES, figures_for
 from toolformer_core.evaluate.items import Item, Rejected, Rule
+from toolformer_core.evaluate.own import line_of
 from toolformer_core.evaluate.tasks import read, score, task_named, tasks
 
 
