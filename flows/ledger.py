@@ -33,6 +33,7 @@ from warehouse.store import Store
 __all__ = ["Ledger", "Progress", "keeping", "new_run_id", "now", "reporting_to", "task_runner"]
 
 _log = logging.getLogger(__name__)
+_BREATH_S = 0.05  # between two looks at whether to publish, however often it is asked for
 
 _TOGETHER = 256  # commits that the catalog is told of in one transaction, if no snapshot is due before
 
@@ -155,7 +156,7 @@ class Ledger:
         ended = threading.Event()
 
         def keep() -> None:
-            while not ended.wait(self.refresh()):
+            while not ended.wait(max(_BREATH_S, self.refresh())):
                 pass
 
         thread = threading.Thread(target=keep, name="snapshot", daemon=True)
@@ -218,8 +219,18 @@ def keeping(store: Store, run: Run) -> Iterator[Ledger]:
 
 
 def task_runner(name: str, workers: int) -> Any:
+    """Return what runs a flow's tasks.
+
+    Args:
+        name: `threads`, `dask`, or a Dask scheduler's address.
+        workers: tasks at a time. Of threads there are twice as many: one that waits for the model, or for what its
+            task rests on, does nothing, and with too few of them the model waits for the next shard.
+
+    Raises:
+        UsageError: the name is none of these.
+    """
     if name == "threads":
-        return ThreadPoolTaskRunner(max_workers=workers)
+        return ThreadPoolTaskRunner(max_workers=2 * workers)
     if name != "dask" and "://" not in name:
         raise UsageError(f"unknown runner {name!r}: give 'threads', 'dask', or a scheduler's address (tcp://host:8786)")
     from prefect_dask.task_runners import DaskTaskRunner
