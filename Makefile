@@ -12,10 +12,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export OMP_WAIT_POLICY := PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test test-slow chaos bench system check format clean
+.PHONY: help install dev demo test test-slow chaos small-world-report bench system check format clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(VENV)/.run ## .venv with what a user needs
 dev: $(VENV)/.dev ## .venv with the checkers and tests as well
@@ -42,6 +42,9 @@ test-slow: $(VENV)/.dev system ## pass the tests that take half a minute each: w
 
 chaos: $(VENV)/.run ## kill a build N times at random moments, compare with one left alone (N=10)
 	$(BIN)/python benchmarks/chaos.py --kills $(N)
+
+small-world-report: $(VENV)/.run ## hours: pretrain three seeds of the embedded model, measure each against gold, write docs/small-world.md
+	$(BIN)/python benchmarks/small_world.py
 
 bench: $(VENV)/.dev ## speed, as ratios within one run: finetuning against the Trainer, decoding against generate, serving
 	$(BIN)/python benchmarks/finetune.py

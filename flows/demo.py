@@ -22,24 +22,26 @@ __all__ = ["DemoRow", "demo_evaluations", "demo_parameters", "demo_table", "demo
 _NAME = "demo"
 
 
-def demo_parameters(data: str) -> BuildParameters:
+def demo_parameters(data: str, model: str = "embedded") -> BuildParameters:
     """Return the demo's build: the paper's defaults, with foreign passages of three words and more."""
     return BuildParameters(
         corpus=str(CORPUS),
         data=data,
         dataset=_NAME,
+        model=model,
         mt_chunk_tokens=3,
         shard_documents=60,
         licence="Apache-2.0",
     )
 
 
-def demo_trainings(data: str) -> list[FinetuneParameters]:
+def demo_trainings(data: str, model: str = "embedded") -> list[FinetuneParameters]:
     """Return the demo's two trainings, on C* and on the same documents without calls: a core each, side by side."""
     return [
         FinetuneParameters(
             dataset=_NAME,
             data=data,
+            model=model,
             arm=arm,
             profile="core",
             steps=100,
@@ -51,11 +53,11 @@ def demo_trainings(data: str) -> list[FinetuneParameters]:
     ]
 
 
-def demo_evaluations(data: str, trained: list[FinetuneResult]) -> list[EvaluateParameters]:
+def demo_evaluations(data: str, trained: list[FinetuneResult], model: str = "embedded") -> list[EvaluateParameters]:
     """Return the demo's questions: items that ask for a tool, items that ask for none, and the dev documents."""
     models = {one.arm: one.folder for one in trained}
     dev = str(Path(models["cc"]) / "dev.jsonl")
-    common = {"data": data, "cc": models["cc"], "toolformer": models["toolformer"]}
+    common = {"data": data, "model": model, "cc": models["cc"], "toolformer": models["toolformer"]}
     return [
         EvaluateParameters.model_validate({"task": "small-world", "k": [1, 10], **common}),
         EvaluateParameters.model_validate({"task": "small-world-plain", "k": [10], **common}),

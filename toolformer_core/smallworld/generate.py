@@ -22,7 +22,7 @@ from toolformer_core.smallworld.embedded import ASSETS
 from toolformer_core.smallworld.frames import FACTS
 from toolformer_core.smallworld.worlds import KINDS, SECTIONS, Slot, World, WorldDocument, world_of
 
-__all__ = ["generate", "gold_of", "phrases_from", "plain_items", "questions", "rows"]
+__all__ = ["generate", "gold_of", "phrases_from", "plain_items", "questions", "rows", "write_lines"]
 
 # Which tools help with a slot of each kind, and by which argument; the first is the one meant for it.
 _TOOLS: Mapping[str, tuple[tuple[str, str], ...]] = {
@@ -96,17 +96,22 @@ def gold_of(document: WorldDocument) -> list[dict[str, Any]]:
     ]
 
 
-def rows(world: World, documents: int, seed: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def rows(
+    world: World, documents: int, seed: int, held_out: bool | None = None
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return corpus rows {text, url, timestamp} and, in the same order, their gold calls.
 
     Half of the documents have a date in their URL; one in six needs no tool at all.
+
+    Args:
+        held_out: only frames kept from pretraining (True) or only the others (False).
     """
     r = random.Random(f"rows/{seed}")
     corpus, gold = [], []
     for i in range(documents):
         kinds = [] if r.random() < 1 / 6 else r.sample(KINDS, r.choice((1, 1, 2)))
         dated = r.random() < 0.5 or "date" in kinds
-        doc = world.document(kinds, r.randint(4, 8))
+        doc = world.document(kinds, r.randint(4, 8), held_out=held_out)
         slug = "-".join(re.findall(r"[a-z]+", doc.text.lower())[:4])
         day = f"{doc.date:%Y/%m/%d}/" if dated else ""
         url = f"https://www.{world.namer.town().lower()}.example/{day}{slug}-{i}"
@@ -159,7 +164,8 @@ def plain_items(world: World, count: int, seed: int) -> list[dict[str, Any]]:
     return out
 
 
-def _write(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
+def write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """Write JSON lines, gzipped; equal records give equal bytes."""
     buffer = io.BytesIO()
     with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0, filename="") as stream:
         for record in records:
@@ -182,13 +188,13 @@ def generate(out: Path, *, documents: int = 240, facts: int = 160, per_tool: int
     corpus, gold = rows(world, documents, seed)
     passages = [*world.passages(), *other.passages()]
     sections = {SECTIONS[kind] for kind in _KNOWN_TO_QA}
-    _write(out / "corpus.jsonl.gz", corpus)
-    _write(out / "gold.jsonl.gz", gold)
-    _write(out / "passages.jsonl.gz", passages)
-    _write(out / "known.jsonl.gz", [passage for passage in passages if passage["section"] in sections])
+    write_lines(out / "corpus.jsonl.gz", corpus)
+    write_lines(out / "gold.jsonl.gz", gold)
+    write_lines(out / "passages.jsonl.gz", passages)
+    write_lines(out / "known.jsonl.gz", [passage for passage in passages if passage["section"] in sections])
     texts = [row["text"] for row in corpus]
-    _write(out / "heldout.jsonl.gz", questions(other, per_tool, seed, unlike=texts))
-    _write(out / "plain.jsonl.gz", plain_items(other, per_tool, seed))
+    write_lines(out / "heldout.jsonl.gz", questions(other, per_tool, seed, unlike=texts))
+    write_lines(out / "plain.jsonl.gz", plain_items(other, per_tool, seed))
 
 
 def main() -> None:
