@@ -131,8 +131,8 @@ def choose(
     passed = _kept(tool, right, config)
     if not passed:
         raise CorpusError(f"no document with a gold call of {tool} passes its prefilter; give other texts or tools")
-    kept = passed if limit is None else passed[: limit - limit // _OTHER_SHARE]
     without = _kept(tool, other, config)
+    kept = passed if limit is None else passed[: limit - min(len(without), limit // _OTHER_SHARE)]
     if limit is not None:
         without = without[: limit - len(kept)]
     gold = tuple(call for document, _ in kept for call in texts.of(document, tool))

@@ -53,7 +53,7 @@ def draw(tool: str, model: str, gains: Mapping[str, Sequence[float]], tau_f: flo
     axes.set_title(f"{tool}: what a response is worth to {model}")
     axes.set_xlabel("L- - L+, nats")
     axes.set_ylabel("calls")
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="small", loc="upper right")
     axes.grid(alpha=0.3)
     figure.savefig(path)
 

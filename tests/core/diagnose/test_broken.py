@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.core.diagnose import broken
+from toolformer_core.diagnose.figures import figures_of
 from toolformer_core.diagnose.gold import GoldTexts, read_gold
 from toolformer_core.diagnose.reference import Reference
 from toolformer_core.diagnose.run import DiagnoseConfig, Measured, diagnose, measure
 from toolformer_core.diagnose.verdict import STEPS, Verdict, judge
 from toolformer_core.lm.hf import TransformersLM
-from toolformer_core.tools.build import build_tools
+from toolformer_core.tools.build import ToolSettings, build_tools
 
-FEW = {"documents": 8, "top_k": 6, "draws": 2}
+FEW = {"documents": 8, "top_k": 4, "draws": 2}
 NOTHING = Reference("", "", 0, {})
 
 
@@ -34,8 +36,13 @@ def passed(verdict: Verdict) -> dict[str, bool | None]:
     return {check.step: check.passed for check in verdict.checks}
 
 
+@cache
+def whole() -> Measured:
+    return measured(broken.whole())
+
+
 def test_the_whole_model_can_be_taught() -> None:
-    verdict = judge(measured(broken.whole()).figures)
+    verdict = judge(whole().figures)
     assert verdict.teachable
     assert verdict.step == ""
     assert all(passed(verdict).values())
@@ -84,39 +91,30 @@ def test_a_model_that_copies_nothing_at_all() -> None:
     assert not passed(verdict)["imitation"]  # which follows from it
 
 
-@pytest.mark.parametrize("tool", ["calculator", "calendar"])
-def test_a_prompt_too_long_for_the_context(tool: str) -> None:
+@pytest.mark.parametrize("tokens", [64, 420])  # less than the prompt has, and too little for a text behind it
+def test_a_prompt_too_long_for_the_context(tokens: int) -> None:
     lm = broken.whole()
-    lm.network.context_length = 64
-    verdict = judge(measured(lm, tool).figures)
+    lm.network.context_length = tokens
+    verdict = judge(measured(lm).figures)
     assert verdict.step == "prompt"
-    assert "64" in verdict.told
+    assert str(tokens) in verdict.told
     assert "shorter prompt" in verdict.suggestion
 
 
-def test_a_threshold_out_of_reach() -> None:
-    (one,) = measure(
-        broken.whole(), build_tools(["calculator"]), texts(), DiagnoseConfig(**FEW, tau_f={"calculator": 50.0})
-    )
-    verdict = judge(one.figures)
+def test_thresholds_out_of_reach() -> None:
+    seen, structure = whole().observed, whole().figures.structure
+    verdict = judge(figures_of(seen, 50.0, structure))
     assert verdict.step == "threshold"
     assert "--tau-f calculator=" in verdict.suggestion
-
-
-def test_a_tau_s_out_of_reach() -> None:
-    config = DiagnoseConfig(**FEW, tau_s=0.99999)
-    (one,) = measure(broken.whole(), build_tools(["calculator"]), texts(), config)
-    verdict = judge(one.figures)
+    verdict = judge(figures_of(replace(seen, config=replace(seen.config, tau_s=0.99999)), 0.5, structure))
     assert verdict.step == "position"
     assert verdict.suggestion.startswith("--tau-s 0.")
 
 
 def test_passages_that_know_nothing_of_the_texts(tmp_path: Path) -> None:
-    from toolformer_core.tools.build import ToolSettings
-
     passages = tmp_path / "passages.jsonl"
     passages.write_text('{"title": "Zzyzx", "text": "Qqq www."}\n', encoding="utf-8")
-    config = DiagnoseConfig(**FEW, tau_s=0.0)
+    config = DiagnoseConfig(documents=4, top_k=2, draws=1)
     (one,) = measure(broken.whole(), build_tools(["qa"], ToolSettings(passages=passages)), texts(), config)
     assert one.figures.use.gold_answered == 0.0
     assert passed(judge(one.figures))["tool"] is False

@@ -1,0 +1,69 @@
+"""The command diagnose, on the embedded model and a few texts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from flows.cli import app
+from toolformer_core.diagnose.verdict import STEPS
+from toolformer_core.errors import UsageError
+
+FEW = ["--tools", "calculator", "--documents", "8", "--top-k", "3", "--draws", "2"]
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["diagnose", *arguments])
+
+
+def test_a_model_that_can_be_taught_exits_with_0(tmp_path: Path) -> None:
+    out = tmp_path / "new" / "folder"
+    result = run(*FEW, "--json", "--out", str(out))
+    assert result.exit_code == 0
+    told = json.loads(result.stdout)
+    (tool,) = told["tools"]
+    assert tool["verdict"]["teachable"]
+    assert [check["step"] for check in tool["verdict"]["checks"]] == list(STEPS)
+    assert tool["figures"]["documents"] == told["documents"] == 8
+    assert len(tool["gains"]["gold"]) == tool["figures"]["filter"]["kinds"]["gold"]["calls"]
+    assert json.loads((out / "diagnosis.json").read_text(encoding="utf-8")) == told
+    assert (out / "calculator.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_step_in_the_way_is_named_with_what_to_do_and_exits_with_1() -> None:
+    result = run(*FEW, "--tau-f", "calculator=50")
+    assert result.exit_code == 1
+    assert "cannot be taught as it is: threshold" in result.stdout
+    assert "--tau-f calculator=" in result.stdout
+    assert "right response " in result.stdout  # the picture, as text
+    assert result.stdout.splitlines()[-1].startswith(
+        ("calculator  stands in the way: threshold", "the column embedded")
+    )
+    assert "calculator 8 texts sampled" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--tools", "abacus"], "abacus"),
+        (["--tau-f", "abacus=1"], "abacus"),
+        (["--tau-f", "calculator"], "--tau-f"),
+        (["--tau-s", "2"], "tau_s"),
+        (["--prompts", "nowhere"], "no prompt"),
+        (["--gold", "nowhere"], "nowhere"),
+        (["--model", "embeded"], "Did you mean"),
+        (["--model", "no/folder/here"], "no folder"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(arguments: list[str], message: str) -> None:
+    result = run("--tools", "calculator", *arguments)
+    assert isinstance(result.exception, UsageError)
+    assert message in str(result.exception)
+    assert "\n" not in str(result.exception)
+
+
+def test_too_few_documents_are_wrong_use() -> None:
+    assert run("--documents", "1").exit_code == 2
