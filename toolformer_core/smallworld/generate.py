@@ -109,7 +109,7 @@ def rows(
     r = random.Random(f"rows/{seed}")
     corpus, gold = [], []
     for i in range(documents):
-        kinds = [] if r.random() < 1 / 6 else r.sample(KINDS, r.choice((1, 1, 2)))
+        kinds = [] if r.random() < 1 / 6 else r.sample(KINDS, r.choice((1, 2, 3)))
         dated = r.random() < 0.5 or "date" in kinds
         doc = world.document(kinds, r.randint(4, 8), held_out=held_out)
         slug = "-".join(re.findall(r"[a-z]+", doc.text.lower())[:4])

@@ -55,6 +55,8 @@ _CODAS = ["", "", "", "", "", "", "", "", "n", "r", "l", "s", "m", "t", "k", "nd
 _REAL_TOOLS = ("QA", "MT")
 _LINKS = "of in on at by for from with and or but not is was has had can will a the this that who where when as".split()
 _FOREIGN_VOWELS = "a e i o u ä ö ü é è à ô ñi õ".split()
+# Letters about as often as in European texts; with any of them a word has to be copied that no syllable makes.
+_LETTERS = "eeeeeettttaaaaaooooiiiinnnnssssrrrrhhlllddduuccmmfpgwybvkjqxzäöüßéèêëáàâíìîïóòôúùûçñ"
 
 
 def articled(text: str) -> str:
@@ -83,6 +85,15 @@ class Namer:
         r = self.rng
         vowels = vowels or _VOWELS
         return "".join(r.choice(_ONSETS) + r.choice(vowels) + r.choice(_CODAS) for _ in range(r.randint(low, high)))
+
+    def _letters(self) -> str:
+        r = self.rng
+        word = "".join(r.choice(_LETTERS) for _ in range(r.randint(1, 8)))
+        return f"l'{word}" if r.random() < 0.05 else word.capitalize() if r.random() < 0.2 else word
+
+    def _unknown(self, low: int, high: int, vowels: list[str] | None = None) -> str:
+        """A word of syllables, or of letters as they come."""
+        return self._word(low, high, vowels) if self.rng.random() < 0.5 else self._letters()
 
     def first_name(self) -> str:
         return self._word(1, 2).capitalize() + self.rng.choice(("a", "o", "i", "en", "el", ""))
@@ -121,7 +132,7 @@ class Namer:
         r = self.rng
         pool = (GOODS, THINGS, CRAFTS, ADJECTIVES, COLOURS, DRINKS, _LINKS, _LINKS)
         count = r.randint(low, high)
-        return [r.choice(r.choice(pool)) if r.random() < 0.7 else self._word(1, 3) for _ in range(count)]
+        return [r.choice(r.choice(pool)) if r.random() < 0.65 else self._unknown(1, 3) for _ in range(count)]
 
     def babble(self) -> str:
         """A sentence of unconnected words, known and unknown: what can only be copied, never guessed."""
@@ -146,4 +157,4 @@ class Namer:
 
     def foreign(self, words: int) -> str:
         """A phrase of a language that does not exist."""
-        return " ".join(self._word(1, 2, _FOREIGN_VOWELS) for _ in range(words))
+        return " ".join(self._unknown(1, 2, _FOREIGN_VOWELS) for _ in range(words))
