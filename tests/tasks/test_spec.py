@@ -1,0 +1,101 @@
+"""One model for all shards of a process: who holds it when, and that nobody keeps it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tasks.spec import InTurn, model_turn
+from tests.fakes import a_prompt
+from toolformer_core.lm.base import ScoreRequest
+from toolformer_core.lm.scripted import ScriptedLM
+
+TEXTS = ["one two", "three four"]
+REQUEST = ScoreRequest("", "one two", 0, 1)
+
+
+def scripted() -> ScriptedLM:
+    """Two texts in two scans, one log-probability."""
+    scans = {("calculator", text): {0: -1.0} for text in TEXTS}
+    return ScriptedLM(scans, {}, {("", "one two", 0): [-0.5]}, batch_size=1)
+
+
+def free() -> bool:
+    held = model_turn().acquire(blocking=False)
+    if held:
+        model_turn().release()
+    return held
+
+
+def test_the_model_is_held_from_the_first_scan_to_the_last_and_no_longer() -> None:
+    with InTurn(scripted(), lambda lock: lock) as lm:
+        scans = lm.scan(a_prompt(), TEXTS)
+        assert free()  # nothing was asked yet
+        seen = []
+        for scan in scans:
+            seen += list(scan.texts)
+            assert not free()
+        assert seen == [0, 1]
+        assert free()  # what is made of the answers is nobody else's loss
+        assert lm.log_probs([REQUEST])[0].tolist() == [-0.5]
+        assert free()
+
+
+def test_an_error_amid_the_scans_gives_the_model_back() -> None:
+    def half_way(lm: InTurn) -> None:
+        for _ in lm.scan(a_prompt(), TEXTS):
+            raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="full") as kept, InTurn(scripted(), lambda lock: lock) as lm:
+        half_way(lm)
+    assert free()
+    assert kept.value is not None  # who keeps the error keeps its frames, and yet not the model
+
+
+class Watched(ScriptedLM):
+    """Notes how many are at work with it."""
+
+    def __init__(self) -> None:
+        super().__init__(scripted()._scans, {}, {("", "one two", 0): [-0.5]}, batch_size=1)
+        self.at_work = self.most = 0
+
+    def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
+        self.at_work += 1
+        self.most = max(self.most, self.at_work)
+        out = super().log_probs(requests)
+        self.at_work -= 1
+        return out
+
+
+def test_two_shards_never_ask_at_once() -> None:
+    model, ready = Watched(), threading.Barrier(4, timeout=60)
+
+    def shard() -> None:
+        ready.wait()
+        with InTurn(model, lambda lock: lock) as lm:
+            for _ in range(50):
+                lm.log_probs([REQUEST])
+
+    def scanning() -> Iterator[None]:
+        with InTurn(model, lambda lock: lock) as lm:
+            for _ in lm.scan(a_prompt(), TEXTS):
+                model.at_work += 1
+                model.most = max(model.most, model.at_work)
+                yield
+                model.at_work -= 1
+
+    def scanner() -> None:
+        ready.wait()
+        for _ in range(20):
+            list(scanning())
+
+    threads = [threading.Thread(target=shard) for _ in range(3)] + [threading.Thread(target=scanner)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert model.most == 1
