@@ -45,7 +45,7 @@ def built_store(data: str | None) -> Store:
     return store
 
 
-def _catalog(store: Store) -> Catalog:
+def _catalog(store: Store, rebuild: bool = False) -> Catalog:
     """Return the catalog, held; wait for a flow that has it."""
     from warehouse.catalog import Catalog
 
@@ -74,8 +74,8 @@ def reconcile(
 
     store = built_store(data)
     damaged = audit(store) if check else []  # before the catalog is opened, which sets aside what it meets
-    with _catalog(store) as catalog:
-        counts = catalog.reconcile(store)
+    with _catalog(store, rebuild=True) as catalog:
+        counts = catalog.counts()
         publish(store, catalog, store.beside)
     if as_json:
         print_json({**counts, **({"damaged": [asdict(one) for one in damaged]} if check else {})})

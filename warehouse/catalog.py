@@ -47,6 +47,7 @@ class Catalog:
             has a part of its own.
         store: what it is the index of; it is then brought in step with it, and a damaged file of DuckDB's is set
             aside and rebuilt. None: what is there is taken as it is.
+        rebuild: rebuild it from the store's commits whatever it holds.
         wait_s: seconds to wait for another flow on the same file before giving up.
         waiting: told once, before waiting, who has it.
 
@@ -60,6 +61,7 @@ class Catalog:
         url: str | Path,
         *,
         store: Store | None = None,
+        rebuild: bool = False,
         wait_s: float = 0.0,
         waiting: Callable[[LockHeldError], None] | None = None,
     ) -> None:
@@ -78,16 +80,16 @@ class Catalog:
         self.is_duckdb = self._engine.dialect.name == "duckdb"
         self._shown = str(path) if path is not None else self._engine.url.render_as_string(hide_password=True)
         try:
-            self._open(path, store)
+            self._open(path, store, rebuild)
         except BaseException:
             self.close()
             raise
 
-    def _open(self, path: Path | None, store: Store | None) -> None:
+    def _open(self, path: Path | None, store: Store | None, rebuild: bool) -> None:
         try:
             self._make()
             if store is not None:
-                self.catch_up(store)
+                (self.reconcile if rebuild else self.catch_up)(store)
         except CatalogError as exc:
             if store is None:
                 raise CatalogError(f"{exc} (if it is damaged, toolformer reconcile rebuilds it)") from exc
@@ -165,6 +167,12 @@ class Catalog:
         for dataset in store.datasets(new["datasets"]):
             self.record_dataset(dataset)
         return sum(map(len, (*new.values(), *gone.values())))
+
+    def counts(self) -> dict[str, int]:
+        """Return the rows per table."""
+        with self._write() as connection:
+            counted = {name: sa.select(sa.func.count()).select_from(table) for name, table in METADATA.tables.items()}
+            return {name: int(connection.execute(query).scalar_one()) for name, query in counted.items()}
 
     def facts(self) -> Facts:
         """Return all rows of all tables, for a snapshot."""
