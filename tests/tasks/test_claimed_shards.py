@@ -1,0 +1,118 @@
+"""`run_shard` where several hosts share a store: each shard is done once, and a host that was given up gives way."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from fakes import a_document
+
+from tasks.shards import Done, Outcome, Work, Writer, run_shard
+from tasks.translate import stage_table
+from tests.postgres import asked, schema
+from warehouse.claims import Claims
+from warehouse.commits import Balance
+from warehouse.store import Store
+
+LONG = 3600.0  # seconds: a lease that does not end while a test runs
+
+
+def work(shard: str) -> Work:
+    return Work("ingest", "1", "", shard, {}, {"config": "c1", "inputs": shard})
+
+
+def one_document(write: Writer) -> Outcome:
+    write.table(stage_table("ingest", [a_document()]))
+    return Outcome((Balance("rows", 1, 1),))
+
+
+def test_hosts_at_once_do_every_shard_once(postgres: str, tmp_path: Path) -> None:
+    shards = [f"part-{n:05d}" for n in range(12)]
+    done_by = Counter[str]()
+    ready = threading.Barrier(3, timeout=60)
+
+    def host(name: str) -> list[Done]:
+        store, order = Store(tmp_path), random.Random(name).sample(shards, len(shards))
+        with Claims(postgres, store, lease_s=LONG) as claims:
+
+            def one(shard: str) -> Done:
+                def do(write: Writer) -> Outcome:
+                    done_by[shard] += 1
+                    return one_document(write)
+
+                return run_shard(store, work(shard), name, do, claims)
+
+            ready.wait()
+            with ThreadPoolExecutor(2) as pool:
+                return list(pool.map(one, order))
+
+    with ThreadPoolExecutor(3) as pool:
+        results = list(pool.map(host, ("a", "b", "c")))
+    assert done_by == dict.fromkeys(shards, 1)
+    assert all({done.key.shard for done in result} == set(shards) for result in results)
+    # of the three that had each shard, two found it done
+    assert sum(done.skipped for result in results for done in result) == 2 * 12
+    assert asked(postgres, f"SELECT count(*) FROM {schema(tmp_path)}.claims") == [(0,)]
+
+
+def taken_over(postgres: str, data: Path, then: Callable[[Claims], None]) -> Callable[[Writer], Outcome]:
+    """Work during which the lease ends and another host takes the claim."""
+
+    def do(write: Writer) -> Outcome:
+        outcome = one_document(write)
+        asked(postgres, f"UPDATE {schema(data)}.claims SET ends = clock_timestamp() - interval '1 second'")
+        with Claims(postgres, Store(data), lease_s=LONG) as other:
+            then(other)
+        return outcome
+
+    return do
+
+
+def test_who_lost_its_claim_takes_what_the_other_committed(postgres: str, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+
+    def other_does_it(claims: Claims) -> None:
+        assert not run_shard(Store(tmp_path), work("s0"), "other", one_document, claims).skipped
+
+    with Claims(postgres, store, lease_s=LONG) as claims:
+        done = run_shard(store, work("s0"), "late", taken_over(postgres, tmp_path, other_does_it), claims)
+    assert done.skipped
+    (commit,) = store.commits()
+    assert commit.run_id == "other"
+
+
+def test_who_lost_its_claim_to_one_that_died_too_does_the_work_again(postgres: str, tmp_path: Path) -> None:
+    store, tries = Store(tmp_path), []
+
+    def do(write: Writer) -> Outcome:
+        tries.append(len(tries))
+        if len(tries) > 1:
+            return one_document(write)
+
+        def takes_it_and_dies(other: Claims) -> None:
+            (key,) = [row[0] for row in asked(postgres, f"SELECT name FROM {schema(tmp_path)}.claims")]
+            assert other.take(str(key)) is not None
+            asked(postgres, f"UPDATE {schema(tmp_path)}.claims SET ends = clock_timestamp() - interval '1 second'")
+
+        return taken_over(postgres, tmp_path, takes_it_and_dies)(write)
+
+    with Claims(postgres, store, lease_s=LONG) as claims:
+        done = run_shard(store, work("s0"), "r", do, claims)
+    assert (tries, done.skipped) == ([0, 1], False)
+    assert len(list(store.commits())) == 1
+
+
+def test_work_that_fails_gives_its_claim_back(postgres: str, tmp_path: Path) -> None:
+    def fail(write: Writer) -> Outcome:
+        raise OSError("the machine is on fire")
+
+    store = Store(tmp_path)
+    with Claims(postgres, store, lease_s=LONG) as claims, Claims(postgres, store, lease_s=LONG) as other:
+        with pytest.raises(OSError, match="on fire"):
+            run_shard(store, work("s0"), "r", fail, claims)
+        assert not run_shard(store, work("s0"), "r2", one_document, other).skipped
