@@ -27,7 +27,7 @@ B = "They ate 4 and 4 so 8 in all of one day"
 C = "Nothing is to be added up here or there"
 AT_A, AT_B = 17, 19  # the spaces in front of 5 and of 8
 HALF = math.log(0.5)
-TOOL = {"2 + 3": "5", "3 + 2": "5", "4 + 4": "8", "1 + 1": "2"}
+TOOL = {"2 + 3": "5", "3 + 2": "5", "4 + 4": "8"}
 
 
 class Calculator(FakeTool):
@@ -77,7 +77,7 @@ def observed(tool: FakeTool | None = None, lm: ScriptedLM | None = None) -> Obse
         ("calculator", A, 0): ["Calculator(2 +", "Calculator]"],
         ("calculator", B, 0): ["Calculator(4 + 4)]", "Calculator(9)]"],
         ("calculator", B, 4): ["no]", "no]"],
-        ("calculator", C, 0): ["Calculator(1 + 1)]", "Calculator(1 + 1)]"],
+        ("calculator", C, 0): ["Calculator(4 + 4)]", "Calculator(4 + 4)]"],
         ("calculator", C, 7): ["no]", "no]"],
     }
     lm = lm or ScriptedLM(scans, draws, log_probs)
@@ -107,7 +107,7 @@ def test_where_the_model_would_call() -> None:
 def test_what_the_model_writes() -> None:
     found = figures().imitation
     assert found.draws == 12  # 3 documents x 2 positions x 2
-    assert found.ok == pytest.approx(5 / 12)  # 3 + 2, 4 + 4, 9, and 1 + 1 twice
+    assert found.ok == pytest.approx(5 / 12)  # 3 + 2, 4 + 4, 9, and in c 4 + 4 twice
     assert found.at_gold == 2  # only a's gold position was drawn at
     assert (found.well_formed, found.wrong_tool, found.unterminated, found.unparsable) == (0.5, 0.5, 0.0, 0.0)
     assert (found.exact, found.right) == (0.0, 0.0)  # 3 + 2 is not 2 + 3 ...
@@ -118,7 +118,7 @@ def test_what_the_model_writes() -> None:
 def test_what_the_tool_answers() -> None:
     found = figures().use
     assert found.gold_answered == 1.0
-    assert found.drawn_answered == 0.75  # of 3 + 2, 4 + 4, 9, 1 + 1 the single 9 is no expression
+    assert found.drawn_answered == pytest.approx(2 / 3)  # of 3 + 2, 4 + 4 and 9 the single 9 is no expression
     assert found.failures == {"no_result": 1}
 
 
@@ -143,10 +143,10 @@ def test_what_the_filter_sees() -> None:
 
 
 def test_what_is_kept() -> None:
-    # scored draws: 3 + 2 in a (gain 1), 4 + 4 in b at 0 (the right response: 1), 1 + 1 in c (-> 2: -1/3)
+    # all gain 1: 3 + 2 in a, 4 + 4 in b, words before its place, and 4 + 4 in c, where nothing is right
     found = figures().kept["0.5"]
-    assert (found.calls, found.right, found.as_good, found.elsewhere) == (2, 0, 1, 1)
-    assert (found.precision, found.precision_as_good, found.precision_anywhere) == (0.0, 0.5, 1.0)
+    assert (found.calls, found.right, found.as_good, found.elsewhere) == (3, 0, 1, 1)
+    assert (found.precision, found.precision_as_good, found.precision_anywhere) == pytest.approx((0, 1 / 3, 2 / 3))
     assert found.recall == 0.5
     assert figures().kept["2.0"].calls == 0
     assert figures().kept["2.0"].precision is None
@@ -170,22 +170,22 @@ def test_an_unrelated_call_of_a_tool_without_input_stands_elsewhere() -> None:
     document = replace(a_document(A), doc_id="a")
     gold = GoldCall("a", "calendar", "", AT_A, "5")
     pairs = Chosen(((document, a_verdict(document)),), (gold,), 0)
-    config = SampleConfig(tau_s=0.9, top_k=1, draws=1)
-    seen = observe(lm, Calendar({"": "Monday"}), a_prompt("calendar"), pairs, config, taken={"a": [AT_A, 2, 6]})
-    kinds = {trial.kind: trial.scored for trial in seen.trials}
-    assert set(kinds) == {"gold", "unrelated"}  # there is no other document to take a wrong response from
-    assert kinds["unrelated"].position not in (AT_A, 2, 6)
-    assert A[kinds["unrelated"].position] == " "
-    assert kinds["unrelated"].response == "Monday"
+    for seed in range(12):
+        config = SampleConfig(tau_s=0.9, top_k=1, draws=1, seed=seed)
+        calendar = Calendar({"": "Monday"})
+        seen = observe(lm, calendar, a_prompt("calendar"), pairs, config, taken={"a": [AT_A, 2, 6]})
+        kinds = {trial.kind: trial.scored for trial in seen.trials}
+        assert set(kinds) == {"gold", "unrelated"}  # there is no other document to take a wrong response from
+        assert kinds["unrelated"].position in (8, 12, 14, 19)  # blanks less those taken, and less the last five
+        assert kinds["unrelated"].response == "Monday"
+    assert figures_of(seen, 0.5).filter.over_wrong is None
 
 
 def test_a_whole_pipeline_can_be_taught() -> None:
     verdict = judge(figures(), {"position": 0.25})
     assert verdict.teachable
     assert verdict.step == ""
-    assert verdict.told.startswith(
-        "2 calls kept at tau_f = 0.5, 100 % of them right ones (50 % also at the right word)"
-    )
+    assert verdict.told.startswith("3 calls kept at tau_f = 0.5, 67 % of them right ones (33 % also at the right word)")
     assert [check.step for check in verdict.checks] == list(STEPS)
     assert {check.step: check.reference for check in verdict.checks}["position"] == 0.25
 
