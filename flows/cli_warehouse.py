@@ -53,7 +53,7 @@ def _catalog(store: Store, rebuild: bool = False) -> Catalog:
         print(f"waiting at most {seconds('wait'):.0f} s: {held}", file=sys.stderr, flush=True)
 
     place = shared_catalog() or store.beside / "catalog.duckdb"
-    return Catalog(place, store=store, wait_s=seconds("wait"), waiting=waiting)
+    return Catalog(place, store=store, rebuild=rebuild, wait_s=seconds("wait"), waiting=waiting)
 
 
 def reconcile(
@@ -107,14 +107,21 @@ def gc(
 ) -> None:
     """List what no dataset version, current build or evaluation refers to: superseded shards, leftovers of killed runs.
 
-    Nothing is removed without --delete. It waits for a flow that is at work in the same folder.
+    Nothing is removed without --delete. It waits for a flow that is at work in the same folder; where machines share a
+    catalog, whose flows nobody can hold up, it removes nothing while a run goes on.
 
     Example: toolformer gc --data runs/c4 --delete
     """
-    from warehouse.gc import collect, garbage
+    from toolformer_core.errors import UsageError
+    from warehouse.gc import collect, garbage, going_on
 
     store = built_store(data)
     with _catalog(store) as catalog:
+        if delete and not catalog.is_duckdb and (runs := going_on(store, unfinished_days=unfinished_days)):
+            raise UsageError(
+                f"runs go on, or were killed: {', '.join(runs)}; let them finish, or say by --unfinished-days from "
+                "what age on a run is taken for dead"
+            )
         found = garbage(store, unfinished_days=unfinished_days, temporary_s=seconds("sweep"))
         if delete:
             for _ in collect(store, catalog, found):

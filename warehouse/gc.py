@@ -12,7 +12,9 @@ The order of taking away: commits, then catalog and snapshot, then data. A commi
 must go first: killed after any step, what is left is at worst data without a commit, which nobody reads and the next
 `gc` finds. (Data first would leave commits that look damaged.) Whoever holds open an older snapshot, one in which what
 is garbage now was current, finds that its files are gone; the newest snapshot never names a file that is garbage.
-The caller holds the catalog, and so its lock: no flow of this machine is at work meanwhile.
+The caller holds the catalog, and so its lock: no flow is at work meanwhile. A catalog on PostgreSQL holds nobody up:
+there the caller looks at `going_on` first. A flow that begins in that very moment and counts on what is being removed
+ends with an error, and does it anew when it is started again.
 """
 
 from __future__ import annotations
@@ -33,10 +35,11 @@ from warehouse.snapshot import publish
 from warehouse.store import Store
 from warehouse.views import CURRENT
 
-__all__ = ["Garbage", "collect", "garbage", "needed", "rests_on"]
+__all__ = ["Garbage", "collect", "garbage", "going_on", "needed", "rests_on"]
 
 _DAY_S = 86_400.0
 _SUPERSEDED = "superseded: not current, and no dataset rests on it"
+_ANSWERS = f"{_SUPERSEDED}; what tools answered in it can then not be replayed"
 _VERSION_DIGITS = 16
 
 
@@ -135,21 +138,21 @@ def garbage(
         now: seconds since 1970; default: the clock's.
     """
     now = time.time() if now is None else now
-    since = dt.datetime.fromtimestamp(now - unfinished_days * _DAY_S, dt.UTC).isoformat()
+    since = _since(now, unfinished_days)
     commits, datasets = list(store.commits()), store.datasets()
     lost = _lost_cards(store, datasets)
     keep = needed(commits, store.runs(), datasets, unfinished_since=since, all_completed=bool(lost))
     listed = {file.path for dataset in datasets for file in dataset.files}
     listed |= {file.path for commit in commits if commit.id in keep for file in commit.files}
     stale = [commit for commit in commits if commit.id not in keep]
-    theirs = {file.path for commit in stale for file in commit.files}
-    out = [_item(store, "commit", f"commits/{commit.id}.json", _SUPERSEDED) for commit in stale]
+    theirs = {file.path: _why(commit) for commit in stale for file in commit.files}
+    out = [_item(store, "commit", f"commits/{commit.id}.json", _why(commit)) for commit in stale]
     for path in (*store.files.walk("shards"), *store.files.walk("rejects")):
         if path in listed:
             continue
         found = store.files.look(path)
         if path in theirs:
-            out.append(_item(store, "data", path, _SUPERSEDED))
+            out.append(_item(store, "data", path, theirs[path]))
         elif found is not None and found[1] <= now - temporary_s:
             out.append(_item(store, "data", path, "no commit lists it: its writer was killed"))
     out += [_item(store, "temporary", path, "its writer was killed") for path in store.files.abandoned(temporary_s)]
@@ -157,6 +160,20 @@ def garbage(
         if path not in lost:
             out.append(_item(store, "quarantine", path, "set aside as damaged"))
     return out
+
+
+def going_on(store: Store, *, unfinished_days: float, now: float | None = None) -> list[str]:
+    """Return the runs that may be at work: those that have not ended and began no longer ago than that."""
+    since = _since(time.time() if now is None else now, unfinished_days)
+    return [run.run_id for run in store.runs() if run.state == "running" and run.started >= since]
+
+
+def _since(now: float, days: float) -> str:
+    return dt.datetime.fromtimestamp(now - days * _DAY_S, dt.UTC).isoformat()
+
+
+def _why(commit: Commit) -> str:
+    return _ANSWERS if commit.stage == "execute" else _SUPERSEDED
 
 
 def _item(store: Store, kind: str, path: str, why: str) -> Garbage:

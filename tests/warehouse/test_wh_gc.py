@@ -13,7 +13,7 @@ from wh_fixtures import make_commit, make_run, put, scored
 from warehouse.audit import audit
 from warehouse.catalog import Catalog
 from warehouse.commits import Commit, DataFile, Dataset, dataset_version
-from warehouse.gc import collect, garbage, needed, rests_on
+from warehouse.gc import collect, garbage, going_on, needed, rests_on
 from warehouse.queries import rows_of
 from warehouse.snapshot import publish
 from warehouse.store import Store
@@ -93,6 +93,8 @@ def test_unfinished_work_is_kept_for_some_days(tmp_path: Path) -> None:
     assert not theirs & set(listed(store, now=MAY + 6.9 * DAY_S))
     assert theirs <= set(listed(store, now=MAY + 7.1 * DAY_S))
     assert theirs <= set(listed(store, now=MAY + 1.1 * DAY_S, unfinished_days=1.0))
+    assert going_on(store, unfinished_days=1.0, now=MAY + 0.9 * DAY_S) == ["a"]
+    assert going_on(store, unfinished_days=1.0, now=MAY + 1.1 * DAY_S) == []
 
 
 def test_leftovers_go_by_age_and_quarantine_goes(tmp_path: Path) -> None:

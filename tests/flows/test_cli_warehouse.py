@@ -1,0 +1,101 @@
+"""The commands that keep a data folder in order, on a folder of a few shards."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+
+import pytest
+from fakes import a_document
+from typer.testing import CliRunner, Result
+
+from flows.cli import app
+from tasks.shards import Done, Outcome, Work, Writer, run_shard
+from tasks.translate import stage_table
+from warehouse.catalog import Catalog
+from warehouse.commits import Balance, Dataset, Run, dataset_version
+from warehouse.errors import LockHeldError
+from warehouse.queries import rows_of
+from warehouse.store import Store
+
+
+def shard(store: Store, config: str) -> Done:
+    def do(write: Writer) -> Outcome:
+        write.table(stage_table("ingest", [a_document(f"text {config}")]))
+        return Outcome((Balance("rows", 1, 1),))
+
+    return run_shard(store, Work("ingest", "1", "", "s0", {}, {"config": config}), config, do)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """Three runs of one shard each: a dataset rests on the first, the second is superseded, the third is current."""
+    store = Store(tmp_path)
+    for day, config in enumerate("abc", start=1):
+        done = shard(store, config)
+        started = f"2024-05-0{day}"
+        store.write_run(Run(config, "build-dataset", started, started, "completed", {}, "c", "m", (done.key,)))
+        if config == "a":
+            version = dataset_version(done.files)
+            store.write_dataset(Dataset("cstar", version, done.files, {}, {}, "a", "m", "c", started))
+    return store
+
+
+def run(store: Store, *arguments: str) -> Result:
+    return CliRunner().invoke(app, [*arguments, "--data", store.root])
+
+
+def test_gc_lists_and_with_delete_removes(store: Store) -> None:
+    superseded = next(commit for commit in store.commits() if commit.run_id == "b")
+    listed = run(store, "gc")
+    assert listed.exit_code == 0
+    commit, data, total = listed.stdout.splitlines()
+    assert commit.split()[:3] == ["commit", "commits/ingest/_", "1"]
+    assert data.split()[:3] == ["data", "shards/ingest/_", "1"]
+    assert commit.endswith("superseded: not current, and no dataset rests on it")
+    assert total.startswith("2 files, ")
+    assert total.endswith("to be removed: run it again with --delete")
+    assert store.recorded(superseded.key) == superseded  # nothing was removed
+    gone = json.loads(run(store, "gc", "--delete", "--json").stdout)
+    assert gone["deleted"]
+    assert [file["path"] for file in gone["files"]] == [f"commits/{superseded.id}.json", superseded.files[0].path]
+    assert gone["bytes"] == sum(file["bytes"] for file in gone["files"]) > superseded.files[0].bytes
+    assert {commit.run_id for commit in store.commits()} == {"a", "c"}
+    assert run(store, "gc").stdout == "nothing: all that is there is referred to\n"
+    (shown,) = rows_of(Path(store.root) / "warehouse.duckdb", "SELECT text FROM documents")
+    assert shown == {"text": "text c"}
+
+
+def test_gc_and_reconcile_wait_for_who_is_at_work(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLFORMER_WAIT_S", "0.3")
+    with Catalog(Path(store.root) / "catalog.duckdb"):
+        for arguments in (["gc", "--delete"], ["reconcile"]):
+            found = run(store, *arguments)
+            assert isinstance(found.exception, LockHeldError)
+            assert f"is held by process {os.getpid()} on " in found.stderr
+    assert len(list(store.commits())) == 3
+
+
+def test_reconcile_check_finds_damage_and_says_what_rests_on_it(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    clean = run(store, "reconcile", "--check")
+    assert (clean.exit_code, clean.stdout) == (0, "3 commits, 3 runs and 1 dataset versions found\n")
+    (dataset,) = store.datasets()
+    victim = Path(store.locate(dataset.files[0].path))
+    whole = victim.read_bytes()
+    victim.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with caplog.at_level(logging.CRITICAL):
+        found = run(store, "reconcile", "--check")
+    assert found.exit_code == 1
+    assert found.stdout.splitlines() == [
+        "2 commits, 3 runs and 1 dataset versions found",
+        f"damaged  {dataset.files[0].path} is altered: it has not the digest that its commit says",
+        f"cstar@{dataset.version} rests on what is damaged: run the build that made it again, and what is missing is "
+        "done anew",
+    ]
+    again = shard(store, "a")  # what that build does
+    assert not again.skipped
+    assert victim.read_bytes() == whole
+    told = json.loads(run(store, "reconcile", "--check", "--json").stdout)
+    assert (told["commits"], told["damaged"]) == (3, [])
