@@ -10,10 +10,9 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer.exceptions import TyperException
@@ -25,12 +24,10 @@ from flows.cli_evaluate import evaluate, tables
 from flows.cli_teach import finetune
 from flows.cli_use import chat, generate, serve
 from flows.cli_warehouse import built_store, gc, reconcile
-from flows.terminal import parse_tau_f, print_json, stopping_at_once, tell_failures_once, validated
-from tasks.settings import data_folder, prepare, shared_catalog
+from flows.terminal import print_json
 
 if TYPE_CHECKING:
-    from flows.build_dataset import BuildResult
-    from flows.parameters import BuildParameters
+    pass
 
 __all__ = ["app", "main"]
 
@@ -59,6 +56,15 @@ class ExportFormat(StrEnum):
     text = "text"
     jsonl = "jsonl"
     hf = "hf"
+
+
+for _command in (demo, build):
+    app.command(rich_help_panel=_BUILD)(_command)
+app.command(rich_help_panel=_ASK)(plan)
+app.command(rich_help_panel=_ASK)(stats)
+app.command(rich_help_panel=_ASK)(explain)
+app.command("what-if", rich_help_panel=_ASK)(what_if)
+app.command(rich_help_panel=_BUILD)(datasets)
 
 
 @app.command(rich_help_panel=_BUILD)

@@ -20,8 +20,6 @@ from toolformer_core.records import Call
 from toolformer_core.syntax import linearize
 from toolformer_core.tools.base import Tool
 from warehouse import queries
-from warehouse.commits import Dataset
-from warehouse.explain import Explanation
 
 if TYPE_CHECKING:
     from flows.build_dataset import BuildResult
@@ -32,9 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BuildDisplay",
     "TrainingDisplay",
-    "print_datasets",
     "print_demo",
-    "print_explanation",
     "print_finetuned",
     "print_stats",
     "print_summary",
@@ -242,50 +238,6 @@ def print_stats(found: queries.Stats) -> None:
     for tool, row in by_tool.items():
         table.add_row(tool, *(f"{row.get(tau, 0):,}" for tau in thresholds))
     console.print(table)
-
-
-def print_explanation(found: Explanation) -> None:
-    """Print one document's path through the stages."""
-    console = Console()
-    if found.document is not None:
-        console.print(f"[bold]{found.document['doc_id']}[/bold]  {escape(str(found.document['url'] or ''))}")
-        console.print(escape(found.document["text"]), highlight=False)
-    for title, rows in (
-        ("prefilter", found.prefiltered),
-        ("sampled", found.sampled),
-        ("executed", found.executed),
-        ("scored", found.scored),
-    ):
-        _print_rows(console, title, rows)
-    for example in found.examples:
-        console.print("\n[bold]in C*[/bold]")
-        console.print(escape(example["text"]), highlight=False)
-
-
-def _print_rows(console: Console, title: str, rows: Sequence[dict[str, object]]) -> None:
-    if not rows:
-        console.print(f"\n[bold]{title}[/bold]: nothing")
-        return
-    columns = [name for name in rows[0] if name != "doc_id"]
-    table = Table(title=title, title_justify="left")
-    for name in columns:
-        table.add_column(name)
-    for row in rows:
-        cells = (row[name] for name in columns)
-        table.add_row(*(f"{c:.3f}" if isinstance(c, float) else escape(str(c)) for c in cells))
-    console.print(table)
-
-
-def print_datasets(found: Iterable[Dataset]) -> None:
-    """Print the cards of dataset versions, newest last; what `export` is to be given stands on a line of its own."""
-    console = Console()
-    for d in found:
-        console.print(f"[bold]{escape(d.name)}@{d.version}[/bold]  {d.created[:19]}", highlight=False, soft_wrap=True)
-        kept = ", ".join(f"{tool} {n:,} (tau_f {d.thresholds.get(tool, 0):g})" for tool, n in d.counts.items())
-        card = {"examples": kept, "model": d.model, "corpus": d.corpus, "licence": d.licence, "run": d.run_id}
-        for name, value in card.items():
-            if value:
-                console.print(f"  {name:<9} {escape(value)}", highlight=False, soft_wrap=True)
 
 
 def print_tools(tools: Iterable[Tool]) -> None:

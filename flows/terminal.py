@@ -40,8 +40,8 @@ def validated(kind: type[Form], **values: Any) -> Form:
         raise UsageError(f"{option}: {first['msg']} (got {first['input']!r})") from exc
 
 
-def parse_tau_f(text: str) -> dict[str, float]:
-    """Parse `calculator=0.5,qa=1.2`.
+def parse_tau_f(text: str, option: str = "--tau-f") -> dict[str, float]:
+    """Parse `calculator=0.5,qa=1.2`; `option` is what a message calls it.
 
     Raises:
         UsageError: it is not written so.
@@ -54,7 +54,7 @@ def parse_tau_f(text: str) -> dict[str, float]:
         except ValueError:
             number = math.nan
         if not math.isfinite(number):
-            raise UsageError(f"--tau-f: {part!r} is not tool=number; write e.g. calculator=0.5,qa=1.2")
+            raise UsageError(f"{option}: {part!r} is not tool=number; write e.g. calculator=0.5,qa=1.2")
         out[tool.strip().lower()] = number
     return out
 

@@ -12,13 +12,13 @@ from typing import Any
 from tasks import translate
 from tasks.shards import Done, Outcome, Writer, run_shard
 from tasks.spec import claims_of
-from tasks.works import Assembly, Shard, assemble_work
+from tasks.works import Assembly, Narrowing, Shard, assemble_work
 from toolformer_core.annotate.assemble import OVER_LIMIT, assemble, cap_examples, survivors
 from toolformer_core.records import ScoredCall
 from warehouse.commits import Balance, DataFile
 from warehouse.store import Store
 
-__all__ = ["LEFT_OUT", "assemble_part", "examples_per_tool", "over_limit", "positive"]
+__all__ = ["LEFT_OUT", "assemble_part", "examples_per_tool", "over_limit", "positive", "taking_part"]
 
 LEFT_OUT = "position_left_out"  # a reason: the choice takes fewer positions than were sampled
 
@@ -42,7 +42,7 @@ def assemble_part(
 
     def do(write: Writer) -> Outcome:
         calls = [call for done in scored for f in done.files for call in translate.scored_of(store.read(f))]
-        own = _taking_part(assembly, calls, sampled)
+        own = _own(assembly, calls, sampled)
         kept, dropped = survivors(own, assembly.config.tau_f)
         reasons = Counter(reason for _, reason in dropped)
         reasons[LEFT_OUT] = len(calls) - len(own)
@@ -73,19 +73,28 @@ def assemble_part(
     return run_shard(store, work, assembly.run_id, do, claims_of(store))
 
 
-def _taking_part(assembly: Assembly, calls: list[ScoredCall], sampled: Sequence[Done]) -> list[ScoredCall]:
-    """Return the calls at the positions that are not left out."""
-    narrowing = assembly.narrowing
+def taking_part(
+    narrowing: Narrowing, calls: list[ScoredCall], ranks: Mapping[tuple[str, str, int], int]
+) -> list[ScoredCall]:
+    """Return the calls at the positions that are not left out.
+
+    Args:
+        ranks: (tool, document, position) -> the position's rank in the document; read only where some are left out.
+    """
     if not narrowing:
         return calls
-    drawn = (c for done in sampled for f in done.files for c in translate.drawn_of(assembly.store.read(f)))
-    places = {(c.tool, c.doc_id, c.position): c.rank for c in drawn}
     return [
         call
         for call in calls
-        if places[call.tool, call.doc_id, call.position] < narrowing.top_k.get(call.tool, len(calls))
-        and call.log_p > narrowing.floor(call.tool)
+        if (k := narrowing.top_k.get(call.tool)) is None or ranks[call.tool, call.doc_id, call.position] < k
+        if call.log_p > narrowing.floor(call.tool)
     ]
+
+
+def _own(assembly: Assembly, calls: list[ScoredCall], sampled: Sequence[Done]) -> list[ScoredCall]:
+    drawn = (c for done in sampled for f in done.files for c in translate.drawn_of(assembly.store.read(f)))
+    ranks = {(c.tool, c.doc_id, c.position): c.rank for c in drawn} if assembly.narrowing else {}
+    return taking_part(assembly.narrowing, calls, ranks)
 
 
 def over_limit(
@@ -108,7 +117,7 @@ def over_limit(
     home: dict[str, str] = {}
     for shard, dones in scored.items():
         calls = [c for d in dones for f in d.files for c in translate.scored_of(store.read(f))]
-        own = _taking_part(assembly, calls, (sampled or {}).get(shard, ()))
+        own = _own(assembly, calls, (sampled or {}).get(shard, ()))
         for call in survivors(own, config.tau_f)[0]:
             documents[call.tool].append(call.doc_id)
             home[call.doc_id] = shard

@@ -103,6 +103,7 @@ class Card:
     dev: int
     train_digest: str
     dev_digest: str
+    dataset: str = ""  # name@version; "" in folders of before it was noted
 
 
 def prepare(spec: FinetuneSpec, store: Store) -> Card:
@@ -126,7 +127,9 @@ def prepare(spec: FinetuneSpec, store: Store) -> Card:
     try:
         shutil.rmtree(writing, ignore_errors=True)
         writing.mkdir(parents=True)
-        written = Card(len(train), len(dev), _write(writing / "train.jsonl", train), _write(writing / "dev.jsonl", dev))
+        own = f"{spec.dataset.name}@{spec.dataset.version}"
+        digests = _write(writing / "train.jsonl", train), _write(writing / "dev.jsonl", dev)
+        written = Card(len(train), len(dev), *digests, dataset=own)
         write_job(
             Job(model=spec.model, dev="dev.jsonl" if dev else None, device=spec.device, recipe=spec.recipe), writing
         )

@@ -27,6 +27,7 @@ class Finetuned:
     base: str  # the model it started from, as the job names it
     texts: tuple[str, int, int, str]  # what it was trained on: dataset name, texts, dev texts, digest of the latter
     finished: float  # seconds since 1970
+    dataset: str = ""  # name@version; "" where the job does not say
 
     @property
     def model(self) -> Path:
@@ -51,7 +52,7 @@ def finished_finetunes(jobs: Path) -> list[Finetuned]:
             base = read_job(folder).model
         except (OSError, ValueError, KeyError, TypeError, UsageError):
             continue
-        found.append(Finetuned(folder, arm, base, texts, float(events[-1]["t"])))
+        found.append(Finetuned(folder, arm, base, texts, float(events[-1]["t"]), str(card.get("dataset", ""))))
     return sorted(found, key=lambda f: -f.finished)
 
 

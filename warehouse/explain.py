@@ -106,7 +106,7 @@ def explain(path: str | Path, doc_id: str) -> Explanation:
         home = rows_in(connection, _HOME, {"doc_id": doc_id})
         if not home:
             return Explanation(None, "", (), (), (), (), (), None, ())
-        root = rows_in(connection, "SELECT value FROM facts.about WHERE name = 'data'")[0]["value"]
+        root = rows_in(connection, "SELECT value FROM facts.about WHERE name = 'near'")[0]["value"]
         (own,) = home
         files: dict[str, list[str]] = {"documents": [f"{root}/{own['path']}"]}
         assembled: dict[str, Any] | None = None
@@ -133,7 +133,7 @@ def _of_table(
 
 def _datasets(connection: duckdb.DuckDBPyConnection, root: str, digest: str, doc_id: str) -> tuple[dict[str, Any], ...]:
     held = rows_in(connection, _IN_DATASETS, {"digest": digest})
-    places = sorted({row["path"] for row in held})
+    places = sorted({row["path"] for row in held if Path(root, row["path"]).is_file()})
     if not places:
         return ()
     sql = f"SELECT file_index, calls FROM {parquet_sql(_under(root, places))} WHERE doc_id = $doc_id"

@@ -107,8 +107,8 @@ def build(connection: duckdb.DuckDBPyConnection, store: Store, earlier: Path) ->
                                   "rank" INTEGER, contested BOOLEAN);
         CREATE TABLE facts.homes (home INTEGER, path VARCHAR, digest VARCHAR, shard VARCHAR);
         CREATE TABLE facts.places (doc_id VARCHAR, home INTEGER);
-        INSERT INTO facts.about VALUES ('index', $format)""",
-        {"format": _FORMAT},
+        INSERT INTO facts.about VALUES ('index', $format), ('near', $near)""",
+        {"format": _FORMAT, "near": str(store.beside)},
     )
     known = _attached(connection, earlier)
     _gains(connection, store, known)
@@ -199,7 +199,7 @@ def _read(store: Store, batch: Sequence[_Source]) -> pa.Table:
     """
     draws = list(dict.fromkeys(d for source in batch for d in source.draws))
     ranks = (
-        f"""SELECT DISTINCT doc_id, tool, "position", "rank" FROM {parquet_sql(map(store.locate, draws))}"""
+        f"""SELECT DISTINCT doc_id, tool, "position", "rank" FROM {parquet_sql(map(store.near, draws))}"""
         if draws
         else """SELECT '' AS doc_id, '' AS tool, 0 AS "position", 0 AS "rank" WHERE false"""
     )

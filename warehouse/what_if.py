@@ -22,7 +22,7 @@ from warehouse.index import parquet_sql
 from warehouse.queries import Sample, Yield, opened, rows_in
 from warehouse.views import RULES, count_sql, winners_sql
 
-__all__ = ["Change", "Choice", "Stored", "WhatIf", "stored", "what_if", "yields"]
+__all__ = ["Change", "Choice", "Stored", "WhatIf", "stored", "unranked", "what_if", "yields"]
 
 _LOOKED_AT = 100  # candidates among which a sample is sought, for each one wanted
 
@@ -71,7 +71,7 @@ def stored(path: str | Path) -> Stored:
     sql = """SELECT c.stage, c.tool, any_value(c.config) AS config FROM facts.commits AS c
         JOIN facts.current USING (commit_id) WHERE c.stage IN ('sample', 'assemble') GROUP BY ALL ORDER BY ALL"""
     newest = """SELECT run_id FROM facts.runs WHERE run_id IN (
-            SELECT run_id FROM facts.run_commits JOIN facts.current USING (commit_id)
+            SELECT rc.run_id FROM facts.run_commits AS rc JOIN facts.current USING (commit_id)
             JOIN facts.commits AS c USING (commit_id) WHERE c.stage = 'score')
         ORDER BY state = 'completed' DESC, started DESC, run_id DESC LIMIT 1"""
     with opened(path) as connection:
@@ -80,6 +80,16 @@ def stored(path: str | Path) -> Stored:
     sampled = {row["tool"]: json.loads(row["config"]) for row in found if row["stage"] == "sample"}
     assembled: dict[str, Any] = next((json.loads(row["config"]) for row in found if row["stage"] == "assemble"), {})
     return Stored(sampled, assembled, runs[0]["run_id"] if runs else "")
+
+
+def unranked(path: str | Path) -> int:
+    """Return how many of the calls that may be kept have no known rank: their draws are gone.
+
+    Raises:
+        SnapshotError: there is no snapshot.
+    """
+    with opened(path) as connection:
+        return int(rows_in(connection, 'SELECT count(*) AS n FROM facts.gains WHERE "rank" IS NULL')[0]["n"])
 
 
 def yields(path: str | Path, choice: Choice) -> list[Yield]:
@@ -162,7 +172,7 @@ def _samples(
     """Return the calls themselves, with the text around them."""
     if not picked:
         return ()
-    root = rows_in(connection, "SELECT value FROM facts.about WHERE name = 'data'")[0]["value"]
+    root = rows_in(connection, "SELECT value FROM facts.about WHERE name = 'near'")[0]["value"]
     slots = sorted({row["slot"] for row in picked})
     files = rows_in(
         connection,
@@ -175,9 +185,9 @@ def _samples(
         f"""
 WITH picked AS (SELECT unnest($docs) AS doc, unnest($positions) AS "position", unnest($tools) AS tool)
 SELECT s.doc_id, s.tool, s."position", s.input, s.response, s.gain, hash(s.doc_id) AS doc
-FROM {parquet_sql(f"{root}/{row['path']}" for row in files)} AS s
+FROM (FROM {parquet_sql(f"{root}/{row['path']}" for row in files)} WHERE {RULES}) AS s
 JOIN picked AS p ON p.doc = hash(s.doc_id) AND p."position" = s."position" AND p.tool = s.tool
-WHERE {RULES} QUALIFY row_number() OVER (
+QUALIFY row_number() OVER (
     PARTITION BY s.doc_id, s."position", s.tool ORDER BY s.gain DESC, s.input, s.response) = 1""",
         {
             "docs": [row["doc"] for row in picked],

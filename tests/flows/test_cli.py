@@ -82,10 +82,7 @@ def commands() -> list[list[str]]:
 
 
 def test_there_are_commands() -> None:
-    assert [" ".join(path) for path in commands()] == [
-        *("demo", "build", "stats", "explain", "datasets", "export", "reconcile"),
-        *("finetune", "evaluate", "tables", "generate", "chat", "serve", "tools list", "tools test"),
-    ]
+    assert {"plan", "stats", "explain", "what-if", "datasets", "tools list"} <= {" ".join(path) for path in commands()}
 
 
 @pytest.mark.parametrize("path", commands(), ids=" ".join)
@@ -198,7 +195,9 @@ def test_other_mistakes(run: Run, arguments: list[str], says: str) -> None:
     assert says in said.err
 
 
-@pytest.mark.parametrize("arguments", [["stats"], ["explain", "3f"], ["export", "out"], ["datasets"], ["reconcile"]])
+@pytest.mark.parametrize(
+    "arguments", [["stats"], ["explain", "3f"], ["what-if"], ["export", "out"], ["datasets"], ["reconcile"]]
+)
 def test_a_folder_in_which_nothing_was_built(run: Run, tmp_path: Path, arguments: list[str]) -> None:
     for folder in (tmp_path, tmp_path / "none"):
         said = run(*arguments, "--data", folder)
@@ -255,17 +254,42 @@ def test_explain(run: Run, built: Built) -> None:
     assert said.code == 0
     assert found["document"]["text"] == row["text"]
     assert {v["tool"] for v in found["prefiltered"]} == {"calculator", "calendar"}
+    assert found["thresholds"] == {"calculator": 0.5, "calendar": 0.2}
     shown = run("explain", row["doc_id"], "--data", data)
     assert shown.code == 0
     assert row["text"].split()[0] in shown.out
 
 
 def test_explain_wants_one_document(run: Run, built: Built) -> None:
-    _, data, _ = built
+    result, data, _ = built
     none, all_ = run("explain", "zzz", "--data", data), run("explain", "", "--data", data)
     assert none.code == all_.code == 2
-    assert "no document has an id beginning with 'zzz'; the table documents of " in none.err
-    assert "more than one document has an id beginning with ''" in all_.err
+    assert "no document has an id beginning with 'zzz'; nearest: " in none.err
+    assert "an id beginning with ''; nearest: " in all_.err
+    (wanted,) = (row["doc_id"] for row in rows_of(result.snapshot, "SELECT min(doc_id) AS doc_id FROM documents"))
+    misspelt = run("explain", wanted[:-1] + ("0" if wanted[-1] != "0" else "1"), "--data", data)
+    assert (misspelt.code, misspelt.err.count("\n")) == (2, 1)
+    assert f"nearest: {wanted}" in misspelt.err
+
+
+def test_explain_says_why_every_call_was_kept_or_not(run: Run, built: Built) -> None:
+    result, data, _ = built
+    seen: dict[str, int] = {}
+    for row in rows_of(result.snapshot, "SELECT doc_id FROM documents"):
+        found = json.loads(run("explain", row["doc_id"], "--data", data, "--json").out)
+        held = {(c["tool"], c["position"]) for example in found["examples"] for c in example["calls"]}
+        assert {(c["tool"], c["position"]) for c in found["calls"] if c["fate"] == "kept"} == held
+        for call in found["calls"]:
+            seen[call["fate"]] = seen.get(call["fate"], 0) + 1
+            below = call["gain"] < found["thresholds"][call["tool"]]
+            assert below == (call["fate"] == "below_threshold")
+        for place in found["positions"]:
+            assert 0 < place["p"] <= 1
+            assert place["draws"] == 2  # as the build asked for
+        assert [d["name"] for d in found["datasets"]].count("cstar") >= bool(held)
+    # as many of each as the stage itself counted
+    sql = "SELECT reason, rows FROM drops WHERE stage = 'assemble' AND unit = 'calls' AND rows > 0"
+    assert seen == {row["reason"]: row["rows"] for row in rows_of(result.snapshot, sql)}
 
 
 def test_datasets(run: Run, built: Built) -> None:
@@ -276,6 +300,49 @@ def test_datasets(run: Run, built: Built) -> None:
     assert card["thresholds"] == {"calculator": 0.5, "calendar": 0.2}  # the paper's, and the one asked for
     assert card["counts"] == result.counts
     assert "cstar@" in run("datasets", "--data", data).out
+    shown = run("datasets", f"cstar@{result.version}", "--data", data).out
+    assert shown == (data / "datasets" / "cstar" / f"{result.version}.md").read_text(encoding="utf-8")
+    assert f"| calendar | 0.2 | {result.counts['calendar']:,} |" in shown
+    assert "| few.jsonl | 16 |" in shown
+    assert "Did you mean 'cstar'" in run("datasets", "cstra", "--data", data).err
+
+
+def test_plan(run: Run, built: Built, few_documents: Path) -> None:
+    _, data, _ = built
+    options = ["--corpus", few_documents, "--tools", "calculator,calendar", "--top-k", "3", "--draws", "2"]
+    asked = ["plan", "--data", data, "--shard-documents", "6", *options]
+    found = json.loads(run(*asked, "--tau-f", "calendar=0.9", "--json").out)
+    assert {own["stage"] for own in found["stages"] if own["to_do"]} == {"assemble"}
+    (own,) = (own for own in found["stages"] if own["stage"] == "assemble")
+    assert own["because"] == {"tau_f.calendar: 0.2 -> 0.9": 3}
+    shown = run(*asked, "--tau-f", "calendar=0.2")
+    assert (shown.code, shown.err) == (0, "")
+    assert "Nothing is left to do" in shown.out
+    assert run(*asked, "--runner", "ray").code == 2
+
+
+def test_what_if(run: Run, built: Built) -> None:
+    result, data, _ = built
+    found = json.loads(run("what-if", "--tau", "calendar=0.5", "--data", data, "--json").out)
+    by_tool = {change["after"]["tool"]: change for change in found["changes"]}
+    assert {tool: change["before"]["examples"] for tool, change in by_tool.items()} == result.counts
+    sql = "SELECT tool, examples, calls FROM yield_by_threshold WHERE tau_f = 0.5 AND tool = 'calculator'"
+    (row,) = rows_of(result.snapshot, sql)
+    assert {name: by_tool["calculator"]["before"][name] for name in row} == row
+    assert all(0.2 <= one["gain"] < 0.5 for one in found["goes"])
+    shown = run("what-if", "--tau", "calendar=0.5", "--top-k", "9", "--data", data)
+    assert shown.code == 0
+    assert "0.2 -> 0.5" in shown.out
+    assert "calendar was sampled with k = 3" in shown.out
+    for options, says in (
+        (["--tau", "calender=1"], "Did you mean 'calendar'?"),
+        (["--tau", "calendar"], "--tau: 'calendar' is not tool=number"),
+        (["--top-k", "9"], "cannot be known from the stored scores; toolformer build --top-k 9 finds out"),
+        (["--tau", "qa=1"], "unknown tool 'qa'"),
+    ):
+        said = run("what-if", *options, "--data", data)
+        assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
+        assert says in said.err
 
 
 def test_export(run: Run, built: Built, tmp_path: Path) -> None:

@@ -1,0 +1,289 @@
+"""How fast the warehouse answers at ten million scored calls.
+
+    python benchmarks/ask.py [--calls 10_000_000] [--documents 1024] [--data FOLDER] [--repeats 5] [--json]
+
+The calls are synthetic; everything else is the real thing: the store's writer and schema, a commit for every stage,
+tool and shard (at the defaults about 5,100), one run, one dataset version, and the snapshot as `publish` makes it. Each
+answer is timed in a fresh process, of which the peak of resident memory is taken; `answer` is the query alone (a new
+connection to the snapshot included), `process` the whole process with the interpreter's start. `--data` keeps the
+folder and finds it again. On the machine at hand: what else runs there counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from warehouse.commits import Balance, Commit, DataFile, Dataset, Run, dataset_version, digest, fingerprint
+from warehouse.schema import stage_facts
+from warehouse.snapshot import SNAPSHOT
+from warehouse.store import Store
+
+__all__ = ["make", "measure"]
+
+_TOOLS = ("calculator", "calendar", "mt", "qa", "wikisearch")
+_PER_DOCUMENT = 8  # scored calls of a tool in a document: four positions, two distinct calls at each
+_DRAWN = 2  # draws of which one is scored
+_OWN = Path(__file__).resolve()
+
+# What is asked, as a program for a fresh process; argv: the snapshot, a document's id.
+_ASKED = {
+    "yield": "from warehouse.queries import yield_by_threshold as ask\nfound = lambda: ask(path)",
+    "what-if": (
+        "from warehouse.what_if import Choice, what_if\n"
+        "tools = ('calculator', 'calendar', 'mt', 'qa', 'wikisearch')\n"
+        "before = Choice(dict(calculator=0.5, calendar=1.0, mt=0.5, qa=1.0, wikisearch=1.0))\n"
+        "after = Choice({**before.tau_f, 'calculator': 0.7, 'qa': 1.2}, dict.fromkeys(tools, 3))\n"
+        "found = lambda: what_if(path, before, after)"
+    ),
+    "explain": "from warehouse.explain import explain\nfound = lambda: explain(path, sys.argv[2])",
+}
+_PROGRAM = """
+import json, sys, time
+path = sys.argv[1]
+{asked}
+begin = time.perf_counter()
+answer = found()
+seconds = time.perf_counter() - begin
+peak = next(int(line.split()[1]) for line in open('/proc/self/status') if line.startswith('VmHWM'))
+print(json.dumps([seconds, peak / 1024, len(repr(answer))]))
+"""
+
+
+def _put(
+    store: Store, stage: str, tool: str, shard: str, table: pa.Table, inputs: tuple[DataFile, ...], **more: Any
+) -> Commit:
+    parts = {"code": f"{stage}/1", "inputs": digest(" ".join(file.digest for file in inputs).encode())}
+    fp = fingerprint(parts)
+    files = more.pop("files", None) or (store.write(stage, tool, shard, fp, table),)
+    rows = sum(file.rows for file in files)
+    given: dict[str, Any] = {"seconds": 1.0, "counters": {}, "config": {}, "versions": {}, **more}
+    commit = Commit(
+        stage=stage,
+        stage_version="1",
+        tool=tool,
+        shard=shard,
+        fingerprint=fp,
+        parts=parts,
+        files=files,
+        inputs=tuple(file.digest for file in inputs),
+        balances=(Balance("rows", rows, rows),),
+        host="bench",
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        run_id="bench",
+        **given,
+    )
+    store.commit(commit)
+    return commit
+
+
+def _table(stage: str, columns: dict[str, Any], rows: int) -> pa.Table:
+    """Return a stage's table; columns that are not given hold a plain value."""
+    plain = {pa.string(): "", pa.int64(): 0, pa.float64(): 0.0, pa.bool_(): False}
+    out = []
+    for one in stage_facts(stage).schema:
+        given = columns.get(one.name)
+        if given is None:
+            given = [None if one.nullable else plain.get(one.type, [])] * rows
+        out.append(given if isinstance(given, pa.Array) else pa.array(given, one.type))
+    return pa.table(out, schema=stage_facts(stage).schema)
+
+
+def _calls(ids: pa.Array, tool: str, rng: np.random.Generator) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the columns of a shard's draws and of its scored calls: two distinct ones at each of four positions."""
+    n = len(ids) * _PER_DOCUMENT
+    own = np.repeat(np.arange(len(ids)), _PER_DOCUMENT)
+    # a fifth of the positions is shared by the tools, so that they compete for it
+    places = rng.integers(0, 2000, (len(ids), 4)) * 5 + rng.choice(
+        [0, 1 + _TOOLS.index(tool) % 4], (len(ids), 4), p=[0.2, 0.8]
+    )
+    position = np.repeat(np.sort(places, axis=1).reshape(-1), 2)
+    gain = rng.normal(-0.5, 0.9, n)  # about one call in eight gains 0.5 nats
+    plus = rng.normal(5.0, 1.0, n)
+    numbers = rng.integers(0, 1000, (n, 2))
+    input_ = pa.array([f"{a} + {b}" for a, b in numbers.tolist()])
+    doc_id = pa.array(np.asarray(ids.to_pylist(), dtype=object)[own])
+    scored = {
+        "doc_id": doc_id,
+        "tool": [tool] * n,
+        "position": position,
+        "input": input_,
+        "response": pa.array([str(s) for s in numbers.sum(axis=1).tolist()]),
+        "log_p": -rng.random(n) * 3,
+        "count": np.ones(n, dtype=np.int64),
+        "loss_plain": plus + gain,
+        "loss_call": plus + gain + 0.1,
+        "loss_response": plus,
+        "seen_after": rng.random(n) < 0.1,
+        "gain": gain,
+    }
+    again = np.repeat(np.arange(n), _DRAWN)
+    drawn = {
+        "doc_id": doc_id.take(pa.array(again)),
+        "tool": [tool] * len(again),
+        "position": position[again],
+        "rank": np.tile(np.repeat(np.arange(4), 2 * _DRAWN), len(ids)),
+        "raw": pa.array([f"Calculator({a} + {b}" for a, b in numbers[again].tolist()]),
+        "outcome": pa.array(["ok" if i % _DRAWN == 0 else "unparsable" for i in range(len(again))]),
+        "input": pa.array(
+            [f"{a} + {b}" if i % _DRAWN == 0 else "" for i, (a, b) in enumerate(numbers[again].tolist())]
+        ),
+        "count": np.ones(len(again), dtype=np.int64),
+    }
+    return drawn, scored
+
+
+def make(store: Store, calls: int, documents: int, say: Callable[[str], None]) -> int:
+    """Write a warehouse with so many scored calls, in shards of so many documents; return its commits."""
+    shards = max(1, round(calls / (documents * _PER_DOCUMENT * len(_TOOLS))))
+    ids = [pa.array([digest(f"{s}/{i}".encode()) for i in range(documents)]) for s in range(shards)]
+    parts = {"code": "ingest/1", "inputs": digest(b"")}
+    files = []
+    for s, own in enumerate(ids):
+        text = pa.array(
+            [f"Text {i} of shard {s}. " + "Two and two makes a total of 4 apples. " * 260 for i in range(documents)]
+        )
+        columns = {"doc_id": own, "text": text, "source": ["bench.jsonl"] * documents, "line": range(documents)}
+        files.append(
+            store.write("ingest", "", f"part-{s:05d}", fingerprint(parts), _table("ingest", columns, documents))
+        )
+    commits = [_put(store, "ingest", "", "corpus", None, (), files=tuple(files))]
+    for s, own in enumerate(ids):
+        name, scores = f"part-{s:05d}", []
+        for tool in _TOOLS:
+            rng = np.random.default_rng([s, _TOOLS.index(tool)])
+            judged = _table(
+                "prefilter", {"doc_id": own, "tool": [tool] * documents, "kept": [True] * documents}, documents
+            )
+            first = _put(store, "prefilter", tool, name, judged, (files[s],))
+            drawn, scored = _calls(own, tool, rng)
+            n = len(scored["gain"])
+            config = {"top_k": 4, "tau_s": 0.0, "draws": 4}
+            second = _put(
+                store,
+                "sample",
+                tool,
+                name,
+                _table("sample", drawn, n * _DRAWN),
+                (files[s], *first.files),
+                config=config,
+            )
+            answers = {"tool": [tool] * n, "input": scored["input"], "response": scored["response"]}
+            third = _put(store, "execute", tool, name, _table("execute", answers, n), (*first.files, *second.files))
+            read = (files[s], *first.files, *second.files, *third.files)
+            scores.append(_put(store, "score", tool, name, _table("score", scored, n), read))
+            commits += [first, second, third, scores[-1]]
+        read = (files[s], *(file for commit in scores for file in commit.files))
+        examples = _table("assemble", {"doc_id": own.slice(0, 64), "text": ["x"] * 64}, 64)
+        commits.append(_put(store, "assemble", "", name, examples, read, config={"tau_f": {}, "max_examples": 25_000}))
+        if s % 25 == 24:
+            say(f"{s + 1} of {shards} shards written")
+    now = datetime.now(UTC).isoformat()
+    run = Run("bench", "build-dataset", now, now, "completed", {}, "bench.jsonl", "none", tuple(c.key for c in commits))
+    store.write_run(run)
+    parts_of_c = tuple(file for c in commits if c.stage == "assemble" for file in c.files)
+    store.write_dataset(
+        Dataset("cstar", dataset_version(parts_of_c), parts_of_c, {}, {}, "bench", "none", "bench", now)
+    )
+    return len(commits)
+
+
+def measure(snapshot: Path, doc_id: str, repeats: int) -> dict[str, dict[str, float]]:
+    """Ask each question in fresh processes; return its seconds and MiB."""
+    out = {}
+    for name, asked in _ASKED.items():
+        own: list[tuple[float, float, float]] = []
+        for _ in range(repeats):
+            command = [sys.executable, "-c", _PROGRAM.format(asked=asked), str(snapshot), doc_id]
+            begin = time.perf_counter()
+            said = subprocess.run(command, capture_output=True, text=True, check=False, cwd=_OWN.parents[1])
+            whole = time.perf_counter() - begin
+            if said.returncode:
+                sys.exit(said.stderr)
+            seconds, peak, _ = json.loads(said.stdout)
+            own.append((seconds, whole, peak))
+        answer, process, peak_mib = zip(*own, strict=True)
+        out[name] = {
+            "answer_best_s": round(min(answer), 3),
+            "answer_median_s": round(statistics.median(answer), 3),
+            "answer_worst_s": round(max(answer), 3),
+            "process_median_s": round(statistics.median(process), 3),
+            "peak_mib": round(max(peak_mib), 1),
+        }
+    return out
+
+
+def _publish(data: Path) -> dict[str, float]:
+    """Publish in a process of its own, without an earlier snapshot and with one; return its seconds and MiB."""
+    program = (
+        "import json, sys, time\nfrom warehouse.snapshot import publish\nfrom warehouse.store import Store\n"
+        "begin = time.perf_counter()\npublish(Store(sys.argv[1]), None)\nseconds = time.perf_counter() - begin\n"
+        "peak = next(int(line.split()[1]) for line in open('/proc/self/status') if line.startswith('VmHWM'))\n"
+        "print(json.dumps([seconds, peak / 1024]))"
+    )
+    out: dict[str, float] = {}
+    (data / SNAPSHOT).unlink(missing_ok=True)
+    for name in ("first", "again"):
+        command = [sys.executable, "-c", program, str(data)]
+        said = subprocess.run(command, capture_output=True, text=True, check=False, cwd=_OWN.parents[1])
+        if said.returncode:
+            sys.exit(said.stderr)
+        seconds, peak = json.loads(said.stdout)
+        out |= {f"{name}_s": round(seconds, 2), f"{name}_peak_mib": round(peak, 1)}
+    return out
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+def _progress(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+def main() -> None:
+    """Make the warehouse, publish it, ask it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--calls", type=int, default=10_000_000, help="scored calls")
+    parser.add_argument("--documents", type=int, default=1024, help="per shard")
+    parser.add_argument("--data", type=Path, help="keep the warehouse in this folder, or find it there")
+    parser.add_argument("--repeats", type=int, default=5, help="fresh processes per question")
+    parser.add_argument("--json", action="store_true", help="print one object on the last line")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="toolformer-bench-") as temporary:
+        data = args.data or Path(temporary)
+        store = Store(data)
+        if not store.runs():
+            make(store, args.calls, args.documents, _progress)
+        published = _publish(data)
+        commits = sum(1 for _ in store.files.walk("commits", ".json"))
+        rows = sum(file.rows for c in store.commits("score") for file in c.files)
+        doc_id = digest(b"7/7")
+        found = measure(data / SNAPSHOT, doc_id, args.repeats)
+    _say(f"{rows:,} scored calls, {commits:,} commits, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores\n")
+    _say(f"{'':9} {'answer, best':>13} {'median':>8} {'worst':>8} {'process':>9} {'peak MiB':>9}")
+    for name, own in found.items():
+        a, b, c, d, e = own.values()
+        _say(f"{name:9} {a:>11.3f} s {b:>6.3f} s {c:>6.3f} s {d:>7.3f} s {e:>9.1f}")
+    _say(f"\npublish   {published['first_s']:.1f} s anew ({published['first_peak_mib']:.0f} MiB),")
+    _say(f"{published['again_s']:.1f} s where nothing changed ({published['again_peak_mib']:.0f} MiB)")
+    if args.json:
+        told = {"calls": rows, "commits": commits, "load": os.getloadavg()[0], "publish": published, **found}
+        _say(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()

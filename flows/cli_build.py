@@ -1,0 +1,195 @@
+"""The commands of the group "build": `build`, `demo`; and the options that `build` and `plan` share.
+
+`cli` puts them into the one command line. They import what they need when they run.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.terminal import parse_tau_f, print_json, stopping_at_once, tell_failures_once, validated
+from tasks.settings import data_folder, prepare, shared_catalog
+
+if TYPE_CHECKING:
+    from flows.build_dataset import BuildResult
+    from flows.parameters import BuildParameters
+
+__all__ = ["build", "check", "demo", "with_build_options"]
+
+Data = Annotated[
+    str | None, typer.Option("--data", help="Data folder or URL (default: $TOOLFORMER_DATA, else ./toolformer-data)")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines")]
+
+
+def build_options(
+    corpus: Annotated[str, typer.Option(help="File or folder: JSONL (plain, .gz, .zst), Parquet, saved HF dataset")],
+    data: Data = None,
+    model: Annotated[
+        str, typer.Option(help="'embedded', a folder written by save_pretrained, or a hub name")
+    ] = "embedded",
+    tools: Annotated[str, typer.Option(help="Comma-separated")] = "calculator,calendar,wikisearch,qa,mt",
+    dataset: Annotated[str, typer.Option(help="Name under which C* is kept")] = "cstar",
+    limit: Annotated[int | None, typer.Option(help="Read at most this many documents")] = None,
+    tau_s: Annotated[
+        float | None, typer.Option(help="Sampling threshold on p(' [') (paper: 0.05; calculator, mt 0)")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(help="Positions per document (paper: 5; calculator, mt 20)")] = None,
+    draws: Annotated[int | None, typer.Option(help="Calls drawn per position (paper: 5; calculator, mt 10)")] = None,
+    tau_f: Annotated[
+        str, typer.Option(help="Filtering thresholds, e.g. calculator=0.5,qa=1.2 (paper: 1.0; calculator, mt 0.5)")
+    ] = "",
+    max_examples: Annotated[int, typer.Option(help="Examples per tool at most")] = 25_000,
+    seed: Annotated[int, typer.Option(help="Seed of every random choice")] = 0,
+    shard_documents: Annotated[int, typer.Option(help="Documents per shard, the unit of work and of restart")] = 256,
+    temperature: Annotated[float, typer.Option(help="Temperature of the draws")] = 1.0,
+    max_call_tokens: Annotated[int, typer.Option(help="Tokens a call may take before it is given up")] = 64,
+    mt_chunk_tokens: Annotated[int, typer.Option(help="Words a foreign passage must have for mt (paper: 10)")] = 10,
+    max_chars: Annotated[int, typer.Option(help="Longer texts are rejected as too_long")] = 200_000,
+    text_column: Annotated[str | None, typer.Option(help="Column of the text, if not recognised")] = None,
+    url_column: Annotated[str | None, typer.Option(help="Column of the URL, if not recognised")] = None,
+    date_column: Annotated[str | None, typer.Option(help="Column of the date, if not recognised")] = None,
+    prompts: Annotated[str | None, typer.Option(help="Folder of your own prompts, <tool>.txt")] = None,
+    passages: Annotated[str | None, typer.Option(help="JSONL of title, section, text for wikisearch and qa")] = None,
+    phrases: Annotated[str | None, typer.Option(help="Phrase table for mt, tab-separated")] = None,
+    licence: Annotated[str, typer.Option(help="The corpus's licence, for the dataset's card")] = "",
+    runner: Annotated[str, typer.Option(help="threads, dask, or a Dask scheduler's address")] = "threads",
+    workers: Annotated[int, typer.Option(help="Tasks at a time, or Dask workers")] = 4,
+    catalog: Annotated[
+        str | None,
+        typer.Option(help="PostgreSQL that several machines share, postgresql+psycopg://host/db ($TOOLFORMER_CATALOG)"),
+    ] = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Ask no tool: use what tools answered before, and stop where that lacks")
+    ] = False,
+    as_json: AsJson = False,
+) -> tuple[Any, str, bool]:
+    """Take the options of a build; return its parameters, the runner, and whether to print JSON.
+
+    Raises:
+        UsageError: a value is wrong.
+    """
+    shared_catalog(catalog)
+    prepare()
+    from flows.parameters import BuildParameters
+
+    asked = validated(
+        BuildParameters,
+        corpus=corpus,
+        data=data_folder(data),
+        model=model,
+        tools=[t for t in tools.split(",") if t.strip()],
+        dataset=dataset,
+        limit=limit,
+        tau_s=tau_s,
+        top_k=top_k,
+        draws=draws,
+        tau_f=parse_tau_f(tau_f),
+        max_examples=max_examples,
+        seed=seed,
+        shard_documents=shard_documents,
+        temperature=temperature,
+        max_call_tokens=max_call_tokens,
+        mt_chunk_tokens=mt_chunk_tokens,
+        max_chars=max_chars,
+        text_column=text_column,
+        url_column=url_column,
+        date_column=date_column,
+        prompts=prompts,
+        passages=passages,
+        phrases=phrases,
+        workers=workers,
+        licence=licence,
+        offline=offline,
+    )
+    return asked, runner, as_json
+
+
+def with_build_options(command: Callable[[BuildParameters, str, bool], None]) -> Callable[..., None]:
+    """Make a command that takes the options of a build and hands on what they come to."""
+
+    @functools.wraps(build_options)
+    def taking(**options: Any) -> None:
+        command(*build_options(**options))
+
+    taking.__name__, taking.__doc__ = command.__name__, command.__doc__
+    return taking
+
+
+def _build(parameters: BuildParameters, runner: str, *, quiet: bool) -> BuildResult:
+    """Run a build with its progress shown."""
+    from flows.display import BuildDisplay
+
+    check(parameters, runner)
+    prepare(parameters.data)
+    from flows.build_dataset import run_build
+    from flows.ledger import reporting_to
+    from flows.server import end_orphan
+
+    end_orphan()
+    tell_failures_once()
+    with BuildDisplay(quiet=quiet) as display, reporting_to(display), stopping_at_once(display):
+        return run_build(parameters, runner)
+
+
+def check(parameters: Any, runner: str) -> None:
+    """Answer a mistake before any server starts or any folder is made.
+
+    Raises:
+        UsageError: a path, name or value is wrong.
+    """
+    from flows.parameters import resolve
+    from toolformer_core.errors import UsageError
+
+    if runner not in ("threads", "dask") and "://" not in runner:
+        raise UsageError(f"--runner: {runner!r} is not threads, dask, or a scheduler's address (tcp://host:8786)")
+    resolve(parameters, run_id="check")
+
+
+def demo(
+    data: Data = None,
+    model: Annotated[str, typer.Option(help="'embedded', or a folder or hub name of your own")] = "embedded",
+    as_json: AsJson = False,
+) -> None:
+    """Run the whole loop once, small, on the embedded model and corpus. Needs no network and no server.
+
+    Example: toolformer demo --data /tmp/demo
+    """
+    from flows.cli_evaluate import run_evaluations
+    from flows.cli_teach import run_trainings
+
+    prepare()
+    from flows.demo import demo_evaluations, demo_parameters, demo_table, demo_trainings
+    from flows.display import print_demo, print_summary
+
+    folder = data_folder(data)
+    built = _build(demo_parameters(folder, model), "threads", quiet=as_json)
+    if not as_json:
+        print_summary(built)
+    trained = run_trainings(demo_trainings(folder, model), quiet=as_json)
+    asked, plain, measured = run_evaluations(demo_evaluations(folder, trained, model), quiet=as_json)
+    table = demo_table(asked, plain, measured)
+    if as_json:
+        print_json({"table": [asdict(row) for row in table], "trainings": [asdict(one) for one in trained]})
+    else:
+        print_demo(table, asked.tracking)
+
+
+@with_build_options
+def build(parameters: BuildParameters, runner: str, as_json: bool) -> None:
+    """Corpus to C*: prefilter, sample, execute, score, filter, assemble. Stop it at any time; run it again to go on.
+
+    Example: toolformer build --corpus c4.jsonl --data runs/c4 --model EleutherAI/gpt-j-6b --tools calculator,qa
+    """
+    result = _build(parameters, runner, quiet=as_json)
+    if as_json:
+        print_json(asdict(result))
+    else:
+        from flows.display import print_summary
+
+        print_summary(result)

@@ -1,0 +1,177 @@
+"""What a person sees of the answers of the group "ask": a plan, a document's path, other thresholds, dataset versions.
+
+It prints and knows nothing else: what it prints are the plain records of `plan`, `explained`, `what_if`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from toolformer_core.config import TOOL_NAMES
+from toolformer_core.records import Call
+from toolformer_core.syntax import linearize
+from warehouse.commits import Dataset
+
+if TYPE_CHECKING:
+    from flows.explained import Explained
+    from flows.plan import Estimate, Plan
+    from flows.what_if import Asked
+    from warehouse.queries import Sample
+    from warehouse.what_if import WhatIf
+
+__all__ = ["print_datasets", "print_explained", "print_plan", "print_what_if"]
+
+_REASONS = 4  # named in a cell; the others are counted
+_WIDTH = 40  # characters of a text in a table
+
+
+def print_plan(plan: Plan) -> None:
+    """Print what a build would do, per stage and tool, and what that is expected to take."""
+    console = Console()
+    table = Table(title="What this build would do")
+    table.add_column("stage")
+    table.add_column("tool")
+    for name in ("shards", "cached", "to do", "depends"):
+        table.add_column(name, justify="right")
+    table.add_column("because", overflow="fold")
+    for name in ("seconds", "LM tokens", "bytes"):
+        table.add_column(name, justify="right")
+    for own in plan.stages:
+        reasons = [f"{reason} ({n:,})" if n < own.shards else reason for reason, n in own.because.items()]
+        more = [f"and {len(reasons) - _REASONS:,} more"] if len(reasons) > _REASONS else []
+        counts = (f"{n:,}" if n else "" for n in (own.shards, own.cached, own.to_do, own.depends))
+        why = escape("; ".join([*reasons[:_REASONS], *more]))
+        table.add_row(own.stage, own.tool, *counts, why, *_figures(own.estimate, own.to_do))
+    console.print(table)
+    if plan.nothing_to_do:
+        console.print("Nothing is left to do: every shard is found done, and no model would be loaded.")
+        return
+    known = [own.estimate for own in plan.stages if own.estimate is not None]
+    most = [own.at_most for own in plan.stages if own.at_most is not None]
+    lacking = [f"{own.stage} {own.tool}".strip() for own in plan.stages if own.to_do and own.estimate is None]
+    if known:
+        console.print(f"To do: {_sum(known)}.", highlight=False)
+    if any(own.depends for own in plan.stages):
+        console.print(
+            f"depends: found done if what is done anew before gives the same rows; with all of it: {_sum(most)}.",
+            highlight=False,
+        )
+    if lacking:
+        console.print(f"No past run to estimate from: {', '.join(lacking)}.", highlight=False)
+    if any(not one.same_model for one in known):
+        console.print("Estimated in part from runs with another model.")
+
+
+def _figures(one: Estimate | None, to_do: int) -> tuple[str, str, str]:
+    if one is None:
+        return ("no past run" if to_do else "", "", "")
+    return (f"{one.seconds:,.1f}", f"{one.lm_tokens:,.0f}" if one.lm_tokens else "", f"{one.bytes:,.0f}")
+
+
+def _sum(estimates: Sequence[Estimate]) -> str:
+    seconds, tokens, size = (
+        sum(values) for values in zip(*((e.seconds, e.lm_tokens, e.bytes) for e in estimates), strict=True)
+    )
+    return f"about {seconds:,.0f} s of work, {tokens:,.0f} LM tokens, {size:,.0f} bytes"
+
+
+def print_explained(told: Explained) -> None:
+    """Print one document's path through the stages, and who used it."""
+    console = Console()
+    found = told.found
+    if found.document is not None:
+        where = f"{found.document['source']}:{found.document['line']}  {found.document['url'] or ''}".rstrip()
+        console.print(f"[bold]{found.document['doc_id']}[/bold]  {escape(where)}", highlight=False)
+        console.print(escape(found.document["text"]), highlight=False)
+    _rows(console, "prefilter", found.prefiltered, ("tool", "kept", "reason", "context"))
+    _rows(console, "positions", told.positions, ("tool", "rank", "position", "p", "draws", "parsed"))
+    _rows(console, "draws", found.sampled, ("tool", "position", "raw", "outcome", "count"))
+    _rows(console, "responses", found.executed, ("tool", "input", "response", "failure", "detail"))
+    columns = ("tool", "position", "input", "response", "loss_plain", "loss_call", "loss_response", "gain", "fate")
+    thresholds = ", ".join(f"{tool} {tau:g}" for tool, tau in told.thresholds.items())
+    _rows(console, f"scores, in nats (tau_f: {thresholds})", told.calls, columns)
+    for example in found.examples:
+        console.print("\n[bold]in C*[/bold]")
+        console.print(escape(example["text"]), highlight=False)
+    datasets = [{"dataset": f"{d['name']}@{d['version']}", "calls": len(d["calls"])} for d in found.datasets]
+    _rows(console, "datasets", datasets, ("dataset", "calls"))
+    _rows(console, "checkpoints", told.checkpoints, ("folder", "arm", "dataset", "used"))
+    _rows(console, "evaluations", told.evaluations, ("task", "arm", "k", "model"))
+
+
+def _rows(console: Console, title: str, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
+    if not rows:
+        console.print(f"\n[bold]{escape(title)}[/bold]: nothing", highlight=False)
+        return
+    table = Table(title=title, title_justify="left")
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(_shown(row[name]) for name in columns))
+    console.print(table)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else escape("" if value is None else str(value))
+
+
+def print_what_if(asked: Asked, found: WhatIf, limit: int) -> None:
+    """Print what other thresholds would keep.
+
+    Args:
+        limit: examples per tool at most, as C* was assembled.
+    """
+    console = Console()
+    table = Table(title="Examples with calls, now and then")
+    table.add_column("tool")
+    for name in ("tau_f", "examples", "calls"):
+        table.add_column(name, justify="right")
+    for change in found.changes:
+        before, after = change.before, change.after
+        table.add_row(
+            after.tool,
+            _then(f"{before.tau_f:g}", f"{after.tau_f:g}"),
+            _then(f"{before.examples:,}", f"{after.examples:,}"),
+            _then(f"{before.calls:,}", f"{after.calls:,}"),
+        )
+    console.print(table)
+    for title, samples in (("would come", found.comes), ("would go", found.goes)):
+        if samples:
+            console.print(f"\n[bold]{title}[/bold] (the largest gains among them, in nats)")
+            _calls(console, samples)
+    if any(change.after.examples > limit for change in found.changes):
+        console.print(f"\nOf each tool at most {limit:,} examples go into C*.", highlight=False)
+    for note in asked.notes:
+        console.print(f"[yellow]{escape(note)}[/yellow]", highlight=False, soft_wrap=True)
+
+
+def _then(before: str, after: str) -> str:
+    return after if before == after else f"{before} -> {after}"
+
+
+def _calls(console: Console, samples: Iterable[Sample]) -> None:
+    for s in samples:
+        before, after = (escape(" ".join(text.split())) for text in (s.before[-_WIDTH:], s.after[:_WIDTH]))
+        call = escape(linearize(Call(TOOL_NAMES.get(s.tool, s.tool), s.input), s.response))
+        console.print(
+            f"  {s.gain:+.2f}  {s.doc_id[:8]}  …{before}[bold cyan]{call}[/bold cyan] {after}…",
+            soft_wrap=True,
+            highlight=False,
+        )
+
+
+def print_datasets(found: Iterable[Dataset]) -> None:
+    """Print dataset versions, newest last; what `export` is to be given stands on a line of its own."""
+    console = Console()
+    for d in found:
+        console.print(f"[bold]{escape(d.name)}@{d.version}[/bold]  {d.created[:19]}", highlight=False, soft_wrap=True)
+        kept = ", ".join(f"{tool} {n:,} (tau_f {d.thresholds.get(tool, 0):g})" for tool, n in d.counts.items())
+        card = {"examples": kept, "model": d.model, "corpus": d.corpus, "licence": d.licence, "run": d.run_id}
+        for name, value in card.items():
+            if value:
+                console.print(f"  {name:<9} {escape(value)}", highlight=False, soft_wrap=True)

@@ -1,0 +1,323 @@
+"""What a build would do and why, before it is paid for: shards found done, to do, and what that costs.
+
+The plan asks the same code as the build (`tasks.works`, and the stages themselves over a rehearsal of the data), so it
+makes no fingerprint of its own. What costs no model is tried out: reading the corpus, a prefilter whose verdicts decide
+what follows. No model is loaded and no tool is asked, so what these would answer is not known:
+
+    | state   | meaning                                                                                  |
+    |---------|------------------------------------------------------------------------------------------|
+    | cached  | its commit stands, and rests on just this                                                |
+    | to do   | no commit can be found for it, whatever the stages before it give                        |
+    | depends | an earlier stage runs anew: if that gives the same rows as before, it is found done      |
+
+Estimates are sums over past commits of the same stage and tool, in proportion to the documents of a shard.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from flows.parameters import BuildParameters, resolve
+from tasks.assembling import over_limit
+from tasks.shards import Done, Work, done_of
+from tasks.spec import BuildSpec, NotInRehearsalError
+from tasks.stages import LM_TOKENS, execute_shard, ingest_corpus, prefilter_shard, sample_shard, score_shard
+from tasks.works import (
+    Assembly,
+    Shard,
+    assemble_work,
+    execute_work,
+    ingest_work,
+    prefilter_work,
+    sample_work,
+    score_work,
+    shards_of,
+)
+from warehouse.commits import Commit, CommitKey, changed_parts
+from warehouse.files import open_files
+from warehouse.rehearsal import Rehearsal
+from warehouse.store import Store
+
+__all__ = ["Estimate", "Plan", "PlannedShard", "StagePlan", "plan_build"]
+
+CACHED, TO_DO, DEPENDS = "cached", "to do", "depends"
+
+# What a part of a fingerprint is called to a user; `config` is told field by field.
+_PARTS = {
+    "answers": "tool",
+    "cap": "limit of examples",
+    "detector": "language detector",
+    "inputs": "data",
+    "model": "model",
+    "prompt": "prompt",
+    "tokenizer": "tokenizer",
+    "tools": "tool names",
+}
+_NEW, _DAMAGED = "new", "damaged"
+_UNKNOWN = Done(CommitKey("", "", "", ""), (), (), 0.0, False)  # stands for what an earlier stage will give
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What work is expected to take."""
+
+    seconds: float  # of work, not of waiting: several shards are worked on at once
+    lm_tokens: float  # passed through the model
+    bytes: float  # of data written
+    shards: int  # past commits it rests on
+    same_model: bool  # those were made with the model that is asked for
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedShard:
+    """One shard of one stage."""
+
+    stage: str
+    tool: str  # "" where the stage runs once for all tools
+    shard: str
+    state: str  # cached | to do | depends
+    because: tuple[str, ...] = ()  # why it is not cached; a field of a config as `name: old -> new`
+    documents: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """A stage for one tool, over all shards."""
+
+    stage: str
+    tool: str
+    shards: int
+    cached: int
+    to_do: int
+    depends: int
+    because: dict[str, int]  # reason -> shards that are not cached for it
+    estimate: Estimate | None  # of the shards to do; None: no past run to estimate from, or nothing to do
+    at_most: Estimate | None  # ... and of those that depend
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a build would do."""
+
+    stages: tuple[StagePlan, ...]
+    shards: tuple[PlannedShard, ...]
+    documents: int
+    model: str
+    data: str
+
+    @property
+    def nothing_to_do(self) -> bool:
+        return all(shard.state == CACHED for shard in self.shards)
+
+
+def plan_build(parameters: BuildParameters) -> Plan:
+    """Return what a build with these parameters would do; nothing is changed.
+
+    Raises:
+        UsageError: something asked for is wrong.
+    """
+    spec = resolve(parameters, run_id="plan")
+    with tempfile.TemporaryDirectory(prefix="toolformer-plan-") as folder:
+        rehearsed = replace(spec, rehearsal=Rehearsal(open_files(spec.data), Path(folder)))
+        return _Planner(rehearsed).plan()
+
+
+class _Past:
+    """The commits of earlier builds."""
+
+    def __init__(self, store: Store) -> None:
+        self._of: dict[tuple[str, str, str], list[Commit]] = {}
+        self._rows: dict[str, int] = {}  # digest of a file that holds a row per document -> rows
+        completed = [run for run in store.runs() if run.state == "completed" and run.commits]
+        last = {key for run in completed[-1:] for key in run.commits}
+        for commit in sorted(store.commits(), key=lambda c: (c.key in last, c.created)):
+            self._of.setdefault((commit.stage, commit.tool, commit.shard), []).append(commit)
+            if commit.stage in ("ingest", "prefilter"):
+                self._rows |= {file.digest: file.rows for file in commit.files if file.path.startswith("shards/")}
+
+    def of(self, work: Work) -> list[Commit]:
+        """Return the commits of a shard, those of the last completed run last."""
+        return self._of.get((work.stage, work.tool, work.shard), [])
+
+    def estimate(self, stage: str, tool: str, documents: int, model: str) -> Estimate | None:
+        """Return what so many documents would take; by commits of the same model if there are any."""
+        own = [c for key, found in self._of.items() if key[:2] == (stage, tool) for c in found]
+        alike = [c for c in own if c.parts.get("model", model) == model]
+        chosen = alike or own
+        seen = sum(map(self._documents, chosen))
+        if not seen:
+            return None
+        share = documents / seen
+        return Estimate(
+            seconds=share * sum(c.seconds for c in chosen),
+            lm_tokens=share * sum(c.counters.get(LM_TOKENS, 0) for c in chosen),
+            bytes=share * sum(file.bytes for c in chosen for file in c.files),
+            shards=len(chosen),
+            same_model=bool(alike),
+        )
+
+    def _documents(self, commit: Commit) -> int:
+        if commit.stage == "ingest":
+            return sum(file.rows for file in commit.files if file.path.startswith("shards/"))
+        return max((self._rows.get(one, 0) for one in commit.inputs), default=0)
+
+
+@dataclass(slots=True)
+class _Planner:
+    """Goes through the stages as the flow does, one shard after another."""
+
+    spec: BuildSpec
+    store: Store = field(init=False)
+    past: _Past = field(init=False)
+    planned: list[PlannedShard] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.store = self.spec.store()
+        self.past = _Past(self.store)
+
+    def plan(self) -> Plan:
+        spec = self.spec
+        work = ingest_work(spec)
+        ingested = self._note(work) or ingest_corpus.fn(spec)
+        shards = shards_of(ingested)
+        documents = sum(shard.documents.rows for shard in shards)
+        self.planned[0] = replace(self.planned[0], documents=documents)
+        scored = {shard.name: [self._chain(tool, shard) for tool in spec.tools] for shard in shards}
+        self._assemble(shards, scored)
+        return Plan(tuple(self._stages()), tuple(self.planned), documents, spec.model, spec.data)
+
+    def _note(self, work: Work, documents: int = 0, unknown: Iterable[str] = ()) -> Done | None:
+        """Note what is to become of a shard; return it if it is found done.
+
+        Args:
+            unknown: the parts of its fingerprint that rest on what is not done yet.
+        """
+        state, found = TO_DO, None
+        if not unknown:
+            found = self.store.recorded(work.key)
+            damaged = found is not None and bool(self.store.damage(found))
+            if damaged:
+                self.store.files.delete(f"commits/{work.key.id}.json")  # of the rehearsal: the data's own stays
+            found = None if damaged else found
+            state = CACHED if found is not None else TO_DO
+        elif self._may_be_found(work, unknown):
+            state = DEPENDS
+        because = () if state == CACHED else self._because(work, tuple(unknown))
+        self.planned.append(PlannedShard(work.stage, work.tool, work.shard, state, because, documents))
+        return None if found is None else done_of(found, skipped=True)
+
+    def _may_be_found(self, work: Work, unknown: Iterable[str]) -> bool:
+        """Say whether a commit fits all that is known of the work, the files among its inputs that are known too."""
+        known = {file.digest for file in work.inputs}
+        fitting = (c for c in self.past.of(work) if not self._changed(c, work, unknown))
+        return any(known <= set(commit.inputs) for commit in fitting)
+
+    def _changed(self, commit: Commit, work: Work, unknown: Iterable[str]) -> tuple[str, ...]:
+        return tuple(name for name in changed_parts(commit.parts, work.all_parts()) if name not in set(unknown))
+
+    def _because(self, work: Work, unknown: tuple[str, ...]) -> tuple[str, ...]:
+        past = self.past.of(work)
+        if not past:
+            return (_NEW,)
+        last = past[-1]
+        reasons: list[str] = []
+        for name in self._changed(last, work, unknown):
+            if name == "config":
+                reasons += _fields(last.config, work.config)
+            elif name == "code":
+                reasons.append(f"code: {last.parts.get('code', '?')} -> {work.all_parts()['code']}")
+            else:
+                reasons.append(_PARTS.get(name, name))
+        reasons += ["data"] if unknown and not reasons else []
+        return tuple(reasons) or (_DAMAGED,)
+
+    def _chain(self, tool: str, shard: Shard) -> tuple[Done | None, Done | None]:
+        """Note the stages of one tool and shard; return the draws and the losses, None where not known."""
+        spec, n = self.spec, shard.documents.rows
+        prefiltered = self._note(prefilter_work(spec, tool, shard), n)
+        next_ = (sample_work(spec, tool, shard, _UNKNOWN), execute_work(spec, tool, shard, _UNKNOWN, _UNKNOWN))
+        if prefiltered is None and any(self._may_be_found(work, ("inputs",)) for work in next_):
+            prefiltered = self._tried(lambda: prefilter_shard.fn(spec, tool, shard))
+        before = prefiltered or _UNKNOWN
+        sampled = self._note(sample_work(spec, tool, shard, before), n, _inputs(prefiltered))
+        if sampled is None and prefiltered is not None and _kept(prefiltered, "documents") == 0:
+            sampled = self._tried(lambda: sample_shard.fn(spec, tool, shard, before))
+        drawn = sampled or _UNKNOWN
+        executed = self._note(execute_work(spec, tool, shard, before, drawn), n, _inputs(prefiltered, sampled))
+        if executed is None and sampled is not None and _kept(sampled, "draws") == 0:
+            executed = self._tried(lambda: execute_shard.fn(spec, tool, shard, before, drawn))
+        answered = executed or _UNKNOWN
+        work = score_work(spec, tool, shard, before, drawn, answered)
+        scored = self._note(work, n, _inputs(prefiltered, sampled, executed))
+        if scored is None and executed is not None and _kept(executed, "calls") == 0:
+            scored = self._tried(lambda: score_shard.fn(spec, tool, shard, before, drawn, answered))
+        return sampled, scored
+
+    def _tried(self, work: Callable[[], Done]) -> Done | None:
+        """Do a stage's work in the rehearsal, unless it comes to a model or tool."""
+        try:
+            return work()
+        except NotInRehearsalError:
+            return None
+
+    def _assemble(self, shards: list[Shard], chains: Mapping[str, list[tuple[Done | None, Done | None]]]) -> None:
+        spec = self.spec
+        assembly = Assembly(self.store, spec.run_id, spec.assemble, spec.tool_names)
+        known = {name: [scored for _, scored in own if scored is not None] for name, own in chains.items()}
+        whole = all(len(own) == len(spec.tools) for own in known.values())
+        over: Mapping[str, Any] = over_limit(assembly, known) if whole else {}
+        below = sum(shard.documents.rows for shard in shards) <= spec.assemble.max_examples  # whatever the model draws
+        limit = () if whole or below else ("cap",)
+        for shard in shards:
+            own = known[shard.name]
+            unknown = (*(() if len(own) == len(spec.tools) else ("inputs",)), *limit)
+            self._note(assemble_work(assembly, shard, own, over.get(shard.name, [])), shard.documents.rows, unknown)
+
+    def _stages(self) -> Iterable[StagePlan]:
+        groups: dict[tuple[str, str], list[PlannedShard]] = {}
+        for stage in ("ingest", "prefilter", "sample", "execute", "score", "assemble"):
+            for planned in self.planned:
+                if planned.stage == stage:
+                    groups.setdefault((stage, planned.tool), []).append(planned)
+        model = self.spec.weights_digest
+        for (stage, tool), own in groups.items():
+            states = Counter(planned.state for planned in own)
+            to_do = sum(planned.documents for planned in own if planned.state == TO_DO)
+            depends = sum(planned.documents for planned in own if planned.state == DEPENDS)
+            yield StagePlan(
+                stage=stage,
+                tool=tool,
+                shards=len(own),
+                cached=states[CACHED],
+                to_do=states[TO_DO],
+                depends=states[DEPENDS],
+                because=dict(Counter(reason for planned in own for reason in planned.because).most_common()),
+                estimate=self.past.estimate(stage, tool, to_do, model) if to_do else None,
+                at_most=self.past.estimate(stage, tool, to_do + depends, model) if to_do + depends else None,
+            )
+
+
+def _inputs(*before: Done | None) -> tuple[str, ...]:
+    return ("inputs",) if None in before else ()
+
+
+def _kept(done: Done, unit: str) -> int:
+    return sum(balance.kept for balance in done.balances if balance.unit == unit)
+
+
+def _fields(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Return the fields that differ, as `name: old -> new`; those of a table by their own names."""
+    out = []
+    for name in sorted(old.keys() | new.keys()):
+        was, now = old.get(name), new.get(name)
+        if isinstance(was, Mapping) or isinstance(now, Mapping):
+            out += _fields(was or {}, now or {}, f"{prefix}{name}.")
+        elif was != now:
+            shown = ["not set" if value is None else str(value) for value in (was, now)]
+            out.append(f"{prefix}{name}: {shown[0]} -> {shown[1]}")
+    return out

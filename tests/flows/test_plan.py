@@ -1,0 +1,182 @@
+"""The plan against the build: what was planned is what is then done, for one change after another."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from small_builds import small_build
+
+from flows.build_dataset import BuildResult, run_build
+from flows.ledger import reporting_to
+from flows.parameters import BuildParameters
+from flows.plan import CACHED, DEPENDS, TO_DO, Plan, plan_build
+from tasks.shards import Done
+from toolformer_core.smallworld.embedded import MODEL
+from warehouse.store import Store
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
+
+Built = tuple[BuildResult, Path, list[str]]
+Work = tuple[str, str, str]  # stage, tool, shard
+
+
+@pytest.fixture
+def data(built: Built, tmp_path: Path) -> Path:
+    """A copy of the small build, so that no other test's builds are among its past."""
+    shutil.copytree(built[1], tmp_path / "data", ignore=shutil.ignore_patterns("prefect"))
+    return tmp_path / "data"
+
+
+def states(plan: Plan) -> dict[Work, str]:
+    return {(one.stage, one.tool, one.shard): one.state for one in plan.shards}
+
+
+def done_by(parameters: BuildParameters) -> dict[Work, bool]:
+    """Build; return of every shard whether it was worked on."""
+    worked: dict[Work, bool] = {}
+
+    def progress(stage: str, finished: int, total: int, done: Done) -> None:
+        worked[stage, done.key.tool, done.key.shard] = not done.skipped
+
+    with reporting_to(progress):
+        run_build(parameters)
+    return worked
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture
+def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model whose loading raises."""
+
+    def load(*_: object, **__: object) -> None:
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr("toolformer_core.lm.load.load_model", load)
+    monkeypatch.setattr("toolformer_core.lm.load.load_parts", load)
+
+
+def one_tau(asked: BuildParameters, tmp_path: Path) -> BuildParameters:
+    return asked.model_copy(update={"tau_f": {"calendar": 0.1}})
+
+
+def one_prompt(asked: BuildParameters, tmp_path: Path) -> BuildParameters:
+    from toolformer_core.prompts import load
+
+    folder = tmp_path / "prompts"
+    folder.mkdir()
+    for tool in asked.tools:
+        text = (Path(load.__file__).parent / f"{tool}.txt").read_text(encoding="utf-8")
+        again = text.replace("Input:", "Text:", 1) if tool == "calendar" else text
+        (folder / f"{tool}.txt").write_text(again, encoding="utf-8")
+    return asked.model_copy(update={"prompts": str(folder)})
+
+
+def one_more_document(asked: BuildParameters, tmp_path: Path) -> BuildParameters:
+    corpus = tmp_path / "few.jsonl"  # of the same name: a document's source is part of its row
+    corpus.write_bytes(Path(asked.corpus).read_bytes())
+    with corpus.open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps({"text": "A text that was not there before."}) + "\n")
+    return asked.model_copy(update={"corpus": str(corpus)})
+
+
+def another_model(asked: BuildParameters, tmp_path: Path) -> BuildParameters:
+    folder = tmp_path / "model"
+    shutil.copytree(MODEL, folder)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps({**config, "note": "another"}), encoding="utf-8")
+    return asked.model_copy(update={"model": str(folder)})
+
+
+def another_tokenizer(asked: BuildParameters, tmp_path: Path) -> BuildParameters:
+    folder = tmp_path / "model"
+    shutil.copytree(MODEL, folder)
+    config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "note": "another"}), encoding="utf-8")
+    return asked.model_copy(update={"model": str(folder)})
+
+
+# What is changed -> what is to do, per stage, of 1 + 4 * 2 * 3 + 3 shards; and why. A text of which the prefilter keeps
+# nothing costs no model and is tried out, so a plan may know more than its stage's name says.
+@pytest.mark.parametrize(
+    ("change", "to_do", "because"),
+    [
+        (lambda asked, _: asked, {}, set()),
+        (one_tau, {"assemble": 3}, {"tau_f.calendar: 0.2 -> 0.1"}),
+        (one_prompt, {"sample": 3}, {"prompt", "data"}),
+        (
+            one_more_document,
+            {"ingest": 1, "prefilter": 2, "sample": 2, "execute": 2, "score": 2, "assemble": 1},
+            {"data"},
+        ),
+        (another_model, {"sample": 6, "score": 6}, {"model", "data"}),
+        (another_tokenizer, {"sample": 6, "score": 6}, {"tokenizer", "data"}),
+    ],
+)
+def test_what_is_planned_is_done(
+    few_documents: Path,
+    data: Path,
+    tmp_path: Path,
+    change: Callable[[BuildParameters, Path], BuildParameters],
+    to_do: dict[str, int],
+    because: set[str],
+) -> None:
+    asked = change(small_build(few_documents, data), tmp_path)
+    before = contents(data)
+    plan = plan_build(asked)
+    assert contents(data) == before  # nothing is written, not even set aside
+    planned = states(plan)
+    counted = {stage: sum(own.to_do for own in plan.stages if own.stage == stage) for stage, _, _ in planned}
+    assert {stage: n for stage, n in counted.items() if n} == to_do
+    assert {reason for one in plan.shards for reason in one.because} == because
+    assert plan.nothing_to_do == (not to_do)
+    if change is another_tokenizer:  # what is done is as for another model
+        return
+    worked = done_by(asked)
+    assert planned.keys() == worked.keys()
+    assert {work for work, state in planned.items() if state == TO_DO} <= {w for w, done in worked.items() if done}
+    assert not {work for work, state in planned.items() if state == CACHED} & {w for w, done in worked.items() if done}
+    if DEPENDS not in planned.values():
+        assert {work for work, state in planned.items() if state == TO_DO} == {w for w, done in worked.items() if done}
+
+
+def test_a_plan_loads_no_model_and_a_fresh_folder_stays_absent(
+    few_documents: Path, tmp_path: Path, no_model: None
+) -> None:
+    plan = plan_build(small_build(few_documents, tmp_path / "none"))
+    assert not (tmp_path / "none").exists()
+    # 16 documents in shards of 6, 6 and 4: every shard is new
+    assert plan.documents == 16
+    assert set(states(plan).values()) == {TO_DO}
+    assert len(plan.shards) == 1 + 4 * 2 * 3 + 3
+    assert {reason for one in plan.shards for reason in one.because} == {"new"}
+    assert all(own.estimate is None for own in plan.stages)
+
+
+def test_estimates_are_in_proportion_to_documents(few_documents: Path, data: Path, no_model: None) -> None:
+    plan = plan_build(small_build(few_documents, data, top_k=2))
+    commits = list(Store(data).commits("sample", "calculator"))
+    (own,) = (one for one in plan.stages if (one.stage, one.tool) == ("sample", "calculator"))
+    assert own.because == {"top_k: 3 -> 2": 3}
+    assert own.estimate is not None
+    # the three past shards hold the same 16 documents, so the estimate is their sum
+    assert own.estimate.shards == 3
+    assert own.estimate.seconds == pytest.approx(sum(c.seconds for c in commits))
+    assert own.estimate.lm_tokens == pytest.approx(sum(c.counters["lm_tokens"] for c in commits))
+    assert own.estimate.lm_tokens > 0
+    assert own.estimate.bytes == pytest.approx(sum(f.bytes for c in commits for f in c.files))
+
+
+def test_what_is_damaged_is_planned_again(few_documents: Path, data: Path, no_model: None) -> None:
+    victim = sorted((data / "shards" / "score" / "calendar").glob("*.parquet"))[0]
+    victim.write_bytes(victim.read_bytes()[:-9] + b"something")
+    plan = plan_build(small_build(few_documents, data))
+    assert [(one.stage, one.tool) for one in plan.shards if one.state == TO_DO] == [("score", "calendar")]
+    assert {reason for one in plan.shards if one.state == TO_DO for reason in one.because} == {"damaged"}
+    assert not (data / "quarantine").exists()

@@ -1,0 +1,113 @@
+"""Other thresholds: counted as the method counts, and assembled as a build with them would."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+from small_builds import small_build
+
+from flows.build_dataset import BuildResult, run_build
+from flows.versions import card_of
+from flows.what_if import ask, materialise
+from tasks import translate
+from toolformer_core.errors import UsageError
+from warehouse.commits import Dataset
+from warehouse.queries import rows_of
+from warehouse.store import Store
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
+
+Built = tuple[BuildResult, Path, list[str]]
+
+
+@pytest.fixture
+def data(built: Built, few_documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the small build, brought up to date; no model may be loaded from it."""
+    shutil.copytree(built[1], tmp_path / "data", ignore=shutil.ignore_patterns("prefect"))
+
+    def no_model(*_: object) -> None:
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr("tasks.stages.model_of", no_model)
+    run_build(small_build(few_documents, tmp_path / "data"))
+    return tmp_path / "data"
+
+
+def bytes_of(store: Store, dataset: Dataset) -> list[bytes | None]:
+    return [store.files.get(file.path) for file in dataset.files]
+
+
+def version(store: Store, name: str, version: str) -> Dataset:
+    (found,) = (d for d in store.datasets() if (d.name, d.version) == (name, version))
+    return found
+
+
+def test_equal_thresholds_give_the_same_bytes(built: Built, data: Path) -> None:
+    store = Store(data)
+    asked = ask(data / "warehouse.duckdb", {"calendar": 0.2})
+    assert asked.before == asked.after
+    made = materialise(store, asked, "again")
+    assert (made.name, made.version) == ("again", built[0].version)
+    assert bytes_of(store, made) == bytes_of(store, version(store, "cstar", made.version))
+    assert made.counts == built[0].counts
+    assert "Assembled from stored scores" in card_of(store, made)
+
+
+def test_other_thresholds_give_what_a_build_with_them_gives(few_documents: Path, data: Path) -> None:
+    store = Store(data)
+    made = materialise(store, ask(data / "warehouse.duckdb", {"calendar": 0.05, "calculator": 1.0}), "strict")
+    built = run_build(small_build(few_documents, data, tau_f={"calendar": 0.05, "calculator": 1.0}))
+    assert (made.version, made.counts) == (built.version, built.counts)
+    assert made.thresholds == {"calculator": 1.0, "calendar": 0.05}
+    assert bytes_of(store, made) == bytes_of(store, version(store, "cstar", built.version))
+    assert built.done == 0  # the build found the parts of C* that what-if assembled
+    # the new version names a run that lists what it rests on
+    stages = rows_of(built.snapshot, "SELECT DISTINCT stage FROM lineage WHERE dataset = 'strict'")
+    assert {row["stage"] for row in stages} == {"ingest", "prefilter", "sample", "execute", "score", "assemble"}
+
+
+def test_fewer_positions_are_a_part_of_those_sampled(data: Path) -> None:
+    store, snapshot = Store(data), data / "warehouse.duckdb"
+    asked = ask(snapshot, {"calendar": 0.1, "calculator": 0.1}, top_k=1)
+    assert asked.notes == ()
+    made = materialise(store, asked, "first")
+    likeliest = {
+        (row["doc_id"], row["tool"], row["position"])
+        for row in rows_of(snapshot, 'SELECT doc_id, tool, "position" FROM sampled WHERE "rank" = 0')
+    }
+    examples = [e for file in made.files for e in translate.examples_of(store.read(file))]
+    assert {(e.doc_id, c.tool, c.position) for e in examples for c in e.calls} <= likeliest
+    assert examples
+    # what is current now has these positions alone, and says so; asking for k = 2 takes more of them again
+    again = ask(snapshot, {}, top_k=1)
+    assert again.before.top_k == again.after.top_k == {"calculator": 1, "calendar": 1}
+    assert ask(snapshot, {}, top_k=2).after.top_k == {"calculator": 2, "calendar": 2}
+    drops = rows_of(snapshot, "SELECT rows FROM drops WHERE reason = 'position_left_out'")
+    assert drops[0]["rows"] > 0
+
+
+def test_a_higher_sampling_threshold_leaves_positions_out(data: Path) -> None:
+    store, snapshot = Store(data), data / "warehouse.duckdb"
+    (row,) = rows_of(snapshot, "SELECT exp(median(log_p)) AS p FROM scored WHERE tool = 'calendar'")
+    asked = ask(snapshot, {"calendar": -9.0}, tau_s=row["p"])
+    made = materialise(store, asked, "sure")
+    kept = {(e.doc_id, c.position) for f in made.files for e in translate.examples_of(store.read(f)) for c in e.calls}
+    sql = 'SELECT DISTINCT doc_id, "position", log_p FROM scored'
+    assert kept
+    assert all(r["log_p"] > math.log(row["p"]) for r in rows_of(snapshot, sql) if (r["doc_id"], r["position"]) in kept)
+
+
+def test_what_cannot_be_known_is_said(data: Path) -> None:
+    snapshot = data / "warehouse.duckdb"
+    with pytest.raises(UsageError, match="k = 3: what --top-k 4 would add cannot be known"):
+        ask(snapshot, {}, top_k=4)
+    asked = ask(snapshot, {}, tau_s=0.01)  # the calculator was sampled with 0, the calendar with 0.05
+    assert asked.after.tau_s == {"calculator": 0.01}
+    assert ["calendar was sampled with tau_s = 0.05" in note for note in asked.notes] == [True]
+    notes = ask(snapshot, {"calendar": 9.0}, top_k=4).notes
+    assert [note.split()[0] for note in notes] == ["calculator", "calendar"]
+    with pytest.raises(UsageError, match="--materialise"):
+        materialise(Store(data), ask(snapshot, {}), "my data")
