@@ -25,10 +25,10 @@ from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import CorpusError, UnknownNameError, UsageError
 from toolformer_core.evaluate.cloze import lama, templama
 from toolformer_core.evaluate.dateset import dateset
-from toolformer_core.evaluate.own import own_item
 from toolformer_core.evaluate.figures import figures_for
 from toolformer_core.evaluate.files import Located, benchmark_files, file_rows, hub_rows
 from toolformer_core.evaluate.items import BadRowError, Hub, Item, Rejected, Rule, Task
+from toolformer_core.evaluate.own import own_item
 from toolformer_core.evaluate.questions import about_paragraph, articles, open_question
 from toolformer_core.evaluate.scoring import score
 from toolformer_core.evaluate.texts import text_items, text_items_from_hub
