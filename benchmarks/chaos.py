@@ -1,12 +1,13 @@
 """Kill a build with SIGKILL at random moments, start it again, and compare with a build that was left alone.
 
-    python benchmarks/chaos.py --kills 10 [--runner dask] [--json]
+    python benchmarks/chaos.py --kills 10 [--runner dask] [--server URL] [--json]
 
 Every round starts `toolformer build` in a process of its own and kills a random moment after it has committed a random
-number of further shards, from none to six. What is killed is, by chance: everything (the flow, its workers and the
-server it started, which a power cut would take too), the flow alone, or, where Dask runs it, one of its workers, after
-which the build is to go on by itself. A build that is done before its moment is thrown away and begun anew. The last
-start is left alone. Then the two datasets must be the same files, byte for byte, every row of every stage accounted
+number of further shards, from none to six. What is killed is, in a random order, each as often: everything (the flow,
+its workers and the server it started, which a power cut would take too), the flow alone, or, where Dask runs it, one of
+its workers, after which the build is to go on by itself. A build that is done before its moment is thrown away and
+begun anew. The last start is left alone. With --server all builds use that Prefect server, which saves most of their
+start and is not killed. Then the two datasets must be the same files, byte for byte, every row of every stage accounted
 for, no shard counted twice, and no file damaged.
 """
 
@@ -22,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -36,7 +38,7 @@ from warehouse.store import Store
 __all__ = ["Report", "run"]
 
 _PATIENCE_S = 1200.0  # a build that takes longer hangs
-_STARTING = {"PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "600"}  # a busy machine is no failure
+_STARTING_S = "600"  # a Prefect server's start; a busy machine is no failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +76,17 @@ def _command(data: Path, documents: int, runner: str) -> list[str]:
     return [sys.executable, "-m", "flows.cli", "build", *(x for pair in options.items() for x in pair)]
 
 
-def _start(data: Path, documents: int, runner: str) -> subprocess.Popen[bytes]:
-    command, place = _command(data, documents, runner), environment() | _STARTING
+def _place(server: str | None) -> dict[str, str]:
+    """Return a build's environment."""
+    named = {"PREFECT_API_URL": server} if server else {}
+    return environment() | {"PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": _STARTING_S} | named
+
+
+def _start(command: list[str], place: dict[str, str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, env=place, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def _alone(data: Path, documents: int, runner: str) -> None:
-    command, place = _command(data, documents, runner), environment() | _STARTING
+def _alone(command: list[str], place: dict[str, str]) -> None:
     done = subprocess.run(command, env=place, capture_output=True, text=True, timeout=_PATIENCE_S)
     if done.returncode != 0:
         raise RuntimeError(f"a build that was left alone ended with {done.returncode}:\n{done.stderr[-4000:]}")
@@ -120,8 +126,23 @@ def _cstar(data: Path) -> dict[str, bytes]:
     return {file.path: Path(store.locate(file.path)).read_bytes() for file in dataset.files}
 
 
-def run(folder: Path, *, kills: int, documents: int = 24, seed: int = 0, runner: str = "threads") -> Report:
+def run(
+    folder: Path,
+    *,
+    kills: int,
+    documents: int = 24,
+    seed: int = 0,
+    runner: str = "threads",
+    server: str | None = None,
+    victims: Sequence[str] = (),
+) -> Report:
     """Run the comparison in an empty folder.
+
+    Args:
+        kills: how often something is killed while a build runs.
+        runner: of the builds that are killed, `threads` or `dask`.
+        server: the URL of a Prefect server for all builds; None: each starts its own.
+        victims: what is killed: `all`, `flow`, `worker`; default: all kinds there are.
 
     Raises:
         RuntimeError: a build that was left alone failed.
@@ -129,13 +150,16 @@ def run(folder: Path, *, kills: int, documents: int = 24, seed: int = 0, runner:
     """
     r = random.Random(seed)
     calm, wild = folder / "calm", folder / "wild"
+    place, command = _place(server), _command(wild, documents, runner)
     begin = time.monotonic()
-    _alone(calm, documents, "threads")
+    _alone(_command(calm, documents, "threads"), place)
     undisturbed = time.monotonic() - begin
     begin = time.monotonic()
     counts: Counter[str] = Counter()
-    process = _start(wild, documents, runner)
+    process = _start(command, place)
     seen: list[psutil.Process] = []
+    victims = victims or ("all", "flow", *(("worker",) if runner == "dask" else ()))
+    next_ones: list[str] = []
     try:
         while counts["kills"] < kills and counts["early"] < kills:
             _until(process, wild, len(_commits(wild)) + r.randint(0, 6))
@@ -145,9 +169,10 @@ def run(folder: Path, *, kills: int, documents: int = 24, seed: int = 0, runner:
                 family = _family(process)
                 seen += family
                 workers = [p for p in family if _is_worker(p)]
-                what = r.choice(["all", "flow", "worker"] if runner == "dask" else ["all", "flow"])
-                if what == "worker" and not workers:
+                next_ones = next_ones or r.sample(victims, len(victims))
+                if next_ones[-1] == "worker" and not workers:
                     continue  # they are starting
+                what = next_ones.pop()
                 _kill({"all": family, "flow": family[:1], "worker": [r.choice(workers or family)]}[what])
                 counts["kills"] += 1
                 counts[what] += 1
@@ -158,9 +183,9 @@ def run(folder: Path, *, kills: int, documents: int = 24, seed: int = 0, runner:
                 counts["early" if process.returncode == 0 else "failed"] += 1
                 if process.returncode == 0:
                     shutil.rmtree(wild)  # nothing would be left to interrupt: begin anew
-            process = _start(wild, documents, runner)
+            process = _start(command, place)
         process.wait(_PATIENCE_S)
-        _alone(wild, documents, runner)
+        _alone(command, place)
     finally:
         _kill([p for p in (*seen, *_family(process)) if p.is_running()])
     disturbed = time.monotonic() - begin
@@ -197,11 +222,12 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--documents", type=int, default=24)
     parser.add_argument("--runner", choices=("threads", "dask"), default="threads")
+    parser.add_argument("--server", help="URL of a Prefect server, e.g. http://127.0.0.1:4200/api")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="end with one JSON object")
     a = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        report = run(Path(folder), kills=a.kills, documents=a.documents, seed=a.seed, runner=a.runner)
+        report = run(Path(folder), kills=a.kills, documents=a.documents, seed=a.seed, runner=a.runner, server=a.server)
     for name, value in asdict(report).items():
         print(f"{name:<22} {value}")  # noqa: T201
     if a.json:

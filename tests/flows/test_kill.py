@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from prefect.settings import PREFECT_API_URL
+
 from benchmarks.chaos import run
 
 
-def test_two_kills_change_nothing(tmp_path: Path) -> None:
-    report = run(tmp_path, kills=2, documents=12, seed=1)
-    assert report.kills == 2
+@pytest.mark.parametrize(
+    ("runner", "victims"),
+    [
+        ("threads", ["all", "flow"]),
+        ("dask", ["worker"]),
+        pytest.param("dask", ["all", "flow", "worker"], marks=pytest.mark.slow),
+    ],
+)
+def test_kills_change_nothing(prefect_server: None, tmp_path: Path, runner: str, victims: list[str]) -> None:
+    server = PREFECT_API_URL.value()
+    report = run(tmp_path, kills=len(victims), documents=12, seed=1, runner=runner, server=server, victims=victims)
+    assert report.kills == len(victims)
+    assert (report.of_all, report.of_flow, report.of_worker) == tuple(map(victims.count, ("all", "flow", "worker")))
     assert report.examples > 0
     assert report.identical
     assert report.conserved
     assert report.shards_counted_twice == 0
+    assert report.damaged == 0

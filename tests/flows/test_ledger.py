@@ -1,0 +1,220 @@
+"""The snapshot while a run goes on: fresh by a fake clock, read by others all the while, and no reason to stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+from fakes import a_document
+from small_builds import small_build
+
+from flows.build_dataset import run_build
+from flows.ledger import Ledger, keeping, reporting_to
+from tasks.settings import seconds
+from tasks.shards import Done, Outcome, Work, Writer, run_shard
+from tasks.translate import stage_table
+from toolformer_core.errors import UsageError
+from warehouse.catalog import Catalog
+from warehouse.commits import Balance, Run
+from warehouse.errors import LockHeldError, StoreError
+from warehouse.queries import rows_of
+from warehouse.store import Store
+
+REPOSITORY = str(Path(__file__).resolve().parents[2])
+RUN = Run("r1", "build-dataset", "2024-01-01", None, "running", {}, "c", "m")
+
+
+def silent(stage: str, finished: int, total: int, done: Done) -> None:
+    """Outside a flow there is no logger of the run's."""
+
+
+@pytest.fixture
+def telling() -> Iterator[None]:
+    with reporting_to(silent):
+        yield
+
+
+def finish(ledger: Ledger, number: int) -> None:
+    """One shard with one document."""
+
+    def do(write: Writer) -> Outcome:
+        write.table(stage_table("ingest", [a_document(f"text {number}", line=number)]))
+        return Outcome((Balance("rows", 1, 1),))
+
+    ledger.expect("ingest", 1)
+    ledger.add(run_shard(ledger.store, Work("ingest", "1", "", f"s{number}", {}, {"n": str(number)}), "r1", do))
+
+
+def documents(ledger: Ledger) -> int:
+    """As a reader sees them now."""
+    return (
+        int(rows_of(ledger.snapshot, "SELECT count(*) AS n FROM documents")[0]["n"]) if ledger.snapshot.exists() else 0
+    )
+
+
+def test_what_has_finished_is_published_within_the_time_set(tmp_path: Path, telling: None) -> None:
+    now = [1000.0]
+    store = Store(tmp_path)
+    with Catalog(tmp_path / "catalog.duckdb", store=store) as catalog:
+        ledger = Ledger(store, catalog, RUN, refresh_s=20.0, clock=lambda: now[0])
+        finish(ledger, 1)
+        assert documents(ledger) == 0
+        now[0] += 5.0
+        assert ledger.refresh() == 15.0
+        assert documents(ledger) == 0
+        now[0] += 15.0  # no further shard finishes: the thread's question alone
+        assert ledger.refresh() == 20.0
+        assert documents(ledger) == 1
+        now[0] += 100.0
+        inode = ledger.snapshot.stat().st_ino
+        assert ledger.refresh() == 20.0
+        assert ledger.snapshot.stat().st_ino == inode  # there was nothing new
+        finish(ledger, 2)  # the last snapshot is old: at once
+        assert documents(ledger) == 2
+
+
+def test_a_thread_asks_while_a_run_goes_on(tmp_path: Path, telling: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLFORMER_REFRESH_S", "0.2")
+    published = threading.Event()
+    real = Ledger.publish
+
+    def publish(self: Ledger, state: str) -> None:
+        real(self, state)
+        if threading.current_thread().name == "snapshot" and documents(self) == 1:
+            published.set()
+
+    monkeypatch.setattr(Ledger, "publish", publish)
+    with keeping(Store(tmp_path), RUN) as ledger:
+        now = [0.0]
+        ledger._published = now[0]
+        ledger.clock = lambda: now[0]
+        finish(ledger, 1)
+        assert documents(ledger) == 0  # the last snapshot is fresh, by this clock
+        now[0] = 1.0
+        assert published.wait(60.0)
+    assert {run.state for run in Store(tmp_path).runs()} == {"completed"}
+
+
+def test_a_snapshot_that_cannot_be_written_ends_no_run(
+    tmp_path: Path, telling: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = [0.0]
+    store = Store(tmp_path)
+
+    def full(*_: object) -> None:
+        raise StoreError("the disk is full")
+
+    with Catalog(tmp_path / "catalog.duckdb", store=store) as catalog:
+        ledger = Ledger(store, catalog, RUN, refresh_s=20.0, clock=lambda: now[0])
+        now[0] = 30.0
+        monkeypatch.setattr("flows.ledger.publish", full)
+        with caplog.at_level(logging.WARNING):
+            finish(ledger, 1)
+        assert "the run goes on: the disk is full" in caplog.text
+        monkeypatch.undo()
+        finish(ledger, 2)
+        assert documents(ledger) == 0  # not asked again at once
+        now[0] = 50.0
+        ledger.refresh()
+        assert documents(ledger) == 2
+
+
+def test_why_a_run_failed_is_told_even_if_its_end_cannot_be_recorded(
+    tmp_path: Path, telling: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr("flows.ledger.publish", full)
+    with pytest.raises(ValueError, match="the true reason"), keeping(Store(tmp_path), RUN):
+        raise ValueError("the true reason")
+    assert [run.state for run in Store(tmp_path).runs()] == ["failed"]
+
+
+def test_a_run_that_is_not_given_the_folder_says_who_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TOOLFORMER_WAIT_S", "0.3")
+    monkeypatch.setattr("flows.ledger.get_run_logger", lambda: logging.getLogger("run"))
+    left = tmp_path / "catalog.duckdb.1-ab.tmp"
+    left.write_bytes(b"x")
+    os.utime(left, (0, 0))
+    with Catalog(tmp_path / "catalog.duckdb"):
+        with pytest.raises(LockHeldError, match=f"process {os.getpid()}"), keeping(Store(tmp_path), RUN):
+            raise AssertionError("not reached")
+        assert (
+            f"waiting at most 0 s: {tmp_path / 'catalog.duckdb.lock'} is held by process {os.getpid()}" in caplog.text
+        )
+        assert left.exists()  # nothing is touched before its turn has come
+    with keeping(Store(tmp_path), RUN):
+        assert not left.exists()
+
+
+def test_seconds_are_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (seconds("wait"), seconds("refresh"), seconds("sweep")) == (600.0, 20.0, 3600.0)
+    assert seconds("refresh") <= 30.0
+    for bad in ("soon", "-1", "nan"):
+        monkeypatch.setenv("TOOLFORMER_WAIT_S", bad)
+        with pytest.raises(UsageError, match="TOOLFORMER_WAIT_S is"):
+            seconds("wait")
+
+
+READER = '''
+import os, select, sys
+os.nice(10)
+import duckdb
+looked = set()
+print("ready", flush=True)
+while not select.select([sys.stdin], [], [], 0.0)[0]:
+    with duckdb.connect(sys.argv[1], read_only=True) as snapshot:
+        def ask(sql):
+            return snapshot.execute(sql).fetchall()
+        # what the index says and what the files hold: of one moment, or somebody saw a half-written state
+        for table, stage in (("documents", "ingest"), ("scored", "score"), ("examples", "assemble")):
+            ((held,),) = ask(f"SELECT count(*) FROM {table}")
+            ((said,),) = ask(f"""SELECT coalesce(sum(f.rows), 0) FROM facts.files AS f
+                JOIN facts.current USING (commit_id) WHERE table_name = '{table}'""")
+            assert held == said, (table, held, said)
+        assert ask("SELECT count(*) FROM shards WHERE NOT intact") == [(0,)]
+        ask("SELECT * FROM yield_by_threshold"), ask("SELECT * FROM drops"), ask("SELECT * FROM lineage")
+        looked.add(ask("SELECT value FROM facts.about WHERE name = 'published'")[0][0])
+print(len(looked), flush=True)
+'''
+
+
+def test_four_readers_and_one_that_holds_on_while_a_build_runs(
+    prefect_server: None, few_documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLFORMER_REFRESH_S", "0.5")
+    asked = small_build(few_documents, tmp_path, top_k=1, draws=1, shard_documents=3, tools=["calculator"])
+    first = run_build(asked)
+    environment = {**os.environ, "PYTHONPATH": REPOSITORY}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    readers = [
+        subprocess.Popen([sys.executable, "-c", READER, first.snapshot], env=environment, text=True, **pipes)  # type: ignore[call-overload]
+        for _ in range(4)
+    ]
+    try:
+        for reader in readers:
+            assert reader.stdout.readline() == "ready\n"
+        with duckdb.connect(first.snapshot, read_only=True) as holding:
+            before = holding.execute("SELECT value FROM facts.about WHERE name = 'published'").fetchall()
+            second = run_build(asked.model_copy(update={"top_k": 3, "draws": 2}))
+            # 16 documents in shards of 3: 6 shards, each sampled anew, and what follows where other calls were drawn
+            assert second.done > 6
+            assert holding.execute("SELECT value FROM facts.about WHERE name = 'published'").fetchall() == before
+            assert holding.execute("SELECT count(*) FROM documents").fetchall() == [(16,)]
+        told = [reader.communicate("stop\n", timeout=60) for reader in readers]
+    finally:
+        for reader in readers:
+            reader.kill()
+    assert [reader.returncode for reader in readers] == [0, 0, 0, 0], told
+    assert [err for _, err in told] == ["", "", "", ""]
+    assert all(int(out.split()[-1]) > 1 for out, _ in told)  # each saw the snapshot change
