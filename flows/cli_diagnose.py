@@ -61,7 +61,7 @@ def diagnose(
 
     Puts texts with known right calls through the steps of a build and compares each with the embedded model's.
 
-    Exit 0: every tool can be taught. Exit 1: a step stands in the way of at least one.
+    Exit 0: every tool can be taught. Exit 1: a step stands in the way of at least one. Exit 2: wrong use.
 
     Example: toolformer diagnose --model EleutherAI/gpt-neo-125m --tools calculator,qa --out runs/diagnosis
     """
