@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DATA ?= toolformer-data
 N ?= 10
+RUNNER ?= threads
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export DO_NOT_TRACK := true
 export MLFLOW_DISABLE_TELEMETRY := true
@@ -40,8 +41,8 @@ test: $(VENV)/.dev system ## pass the tests
 test-slow: $(VENV)/.dev system ## pass the tests that take half a minute each: workers, cancelled and killed flow runs
 	$(BIN)/pytest -m slow
 
-chaos: $(VENV)/.run ## kill a build N times at random moments, compare with one left alone (N=10)
-	$(BIN)/python benchmarks/chaos.py --kills $(N)
+chaos: $(VENV)/.run ## kill a build N times at random moments, compare with one left alone (N=10, RUNNER=dask)
+	$(BIN)/python benchmarks/chaos.py --kills $(N) --runner $(RUNNER)
 
 small-world-report: $(VENV)/.run ## hours: pretrain three seeds of the embedded model, measure each against gold, write docs/small-world.md
 	$(BIN)/python benchmarks/small_world.py
