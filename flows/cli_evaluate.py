@@ -235,9 +235,10 @@ def tables(
     """
     from flows.tables import paper_tables, print_tables
     from warehouse.snapshot import SNAPSHOT
+    from warehouse.store import Store
 
     folder = data_folder(data)
-    found = paper_tables((Path.cwd() if "://" in folder else Path(folder)) / SNAPSHOT, folder, model)
+    found = paper_tables(Store(folder).beside / SNAPSHOT, folder, model)
     if as_json:
         print_json([asdict(table) for table in found])
     else:

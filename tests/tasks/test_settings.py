@@ -1,0 +1,59 @@
+"""Where a flow's own server keeps its records, and which catalog is shared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tasks import settings
+from tasks.settings import host, own_server_home, prepare, seconds, shared_catalog
+from toolformer_core.errors import UsageError
+
+SHARED = "postgresql+psycopg://db.example/toolformer"
+
+
+@pytest.fixture(autouse=True)
+def own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("TOOLFORMER_CATALOG", "PREFECT_HOME", "PREFECT_API_URL"):
+        monkeypatch.setenv(name, "x")  # so that it is restored, whatever a test does
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(settings, "_held", [])
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_flow_alone_keeps_its_servers_records_with_the_data(tmp_path: Path) -> None:
+    prepare(str(tmp_path / "data"))
+    assert own_server_home() == tmp_path / "data" / "prefect"
+
+
+@pytest.mark.parametrize(("data", "below"), [("data", "data/prefect"), ("s3://bucket/c4", "toolformer-remote/prefect")])
+def test_flows_that_may_run_at_once_have_a_server_each(
+    data: str, below: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared_catalog(SHARED)
+    homes = []
+    for _ in range(2):
+        monkeypatch.delenv("PREFECT_HOME", raising=False)  # another process
+        prepare(data)
+        homes.append(own_server_home())
+    assert homes == [tmp_path / below / f"{host()}-{n}" for n in (1, 2)]
+    for lock in settings._held:  # both have ended: the first one's folder is used again
+        lock.close()
+    monkeypatch.delenv("PREFECT_HOME")
+    prepare(data)
+    assert own_server_home() == homes[0]
+
+
+def test_the_shared_catalog_is_what_was_given_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shared_catalog() is None
+    monkeypatch.setenv("TOOLFORMER_CATALOG", "postgresql+psycopg://other.example/db")
+    assert shared_catalog() == "postgresql+psycopg://other.example/db"
+    assert shared_catalog(SHARED) == SHARED
+    assert shared_catalog() == SHARED
+
+
+def test_a_lease_that_is_no_number_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLFORMER_LEASE_S", "soon")
+    with pytest.raises(UsageError, match="TOOLFORMER_LEASE_S is 'soon'"):
+        seconds("lease")
