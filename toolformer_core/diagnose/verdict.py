@@ -294,6 +294,8 @@ def _suggestion(step: str, f: Figures) -> str:
 
 
 def _suggest_tokenizer(f: Figures) -> str:
+    if f.tokenizer_fault:
+        return "Calls stand in square brackets, which this tokenizer cannot write: take a model with another tokenizer."
     s = f.structure
     if s is not None and min(s.trigger_alone, s.arrow_alone) >= LEAST["tokenizer"]:
         return "Calls stand in front of a blank here; with this tokenizer no token starts there. Take another model."

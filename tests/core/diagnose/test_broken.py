@@ -68,6 +68,7 @@ def test_a_tokenizer_without_square_brackets(tmp_path: Path) -> None:
     found = list(diagnose(str(folder), tools, texts(), DiagnoseConfig(**FEW), NOTHING))
     assert [one.verdict.step for one in found] == ["tokenizer", "tokenizer"]
     assert "cannot write ' ['" in found[0].verdict.told
+    assert "another tokenizer" in found[0].verdict.suggestion
     assert {check.passed for check in found[0].verdict.checks[1:]} == {None}  # nothing could be measured
 
 
