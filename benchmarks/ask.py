@@ -20,7 +20,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ __all__ = ["make", "measure"]
 _TOOLS = ("calculator", "calendar", "mt", "qa", "wikisearch")
 _PER_DOCUMENT = 8  # scored calls of a tool in a document: four positions, two distinct calls at each
 _DRAWN = 2  # draws of which one is scored
+_INGEST = {"code": "ingest/1", "inputs": digest(b"")}
 _OWN = Path(__file__).resolve()
 
 # What is asked, as a program for a fresh process; argv: the snapshot, a document's id.
@@ -146,58 +149,52 @@ def _calls(ids: pa.Array, tool: str, rng: np.random.Generator) -> tuple[dict[str
     return drawn, scored
 
 
-def make(store: Store, calls: int, documents: int, say: Callable[[str], None]) -> int:
+def _shard(data: str, number: int, documents: int) -> tuple[DataFile, list[Commit]]:
+    """Write one shard; return its documents' file and its commits."""
+    store, name = Store(data), f"part-{number:05d}"
+    own = pa.array([digest(f"{number}/{i}".encode()) for i in range(documents)])
+    text = pa.array(
+        [f"Text {i} of {name}. " + "Two and two makes a total of 4 apples. " * 50 for i in range(documents)]
+    )
+    columns = {"doc_id": own, "text": text, "source": ["bench.jsonl"] * documents, "line": range(documents)}
+    file = store.write("ingest", "", name, fingerprint(_INGEST), _table("ingest", columns, documents))
+    commits, scores = [], []
+    for index, tool in enumerate(_TOOLS):
+        drawn, scored = _calls(own, tool, np.random.default_rng([number, index]))
+        n = len(scored["gain"])
+        verdicts = {"doc_id": own, "tool": [tool] * documents, "kept": [True] * documents}
+        answers = {"tool": [tool] * n, "input": scored["input"], "response": scored["response"]}
+        config = {"top_k": 4, "tau_s": 0.0, "draws": 4}
+        first = _put(store, "prefilter", tool, name, _table("prefilter", verdicts, documents), (file,))
+        sampled = _table("sample", drawn, n * _DRAWN)
+        second = _put(store, "sample", tool, name, sampled, (file, *first.files), config=config)
+        third = _put(store, "execute", tool, name, _table("execute", answers, n), (*first.files, *second.files))
+        read = (file, *first.files, *second.files, *third.files)
+        scores.append(_put(store, "score", tool, name, _table("score", scored, n), read))
+        commits += [first, second, third, scores[-1]]
+    read = (file, *(one for commit in scores for one in commit.files))
+    examples = _table("assemble", {"doc_id": own.slice(0, 64), "text": ["x"] * 64}, 64)
+    commits.append(_put(store, "assemble", "", name, examples, read, config={"tau_f": {}, "max_examples": 25_000}))
+    return file, commits
+
+
+def make(store: Store, calls: int, documents: int, processes: int, say: Callable[[str], None]) -> int:
     """Write a warehouse with so many scored calls, in shards of so many documents; return its commits."""
     shards = max(1, round(calls / (documents * _PER_DOCUMENT * len(_TOOLS))))
-    ids = [pa.array([digest(f"{s}/{i}".encode()) for i in range(documents)]) for s in range(shards)]
-    parts = {"code": "ingest/1", "inputs": digest(b"")}
-    files = []
-    for s, own in enumerate(ids):
-        text = pa.array(
-            [f"Text {i} of shard {s}. " + "Two and two makes a total of 4 apples. " * 260 for i in range(documents)]
-        )
-        columns = {"doc_id": own, "text": text, "source": ["bench.jsonl"] * documents, "line": range(documents)}
-        files.append(
-            store.write("ingest", "", f"part-{s:05d}", fingerprint(parts), _table("ingest", columns, documents))
-        )
-    commits = [_put(store, "ingest", "", "corpus", None, (), files=tuple(files))]
-    for s, own in enumerate(ids):
-        name, scores = f"part-{s:05d}", []
-        for tool in _TOOLS:
-            rng = np.random.default_rng([s, _TOOLS.index(tool)])
-            judged = _table(
-                "prefilter", {"doc_id": own, "tool": [tool] * documents, "kept": [True] * documents}, documents
-            )
-            first = _put(store, "prefilter", tool, name, judged, (files[s],))
-            drawn, scored = _calls(own, tool, rng)
-            n = len(scored["gain"])
-            config = {"top_k": 4, "tau_s": 0.0, "draws": 4}
-            second = _put(
-                store,
-                "sample",
-                tool,
-                name,
-                _table("sample", drawn, n * _DRAWN),
-                (files[s], *first.files),
-                config=config,
-            )
-            answers = {"tool": [tool] * n, "input": scored["input"], "response": scored["response"]}
-            third = _put(store, "execute", tool, name, _table("execute", answers, n), (*first.files, *second.files))
-            read = (files[s], *first.files, *second.files, *third.files)
-            scores.append(_put(store, "score", tool, name, _table("score", scored, n), read))
-            commits += [first, second, third, scores[-1]]
-        read = (files[s], *(file for commit in scores for file in commit.files))
-        examples = _table("assemble", {"doc_id": own.slice(0, 64), "text": ["x"] * 64}, 64)
-        commits.append(_put(store, "assemble", "", name, examples, read, config={"tau_f": {}, "max_examples": 25_000}))
-        if s % 25 == 24:
-            say(f"{s + 1} of {shards} shards written")
+    files, commits = [], []
+    with ProcessPoolExecutor(processes) as pool:
+        jobs = pool.map(_shard, repeat(store.root), range(shards), repeat(documents))
+        for done, (file, own) in enumerate(jobs, start=1):
+            files.append(file)
+            commits += own
+            if done % 25 == 0:
+                say(f"{done} of {shards} shards written")
+    commits.append(_put(store, "ingest", "", "corpus", None, (), files=tuple(files)))
     now = datetime.now(UTC).isoformat()
     run = Run("bench", "build-dataset", now, now, "completed", {}, "bench.jsonl", "none", tuple(c.key for c in commits))
     store.write_run(run)
-    parts_of_c = tuple(file for c in commits if c.stage == "assemble" for file in c.files)
-    store.write_dataset(
-        Dataset("cstar", dataset_version(parts_of_c), parts_of_c, {}, {}, "bench", "none", "bench", now)
-    )
+    held = tuple(file for c in commits if c.stage == "assemble" for file in c.files)
+    store.write_dataset(Dataset("cstar", dataset_version(held), held, {}, {}, "bench", "none", "bench", now))
     return len(commits)
 
 
@@ -260,6 +257,7 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=10_000_000, help="scored calls")
     parser.add_argument("--documents", type=int, default=1024, help="per shard")
     parser.add_argument("--data", type=Path, help="keep the warehouse in this folder, or find it there")
+    parser.add_argument("--processes", type=int, default=2, help="that write the warehouse")
     parser.add_argument("--repeats", type=int, default=5, help="fresh processes per question")
     parser.add_argument("--json", action="store_true", help="print one object on the last line")
     args = parser.parse_args()
@@ -267,7 +265,7 @@ def main() -> None:
         data = args.data or Path(temporary)
         store = Store(data)
         if not store.runs():
-            make(store, args.calls, args.documents, _progress)
+            make(store, args.calls, args.documents, args.processes, _progress)
         published = _publish(data)
         commits = sum(1 for _ in store.files.walk("commits", ".json"))
         rows = sum(file.rows for c in store.commits("score") for file in c.files)

@@ -251,14 +251,23 @@ def test_rejects_are_a_table(tmp_path: Path) -> None:
     assert rows_of(path, "FROM documents") == []
 
 
-def test_every_query_of_the_readme_runs(snapshot: Path) -> None:
+def test_every_query_of_the_readme_runs_and_finds_something(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    commits = build(store)
+    draws = [{"doc_id": "d1", "tool": "qa", "position": 3, "raw": "QA(x)", "outcome": "ok", "input": "x", "count": 2}]
+    drawn = put(store, "sample", "qa", "s0", draws)
+    failed = put(store, "execute", "qa", "s0", [{"tool": "qa", "input": "x", "failure": "no_result"}])
+    store.write_run(make_run("r1", [c.key for c in (*commits, drawn, failed)]))
+    path = publish(store, None)
     readme = (Path(views.__file__).parent / "README.md").read_text(encoding="utf-8")
     found = re.findall(r"```sql\n(.*?)```", readme, re.DOTALL)
-    assert len(found) == 5
+    assert len(found) == 10
     for sql in found:
-        assert rows_of(snapshot, sql), sql
-    for name in rows_of(snapshot, "SELECT table_name AS n FROM information_schema.tables WHERE table_schema = 'main'"):
+        assert rows_of(path, sql), sql
+    for name in rows_of(path, "SELECT table_name AS n FROM information_schema.tables WHERE table_schema = 'main'"):
         assert f"| `{name['n']}` |" in readme
+    for name in ("gains", "slots", "places", "homes"):
+        assert f"| `facts.{name}` |" in readme
 
 
 def test_what_a_reader_meets_when_something_is_wrong(tmp_path: Path, snapshot: Path) -> None:

@@ -1,0 +1,171 @@
+"""The snapshot's index: yields as the method counts them, taken over where nothing changed, a document found."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from wh_fixtures import make_run, put, scored
+
+from tasks import translate
+from tasks.assembling import taking_part
+from tasks.works import Narrowing
+from toolformer_core.annotate.assemble import survivors
+from warehouse import index
+from warehouse.commits import Commit, Dataset
+from warehouse.explain import explain, ids_beginning, nearest_ids
+from warehouse.queries import Yield, rows_of, yield_by_threshold
+from warehouse.snapshot import publish
+from warehouse.store import Store
+from warehouse.what_if import Choice, what_if, yields
+
+TOOLS = ("calculator", "mt", "qa")
+GAINS = 'SELECT tool, doc, "position", gain, log_p, "rank", contested FROM facts.gains JOIN facts.slots USING (slot)'
+
+Rows = dict[str, list[dict[str, Any]]]  # tool -> scored calls
+
+
+def calls() -> st.SearchStrategy[Rows]:
+    """Few documents, positions and gains, so that calls meet at a position and gain alike."""
+    one = st.fixed_dictionaries(
+        {
+            "doc_id": st.sampled_from(["d1", "d2"]),
+            "position": st.integers(0, 2),
+            "gain": st.sampled_from([-1.0, 0.5, 1.0, 1.5, float("nan")]),
+            "input": st.sampled_from(["a", "b"]),
+            "seen_before": st.booleans(),
+            "seen_after": st.booleans(),
+        }
+    )
+    return st.fixed_dictionaries({tool: st.lists(one, max_size=6) for tool in TOOLS})
+
+
+def write(store: Store, shard: str, rows: Rows, run: list[Commit]) -> None:
+    """One shard: draws whose rank is the position, of log p = -rank, and scored calls."""
+    for tool, own in rows.items():
+        full = [scored(r.pop("doc_id"), tool, r.pop("position"), r.pop("gain"), **r) for r in map(dict, own)]
+        full = [{**row, "log_p": -float(row["position"])} for row in full]
+        places = sorted({(row["doc_id"], row["position"]) for row in full})
+        drawn = [{"doc_id": d, "tool": tool, "position": p, "rank": p, "log_p": -float(p)} for d, p in places]
+        run += [put(store, "sample", tool, shard, drawn), put(store, "score", tool, shard, full)]
+
+
+TAUS = st.fixed_dictionaries({tool: st.sampled_from([-2.0, 0.5, 1.0, 1.2]) for tool in TOOLS})
+
+
+@settings(max_examples=12, deadline=None)
+@given(calls(), TAUS, st.sampled_from([None, 1, 2]), st.sampled_from([None, 0.3, 0.9]))
+def test_yields_are_those_of_the_method(rows: Rows, tau: dict[str, float], k: int | None, tau_s: float | None) -> None:
+    """SQL over the index counts what `survivors` keeps."""
+    top_k = {} if k is None else dict.fromkeys(TOOLS, k)
+    floors = {} if tau_s is None else dict.fromkeys(TOOLS, tau_s)
+    with tempfile.TemporaryDirectory() as folder:
+        store, run = Store(folder), list[Commit]()
+        write(store, "s0", rows, run)
+        own = [c for commit in run if commit.stage == "score" for c in translate.scored_of(store.read(commit.files[0]))]
+        ranks = {(c.tool, c.doc_id, c.position): c.position for c in own}
+        kept = survivors(taking_part(Narrowing(top_k, floors), own, ranks), tau)[0]
+        path = publish(store, None)
+        expected = [
+            Yield(tool, tau[tool], len({c.doc_id for c in mine}), len(mine))
+            for tool in TOOLS
+            for mine in [[c for c in kept if c.tool == tool]]
+        ]
+        assert yields(path, Choice(tau, top_k, floors)) == expected
+
+
+def test_what_comes_and_goes_by_hand(tmp_path: Path) -> None:
+    # d1@0: the calculator's 1.0 wins over qa's 0.6; d1@1: qa 0.9; d2@0: calculator 0.4
+    rows: Rows = {
+        "calculator": [{"doc_id": "d1", "position": 0, "gain": 1.0}, {"doc_id": "d2", "position": 0, "gain": 0.4}],
+        "qa": [{"doc_id": "d1", "position": 0, "gain": 0.6}, {"doc_id": "d1", "position": 1, "gain": 0.9}],
+    }
+    store, run = Store(tmp_path), list[Commit]()
+    put(store, "ingest", "", "corpus", [{"doc_id": d, "text": f"text of {d}"} for d in ("d1", "d2")])
+    write(store, "s0", rows, run)
+    before, after = Choice({"calculator": 0.5, "qa": 0.5}), Choice({"calculator": 1.2, "qa": 0.8})
+    found = what_if(publish(store, None), before, after)
+    assert [(c.before.calls, c.after.calls) for c in found.changes] == [(1, 0), (1, 1)]
+    assert found.comes == ()
+    # the calculator's call goes; qa's at the same place never stood, so it does not go, nor does it come
+    assert [(s.tool, s.doc_id, s.position, s.gain) for s in found.goes] == [("calculator", "d1", 0, 1.0)]
+    assert (found.goes[0].before, found.goes[0].after) == ("", "text of d1")
+    back = what_if(publish(store, None), after, before)
+    assert [(s.tool, s.gain) for s in back.comes] == [("calculator", 1.0)]
+
+
+def test_only_new_shards_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, run = Store(tmp_path / "data"), list[Commit]()
+    rows: Rows = {"calculator": [{"doc_id": "d1", "position": 0, "gain": 1.0}], "qa": []}
+    write(store, "s0", rows, run)
+    store.write_run(make_run("r", [c.key for c in run]))
+    publish(store, None)
+    read: list[str] = []
+    real = index._read
+
+    def noting(store: Store, batch: Any) -> Any:
+        read.extend(source.path for source in batch)
+        return real(store, batch)
+
+    monkeypatch.setattr(index, "_read", noting)
+    other: Rows = {tool: [{**row, "doc_id": "d2"} for row in own] for tool, own in rows.items()}
+    write(store, "s1", other, run)
+    store.write_run(make_run("r", [c.key for c in run]))
+    path = publish(store, None)
+    assert {Path(one).name.split("-")[0] for one in read} == {"s1"}
+    # a commit of a shard changes: its whole shard is read again, and the other is taken over
+    read.clear()
+    newer = put(store, "score", "qa", "s0", [scored("d1", "qa", 0, 2.0)], parts={"config": "c2"})
+    changed = [c.key for c in run if (c.stage, c.tool, c.shard) != ("score", "qa", "s0")]
+    store.write_run(make_run("r", [*changed, newer.key]))
+    path = publish(store, None)
+    assert {Path(one).name.split("-")[0] for one in read} == {"s0"}
+    anew = publish(store, None, tmp_path / "anew")
+    assert rows_of(path, f"{GAINS} ORDER BY ALL") == rows_of(anew, f"{GAINS} ORDER BY ALL")
+    assert [(y.tool, y.examples) for y in yield_by_threshold(path, [0.5])] == [("calculator", 1), ("qa", 1)]
+
+
+def test_a_file_that_cannot_be_read_is_left_out_and_called_broken(tmp_path: Path) -> None:
+    store, run = Store(tmp_path), list[Commit]()
+    rows: Rows = {tool: [{"doc_id": "d1", "position": i, "gain": 1.0}] for i, tool in enumerate(TOOLS)}
+    write(store, "s0", rows, run)
+    (victim,) = (c for c in run if (c.stage, c.tool) == ("score", "qa"))
+    file = tmp_path / victim.files[0].path
+    when = file.stat()
+    file.chmod(0o644)
+    file.write_bytes(b"x" * victim.files[0].bytes)
+    os.utime(file, ns=(when.st_atime_ns, when.st_mtime_ns))  # nothing tells that it was altered
+    path = publish(store, None)
+    assert [(y.tool, y.examples) for y in yield_by_threshold(path, [0.5])] == [("calculator", 1), ("mt", 1), ("qa", 0)]
+    assert rows_of(path, "SELECT tool FROM shards WHERE NOT intact") == [{"tool": "qa"}]
+
+
+def test_a_document_is_found_in_its_shard_alone(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    ids = {"part-00000": ["aa1", "ab2"], "part-00001": ["ab3", "b4"]}
+    files = tuple(
+        file
+        for shard, own in ids.items()
+        for file in put(store, "ingest", "", shard, [{"doc_id": d, "text": d} for d in own]).files
+    )
+    for shard, file in zip(ids, files, strict=True):
+        rows = [{"doc_id": d, "tool": "qa", "reason": shard} for d in ids[shard]]
+        put(store, "prefilter", "qa", shard, rows, inputs=(file.digest,))
+        example = put(store, "assemble", "", shard, [{"doc_id": ids[shard][0]}], inputs=(file.digest,))
+        store.write_dataset(Dataset("c", shard, example.files, {}, {}, "r", "m", "c", shard))
+    path = publish(store, None)
+    assert ids_beginning(path, "ab") == ["ab2", "ab3"]
+    assert ids_beginning(path, "ab3") == ["ab3"]
+    assert ids_beginning(path, "z") == []
+    assert nearest_ids(path, "ab4")[:2] == ["ab2", "ab3"]
+    (tmp_path / files[0].path).unlink()  # of the other shard: it is not opened
+    found = explain(path, "ab3")
+    assert (found.shard, [row["reason"] for row in found.prefiltered]) == ("part-00001", ["part-00001"])
+    assert [(d["name"], d["version"]) for d in found.datasets] == [("c", "part-00001")]
+    assert explain(path, "b4").datasets == ()
+    assert explain(path, "nobody").document is None
