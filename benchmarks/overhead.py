@@ -1,0 +1,301 @@
+"""What the platform costs beside the language model and the tools, and whether its memory grows with the corpus.
+
+    python benchmarks/overhead.py [--documents 2000,20000] [--ms 20] [--json]
+
+A corpus is made up, every text of it worth a look to every tool asked for, and built with a stub for the language model
+that only waits: `--ms` milliseconds a document, shared by the tools (two tools: half of it for each scan). Drawing and
+scoring take no time of their own, so this is the count that is hardest on the platform. Each size runs in a process of
+its own, through the same flow, Prefect server and settings as `toolformer build`.
+
+    overhead   the time in which neither the model nor a tool was at work, of the whole run: start-up included
+    platform   seconds of CPU of the process and of its Prefect server (a waiting stub takes none, the tools are in it)
+    memory     the most the process and its server held, looked at twice a second
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from toolformer_core.lm.base import Draw, DrawRequest, Scan, ScoreRequest
+from toolformer_core.lm.scripted import token_starts
+from toolformer_core.records import Prompt, ToolResult
+from toolformer_core.tools.base import Tool
+
+_BATCH = 16  # texts a scan
+_TAU_S = 0.05
+_LIKELY = 5  # positions of a text above it
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One build."""
+
+    documents: int
+    tools: int
+    calls: int  # scored
+    wall_s: float
+    lm_s: float
+    lm_or_tools_s: float  # at least one of them at work
+    starting_s: float  # before the first of that: imports, Prefect's server, the corpus read and cut into shards
+    waiting_s: float  # between the first and the last of it, with neither at work
+    ending_s: float  # after the last: the end of C*, the snapshot
+    overhead: float  # the three, as a share of the wall time
+    overhead_but_start: float  # the latter two, as a share of the wall time
+    cpu_s: float  # of the process and its server
+    cpu: float  # ... as a share of the wall time
+    cpu_ms_per_document: float
+    server_cpu_s: float
+    peak_mb: float
+    server_peak_mb: float
+
+
+class Clock:
+    """Adds up the time in which anything at all is at work, from any number of threads."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._at_work = 0
+        self._since = 0.0
+        self.seconds = 0.0
+        self.first = self.last = 0.0  # when work first began and last ended
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        with self._turn:
+            if self._at_work == 0:
+                self._since = time.perf_counter()
+                self.first = self.first or self._since
+            self._at_work += 1
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._at_work -= 1
+                if self._at_work == 0:
+                    self.last = time.perf_counter()
+                    self.seconds += self.last - self._since
+
+
+class StubLM:
+    """A language model that waits as long as told, and then finds the same calls in every text."""
+
+    name = "stub"
+    digest = "stub"
+
+    def __init__(self, seconds: float, clock: Clock) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self.waited = 0.0
+
+    def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[Scan]:
+        for at in range(0, len(texts), _BATCH):
+            some = texts[at : at + _BATCH]
+            begin = time.perf_counter()
+            with self._clock.working():
+                time.sleep(self._seconds * len(some))
+            self.waited += time.perf_counter() - begin
+            yield StubScan(prompt.tool, range(at, at + len(some)), some)
+
+    def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
+        """A response makes what follows likely: L- - L+ is 1 nat."""
+        return [np.full(5, -1.0 if "->" in r.prefix else -2.0, dtype=np.float32) for r in requests]
+
+
+class StubScan:
+    def __init__(self, tool: str, texts: Sequence[int], held: Sequence[str]) -> None:
+        self.texts = texts
+        self._tool = tool
+        self.positions = [np.array(token_starts(text), dtype=np.int64) for text in held]
+        self.log_probs = [np.where(np.arange(len(p)) % 11 == 7, -1.0, -20.0).astype(np.float32) for p in self.positions]
+
+    def draw(self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float) -> list[Draw]:
+        if self._tool == "calendar":
+            return [Draw("Calendar()", True) for _ in requests]
+        return [Draw(f"Calculator({r.position} + {r.seed % 3})", r.seed % 5 > 0) for r in requests]
+
+
+class TimedTool:
+    """A tool whose time is counted."""
+
+    def __init__(self, tool: Tool, clock: Clock) -> None:
+        self._tool = tool
+        self._clock = clock
+        self.key, self.name, self.description = tool.key, tool.name, tool.description
+        self.fingerprint = tool.fingerprint
+
+    def load(self) -> None:
+        self._tool.load()
+
+    def run(self, input: str, context: str = "") -> ToolResult:
+        with self._clock.working():
+            return self._tool.run(input, context)
+
+
+def make_corpus(path: Path, documents: int) -> None:
+    """Texts of about 110 words, no two the same, each with a sum and a dated address."""
+    words = "the inn keeps a ledger where boats bread nets salt ropes and lamps are counted by hand each week".split()
+    with path.open("w", encoding="utf-8") as stream:
+        for n in range(documents):
+            line = [words[(n * 7 + i * (1 + n % 5)) % len(words)] for i in range(100)]
+            line[50:50] = f"with {n} and {n + 3} they make a total of {2 * n + 3} in all".split()
+            url = f"https://small.example/{2000 + n % 20}/{1 + n % 12:02d}/{1 + n % 28:02d}/{n}"
+            stream.write(json.dumps({"text": " ".join(line), "url": url}) + "\n")
+
+
+class Memory(threading.Thread):
+    """Looks at what the process and its children hold, and at what the children have computed."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._end = threading.Event()
+        self.own = self.children = 0
+        self.children_cpu = 0.0
+
+    def run(self) -> None:
+        me = psutil.Process()
+        children: list[psutil.Process] = []
+        for look in itertools.count():
+            if self._end.wait(0.5):
+                return
+            self.own = max(self.own, me.memory_info().rss)
+            if look % 20 == 0:  # looking for them reads about every process there is
+                children = me.children(recursive=True)
+            held, cpu = 0, 0.0
+            for child in children:
+                try:
+                    held += child.memory_info().rss
+                    cpu += sum(child.cpu_times()[:2])
+                except psutil.Error:  # it has just ended
+                    continue
+            self.children = max(self.children, held)
+            self.children_cpu = max(self.children_cpu, cpu)
+
+    def stop(self) -> None:
+        self._end.set()
+        self.join()
+
+
+def measure(
+    documents: int, ms: float, tools: Sequence[str], shard_documents: int, workers: int, folder: Path
+) -> Report:
+    """Build a corpus of that many documents in this process."""
+    begin = time.perf_counter() - (time.time() - psutil.Process().create_time())  # imports are the platform's too
+    corpus, data = folder / "corpus.jsonl", folder / "data"
+    made = time.perf_counter()
+    make_corpus(corpus, documents)
+    made = time.perf_counter() - made
+    memory = Memory()
+    memory.start()
+
+    from tasks.settings import prepare
+
+    prepare(str(data))
+    import tasks.stages
+    from flows.build_dataset import run_build
+    from flows.ledger import reporting_to
+    from flows.parameters import BuildParameters
+    from tasks.shards import Done
+    from warehouse.queries import rows_of
+
+    clock = Clock()
+    lm = StubLM(ms / 1000 / len(tools), clock)
+    built = tasks.stages.tool_of
+    stages: Any = tasks.stages
+    stages.model_of = lambda spec: lm
+    stages.tool_of = lambda spec, key: TimedTool(built(spec, key), clock)
+
+    def progress(stage: str, finished: int, total: int, done: Done) -> None:
+        if finished == total:
+            print(f"{time.perf_counter() - begin:7.1f} s  {stage} {finished}/{total}", file=sys.stderr)  # noqa: T201
+
+    asked = BuildParameters(
+        corpus=str(corpus),
+        data=str(data),
+        tools=list(tools),
+        tau_s=_TAU_S,
+        top_k=_LIKELY,
+        draws=5,
+        shard_documents=shard_documents,
+        workers=workers,
+    )
+    with reporting_to(progress):
+        result = run_build(asked)
+    ended = time.perf_counter()
+    wall = ended - begin - made
+    own_cpu = time.process_time()
+    memory.stop()
+    (counted,) = rows_of(Path(result.snapshot), "SELECT count(*) AS n FROM scored")
+    cpu = own_cpu + memory.children_cpu
+    return Report(
+        documents=documents,
+        tools=len(tools),
+        calls=counted["n"],
+        wall_s=round(wall, 1),
+        lm_s=round(lm.waited, 1),
+        lm_or_tools_s=round(clock.seconds, 1),
+        starting_s=round(clock.first - begin - made, 1),
+        waiting_s=round(clock.last - clock.first - clock.seconds, 1),
+        ending_s=round(ended - clock.last, 1),
+        overhead=round((wall - clock.seconds) / wall, 4),
+        overhead_but_start=round((ended - clock.first - clock.seconds) / wall, 4),
+        cpu_s=round(cpu, 1),
+        cpu=round(cpu / wall, 4),
+        cpu_ms_per_document=round(1000 * cpu / documents, 2),
+        server_cpu_s=round(memory.children_cpu, 1),
+        peak_mb=round(memory.own / 1e6),
+        server_peak_mb=round(memory.children / 1e6),
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--documents", default="2000,20000", help="sizes, comma-separated")
+    parser.add_argument("--ms", type=float, default=20.0, help="the stub's milliseconds a document, tools together")
+    parser.add_argument("--tools", default="calculator,calendar")
+    parser.add_argument("--shard-documents", type=int, default=256)
+    parser.add_argument("--workers", type=int, default=4, help="tasks at a time, as in toolformer build")
+    parser.add_argument("--json", action="store_true", help="end with one JSON object")
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)  # one size, in this process
+    a = parser.parse_args()
+    sizes = [int(n) for n in a.documents.split(",")]
+    if a.here:
+        with tempfile.TemporaryDirectory() as folder:
+            report = measure(sizes[0], a.ms, a.tools.split(","), a.shard_documents, a.workers, Path(folder))
+        print(json.dumps(asdict(report)), flush=True)  # noqa: T201
+        sys.stdout.flush()
+        import atexit
+
+        atexit._run_exitfuncs()  # as the command line leaves
+        os._exit(0)
+    reports: list[dict[str, Any]] = []
+    for size in sizes:
+        options = ["--ms", str(a.ms), "--tools", a.tools, "--shard-documents", str(a.shard_documents)]
+        options += ["--workers", str(a.workers)]
+        command = [sys.executable, __file__, "--here", "--documents", str(size), *options]
+        said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        reports.append(json.loads(said.splitlines()[-1]))
+    for name in reports[0]:
+        print(f"{name:<20}" + "".join(f"{report[name]:>12,}" for report in reports))  # noqa: T201
+    if a.json:
+        print(json.dumps(reports))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
