@@ -129,9 +129,9 @@ def _build(parameters: BuildParameters, runner: str, *, quiet: bool) -> BuildRes
     prepare(parameters.data)
     from flows.build_dataset import run_build
     from flows.ledger import reporting_to
-    from flows.server import end_orphan
+    from flows.server import make_way
 
-    end_orphan()
+    make_way()
     tell_failures_once()
     with BuildDisplay(quiet=quiet) as display, reporting_to(display), stopping_at_once(display):
         return run_build(parameters, runner)

@@ -123,9 +123,9 @@ def run_evaluations(
     from flows.display import BuildDisplay
     from flows.evaluate import run_evaluate
     from flows.ledger import reporting_to
-    from flows.server import end_orphan
+    from flows.server import make_way
 
-    end_orphan()
+    make_way()
     tell_failures_once()
     results = []
     for parameters in asked:

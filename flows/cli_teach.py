@@ -118,10 +118,10 @@ def run_trainings(asked: Sequence[FinetuneParameters], *, quiet: bool) -> list[F
     """
     from flows.display import TrainingDisplay
     from flows.finetune import Stopped, plan_finetune, reporting_to, run_finetune
-    from flows.server import end_orphan
+    from flows.server import make_way
 
     plans = [plan_finetune(parameters) for parameters in asked]
-    end_orphan()
+    make_way()
     display = TrainingDisplay([p.arm if len(asked) > 1 else "" for p in asked], asked[0].steps, quiet=quiet)
 
     def run(index: int, report: Report) -> FinetuneResult:

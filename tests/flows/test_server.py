@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +13,9 @@ import psutil
 import pytest
 
 from flows import server
-from flows.server import end_orphan, note_server
+from flows.server import end_orphan, make_way, note_server
+from warehouse.errors import LockHeldError
+from warehouse.lock import FileLock
 
 Start = Callable[[], subprocess.Popen[bytes]]
 
@@ -97,3 +100,31 @@ def test_a_note_that_says_nothing_is_thrown_away(note: Path, text: str) -> None:
     note.write_text(text, encoding="utf-8")
     end_orphan()
     assert not note.exists()
+
+
+def test_one_server_starts_at_a_time_and_the_next_when_it_is_up(
+    note: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TOOLFORMER_WAIT_S", "0.3")
+    with FileLock(note.parent / "starting.lock"), pytest.raises(LockHeldError, match=f"process {os.getpid()}"):
+        make_way()
+    assert "waiting at most 0 s" in capsys.readouterr().err
+    make_way()
+    make_way()  # the same process, for its next flow
+    with pytest.raises(LockHeldError):
+        FileLock(note.parent / "starting.lock")
+    note_server()
+    FileLock(note.parent / "starting.lock").close()
+
+
+def test_a_database_whose_making_was_cut_short_is_set_aside(note: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (note.parent / "prefect.db").write_bytes(b"half")
+    make_way()
+    assert not (note.parent / "prefect.db").exists()
+    assert (note.parent / "prefect.db.half-made").read_bytes() == b"half"
+    (note.parent / "prefect.db").write_bytes(b"whole")
+    monkeypatch.setattr("flows.server._servers", lambda: [psutil.Process()])
+    note_server()  # a server has started on it
+    make_way()
+    assert (note.parent / "prefect.db").read_bytes() == b"whole"
+    note_server()
