@@ -1,0 +1,182 @@
+"""Two flow processes, as on two hosts: the same data, the same PostgreSQL, every shard done once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from prefect.settings import PREFECT_API_URL
+from small_builds import small_build
+
+from flows.build_dataset import BuildResult, run_build
+from flows.parameters import BuildParameters
+from tests.postgres import asked, schema
+from warehouse.queries import rows_of
+from warehouse.store import Store
+
+pytestmark = [
+    pytest.mark.slow,  # two processes load a model each; `tests/tasks/test_hosts.py` asks the same of the tasks alone
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning"),
+]
+
+_PATIENCE_S = 500.0  # of a test that would otherwise hang
+
+# 16 documents in shards of two: ingest, and for each of the eight four stages of one tool and assemble
+SHARDS = 1 + 8 * (4 + 1)
+
+HOST = """
+import dataclasses, json, sys
+from flows.build_dataset import run_build
+from flows.parameters import BuildParameters
+asked = BuildParameters.model_validate_json(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+print(json.dumps(dataclasses.asdict(run_build(asked))), flush=True)
+"""
+
+
+def build(documents: Path, data: str) -> BuildParameters:
+    changes = {"tools": ["calendar"], "shard_documents": 2, "top_k": 1, "draws": 1, "tau_f": {"calendar": -1.0}}
+    return small_build(documents, Path("x"), **changes).model_copy(update={"data": data})
+
+
+@contextmanager
+def hosts(
+    asked: BuildParameters, postgres: str, tmp_path: Path, lease_s: float
+) -> Iterator[list[subprocess.Popen[str]]]:
+    """Two processes that have loaded what they need and wait for a line."""
+    environment = {
+        **os.environ,
+        "PREFECT_API_URL": str(PREFECT_API_URL.value()),
+        "TOOLFORMER_CATALOG": postgres,
+        "TOOLFORMER_LEASE_S": str(lease_s),
+        "OMP_NUM_THREADS": "1",
+    }
+    started = []
+    for name in ("one", "other"):
+        own = tmp_path / name
+        own.mkdir()
+        command = [sys.executable, "-W", "ignore", "-c", HOST, asked.model_dump_json()]
+        with (own / "log").open("w") as log:
+            started.append(
+                subprocess.Popen(
+                    command,
+                    cwd=own,
+                    env={**environment, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                )
+            )
+    try:
+        for host in started:
+            assert host.stdout is not None
+            assert host.stdout.readline() == "ready\n"
+        yield started
+    finally:
+        for host in started:
+            host.kill()
+            host.communicate()
+
+
+def go(host: subprocess.Popen[str]) -> None:
+    assert host.stdin is not None
+    host.stdin.write("go\n")
+    host.stdin.flush()
+
+
+def result(host: subprocess.Popen[str]) -> BuildResult:
+    assert host.stdout is not None
+    watch = threading.Timer(_PATIENCE_S, host.kill)  # rather an answer that is missing than none at all
+    watch.start()
+    try:
+        return BuildResult(**json.loads(host.stdout.readline()))
+    finally:
+        watch.cancel()
+
+
+def eventually(holds: Callable[[], bool], host: subprocess.Popen[str]) -> None:
+    until = time.monotonic() + _PATIENCE_S
+    while not holds():
+        assert host.poll() is None, "the process ended before it came about"
+        assert time.monotonic() < until, "it did not come about"
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def alone(prefect_server: None, few_documents: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """C* of one process that had the data for itself."""
+    data = tmp_path_factory.mktemp("alone")
+    made = run_build(build(few_documents, str(data)))
+    assert (made.done, made.skipped) == (SHARDS, 0)
+    assert made.examples > 0
+    return cstar(Store(data))
+
+
+def cstar(store: Store) -> dict[str, bytes]:
+    (dataset,) = store.datasets()
+    return {file.path: store.files.get(file.path) or b"" for file in dataset.files}
+
+
+def test_two_hosts_at_once_do_every_shard_once(
+    bucket: str, postgres: str, few_documents: Path, alone: dict[str, bytes], tmp_path: Path
+) -> None:
+    with hosts(build(few_documents, bucket), postgres, tmp_path, lease_s=600.0) as both:
+        for host in both:
+            go(host)
+        one, other = (result(host) for host in both)
+    store = Store(bucket)
+    by_run = Counter(commit.run_id for commit in store.commits())
+    assert by_run == {one.run_id: one.done, other.run_id: other.done}  # so neither was idle
+    assert one.done + other.done == SHARDS
+    assert (one.skipped, other.skipped) == (other.done, one.done)
+    assert one.version == other.version
+    assert cstar(store) == alone
+    assert asked(postgres, f"SELECT count(*) FROM {schema(bucket)}.commits") == [(SHARDS,)]
+    assert asked(postgres, f"SELECT count(*) FROM {schema(bucket)}.claims") == [(0,)]
+    # each has a snapshot of its own, of all that both did
+    for told in (one, other):
+        (row,) = rows_of(told.snapshot, 'SELECT count(*) AS n FROM shards WHERE "current" AND intact')
+        assert row["n"] == SHARDS
+    assert one.snapshot != other.snapshot
+
+
+def test_when_one_host_is_killed_the_other_finishes(
+    postgres: str, few_documents: Path, alone: dict[str, bytes], tmp_path: Path
+) -> None:
+    data = tmp_path / "shared"
+    store = Store(data)
+    with hosts(build(few_documents, str(data)), postgres, tmp_path, lease_s=2.0) as (victim, other):
+        for host in (victim, other):
+            go(host)
+        eventually(lambda: len(store.names("commits")) > 5, victim)
+
+        def killed_at_work() -> bool:
+            """Stop it, so that what it holds stays what it is while we look."""
+            victim.send_signal(signal.SIGSTOP)
+            if asked(postgres, f"SELECT 1 FROM {schema(data)}.claims WHERE pid = {victim.pid}"):
+                victim.kill()
+                return True
+            victim.send_signal(signal.SIGCONT)
+            return False
+
+        eventually(killed_at_work, victim)
+        finished = result(other)
+    by_run = Counter(commit.run_id for commit in store.commits())
+    assert sum(by_run.values()) == SHARDS
+    assert by_run[finished.run_id] == finished.done
+    assert finished.done + finished.skipped == SHARDS
+    assert cstar(store) == alone
+    (row,) = rows_of(finished.snapshot, 'SELECT count(*) AS n FROM shards WHERE "current" AND intact')
+    assert row["n"] == SHARDS
