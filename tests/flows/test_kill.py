@@ -14,7 +14,6 @@ from benchmarks.chaos import run
     ("runner", "victims"),
     [
         ("threads", ["all", "flow"]),
-        ("dask", ["worker"]),
         pytest.param("dask", ["all", "flow", "worker"], marks=pytest.mark.slow),
     ],
 )
