@@ -5,8 +5,8 @@
 The calls are synthetic; everything else is the real thing: the store's writer and schema, a commit for every stage,
 tool and shard (at the defaults about 5,100), one run, one dataset version, and the snapshot as `publish` makes it. Each
 answer is timed in a fresh process, of which the peak of resident memory is taken; `answer` is the query alone (a new
-connection to the snapshot included), `process` the whole process with the interpreter's start. `--data` keeps the
-folder and finds it again. On the machine at hand: what else runs there counts.
+connection to the snapshot included), `CPU` what it takes of all cores, `process` the whole process with the
+interpreter's start. `--data` keeps the folder and finds it again. What else runs on the machine counts.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ _PROGRAM = """
 import json, sys, time
 path = sys.argv[1]
 {asked}
-begin = time.perf_counter()
+begin, cpu = time.perf_counter(), time.process_time()
 answer = found()
-seconds = time.perf_counter() - begin
+seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
 peak = next(int(line.split()[1]) for line in open('/proc/self/status') if line.startswith('VmHWM'))
-print(json.dumps([seconds, peak / 1024, len(repr(answer))]))
+print(json.dumps([seconds, cpu, peak / 1024]))
 """
 
 
@@ -202,7 +202,7 @@ def measure(snapshot: Path, doc_id: str, repeats: int) -> dict[str, dict[str, fl
     """Ask each question in fresh processes; return its seconds and MiB."""
     out = {}
     for name, asked in _ASKED.items():
-        own: list[tuple[float, float, float]] = []
+        own: list[tuple[float, float, float, float]] = []
         for _ in range(repeats):
             command = [sys.executable, "-c", _PROGRAM.format(asked=asked), str(snapshot), doc_id]
             begin = time.perf_counter()
@@ -210,13 +210,14 @@ def measure(snapshot: Path, doc_id: str, repeats: int) -> dict[str, dict[str, fl
             whole = time.perf_counter() - begin
             if said.returncode:
                 sys.exit(said.stderr)
-            seconds, peak, _ = json.loads(said.stdout)
-            own.append((seconds, whole, peak))
-        answer, process, peak_mib = zip(*own, strict=True)
+            seconds, cpu, peak = json.loads(said.stdout.splitlines()[-1])
+            own.append((seconds, cpu, whole, peak))
+        answer, cpus, process, peak_mib = zip(*own, strict=True)
         out[name] = {
             "answer_best_s": round(min(answer), 3),
             "answer_median_s": round(statistics.median(answer), 3),
             "answer_worst_s": round(max(answer), 3),
+            "answer_cpu_s": round(min(cpus), 3),
             "process_median_s": round(statistics.median(process), 3),
             "peak_mib": round(max(peak_mib), 1),
         }
@@ -238,7 +239,7 @@ def _publish(data: Path) -> dict[str, float]:
         said = subprocess.run(command, capture_output=True, text=True, check=False, cwd=_OWN.parents[1])
         if said.returncode:
             sys.exit(said.stderr)
-        seconds, peak = json.loads(said.stdout)
+        seconds, peak = json.loads(said.stdout.splitlines()[-1])
         out |= {f"{name}_s": round(seconds, 2), f"{name}_peak_mib": round(peak, 1)}
     return out
 
@@ -272,10 +273,10 @@ def main() -> None:
         doc_id = digest(b"7/7")
         found = measure(data / SNAPSHOT, doc_id, args.repeats)
     _say(f"{rows:,} scored calls, {commits:,} commits, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores\n")
-    _say(f"{'':9} {'answer, best':>13} {'median':>8} {'worst':>8} {'process':>9} {'peak MiB':>9}")
+    _say(f"{'':9} {'answer, best':>13} {'median':>8} {'worst':>8} {'CPU':>8} {'process':>9} {'peak MiB':>9}")
     for name, own in found.items():
-        a, b, c, d, e = own.values()
-        _say(f"{name:9} {a:>11.3f} s {b:>6.3f} s {c:>6.3f} s {d:>7.3f} s {e:>9.1f}")
+        a, b, c, cpu, d, e = own.values()
+        _say(f"{name:9} {a:>11.3f} s {b:>6.3f} s {c:>6.3f} s {cpu:>6.3f} s {d:>7.3f} s {e:>9.1f}")
     _say(f"\npublish   {published['first_s']:.1f} s anew ({published['first_peak_mib']:.0f} MiB),")
     _say(f"{published['again_s']:.1f} s where nothing changed ({published['again_peak_mib']:.0f} MiB)")
     if args.json:

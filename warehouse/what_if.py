@@ -8,6 +8,7 @@ not applied.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from typing import Any
 import duckdb
 
 from warehouse.errors import SnapshotError
-from warehouse.index import parquet_sql
+from warehouse.index import parquet_sql, quoted
 from warehouse.queries import Sample, Yield, opened, rows_in
 from warehouse.views import RULES, count_sql, winners_sql
 
@@ -136,34 +137,51 @@ def _taking_part(choice: Choice) -> str:
     return f"SELECT * FROM (VALUES {', '.join(rows)}) AS t(tool, tau_f, k, floor)"
 
 
-_KEPT = 'g.gain >= {0}.tau_f AND ({0}.k IS NULL OR g."rank" < {0}.k) AND ({0}.floor IS NULL OR g.log_p > {0}.floor)'
+def _kept(choice: Choice) -> str:
+    """SQL that says of a row of `gains`, with its tool, whether it may be kept: constants per tool, nothing joined."""
+    cases = []
+    for tool, tau in choice.tau_f.items():
+        tau_s = choice.tau_s.get(tool, 0.0)
+        floor = f" AND g.log_p > {math.log(tau_s)!r}::DOUBLE" if tau_s > 0 else ""
+        k = f' AND g."rank" < {int(choice.top_k[tool])}' if tool in choice.top_k else ""
+        cases.append(f"WHEN {quoted(tool)} THEN g.gain >= {float(tau)!r}::DOUBLE{k}{floor}")
+    return f"coalesce(CASE tool {' '.join(cases)} ELSE false END, false)" if cases else "false"
+
+
+def _least(choice: Choice) -> str:
+    """SQL of what every kept call gains at least: most calls are then left before anything is joined."""
+    return f"g.gain >= {float(min(choice.tau_f.values(), default=0.0))!r}::DOUBLE"
 
 
 def _yields(connection: duckdb.DuckDBPyConnection, choice: Choice) -> list[Yield]:
     taking_part = _taking_part(choice)
     rows = f"""SELECT g.*, tool FROM facts.gains AS g JOIN facts.slots USING (slot)
-        JOIN ({taking_part}) AS t USING (tool) WHERE {_KEPT.format("t")}"""
+        WHERE {_least(choice)} AND {_kept(choice)}"""
     sql = count_sql(f"SELECT tool, tau_f FROM ({taking_part})", winners_sql(rows))
     return [Yield(**row) for row in rows_in(connection, sql)]
 
 
 def _only_in(connection: duckdb.DuckDBPyConnection, one: Choice, other: Choice, n: int) -> list[dict[str, Any]]:
     """Return calls that win their position under one choice and may not be kept under the other."""
-    sql = f"""
-WITH own AS (
-    SELECT g.slot, tool, g.doc, g."position", g.gain, g.contested, {_KEPT.format("o")} AS elsewhere
-    FROM facts.gains AS g JOIN facts.slots USING (slot) JOIN ({_taking_part(one)}) AS t USING (tool)
-    LEFT JOIN ({_taking_part(other)}) AS o USING (tool) WHERE {_KEPT.format("t")}
-), picked AS (
-    SELECT * FROM own WHERE NOT coalesce(elsewhere, false)
-    ORDER BY gain DESC, slot, doc, "position" LIMIT {int(n) * _LOOKED_AT}
-)
-SELECT slot, tool, doc, "position", gain FROM picked AS p
-WHERE NOT contested OR NOT EXISTS (
-    FROM own AS r WHERE r.contested AND r.doc = p.doc AND r."position" = p."position"
-    AND (r.gain > p.gain OR (r.gain = p.gain AND r.tool < p.tool)))
-ORDER BY gain DESC, slot, doc, "position" LIMIT {int(n)}"""
-    return rows_in(connection, sql)
+    kept = f"FROM facts.gains AS g JOIN facts.slots USING (slot) WHERE {_least(one)} AND {_kept(one)}"
+    columns = 'slot, tool, g.doc, g."position", g.gain, g.contested'
+    picked = rows_in(
+        connection,
+        f"""SELECT {columns} {kept} AND NOT {_kept(other)}
+        ORDER BY gain DESC, slot, doc, "position" LIMIT {int(n) * _LOOKED_AT}""",
+    )
+    docs = sorted({row["doc"] for row in picked if row["contested"]})
+    rivals: dict[tuple[int, int], list[tuple[float, str]]] = {}
+    if docs:
+        sql = f"SELECT {columns} {kept} AND g.contested AND g.doc IN (SELECT unnest($docs))"
+        for row in rows_in(connection, sql, {"docs": docs}):
+            rivals.setdefault((row["doc"], row["position"]), []).append((-row["gain"], row["tool"]))
+    wins = (
+        row
+        for row in picked
+        if not row["contested"] or min(rivals[row["doc"], row["position"]]) == (-row["gain"], row["tool"])
+    )
+    return list(itertools.islice(wins, n))
 
 
 def _samples(
