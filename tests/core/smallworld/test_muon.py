@@ -30,9 +30,7 @@ def test_a_step_is_torch_s_step_in_better_precision() -> None:
         one.step()
         other.step()
     here, there = ours.detach(), theirs.detach()
-    assert (
-        float((here - there).norm() / (here - 1).norm()) < 0.03
-    )  # five iterations in 8 bits
+    assert float((here - there).norm() / (here - 1).norm()) < 0.03  # five iterations in 8 bits
 
 
 def test_it_takes_no_closure() -> None:
