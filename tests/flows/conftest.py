@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,4 +53,16 @@ def built(
         told.append(f"{stage} {finished}/{total}")
 
     with reporting_to(progress):
-        return run_build(small_build(few_documents, data)), data, told
+        result = run_build(small_build(few_documents, data))
+    shutil.copytree(data, _as_built(data), ignore=shutil.ignore_patterns("prefect"))
+    return result, data, told
+
+
+def _as_built(data: Path) -> Path:
+    return data.with_name(f"{data.name}-as-built")
+
+
+@pytest.fixture
+def as_built(built: tuple[BuildResult, Path, list[str]], tmp_path: Path) -> Path:
+    """A copy of the small build's data folder as it was before any other test built there."""
+    return Path(shutil.copytree(_as_built(built[1]), tmp_path / "data"))

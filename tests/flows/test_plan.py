@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from small_builds import small_build
 
-from flows.build_dataset import BuildResult, run_build
+from flows.build_dataset import run_build
 from flows.ledger import reporting_to
 from flows.parameters import BuildParameters
 from flows.plan import CACHED, DEPENDS, TO_DO, Plan, plan_build
@@ -20,15 +20,7 @@ from warehouse.store import Store
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
 
-Built = tuple[BuildResult, Path, list[str]]
 Work = tuple[str, str, str]  # stage, tool, shard
-
-
-@pytest.fixture
-def data(built: Built, tmp_path: Path) -> Path:
-    """A copy of the small build, so that no other test's builds are among its past."""
-    shutil.copytree(built[1], tmp_path / "data", ignore=shutil.ignore_patterns("prefect"))
-    return tmp_path / "data"
 
 
 def states(plan: Plan) -> dict[Work, str]:
@@ -121,16 +113,16 @@ def another_tokenizer(asked: BuildParameters, tmp_path: Path) -> BuildParameters
 )
 def test_what_is_planned_is_done(
     few_documents: Path,
-    data: Path,
+    as_built: Path,
     tmp_path: Path,
     change: Callable[[BuildParameters, Path], BuildParameters],
     to_do: dict[str, int],
     because: set[str],
 ) -> None:
-    asked = change(small_build(few_documents, data), tmp_path)
-    before = contents(data)
+    asked = change(small_build(few_documents, as_built), tmp_path)
+    before = contents(as_built)
     plan = plan_build(asked)
-    assert contents(data) == before  # nothing is written, not even set aside
+    assert contents(as_built) == before  # nothing is written, not even set aside
     planned = states(plan)
     counted = {stage: sum(own.to_do for own in plan.stages if own.stage == stage) for stage, _, _ in planned}
     assert {stage: n for stage, n in counted.items() if n} == to_do
@@ -159,9 +151,9 @@ def test_a_plan_loads_no_model_and_a_fresh_folder_stays_absent(
     assert all(own.estimate is None for own in plan.stages)
 
 
-def test_estimates_are_in_proportion_to_documents(few_documents: Path, data: Path, no_model: None) -> None:
-    plan = plan_build(small_build(few_documents, data, top_k=2))
-    commits = list(Store(data).commits("sample", "calculator"))
+def test_estimates_are_in_proportion_to_documents(few_documents: Path, as_built: Path, no_model: None) -> None:
+    plan = plan_build(small_build(few_documents, as_built, top_k=2))
+    commits = list(Store(as_built).commits("sample", "calculator"))
     (own,) = (one for one in plan.stages if (one.stage, one.tool) == ("sample", "calculator"))
     assert own.because == {"top_k: 3 -> 2": 3}
     assert own.estimate is not None
@@ -173,10 +165,10 @@ def test_estimates_are_in_proportion_to_documents(few_documents: Path, data: Pat
     assert own.estimate.bytes == pytest.approx(sum(f.bytes for c in commits for f in c.files))
 
 
-def test_what_is_damaged_is_planned_again(few_documents: Path, data: Path, no_model: None) -> None:
-    victim = sorted((data / "shards" / "score" / "calendar").glob("*.parquet"))[0]
+def test_what_is_damaged_is_planned_again(few_documents: Path, as_built: Path, no_model: None) -> None:
+    victim = sorted((as_built / "shards" / "score" / "calendar").glob("*.parquet"))[0]
     victim.write_bytes(victim.read_bytes()[:-9] + b"something")
-    plan = plan_build(small_build(few_documents, data))
+    plan = plan_build(small_build(few_documents, as_built))
     assert [(one.stage, one.tool) for one in plan.shards if one.state == TO_DO] == [("score", "calendar")]
     assert {reason for one in plan.shards if one.state == TO_DO for reason in one.because} == {"damaged"}
-    assert not (data / "quarantine").exists()
+    assert not (as_built / "quarantine").exists()

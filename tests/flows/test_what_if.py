@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from pathlib import Path
 
 import pytest
@@ -24,16 +23,15 @@ Built = tuple[BuildResult, Path, list[str]]
 
 
 @pytest.fixture
-def data(built: Built, few_documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def data(as_built: Path, few_documents: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the small build, brought up to date; no model may be loaded from it."""
-    shutil.copytree(built[1], tmp_path / "data", ignore=shutil.ignore_patterns("prefect"))
 
     def no_model(*_: object) -> None:
         raise AssertionError("a model was loaded")
 
     monkeypatch.setattr("tasks.stages.model_of", no_model)
-    run_build(small_build(few_documents, tmp_path / "data"))
-    return tmp_path / "data"
+    run_build(small_build(few_documents, as_built))
+    return as_built
 
 
 def bytes_of(store: Store, dataset: Dataset) -> list[bytes | None]:
