@@ -45,7 +45,7 @@ def demo_trainings(data: str, model: str = "embedded") -> list[FinetuneParameter
             arm=arm,
             profile="core",
             steps=100,
-            batch=16,
+            batch=12,
             learning_rate=5e-4,
             evaluate_every=50,
         )

@@ -222,7 +222,7 @@ def test_the_shipped_corpus_is_read_whole() -> None:
 
 def test_held_out_items_stop_where_a_call_belongs_and_are_not_in_the_corpus() -> None:
     items, corpus = read(ASSETS / "heldout.jsonl.gz"), [row["text"] for row in read(ASSETS / "corpus.jsonl.gz")]
-    groups = {f"{tool}{frame}": 20 for tool in TOOL_NAMES for frame in ("", " (new frame)")}
+    groups = {f"{tool}{frame}": 15 for tool in TOOL_NAMES for frame in ("", " (new frame)")}
     assert Counter(item["group"] for item in items) == groups
     assert not any(item["prompt"] in text for item in items for text in corpus)
     assert not any(item["prompt"].endswith(" ") for item in items)  # the value begins with its space
@@ -247,12 +247,12 @@ def test_the_embedded_tools_answer_the_shipped_gold_calls() -> None:
     assert share["calculator"] == 1
     assert share["mt"] == 1  # the generator joins phrases as the table does
     assert share["wikisearch"] == 1
-    assert share["qa"] >= 0.95  # measured: 32 of 32, a short reader's work
+    assert share["qa"] >= 0.95  # measured: all, a short reader's work
 
 
 def test_items_that_need_no_tool_hold_nothing_to_ask() -> None:
     items = read(ASSETS / "plain.jsonl.gz")
-    assert len(items) == 40
+    assert len(items) == 30
     assert all("tool" not in item and item["group"] == "no tool" for item in items)
     assert [i["prompt"] for i in plain_items(World("evaluation", 1), 5, 1)] != [i["prompt"] for i in items[:5]]
 
