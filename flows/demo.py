@@ -1,7 +1,8 @@
 """What `toolformer demo` asks for: the whole loop once, small, on the embedded model and the small world's texts.
 
-The annotation has the paper's defaults; the training has not: 112 texts and 5 million weights want a larger learning
-rate and fewer, smaller steps than 25,000 examples per tool and 6.7 billion.
+The annotation has the paper's thresholds, but for the time of it at most ten positions and five draws for every tool
+(Calculator and MT have 20 and 10 in the paper). The training has not: some hundred texts and 5 million weights want a
+larger learning rate and fewer, smaller steps than 25,000 examples per tool and 6.7 billion.
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ _NAME = "demo"
 
 
 def demo_parameters(data: str, model: str = "embedded") -> BuildParameters:
-    """Return the demo's build: the paper's defaults, with foreign passages of three words and more."""
+    """Return the demo's build: the paper's thresholds, fewer draws, and foreign passages of three words and more."""
     return BuildParameters(
         corpus=str(CORPUS),
         data=data,
         dataset=_NAME,
         model=model,
         mt_chunk_tokens=3,
+        top_k=10,
+        draws=5,
         shard_documents=60,
         licence="Apache-2.0",
     )

@@ -160,6 +160,9 @@ def print_finetuned(result: FinetuneResult) -> None:
     console.print(f"Compare runs: mlflow ui --backend-store-uri {result.tracking}", soft_wrap=True, highlight=False)
 
 
+_SHORT = {"calculator": "calc", "calendar": "cal", "wikisearch": "wiki"}  # the table fits into 80 columns
+
+
 def print_demo(rows: Sequence[DemoRow], tracking: str) -> None:
     """Print the table that ends the demo."""
     console = Console()
@@ -167,7 +170,7 @@ def print_demo(rows: Sequence[DemoRow], tracking: str) -> None:
     title = "Held-out items answered right, percent, by the tool they ask for"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("arm", no_wrap=True)
-    for name in (*tools, "all", "called", "needless", "dev ppl"):
+    for name in (*(_SHORT.get(tool, tool) for tool in tools), "all", "called", "needless", "dev ppl"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         name = f"{row.arm}, k = {row.k}" if row.k else row.arm

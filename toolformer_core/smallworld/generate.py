@@ -173,7 +173,7 @@ def write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     path.write_bytes(buffer.getvalue())
 
 
-def generate(out: Path, *, documents: int = 120, facts: int = 160, per_tool: int = 30, seed: int = 0) -> None:
+def generate(out: Path, *, documents: int = 240, facts: int = 160, per_tool: int = 30, seed: int = 0) -> None:
     """Write corpus, gold calls, passages and items to a folder.
 
     Args:
@@ -200,7 +200,7 @@ def generate(out: Path, *, documents: int = 120, facts: int = 160, per_tool: int
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=ASSETS)
-    parser.add_argument("--documents", type=int, default=120)
+    parser.add_argument("--documents", type=int, default=240)
     parser.add_argument("--facts", type=int, default=160, help="subjects with an encyclopedia entry")
     parser.add_argument("--items", type=int, default=30, help="items that ask for each tool")
     parser.add_argument("--seed", type=int, default=0)
