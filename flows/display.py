@@ -168,9 +168,9 @@ def print_demo(rows: Sequence[DemoRow], tracking: str) -> None:
     console = Console()
     tools = [tool for tool in TOOL_NAMES if any(tool in row.right for row in rows)]
     title = "Held-out items answered right, percent, by the tool they ask for"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0)
     table.add_column("arm", no_wrap=True)
-    for name in (*(_SHORT.get(tool, tool) for tool in tools), "all", "called", "needless", "dev ppl"):
+    for name in (*(_SHORT.get(tool, tool) for tool in tools), "all", "called", "idle", "dev ppl"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         name = f"{row.arm}, k = {row.k}" if row.k else row.arm
@@ -182,7 +182,7 @@ def print_demo(rows: Sequence[DemoRow], tracking: str) -> None:
     console.print(table)
     console.print(
         "cc is M + CC: trained on the same documents without their calls. called: percent of items with a call;\n"
-        "needless: the same of items that ask for no tool. dev ppl: perplexity of the development documents, "
+        "idle: the same of items that ask for no tool. dev ppl: perplexity of the development documents, "
         "calls disabled.",
         highlight=False,
     )
