@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 
 from flows.cli import app
 from flows.cli_use import _Talk
+from tests.core.decode.writers import merging, speaks
 from toolformer_core.errors import UsageError
 
 DEADLINE_S = 60.0
@@ -28,17 +29,20 @@ def run(*arguments: str, stdin: str = "") -> Result:
     return CliRunner().invoke(app, list(arguments), input=stdin)
 
 
-def test_the_text_stands_with_its_calls_behind_the_prompt() -> None:
-    told = run("generate", SUM, "--k", "200", *FEW, "--json")
+def test_the_text_stands_with_its_calls_behind_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = speaks(merging("Calculator(3 + 4) ->"), "Calculator(3 + 4) ->")  # behind a "!"
+    monkeypatch.setattr("toolformer_core.lm.load.load_model", lambda name: writer)
+    told = run("generate", "So!", "--k", "1", *FEW, "--json")
     found = json.loads(told.stdout)
-    assert found["prompt"] == SUM
+    assert found["prompt"] == "So!"
     (call,) = found["calls"]
+    assert (call["tool"], call["input"], call["response"]) == ("Calculator", "3 + 4", "7")
     assert found["text"][call["start"] : call["end"]] == f" [{call['tool']}({call['input']}) -> {call['response']}]"
     assert found["new_tokens"] <= 8
-    shown = run("generate", SUM, "--k", "200", *FEW)
+    shown = run("generate", "So!", "--k", "1", *FEW)
     assert shown.exit_code == 0
-    assert shown.stdout == SUM + found["text"] + "\n"
-    assert run("generate", "-", "--k", "200", *FEW, stdin=SUM + "\n").stdout == shown.stdout
+    assert shown.stdout == "So!" + found["text"] + "\n"
+    assert run("generate", "-", "--k", "1", *FEW, stdin="So!\n").stdout == shown.stdout
 
 
 def test_without_tools_there_are_no_calls() -> None:

@@ -6,9 +6,9 @@ import itertools
 from functools import cache
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders
 from transformers import PreTrainedTokenizerFast
-from writers import after, writing_lm
+from writers import after, merging, speaks, writing_lm
 
 from tests.fakes import FakeTool
 from tests.tiny import sentencepiece, tokenizer
@@ -70,38 +70,6 @@ def test_a_long_response_is_cut_at_a_word() -> None:
         words = shown[1:-1].replace("(cc", "[cc").split()  # brackets are made to pair again
         assert words == "aa bb [cc] dd ee ff".split()[: len(words)]
     assert response_tokens(coded, "", "aa bb", 1)[1] == " ]"
-
-
-@cache
-def merging(*words: str) -> PreTrainedTokenizerFast:
-    """A byte-level BPE whose merges make these words tokens, and nothing stands between a merge and its neighbours."""
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    vocabulary = ["<end>", *letters]
-    merges: list[tuple[str, str]] = []
-    for word in (" [", *words):
-        written = level.pre_tokenize_str(word)[0][0]
-        for n in range(2, len(written) + 1):
-            if written[:n] not in vocabulary:
-                vocabulary.append(written[:n])
-                merges.append((written[: n - 1], written[n - 1]))
-    bpe = Tokenizer(models.BPE({w: i for i, w in enumerate(vocabulary)}, merges))
-    bpe.pre_tokenizer = level
-    bpe.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<end>", eos_token="<end>")
-
-
-def speaks(coded: PreTrainedTokenizerFast, written: str, then: str = "", **more: int) -> TransformersLM:
-    """A model that writes " [" and this text after a "!", token by token, and after a "]" this other text."""
-    (bang,) = after(coded, "!")
-    (trigger,) = after(coded, " [")
-    ids = [bang, trigger, *after(coded, written)]
-    assert len(set(ids)) == len(ids), "a token with two followers"
-    edges = [([a], [b]) for a, b in itertools.pairwise(ids)]
-    if then:
-        rest = [after(coded, "]")[0], *after(coded, then)]
-        edges += [([a], [b]) for a, b in itertools.pairwise(rest)]
-    return writing_lm("llama", coded, edges, **more)
 
 
 ONE = Settings(max_new_tokens=4, top_k=1)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     AutoModelForCausalLM,
     GPT2Config,
@@ -19,12 +21,13 @@ from transformers import (
     GPTNeoXConfig,
     LlamaConfig,
     MistralConfig,
+    PreTrainedTokenizerFast,
     Qwen2Config,
 )
 
 from toolformer_core.lm.hf import TransformersLM
 
-__all__ = ["FAMILIES", "after", "call_edges", "writing_lm"]
+__all__ = ["FAMILIES", "after", "call_edges", "merging", "speaks", "writing_lm"]
 
 FAMILIES = ["llama", "gpt2", "gptj", "gpt_neox", "qwen2", "mistral"]
 
@@ -127,3 +130,35 @@ def writing_lm(
                 output[target, at] += 15.0
                 output[target, ordinary:] -= 15.0 / _OWN  # a shift of all dimensions, as by a mean, changes nothing
     return TransformersLM(model, coded, name=family, digest=family, **budgets)
+
+
+@cache
+def merging(*words: str) -> PreTrainedTokenizerFast:
+    """A byte-level BPE whose merges make these words tokens, and nothing stands between a merge and its neighbours."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    vocabulary = ["<end>", *letters]
+    merges: list[tuple[str, str]] = []
+    for word in (" [", *words):
+        written = level.pre_tokenize_str(word)[0][0]
+        for n in range(2, len(written) + 1):
+            if written[:n] not in vocabulary:
+                vocabulary.append(written[:n])
+                merges.append((written[: n - 1], written[n - 1]))
+    bpe = Tokenizer(models.BPE({w: i for i, w in enumerate(vocabulary)}, merges))
+    bpe.pre_tokenizer = level
+    bpe.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<end>", eos_token="<end>")
+
+
+def speaks(coded: PreTrainedTokenizerFast, written: str, then: str = "", **more: int) -> TransformersLM:
+    """A model that writes " [" and this text after a "!", token by token, and after a "]" this other text."""
+    (bang,) = after(coded, "!")
+    (trigger,) = after(coded, " [")
+    ids = [bang, trigger, *after(coded, written)]
+    assert len(set(ids)) == len(ids), "a token with two followers"
+    edges = [([a], [b]) for a, b in itertools.pairwise(ids)]
+    if then:
+        rest = [after(coded, "]")[0], *after(coded, then)]
+        edges += [([a], [b]) for a, b in itertools.pairwise(rest)]
+    return writing_lm("llama", coded, edges, **more)
