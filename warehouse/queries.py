@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 
 from warehouse.errors import SnapshotError
-from warehouse.views import THRESHOLDS, yield_sql
+from warehouse.views import MEASURED, THRESHOLDS, yield_sql
 
 __all__ = [
     "Sample",
@@ -41,11 +41,11 @@ SELECT c.doc_id, c.tool, c."position", c.input, c.response, c.gain,
        substring(d.text, c."position" + 1, $width) AS after
 FROM picked AS c JOIN documents AS d USING (doc_id) ORDER BY c.gain DESC, c.doc_id, c."position", c.tool"""
 
-_NEAREST = """
+_NEAREST = f"""
 SELECT c.doc_id, c.tool, c."position", c.input, c.response, c.gain,
        substring(d.text, greatest(c."position" - $width, 0) + 1, least($width, c."position")) AS before,
        substring(d.text, c."position" + 1, $width) AS after
-FROM scored AS c JOIN documents AS d USING (doc_id) WHERE c.tool = $tool AND NOT isnan(c.gain)
+FROM scored AS c JOIN documents AS d USING (doc_id) WHERE c.tool = $tool AND {MEASURED}
 ORDER BY abs(c.gain - $gain), c.doc_id, c."position", c.input LIMIT 1"""
 
 _STATS = """

@@ -31,6 +31,7 @@ __all__ = [
     "DROPS",
     "EVALUATIONS",
     "LINEAGE",
+    "MEASURED",
     "PERPLEXITY",
     "RULES",
     "SHARDS",
@@ -42,8 +43,12 @@ __all__ = [
 
 THRESHOLDS = (0.5, 1.0, 2.0)  # nats; those of the paper's Table 2
 
-# Which scored calls may be kept at all, whatever the threshold. DuckDB holds NaN to be the largest number.
-RULES = "NOT isnan(gain) AND NOT (tool = 'mt' AND seen_after AND NOT seen_before)"
+# A gain that could be measured. DuckDB holds NaN to be the largest number, and takes a file's statistics, which leave
+# NaN out, to mean that there is none: asked for `isnan(gain)` it would not look. It cannot see through TRY.
+MEASURED = "NOT isnan(TRY(gain))"
+
+# Which scored calls may be kept at all, whatever the threshold.
+RULES = f"{MEASURED} AND NOT (tool = 'mt' AND seen_after AND NOT seen_before)"
 
 _WINNER = 'row_number() OVER (PARTITION BY doc_id, "position" ORDER BY gain DESC, tool, input, response) = 1'
 

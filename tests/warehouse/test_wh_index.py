@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,6 +26,7 @@ from warehouse.explain import explain, ids_beginning, nearest_ids
 from warehouse.queries import Yield, rows_of, yield_by_threshold
 from warehouse.snapshot import publish
 from warehouse.store import Store
+from warehouse.views import MEASURED
 from warehouse.what_if import Choice, what_if, yields
 
 TOOLS = ("calculator", "mt", "qa")
@@ -77,6 +82,19 @@ def test_yields_are_those_of_the_method(rows: Rows, tau: dict[str, float], k: in
             for mine in [[c for c in kept if c.tool == tool]]
         ]
         assert yields(path, Choice(tau, top_k, floors)) == expected
+
+
+@pytest.mark.parametrize("gains", [[-1.0, math.nan], [0.5, math.nan, -1.0], [math.nan], [math.inf, math.nan, 0.5]])
+def test_a_gain_that_is_not_a_number_is_seen(tmp_path: Path, gains: list[float]) -> None:
+    """The statistics of a Parquet file leave NaN out: of -1.0 and NaN they say "from -1.0 to -1.0"."""
+    known = len(gains) - 1  # one of each is NaN
+    # written by us: whoever asks, in whatever words
+    put(Store(tmp_path / "own"), "score", "qa", "s0", [scored("d1", "qa", i, gain) for i, gain in enumerate(gains)])
+    (own,) = (tmp_path / "own").rglob("s0-*.parquet")
+    assert duckdb.execute(f"SELECT count(*) FROM '{own}' WHERE NOT isnan(gain)").fetchone() == (known,)
+    # written by others, with statistics: asked in our words
+    pq.write_table(pa.table({"gain": gains}), tmp_path / "other.parquet")
+    assert duckdb.execute(f"SELECT count(*) FROM '{tmp_path}/other.parquet' WHERE {MEASURED}").fetchone() == (known,)
 
 
 def test_what_comes_and_goes_by_hand(tmp_path: Path) -> None:
