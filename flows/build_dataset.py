@@ -1,6 +1,6 @@
 """The flow `build_dataset`: corpus to C*.
 
-Per tool and shard, prefilter -> sample -> execute -> score runs as a chain of its own, with no barrier between shards;
+Per tool and shard, prefilter -> sample -> execute -> score runs as a task of its own, with no barrier between shards;
 then C* is assembled. The flow process alone holds the catalog, under its lock, and publishes the snapshot that users
 query, at least every 30 seconds while shards finish. It decides nothing about the method.
 """
@@ -21,15 +21,12 @@ from flows.server import note_server
 from flows.versions import write_card, write_version
 from tasks.assembling import over_limit
 from tasks.settings import shared_catalog
-from tasks.shards import Done
+from tasks.shards import Done, telling
 from tasks.spec import BuildSpec
 from tasks.stages import (
+    annotate_shard,
     assemble_shard,
-    execute_shard,
     ingest_corpus,
-    prefilter_shard,
-    sample_shard,
-    score_shard,
 )
 from tasks.works import Assembly, Shard, shards_of
 from toolformer_core.errors import UsageError
@@ -56,29 +53,22 @@ class BuildResult:
 
 
 @dataclass(slots=True)
-class _Chains:
+class _Submitted:
     """The futures of a build's tasks."""
 
-    tools: list[PrefectFuture[Done]] = field(default_factory=list)  # of all stages per tool
-    scored: dict[str, list[PrefectFuture[Done]]] = field(default_factory=dict)  # shard -> `score` of every tool
+    annotated: dict[str, list[PrefectFuture[tuple[Done, ...]]]] = field(default_factory=dict)  # shard -> of every tool
     assembled: dict[str, PrefectFuture[Done]] = field(default_factory=dict)  # shard -> its part of C*
 
 
-def _chains(spec: BuildSpec, shards: Sequence[Shard]) -> _Chains:
-    """Submit every chain. Where no tool can have too many examples, a shard is assembled as soon as it is scored."""
-    out = _Chains()
+def _submitted(spec: BuildSpec, shards: Sequence[Shard]) -> _Submitted:
+    """Submit every task. Where no tool can have too many examples, a shard is assembled as soon as it is scored."""
+    out = _Submitted()
     within_limit = sum(shard.documents.rows for shard in shards) <= spec.assemble.max_examples
     for shard in _in_turn(spec, shards):
-        for tool in spec.tools:
-            prefiltered: Any = prefilter_shard.submit(spec, tool, shard)
-            sampled: Any = sample_shard.submit(spec, tool, shard, prefiltered)
-            executed: Any = execute_shard.submit(spec, tool, shard, prefiltered, sampled)
-            scored: Any = score_shard.submit(spec, tool, shard, prefiltered, sampled, executed)
-            out.tools += (prefiltered, sampled, executed, scored)
-            out.scored.setdefault(shard.name, []).append(scored)
+        annotated: Any = [annotate_shard.submit(spec, tool, shard) for tool in spec.tools]
+        out.annotated[shard.name] = annotated
         if within_limit:
-            losses: Any = out.scored[shard.name]
-            assembled: Any = assemble_shard.submit(spec, shard, losses, [])
+            assembled: Any = assemble_shard.submit(spec, shard, annotated, [])
             out.assembled[shard.name] = assembled
     return out
 
@@ -145,18 +135,24 @@ def _build(spec: BuildSpec, store: Store, ledger: Ledger) -> list[Done]:
     for stage in ("prefilter", "sample", "execute", "score"):
         ledger.expect(stage, len(shards) * len(spec.tools))
     ledger.expect("assemble", len(shards))
-    chains = _chains(spec, shards)
-    for future in as_completed([*chains.tools, *chains.assembled.values()]):
-        ledger.add(future.result())
-    if not chains.assembled:
-        scored = {shard.name: [f.result() for f in chains.scored[shard.name]] for shard in shards}
+    with telling(ledger.note):
+        tasks = _submitted(spec, shards)
+    futures: list[PrefectFuture[Any]] = [future for own in tasks.annotated.values() for future in own]
+    futures += tasks.assembled.values()
+    for future in as_completed(futures):
+        finished = future.result()
+        for done in finished if isinstance(finished, tuple) else (finished,):
+            ledger.add(done)
+    if not tasks.assembled:
+        stages = {shard.name: [f.result() for f in tasks.annotated[shard.name]] for shard in shards}
+        scored = {name: [done[-1] for done in annotated] for name, annotated in stages.items()}
         over = over_limit(Assembly(store, spec.run_id, spec.assemble, spec.tool_names), scored)
         for shard in shards:
-            some: Any = assemble_shard.submit(spec, shard, scored[shard.name], over[shard.name])
-            chains.assembled[shard.name] = some
-        for future in as_completed(list(chains.assembled.values())):
+            some: Any = assemble_shard.submit(spec, shard, stages[shard.name], over[shard.name])
+            tasks.assembled[shard.name] = some
+        for future in as_completed(list(tasks.assembled.values())):
             ledger.add(future.result())
-    return [chains.assembled[shard.name].result() for shard in shards]
+    return [tasks.assembled[shard.name].result() for shard in shards]
 
 
 def run_build(parameters: BuildParameters, runner: str = "threads") -> BuildResult:

@@ -85,7 +85,9 @@ class Ledger:
     _published: float = field(init=False)  # by `clock`
     _news: bool = False  # something finished since
     _unrecorded: list[Commit] = field(default_factory=list)  # in the store, and not in the catalog yet
-    _turn: threading.RLock = field(default_factory=threading.RLock, repr=False)
+    _noted: set[CommitKey] = field(default_factory=set)  # by the threads that finished them
+    _turn: threading.RLock = field(default_factory=threading.RLock, repr=False)  # at the catalog and the snapshot
+    _counting: threading.Lock = field(default_factory=threading.Lock, repr=False)  # held briefly: no shard waits for it
 
     def __post_init__(self) -> None:
         self.snapshot = self.store.beside / SNAPSHOT
@@ -100,7 +102,7 @@ class Ledger:
         self.totals[stage] = self.totals.get(stage, 0) + shards
 
     def add(self, done: Done) -> None:
-        """Take note of one finished shard; say so; publish if the last snapshot is old.
+        """Take note of one finished shard, if that was not done as it finished; publish if the last snapshot is old.
 
         The catalog is told of many shards at once: a transaction takes it longer than a small shard takes. Should the
         process die before, the next flow finds their commits.
@@ -108,6 +110,23 @@ class Ledger:
         Raises:
             StoreError: its commit is not in the flow's own store.
         """
+        if done.key not in self._noted:
+            self._note(done)
+        if len(self._unrecorded) >= _TOGETHER:
+            with self._turn:
+                self._catch_up()
+        self.refresh()
+
+    def note(self, done: Done) -> None:
+        """Take note of a shard at once, from the thread that finished it; `add` then passes over it.
+
+        Raises:
+            StoreError: its commit is not in the flow's own store.
+        """
+        self._noted.add(done.key)
+        self._note(done)
+
+    def _note(self, done: Done) -> None:
         key = done.key
         commit = self.store.find(key.stage, key.tool, key.shard, key.fingerprint)
         if commit is None:
@@ -115,23 +134,26 @@ class Ledger:
                 f"{key.id} was done, but {self.store.root} does not hold it: give the flow and its workers a data "
                 "folder or URL that all of them reach"
             )
-        with self._turn:
+        with self._counting:
             self._unrecorded.append(commit)
-            if len(self._unrecorded) == _TOGETHER:
-                self._catch_up()
             self.keys.append(key)
             self._news = True
-        self.finished[key.stage] = self.finished.get(key.stage, 0) + 1
-        self.skipped += done.skipped
-        if (progress := _progress.get()) is not None:
-            progress(key.stage, self.finished[key.stage], self.totals[key.stage], done)
-        elif not done.skipped:
-            get_run_logger().info("%s %s in %.1f s", key.stage, key.shard, done.seconds)
-        self.refresh()
+            self.finished[key.stage] = self.finished.get(key.stage, 0) + 1
+            self.skipped += done.skipped
+            if (progress := _progress.get()) is not None:
+                progress(key.stage, self.finished[key.stage], self.totals[key.stage], done)
+                return
+        if not done.skipped:
+            get_run_logger().info(
+                "%s %s in %.1f s", " ".join(filter(None, (key.stage, key.tool))), key.shard, done.seconds
+            )
 
     def _catch_up(self) -> None:
-        self.catalog.record(self._unrecorded)
-        self._unrecorded.clear()
+        with self._counting:
+            commits = list(self._unrecorded)
+        self.catalog.record(commits)
+        with self._counting:
+            del self._unrecorded[: len(commits)]
 
     def refresh(self) -> float:
         """Publish what is new, if the last snapshot is old; return after how many seconds to ask again.
@@ -148,6 +170,7 @@ class Ledger:
                 except WarehouseError as exc:
                     _log.warning("the snapshot is not refreshed, the run goes on: %s", exc)
                     self._published = self.clock()
+                    self._news = True
             return self.refresh_s
 
     @contextmanager
@@ -171,8 +194,11 @@ class Ledger:
         """Write the run's manifest."""
         with self._turn:
             ended = now() if state != "running" else None
+            with self._counting:
+                keys = tuple(sorted(self.keys))
+                self._news = False
             self._catch_up()
-            self.run = replace(self.run, commits=tuple(sorted(self.keys)), state=state, finished=ended)
+            self.run = replace(self.run, commits=keys, state=state, finished=ended)
             self.store.write_run(self.run)
             self.catalog.record_run(self.run)
 
@@ -182,7 +208,6 @@ class Ledger:
             self.record(state)
             publish(self.store, self.catalog, self.snapshot.parent)
             self._published = self.clock()
-            self._news = False
 
 
 @contextmanager

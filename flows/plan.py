@@ -242,20 +242,20 @@ class _Planner:
         prefiltered = self._note(prefilter_work(spec, tool, shard), n)
         next_ = (sample_work(spec, tool, shard, _UNKNOWN), execute_work(spec, tool, shard, _UNKNOWN, _UNKNOWN))
         if prefiltered is None and any(self._may_be_found(work, ("inputs",)) for work in next_):
-            prefiltered = self._tried(lambda: prefilter_shard.fn(spec, tool, shard))
+            prefiltered = self._tried(lambda: prefilter_shard(spec, tool, shard))
         before = prefiltered or _UNKNOWN
         sampled = self._note(sample_work(spec, tool, shard, before), n, _inputs(prefiltered))
         if sampled is None and prefiltered is not None and _kept(prefiltered, "documents") == 0:
-            sampled = self._tried(lambda: sample_shard.fn(spec, tool, shard, before))
+            sampled = self._tried(lambda: sample_shard(spec, tool, shard, before))
         drawn = sampled or _UNKNOWN
         executed = self._note(execute_work(spec, tool, shard, before, drawn), n, _inputs(prefiltered, sampled))
         if executed is None and sampled is not None and _kept(sampled, "draws") == 0:
-            executed = self._tried(lambda: execute_shard.fn(spec, tool, shard, before, drawn))
+            executed = self._tried(lambda: execute_shard(spec, tool, shard, before, drawn))
         answered = executed or _UNKNOWN
         work = score_work(spec, tool, shard, before, drawn, answered)
         scored = self._note(work, n, _inputs(prefiltered, sampled, executed))
         if scored is None and executed is not None and _kept(executed, "calls") == 0:
-            scored = self._tried(lambda: score_shard.fn(spec, tool, shard, before, drawn, answered))
+            scored = self._tried(lambda: score_shard(spec, tool, shard, before, drawn, answered))
         return sampled, scored
 
     def _tried(self, work: Callable[[], Done]) -> Done | None:

@@ -11,6 +11,7 @@ import datetime as dt
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -22,7 +23,7 @@ from warehouse.claims import Claims
 from warehouse.commits import Balance, Commit, CommitKey, DataFile, fingerprint
 from warehouse.store import Store
 
-__all__ = ["Done", "Outcome", "Work", "Writer", "done_of", "run_shard"]
+__all__ = ["Done", "Outcome", "Work", "Writer", "done_of", "run_shard", "tell", "telling"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,26 @@ class Done:
     balances: tuple[Balance, ...]
     seconds: float
     skipped: bool  # it was done before
+
+
+_listener: ContextVar[Callable[[Done], None] | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def telling(listener: Callable[[Done], None]) -> Iterator[None]:
+    """Have `listener` told, from the thread it happens in, of what tasks begun in this block finish in this process."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def tell(done: Done) -> Done:
+    """Tell the listener, if there is one, of a finished shard; return the shard."""
+    if (listener := _listener.get()) is not None:
+        listener(done)
+    return done
 
 
 def run_shard(

@@ -1,4 +1,4 @@
-"""The stages as Prefect tasks, one short function each over the shape of `shards.run_shard`.
+"""The stages, one short function each over the shape of `shards.run_shard`, and the Prefect tasks they run in.
 
     ingest      corpus            -> documents, cut into shards
     prefilter   documents         -> verdicts             per tool and shard
@@ -7,6 +7,8 @@
     score       + responses       -> losses               per tool and shard
     assemble    + losses          -> examples of C*       per shard, all tools
 
+The four stages of one tool and shard are one task, `annotate`: each is committed as it is done, and a task costs
+Prefect more than a small shard costs a stage.
 Dask pickles a task by value, with the globals it names: keep locks and loaded things in `spec`, not here.
 A task takes references (`BuildSpec`, `Shard`, `Done`) and returns one: data never travels through Prefect. What a stage
 does is `toolformer_core.annotate`; what it depends on stands in `works`, where its rows went is said here. Prefect's
@@ -25,7 +27,7 @@ from prefect.cache_policies import NO_CACHE
 from tasks import translate
 from tasks.answers import ANSWERED, answers_in
 from tasks.assembling import assemble_part, positive
-from tasks.shards import Done, Outcome, Writer, run_shard
+from tasks.shards import Done, Outcome, Writer, run_shard, tell
 from tasks.spec import BuildSpec, InTurn, claims_of, model_of, tool_of
 from tasks.works import (
     VERSIONS,
@@ -53,6 +55,7 @@ __all__ = [
     "LM_TOKENS",
     "VERSIONS",
     "Shard",
+    "annotate_shard",
     "assemble_shard",
     "execute_shard",
     "ingest_corpus",
@@ -106,7 +109,6 @@ def ingest_corpus(spec: BuildSpec) -> Done:
     return run_shard(store, work, spec.run_id, do, claims_of(store))
 
 
-@task(name="prefilter", cache_policy=NO_CACHE, task_run_name="prefilter {tool} {shard.name}")
 def prefilter_shard(spec: BuildSpec, tool: str, shard: Shard) -> Done:
     """Judge every document of a shard for one tool."""
     store, work = spec.store(), prefilter_work(spec, tool, shard)
@@ -121,7 +123,6 @@ def prefilter_shard(spec: BuildSpec, tool: str, shard: Shard) -> Done:
     return run_shard(store, work, spec.run_id, do, claims_of(store))
 
 
-@task(name="sample", cache_policy=NO_CACHE, task_run_name="sample {tool} {shard.name}")
 def sample_shard(spec: BuildSpec, tool: str, shard: Shard, prefiltered: Done) -> Done:
     """Draw calls into the documents that the prefilter kept."""
     store, work = spec.store(), sample_work(spec, tool, shard, prefiltered)
@@ -150,7 +151,6 @@ def sample_shard(spec: BuildSpec, tool: str, shard: Shard, prefiltered: Done) ->
     return run_shard(store, work, spec.run_id, do, claims_of(store))
 
 
-@task(name="execute", cache_policy=NO_CACHE, task_run_name="execute {tool} {shard.name}")
 def execute_shard(spec: BuildSpec, tool: str, shard: Shard, prefiltered: Done, sampled: Done) -> Done:
     """Run the tool on every distinct call of a shard whose answer is not known from earlier."""
     store, work = spec.store(), execute_work(spec, tool, shard, prefiltered, sampled)
@@ -176,7 +176,6 @@ def execute_shard(spec: BuildSpec, tool: str, shard: Shard, prefiltered: Done, s
     return run_shard(store, work, spec.run_id, do, claims_of(store))
 
 
-@task(name="score", cache_policy=NO_CACHE, task_run_name="score {tool} {shard.name}")
 def score_shard(spec: BuildSpec, tool: str, shard: Shard, prefiltered: Done, sampled: Done, executed: Done) -> Done:
     """Compute the three losses of every call that has a response."""
     store, work = spec.store(), score_work(spec, tool, shard, prefiltered, sampled, executed)
@@ -211,13 +210,27 @@ def score_shard(spec: BuildSpec, tool: str, shard: Shard, prefiltered: Done, sam
     return run_shard(store, work, spec.run_id, do, claims_of(store))
 
 
-@task(name="assemble", task_run_name="assemble {shard.name}")
-def assemble_shard(spec: BuildSpec, shard: Shard, scored: Sequence[Done], over: Sequence[tuple[str, str]]) -> Done:
+@task(name="annotate", cache_policy=NO_CACHE, task_run_name="annotate {tool} {shard.name}")
+def annotate_shard(spec: BuildSpec, tool: str, shard: Shard) -> tuple[Done, Done, Done, Done]:
+    """Run the four stages of one tool on a shard, and tell of each as it finishes."""
+    prefiltered = tell(prefilter_shard(spec, tool, shard))
+    sampled = tell(sample_shard(spec, tool, shard, prefiltered))
+    executed = tell(execute_shard(spec, tool, shard, prefiltered, sampled))
+    scored = tell(score_shard(spec, tool, shard, prefiltered, sampled, executed))
+    return prefiltered, sampled, executed, scored
+
+
+@task(name="assemble", cache_policy=NO_CACHE, task_run_name="assemble {shard.name}")
+def assemble_shard(
+    spec: BuildSpec, shard: Shard, annotated: Sequence[Sequence[Done]], over: Sequence[tuple[str, str]]
+) -> Done:
     """Filter the calls of all tools by gain and write the shard's part of C*.
 
     Args:
+        annotated: what `annotate_shard` returned for each tool.
         over: (tool, document id) pairs beyond the limit of examples per tool.
     """
+    scored = [done[-1] for done in annotated]
     return assemble_part(Assembly(spec.store(), spec.run_id, spec.assemble, spec.tool_names), shard, scored, over)
 
 

@@ -41,15 +41,19 @@ def telling() -> Iterator[None]:
         yield
 
 
-def finish(ledger: Ledger, number: int) -> None:
+def finished(store: Store, number: int) -> Done:
     """One shard with one document."""
 
     def do(write: Writer) -> Outcome:
         write.table(stage_table("ingest", [a_document(f"text {number}", line=number)]))
         return Outcome((Balance("rows", 1, 1),))
 
+    return run_shard(store, Work("ingest", "1", "", f"s{number}", {}, {"n": str(number)}), "r1", do)
+
+
+def finish(ledger: Ledger, number: int) -> None:
     ledger.expect("ingest", 1)
-    ledger.add(run_shard(ledger.store, Work("ingest", "1", "", f"s{number}", {}, {"n": str(number)}), "r1", do))
+    ledger.add(finished(ledger.store, number))
 
 
 def documents(ledger: Ledger) -> int:
@@ -78,6 +82,28 @@ def test_what_has_finished_is_published_within_the_time_set(tmp_path: Path, tell
         assert ledger.snapshot.stat().st_ino == inode  # there was nothing new
         finish(ledger, 2)  # the last snapshot is old: at once
         assert documents(ledger) == 2
+
+
+def test_a_shard_noted_as_it_finishes_is_counted_once(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    def progress(stage: str, finished: int, total: int, done: Done) -> None:
+        told.append(f"{stage} {finished}/{total}")
+
+    store = Store(tmp_path)
+    with Catalog(tmp_path / "catalog.duckdb", store=store) as catalog, reporting_to(progress):
+        ledger = Ledger(store, catalog, RUN, refresh_s=0.0)
+        ledger.expect("ingest", 2)
+        early, late = finished(store, 1), finished(store, 2)
+        ledger.note(early)  # by the thread at work
+        assert told == ["ingest 1/2"]
+        assert documents(ledger) == 0  # that thread has better things to do than to publish
+        ledger.add(early)  # by the flow, when the whole task has ended
+        ledger.add(late)  # of a task in another process: the flow is the first to hear
+        assert told == ["ingest 1/2", "ingest 2/2"]
+        assert documents(ledger) == 2
+        ledger.record("completed")
+        assert len(ledger.run.commits) == 2
 
 
 def test_a_thread_asks_while_a_run_goes_on(tmp_path: Path, telling: None, monkeypatch: pytest.MonkeyPatch) -> None:

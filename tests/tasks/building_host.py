@@ -85,10 +85,10 @@ def build(spec: BuildSpec, stop_at: str = "") -> list[Done]:
     for shard in sorted(shards_of(ingested), key=lambda shard: digest_of(spec.run_id, shard.name)):
         if shard.name == stop_at:
             own.score = stuck
-        prefiltered = stages.prefilter_shard.fn(spec, "calculator", shard)
-        sampled = stages.sample_shard.fn(spec, "calculator", shard, prefiltered)
-        executed = stages.execute_shard.fn(spec, "calculator", shard, prefiltered, sampled)
-        scored = stages.score_shard.fn(spec, "calculator", shard, prefiltered, sampled, executed)
+        prefiltered = stages.prefilter_shard(spec, "calculator", shard)
+        sampled = stages.sample_shard(spec, "calculator", shard, prefiltered)
+        executed = stages.execute_shard(spec, "calculator", shard, prefiltered, sampled)
+        scored = stages.score_shard(spec, "calculator", shard, prefiltered, sampled, executed)
         done += [prefiltered, sampled, executed, scored, stages.assemble_shard.fn(spec, shard, [scored], [])]
     return done
 

