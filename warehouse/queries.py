@@ -18,11 +18,13 @@ from warehouse.errors import SnapshotError
 from warehouse.views import MEASURED, THRESHOLDS, yield_sql
 
 __all__ = [
+    "GainBin",
     "Sample",
     "StageBalance",
     "Stats",
     "Yield",
     "accuracies",
+    "gain_histogram",
     "nearest_call",
     "opened",
     "perplexities",
@@ -47,6 +49,11 @@ SELECT c.doc_id, c.tool, c."position", c.input, c.response, c.gain,
        substring(d.text, c."position" + 1, $width) AS after
 FROM scored AS c JOIN documents AS d USING (doc_id) WHERE c.tool = $tool AND {MEASURED}
 ORDER BY abs(c.gain - $gain), c.doc_id, c."position", c.input LIMIT 1"""
+
+# Bins of half a nat, closed below; the first and the last are open.
+_GAINS = f"""
+SELECT tool, least(greatest(floor(gain / $width), $low / $width - 1), $high / $width)::INT AS bin, count(*) AS calls
+FROM scored WHERE {MEASURED} GROUP BY ALL ORDER BY tool, bin"""
 
 _STATS = """
 SELECT c.stage, c.tool, b.unit, b.kind, b.reason, sum(b.rows)::BIGINT, count(DISTINCT c.commit_id)
@@ -82,6 +89,23 @@ class Yield:
     tau_f: float
     examples: int  # documents with at least one surviving call of the tool
     calls: int  # surviving calls, at most one per position
+
+
+@dataclass(frozen=True, slots=True)
+class GainBin:
+    """How many scored calls of a tool gain at least `low` nats and less than `high`; None: without end."""
+
+    tool: str
+    low: float | None
+    high: float | None
+    calls: int
+
+    @property
+    def label(self) -> str:
+        """The bin as a person reads it."""
+        if self.low is None:
+            return f"below {self.high:+.1f}"
+        return f"{self.low:+.1f} and more" if self.high is None else f"{self.low:+.1f} to {self.high:+.1f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +231,32 @@ def nearest_call(path: str | Path, tool: str, gain: float, width: int = 40) -> S
     """
     found = rows_of(path, _NEAREST, {"tool": tool, "gain": gain, "width": width})
     return Sample(**found[0]) if found else None
+
+
+def gain_histogram(path: str | Path, low: float = -2.0, high: float = 4.0, width: float = 0.5) -> list[GainBin]:
+    """Return how many scored calls of every tool gain how much, kept or not: by tool, all its bins, rising.
+
+    Args:
+        low: nats below which calls are counted together; a multiple of `width`, as `high`.
+        high: nats from which on calls are counted together.
+        width: nats of a bin between them.
+
+    Raises:
+        SnapshotError: there is no snapshot.
+    """
+    found = rows_of(path, _GAINS, {"low": low, "high": high, "width": width})
+    counts = {(row["tool"], row["bin"]): row["calls"] for row in found}
+    first, last = round(low / width) - 1, round(high / width)
+    return [
+        GainBin(
+            tool,
+            None if number == first else number * width,
+            None if number == last else (number + 1) * width,
+            counts.get((tool, number), 0),
+        )
+        for tool in sorted({tool for tool, _ in counts})
+        for number in range(first, last + 1)
+    ]
 
 
 def accuracies(path: str | Path, task: str | None = None) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from warehouse.catalog import Catalog
 from warehouse.commits import Balance, Commit, Dataset, dataset_version, fingerprint
 from warehouse.errors import SnapshotError
 from warehouse.explain import explain
-from warehouse.queries import Yield, rows_of, samples, stats, yield_by_threshold
+from warehouse.queries import Yield, gain_histogram, rows_of, samples, stats, yield_by_threshold
 from warehouse.schema import TABLES
 from warehouse.snapshot import publish
 from warehouse.store import Store
@@ -86,6 +86,16 @@ def test_yield_by_threshold_by_hand(snapshot: Path) -> None:
     for bad in ([], [NAN], [math.inf]):
         with pytest.raises(ValueError, match="finite"):
             yield_by_threshold(snapshot, bad)
+
+
+def test_gains_are_counted_in_bins_closed_below(snapshot: Path) -> None:
+    # calculator: 0.4 | 0.7 | 1.2 | 2.0, and one that is no number; mt: 0.6 | 2.5, 3.0; qa: 0.5 | 1.0
+    found = {tool: [] for tool in ("calculator", "mt", "qa")}
+    for one in gain_histogram(snapshot, 0.0, 2.0):
+        found[one.tool].append(one.calls)
+    assert found == {"calculator": [0, 1, 1, 1, 0, 1], "mt": [0, 0, 1, 0, 0, 2], "qa": [0, 0, 1, 1, 0, 0]}
+    labels = [one.label for one in gain_histogram(snapshot, 0.0, 2.0)][:6]
+    assert labels == ["below +0.0", "+0.0 to +0.5", "+0.5 to +1.0", "+1.0 to +1.5", "+1.5 to +2.0", "+2.0 and more"]
 
 
 def test_with_a_threshold_per_tool_a_loser_may_win(snapshot: Path) -> None:
