@@ -12,12 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from prefect import flow
+from prefect import flow, get_run_logger
 from prefect.futures import PrefectFuture, as_completed
 
+from flows.artifacts import named, publish_summary, showing
 from flows.ledger import Ledger, keeping, new_run_id, now, task_runner
 from flows.parameters import BuildParameters, resolve
 from flows.server import note_server
+from flows.summaries import build_summary
 from flows.versions import write_card, write_version
 from tasks.assembling import over_limit
 from tasks.settings import shared_catalog
@@ -32,6 +34,7 @@ from tasks.works import Assembly, Shard, shards_of
 from toolformer_core.errors import UsageError
 from toolformer_core.records import digest_of
 from warehouse.commits import Run
+from warehouse.queries import gain_histogram, stats
 from warehouse.store import Store
 
 __all__ = ["BuildResult", "build_dataset", "run_build"]
@@ -80,7 +83,7 @@ def _in_turn(spec: BuildSpec, shards: Sequence[Shard]) -> list[Shard]:
     return sorted(shards, key=lambda shard: digest_of(spec.run_id, shard.name))
 
 
-@flow(name="build-dataset", flow_run_name="build {parameters.dataset} with {parameters.model}")
+@flow(name="build-dataset", flow_run_name=named("build {dataset} from {corpus} with {model}, {tools} tools"))
 def build_dataset(parameters: BuildParameters) -> BuildResult:
     """Annotate a corpus with tool calls and keep those that help: corpus to C*.
 
@@ -101,7 +104,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
         corpus=parameters.corpus,
         model=parameters.model,
     )
-    with keeping(store, run) as ledger:
+    with keeping(store, run) as ledger, showing(ledger, get_run_logger()):
         files = _build(spec, store, ledger)
         dataset = write_version(
             ledger,
@@ -111,7 +114,9 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
             spec.assemble.tau_f,
             licence=parameters.licence,
         )
-    write_card(store, dataset, ledger.snapshot)
+    card = write_card(store, dataset, ledger.snapshot)
+    found, gains = stats(ledger.snapshot), gain_histogram(ledger.snapshot)
+    publish_summary(build_summary(card, dataset, found.balances, gains, str(ledger.snapshot), ""), "build-summary")
     return BuildResult(
         run_id=spec.run_id,
         dataset=dataset.name,

@@ -81,6 +81,7 @@ class Ledger:
     skipped: int = 0
     refresh_s: float = field(default_factory=lambda: seconds("refresh"))
     clock: Callable[[], float] = time.monotonic
+    watchers: list[Callable[[Done], None]] = field(default_factory=list)  # told of every shard, by whoever finished it
     snapshot: Path = field(init=False)  # replaced by every publishing
     _published: float = field(init=False)  # by `clock`
     _news: bool = False  # something finished since
@@ -140,11 +141,13 @@ class Ledger:
             self._news = True
             self.finished[key.stage] = self.finished.get(key.stage, 0) + 1
             self.skipped += done.skipped
+            for watch in self.watchers:
+                watch(done)
             if (progress := _progress.get()) is not None:
                 progress(key.stage, self.finished[key.stage], self.totals[key.stage], done)
                 return
         if not done.skipped:
-            get_run_logger().info(
+            get_run_logger().debug(
                 "%s %s in %.1f s", " ".join(filter(None, (key.stage, key.tool))), key.shard, done.seconds
             )
 

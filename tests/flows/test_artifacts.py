@@ -1,0 +1,185 @@
+"""What Prefect's pages show of a run: progress by a fake clock and a fake client, and what a real build left there."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from httpx import ConnectError
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey, FlowRunFilter, FlowRunFilterId
+
+from flows.artifacts import Board, short, time_left
+from flows.build_dataset import BuildResult
+from tasks.shards import Done
+from warehouse.commits import Balance, CommitKey
+
+RUN = UUID(int=7)
+ANNOTATION = ("ingest", "prefilter", "sample", "execute", "score")
+
+
+class FakeClient:
+    """Remembers what it is sent; with `broken` nobody is there."""
+
+    def __init__(self) -> None:
+        self.artifacts: dict[UUID, dict[str, Any]] = {}
+        self.sent = 0
+        self.broken = False
+
+    def _send(self) -> None:
+        if self.broken:
+            raise ConnectError("nobody is there\nat all")
+        self.sent += 1
+
+    def create_artifact(self, artifact: ArtifactCreate) -> Any:
+        self._send()
+        made = artifact.model_copy(update={"id": uuid4()})
+        self.artifacts[made.id] = artifact.model_dump()
+        return made
+
+    def update_artifact(self, artifact_id: UUID, artifact: ArtifactUpdate) -> None:
+        self._send()
+        self.artifacts[artifact_id] |= artifact.model_dump(exclude_unset=True)
+
+    def shown(self) -> dict[str, tuple[float, str]]:
+        return {a["key"]: (a["data"], a["description"]) for a in self.artifacts.values()}
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def done(stage: str, number: int, *balances: Balance, skipped: bool = False) -> Done:
+    return Done(CommitKey(stage, "qa", f"s{number}", "f"), (), balances, 1.0, skipped)
+
+
+def draws(kept: int, dropped: int) -> Balance:
+    return Balance("draws", kept + dropped, kept, {"no_call": dropped})
+
+
+@pytest.fixture
+def client() -> FakeClient:
+    return FakeClient()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def totals() -> dict[str, int]:
+    return {"sample": 4}
+
+
+@pytest.fixture
+def board(client: FakeClient, clock: Clock, totals: dict[str, int]) -> Board:
+    return Board("build-dataset", totals, client, RUN, logging.getLogger("run"), clock)
+
+
+def test_a_stage_tells_shards_rows_and_the_time_left(board: Board, client: FakeClient, clock: Clock) -> None:
+    board.update()
+    assert client.shown() == {"build-dataset-sample": (0.0, "0 of 4 shards")}
+    board.note(done("sample", 1, Balance("documents", 60, 50, {"no_position": 10}), draws(30, 70)))
+    clock.now += 20.0
+    board.update()
+    # one shard in 20 s, three to go: 60 s
+    told = "1 of 4 shards; 60 documents, 50 kept; 100 draws, 30 kept; 60 s left"
+    assert client.shown() == {"build-dataset-sample": (25.0, told)}
+    assert [a["flow_run_id"] for a in client.artifacts.values()] == [RUN]
+
+
+def test_what_was_found_done_counts_but_promises_no_speed(board: Board, client: FakeClient, clock: Clock) -> None:
+    board.update()
+    board.note(done("sample", 1, draws(5, 5), skipped=True))
+    board.note(done("sample", 2, draws(1, 9), skipped=True))
+    clock.now += 1.0
+    board.update()
+    assert client.shown()["build-dataset-sample"] == (50.0, "2 of 4 shards (2 found done); 20 draws, 6 kept")
+    board.note(done("sample", 3, draws(0, 0)))
+    clock.now += 299.0
+    board.update()
+    # one shard was worked on in 300 s, one is left
+    assert client.shown()["build-dataset-sample"][1].endswith("5 min left")
+
+
+def test_shards_cost_no_request_and_only_news_are_sent(
+    board: Board, client: FakeClient, totals: dict[str, int]
+) -> None:
+    board.update()
+    for number in range(4):
+        board.note(done("sample", number, draws(1, 0)))
+    assert client.sent == 1
+    board.update()
+    assert client.shown()["build-dataset-sample"] == (100.0, "4 of 4 shards; 4 draws, 4 kept")
+    board.update()
+    assert client.sent == 2
+    totals["assemble"] = 1  # expected only now
+    board.update()
+    assert client.shown()["build-dataset-assemble"] == (0.0, "0 of 1 shards")
+    assert client.sent == 3
+
+
+def test_a_server_that_does_not_answer_is_told_of_once(
+    board: Board, client: FakeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.broken = True
+    with caplog.at_level(logging.INFO):
+        board.update()
+        board.note(done("sample", 1, draws(1, 0)))
+        board.update()
+    assert [r.message for r in caplog.records] == [
+        "sample: 0 of 4 shards",
+        "Prefect shows no progress from here on, the work goes on: nobody is there",
+        "sample: 1 of 4 shards; 1 draws, 1 kept",  # no time has passed, so none is promised
+    ]
+
+
+def test_times_as_a_person_says_them() -> None:
+    assert [time_left(s) for s in (0.4, 99, 100, 5999, 6000, 36_000)] == [
+        "0 s",
+        "99 s",
+        "2 min",
+        "100 min",
+        "1.7 h",
+        "10.0 h",
+    ]
+
+
+def test_names_are_short() -> None:
+    assert short("/data/models/gpt-j-6b/") == "gpt-j-6b"
+    assert short("s3://bucket/c4.jsonl") == "c4.jsonl"
+    assert short("embedded") == "embedded"
+    assert short("/") == "/"
+    assert short(["calculator", "qa"]) == "2"
+
+
+def test_a_build_leaves_a_name_progress_of_every_stage_and_a_summary(
+    built: tuple[BuildResult, Path, list[str]], few_documents: Path
+) -> None:
+    result, _, _ = built
+    summaries = ArtifactFilter(key=ArtifactFilterKey(any_=["build-summary"]))
+    with get_client(sync_client=True) as client:
+        kept = client.read_artifacts(artifact_filter=summaries)
+        first = next(a for a in kept if f"run {result.run_id}" in str(a.data))
+        own = FlowRunFilter(id=FlowRunFilterId(any_=[first.flow_run_id]))
+        found = {str(a.key): a for a in client.read_artifacts(flow_run_filter=own)}
+        name = client.read_flow_run(first.flow_run_id).name
+    assert name == f"build cstar from {few_documents.name} with embedded, 2 tools"
+    stages = {key: (a.data, str(a.description)) for key, a in found.items() if a.type == "progress"}
+    assert set(stages) == {f"build-dataset-{stage}" for stage in (*ANNOTATION, "assemble")}
+    assert {data for data, _ in stages.values()} == {100}
+    # 16 documents, a row cut off, one without text, one seen before
+    assert stages["build-dataset-ingest"][1] == "1 of 1 shards; 19 rows, 16 kept"
+    assert stages["build-dataset-prefilter"][1].startswith("6 of 6 shards; 32 documents, ")  # 16, for two tools
+    text = str(first.data)
+    assert text.startswith(f"# cstar@{result.version}")
+    assert f'    dataset[("cstar@{result.version}<br/>{result.examples} examples")]' in text
+    assert "\ncalculator: " in text
