@@ -10,16 +10,17 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
 from prefect.futures import PrefectFuture, as_completed
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field, WithJsonSchema
 
 from flows.evaluated import ArmFigures, ArmPerplexity, EvaluateResult, arm_figures, arm_perplexity, row_of
 from flows.evaluation_tracking import track
+from flows.forms import FORM, AbsolutePath, ModelName, Passages, PathOrUrl, Phrases, Tools, one_of
 from flows.ledger import Ledger, keeping, new_run_id, now, task_runner
 from flows.server import note_server
 from tasks.evaluate import (
@@ -40,7 +41,7 @@ from toolformer_core.config import TOOL_NAMES, check_tools
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.evaluate.answer import new_tokens_for
 from toolformer_core.evaluate.items import Rule, Task
-from toolformer_core.evaluate.tasks import task_named
+from toolformer_core.evaluate.tasks import task_named, tasks
 from toolformer_core.lm.load import model_digest, model_folder
 from toolformer_core.tools.build import ToolSettings, build_tools
 from warehouse.commits import Run
@@ -55,28 +56,30 @@ _ARTIFACT_S = 2.0  # seconds between two updates of the progress artifact
 class EvaluateParameters(BaseModel):
     """A benchmark, put to the arms of a model."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = FORM
 
-    task: str = Field(description="Benchmark: svamp, gsm8k, nq, webqs, mlqa-de, dateset, perplexity, small-world, ...")
-    path: str | None = Field(
+    task: Annotated[str, one_of(tasks())] = Field(description="Benchmark: svamp, gsm8k, nq, dateset, perplexity, ...")
+    path: AbsolutePath | None = Field(
         None,
         description="Its published file or folder; default: generated (dateset), embedded (small-world), else the hub",
     )
-    data: str = Field("toolformer-data", description="Data folder or URL: predictions, and finetunes to be found")
-    model: str = Field("embedded", description="The base model: 'embedded', a folder, or a hub name")
-    cc: str | None = Field(None, description="M + CC: a model's or a finetune job's folder (default: the newest there)")
-    toolformer: str | None = Field(None, description="Toolformer: as for cc")
-    arms: list[str] = Field(
+    data: PathOrUrl = Field("toolformer-data", description="Data folder or URL: predictions, and finetunes to be found")
+    model: ModelName = Field("embedded", description="The base model: 'embedded', a folder, or a hub name")
+    cc: ModelName | None = Field(
+        None, description="M + CC: a model's or a finetune job's folder (default: the newest there)"
+    )
+    toolformer: ModelName | None = Field(None, description="Toolformer: as for cc")
+    arms: list[Annotated[str, one_of(ARMS)]] = Field(
         default_factory=list, description="Of " + ", ".join(ARMS) + " (default: those whose models are there)"
     )
-    k: list[int] = Field(
+    k: list[Annotated[int, WithJsonSchema({"type": "integer", "minimum": 0})]] = Field(
         [10],
         description="Of the arms with tools: a call starts where ' [' is among the k likeliest (paper: 10); 0: off",
     )
     limit: int | None = Field(None, gt=0, description="Ask at most this many items (default: all)")
-    tools: list[str] = Field(list(TOOL_NAMES), description="Tools offered, but for those the task leaves out")
-    passages: str | None = Field(None, description="Passages for wikisearch and qa: JSONL of title, section, text")
-    phrases: str | None = Field(None, description="Phrase table for mt: language, source, english, tab-separated")
+    tools: Tools = Field(list(TOOL_NAMES), description="Tools offered, but for those the task leaves out")
+    passages: Passages = None
+    phrases: Phrases = None
     max_new_tokens: int | None = Field(None, gt=0, description="Tokens of text per item (default: by the task's rule)")
     shard_items: int = Field(
         64, gt=0, description="Items per shard, the unit of work and of restart; an eighth of texts"

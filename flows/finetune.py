@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from prefect import flow, get_run_logger, task
@@ -24,11 +24,12 @@ from prefect.artifacts import create_markdown_artifact, create_progress_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.logging.loggers import flow_run_logger
 from prefect.runtime import flow_run as this_run
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from flows.export import find_dataset
+from flows.forms import FORM, ModelName, PathOrUrl, Version, one_of
 from flows.server import note_server
-from flows.training_profiles import Profile, load_profile
+from flows.training_profiles import PROFILES, Profile, load_profile
 from tasks.finetune import Card, FinetuneSpec, Outcome, TrainingError, follow, launch, prepare, stop
 from tasks.launch.base import Launcher, LaunchRequest, dns_name
 from tasks.settings import prepare as quieten
@@ -63,15 +64,18 @@ _report: ContextVar[Report | None] = ContextVar("report", default=None)
 class FinetuneParameters(BaseModel):
     """C* to checkpoint."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = FORM
 
-    dataset: str = Field("cstar", description="Dataset: name, or name@version; the newest version by default")
-    data: str = Field("toolformer-data", description="Data folder or URL in which the dataset was built")
-    model: str = Field("embedded", description="Model to train: 'embedded', a folder, or a hub name")
+    dataset: Version = Field("cstar", description="Dataset: name, or name@version; the newest version by default")
+    data: PathOrUrl = Field("toolformer-data", description="Data folder or URL in which the dataset was built")
+    model: ModelName = Field("embedded", description="Model to train: 'embedded', a folder, or a hub name")
     arm: Literal["toolformer", "cc"] = Field(
         "toolformer", description="toolformer: C*; cc: the same documents without their calls (M + CC)"
     )
-    profile: str = Field("auto", description="Where to train: auto, cpu, core, gpu, lora, or a JSON file of your own")
+    profile: Annotated[str, one_of(["auto", *PROFILES], "^/.+[.]json$")] = Field(
+        "auto",
+        description="Where to train: auto, cpu, core, gpu, lora, or your own JSON file's absolute path",
+    )
     processes: int = Field(0, ge=0, description="Processes per node; 0: as the profile says")
     steps: int = Field(2000, gt=0, description="Optimiser steps (paper: up to 2,000)")
     batch: int = Field(128, gt=0, description="Texts in one step, over all processes (paper: 128)")

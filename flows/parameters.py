@@ -10,8 +10,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
+from flows.forms import FORM, AbsolutePath, DatasetName, ModelName, Passages, PathOrUrl, Phrases, TauF, Tools
 from tasks.spec import BuildSpec
 from toolformer_core.annotate.ingest import corpus_files, file_digest, read_corpus
 from toolformer_core.config import (
@@ -38,15 +39,17 @@ __all__ = ["BuildParameters", "resolve"]
 class BuildParameters(BaseModel):
     """Corpus to C*."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = FORM
 
-    corpus: str = Field(
+    corpus: PathOrUrl = Field(
         description="A file or folder: JSONL (plain, .gz, .zst), Parquet, or a saved Hugging Face dataset"
     )
-    data: str = Field("toolformer-data", description="Data folder or URL: shards, commits, catalog, snapshot")
-    model: str = Field("embedded", description="'embedded', a folder written by save_pretrained, or a hub name")
-    tools: list[str] = Field(list(TOOL_NAMES), description="Which tools to teach: " + ", ".join(TOOL_NAMES))
-    dataset: str = Field("cstar", description="Name under which C* is kept; every different content is a new version")
+    data: PathOrUrl = Field("toolformer-data", description="Data folder or URL: shards, commits, catalog, snapshot")
+    model: ModelName = Field("embedded", description="'embedded', a folder written by save_pretrained, or a hub name")
+    tools: Tools = Field(list(TOOL_NAMES), description="Which tools to teach: " + ", ".join(TOOL_NAMES))
+    dataset: DatasetName = Field(
+        "cstar", description="Name under which C* is kept; every different content is a new version"
+    )
     limit: int | None = Field(None, gt=0, description="Read at most this many documents (default: all)")
     tau_s: float | None = Field(
         None, ge=0, lt=1, description="Sampling threshold on p(' ['); paper: 0.05, calculator and mt 0.0 (App. A)"
@@ -55,7 +58,7 @@ class BuildParameters(BaseModel):
     draws: int | None = Field(
         None, gt=0, description="Calls drawn per position; paper: 5, calculator and mt 10 (App. A)"
     )
-    tau_f: dict[str, float] = Field(
+    tau_f: TauF = Field(
         default_factory=dict, description="Filtering threshold on L- - L+ per tool; paper: 1.0, calculator and mt 0.5"
     )
     max_examples: int = Field(25_000, gt=0, description="Examples per tool at most (App. B)")
@@ -70,9 +73,11 @@ class BuildParameters(BaseModel):
     text_column: str | None = Field(None, description="Column of the text, if not text or raw_content")
     url_column: str | None = Field(None, description="Column of the URL, if not url or metadata.url")
     date_column: str | None = Field(None, description="Column of the date, if not timestamp, date_download or created")
-    prompts: str | None = Field(None, description="Folder of your own prompts, <tool>.txt each with one {text}")
-    passages: str | None = Field(None, description="Passages for wikisearch and qa: JSONL of title, section, text")
-    phrases: str | None = Field(None, description="Phrase table for mt: language, source, english, tab-separated")
+    prompts: AbsolutePath | None = Field(
+        None, description="Folder of your own prompts, <tool>.txt each with one {text}"
+    )
+    passages: Passages = None
+    phrases: Phrases = None
     workers: int = Field(4, gt=0, description="Tasks at a time (threads), or Dask workers")
     licence: str = Field("", description="The corpus's licence, for the dataset's card")
     offline: bool = Field(False, description="Ask no tool: use what tools answered before, and stop where that lacks")

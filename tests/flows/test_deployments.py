@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 from uuid import UUID, uuid4
 
+import jsonschema
 import psutil
 import pytest
+import yaml
 from mlflow import MlflowClient
+from prefect.cli.deploy._models import PrefectYamlModel
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolUpdate
 from prefect.client.schemas.objects import FlowRun, State
@@ -26,7 +29,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelling
 
 from flows.build_dataset import BuildResult
-from flows.deployments import DEPLOYMENTS, POOLS, DeployError, deploy, form, main
+from flows.deployments import DEPLOYMENTS, POOLS, DeployError, Deployment, Options, as_yaml, deploy, form, main
 from flows.finetune import (
     FinetuneParameters,
     _tracked,
@@ -36,6 +39,7 @@ from flows.finetune import (
     prepare_job,
     run_finetune,
 )
+from flows.parameters import BuildParameters
 from flows.training_profiles import Profile, load_profile
 from tasks.finetune import launch, running
 from tasks.launch.base import LaunchRequest
@@ -66,7 +70,7 @@ def wait_for(what: Callable[[], T | None], seconds: float = 120.0) -> T:
 def client(prefect_server: None, built: Built) -> Iterator[SyncPrefectClient]:
     """A client of the session's server, with both flows deployed there."""
     with get_client(sync_client=True) as client:
-        deploy(str(built[1]))
+        deploy(Options(str(built[1])))
         yield client
 
 
@@ -147,9 +151,9 @@ def flow_process(run: UUID) -> psutil.Process:
 
 
 def test_deploying_again_changes_nothing(client: SyncPrefectClient, built: Built) -> None:
-    before = {d: client.read_deployment_by_name(d) for d in deploy(str(built[1]))}
-    after = {d: client.read_deployment_by_name(d) for d in deploy(str(built[1]))}
-    assert list(after) == ["build-dataset/build-dataset", "finetune/finetune"]
+    before = {d: client.read_deployment_by_name(d) for d in deploy(Options(str(built[1])))}
+    after = {d: client.read_deployment_by_name(d) for d in deploy(Options(str(built[1])))}
+    assert list(after) == ["build-dataset/build-dataset", "evaluate/evaluate", "finetune/finetune"]
     assert {d: a.id for d, a in after.items()} == {d: b.id for d, b in before.items()}
     assert [client.read_work_pool(name).type for name in POOLS] == ["process", "process"]
     training = after["finetune/finetune"]
@@ -167,47 +171,150 @@ def test_deploying_again_changes_nothing(client: SyncPrefectClient, built: Built
 
 
 def test_a_pool_of_the_users_own_is_left_as_it_is(client: SyncPrefectClient, built: Built) -> None:
-    client.update_work_pool("default", WorkPoolUpdate(concurrency_limit=3))
-    deploy(str(built[1]))
-    assert client.read_work_pool("default").concurrency_limit == 3
+    client.update_work_pool("cpu", WorkPoolUpdate(concurrency_limit=3))
+    deploy(Options(str(built[1])))
+    assert client.read_work_pool("cpu").concurrency_limit == 3
+
+
+BUILD, EVALUATE, FINETUNE = "build-dataset/build-dataset", "evaluate/evaluate", "finetune/finetune"
+WHERE = {"data": "/data"}
+CORPUS = {**WHERE, "corpus": "/corpus.jsonl"}
 
 
 @pytest.mark.parametrize(
-    ("told", "refused"),
+    ("name", "told", "refused"),
     [
-        ({"data": "toolformer-data"}, "'toolformer-data' does not match"),
-        ({"dataset": "cstar"}, "'data' is a required property"),
-        ({"data": "/data", "steps": 0}, "0 is less than or equal to the minimum of 0"),
-        ({"data": "/data", "step": 10}, "'step' was unexpected"),
+        (FINETUNE, {"data": "toolformer-data"}, "'toolformer-data' does not match"),
+        (FINETUNE, {"dataset": "cstar"}, "'data' is a required property"),
+        (FINETUNE, {**WHERE, "steps": 0}, "0 is less than or equal to the minimum of 0"),
+        (FINETUNE, {**WHERE, "step": 10}, "'step' was unexpected"),
+        (FINETUNE, {**WHERE, "arm": "base"}, "'base' is not one of"),
+        (FINETUNE, {**WHERE, "profile": "fast.json"}, "'fast.json' is not valid"),
+        (FINETUNE, {**WHERE, "dataset": "../cstar"}, "does not match"),
+        (FINETUNE, {**WHERE, "warmup": 1.5}, "1.5 is greater than the maximum of 1"),
+        (BUILD, WHERE, "'corpus' is a required property"),
+        (BUILD, {**WHERE, "corpus": "c4.jsonl"}, "'c4.jsonl' does not match"),
+        (BUILD, {**CORPUS, "tools": ["calculater"]}, "'calculater' is not one of"),
+        (BUILD, {**CORPUS, "tools": []}, "[] should be non-empty"),
+        (BUILD, {**CORPUS, "tau_f": {"calculator": "high"}}, "'high' is not of type 'number'"),
+        (BUILD, {**CORPUS, "tau_f": {"abacus": 1.0}}, "'abacus' is not one of"),
+        (BUILD, {**CORPUS, "tau_s": 1.0}, "1.0 is greater than or equal to the maximum of 1"),
+        (BUILD, {**CORPUS, "model": "../model"}, "'../model' does not match"),
+        (BUILD, {**CORPUS, "passages": "mine.jsonl"}, "'mine.jsonl' does not match"),
+        (EVALUATE, {**WHERE, "task": "swamp"}, "'swamp' is not one of"),
+        (EVALUATE, {**WHERE, "task": "svamp", "k": [-1]}, "-1 is less than the minimum of 0"),
+        (EVALUATE, {**WHERE, "task": "svamp", "arms": ["gpt"]}, "'gpt' is not one of"),
     ],
 )
-def test_the_api_refuses_what_a_worker_could_not_run(
-    client: SyncPrefectClient, told: dict[str, Any], refused: str
+def test_the_api_refuses_in_the_form_what_a_worker_could_not_run(
+    client: SyncPrefectClient, name: str, told: dict[str, Any], refused: str
 ) -> None:
-    deployment = client.read_deployment_by_name("finetune/finetune")
+    deployment = client.read_deployment_by_name(name)
     with pytest.raises(PrefectHTTPStatusError) as failed:
         client.create_flow_run_from_deployment(deployment.id, parameters={"parameters": told})
     assert refused in failed.value.response.text
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (BUILD, {**CORPUS, "tools": ["mt", "qa"], "tau_f": {"mt": 0.2}, "tau_s": 0.0, "passages": None}),
+        (EVALUATE, {**WHERE, "task": "small-world", "k": [0, 10], "cc": "/data/finetunes/cc"}),
+        (FINETUNE, {**WHERE, "profile": "/profiles/mine.json", "dataset": "cstar@0f3a", "model": "gpt2"}),
+        (FINETUNE, {"data": "s3://bucket/data", "profile": "cpu"}),
+    ],
+)
+def test_the_api_takes_what_the_flow_takes(client: SyncPrefectClient, name: str, told: dict[str, Any]) -> None:
+    deployment = client.read_deployment_by_name(name)
+    run = client.create_flow_run_from_deployment(deployment.id, parameters={"parameters": told})
+    assert run.parameters == {"parameters": told}
+    client.delete_flow_run(run.id)
+
+
+def fields_of(deployment: Deployment) -> dict[str, Any]:
+    [definition] = form(deployment)["definitions"].values()
+    return dict(definition)
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS, ids=lambda one: str(one.flow().name))
+def test_every_field_says_what_it_is_and_what_is_filled_in_is_allowed(deployment: Deployment) -> None:
+    fields = fields_of(deployment)
+    for name, field in fields["properties"].items():
+        assert field.get("description"), name
+        if "default" in field:
+            jsonschema.validate(field["default"], field)
+    assert "data" in fields["required"]
+
+
+def test_on_the_command_line_paths_may_be_relative() -> None:
+    asked = BuildParameters(corpus="c4.jsonl", data="here", passages="mine.jsonl")
+    assert (asked.corpus, asked.data, asked.passages) == ("c4.jsonl", "here", "mine.jsonl")
+    assert BuildParameters(corpus="c4.jsonl").data == "toolformer-data"
+
+
+def test_the_repositorys_prefect_yaml_says_the_same() -> None:
+    written = (Path(__file__).parents[2] / "prefect.yaml").read_text(encoding="utf-8")
+    assert written == as_yaml(), "write it anew: python -m flows.deployments --yaml > prefect.yaml"
+    told = PrefectYamlModel.model_validate(yaml.safe_load(written))
+    assert [one.entrypoint for one in told.deployments] == [one.entrypoint for one in DEPLOYMENTS]
+
+
+def schedules(client: SyncPrefectClient) -> list[tuple[str | None, str, bool, Any]]:
+    found = client.read_deployment_by_name(BUILD).schedules
+    return [(one.slug, str(one.schedule.cron), one.active, one.parameters) for one in found]  # type: ignore[union-attr]
+
+
+def test_what_was_switched_on_or_off_stays_so(client: SyncPrefectClient, built: Built) -> None:
+    data = str(built[1])
+    [name, *_] = deploy(Options(data))
+    assert schedules(client) == []  # there is nothing to build
+    filled = {"data": data, "corpus": "/corpora"}
+    deploy(Options(data, corpus="/corpora"))
+    assert schedules(client) == [("nightly", "0 2 * * *", False, {"parameters": filled})]
+    assert client.read_deployment_by_name(name).parameters == {"parameters": filled}
+    deploy(Options(data, corpus="/corpora", schedule="30 4 * * 1"))
+    deploy(Options(data))  # as the next `toolformer up` does
+    assert schedules(client) == [("nightly", "30 4 * * 1", True, {"parameters": filled})]
+
+    [trigger] = client.read_automations_by_name("build-dataset when a corpus arrives")
+    assert not trigger.enabled
+    client.resume_automation(trigger.id)
+    deploy(Options(data))
+    [trigger] = client.read_automations_by_name("build-dataset when a corpus arrives")
+    assert trigger.enabled
+    [action] = trigger.actions
+    assert action.parameters == {"parameters": {"data": data, "corpus": "{{ event.payload.corpus }}"}}  # type: ignore[union-attr]
+    client.pause_automation(trigger.id)
+    deploy(Options(data, on_arrival=True))
+    [trigger] = client.read_automations_by_name("build-dataset when a corpus arrives")
+    assert trigger.enabled
+
+
+def test_a_wrong_schedule_is_told_in_one_line(client: SyncPrefectClient) -> None:
+    with pytest.raises(UsageError, match="--schedule needs --corpus"):
+        Options("data", schedule="0 2 * * *")
+    with pytest.raises(UsageError, match="'at night' is no cron line"):
+        deploy(Options("data", corpus="/corpora", schedule="at night"))
+
+
 def test_workers_are_told_of_one_tracking_server(client: SyncPrefectClient, built: Built) -> None:
-    [*_, name] = deploy(str(built[1]), tracking="http://127.0.0.1:5000")
+    [*_, name] = deploy(Options(str(built[1]), tracking="http://127.0.0.1:5000"))
     assert client.read_deployment_by_name(name).job_variables == {
         "env": {"MLFLOW_TRACKING_URI": "http://127.0.0.1:5000"}
     }
-    deploy(str(built[1]))
+    deploy(Options(str(built[1])))
     assert client.read_deployment_by_name(name).job_variables == {}
 
 
 def test_data_at_a_url_stays_a_url_and_its_builds_run_where_deploy_was_called(
     client: SyncPrefectClient, built: Built
 ) -> None:
-    [name, *_] = deploy("s3://bucket/data")
+    [name, *_] = deploy(Options("s3://bucket/data"))
     found = client.read_deployment_by_name(name)
     assert found.parameters == {"parameters": {"data": "s3://bucket/data"}}
     assert found.pull_steps is not None
     assert [list(step.values()) for step in found.pull_steps] == [[{"directory": str(Path.cwd())}]]
-    deploy(str(built[1]))
+    deploy(Options(str(built[1])))
 
 
 EXAMPLES = re.findall(r"```json\n(.*?)```", (Path(__file__).parents[2] / "docs/finetune.md").read_text(), re.DOTALL)
@@ -230,17 +337,17 @@ def test_the_document_has_an_example_for_every_launcher() -> None:
 
 
 def test_forms_ask_for_absolute_paths_and_keep_what_may_be_left_out() -> None:
-    fields = form(DEPLOYMENTS[0])["definitions"]["BuildParameters"]
+    fields = fields_of(DEPLOYMENTS[0])
     assert fields["required"] == ["corpus", "data"]
     assert [kind["type"] for kind in fields["properties"]["passages"]["anyOf"]] == ["string", "null"]
-    assert "pattern" in fields["properties"]["passages"]["anyOf"][0]
-    assert "pattern" not in fields["properties"]["model"]
+    assert fields["properties"]["passages"]["anyOf"][0]["pattern"] == "^/"
+    assert fields["properties"]["passages"]["description"].endswith("(absolute, as the worker sees it)")
 
 
 def test_no_server_is_told_in_one_line(prefect_server: None, capsys: pytest.CaptureFixture[str]) -> None:
     with temporary_settings(restore_defaults={PREFECT_API_URL}):
         with pytest.raises(UsageError, match="set PREFECT_API_URL"):
-            deploy("data")
+            deploy(Options("data"))
         with pytest.raises(SystemExit) as left:
             main(["--data", "data"])
     assert left.value.code == 2
@@ -249,7 +356,7 @@ def test_no_server_is_told_in_one_line(prefect_server: None, capsys: pytest.Capt
 
 def test_a_server_that_is_not_there_is_told_in_one_line(prefect_server: None) -> None:
     with pytest.raises(DeployError, match=re.escape("Prefect's server at http://127.0.0.1:9/api")):
-        deploy("data", api="http://127.0.0.1:9/api")
+        deploy(Options("data"), api="http://127.0.0.1:9/api")
 
 
 @pytest.mark.slow
