@@ -1,4 +1,6 @@
-"""Drawing calls from a scan's own keys and values: one fork per position, one row per draw, until "]" closes in text.
+"""Drawing calls from a scan's own keys and values, one token for all of them at a time, until "]" closes in text.
+
+Draws of one position are one row as long as they write the same, and part where they differ.
 
 A draw's randomness is its seed and the step alone (SplitMix64 into an inverse CDF), never a generator's state, so the
 same seed at the same place gives the same draw whatever else is in the batch. It does not know what a call means.
@@ -49,38 +51,38 @@ def draw_calls(
         places: per draw (row of `kv`, how many of its tokens stand before " [").
         seeds: per draw, 64 bits.
         max_tokens: tokens a draw may take, its "]" included.
-        temperature: 1 draws from the model's own distribution.
+        temperature: 1 draws from the model's own distribution, 0 takes the likeliest token.
     """
-    per_token = sum(2 * keys[0, :, 0].numel() * keys.element_size() for keys, _ in kv)
     if network.shares_prefixes is None:
         network.shares_prefixes = works_for(network)
     shared = network.shares_prefixes
+    per_token = sum(2 * keys[0, :, 0].numel() * keys.element_size() for keys, _ in kv)
     # draws of one document stand together where they share its keys and values, of one length where they do not
     order = sorted(range(len(places)), key=lambda i: places[i] if shared else (places[i][1], places[i][0]))
-    out: list[Draw | None] = [None] * len(places)
-    at = 0
-    while at < len(order):
-        end = at + 1  # as many draws as the budget for keys and values of their own allows
+
+    def run(chunk: Sequence[int]) -> list[tuple[int, Draw]]:
+        at = [places[i] for i in chunk]
+        steps: Steps = (Branches if shared else Forks)(network, kv, at, max_tokens + len(network.trigger))
+        drawn = _Rows(network, steps, at, [seeds[i] for i in chunk], temperature).run(max_tokens)
+        return list(zip(chunk, drawn, strict=True))
+
+    out: dict[int, Draw] = {}
+    start = 0
+    while start < len(order):
+        end = start + 1  # as many draws as the budget for keys and values of their own allows
         while end < len(order):
             held = max_tokens if shared else places[order[end]][1] + max_tokens
-            if (end + 1 - at) * held * per_token > network.cache_budget:
+            if (end + 1 - start) * held * per_token > network.budget.cache:
                 break
             end += 1
-        chunk = order[at:end]
-        steps: Steps = (Branches if shared else Forks)(
-            network, kv, [places[i] for i in chunk], max_tokens + len(network.trigger)
-        )
-        drawn = _Rows(network, steps, [places[i] for i in chunk], [seeds[i] for i in chunk], temperature).run(
-            max_tokens
-        )
-        for i, draw in zip(chunk, drawn, strict=True):
-            out[i] = draw
-        at = end
-    return [d for d in out if d is not None]
+        for part in network.budget.in_parts(order[start:end], run):
+            out.update(part)
+        start = end
+    return [out[i] for i in range(len(places))]
 
 
 class _Rows:
-    """The draws of one chunk while they are being written."""
+    """The draws of one chunk while they are being written; those that have written the same so far share a row."""
 
     def __init__(
         self, network: Network, steps: Steps, places: list[tuple[int, int]], seeds: list[int], temperature: float
@@ -89,58 +91,55 @@ class _Rows:
         self.steps = steps
         self.temperature = temperature
         self.seeds = np.asarray(seeds, dtype=np.uint64)
-        # a row's room is its own, whoever else is in the batch
+        # a draw's room is its own, whoever else is in the batch
         self.room = [network.context_length - n - len(network.trigger) for _, n in places]
-        # the draws of one position share its first step
-        unique = list(dict.fromkeys(places))
-        steps.select(torch.tensor([places.index(p) for p in unique], device=network.device))
-        logits = self._trigger(len(unique))
-        index = {p: i for i, p in enumerate(unique)}
-        rows = torch.tensor([index[p] for p in places], device=network.device)
-        steps.select(rows)
-        self.next_logits = logits[rows]
+        index = {p: row for row, p in enumerate(dict.fromkeys(places))}
+        self.owner = [index[p] for p in places]  # the row of each active draw, ascending
+        steps.select(torch.tensor([places.index(p) for p in index], device=network.device))
+        for token in network.trigger:
+            self.hidden = steps.feed(torch.full((len(index),), token, device=network.device))
         self.closing = _closing_ids(network.tokenizer)
 
-    def _trigger(self, rows: int) -> torch.Tensor:
-        for token in self.network.trigger:
-            hidden = self.steps.feed(torch.full((rows,), token, device=self.network.device))
-        return self.network.logits(hidden)
-
-    def _pick(self, step: int, active: list[int]) -> NDArray[np.int64]:
-        probabilities = torch.softmax(self.next_logits / self.temperature, dim=1).double()
-        edges = probabilities.cumsum(dim=1)  # (R, V)
-        u = torch.from_numpy(uniform(self.seeds[active], step)).to(edges.device)[:, None] * edges[:, -1:]
-        return torch.searchsorted(edges, u, right=True).clamp_max(edges.shape[1] - 1).squeeze(1).cpu().numpy()
+    def _pick(self, step: int, active: list[int]) -> list[int]:
+        """Each active draw's next token."""
+        owner = torch.tensor(self.owner, device=self.hidden.device)
+        if self.temperature == 0:
+            return self.network.vocabulary.likeliest(self.hidden)[owner].tolist()
+        u = torch.from_numpy(uniform(self.seeds[active], step)).to(owner.device)
+        return self.network.vocabulary.draw(self.hidden, owner, u, self.temperature).tolist()
 
     def run(self, max_tokens: int) -> list[Draw]:
         active = list(range(len(self.seeds)))
         written: list[list[int]] = [[] for _ in active]
-        out: list[Draw | None] = [None] * len(active)
+        out: dict[int, Draw] = {}
         allowed = [min(max_tokens, room) for room in self.room]
         for step in range(max(allowed)):
-            picked = self._pick(step, active)
-            still: list[int] = []
-            for row, (draw, token) in enumerate(zip(active, picked.tolist(), strict=True)):
+            goes_on: dict[tuple[int, int], list[int]] = {}  # (row, token) -> draws
+            for draw, row, token in zip(active, self.owner, self._pick(step, active), strict=True):
                 if token in self.network.end_ids:
-                    out[draw] = Draw(self._text(written[draw]), False)
+                    out[draw] = Draw(self.network.text(written[draw]), False)
                     continue
                 written[draw].append(token)
-                if token in self.closing and (close := find_close(text := self._text(written[draw]))) is not None:
+                if (
+                    token in self.closing
+                    and (close := find_close(text := self.network.text(written[draw]))) is not None
+                ):
                     out[draw] = Draw(text[:close], True)
-                    continue
-                if step + 1 < allowed[draw]:
-                    still.append(row)
-            if not still:
+                elif step + 1 < allowed[draw]:
+                    goes_on.setdefault((row, token), []).append(draw)
+            if not goes_on:
                 break
-            if len(still) < len(active):
-                self.steps.select(torch.tensor(still, device=self.network.device))
-                picked = picked[still]
-                active = [active[row] for row in still]
-            self.next_logits = self.network.logits(self.steps.feed(torch.from_numpy(picked).to(self.network.device)))
-        return [d if d is not None else Draw(self._text(written[i]), False) for i, d in enumerate(out)]
+            active = [draw for draws in goes_on.values() for draw in draws]
+            self.owner = [row for row, draws in enumerate(goes_on.values()) for _ in draws]
+            self._feed(list(goes_on))
+        return [out[i] if i in out else Draw(self.network.text(written[i]), False) for i in range(len(written))]
 
-    def _text(self, ids: list[int]) -> str:
-        return str(self.network.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+    def _feed(self, rows: list[tuple[int, int]]) -> None:
+        """Go on with (row, token) each, sorted by row: rows that have ended are left, others are doubled."""
+        device = self.network.device
+        if [row for row, _ in rows] != list(range(len(self.hidden))):
+            self.steps.select(torch.tensor([row for row, _ in rows], device=device))
+        self.hidden = self.steps.feed(torch.tensor([token for _, token in rows], device=device))
 
 
 class Steps(Protocol):

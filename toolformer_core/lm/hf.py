@@ -29,6 +29,9 @@ from toolformer_core.records import Prompt
 
 __all__ = ["TransformersLM"]
 
+_Wanted = tuple[int, int, int]  # a request's index, and its tokens [first, last) of the text
+_Job = tuple[NDArray[np.int64], int, list[_Wanted]]  # a sequence, where its text would begin in it, its requests
+
 
 class TransformersLM:
     """A causal LM that annotates and scores.
@@ -38,8 +41,8 @@ class TransformersLM:
         tokenizer: its fast tokenizer.
         name: what the user called it.
         digest: digest of weights, architecture and tokenizer.
-        token_budget: tokens a batch may hold, padding included.
-        cache_budget: bytes of keys and values that the draws of one round may hold.
+        token_budget: tokens a batch may hold, padding included; None: by the memory that is free.
+        cache_budget: bytes of keys and values that the draws of one round may hold; None: the same.
 
     Raises:
         ModelError: see `Network`.
@@ -52,8 +55,8 @@ class TransformersLM:
         *,
         name: str,
         digest: str,
-        token_budget: int = 8_192,
-        cache_budget: int = 1 << 30,
+        token_budget: int | None = None,
+        cache_budget: int | None = None,
     ) -> None:
         self.network = Network(model, tokenizer, name=name, token_budget=token_budget, cache_budget=cache_budget)
         self._digest = digest
@@ -87,36 +90,36 @@ class TransformersLM:
         prefixes = {z: network.encode(z) if z else [] for z in dict.fromkeys(r.prefix for r in requests)}
         width = network.context_length // 2
         # Requests that share prefix, text and window are answered by one sequence: all plain ones of a text, usually.
-        groups: dict[tuple[str, str, int], list[tuple[int, int, int]]] = {}
+        groups: dict[tuple[str, str, int], list[_Wanted]] = {}
+        lead = [] if network.bos is None else [network.bos]
+        out: list[NDArray[np.float32]] = [np.zeros(0, dtype=np.float32)] * len(requests)
         for i, r in enumerate(requests):
             first = tokens[r.text].token_at(r.position)
             start = score_start(first, r.tokens, width)
             last = min(first + r.tokens, len(tokens[r.text].ids))
-            groups.setdefault((r.prefix, r.text, start), []).append((i, first, last))
-        lead = [] if network.bos is None else [network.bos]
-        out: list[NDArray[np.float32]] = [np.zeros(0, dtype=np.float32)] * len(requests)
-        jobs: list[tuple[list[int], int, list[tuple[int, int, int]]]] = []
+            if len(lead) + len(prefixes[r.prefix]) + last - start > network.context_length:
+                out[i] = np.full(last - first, np.nan, dtype=np.float32)
+            elif first < last:
+                groups.setdefault((r.prefix, r.text, start), []).append((i, first, last))
+        jobs: list[_Job] = []
         for (prefix, text, start), members in groups.items():
             end = max(last for _, _, last in members)
             ids = [*lead, *prefixes[prefix], *tokens[text].ids[start:end].tolist()]
-            if len(ids) > network.context_length:
-                for i, first, last in members:
-                    out[i] = np.full(last - first, np.nan, dtype=np.float32)
-            else:
-                jobs.append((ids, len(lead) + len(prefixes[prefix]) - start, members))
+            jobs.append((np.asarray(ids, dtype=np.int64), len(lead) + len(prefixes[prefix]) - start, members))
         jobs.sort(key=lambda job: len(job[0]))
         with network.lock, torch.inference_mode():
             for batch in by_budget([len(ids) for ids, _, _ in jobs], network.token_budget):
-                self._score_batch([jobs[b] for b in batch], out)
+                for part in network.budget.in_parts([jobs[b] for b in batch], self._score_batch):
+                    for i, told in part:
+                        out[i] = told
         return out
 
-    def _score_batch(
-        self, jobs: list[tuple[list[int], int, list[tuple[int, int, int]]]], out: list[NDArray[np.float32]]
-    ) -> None:
+    def _score_batch(self, jobs: Sequence[_Job]) -> list[tuple[int, NDArray[np.float32]]]:
+        """Each request of some jobs, by its index, and its answer."""
         network = self.network
-        ids, mask = pad([np.asarray(j[0], dtype=np.int64) for j in jobs], network.device)
+        ids, _ = pad([job[0] for job in jobs], network.device)
         where = torch.arange(ids.shape[1], device=network.device).expand(len(jobs), -1)
-        hidden = network.hidden(ids, mask, where, None)  # (B, T, D)
+        hidden = network.hidden(ids, None, where, None)  # (B, T, D); what pads stands behind all that is asked
         rows: list[int] = []
         columns: list[int] = []
         parts: list[tuple[int, int, int]] = []
@@ -129,8 +132,10 @@ class TransformersLM:
         row, column = (torch.tensor(x, dtype=torch.long, device=network.device) for x in (rows, columns))
         log_p = network.log_p(hidden[row, column - 1], ids[row, column])
         at = 0
+        out = []
         for i, wanted, n in parts:
             # without bos nothing says how likely x_1 is: NaN, which no gain survives
             unknown = np.full(wanted - n, np.nan, dtype=np.float32)
-            out[i] = np.concatenate([unknown, log_p[at : at + n]])
+            out.append((i, np.concatenate([unknown, log_p[at : at + n]])))
             at += n
+        return out

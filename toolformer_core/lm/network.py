@@ -16,7 +16,9 @@ from transformers import DynamicCache
 
 from toolformer_core.errors import ModelError, TokenizerError
 from toolformer_core.lm.batches import KeyValues, key_values
+from toolformer_core.lm.memory import Budget
 from toolformer_core.lm.tokens import encode_following, start_token
+from toolformer_core.lm.vocabulary import Vocabulary
 from toolformer_core.records import Prompt
 from toolformer_core.syntax import OPEN
 
@@ -30,8 +32,8 @@ class Network:
         model: an `AutoModelForCausalLM`, on its device, in evaluation mode.
         tokenizer: its fast tokenizer.
         name: what the user called it.
-        token_budget: tokens a batch may hold, padding included.
-        cache_budget: bytes of keys and values that the draws of one round may hold.
+        token_budget: tokens a batch may hold, padding included; None: by the memory that is free.
+        cache_budget: bytes of keys and values that the draws of one round may hold; None: the same.
 
     Raises:
         TokenizerError: the tokenizer cannot write " [".
@@ -44,8 +46,8 @@ class Network:
         tokenizer: Any,
         *,
         name: str,
-        token_budget: int,
-        cache_budget: int,
+        token_budget: int | None = None,
+        cache_budget: int | None = None,
     ) -> None:
         if not getattr(tokenizer, "is_fast", False):
             raise ModelError(f"model {name!r} has no fast tokenizer, and positions need its character offsets")
@@ -53,8 +55,10 @@ class Network:
         self.tokenizer = tokenizer
         self.name = name
         self.shares_prefixes: bool | None = None  # whether draws may go by `branches`; found out at the first draw
-        self.token_budget = token_budget
-        self.cache_budget = cache_budget
+        self.budget = Budget.automatic(model, self.device)
+        self.budget.tokens = self.budget.tokens if token_budget is None else token_budget
+        self.budget.cache = self.budget.cache if cache_budget is None else cache_budget
+        self.vocabulary = Vocabulary(model)
         self.context_length = _context_length(model, tokenizer)
         self.bos = start_token(tokenizer, model.config)
         self.end_ids = frozenset(i for i in (tokenizer.eos_token_id, self.bos) if i is not None)
@@ -65,6 +69,16 @@ class Network:
         self._check_logits()
         self._heads: dict[str, tuple[int, KeyValues]] = {}
         self.lock = threading.RLock()  # one forward pass at a time: two would only share the same cores
+
+    @property
+    def token_budget(self) -> int:
+        """Tokens a batch may hold, padding included."""
+        return self.budget.tokens
+
+    @property
+    def cache_budget(self) -> int:
+        """Bytes of keys and values that the draws of one round may hold."""
+        return self.budget.cache
 
     @property
     def device(self) -> torch.device:
@@ -110,29 +124,29 @@ class Network:
         return self.model.get_output_embeddings()(hidden).float()  # type: ignore[no-any-return]
 
     def log_p(self, hidden: torch.Tensor, targets: torch.Tensor) -> NDArray[np.float32]:
-        """log p of one target (N,) after each hidden state (N, D), in chunks so that no [N, V] is ever whole."""
-        chunk = max(1, (1 << 24) // self.model.config.get_text_config().vocab_size)
-        out = []
-        for at in range(0, len(hidden), chunk):
-            logits = self.logits(hidden[at : at + chunk])
-            picked = logits.gather(1, targets[at : at + chunk, None]).squeeze(1)
-            out.append(picked - torch.logsumexp(logits, dim=1))
-        return torch.cat(out).cpu().numpy() if out else np.zeros(0, dtype=np.float32)
+        """log p of one target (N,) after each hidden state (N, D); no [N, V] is ever whole."""
+        return self.vocabulary.log_p(hidden, targets).cpu().numpy()
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text that begins a sequence."""
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
+    def text(self, ids: list[int]) -> str:
+        """The text of tokens, special ones included."""
+        return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def head_ids(self, prompt: Prompt) -> list[int]:
+        """The tokens of [bos] and the prompt's head."""
+        return ([] if self.bos is None else [self.bos]) + self.encode(prompt.head.removesuffix(" "))
+
     def head(self, prompt: Prompt) -> tuple[int, KeyValues]:
-        """The prompt head's length and its keys and values per layer (1, H, P, D), computed once per prompt."""
+        """The prompt head's length and its keys and values per layer (1, H, P, D), computed once per prompt.
+
+        The prompt must leave room for a document (`sequences.windows_of` sees to it).
+        """
         with self.lock:
             if prompt.digest not in self._heads:
-                ids = ([] if self.bos is None else [self.bos]) + self.encode(prompt.head.removesuffix(" "))
-                if len(ids) >= self.context_length:
-                    raise ModelError(
-                        f"the {prompt.tool} prompt has {len(ids)} tokens, the context of model {self.name!r} only "
-                        f"{self.context_length}; use a shorter prompt or a model with a longer context"
-                    )
+                ids = self.head_ids(prompt)
                 cache = DynamicCache()
                 row = torch.tensor([ids], device=self.device)
                 with torch.inference_mode():

@@ -1,0 +1,299 @@
+"""What the LM engine saves: draws and scores of a random GPT-2 against the same, computed the plain way.
+
+    python benchmarks/lm_engine.py [--vocab 50257] [--max-tokens 64] [--json]
+    python benchmarks/lm_engine.py --growth [--json]
+
+One tool: a scan of every document, m draws at each of its k likeliest positions, and three losses of k m calls. Plain is
+`lm.plain`: the prompt again for every draw (with keys and values kept from token to token), the whole text for every
+score, one sequence at a time. Both run the same model and documents, the plain way only the first of them, in one
+process, and their answers are compared. A draw of random weights all but never ends, so a call costs --max-tokens, both
+ways; the default is the build's own. The calls that are scored are made up, as random weights write none.
+
+Seconds are CPU seconds of the process, one thread. FLOPs are those that the answers need: no padding, attention as far
+as it sees. The matrix product they are held against is measured before and after each part. --growth runs the engine
+on more documents, longer texts, more positions and more draws.
+
+    calls_per_cpu_s        draws a second, the scan and the prompt included
+    candidates_per_cpu_s   calls a second, with all three losses
+    matmul_share           FLOPs a second in scan and scoring, by those of the matrix product
+    peak_mb                most memory the process held while the engine ran
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import random
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+from toolformer_core.config import SampleConfig
+from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, ScoreRequest
+from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.lm.plain import PlainLM
+from toolformer_core.records import Call, Prompt
+from toolformer_core.syntax import linearize
+
+_LAYERS, _WIDTH, _HEADS, _CONTEXT = 4, 256, 4, 1024
+_SCORED = 5  # tokens with a weight
+_CLOSE = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is annotated."""
+
+    vocab: int = 50257
+    documents: int = 24
+    tokens: int = 160
+    prompt: int = 243
+    k: int = 5
+    m: int = 5
+    max_tokens: int = SampleConfig().max_call_tokens
+
+
+@dataclass(slots=True)
+class Run:
+    """What one way took and answered."""
+
+    documents: int
+    scan_s: float = 0.0
+    draw_s: float = 0.0
+    score_s: float = 0.0
+    gflops: list[float] = field(default_factory=list)  # of the matrix product, measured between the parts
+    log_probs: dict[int, Any] = field(default_factory=dict)
+    draws: dict[int, list[Draw]] = field(default_factory=dict)
+    scores: list[Any] = field(default_factory=list)
+    requests: list[ScoreRequest] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        return self.scan_s + self.draw_s + self.score_s
+
+
+def tokenizer(vocab: int) -> PreTrainedTokenizerFast:
+    """Words `w0`, `w1`, ..., each a token with and without a space in front; and what calls are written with."""
+    signs = ["<end>", " [", "[", "]", "Calculator", "(", ")", " ->", " +"]
+    half = (vocab - len(signs)) // 2
+    words = [f"w{i}" for i in range(half)] + [f" w{i}" for i in range(vocab - len(signs) - half)]
+    level = Tokenizer(models.WordLevel({w: i for i, w in enumerate([*signs, *words])}, unk_token="<end>"))
+    level.pre_tokenizer = pre_tokenizers.Split(Regex(r" ?\w+| ?\->| ?[^\s\w]"), behavior="isolated")
+    level.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(tokenizer_object=level, bos_token="<end>", eos_token="<end>")
+
+
+def model(vocab: int) -> GPT2LMHeadModel:
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=vocab,
+        n_embd=_WIDTH,
+        n_layer=_LAYERS,
+        n_head=_HEADS,
+        n_positions=_CONTEXT,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    return GPT2LMHeadModel(config).eval().requires_grad_(False)
+
+
+def words(n: int, vocab: int, seed: int) -> str:
+    """n words that are a token each behind a space."""
+    draw = random.Random(seed)
+    return " ".join(f"w{draw.randrange(vocab // 2 - 10)}" for _ in range(n))
+
+
+def prompt(tokens: int, vocab: int, seed: int = 7) -> Prompt:
+    """A prompt of this many tokens, [bos] included and both copies of the text left out."""
+    return Prompt("calculator", words(tokens - 3, vocab, seed) + " ", " + ->")
+
+
+def matmul_gflops() -> float:
+    """10^9 FLOPs a CPU second of a float32 product of 1024 x 1024."""
+    a, b, out = (torch.rand(1024, 1024) for _ in range(3))
+    torch.mm(a, b, out=out)
+    start = time.process_time()
+    for _ in range(8):
+        torch.mm(a, b, out=out)
+    return 8 * 2 * 1024**3 / (time.process_time() - start) / 1e9
+
+
+def annotate(lm: LanguageModel, asked: Prompt, texts: Sequence[str], s: Setting) -> Run:
+    """Scan, draw and score; CPU seconds of each."""
+    run = Run(len(texts), gflops=[matmul_gflops()])
+    scans = lm.scan(asked, texts)
+    start = time.process_time()
+    while (scan := next(scans, None)) is not None:
+        top = _top(scan, s.k)
+        run.scan_s += time.process_time() - start
+        requests = [
+            DrawRequest(text, position, 1_000_003 * text + 101 * position + n)
+            for text, positions in top.items()
+            for position in positions
+            for n in range(s.m)
+        ]
+        start = time.process_time()
+        draws = scan.draw(requests, max_tokens=s.max_tokens, temperature=1.0)
+        run.draw_s += time.process_time() - start
+        for i, text in enumerate(scan.texts):
+            run.log_probs[text] = scan.log_probs[i]
+            run.draws[text] = [d for r, d in zip(requests, draws, strict=True) if r.text == text]
+            run.requests += _candidates(texts[text], text, top[text], s)
+        run.gflops.append(matmul_gflops())
+        start = time.process_time()
+    order = {t: i for i, t in enumerate(texts)}
+    run.requests.sort(key=lambda r: order[r.text])
+    start = time.process_time()
+    run.scores = list(lm.log_probs(run.requests))
+    run.score_s = time.process_time() - start
+    run.gflops.append(matmul_gflops())
+    return run
+
+
+def _top(scan: Scan, k: int) -> dict[int, list[int]]:
+    """The k likeliest positions of each text."""
+    return {
+        text: sorted(positions[np.argsort(-log_probs, kind="stable")[:k]].tolist())
+        for text, positions, log_probs in zip(scan.texts, scan.positions, scan.log_probs, strict=True)
+    }
+
+
+def _candidates(text: str, number: int, positions: Sequence[int], s: Setting) -> list[ScoreRequest]:
+    """The three losses of m made-up calls at each position, ten tokens long with their response."""
+    out = []
+    for position in positions:
+        for n in range(s.m):
+            one, other, answer = words(3, s.vocab, hash((number, position, n))).split()
+            call = Call("Calculator", f"{one} + {other}")
+            prefixes = ("", linearize(call, ""), linearize(call, answer))
+            out += [ScoreRequest(z, text, position, _SCORED) for z in prefixes]
+    return out
+
+
+def flops(lm: TransformersLM, run: Run, asked: Prompt, texts: Sequence[str]) -> tuple[float, float]:
+    """FLOPs that scan and scoring need: each token once, the vocabulary where it is asked for, no padding."""
+    per_token = _LAYERS * 24 * _WIDTH**2
+    per_logits = 2 * _WIDTH * lm.network.vocabulary.size
+    head, tail = len(lm.network.head_ids(asked)), len(lm.network.encode(asked.tail))
+
+    def passed(first: int, last: int) -> float:
+        seen = (last * (last + 1) - first * (first + 1)) / 2
+        return (last - first) * per_token + _LAYERS * 4 * _WIDTH * seen
+
+    scan = passed(0, head)
+    for text in range(run.documents):
+        n = len(lm.network.encode(" " + texts[text]))
+        scan += passed(head, head + 2 * n + tail) + len(run.log_probs[text]) * per_logits
+    ends: dict[tuple[str, str], int] = {}
+    logits: set[tuple[str, str, int]] = set()
+    for r, told in zip(run.requests, run.scores, strict=True):
+        end = len(lm.network.encode(r.text[: r.position])) + len(told)
+        ends[r.prefix, r.text] = max(end, ends.get((r.prefix, r.text), 0))
+        logits |= {(r.prefix, r.text, j) for j in range(end - len(told), end)}
+    score = len(logits) * per_logits + sum(passed(0, len(lm.network.encode(z)) + end) for (z, _), end in ends.items())
+    return scan, score
+
+
+def _forget_peak() -> None:
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def _peak_mb() -> float:
+    """Most memory held since `_forget_peak`."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
+
+
+def engine(s: Setting, weights: GPT2LMHeadModel, coded: PreTrainedTokenizerFast) -> TransformersLM:
+    """The engine, warm: the first draw tries what the model can do, and reads the vocabulary."""
+    lm = TransformersLM(weights, coded, name="random", digest="random")
+    annotate(lm, prompt(32, s.vocab, 8), [words(24, s.vocab, 9)], Setting(s.vocab, 1, max_tokens=2))
+    return lm
+
+
+def compare(s: Setting, plain_documents: int) -> dict[str, Any]:
+    """Both ways, the figures of both, and how far their answers are apart."""
+    coded, weights = tokenizer(s.vocab), model(s.vocab)
+    texts = [words(s.tokens, s.vocab, 100 + i) for i in range(s.documents)]
+    asked = prompt(s.prompt, s.vocab)
+    plain_network = TransformersLM(copy.deepcopy(weights), coded, name="plain", digest="plain").network
+    lm = engine(s, weights, coded)
+    _forget_peak()
+    ours = annotate(lm, asked, texts, s)
+    peak = _peak_mb()
+    plain = annotate(PlainLM(plain_network), asked, texts[:plain_documents], s)
+    scan_flops, score_flops = flops(lm, ours, asked, texts)
+    rate = statistics.median(ours.gflops)
+    calls = s.k * s.m
+    return {
+        **asdict(s),
+        "speedup_end_to_end": round(plain.seconds / plain_documents / (ours.seconds / s.documents), 2),
+        "calls_per_cpu_s": round(calls * s.documents / (ours.scan_s + ours.draw_s), 2),
+        "candidates_per_cpu_s": round(calls * s.documents / ours.score_s, 2),
+        "documents_per_cpu_s": round(s.documents / ours.seconds, 3),
+        "matmul_share": round((scan_flops + score_flops) / (ours.scan_s + ours.score_s) / 1e9 / rate, 3),
+        "matmul_share_scan": round(scan_flops / ours.scan_s / 1e9 / rate, 3),
+        "matmul_share_score": round(score_flops / ours.score_s / 1e9 / rate, 3),
+        "matmul_gflops": round(rate, 1),
+        "matmul_gflops_range": [round(min(ours.gflops), 1), round(max(ours.gflops), 1)],
+        "peak_mb": round(peak),
+        "calls_per_cpu_s_at_100_gflops": round(calls * s.documents / (ours.scan_s + ours.draw_s) * 100 / rate, 2),
+        "candidates_per_cpu_s_at_100_gflops": round(calls * s.documents / ours.score_s * 100 / rate, 2),
+        "scan_s": round(ours.scan_s, 2),
+        "draw_s": round(ours.draw_s, 2),
+        "score_s": round(ours.score_s, 2),
+        "plain_documents": plain_documents,
+        "plain_scan_s": round(plain.scan_s, 2),
+        "plain_draw_s": round(plain.draw_s, 2),
+        "plain_score_s": round(plain.score_s, 2),
+        "plain_matmul_gflops": round(statistics.median(plain.gflops), 1),
+        "plain_calls_per_cpu_s": round(calls * plain_documents / (plain.scan_s + plain.draw_s), 2),
+        "plain_candidates_per_cpu_s": round(calls * plain_documents / plain.score_s, 2),
+        **_apart(ours, plain),
+    }
+
+
+def _apart(ours: Run, plain: Run) -> dict[str, float]:
+    """How far the two ways' answers are apart, over the documents that both did."""
+    pairs = zip(ours.requests, plain.requests, strict=False)
+    if any(a != b for a, b in pairs):
+        sys.exit("the two ways did not choose the same positions")
+    return {
+        "scan_apart": max(float(np.abs(ours.log_probs[t] - told).max()) for t, told in plain.log_probs.items()),
+        "score_apart": max(
+            float(np.abs(a - b).max(initial=0)) for a, b in zip(ours.scores, plain.scores, strict=False)
+        ),
+        "draws_unlike": sum(
+            a != b for t, told in plain.draws.items() for a, b in zip(ours.draws[t], told, strict=True)
+        ),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, value in asdict(Setting()).items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
+    parser.add_argument("--plain-documents", type=int, default=2, help="of the documents, how many go the plain way")
+    parser.add_argument("--json", action="store_true", help="end with one JSON object")
+    a = parser.parse_args()
+    torch.set_num_threads(1)
+    s = Setting(**{name: getattr(a, name) for name in asdict(Setting())})
+    found = compare(s, min(a.plain_documents, s.documents))
+    for key, value in found.items():
+        print(f"{key:>36}  {value}")
+    if a.json:
+        print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
