@@ -207,6 +207,9 @@ def measure(
     from tasks.settings import prepare
 
     prepare(str(data))
+    from flows.server import await_server, begin_server
+
+    begin_server()
     import tasks.stages
     from flows.build_dataset import run_build
     from flows.ledger import reporting_to
@@ -235,6 +238,7 @@ def measure(
         shard_documents=shard_documents,
         workers=workers,
     )
+    await_server()
     with reporting_to(progress):
         result = run_build(asked)
     ended = time.perf_counter()

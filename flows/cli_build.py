@@ -123,15 +123,16 @@ def with_build_options(command: Callable[[BuildParameters, str, bool], None]) ->
 
 def _build(parameters: BuildParameters, runner: str, *, quiet: bool) -> BuildResult:
     """Run a build with its progress shown."""
-    from flows.display import BuildDisplay
+    from flows.server import await_server, begin_server
 
     check(parameters, runner)
     prepare(parameters.data)
+    begin_server()
     from flows.build_dataset import run_build
+    from flows.display import BuildDisplay
     from flows.ledger import reporting_to
-    from flows.server import make_way
 
-    make_way()
+    await_server()
     tell_failures_once()
     with BuildDisplay(quiet=quiet) as display, reporting_to(display), stopping_at_once(display):
         return run_build(parameters, runner)
@@ -162,12 +163,14 @@ def demo(
     """
     from flows.cli_evaluate import run_evaluations
     from flows.cli_teach import run_trainings
+    from flows.server import begin_server
 
-    prepare()
+    folder = data_folder(data)
+    prepare(folder)
+    begin_server()  # what follows imports Prefect
     from flows.demo import demo_evaluations, demo_parameters, demo_table, demo_trainings
     from flows.display import print_demo, print_summary
 
-    folder = data_folder(data)
     built = _build(demo_parameters(folder, model), "threads", quiet=as_json)
     if not as_json:
         print_summary(built)

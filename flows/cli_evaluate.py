@@ -120,12 +120,14 @@ def run_evaluations(
     asked: Sequence[EvaluateParameters], runner: str = "threads", *, quiet: bool
 ) -> list[EvaluateResult]:
     """Run evaluations one after another with their progress shown."""
+    from flows.server import await_server, begin_server
+
+    begin_server()
     from flows.display import BuildDisplay
     from flows.evaluate import run_evaluate
     from flows.ledger import reporting_to
-    from flows.server import make_way
 
-    make_way()
+    await_server()
     tell_failures_once()
     results = []
     for parameters in asked:

@@ -116,12 +116,14 @@ def run_trainings(asked: Sequence[FinetuneParameters], *, quiet: bool) -> list[F
         typer.Exit: they stopped because asked to.
         ToolformerError: see `run_finetune`.
     """
+    from flows.server import await_server, begin_server
+
+    begin_server()
     from flows.display import TrainingDisplay
     from flows.finetune import Stopped, plan_finetune, reporting_to, run_finetune
-    from flows.server import make_way
 
     plans = [plan_finetune(parameters) for parameters in asked]
-    make_way()
+    await_server()
     display = TrainingDisplay([p.arm if len(asked) > 1 else "" for p in asked], asked[0].steps, quiet=quiet)
 
     def run(index: int, report: Report) -> FinetuneResult:

@@ -7,23 +7,48 @@ touches a process that was not written down.
 
 A server's first start makes its database, in many steps. Two at once in one folder would trip over each other, so they
 take turns; and one that was killed before it was done leaves a database that no server starts on, so that is set aside.
+
+Prefect starts its server when a flow first asks for one, and waits. A command that knows it will run a flow begins the
+server itself (`begin_server`), imports what the flow needs meanwhile, and waits then (`await_server`). The first
+database of a Prefect version is kept, empty, in the user's cache folder: the next data folder begins with a copy.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
+import os
+import shutil
+import socket
+import sqlite3
+import subprocess
 import sys
+import time
+import urllib.request
+from collections.abc import Sequence
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from tasks.settings import own_server_home, seconds
+from tasks.settings import cache_folder, environment, own_server_home, seconds, use_own_server
+from toolformer_core.errors import ToolformerError
 from warehouse.errors import LockHeldError
+from warehouse.files import temporary_beside
 from warehouse.lock import FileLock
 
-__all__ = ["end_children", "end_orphan", "make_way", "note_server"]
+__all__ = [
+    "ServerError",
+    "await_server",
+    "begin_server",
+    "end_children",
+    "end_orphan",
+    "make_way",
+    "note_server",
+]
 
 _NOTE = "server.json"
 _TURN = "starting.lock"
@@ -31,6 +56,16 @@ _READY = "ready"  # there once a server has started on the folder's database
 _DATABASE = ("prefect.db", "prefect.db-wal", "prefect.db-shm")
 _starting: list[FileLock] = []  # held by this process from `make_way` to `note_server`
 _SAME_S = 1.0  # seconds by which one process's time of creation may seem to vary
+_POLL_S = 0.05
+_START_S = 180.0  # on a busy machine
+_STOP_S = 5.0
+_own: list[tuple[subprocess.Popen[bytes], str, Path]] = []  # the server begun by this process, its address, its log
+# What tells Prefect's server that it serves one process, as Prefect's own start of such a server does.
+_SERVER = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
+
+
+class ServerError(ToolformerError):
+    """The server of a flow's own did not come up; the message names its log."""
 
 
 def _servers() -> list[psutil.Process]:
@@ -81,10 +116,111 @@ def make_way() -> None:
                 (home / name).replace(home / f"{name}.half-made")
 
 
-def note_server() -> None:
-    """Write down the server this process has started, beside those of others; the next one may start."""
+def begin_server() -> None:
+    """Start this process's own server and go on; `await_server` waits for it.
+
+    Nothing is started where a server is named, where this process has one already, or where Prefect is imported: it
+    has read its settings then, and starts one itself.
+
+    Raises:
+        LockHeldError: see `make_way`.
+    """
     home = own_server_home()
-    servers = _servers()
+    if home is None or (_own and _own[0][0].poll() is None):
+        return
+    make_way()
+    found = find_spec("prefect")
+    if "prefect" in sys.modules or found is None or found.origin is None:
+        return
+    if not (home / _DATABASE[0]).exists():
+        with contextlib.suppress(OSError):
+            shutil.copyfile(_template(), home / _DATABASE[0])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    address, log = f"http://127.0.0.1:{port}/api", home / "server.log"
+    argv = [sys.executable, "-m", "uvicorn", "--app-dir", str(Path(found.origin).parents[1]), "--factory"]
+    argv += ["prefect.server.api.server:create_app", "--host", "127.0.0.1", "--port", str(port)]
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            [*argv, "--log-level", "error", "--lifespan", "on"],
+            env={**environment(), **_SERVER},
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+        )
+    _own[:] = [(process, address, log)]
+    use_own_server(address)
+    atexit.register(_stop, process)
+
+
+def await_server() -> None:
+    """Wait until the server that `begin_server` started answers, if it started one.
+
+    Raises:
+        ServerError: it ended, or does not answer in time.
+    """
+    if not _own:
+        return
+    process, address, log = _own[0]
+    deadline = time.monotonic() + _START_S
+    while not _answers(address):
+        if process.poll() is not None or time.monotonic() > deadline:
+            _template().unlink(missing_ok=True)  # it may have begun with a copy that no server starts on
+            _own.clear()
+            use_own_server(None)
+            while _starting:
+                _starting.pop().close()
+            raise ServerError(f"Prefect's server did not come up, see {log}; run the same command again")
+        time.sleep(_POLL_S)
+    _keep_template(log.parent / _DATABASE[0])
+    note_server()
+
+
+def _answers(address: str) -> bool:
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/health", timeout=_STOP_S) as answer:
+        return bool(answer.status == 200)
+    return False
+
+
+def _template() -> Path:
+    """Where the empty database of this version of Prefect is kept."""
+    return cache_folder() / f"prefect-{version('prefect')}.db"
+
+
+def _keep_template(database: Path) -> None:
+    """Keep the database of a server that has not served yet for other data folders, unless there is one."""
+    kept = _template()
+    if kept.exists() or (database.parent / _READY).exists():
+        return
+    with contextlib.suppress(OSError, sqlite3.Error):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        temporary = temporary_beside(kept)
+        with (
+            contextlib.closing(sqlite3.connect(database)) as source,
+            contextlib.closing(sqlite3.connect(temporary)) as to,
+        ):
+            source.backup(to)
+        os.replace(temporary, kept)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def note_server(servers: Sequence[psutil.Process] | None = None) -> None:
+    """Write down the server this process has started, beside those of others; the next one may start.
+
+    Args:
+        servers: what was started; None: Prefect started it for a flow.
+    """
+    home = own_server_home()
+    servers = _servers() if servers is None else servers
     if home is not None and servers:
         me, note = psutil.Process(), home / _NOTE
         own = [

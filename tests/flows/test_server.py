@@ -8,16 +8,18 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 import psutil
 import pytest
 
 from flows import server
-from flows.server import end_orphan, make_way, note_server
+from flows.server import ServerError, await_server, begin_server, end_orphan, make_way, note_server
 from warehouse.errors import LockHeldError
 from warehouse.lock import FileLock
 
 Start = Callable[[], subprocess.Popen[bytes]]
+_popen = subprocess.Popen
 
 
 @pytest.fixture
@@ -128,3 +130,74 @@ def test_a_database_whose_making_was_cut_short_is_set_aside(note: Path, monkeypa
     make_way()
     assert (note.parent / "prefect.db").read_bytes() == b"whole"
     note_server()
+
+
+_BEGINS = """
+import json, os, sqlite3, sys, urllib.request
+from flows.server import await_server, begin_server
+from tasks.settings import own_server_home, prepare
+prepare(sys.argv[1])
+begin_server()
+begin_server()  # there is one already
+home = own_server_home()
+copied = (home / "prefect.db").exists() and sqlite3.connect(home / "prefect.db").execute(
+    "SELECT count(*) FROM sqlite_master WHERE name = 'flow_run'").fetchone()[0] == 1
+early = "prefect" in sys.modules
+await_server()
+from prefect.client.orchestration import get_client
+with get_client(sync_client=True) as client:
+    flows = len(client.read_flows())
+    used = str(client.api_url)
+print(json.dumps({"copied": copied, "early": early, "used": used, "named": os.environ["PREFECT_API_URL"],
+                  "flows": flows, "noted": json.loads((home / "server.json").read_text())}))
+"""
+
+
+def test_a_server_begun_early_is_the_one_that_is_used_and_ends_with_its_process(tmp_path: Path) -> None:
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    for number, copied in enumerate([False, True]):  # the second data folder begins with the first one's database
+        said = subprocess.run(
+            [sys.executable, "-c", _BEGINS, str(tmp_path / f"data-{number}")],
+            env={**variables, "XDG_CACHE_HOME": str(tmp_path / "cache")},
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert said.returncode == 0, said.stderr
+        told = json.loads(said.stdout.splitlines()[-1])
+        assert told["copied"] is copied
+        assert not told["early"]
+        assert told["used"].rstrip("/") == told["named"]
+        assert told["flows"] == 0
+        (noted,) = told["noted"]
+        assert not psutil.pid_exists(noted["pid"])
+    assert len(list((tmp_path / "cache" / "toolformer").iterdir())) == 1
+
+
+def test_a_server_that_cannot_start_is_said_and_leaves_nothing_in_the_way(
+    note: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(note.parent / "cache"))
+    kept = server._template()
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(b"no database")
+    monkeypatch.delitem(sys.modules, "prefect")
+    monkeypatch.setattr("flows.server.subprocess.Popen", lambda *_, **more: failing(more["stdout"]))
+    begin_server()
+    assert (note.parent / "prefect.db").read_bytes() == b"no database"
+    assert os.environ["PREFECT_API_URL"].startswith("http://127.0.0.1:")
+    with pytest.raises(ServerError, match=r"did not come up, see .*server\.log"):
+        await_server()
+    assert "PREFECT_API_URL" not in os.environ
+    assert not kept.exists()
+    make_way()  # the database is half made: set aside
+    assert not (note.parent / "prefect.db").exists()
+    note_server()
+
+
+def failing(log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """A server that ends at once."""
+    process = _popen([sys.executable, "-c", "raise SystemExit(3)"], stdout=log)
+    process.wait()
+    return process
