@@ -82,12 +82,12 @@ def start(
     return json.dumps({**record, "pid": process.pid, **more})
 
 
-def find(mark: str) -> list[psutil.Process]:
-    """Return the living processes of this machine that carry a mark, oldest first."""
+def find(mark: str, variable: str = MARK) -> list[psutil.Process]:
+    """Return the living processes of this machine that carry a mark in a variable, oldest first."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+            if process.environ().get(variable) == mark and process.status() != psutil.STATUS_ZOMBIE:
                 found.append((process.create_time(), process.pid, process))
     return [process for _, _, process in sorted(found, key=lambda item: item[:2])]
 

@@ -1,0 +1,112 @@
+"""The commands `up` and `doctor`: the servers of one machine, and whether an installation is sound.
+
+`cli` puts them into the one command line. They import what they need when they run.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tasks.settings import data_folder
+
+if TYPE_CHECKING:
+    from flows.up import Addresses, Up
+
+__all__ = ["up"]
+
+Data = Annotated[
+    str | None, typer.Option("--data", help="Data folder or URL (default: $TOOLFORMER_DATA, else ./toolformer-data)")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines")]
+
+
+def up(
+    data: Data = None,
+    prefect_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Of Prefect's server and UI; 0 takes a free one")
+    ] = 4200,
+    mlflow_port: Annotated[int, typer.Option(min=0, max=65535, help="Of MLflow; 0 takes a free one")] = 5000,
+    corpus: Annotated[str, typer.Option(help="What the build form begins with, and what --schedule builds")] = "",
+    schedule: Annotated[str, typer.Option(help="Build it then: a cron line in UTC, e.g. '0 2 * * *'")] = "",
+    watch: Annotated[str, typer.Option(help="A folder: whatever corpus file arrives in it is built")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Start Prefect, MLflow, every flow's form and a worker for each pool, on this machine alone. Ctrl-C ends them all.
+
+    Runs that go on are stopped where they can go on: run them again. A second Ctrl-C does not wait for that. With
+    --json one line of JSON is printed when all is healthy.
+
+    Example: toolformer up --data runs/c4
+    """
+    from flows.up import Up
+
+    def tell(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    own = Up(
+        data_folder(data),
+        prefect_port=prefect_port,
+        mlflow_port=mlflow_port,
+        corpus=corpus,
+        schedule=schedule,
+        watch=watch,
+        tell=tell,
+    )
+    if not as_json:
+        tell(f"starting; logs in {own.addresses.logs}")
+    with _until_stopped(own) as stop, own.held() as addresses:
+        if as_json:
+            print(json.dumps(asdict(addresses)), flush=True)
+        else:
+            _print_addresses(addresses)
+        own.tend(stop)
+        if not as_json:
+            tell("stopping; Ctrl-C once more to wait for nothing")
+
+
+class _Stopped(BaseException):
+    """Asked to stop before everything was up."""
+
+
+@contextmanager
+def _until_stopped(own: Up) -> Iterator[threading.Event]:
+    """Ctrl-C, SIGTERM or the end of the terminal sets an event; before that is looked at, it ends the start."""
+    stop = threading.Event()
+
+    def asked(number: int, frame: object) -> None:
+        if stop.is_set():
+            own.hurry()
+        stop.set()
+        if own.starting:
+            raise _Stopped
+
+    before = {n: signal.signal(n, asked) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield stop
+    except _Stopped:
+        raise typer.Exit(130) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _print_addresses(addresses: Addresses) -> None:
+    lines = {
+        "Prefect UI": addresses.ui,
+        "Prefect API": addresses.api,
+        "MLflow": addresses.mlflow,
+        "DuckDB": addresses.warehouse,
+        "logs": addresses.logs,
+    }
+    for name, place in lines.items():
+        print(f"{name:<12} {place}")
+    print(f"\nhealthy after {addresses.seconds:.0f} s; Ctrl-C ends everything", flush=True)

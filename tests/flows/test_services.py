@@ -1,0 +1,156 @@
+"""Groups of programs: small ones, that do nothing but stand there, listen, or start others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from flows.services import LOOPBACK, MARK, Group, Service, ServiceError, end, free_port, holder_of
+from toolformer_core.errors import UsageError
+
+IDLE = "import time; time.sleep(600)"
+# A child in a session of its own, as a worker's flow run or a training is; neither of the two cares for SIGTERM.
+DEAF = (
+    "import signal, subprocess, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+    "subprocess.Popen([sys.executable, '-c', 'import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+    "print(0, flush=True); time.sleep(600)'], start_new_session=True); time.sleep(600)"
+)
+
+
+def soon(what: Callable[[], bool], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def group() -> Iterator[Group]:
+    own = Group()
+    yield own
+    end(own.mark, grace_s=0.0)
+    own.close()
+
+
+def service(folder: Path, code: str, name: str = "idler", healthy: Callable[[], bool] = lambda: True) -> Service:
+    return Service(name, (sys.executable, "-c", code), folder / f"{name}.log", {}, healthy)
+
+
+def test_all_that_a_group_began_ends_with_it_and_nothing_else(group: Group, tmp_path: Path) -> None:
+    stranger = subprocess.Popen([sys.executable, "-c", IDLE], env=os.environ | {MARK: "another's"})
+    deaf = service(tmp_path, DEAF)
+    group.start(deaf)
+    soon(lambda: deaf.log.read_text() == "0\n")
+    assert len(group.processes()) == 2
+    assert len({os.getsid(one.pid) for one in group.processes()}) == 2  # none in the other's session, or in ours
+    end(group.mark, grace_s=0.2)
+    assert group.processes() == []
+    assert stranger.poll() is None
+    stranger.kill()
+    stranger.wait()
+
+
+def test_what_its_holder_leaves_behind_when_killed_the_guard_ends(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys, time; from pathlib import Path; from flows.services import Group, Service;"
+            "group = Group(); log = Path(sys.argv[1]);"
+            "group.start(Service('idler', (sys.executable, '-c', sys.argv[2]), log, {}, lambda: True));"
+            "print(group.mark, flush=True); time.sleep(600)",
+            str(tmp_path / "log"),
+            IDLE,
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdout is not None
+    left = Group(mark=holder.stdout.readline().strip())
+    assert len(left.processes()) == 1
+    [guard] = [p for p in psutil.Process(holder.pid).children() if "flows.services" in p.cmdline()]
+    holder.kill()
+    holder.wait()
+    holder.stdout.close()
+    soon(lambda: not left.processes())
+    soon(lambda: not guard.is_running() or guard.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_what_does_not_come_up_is_told_with_its_last_words_and_its_log(group: Group, tmp_path: Path) -> None:
+    broken = service(tmp_path, "raise SystemExit('no such database')", healthy=lambda: False)
+    group.start(broken)
+    with pytest.raises(ServiceError, match=r"the idler did not come up \(exit 1\): no such database \(see .*idler.log"):
+        group.wait([broken], 30)
+    slow = service(tmp_path, IDLE, "sleeper", healthy=lambda: False)
+    group.start(slow)
+    with pytest.raises(ServiceError, match=r"the sleeper was not up after 0 s: see .*sleeper.log"):
+        group.wait([slow], 0.0)
+
+
+def test_what_ends_is_started_again_but_not_for_ever(group: Group, tmp_path: Path) -> None:
+    told: list[str] = []
+    one = service(tmp_path, IDLE)
+    group.start(one)
+    for count in range(4):
+        [running] = group.processes()
+        running.kill()
+        soon(lambda: not group.processes())
+        if count < 3:
+            group.tend([one], told.append)
+    assert len(told) == 3
+    assert told[0].startswith("the idler ended (exit -9) and is started again; see ")
+    with pytest.raises(ServiceError, match="the idler ended 4 times"):
+        group.tend([one], told.append)
+
+
+def test_a_service_is_asked_and_waited_for(group: Group, tmp_path: Path) -> None:
+    polite = service(
+        tmp_path,
+        "import signal, sys, time; signal.signal(signal.SIGINT, lambda *a: sys.exit(7));"
+        "print('ready', flush=True); time.sleep(600)",
+        healthy=lambda: "ready" in (tmp_path / "idler.log").read_text(),
+    )
+    process = group.start(polite)
+    group.wait([polite], 30)
+    group.ended([polite], 0.0)  # nobody has asked it to
+    group.ask([polite], signal.SIGINT)
+    group.ended([polite], 30)
+    assert process.returncode == 7
+
+
+def test_who_holds_a_port_is_named() -> None:
+    port = free_port()
+    assert holder_of(port) == ""
+    with socket.socket() as listener:
+        listener.bind((LOOPBACK, port))
+        listener.listen()
+        assert holder_of(port).startswith(f"process {os.getpid()} (")
+    assert holder_of(port) == ""
+
+
+def test_a_port_just_left_is_free() -> None:
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        port = listener.getsockname()[1]
+        client = socket.create_connection((LOOPBACK, port))
+        server, _ = listener.accept()
+        server.close()  # it waits in TIME_WAIT on this port from now on
+        client.close()
+    assert holder_of(port) == ""
+
+
+def test_a_reserved_port_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: socket.socket, address: object) -> None:  # the tests may run as root, who may take every port
+        raise PermissionError
+
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+    with pytest.raises(UsageError, match="port 80 is reserved for the system: choose one above 1023"):
+        holder_of(80)
