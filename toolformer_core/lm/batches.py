@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import DynamicCache
 
-__all__ = ["KeyValues", "by_budget", "fork", "key_values", "pad"]
+__all__ = ["KeyValues", "by_budget", "fork", "key_values", "one_row", "pad"]
 
 KeyValues = list[tuple[torch.Tensor, torch.Tensor]]  # per layer, (B, H, T, D) each
 
@@ -32,31 +32,44 @@ def pad(rows: Sequence[NDArray[np.int64]], device: torch.device) -> tuple[torch.
 
 
 def by_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Cut the indices of ascending lengths into batches of at most `budget` tokens, padding included."""
+    """Cut the indices of lengths, best ascending, into batches of at most `budget` tokens, padding included."""
     batch: list[int] = []
+    longest = 0
     for i, length in enumerate(lengths):
-        if batch and (len(batch) + 1) * length > budget:
+        if batch and (len(batch) + 1) * max(longest, length) > budget:
             yield batch
-            batch = []
+            batch, longest = [], 0
         batch.append(i)
+        longest = max(longest, length)
     if batch:
         yield batch
 
 
-def fork(kv: KeyValues, rows: Sequence[int], lengths: Sequence[int]) -> tuple[DynamicCache, torch.Tensor]:
-    """Copy the first `lengths[r]` keys and values of row `rows[r]` into a new cache, aligned to the right.
+def fork(
+    prefixes: Sequence[KeyValues], rows: Sequence[int], lengths: Sequence[int]
+) -> tuple[DynamicCache, torch.Tensor]:
+    """Copy the first `lengths[r]` keys and values of prefix `rows[r]` into a new cache, aligned to the right.
 
     Returns:
         The cache of R rows and max(lengths) columns, and its mask (R, max(lengths)).
     """
-    device = kv[0][0].device
     longest = max(lengths)
-    row = torch.tensor(rows, device=device)[:, None]
-    column = torch.arange(longest, device=device)[None] - (longest - torch.tensor(lengths, device=device)[:, None])
-    mask = (column >= 0).long()
-    column = column.clamp_min(0)
+    mask = torch.zeros(len(rows), longest, dtype=torch.long, device=prefixes[0][0][0].device)
+    for r, length in enumerate(lengths):
+        mask[r, longest - length :] = 1
     layers = []
-    for keys, values in kv:  # (B, H, T, D) -> (R, H, L, D)
-        k, v = (x.transpose(1, 2)[row, column].transpose(1, 2) for x in (keys, values))
-        layers.append((k, v))
+    for held in zip(*prefixes, strict=True):  # one layer of every prefix
+        both = []
+        for side in (0, 1):  # keys, values
+            like = held[0][side]  # (1, H, T, D)
+            copied = like.new_zeros(len(rows), like.shape[1], longest, like.shape[3])
+            for r, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+                copied[r, :, longest - length :] = held[row][side][0, :, :length]
+            both.append(copied)
+        layers.append((both[0], both[1]))
     return DynamicCache(ddp_cache_data=layers), mask
+
+
+def one_row(kv: KeyValues, row: int) -> KeyValues:
+    """The keys and values of one row, (1, H, T, D) per layer; nothing is copied."""
+    return [(keys[row : row + 1], values[row : row + 1]) for keys, values in kv]

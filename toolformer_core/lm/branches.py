@@ -73,18 +73,20 @@ class Branches:
 
     Args:
         network: the model.
-        kv: keys and values of the prefixes, per layer (B, H, T, D); not changed and not copied.
+        prefixes: keys and values of each, per layer (1, H, T, D); not changed and not copied.
         places: per row (index of its prefix, how many of the prefix's tokens it continues), sorted by index.
         room: tokens a row may add.
     """
 
-    def __init__(self, network: Network, kv: KeyValues, places: Sequence[tuple[int, int]], room: int) -> None:
+    def __init__(
+        self, network: Network, prefixes: Sequence[KeyValues], places: Sequence[tuple[int, int]], room: int
+    ) -> None:
         self.network = network
-        self.kv = kv
+        self.prefixes = prefixes
         self.owner = [b for b, _ in places]
         self.length = torch.tensor([n for _, n in places], device=network.device)  # (R,)
         self.cache = DynamicCache()
-        self.cache.layers = [_OwnLayer(room) for _ in kv]
+        self.cache.layers = [_OwnLayer(room) for _ in prefixes[0]]
         self.cache.layer_class_to_replicate = None
         self.step = 0
         self._group()
@@ -142,29 +144,29 @@ class Branches:
         """
         rows, q_heads, width = query.shape
         heads, own = keys.shape[1], keys.shape[2]
-        shared_keys, shared_values = self.kv[layer]
+        length = self.length.to(query.device)
         t = self.columns
         q = (query * scaling).view(rows, heads, q_heads // heads, width)
         scores = query.new_empty(rows, heads, q_heads // heads, t + own)
         for b, first, last, columns in self.groups:
             part = q[first:last].permute(1, 0, 2, 3).reshape(heads, -1, width)  # (H, n g, D)
-            found = part @ shared_keys[b, :, :columns].transpose(1, 2)  # (H, n g, columns)
+            found = part @ self.prefixes[b][layer][0][0, :, :columns].transpose(1, 2)  # (H, n g, columns)
             scores[first:last, ..., :columns] = found.view(heads, last - first, -1, columns).permute(1, 0, 2, 3)
             scores[first:last, ..., columns:t] = 0
         scores[..., t:] = q @ keys.transpose(2, 3)
         column = torch.arange(t, device=query.device)
-        hidden = column >= self.length[:, None]  # (R, t)
+        hidden = column >= length[:, None]  # (R, t)
         if window is not None:
-            now = self.length + own - 1
+            now = length + own - 1
             hidden = hidden | (now[:, None] - column >= window)
-            mine = self.length[:, None] + torch.arange(own, device=query.device)
+            mine = length[:, None] + torch.arange(own, device=query.device)
             scores[..., t:].masked_fill_((now[:, None] - mine >= window)[:, None, None], -torch.inf)
         scores[..., :t].masked_fill_(hidden[:, None, None], -torch.inf)
         weights = torch.softmax(scores.float(), dim=-1).to(values.dtype)
         out = weights[..., t:] @ values  # (R, H, g, D)
         for b, first, last, columns in self.groups:
             part = weights[first:last, ..., :columns].permute(1, 0, 2, 3).reshape(heads, -1, columns)
-            found = part @ shared_values[b, :, :columns]
+            found = part @ self.prefixes[b][layer][1][0, :, :columns]
             out[first:last] += found.view(heads, last - first, -1, width).permute(1, 0, 2, 3)
         return out.reshape(rows, q_heads, -1)
 
@@ -202,11 +204,11 @@ def works_for(network: Network) -> bool:
         places = [(0, 5), (0, 8)]
         tokens = torch.tensor([1, 2], device=network.device)
         try:
-            branches = Branches(network, kv, places, room=2)
+            branches = Branches(network, [kv], places, room=2)
             got = [network.logits(branches.feed(tokens)) for _ in range(2)]
         except (NotImplementedError, TypeError, AttributeError, RuntimeError, ValueError, KeyError):
             return False
-        plain, mask = fork(kv, [0, 0], [5, 8])
+        plain, mask = fork([kv], [0, 0], [5, 8])
         for step, logits in enumerate(got):
             mask = torch.cat([mask, mask.new_ones(2, 1)], dim=1)
             at = torch.tensor([[5 + step], [8 + step]], device=network.device)

@@ -37,7 +37,7 @@ def uniform(seeds: NDArray[np.uint64], step: int) -> NDArray[np.float64]:
 
 def draw_calls(
     network: Network,
-    kv: KeyValues,
+    prefixes: Sequence[KeyValues],
     places: list[tuple[int, int]],
     seeds: list[int],
     max_tokens: int,
@@ -47,8 +47,8 @@ def draw_calls(
 
     Args:
         network: the model.
-        kv: keys and values of a scan's pass; they are not changed.
-        places: per draw (row of `kv`, how many of its tokens stand before " [").
+        prefixes: keys and values of documents, as a scan left them, per layer (1, H, T, D); they are not changed.
+        places: per draw (index of its prefix, how many of the prefix's tokens stand before " [").
         seeds: per draw, 64 bits.
         max_tokens: tokens a draw may take, its "]" included.
         temperature: 1 draws from the model's own distribution, 0 takes the likeliest token.
@@ -56,13 +56,13 @@ def draw_calls(
     if network.shares_prefixes is None:
         network.shares_prefixes = works_for(network)
     shared = network.shares_prefixes
-    per_token = sum(2 * keys[0, :, 0].numel() * keys.element_size() for keys, _ in kv)
+    per_token = sum(2 * keys[0, :, 0].numel() * keys.element_size() for keys, _ in prefixes[0])
     # draws of one document stand together where they share its keys and values, of one length where they do not
     order = sorted(range(len(places)), key=lambda i: places[i] if shared else (places[i][1], places[i][0]))
 
     def run(chunk: Sequence[int]) -> list[tuple[int, Draw]]:
         at = [places[i] for i in chunk]
-        steps: Steps = (Branches if shared else Forks)(network, kv, at, max_tokens + len(network.trigger))
+        steps: Steps = (Branches if shared else Forks)(network, prefixes, at, max_tokens + len(network.trigger))
         drawn = _Rows(network, steps, at, [seeds[i] for i in chunk], temperature).run(max_tokens)
         return list(zip(chunk, drawn, strict=True))
 
@@ -153,16 +153,18 @@ class Steps(Protocol):
 class Forks:
     """Rows with a copy each of the keys and values they continue: for models whose attention cannot share them."""
 
-    def __init__(self, network: Network, kv: KeyValues, places: Sequence[tuple[int, int]], room: int) -> None:
+    def __init__(
+        self, network: Network, prefixes: Sequence[KeyValues], places: Sequence[tuple[int, int]], room: int
+    ) -> None:
         self.network = network
-        self.kv = kv
+        self.prefixes = prefixes
         self.places = list(places)
         self.cache: DynamicCache | None = None  # copied when the first token comes, for the rows that are left
         self.where = torch.tensor([n for _, n in places], device=network.device)
 
     def feed(self, tokens: torch.Tensor) -> torch.Tensor:
         if self.cache is None:
-            self.cache, self.mask = fork(self.kv, [b for b, _ in self.places], [n for _, n in self.places])
+            self.cache, self.mask = fork(self.prefixes, [b for b, _ in self.places], [n for _, n in self.places])
         self.mask = torch.cat([self.mask, self.mask.new_ones(len(self.mask), 1)], dim=1)
         hidden = self.network.hidden(tokens[:, None], self.mask, self.where[:, None], self.cache)
         self.where = self.where + 1

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from toolformer_core.lm.base import ScoreRequest
 from toolformer_core.lm.batches import by_budget, pad
-from toolformer_core.lm.network import Network
+from toolformer_core.lm.network import Network, one_pass_activations
 from toolformer_core.lm.scanning import HFScan, scan_texts
 from toolformer_core.lm.tokens import tokenize
 from toolformer_core.lm.windows import score_start
@@ -37,7 +37,8 @@ class TransformersLM:
     """A causal LM that annotates and scores.
 
     Args:
-        model: an `AutoModelForCausalLM`, on its device, in evaluation mode.
+        model: an `AutoModelForCausalLM`, on its device, in evaluation mode; see `one_pass_activations` for what is
+            changed in it.
         tokenizer: its fast tokenizer.
         name: what the user called it.
         digest: digest of weights, architecture and tokenizer.
@@ -58,6 +59,7 @@ class TransformersLM:
         token_budget: int | None = None,
         cache_budget: int | None = None,
     ) -> None:
+        one_pass_activations(model)
         self.network = Network(model, tokenizer, name=name, token_budget=token_budget, cache_budget=cache_budget)
         self._digest = digest
 

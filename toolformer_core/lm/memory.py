@@ -20,7 +20,7 @@ from toolformer_core.errors import ModelError
 __all__ = ["Budget", "free_bytes"]
 
 _LOG = logging.getLogger(__name__)
-_CPU_TOKENS = 8_192  # more makes no processor faster, and activations that leave its caches make it slower
+_CPU_ACTIVATIONS = 1 << 21  # a layer's widest, in numbers: more makes no processor faster, and memory slower
 _GPU_TOKENS = 131_072
 _CPU_CACHE = 1 << 30
 _SMALLEST = 64
@@ -41,9 +41,9 @@ class Budget:
         """A budget of half the memory that is free on a device, for a model that is loaded there."""
         free = free_bytes(device)
         gpu = device.type != "cpu"
-        tokens = free // 4 // _bytes_per_token(model)
+        most = _GPU_TOKENS if gpu else max(512, _CPU_ACTIVATIONS // _widest(model))
         return cls(
-            max(_SMALLEST, min(tokens, _GPU_TOKENS if gpu else _CPU_TOKENS)),
+            max(_SMALLEST, min(free // 4 // _bytes_per_token(model), most)),
             max(1 << 20, free // 4 if gpu else min(free // 4, _CPU_CACHE)),
         )
 
@@ -120,11 +120,18 @@ def _bytes_per_token(model: Any) -> int:
     """What a token of a pass holds at most: its keys and values in every layer, and one layer's activations."""
     config = model.config.get_text_config()
     width = int(config.hidden_size)
-    wide = int(getattr(config, "intermediate_size", None) or getattr(config, "n_inner", None) or 4 * width)
     heads = int(config.num_attention_heads)
     kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)
     kv = 2 * int(config.num_hidden_layers) * width * kv_heads // heads
-    return (2 * kv + 8 * width + 4 * wide) * int(model.dtype.itemsize)  # twice: a cache is copied where it grows
+    return (2 * kv + 8 * width + 4 * _widest(model)) * int(
+        model.dtype.itemsize
+    )  # twice: a cache is copied where it grows
+
+
+def _widest(model: Any) -> int:
+    """How wide a layer's widest activations are."""
+    config = model.config.get_text_config()
+    return int(getattr(config, "intermediate_size", None) or getattr(config, "n_inner", None) or 4 * config.hidden_size)
 
 
 def _out_of_memory(exc: BaseException) -> bool:

@@ -15,13 +15,15 @@ from numpy.typing import NDArray
 from transformers import DynamicCache
 
 from toolformer_core.lm.base import Draw, DrawRequest
-from toolformer_core.lm.batches import KeyValues, fork, key_values, pad
+from toolformer_core.lm.batches import KeyValues, by_budget, fork, key_values, one_row, pad
 from toolformer_core.lm.drawing import draw_calls
 from toolformer_core.lm.network import Network
 from toolformer_core.lm.sequences import Window, windows_of
 from toolformer_core.records import Prompt
 
 __all__ = ["HFScan", "scan_texts"]
+
+_PASSES = 4  # of a scan: many documents draw together, few are in a pass at once
 
 
 @dataclass(slots=True)
@@ -82,27 +84,29 @@ class HFScan:
             for b, w in enumerate(pass_.rows):
                 for position, before in zip(w.positions.tolist(), w.before.tolist(), strict=True):
                     places.setdefault((w.text, position), (p, b, before))
-        by_pass: dict[int, list[tuple[int, int, int]]] = {}
+        by_pass: dict[int, list[tuple[int, int, int, int]]] = {}  # those kept stand under -1, and are drawn together
         for i, r in enumerate(requests):
             if (r.text, r.position) not in places:
                 raise ValueError(f"text {r.text} has no position {r.position} in this scan")
             p, b, before = places[r.text, r.position]
-            by_pass.setdefault(p, []).append((i, b, self._head_length + before + 1))
-        out: list[Draw | None] = [None] * len(requests)
+            kept = self._passes[p].kv is not None
+            by_pass.setdefault(-1 if kept else p, []).append((i, p, b, self._head_length + before + 1))
+        out: dict[int, Draw] = {}
         network = self._network
         with network.lock, torch.inference_mode():
             for p, wanted in sorted(by_pass.items()):
-                used = sorted({b for _, b, _ in wanted})
-                kv = self._passes[p].kv
-                if kv is None:
-                    rows = [self._passes[p].rows[b] for b in used]
-                    kv = _run_pass(network, rows, self._head, self._head_length, again=True).kv
-                    wanted = [(i, used.index(b), n) for i, b, n in wanted]
-                seeds = [requests[i].seed for i, _, _ in wanted]
-                drawn = draw_calls(network, kv or [], [(b, n) for _, b, n in wanted], seeds, max_tokens, temperature)
-                for (i, _, _), draw in zip(wanted, drawn, strict=True):
-                    out[i] = draw
-        return [d for d in out if d is not None]
+                used = sorted({(p, b) for _, p, b, _ in wanted})
+                if p < 0:
+                    prefixes = [one_row(self._passes[p].kv or [], b) for p, b in used]
+                else:
+                    rows = [self._passes[p].rows[b] for p, b in used]
+                    again = _run_pass(network, rows, self._head, self._head_length, again=True)
+                    prefixes = [one_row(again.kv or [], b) for b in range(len(rows))]
+                at = [(used.index((p, b)), n) for _, p, b, n in wanted]
+                seeds = [requests[i].seed for i, *_ in wanted]
+                drawn = draw_calls(network, prefixes, at, seeds, max_tokens, temperature)
+                out.update(zip((i for i, *_ in wanted), drawn, strict=True))
+        return [out[i] for i in range(len(requests))]
 
 
 def scan_texts(network: Network, prompt: Prompt, texts: Sequence[str]) -> Iterator[HFScan]:
@@ -117,7 +121,7 @@ def scan_texts(network: Network, prompt: Prompt, texts: Sequence[str]) -> Iterat
     batch: list[int] = []
     for i in order:
         rows = [w for j in (*batch, i) for w in windows[j]]
-        if batch and len(rows) * (head_length + max(len(w.ids) for w in rows)) > network.token_budget:
+        if batch and len(rows) * (head_length + max(len(w.ids) for w in rows)) > _PASSES * network.token_budget:
             yield _scan_batch(network, head, head_length, {j: windows[j] for j in batch})
             batch = []
         batch.append(i)
@@ -135,17 +139,17 @@ def _scan_batch(
     passes: list[_Pass] = []
     held = at = 0
     with network.lock, torch.inference_mode():
-        while at < len(rows):
-            per_pass = max(1, network.token_budget // (head_length + max(len(w.ids) for w in rows[at:])))
-            for p in network.budget.in_parts(
-                rows[at : at + per_pass], lambda some: _run_pass(network, some, head, head_length)
-            ):
-                passes.append(p)
-                held += p.size
-                if held > network.cache_budget:
+        while at < len(rows):  # the budget may change under way
+            some = next(by_budget([len(w.ids) for w in rows[at:]], network.token_budget))
+            some_rows = rows[at : at + len(some)]
+            for p in network.budget.in_parts(some_rows, lambda part: _run_pass(network, part, head, head_length)):
+                size = p.size
+                if held + size > network.cache_budget:
                     p.kv = None
-                    held -= p.size
-            at += per_pass
+                else:
+                    held += size
+                passes.append(p)
+            at += len(some)
     return HFScan(network, head, head_length, windows, passes)
 
 
@@ -153,12 +157,11 @@ def _run_pass(
     network: Network, rows: Sequence[Window], head: KeyValues, head_length: int, *, again: bool = False
 ) -> _Pass:
     """One forward pass over windows behind the shared head, and log p(" [") at their positions unless it runs again."""
-    ids, mask = pad([w.ids for w in rows], network.device)
+    ids, _ = pad([w.ids for w in rows], network.device)
     n = len(rows)
     cache = DynamicCache(ddp_cache_data=[(k.expand(n, -1, -1, -1), v.expand(n, -1, -1, -1)) for k, v in head])
-    full = torch.cat([torch.ones(n, head_length, dtype=mask.dtype, device=network.device), mask], dim=1)
     where = torch.arange(head_length, head_length + ids.shape[1], device=network.device).expand(n, -1)
-    hidden = network.hidden(ids, full, where, cache)  # (B, T, D)
+    hidden = network.hidden(ids, None, where, cache)  # (B, T, D); what pads stands behind all that is asked
     kv = key_values(cache)
     if again:
         return _Pass(rows, [], kv)
@@ -178,7 +181,7 @@ def _add_rest_of_trigger(
         lengths = [head_length + int(j) + 1 for j in w.before]
         for at in range(0, len(lengths), per := max(1, network.token_budget // max(lengths))):
             some = lengths[at : at + per]
-            forked, mask = fork(kv, [b] * len(some), some)
+            forked, mask = fork([one_row(kv, b)], [0] * len(some), some)
             where = torch.tensor(some, device=network.device)
             for token, after in zip(network.trigger, network.trigger[1:], strict=False):
                 mask = torch.cat([mask, mask.new_ones(len(some), 1)], dim=1)
