@@ -16,8 +16,9 @@ from prefect import flow, get_run_logger
 from prefect.futures import PrefectFuture, as_completed
 
 from flows.artifacts import named, publish_summary, showing
-from flows.ledger import Ledger, keeping, new_run_id, now, task_runner
+from flows.ledger import Ledger, keeping, new_run_id, now
 from flows.parameters import BuildParameters, resolve
+from flows.runners import model_resources, on, running, taking
 from flows.server import note_server
 from flows.summaries import build_summary
 from flows.versions import write_card, write_version
@@ -66,9 +67,11 @@ class _Submitted:
 def _submitted(spec: BuildSpec, shards: Sequence[Shard]) -> _Submitted:
     """Submit every task. Where no tool can have too many examples, a shard is assembled as soon as it is scored."""
     out = _Submitted()
+    resources = model_resources()
     within_limit = sum(shard.documents.rows for shard in shards) <= spec.assemble.max_examples
     for shard in _in_turn(spec, shards):
-        annotated: Any = [annotate_shard.submit(spec, tool, shard) for tool in spec.tools]
+        with taking(resources):
+            annotated: Any = [annotate_shard.submit(spec, tool, shard) for tool in spec.tools]
         out.annotated[shard.name] = annotated
         if within_limit:
             assembled: Any = assemble_shard.submit(spec, shard, annotated, [])
@@ -104,7 +107,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
         corpus=parameters.corpus,
         model=parameters.model,
     )
-    with keeping(store, run) as ledger, showing(ledger, get_run_logger()):
+    with keeping(store, run) as ledger, showing(ledger, get_run_logger()), running(parameters.workers):
         files = _build(spec, store, ledger)
         dataset = write_version(
             ledger,
@@ -160,13 +163,15 @@ def _build(spec: BuildSpec, store: Store, ledger: Ledger) -> list[Done]:
     return [tasks.assembled[shard.name].result() for shard in shards]
 
 
-def run_build(parameters: BuildParameters, runner: str = "threads") -> BuildResult:
+def run_build(parameters: BuildParameters, runner: str | None = None) -> BuildResult:
     """Run the flow in this process.
 
     Args:
-        runner: `threads`, `dask` (a local cluster of `parameters.workers` processes), or a Dask scheduler's address.
+        runner: `threads`, `dask` (a local cluster of `parameters.workers` processes), or a Dask scheduler's address;
+            default: as $TOOLFORMER_RUNNER says, else threads.
 
     Raises:
         UsageError: something asked for is wrong.
     """
-    return build_dataset.with_options(task_runner=task_runner(runner, parameters.workers))(parameters)
+    with on(runner):
+        return build_dataset(parameters)

@@ -33,7 +33,7 @@ def plan(parameters: BuildParameters, runner: str, as_json: bool) -> None:
 
     Example: toolformer plan --corpus c4.jsonl --data runs/c4 --tau-f qa=1.2     (the same options as build)
     """
-    check(parameters, runner)
+    check(parameters)
     prepare()
     from flows.display_ask import print_plan
     from flows.plan import plan_build

@@ -13,18 +13,41 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.terminal import parse_tau_f, print_json, stopping_at_once, tell_failures_once, validated
-from tasks.settings import data_folder, prepare, shared_catalog
+from tasks.settings import data_folder, prepare, runner_named, shared_catalog
+from toolformer_core.errors import UsageError
 
 if TYPE_CHECKING:
     from flows.build_dataset import BuildResult
     from flows.parameters import BuildParameters
 
-__all__ = ["build", "check", "demo", "with_build_options"]
+__all__ = ["DaskWorkers", "Runner", "build", "check", "demo", "runner_options", "with_build_options"]
 
 Data = Annotated[
     str | None, typer.Option("--data", help="Data folder or URL (default: $TOOLFORMER_DATA, else ./toolformer-data)")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines")]
+
+
+Runner = Annotated[
+    str | None,
+    typer.Option(help="threads, dask, or a Dask scheduler's address (default: $TOOLFORMER_RUNNER, else threads)"),
+]
+DaskWorkers = Annotated[
+    int | None, typer.Option(min=1, help="So many Dask workers on this machine: --runner dask --workers N")
+]
+
+
+def runner_options(runner: str | None, workers: int, dask_workers: int | None) -> tuple[str, int]:
+    """Return the runner, and how many tasks it is to run at a time.
+
+    Raises:
+        UsageError: there is no such runner, or two are asked for.
+    """
+    if dask_workers is None:
+        return runner_named(runner), workers
+    if runner not in (None, "dask"):
+        raise UsageError(f"--dask-workers starts workers on this machine, and --runner says {runner}: give one of them")
+    return "dask", dask_workers
 
 
 def build_options(
@@ -58,8 +81,9 @@ def build_options(
     passages: Annotated[str | None, typer.Option(help="JSONL of title, section, text for wikisearch and qa")] = None,
     phrases: Annotated[str | None, typer.Option(help="Phrase table for mt, tab-separated")] = None,
     licence: Annotated[str, typer.Option(help="The corpus's licence, for the dataset's card")] = "",
-    runner: Annotated[str, typer.Option(help="threads, dask, or a Dask scheduler's address")] = "threads",
+    runner: Runner = None,
     workers: Annotated[int, typer.Option(help="Tasks at a time, or Dask workers")] = 4,
+    dask_workers: DaskWorkers = None,
     catalog: Annotated[
         str | None,
         typer.Option(help="PostgreSQL that several machines share, postgresql+psycopg://host/db ($TOOLFORMER_CATALOG)"),
@@ -74,6 +98,7 @@ def build_options(
     Raises:
         UsageError: a value is wrong.
     """
+    runner, workers = runner_options(runner, workers, dask_workers)
     shared_catalog(catalog)
     prepare()
     from flows.parameters import BuildParameters
@@ -125,7 +150,7 @@ def _build(parameters: BuildParameters, runner: str, *, quiet: bool) -> BuildRes
     """Run a build with its progress shown."""
     from flows.server import await_server, begin_server
 
-    check(parameters, runner)
+    check(parameters)
     prepare(parameters.data)
     begin_server()
     from flows.build_dataset import run_build
@@ -138,17 +163,14 @@ def _build(parameters: BuildParameters, runner: str, *, quiet: bool) -> BuildRes
         return run_build(parameters, runner)
 
 
-def check(parameters: Any, runner: str) -> None:
+def check(parameters: Any) -> None:
     """Answer a mistake before any server starts or any folder is made.
 
     Raises:
         UsageError: a path, name or value is wrong.
     """
     from flows.parameters import resolve
-    from toolformer_core.errors import UsageError
 
-    if runner not in ("threads", "dask") and "://" not in runner:
-        raise UsageError(f"--runner: {runner!r} is not threads, dask, or a scheduler's address (tcp://host:8786)")
     resolve(parameters, run_id="check")
 
 

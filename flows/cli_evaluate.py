@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flows.cli_build import DaskWorkers, Runner, runner_options
 from flows.terminal import print_json, stopping_at_once, tell_failures_once, validated
 from tasks.settings import data_folder, prepare
 
@@ -63,7 +64,8 @@ def evaluate(
     ] = None,
     shard_items: Annotated[int, typer.Option(min=1, help="Items per shard, the unit of work and of restart")] = 64,
     workers: Annotated[int, typer.Option(min=1, help="Shards at a time (threads), or Dask workers")] = 1,
-    runner: Annotated[str, typer.Option(help="threads, dask, or a Dask scheduler's address")] = "threads",
+    runner: Runner = None,
+    dask_workers: DaskWorkers = None,
     as_json: AsJson = False,
 ) -> None:
     """Put a benchmark to a model, with tools and without. Stop it at any time; run it again to go on.
@@ -71,9 +73,9 @@ def evaluate(
     Example: toolformer evaluate --task svamp --path SVAMP.json --model EleutherAI/gpt-j-6b --k 0,1,3,10
     """
     folder = data_folder(data)
+    runner, workers = runner_options(runner, workers, dask_workers)
     prepare()
     from flows.evaluate import EvaluateParameters, plan_evaluate
-    from toolformer_core.errors import UsageError
 
     parameters = validated(
         EvaluateParameters,
@@ -93,8 +95,6 @@ def evaluate(
         shard_items=shard_items,
         workers=workers,
     )
-    if runner not in ("threads", "dask") and "://" not in runner:
-        raise UsageError(f"--runner: {runner!r} is not threads, dask, or a scheduler's address (tcp://host:8786)")
     plan_evaluate(parameters)
     prepare(folder)
     (result,) = run_evaluations([parameters], runner, quiet=as_json)
@@ -117,7 +117,7 @@ def _figure(text: str) -> int:
 
 
 def run_evaluations(
-    asked: Sequence[EvaluateParameters], runner: str = "threads", *, quiet: bool
+    asked: Sequence[EvaluateParameters], runner: str | None = None, *, quiet: bool
 ) -> list[EvaluateResult]:
     """Run evaluations one after another with their progress shown."""
     from flows.server import await_server, begin_server

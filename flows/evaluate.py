@@ -21,7 +21,8 @@ from pydantic import BaseModel, Field, WithJsonSchema
 from flows.evaluated import ArmFigures, ArmPerplexity, EvaluateResult, arm_figures, arm_perplexity, row_of
 from flows.evaluation_tracking import track
 from flows.forms import FORM, AbsolutePath, ModelName, Passages, PathOrUrl, Phrases, Tools, one_of
-from flows.ledger import Ledger, keeping, new_run_id, now, task_runner
+from flows.ledger import Ledger, keeping, new_run_id, now
+from flows.runners import model_resources, on, running, taking
 from flows.server import note_server
 from tasks.evaluate import (
     ARMS,
@@ -221,7 +222,7 @@ def evaluate(parameters: EvaluateParameters) -> EvaluateResult:
         corpus=plan.benchmark.path or plan.task.name,
         model=parameters.model,
     )
-    with keeping(store, run) as ledger:
+    with keeping(store, run) as ledger, running(parameters.workers):
         read, done = _ask(plan, ledger)
     snapshot = ledger.snapshot
     arms, perplexities = _found(plan, store, done)
@@ -256,9 +257,10 @@ def _ask(plan: EvaluationPlan, ledger: Ledger) -> tuple[Done, dict[Evaluation, l
     work: Any = perplexity_shard if plan.task.rule is Rule.PERPLEXITY else evaluate_shard
     ledger.expect(str(work.name), len(shards) * len(plan.evaluations))
     told = _Progress(plan)
-    futures: dict[Evaluation, list[PrefectFuture[Done]]] = {
-        e: [work.submit(plan.benchmark, e, shard) for shard in shards] for e in plan.evaluations
-    }
+    with taking(model_resources()):
+        futures: dict[Evaluation, list[PrefectFuture[Done]]] = {
+            e: [work.submit(plan.benchmark, e, shard) for shard in shards] for e in plan.evaluations
+        }
     for future in as_completed([f for own in futures.values() for f in own]):
         ledger.add(future.result())
         told.show(ledger)
@@ -303,13 +305,15 @@ def _card(result: EvaluateResult) -> str:
     return "\n".join(lines)
 
 
-def run_evaluate(parameters: EvaluateParameters, runner: str = "threads") -> EvaluateResult:
+def run_evaluate(parameters: EvaluateParameters, runner: str | None = None) -> EvaluateResult:
     """Run the flow in this process.
 
     Args:
-        runner: `threads`, `dask` (a local cluster of `parameters.workers` processes), or a Dask scheduler's address.
+        runner: `threads`, `dask` (a local cluster of `parameters.workers` processes), or a Dask scheduler's address;
+            default: as $TOOLFORMER_RUNNER says, else threads.
 
     Raises:
         UsageError: something asked for is wrong.
     """
-    return evaluate.with_options(task_runner=task_runner(runner, parameters.workers))(parameters)
+    with on(runner):
+        return evaluate(parameters)

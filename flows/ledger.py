@@ -16,21 +16,18 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from prefect import get_run_logger
-from prefect.task_runners import ThreadPoolTaskRunner
 
 from tasks.settings import seconds, shared_catalog
 from tasks.shards import Done
-from toolformer_core.errors import UsageError
 from warehouse.catalog import Catalog
 from warehouse.commits import Commit, CommitKey, Run
 from warehouse.errors import LockHeldError, StoreError, WarehouseError
 from warehouse.snapshot import SNAPSHOT, publish
 from warehouse.store import Store
 
-__all__ = ["Ledger", "Progress", "keeping", "new_run_id", "now", "reporting_to", "task_runner"]
+__all__ = ["Ledger", "Progress", "keeping", "new_run_id", "now", "reporting_to"]
 
 _log = logging.getLogger(__name__)
 _BREATH_S = 0.05  # between two looks at whether to publish, however often it is asked for
@@ -244,25 +241,3 @@ def keeping(store: Store, run: Run) -> Iterator[Ledger]:
                 _log.warning("the end of the run is not recorded: %s", exc)
             raise
         ledger.publish("completed")
-
-
-def task_runner(name: str, workers: int) -> Any:
-    """Return what runs a flow's tasks.
-
-    Args:
-        name: `threads`, `dask`, or a Dask scheduler's address.
-        workers: tasks at a time. Of threads there are twice as many: one that waits for the model, or for what its
-            task rests on, does nothing, and with too few of them the model waits for the next shard.
-
-    Raises:
-        UsageError: the name is none of these.
-    """
-    if name == "threads":
-        return ThreadPoolTaskRunner(max_workers=2 * workers)
-    if name != "dask" and "://" not in name:
-        raise UsageError(f"unknown runner {name!r}: give 'threads', 'dask', or a scheduler's address (tcp://host:8786)")
-    from prefect_dask.task_runners import DaskTaskRunner
-
-    if name == "dask":
-        return DaskTaskRunner(cluster_kwargs={"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None})
-    return DaskTaskRunner(address=name)

@@ -3,6 +3,8 @@
     TOOLFORMER_DATA        the data folder or URL where `--data` is not given (default ./toolformer-data)
     MLFLOW_TRACKING_URI    the server or database of MLflow (default: mlflow.db in a local data folder)
     TOOLFORMER_API_KEY     what clients of `toolformer serve` must send, where `--api-key` is not given
+    TOOLFORMER_RUNNER      what runs the tasks of builds and evaluations where `--runner` is not given: threads, dask,
+                           or a Dask scheduler's address (default threads)
     TOOLFORMER_WAIT_S      seconds to wait for another flow on the same data folder before giving up (default 600)
     TOOLFORMER_REFRESH_S   seconds between two snapshots while a run goes on (default 20)
     TOOLFORMER_CATALOG     the SQLAlchemy URL of a PostgreSQL that flows on several machines share, where `--catalog` is
@@ -36,6 +38,7 @@ __all__ = [
     "host",
     "own_server_home",
     "prepare",
+    "runner_named",
     "seconds",
     "shared_catalog",
     "tracking_uri",
@@ -68,6 +71,19 @@ def data_folder(given: str | None = None) -> str:
 def api_key(given: str | None = None) -> str | None:
     """Return the key that clients of a server must send: what was given, else $TOOLFORMER_API_KEY, else none."""
     return os.environ.get("TOOLFORMER_API_KEY") or None if given is None else given
+
+
+def runner_named(given: str | None = None) -> str:
+    """Return what runs a flow's tasks: what was given, else $TOOLFORMER_RUNNER, else `threads`.
+
+    Raises:
+        UsageError: it is neither `threads` nor `dask` nor an address.
+    """
+    name = given or os.environ.get("TOOLFORMER_RUNNER") or "threads"
+    if name not in ("threads", "dask") and "://" not in name:
+        told = "--runner" if given else "TOOLFORMER_RUNNER"
+        raise UsageError(f"{told}: {name!r} is not threads, dask, or a scheduler's address (tcp://host:8786)")
+    return name
 
 
 def seconds(name: str) -> float:

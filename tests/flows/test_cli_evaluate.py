@@ -114,5 +114,5 @@ def test_a_mistake_is_one_line_and_exit_2(run: Run, tmp_path: Path, options: lis
 
 
 def test_every_parameter_of_the_flow_is_an_option() -> None:
-    options = evaluate.__annotations__.keys() - {"return", "as_json", "runner"}
+    options = evaluate.__annotations__.keys() - {"return", "as_json", "runner", "dask_workers"}
     assert options == EvaluateParameters.model_fields.keys()

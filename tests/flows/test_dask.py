@@ -33,5 +33,5 @@ def test_dask_and_threads_give_the_same_dataset(prefect_server: None, few_docume
 
 def test_an_unknown_runner_is_answered(few_documents: Path, tmp_path: Path) -> None:
     asked = BuildParameters(corpus=str(few_documents), data=str(tmp_path))
-    with pytest.raises(UsageError, match="'threads', 'dask', or a scheduler's address"):
+    with pytest.raises(UsageError, match="--runner: 'dsk' is not threads, dask, or a scheduler's address"):
         run_build(asked, "dsk")

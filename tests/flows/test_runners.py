@@ -1,0 +1,119 @@
+"""Where a flow's tasks run: as its caller says, else as the environment does; those of the model where a GPU is."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import dask
+import pytest
+from distributed import Scheduler, SpecCluster, Worker, get_worker
+from prefect import flow, task
+from prefect.cache_policies import NO_CACHE
+from prefect.context import FlowRunContext
+
+from flows.cli_build import runner_options
+from flows.runners import model_resources, on, running, taking
+from toolformer_core.errors import UsageError
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
+
+
+@flow
+def chosen(workers: int) -> Any:
+    """What the tasks of this flow are run by; outside of the block it is Prefect's own choice again."""
+    with running(workers):
+        context = FlowRunContext.get()
+        assert context is not None
+        inside = context.task_runner
+    context = FlowRunContext.get()
+    assert context is not None
+    assert context.task_runner is not inside
+    return inside
+
+
+@task(cache_policy=NO_CACHE)
+def where(number: int) -> str:
+    return str(get_worker().name)
+
+
+@flow
+def spread(of_model: int, others: int) -> tuple[set[str], set[str]]:
+    """The workers on which tasks ran: those of the model, and others."""
+    with running(1):
+        with taking(model_resources()):
+            one = [where.submit(number) for number in range(of_model)]
+        two = [where.submit(-1 - number) for number in range(others)]
+        return {future.result() for future in one}, {future.result() for future in two}
+
+
+@pytest.fixture
+def own_environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.delenv("TOOLFORMER_RUNNER", raising=False)
+    return monkeypatch
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The address of a scheduler in this process, and of workers named by what they offer."""
+    offers: dict[str, dict[str, float]] = request.param
+    workers = {name: {"cls": Worker, "options": {"nthreads": 1, "resources": own}} for name, own in offers.items()}
+    scheduler = {"cls": Scheduler, "options": {"dashboard": False, "host": "127.0.0.1", "port": 0}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with SpecCluster(workers=workers, scheduler=scheduler, silence_logs=False) as running:
+            yield running.scheduler_address
+
+
+def test_threads_are_twice_the_workers_that_the_form_asks_for(
+    prefect_server: None, own_environment: pytest.MonkeyPatch
+) -> None:
+    assert chosen(3)._max_workers == 6
+
+
+def test_a_deployed_flow_goes_where_its_workers_environment_says(
+    prefect_server: None, own_environment: pytest.MonkeyPatch
+) -> None:
+    own_environment.setenv("TOOLFORMER_RUNNER", "dask")
+    assert chosen(3).cluster_kwargs["n_workers"] == 3
+    with on("threads"):  # whoever calls it knows better
+        assert chosen(3)._max_workers == 6
+
+
+@pytest.mark.parametrize("cluster", [{"plain": {}, "with-gpu": {"GPU": 1.0}}], indirect=True)
+def test_work_of_the_model_goes_to_workers_with_a_gpu(prefect_server: None, cluster: str) -> None:
+    with on(cluster):
+        of_model, others = spread(3, 4)
+    assert of_model == {"with-gpu"}
+    assert "plain" in others
+
+
+@pytest.mark.parametrize("cluster", [{"one": {}, "other": {}}], indirect=True)
+def test_where_no_worker_has_a_gpu_any_will_do(prefect_server: None, cluster: str) -> None:
+    with on(cluster):
+        of_model, _ = spread(3, 0)
+    assert of_model <= {"one", "other"}
+
+
+def test_a_scheduler_that_is_not_there_is_told(prefect_server: None) -> None:
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "200ms"}),
+        on("tcp://127.0.0.1:9"),
+        pytest.raises(UsageError, match=re.escape("no Dask scheduler answers at tcp://127.0.0.1:9")),
+    ):
+        chosen(1)
+
+
+def test_options_name_one_runner(own_environment: pytest.MonkeyPatch) -> None:
+    assert runner_options(None, 4, None) == ("threads", 4)
+    assert runner_options("dask", 4, None) == ("dask", 4)
+    assert runner_options(None, 4, 7) == runner_options("dask", 4, 7) == ("dask", 7)
+    with pytest.raises(UsageError, match="--dask-workers starts workers on this machine, and --runner says tcp://h:1"):
+        runner_options("tcp://h:1", 4, 7)
+    own_environment.setenv("TOOLFORMER_RUNNER", "tcp://scheduler:8786")
+    assert runner_options(None, 4, None) == ("tcp://scheduler:8786", 4)
+    own_environment.setenv("TOOLFORMER_RUNNER", "ray")
+    with pytest.raises(UsageError, match="TOOLFORMER_RUNNER: 'ray' is not threads, dask"):
+        runner_options(None, 4, None)
