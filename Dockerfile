@@ -1,0 +1,33 @@
+# The package with all that its services in docker-compose.yml run: Prefect's server and workers, Dask, the commands.
+# Versions as in constraints.txt.
+#
+#   docker build --tag toolformer-platform .
+#   docker build --tag toolformer-platform --build-arg TORCH_INDEX=URL .     # torch from an index of PyTorch's
+FROM python:3.11-slim AS build
+
+ARG TORCH_INDEX=""
+ARG EXTRAS="deepspeed,hf,lora,postgres"
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
+RUN python -m venv /opt/toolformer
+ENV PATH=/opt/toolformer/bin:$PATH
+WORKDIR /src
+# torch first and alone, as in the Makefile, and before the sources: a change of ours does not fetch it again
+COPY constraints.txt ./
+RUN pip install --constraint constraints.txt ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch
+COPY pyproject.toml README.md LICENSE ./
+COPY flows ./flows
+COPY serving ./serving
+COPY tasks ./tasks
+COPY toolformer_core ./toolformer_core
+COPY warehouse ./warehouse
+RUN pip install --constraint constraints.txt ".[$EXTRAS]"
+
+FROM python:3.11-slim
+
+ENV PATH=/opt/toolformer/bin:$PATH PYTHONUNBUFFERED=1
+COPY --from=build /opt/toolformer /opt/toolformer
+# a new volume takes its owner from the folder that it covers
+RUN useradd --uid 10001 --create-home toolformer && install --directory --owner toolformer /data
+USER 10001
+WORKDIR /data
+CMD ["toolformer", "--help"]

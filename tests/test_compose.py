@@ -1,0 +1,315 @@
+"""docker-compose.yml and the Dockerfiles: valid, closed to the outside, and each command one that its program takes.
+
+No Docker engine is asked. `tests/flows/test_compose_build.py` runs all services natively, through a build.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+import pytest
+import sqlalchemy as sa
+import yaml
+
+from flows.deployments import POOLS
+from tasks import settings
+from tests.compose import FILE, Service, UnsetError, interpolated, read, services
+from tests.natively import Native
+
+ROOT = FILE.parent
+DOCKERFILES = ("Dockerfile", "mlflow/Dockerfile")
+SECRETS = {f"{name}_PASSWORD": f"of {name}: @/?#'" for name in ("POSTGRES", "PREFECT", "MLFLOW", "CATALOG")}
+ALL = services(SECRETS)
+LASTING = sorted(name for name, service in ALL.items() if service.lasting)
+TEXT = FILE.read_text(encoding="utf-8")
+EXAMPLE = (ROOT / ".env.example").read_text(encoding="utf-8")
+
+
+def program(name: str) -> str:
+    found = shutil.which(name, path=str(Path(sys.executable).parent))
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+def of_schema(file: Path) -> subprocess.CompletedProcess[str]:
+    command = [program("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", str(file)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("filled_in", [False, True])
+def test_the_file_meets_the_schema_of_compose(filled_in: bool, tmp_path: Path) -> None:
+    file = tmp_path / "compose.yml"
+    file.write_text(yaml.safe_dump(read(SECRETS)) if filled_in else TEXT)
+    told = of_schema(file)
+    assert told.returncode == 0, told.stdout
+    file.write_text(TEXT.replace("depends_on:", "depend_on:", 1))
+    assert of_schema(file).returncode == 1
+
+
+@pytest.mark.parametrize("file", DOCKERFILES)
+def test_the_linter_finds_nothing_in_a_dockerfile(file: str) -> None:
+    told = subprocess.run([program("hadolint"), "--no-color", str(ROOT / file)], capture_output=True, text=True)
+    assert (told.returncode, told.stdout) == (0, "")
+
+
+def test_variables_are_filled_in_as_compose_does() -> None:
+    told = {"a": ["${X}", "${X:-d}", "${X-d}", "$$X", "${Y:-}", 1, None], "b": "${Y:-http://h:1}/${X}"}
+    assert interpolated(told, {"X": ""}) == {"a": ["", "d", "", "$X", "", 1, None], "b": "http://h:1/"}
+    assert interpolated("${X:?no}", {"X": "x"}) == "x"
+    for unset in ({}, {"X": ""}):
+        with pytest.raises(UnsetError, match="X: no"):
+            interpolated("${X:?no}", unset)
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_without_a_password_nothing_starts_and_the_message_says_what_to_do(name: str) -> None:
+    with pytest.raises(UnsetError, match=rf"{name}: set it in \.env, see \.env\.example"):
+        services({**SECRETS, name: ""})
+
+
+def test_the_example_names_every_variable_and_holds_no_secret() -> None:
+    asked = set(re.findall(r"(?<!\$)\$\{(\w+)", TEXT))
+    passed_on = {
+        key for told in yaml.safe_load(TEXT)["services"].values() for key, v in told["environment"].items() if v is None
+    }
+    named = dict(re.findall(r"^#?([A-Z][A-Z0-9_]*)=(.*)$", EXAMPLE, re.MULTILINE))
+    assert set(named) == asked | passed_on
+    assert {name for name, value in named.items() if re.search(rf"^{name}=", EXAMPLE, re.MULTILINE)} == set(SECRETS)
+    assert not any(named[name] for name in SECRETS)
+    for name, default in re.findall(r"\$\{(\w+):-([^}]*)\}", TEXT):  # what is told as the default is the default
+        assert named[name] == (default if name != "PREFECT_PUBLIC_URL" else "")
+
+
+def test_a_service_knows_no_password_but_its_own() -> None:
+    known = {
+        name: {secret for secret, value in SECRETS.items() if value in service.environment.values()}
+        for name, service in ALL.items()
+    }
+    ours = ("dask-worker", "dask-worker-gpu", "setup", "toolformer", "worker-cpu", "worker-gpu")
+    assert known == {
+        "database": {"POSTGRES_PASSWORD"},
+        "setup-database": set(SECRETS),
+        "prefect": {"PREFECT_PASSWORD"},
+        "mlflow": {"MLFLOW_PASSWORD"},
+        "scheduler": set(),
+        **{name: {"CATALOG_PASSWORD"} for name in ours},
+    }
+    for service in ALL.values():  # neither a command nor a URL shows one
+        shown = (*service.command, *(value for key, value in service.environment.items() if "PASSWORD" not in key))
+        assert not [secret for secret in SECRETS.values() for text in shown if secret in text]
+
+
+def test_only_pages_are_published_and_on_loopback() -> None:
+    published = {name: service.ports for name, service in ALL.items() if service.ports}
+    assert published == {"prefect": ("127.0.0.1:4200:4200",), "mlflow": ("127.0.0.1:5000:5000",)}
+    moved = services({**SECRETS, "BIND": "10.0.0.5", "MLFLOW_PORT": "5001"})
+    assert moved["mlflow"].ports == ("10.0.0.5:5001:5000",)
+    for told in read(SECRETS)["services"].values():
+        assert not told.keys() & {"network_mode", "privileged", "pid", "ipc", "devices"}
+        assert told["security_opt"] == ["no-new-privileges:true"]
+
+
+def test_what_lasts_is_checked_and_started_again_and_what_is_waited_for_can_come() -> None:
+    told = read(SECRETS)["services"]
+    for name, service in ALL.items():
+        assert told[name]["restart"] == ("unless-stopped" if service.lasting else "no")
+        assert bool(service.health) == service.lasting
+        for need, condition in service.needs.items():
+            expected = "service_healthy" if ALL[need].lasting else "service_completed_successfully"
+            assert (need, condition) == (need, expected)
+            assert set(ALL[need].profiles) <= set(service.profiles)  # else Compose would not start it
+
+
+def test_services_are_known_by_names_that_there_are_at_ports_that_they_listen_on() -> None:
+    listening = {
+        "database": {"5432"},
+        "prefect": {"4200"},
+        "mlflow": {"5000"},
+        "scheduler": {"8786"},
+    }
+    for name, ports in listening.items():
+        said = " ".join((*ALL[name].command, *ALL[name].environment.values()))
+        assert ports == {port for port in ports if re.search(rf"\b{port}\b", said)}
+    for service in ALL.values():
+        for text in (*service.command, *service.environment.values()):
+            for host, port in re.findall(r"(?:://|@)([a-z][a-z-]*):(\d+)", text):
+                assert port in listening[host], f"{service.name}: {text}"
+
+
+def test_mlflow_lets_itself_be_asked_by_the_name_that_others_know() -> None:
+    from mlflow.server.security_utils import is_allowed_host_header
+
+    allowed = ALL["mlflow"].environment["MLFLOW_SERVER_ALLOWED_HOSTS"].split(",")
+    known = ALL["worker-cpu"].environment["MLFLOW_TRACKING_URI"].removeprefix("http://")
+    assert is_allowed_host_header(allowed, known)
+    assert is_allowed_host_header(allowed, "localhost:5001")  # by a browser, through another port
+    assert not is_allowed_host_header(allowed, "elsewhere.example:5000")
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if ALL[name].command[0] == "dask"])
+def test_dask_takes_the_command(name: str) -> None:
+    from distributed.cli import dask_scheduler, dask_worker
+
+    _, which, *words = ALL[name].command
+    command = {"scheduler": dask_scheduler.main, "worker": dask_worker.main}[which]
+    told = command.make_context(which, list(words)).params
+    assert told["preload_argv"] == ()  # where words would be that belong to no option
+    assert told.get("resources") == ("GPU=1" if "gpu" in name else None)
+    with pytest.raises(click.NoSuchOption):
+        command.make_context(which, [*words, "--threads"])
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if ALL[name].command[0] == "prefect"])
+def test_prefect_takes_the_command(name: str) -> None:
+    from prefect.cli._app import _app  # the whole command line; what is public about it runs it as well
+
+    _, bound, unused, _ = _app.parse_known_args(ALL[name].command[1:])
+    assert not unused
+    if name == "prefect":
+        assert bound.arguments == {"host": "0.0.0.0", "port": 4200}
+    else:
+        assert bound.arguments["work_pool_name"] == name.removeprefix("worker-")
+        assert bound.arguments["work_pool_name"] in POOLS
+        assert bound.arguments["worker_type"] == "process"
+        assert bound.arguments.get("limit") == (1 if name == "worker-gpu" else None)
+
+
+@pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType:UserWarning")  # MLflow's own
+def test_mlflow_takes_its_options_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlflow.cli import server
+
+    service = ALL["mlflow"]
+    assert service.command == ("mlflow", "server")
+    for key, value in service.environment.items():
+        monkeypatch.setenv(key, value)
+    told = server.make_context("server", []).params
+    asked = {
+        "host": "0.0.0.0",
+        "port": 5000,
+        "workers": "2",
+        "artifacts_destination": "/artifacts",
+        "serve_artifacts": True,
+        "backend_store_uri": "postgresql+psycopg://mlflow@database:5432/mlflow",
+    }
+    assert {key: told[key] for key in asked} == asked
+
+
+@pytest.mark.parametrize("name", ["setup", "toolformer"])
+def test_our_own_commands_are_there(name: str) -> None:
+    command = ALL[name].command
+    if command[0] == "python":
+        assert find_spec(command[2]) is not None
+    else:
+        scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+        assert scripts[command[0]] == "flows.cli:main"
+
+
+def test_what_ours_is_told_is_something_that_we_read() -> None:
+    documented = set(re.findall(r"^ +([A-Z_]{5,}) ", settings.__doc__ or "", re.MULTILINE))
+    told = {key for key in ALL["worker-cpu"].environment if key.startswith("TOOLFORMER_")}
+    assert told <= documented
+    assert {"TOOLFORMER_CATALOG", "TOOLFORMER_DATA", "TOOLFORMER_RUNNER"} <= told
+
+
+@pytest.mark.parametrize("name", ["dask-worker", "dask-worker-gpu", "setup", "toolformer", "worker-cpu", "worker-gpu"])
+def test_whoever_works_on_data_sees_the_same_data(name: str) -> None:
+    service = ALL[name]
+    assert service.volumes == {"/data": "data", "/inputs": "./inputs"}
+    for key in ("TOOLFORMER_DATA", "HF_HOME"):
+        assert service.environment[key].startswith("/data/")
+    told = services({**SECRETS, "TOOLFORMER_DATA": "s3://bucket/c4", "DATA_VOLUME": "/srv/data"})[name]
+    assert (told.environment["TOOLFORMER_DATA"], told.volumes["/data"]) == ("s3://bucket/c4", "/srv/data")
+
+
+def instructions(file: str) -> list[tuple[str, str]]:
+    text = re.sub(r"\\\n", " ", (ROOT / file).read_text(encoding="utf-8"))
+    return [(word, rest) for word, rest in re.findall(r"^([A-Z]+) +(.*)$", text, re.MULTILINE)]
+
+
+@pytest.mark.parametrize("file", DOCKERFILES)
+def test_what_an_image_copies_is_there_and_reaches_the_builder(file: str) -> None:
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").split("\n")
+    let_in = {line[1:] for line in ignored if line.startswith("!")}
+    copied = [
+        word.removeprefix("./")
+        for what, rest in instructions(file)
+        if what == "COPY" and "--from" not in rest
+        for word in rest.split()[:-1]
+    ]
+    assert copied
+    for path in copied:
+        assert (ROOT / path).exists()
+        assert path in let_in
+    if file == "Dockerfile":
+        wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+        assert set(wheel["packages"]) <= set(copied)
+        assert let_in <= set(copied)  # nothing else goes there, .env least of all
+    assert fnmatch.fnmatch(".env", ignored[1])
+
+
+@pytest.mark.parametrize("file", DOCKERFILES)
+def test_an_image_is_pinned_and_does_not_run_as_root(file: str) -> None:
+    told = instructions(file)
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
+    for base in {rest.split()[0] for what, rest in told if what == "FROM"}:
+        found = re.fullmatch(r"python:3\.(\d+)-slim", base)
+        assert found is not None
+        assert int(found[1]) >= int(wanted.removeprefix(">=3."))
+    for _, rest in told:
+        assert "pip install" not in rest or "--constraint" in rest
+    assert [rest for what, rest in told if what == "USER"] == ["10001"]
+
+
+def test_the_folder_of_the_server_is_no_module() -> None:
+    assert not list((ROOT / "mlflow").rglob("*.py"))
+    told = subprocess.run(
+        [sys.executable, "-c", "import importlib.util as u; print(u.find_spec('mlflow').origin)"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert told.stdout.rstrip().endswith("site-packages/mlflow/__init__.py")
+
+
+def asked(native: Native, role: str, password: str, database: str) -> str:
+    """Log in by TCP and say who one is."""
+    url = sa.URL.create("postgresql+psycopg", role, password, "127.0.0.1", native.port("database", 5432), database)
+    engine = sa.create_engine(url)
+    try:
+        with engine.connect() as connection:
+            return str(connection.scalar(sa.text("SELECT current_user")))
+    finally:
+        engine.dispose()
+
+
+def with_password(known: Mapping[str, Service], name: str, password: str) -> dict[str, Service]:
+    """The services as they would be after a password in .env was changed."""
+    changed = services({**SECRETS, name: password})
+    return {key: replace(service, environment=changed[key].environment) for key, service in known.items()}
+
+
+def test_each_part_has_a_database_of_its_own_and_a_new_password_counts_from_the_next_start() -> None:
+    with Native(ALL) as native:
+        native.up("setup-database")
+        for role in ("prefect", "mlflow", "catalog"):
+            assert asked(native, role, SECRETS[f"{role.upper()}_PASSWORD"], role) == role
+        with pytest.raises(sa.exc.OperationalError, match="password authentication failed"):
+            asked(native, "mlflow", SECRETS["CATALOG_PASSWORD"], "mlflow")
+        with pytest.raises(sa.exc.OperationalError, match="permission denied for database"):
+            asked(native, "mlflow", SECRETS["MLFLOW_PASSWORD"], "catalog")
+        [once] = native.copies("setup-database")
+        native.run(replace(once, service=with_password(ALL, "MLFLOW_PASSWORD", "another")["setup-database"]))
+        assert asked(native, "mlflow", "another", "mlflow") == "mlflow"
+        with pytest.raises(sa.exc.OperationalError, match="password authentication failed"):
+            asked(native, "mlflow", SECRETS["MLFLOW_PASSWORD"], "mlflow")
