@@ -10,12 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from prefect import flow, get_run_logger
 from prefect.futures import PrefectFuture, as_completed
 
-from flows.artifacts import named, publish_summary, showing
+from flows.artifacts import named, publish_link, publish_summary, showing
+from flows.build_tracking import tracked_build
 from flows.ledger import Ledger, keeping, new_run_id, now
 from flows.parameters import BuildParameters, resolve
 from flows.runners import model_resources, on, running, taking
@@ -34,7 +36,7 @@ from tasks.stages import (
 from tasks.works import Assembly, Shard, shards_of
 from toolformer_core.errors import UsageError
 from toolformer_core.records import digest_of
-from warehouse.commits import Run
+from warehouse.commits import Dataset, Run
 from warehouse.queries import gain_histogram, stats
 from warehouse.store import Store
 
@@ -118,8 +120,9 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
             licence=parameters.licence,
         )
     card = write_card(store, dataset, ledger.snapshot)
-    found, gains = stats(ledger.snapshot), gain_histogram(ledger.snapshot)
-    publish_summary(build_summary(card, dataset, found.balances, gains, str(ledger.snapshot), ""), "build-summary")
+    fresh = ledger.skipped < len(ledger.keys)
+    tracked = tracked_build(store, parameters.data, dataset) if fresh else None
+    _tell(card, dataset, ledger.snapshot, tracked)
     return BuildResult(
         run_id=spec.run_id,
         dataset=dataset.name,
@@ -131,6 +134,15 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
         skipped=ledger.skipped,
         seconds=time.monotonic() - begin,
     )
+
+
+def _tell(card: str, dataset: Dataset, snapshot: Path, tracked: tuple[str, str | None] | None) -> None:
+    """Leave a summary with the flow run, and a link to its MLflow run if there is one."""
+    run_id, address = tracked or ("", None)
+    found, gains = stats(snapshot), gain_histogram(snapshot)
+    told = build_summary(card, dataset, found.balances, gains, str(snapshot), address or (run_id and f"run {run_id}"))
+    publish_summary(told, "build-summary")
+    publish_link(address, "build-mlflow-run", "The run in MLflow")
 
 
 def _build(spec: BuildSpec, store: Store, ledger: Ledger) -> list[Done]:

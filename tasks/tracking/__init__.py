@@ -19,9 +19,9 @@ of a training; `figures` draws.
 
 from __future__ import annotations
 
-from tasks.tracking.figures import bars, curves
+from tasks.tracking.figures import bars, curves, histograms
 from tasks.tracking.run import Status, Tracked, TrackingError
-from tasks.tracking.store import DatasetRef, Tracking, flatten
+from tasks.tracking.store import DatasetRef, Tracking, flatten, project
 from tasks.tracking.training import CANDIDATE, CHECKPOINT, TrainingRun
 
 __all__ = [
@@ -36,4 +36,6 @@ __all__ = [
     "bars",
     "curves",
     "flatten",
+    "histograms",
+    "project",
 ]

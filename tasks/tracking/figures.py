@@ -1,4 +1,4 @@
-"""Figures that are kept with a run: curves and bars, as matplotlib figures without a window.
+"""Figures that are kept with a run: curves, bars and histograms, as matplotlib figures without a window.
 
 Knows no MLflow and nothing global of matplotlib (no pyplot), so several threads may draw at once.
 """
@@ -12,10 +12,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-__all__ = ["Bar", "Figure", "Point", "bars", "curves"]
+__all__ = ["Bar", "Bin", "Figure", "Point", "bars", "curves", "histograms"]
 
 Point = tuple[int, float]  # step, value
 Bar = tuple[float, float, float]  # value, and its interval's ends
+Bin = tuple[str, int]  # what is counted, how often
 
 
 def curves(
@@ -64,4 +65,31 @@ def bars(title: str, y_label: str, values: Mapping[str, Bar]) -> Figure:
     axes.set_ylabel(y_label)
     axes.tick_params(axis="x", labelrotation=20)
     axes.grid(axis="y", alpha=0.3)
+    return figure
+
+
+def histograms(title: str, x_label: str, tools: Mapping[str, Sequence[Bin]], marks: Mapping[str, int]) -> Figure:
+    """Draw one histogram below the other, all over the same bins.
+
+    Args:
+        title: above the first.
+        x_label: what the bins are of, with its unit.
+        tools: by label, the bins from left to right.
+        marks: by label, from which bin on calls are kept; those are coloured.
+    """
+    figure = Figure(figsize=(7, 0.8 + 1.5 * max(1, len(tools))), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(title)
+    for row, (label, bins) in enumerate(tools.items()):
+        axes = figure.add_subplot(len(tools), 1, row + 1)
+        kept = marks.get(label, len(bins))
+        colours = ["#4c78a8" if at >= kept else "#bab0ac" for at in range(len(bins))]
+        axes.bar([name for name, _ in bins], [count for _, count in bins], color=colours, width=0.95)
+        axes.set_title(label, fontsize="medium", loc="left")
+        axes.set_ylabel("calls")
+        axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+        axes.grid(axis="y", alpha=0.3)
+        axes.tick_params(axis="x", labelrotation=40, labelbottom=row == len(tools) - 1)
+    if figure.axes:
+        figure.axes[-1].set_xlabel(x_label)
     return figure

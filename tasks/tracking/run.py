@@ -16,11 +16,12 @@ from mlflow.exceptions import MlflowException
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS
 from mlflow.utils.validation import MAX_METRICS_PER_BATCH
+from sqlalchemy.exc import SQLAlchemyError
 
 from tasks.tracking.figures import Figure, Point
 from toolformer_core.errors import ToolformerError
 
-__all__ = ["Status", "Tracked", "TrackingError", "safe_name", "translated"]
+__all__ = ["Status", "Tracked", "TrackingError", "page", "safe_name", "translated"]
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
@@ -34,7 +35,7 @@ def translated(doing: str) -> Iterator[None]:
     """Turn an error of MLflow, or of its files, into ours, in one line."""
     try:
         yield
-    except (MlflowException, OSError) as exc:  # the latter where artifacts are files
+    except (MlflowException, OSError, SQLAlchemyError) as exc:  # artifacts may be files, a database none
         told = next(iter(str(exc).strip().splitlines()), type(exc).__name__)
         raise TrackingError(f"MLflow, {doing}: {told}") from exc
 
@@ -51,6 +52,16 @@ class Tracked:
         self.client = client
         self.run_id = run_id
         self._monitor: SystemMetricsMonitor | None = None
+
+    @property
+    def address(self) -> str | None:
+        """Where a browser finds the run; None where no server is named that shows it."""
+        uri = str(self.client.tracking_uri)
+        if not uri.startswith("http"):
+            return None
+        with translated("finding the run"):
+            experiment = self.client.get_run(self.run_id).info.experiment_id
+        return f"{uri.rstrip('/')}/{page(str(experiment), self.run_id)}"
 
     def sample_machine(self) -> None:
         """Sample CPU, memory, disk, network and GPUs of this machine in a thread, until `finish`."""
@@ -143,6 +154,11 @@ class Tracked:
 def _plain(value: Any) -> Any:
     """JSON knows no nan."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def page(experiment_id: str, run_id: str) -> str:
+    """Return where a run stands on MLflow's own pages, relative to them."""
+    return f"#/experiments/{experiment_id}/runs/{run_id}"
 
 
 def safe_name(name: str) -> str:

@@ -14,15 +14,15 @@ from urllib.parse import urlsplit
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, Param, RunTag
 from mlflow.exceptions import MlflowException
-from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
+from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_RUN_NAME, MLFLOW_RUN_NOTE
 from mlflow.utils.validation import MAX_DATASET_DIGEST_SIZE, MAX_PARAM_VAL_LENGTH, MAX_TAG_VAL_LENGTH
 
-from tasks.tracking.run import TrackingError, safe_name, translated
+from tasks.tracking.run import TrackingError, page, safe_name, translated
 from tasks.tracking.training import TrainingRun
 from warehouse.errors import CatalogError
 from warehouse.lock import FileLock
 
-__all__ = ["DatasetRef", "Tracking", "flatten"]
+__all__ = ["DatasetRef", "Tracking", "flatten", "project"]
 
 _CHATTY = ("mlflow.store.db.utils", "mlflow.system_metrics.system_metrics_monitor")
 
@@ -55,6 +55,14 @@ def flatten(values: Mapping[str, Any]) -> dict[str, str]:
         else:
             flat[str(key)] = str(value)[:MAX_PARAM_VAL_LENGTH]
     return flat
+
+
+def project(data: str) -> str:
+    """Return the experiment that holds all runs of a data folder or URL: its last part, e.g. `c4` of `s3://bucket/c4`."""
+    if "://" not in data:
+        return Path(data).absolute().name or "toolformer"
+    where = urlsplit(data)
+    return where.path.rstrip("/").rpartition("/")[2] or where.netloc.rpartition("@")[2] or "toolformer"
 
 
 class Tracking:
@@ -103,6 +111,7 @@ class Tracking:
         params: Mapping[str, Any],
         tags: Mapping[str, str],
         datasets: Sequence[DatasetRef],
+        sources: Mapping[str, str] | None = None,
         run_id: str | None = None,
         folder: str = "",
         system_metrics: bool = True,
@@ -118,6 +127,8 @@ class Tracking:
                 checkpoint is registered as, without it none is; `dataset_digest` says which runs are comparable
                 (default: the digest of the dataset for training).
             datasets: what went in; checkpoints are measured on the one whose context is `dev`.
+            sources: runs that this one rests on, by what they gave it (`build`, `toolformer`): kept as the tags
+                `run.<what>`, and as links in the description, which its checkpoints share.
             run_id: the run to go on with, e.g. after a failure.
             folder: the job folder, a path or URL; checkpoints in events are relative to it.
             system_metrics: sample CPU, memory, disk, network and GPUs of this machine until `finish`, every ten
@@ -137,6 +148,7 @@ class Tracking:
             else:
                 self.client.update_run(run_id, status="RUNNING", name=name)
                 run = self.client.get_run(run_id)
+            told |= self._linked(sources or {})
             known = run.data.params
             told |= {f"changed.{k}": v for k, v in flat.items() if known.get(k, v) != v}
             new = [Param(k, v) for k, v in flat.items() if k not in known]
@@ -147,6 +159,36 @@ class Tracking:
             if system_metrics:
                 started.sample_machine()  # last: whoever has no run cannot stop its thread
         return started
+
+    def find(self, experiment: str, tags: Mapping[str, str]) -> str | None:
+        """Return the id of the newest finished run of an experiment that has these tags; None if there is none.
+
+        Raises:
+            TrackingError: MLflow could not be reached.
+        """
+        with translated(f"looking into {experiment}"):
+            found = self.client.get_experiment_by_name(experiment)
+            if found is None:
+                return None
+            among = " and ".join([*(f"tags.`{k}` = '{v}'" for k, v in tags.items()), "attributes.status = 'FINISHED'"])
+            newest = ["attributes.start_time DESC"]
+            runs = self.client.search_runs([found.experiment_id], among, max_results=1, order_by=newest)
+        return str(runs[0].info.run_id) if runs else None
+
+    def _linked(self, sources: Mapping[str, str]) -> dict[str, str]:
+        """Return the tags that lead to other runs; of one that is not there only its id is kept."""
+        lines = []
+        for what, run_id in sources.items():
+            try:
+                run = self.client.get_run(run_id)
+            except MlflowException as exc:
+                if exc.error_code != "RESOURCE_DOES_NOT_EXIST":
+                    raise
+                continue
+            name = run.data.tags.get(MLFLOW_RUN_NAME, run_id)
+            lines.append(f"- {what}: [{name}]({page(str(run.info.experiment_id), run_id)})")
+        note = {MLFLOW_RUN_NOTE: "\n".join(["Rests on", "", *lines])} if lines else {}
+        return {f"run.{what}": run_id for what, run_id in sources.items()} | note
 
     def _experiment(self, name: str) -> str:
         found = self.client.get_experiment_by_name(name)

@@ -25,12 +25,13 @@ from mlflow.utils.mlflow_tags import (
     MLFLOW_MODEL_IS_EXTERNAL,
     MLFLOW_MODEL_VERSIONS,
     MLFLOW_RUN_NAME,
+    MLFLOW_RUN_NOTE,
 )
 from mlflow.utils.validation import MAX_TAG_VAL_LENGTH
 
 from tasks.tracking.events import METRICS, Event, new_points, tags_of
 from tasks.tracking.figures import Point, curves
-from tasks.tracking.run import Tracked, safe_name, translated
+from tasks.tracking.run import Tracked, page, safe_name, translated
 
 __all__ = ["CANDIDATE", "CHECKPOINT", "TrainingRun"]
 
@@ -111,7 +112,12 @@ class TrainingRun(Tracked):
                 CHECKPOINT,
                 source_run_id=self.run_id,
                 params=self._params | {"step": str(step)},
-                tags={MLFLOW_MODEL_IS_EXTERNAL: "true", "checkpoint": where, "folder": self._located(event["model"])},
+                tags={
+                    MLFLOW_MODEL_IS_EXTERNAL: "true",
+                    MLFLOW_RUN_NOTE: self._note(),
+                    "checkpoint": where,
+                    "folder": self._located(event["model"]),
+                },
                 model_type="finetune",
             )
         if model.status != LoggedModelStatus.READY:
@@ -148,6 +154,7 @@ class TrainingRun(Tracked):
                 f"models:/{model.model_id}" if unseen else folder,
                 self.run_id,
                 tags={"checkpoint": where, "folder": folder, "arm": self._tags.get("arm", "")},
+                description=self._note(),
                 model_id=model.model_id,
                 await_creation_for=0,
             )
@@ -158,6 +165,12 @@ class TrainingRun(Tracked):
         aliases = self.client.get_registered_model(self._registered).aliases
         if int(aliases.get(CANDIDATE, 0)) < number:
             self.client.set_registered_model_alias(self._registered, CANDIDATE, str(number))
+
+    def _note(self) -> str:
+        """Return a checkpoint's description: links to its training, and to what that rests on."""
+        name = self._tags.get(MLFLOW_RUN_NAME, self.run_id)
+        own = f"Trained by [{name}]({page(self._experiment_id, self.run_id)})"
+        return "\n\n".join(filter(None, [own, self._tags.get(MLFLOW_RUN_NOTE)]))
 
     def _located(self, path: str) -> str:
         if "://" in self.folder:
@@ -182,7 +195,7 @@ class TrainingRun(Tracked):
         found: list[Run] = []
         if digest:
             with translated("looking for other arms"):
-                among = f"tags.dataset_digest = '{digest}' and attributes.status = 'FINISHED'"
+                among = f"tags.dataset_digest = '{digest}' and tags.arm != '' and attributes.status = 'FINISHED'"
                 newest = ["attributes.start_time DESC"]
                 page = self.client.search_runs([self._experiment_id], among, ViewType.ACTIVE_ONLY, _ARMS_SHOWN, newest)
                 found = [run for run in page if run.info.run_id != self.run_id]

@@ -13,8 +13,18 @@ import pytest
 from mlflow import MlflowClient
 
 from tasks import settings
-from tasks.tracking import CANDIDATE, CHECKPOINT, DatasetRef, Tracking, TrackingError, TrainingRun, flatten
-from tasks.tracking.figures import bars, curves
+from tasks.tracking import (
+    CANDIDATE,
+    CHECKPOINT,
+    DatasetRef,
+    Tracked,
+    Tracking,
+    TrackingError,
+    TrainingRun,
+    flatten,
+    project,
+)
+from tasks.tracking.figures import bars, curves, histograms
 from toolformer_core.errors import UsageError
 
 # MLflow 3.17 maps a column with a loader that SQLAlchemy 2.1 deprecates.
@@ -429,3 +439,74 @@ def test_sizes_stand_on_a_logarithmic_axis() -> None:
     figure = curves("t", "accuracy", {"on": [(10**6, 0.1), (10**9, 0.5)]}, x_label="parameters", logarithmic=True)
     (axes,) = figure.axes
     assert (axes.get_xscale(), axes.get_xlabel()) == ("log", "parameters")
+
+
+def test_a_checkpoint_leads_to_what_its_training_rests_on(tracking: Tracking, client: MlflowClient) -> None:
+    made_of = start(tracking, name="build cstar@1", tags={"kind": "build", "dataset": "cstar@1"})
+    made_of.finish("FINISHED")
+    run = start(tracking, sources={"build": made_of.run_id, "lost": "0" * 32})
+    run.record(EVENTS)
+    tags = client.get_run(run.run_id).data.tags
+    assert (tags["run.build"], tags["run.lost"]) == (made_of.run_id, "0" * 32)  # of what is not there, the id alone
+    where = f"#/experiments/{client.get_experiment_by_name('finetune').experiment_id}/runs"
+    rests_on = f"Rests on\n\n- build: [build cstar@1]({where}/{made_of.run_id})"
+    assert tags["mlflow.note.content"] == rests_on
+    models = client.search_logged_models([client.get_run(run.run_id).info.experiment_id])
+    both = f"Trained by [demo]({where}/{run.run_id})\n\n{rests_on}"
+    assert [m.tags["mlflow.note.content"] for m in models] == [both, both]
+    assert client.get_model_version_by_alias("toolformer-embedded", CANDIDATE).description == both
+
+
+def test_a_run_is_found_by_its_tags_once_it_has_finished(tracking: Tracking) -> None:
+    wanted = {"kind": "build", "dataset": "cstar@1"}
+    assert tracking.find("finetune", wanted) is None  # no such experiment yet
+    run = start(tracking, tags=wanted)
+    assert tracking.find("finetune", wanted) is None
+    run.finish("FINISHED")
+    assert tracking.find("finetune", wanted) == run.run_id
+    assert tracking.find("finetune", {**wanted, "dataset": "cstar@2"}) is None
+    start(tracking, tags=wanted).finish("FAILED")
+    assert tracking.find("finetune", wanted) == run.run_id
+
+
+def test_runs_without_an_arm_take_no_arms_place(tracking: Tracking, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.tracking.training._ARMS_SHOWN", 1)
+    other = start(tracking, name="other", tags={"arm": "cc", "dataset_digest": "d1"})
+    other.record(EVENTS)
+    other.finish("FINISHED")
+    start(tracking, tags={"kind": "build", "dataset_digest": "d1"}).finish("FINISHED")  # newer
+    run = start(tracking, tags={"arm": "toolformer", "dataset_digest": "d1"})
+    run.record(EVENTS)
+    assert list(run._arms()) == ["toolformer · demo", "cc · other"]
+
+
+def test_all_runs_of_a_data_folder_are_one_experiment(tmp_path: Path) -> None:
+    assert project(str(tmp_path / "runs" / "c4")) == "c4"
+    assert project("s3://bucket/corpora/c4/?endpoint_override=10.0.0.5") == "c4"
+    assert project("s3://bucket") == "bucket"
+    assert project("/") == "toolformer"
+
+
+def test_a_server_shows_a_run_at_its_address_and_a_database_has_none(tracking: Tracking) -> None:
+    run = start(tracking)
+    assert run.address is None
+
+    class Served:
+        """A client of a server: it knows the same runs."""
+
+        tracking_uri = "http://127.0.0.1:5000/"
+        get_run = tracking.client.get_run
+
+    served = Tracked(Served(), run.run_id)  # type: ignore[arg-type] # what of a client `address` asks
+    experiment = tracking.client.get_run(run.run_id).info.experiment_id
+    assert served.address == f"http://127.0.0.1:5000/#/experiments/{experiment}/runs/{run.run_id}"
+
+
+def test_histograms_stand_below_each_other_and_colour_what_is_kept() -> None:
+    bins = [("below +0.0", 4), ("+0.0 to +0.5", 2), ("+0.5 and more", 1)]
+    figure = histograms("t", "nats", {"calculator": bins, "qa": bins}, {"calculator": 2})
+    first, second = figure.axes
+    assert [patch.get_height() for patch in first.patches] == [4, 2, 1]
+    colours = [patch.get_facecolor() for patch in first.patches]
+    assert colours[0] == colours[1] != colours[2]
+    assert len({patch.get_facecolor() for patch in second.patches}) == 1  # without a threshold nothing is kept
