@@ -4,8 +4,8 @@
 
 A corpus is made up, every text of it worth a look to every tool asked for, and built with a stub for the language model
 that only waits: `--ms` milliseconds a document, shared by the tools (two tools: half of it for each scan). Drawing and
-scoring take no time of their own, so this is the count that is hardest on the platform. Each size runs in a process of
-its own, through the same flow, Prefect server and settings as `toolformer build`.
+scoring take what the stub needs to make them up, a few per cent of that: so this is hardest on the platform. Each size
+runs in a process of its own, through the same flow, Prefect server and settings as `toolformer build`.
 
     overhead   the time in which neither the model nor a tool was at work, of the whole run: start-up included
     platform   seconds of CPU of the process and of its Prefect server (a waiting stub takes none, the tools are in it)
@@ -110,25 +110,29 @@ class StubLM:
             begin = time.perf_counter()
             with self._clock.working():
                 time.sleep(self._seconds * len(some))
+                scan = StubScan(prompt.tool, range(at, at + len(some)), some, self._clock)
             self.waited += time.perf_counter() - begin
-            yield StubScan(prompt.tool, range(at, at + len(some)), some)
+            yield scan
 
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
         """A response makes what follows likely: L- - L+ is 1 nat."""
-        return [np.full(5, -1.0 if "->" in r.prefix else -2.0, dtype=np.float32) for r in requests]
+        with self._clock.working():
+            return [np.full(5, -1.0 if "->" in r.prefix else -2.0, dtype=np.float32) for r in requests]
 
 
 class StubScan:
-    def __init__(self, tool: str, texts: Sequence[int], held: Sequence[str]) -> None:
+    def __init__(self, tool: str, texts: Sequence[int], held: Sequence[str], clock: Clock) -> None:
         self.texts = texts
         self._tool = tool
+        self._clock = clock
         self.positions = [np.array(token_starts(text), dtype=np.int64) for text in held]
         self.log_probs = [np.where(np.arange(len(p)) % 11 == 7, -1.0, -20.0).astype(np.float32) for p in self.positions]
 
     def draw(self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float) -> list[Draw]:
-        if self._tool == "calendar":
-            return [Draw("Calendar()", True) for _ in requests]
-        return [Draw(f"Calculator({r.position} + {r.seed % 3})", r.seed % 5 > 0) for r in requests]
+        with self._clock.working():
+            if self._tool == "calendar":
+                return [Draw("Calendar()", True) for _ in requests]
+            return [Draw(f"Calculator({r.position} + {r.seed % 3})", r.seed % 5 > 0) for r in requests]
 
 
 class TimedTool:
