@@ -21,7 +21,7 @@ from flows.cli_ask import datasets, explain, plan, stats, what_if
 from flows.cli_build import build, demo
 from flows.cli_diagnose import diagnose
 from flows.cli_evaluate import evaluate, tables
-from flows.cli_operate import up
+from flows.cli_operate import doctor, up
 from flows.cli_teach import finetune
 from flows.cli_use import chat, generate, serve
 from flows.cli_warehouse import built_store, gc, reconcile
@@ -130,6 +130,7 @@ app.command(rich_help_panel=_TEACH)(finetune)
 app.command(rich_help_panel=_TEACH)(evaluate)
 app.command(rich_help_panel=_TEACH)(tables)
 app.command(rich_help_panel=_OPERATE)(up)
+app.command(rich_help_panel=_OPERATE)(doctor)
 app.command(rich_help_panel=_OPERATE)(reconcile)
 app.command(rich_help_panel=_OPERATE)(gc)
 for _command in (generate, chat, serve):

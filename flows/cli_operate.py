@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tasks.settings import data_folder
+from flows.terminal import print_json
+from tasks.settings import data_folder, prepare
 
 if TYPE_CHECKING:
     from flows.up import Addresses, Up
 
-__all__ = ["up"]
+__all__ = ["doctor", "up"]
 
 Data = Annotated[
     str | None, typer.Option("--data", help="Data folder or URL (default: $TOOLFORMER_DATA, else ./toolformer-data)")
@@ -110,3 +111,36 @@ def _print_addresses(addresses: Addresses) -> None:
     for name, place in lines.items():
         print(f"{name:<12} {place}")
     print(f"\nhealthy after {addresses.seconds:.0f} s; Ctrl-C ends everything", flush=True)
+
+
+def doctor(
+    data: Data = None,
+    model: Annotated[str, typer.Option(help="To be looked for: 'embedded', a folder, or a hub name")] = "embedded",
+    profile: Annotated[str, typer.Option(help="Where trainings are to run: what that needs must be there")] = "auto",
+    passages: Annotated[str, typer.Option(help="JSONL of title, section, text for wikisearch and qa")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Look whether this installation is sound, and say how to mend what is not. It changes nothing.
+
+    Ends with exit 1 if something fails; what is only worth knowing is a warning.
+
+    Example: toolformer doctor --data runs/c4 --profile gpu
+    """
+    prepare()
+    from flows.doctor import Asked, examine
+
+    findings = []
+    for one in examine(Asked(data_folder(data), model, profile, passages)):
+        findings.append(one)
+        if not as_json:
+            print(f"{one.level:<5} {one.check:<9} {one.told}", flush=True)
+            if one.mend:
+                print(f"{'':<15} -> {one.mend}", flush=True)
+    failed = sum(one.level == "fail" for one in findings)
+    warned = sum(one.level == "warn" for one in findings)
+    if as_json:
+        print_json([asdict(one) for one in findings])
+    else:
+        print(f"\n{failed} failed, {warned} to know of" if failed or warned else "\nall is well")
+    if failed:
+        raise typer.Exit(1)

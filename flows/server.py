@@ -43,6 +43,7 @@ from warehouse.lock import FileLock
 __all__ = [
     "ServerError",
     "await_server",
+    "begin_database",
     "begin_server",
     "end_children",
     "end_orphan",
@@ -132,9 +133,7 @@ def begin_server() -> None:
     found = find_spec("prefect")
     if "prefect" in sys.modules or found is None or found.origin is None:
         return
-    if not (home / _DATABASE[0]).exists():
-        with contextlib.suppress(OSError):
-            shutil.copyfile(_template(), home / _DATABASE[0])
+    begin_database()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -152,6 +151,14 @@ def begin_server() -> None:
     _own[:] = [(process, address, log)]
     use_own_server(address)
     atexit.register(_stop, process)
+
+
+def begin_database() -> None:
+    """Begin the folder's database, if there is none, with a copy of one that was made before: making it takes long."""
+    home = own_server_home()
+    if home is not None and not (home / _DATABASE[0]).exists():
+        with contextlib.suppress(OSError):
+            shutil.copyfile(_template(), home / _DATABASE[0])
 
 
 def await_server() -> None:

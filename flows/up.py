@@ -27,7 +27,7 @@ from typing import Any
 import psutil
 
 from flows.arrivals import Arrivals
-from flows.server import make_way, note_server
+from flows.server import begin_database, make_way, note_server
 from flows.services import LOOPBACK, Group, Service, ServiceError, free_port, holder_of
 from tasks.launch.processes import MARK as TRAINING
 from tasks.settings import forget_server, host, prepare
@@ -172,6 +172,7 @@ class Up:
         forget_server()  # of the user's environment: these flows run here
         prepare(self._data)
         make_way()
+        begin_database()
         prefect, mlflow = self._servers = [self._prefect(), self._mlflow()]
         server = self._group.start(prefect)
         self._group.start(mlflow)
