@@ -11,13 +11,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
-from uuid import UUID
 
-from prefect import flow
-from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
+from prefect import flow, get_run_logger
 from prefect.futures import PrefectFuture, as_completed
 from pydantic import BaseModel, Field, WithJsonSchema
 
+from flows.artifacts import named, publish_link, publish_summary, showing
 from flows.evaluated import ArmFigures, ArmPerplexity, EvaluateResult, arm_figures, arm_perplexity, row_of
 from flows.evaluation_tracking import track
 from flows.forms import FORM, AbsolutePath, ModelName, Passages, PathOrUrl, Phrases, Tools, one_of
@@ -50,8 +49,6 @@ from warehouse.queries import accuracies
 from warehouse.store import Store
 
 __all__ = ["EvaluateParameters", "EvaluationPlan", "evaluate", "plan_evaluate", "run_evaluate"]
-
-_ARTIFACT_S = 2.0  # seconds between two updates of the progress artifact
 
 
 class EvaluateParameters(BaseModel):
@@ -200,7 +197,7 @@ def _arms(p: EvaluateParameters, models: dict[str, str], with_tools: bool) -> li
     return sorted(out, key=lambda one: (order.index(one[0]), one[1]))
 
 
-@flow(name="evaluate", flow_run_name="evaluate {parameters.task} with {parameters.model}")
+@flow(name="evaluate", flow_run_name=named("evaluate {task} with {model}"))
 def evaluate(parameters: EvaluateParameters) -> EvaluateResult:
     """Put a benchmark to the arms of a model, with tools and without.
 
@@ -222,11 +219,11 @@ def evaluate(parameters: EvaluateParameters) -> EvaluateResult:
         corpus=plan.benchmark.path or plan.task.name,
         model=parameters.model,
     )
-    with keeping(store, run) as ledger, running(parameters.workers):
+    with keeping(store, run) as ledger, showing(ledger, get_run_logger()), running(parameters.workers):
         read, done = _ask(plan, ledger)
     snapshot = ledger.snapshot
     arms, perplexities = _found(plan, store, done)
-    tracked = track(plan, parameters, read, arms, perplexities, accuracies(snapshot, plan.task.name))
+    tracked, address = track(plan, parameters, read, arms, perplexities, accuracies(snapshot, plan.task.name))
     result = EvaluateResult(
         run_id=run.run_id,
         task=plan.task.name,
@@ -244,7 +241,8 @@ def evaluate(parameters: EvaluateParameters) -> EvaluateResult:
         skipped=ledger.skipped,
         seconds=time.monotonic() - begin,
     )
-    create_markdown_artifact(_card(result), key="evaluated")
+    publish_summary(_card(result), "evaluated")
+    publish_link(address, "evaluate-mlflow-run", "The run in MLflow")
     return result
 
 
@@ -256,31 +254,13 @@ def _ask(plan: EvaluationPlan, ledger: Ledger) -> tuple[Done, dict[Evaluation, l
     shards = shards_of(read)
     work: Any = perplexity_shard if plan.task.rule is Rule.PERPLEXITY else evaluate_shard
     ledger.expect(str(work.name), len(shards) * len(plan.evaluations))
-    told = _Progress(plan)
     with taking(model_resources()):
         futures: dict[Evaluation, list[PrefectFuture[Done]]] = {
             e: [work.submit(plan.benchmark, e, shard) for shard in shards] for e in plan.evaluations
         }
     for future in as_completed([f for own in futures.values() for f in own]):
         ledger.add(future.result())
-        told.show(ledger)
     return read, {e: [f.result() for f in own] for e, own in futures.items()}
-
-
-class _Progress:
-    """The flow run's progress artifact."""
-
-    def __init__(self, plan: EvaluationPlan) -> None:
-        self._about = f"{plan.task.title}, {len(plan.evaluations)} arms"
-        self._id: UUID = create_progress_artifact(0.0, key="evaluate", description=self._about)  # type: ignore[assignment]
-        self._shown = 0.0
-
-    def show(self, ledger: Ledger) -> None:
-        if time.monotonic() - self._shown > _ARTIFACT_S or ledger.share == 1:
-            self._shown = time.monotonic()
-            shards = f"{len(ledger.keys)} of {sum(ledger.totals.values())} shards, {ledger.skipped} found done"
-            told = f"{self._about}: {shards}"
-            update_progress_artifact(self._id, 100.0 * ledger.share, description=told)
 
 
 def _found(

@@ -1,6 +1,7 @@
 """One MLflow run per evaluation: figures with k as the step, tables, plots, and what was asked, by its digest.
 
-Runs lie in the experiment `evaluate`. A run is made when all is answered, so one that was killed leaves none.
+It points at the runs of the trainings whose models were asked. A run is made when all is answered, so one that was
+killed leaves none.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.evaluated import ArmFigures, ArmPerplexity, row_of
+from tasks.evaluate import ARMS
+from tasks.finetuned import training_run
 from tasks.settings import versions
 from tasks.shards import Done
 from toolformer_core.records import digest_of
@@ -21,8 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["track"]
 
-EXPERIMENT = "evaluate"
-
 
 def track(
     plan: EvaluationPlan,
@@ -31,8 +32,8 @@ def track(
     arms: Sequence[ArmFigures],
     perplexities: Sequence[ArmPerplexity],
     sizes: Sequence[Mapping[str, Any]],
-) -> str:
-    """Make the evaluation's run in MLflow; return its id.
+) -> tuple[str, str | None]:
+    """Make the evaluation's run in MLflow; return its id and its address, if a server shows it.
 
     Args:
         read: the benchmark's shards.
@@ -43,14 +44,14 @@ def track(
     Raises:
         TrackingError: MLflow could not be reached; the predictions stand in the warehouse all the same.
     """
-    from tasks.tracking import DatasetRef, Tracking
+    from tasks.tracking import DatasetRef, Tracking, project
 
     items = sum(file.rows for file in read.files)
     digest = digest_of("items", *(file.digest for file in read.files))
     name = f"{plan.task.name} {plan.benchmark.source}".strip()
     models = {e.arm: {"model": e.model, "digest": e.model_digest} for e in plan.evaluations}
     run = Tracking(plan.tracking).start(
-        experiment=EXPERIMENT,
+        experiment=project(p.data),
         name=f"{name}, {Path(p.model).name}",
         params={
             "task": plan.task.name,
@@ -65,8 +66,9 @@ def track(
             "max_new_tokens": plan.evaluations[0].max_new_tokens,
             "code": versions(),
         },
-        tags={"task": plan.task.name, "dataset_digest": digest, "flow_run": plan.benchmark.run_id},
+        tags={"kind": "evaluate", "task": plan.task.name, "dataset_digest": digest, "flow_run": plan.benchmark.run_id},
         datasets=[DatasetRef(name, digest, plan.benchmark.path or plan.task.name, "evaluation", items)],
+        sources=_trainings(plan),
         system_metrics=False,
     )
     try:
@@ -81,7 +83,13 @@ def track(
         run.finish("FAILED")
         raise
     run.finish("FINISHED")
-    return run.run_id
+    return run.run_id, run.address
+
+
+def _trainings(plan: EvaluationPlan) -> dict[str, str]:
+    """Return the runs of the trainings whose models are asked, by what was trained: `cc`, `toolformer`."""
+    found = {ARMS[e.arm][0]: training_run(e.model) for e in plan.evaluations}
+    return {which: run_id for which, run_id in found.items() if run_id is not None}
 
 
 def _safe(arm: str) -> str:

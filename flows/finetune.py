@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -20,17 +20,20 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from prefect import flow, get_run_logger, task
-from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
+from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.logging.loggers import flow_run_logger
 from prefect.runtime import flow_run as this_run
 from pydantic import BaseModel, Field
 
+from flows.artifacts import named, publish_link, publish_summary
+from flows.build_tracking import track_build
 from flows.export import find_dataset
 from flows.forms import FORM, ModelName, PathOrUrl, Version, one_of
 from flows.server import note_server
 from flows.training_profiles import PROFILES, Profile, load_profile
 from tasks.finetune import Card, FinetuneSpec, Outcome, TrainingError, follow, launch, prepare, stop
+from tasks.finetuned import MLFLOW_NOTE
 from tasks.launch.base import Launcher, LaunchRequest, dns_name
 from tasks.settings import prepare as quieten
 from tasks.settings import tracking_uri, versions
@@ -51,9 +54,7 @@ __all__ = [
     "run_finetune",
 ]
 
-_EXPERIMENT = "finetune"
 _ARTIFACT_S = 2.0  # seconds between two updates of the progress artifact
-_MLFLOW_NOTE = "mlflow_run"  # in the job's folder: the MLflow run that tells of it
 _FLOW_NOTE = "flow_run"  # in the job's folder: the flow run that follows it
 
 Event = dict[str, Any]
@@ -255,7 +256,7 @@ def end_cancelled(flow: Any, flow_run: Any, state: Any) -> None:
     from tasks.tracking import Tracking, TrainingRun
 
     client = Tracking(tracking_uri(parameters.data)).client
-    run_id = (folder / _MLFLOW_NOTE).read_text(encoding="utf-8").strip()
+    run_id = (folder / MLFLOW_NOTE).read_text(encoding="utf-8").strip()
     if client.get_run(run_id).info.status == "RUNNING":
         run = TrainingRun(client, run_id, folder=str(folder))
         run.record(read_events(folder)[0])
@@ -264,7 +265,7 @@ def end_cancelled(flow: Any, flow_run: Any, state: Any) -> None:
 
 @flow(
     name="finetune",
-    flow_run_name="finetune {parameters.model} on {parameters.dataset}, {parameters.arm}",
+    flow_run_name=named("finetune {model} on {dataset}, {arm}, {steps} steps"),
     on_cancellation=[end_cancelled],
 )
 def finetune(parameters: FinetuneParameters) -> FinetuneResult:
@@ -304,7 +305,8 @@ def finetune(parameters: FinetuneParameters) -> FinetuneResult:
         skipped=found is not None,
         seconds=time.monotonic() - begin,
     )
-    create_markdown_artifact(_card(result), key="finetuned")
+    publish_summary(_card(result, plan.spec.dataset.thresholds), "finetuned")
+    publish_link(run.address, "finetune-mlflow-run", "The run in MLflow")
     return result
 
 
@@ -332,7 +334,7 @@ def _train(plan: FinetunePlan, run: Any, parameters: FinetuneParameters, started
     try:
         outcome = train_job.with_options(retries=parameters.retries)(plan, run, started)
     except TrainingError as exc:
-        create_markdown_artifact(f"**{exc}**\n\n```\n{exc.tail}\n```\n", key="training-failure")
+        publish_summary(f"**{exc}**\n\n```\n{exc.tail}\n```\n", "training-failure")
         run.finish("FAILED")
         raise
     except BaseException:
@@ -346,10 +348,10 @@ def _train(plan: FinetunePlan, run: Any, parameters: FinetuneParameters, started
 
 def _tracked(plan: FinetunePlan, p: FinetuneParameters, card: Card) -> Any:
     """Begin the MLflow run, or go on with the job's own."""
-    from tasks.tracking import DatasetRef, Tracking
+    from tasks.tracking import DatasetRef, Tracking, project
 
     spec = plan.spec
-    note = spec.folder / _MLFLOW_NOTE
+    note = spec.folder / MLFLOW_NOTE
     known = note.read_text(encoding="utf-8").strip() if note.is_file() else None
     name = f"{spec.dataset.name}@{spec.dataset.version}"
     where = f"{p.data}/datasets/{spec.dataset.name}"
@@ -357,8 +359,9 @@ def _tracked(plan: FinetunePlan, p: FinetuneParameters, card: Card) -> Any:
     if card.dev:
         datasets.append(DatasetRef(f"{spec.dataset.name}-dev", card.dev_digest, spec.dataset.corpus, "dev", card.dev))
     base = Path(p.model).name if p.model != "embedded" else p.model
-    run = Tracking(plan.tracking).start(
-        experiment=_EXPERIMENT,
+    tracking = Tracking(plan.tracking)
+    run = tracking.start(
+        experiment=project(p.data),
         name=f"{base} {p.arm} {name}",
         params={
             "dataset": name,
@@ -376,7 +379,9 @@ def _tracked(plan: FinetunePlan, p: FinetuneParameters, card: Card) -> Any:
             "code": versions(),
         },
         tags={
+            "kind": "finetune",
             "arm": p.arm,
+            "dataset": name,
             "dataset_digest": spec.dataset.version,
             "job": spec.digest,
             **(
@@ -384,6 +389,7 @@ def _tracked(plan: FinetunePlan, p: FinetuneParameters, card: Card) -> Any:
             ),  # no candidate without calls
         },
         datasets=datasets,
+        sources={"build": track_build(tracking, Store(p.data), p.data, spec.dataset)},
         run_id=known,
         folder=str(spec.folder),
         system_metrics=plan.launcher.name == "local",
@@ -398,12 +404,13 @@ def _flat(recipe: Recipe) -> dict[str, Any]:
     return {k: v for k, v in asdict(replace(recipe)).items() if v is not None and v != {}}
 
 
-def _card(result: FinetuneResult) -> str:
+def _card(result: FinetuneResult, thresholds: Mapping[str, float]) -> str:
     def shown(value: float | None) -> str:
         return "not measured" if value is None else f"{value:.3f}"
 
     return (
         f"| | |\n|---|---|\n| model | `{result.model}` |\n| arm | {result.arm} |\n| dataset | {result.dataset} |\n"
+        f"| tau_f | {', '.join(f'{tool} {tau_f:g}' for tool, tau_f in thresholds.items())} |\n"
         f"| dev perplexity before | {shown(result.base_perplexity)} |\n"
         f"| best dev perplexity | {shown(result.best_perplexity)} at step {result.best_step} |\n"
         f"| MLflow run | {result.run_id} |\n"

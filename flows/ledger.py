@@ -91,11 +91,6 @@ class Ledger:
         self.snapshot = self.store.beside / SNAPSHOT
         self._published = self.clock()
 
-    @property
-    def share(self) -> float:
-        """Shards finished of those expected, in [0, 1]."""
-        return len(self.keys) / max(1, sum(self.totals.values()))
-
     def expect(self, stage: str, shards: int) -> None:
         self.totals[stage] = self.totals.get(stage, 0) + shards
 

@@ -15,7 +15,9 @@ from toolformer_core.errors import ModelError, UsageError
 from toolformer_core.finetune.events import read_events
 from toolformer_core.finetune.recipe import JOB_FILE, read_job
 
-__all__ = ["Finetuned", "finished_finetunes", "newest_pair", "trained_model"]
+__all__ = ["MLFLOW_NOTE", "Finetuned", "finished_finetunes", "newest_pair", "trained_model", "training_run"]
+
+MLFLOW_NOTE = "mlflow_run"  # in a job's folder: the id of the MLflow run that tells of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,14 @@ def trained_model(path: str) -> str:
             raise ModelError(f"the training in {path} has not finished; run the same toolformer finetune again")
         return str((folder / "model").absolute())
     return str(folder.absolute()) if folder.is_dir() else path
+
+
+def training_run(model: str) -> str | None:
+    """Return the id of the MLflow run of the training that left a model, None if it was no training of ours."""
+    try:
+        return (Path(model).parent / MLFLOW_NOTE).read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None
 
 
 def newest_pair(found: Sequence[Finetuned], bases: Sequence[str]) -> dict[str, Finetuned]:

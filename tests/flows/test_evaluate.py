@@ -14,7 +14,7 @@ from mlflow import MlflowClient
 from flows.evaluate import EvaluateParameters, EvaluateResult, plan_evaluate, run_evaluate
 from flows.ledger import reporting_to
 from flows.tables import paper_tables
-from tasks.finetuned import finished_finetunes, newest_pair, trained_model
+from tasks.finetuned import MLFLOW_NOTE, finished_finetunes, newest_pair, trained_model
 from tasks.shards import Done
 from toolformer_core.errors import CorpusError, ModelError, UnknownNameError, UsageError
 from toolformer_core.evaluate.items import Item
@@ -59,6 +59,7 @@ def done(
     """The embedded model as base, and a copy of it as Toolformer: all arms but cc, at three ks."""
     folder = tmp_path_factory.mktemp("evaluated")
     shutil.copytree(MODEL, folder / "copy")
+    (folder / MLFLOW_NOTE).write_text("0" * 32 + "\n")  # as a training leaves it beside its model
     parameters = asked(problems, folder / "data", toolformer=str(folder / "copy"), k=[0, 1, 10])
     return run_evaluate(parameters), parameters
 
@@ -123,7 +124,9 @@ def test_mlflow_holds_figures_tables_plots_and_what_was_asked(done: Ran) -> None
     client = MlflowClient(result.tracking, result.tracking)
     run = client.get_run(result.mlflow_run)
     assert run.info.status == "FINISHED"
-    assert client.get_experiment(run.info.experiment_id).name == "evaluate"
+    assert client.get_experiment(run.info.experiment_id).name == "data"  # the folder's name
+    assert (run.data.tags["kind"], run.data.tags["run.toolformer"]) == ("evaluate", "0" * 32)
+    assert "run.base" not in run.data.tags  # it was not trained here
     for arm in result.arms:
         kept = client.get_metric_history(run.info.run_id, f"accuracy/{arm.arm.replace('+', '-')}")
         assert {m.step: m.value for m in kept}[arm.k] == pytest.approx(arm.accuracy)

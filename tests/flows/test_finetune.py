@@ -84,6 +84,11 @@ def test_mlflow_holds_thresholds_digests_curves_and_the_candidate(built: Built, 
     }
     chosen = client.get_model_version_by_alias("toolformer-embedded", CANDIDATE)
     assert chosen.run_id == undisturbed.run_id
+    made_of = client.get_run(run.data.tags["run.build"])  # made by the first training on this version
+    assert made_of.info.experiment_id == run.info.experiment_id
+    assert made_of.data.tags["dataset"] == run.data.tags["dataset"] == f"cstar@{built[0].version}"
+    assert made_of.data.params["tau_f.calendar"] == "0.2"
+    assert f"/runs/{made_of.info.run_id})" in chosen.description
     assert [f.path for f in client.list_artifacts(run.info.run_id, "figures")]
 
 
