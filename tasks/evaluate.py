@@ -30,7 +30,7 @@ from prefect import task as prefect_task
 
 from tasks import translate
 from tasks.shards import Done, Outcome, Work, Writer, run_shard
-from tasks.spec import model_turn
+from tasks.spec import claims_of, model_turn
 from tasks.stages import Shard
 from toolformer_core.annotate.ingest import file_digest
 from toolformer_core.config import canonical_json
@@ -190,7 +190,7 @@ def read_benchmark(benchmark: Benchmark) -> Done:
         dropped = {_SAME_FACT: same} if same else {}
         return Outcome((Balance("rows", kept + len(rejected), kept, dropped, dict(sorted(reasons.items()))),))
 
-    return run_shard(store, work, benchmark.run_id, do)
+    return run_shard(store, work, benchmark.run_id, do, claims_of(store))
 
 
 def _part(task: str, first: int, size: int) -> str:
@@ -233,7 +233,7 @@ def evaluate_shard(benchmark: Benchmark, evaluation: Evaluation, shard: Shard) -
         }
         return Outcome((balance,), counters)
 
-    return run_shard(store, work, benchmark.run_id, do)
+    return run_shard(store, work, benchmark.run_id, do, claims_of(store))
 
 
 @prefect_task(name="perplexity", task_run_name="perplexity {evaluation.arm} {shard.name}")
@@ -253,7 +253,7 @@ def perplexity_shard(benchmark: Benchmark, evaluation: Evaluation, shard: Shard)
         balance = Balance("texts", len(items), len(items) - failed.total(), failed=dict(sorted(failed.items())))
         return Outcome((balance,), {"tokens": sum(one.tokens for one in found)})
 
-    return run_shard(store, work, benchmark.run_id, do)
+    return run_shard(store, work, benchmark.run_id, do, claims_of(store))
 
 
 def _work(stage: str, benchmark: Benchmark, evaluation: Evaluation, shard: Shard) -> tuple[Work, dict[str, Any]]:

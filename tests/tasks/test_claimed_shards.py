@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 from fakes import a_document
 
+from tasks.evaluate import Benchmark, read_benchmark, source_digest
 from tasks.shards import Done, Outcome, Work, Writer, run_shard
 from tasks.translate import stage_table
 from tests.postgres import asked, schema
+from toolformer_core.evaluate.tasks import task_named
 from warehouse.claims import Claims
 from warehouse.commits import Balance
 from warehouse.store import Store
@@ -116,3 +118,24 @@ def test_work_that_fails_gives_its_claim_back(postgres: str, tmp_path: Path) -> 
         with pytest.raises(OSError, match="on fire"):
             run_shard(store, work("s0"), "r", fail, claims)
         assert not run_shard(store, work("s0"), "r2", one_document, other).skipped
+
+
+def test_shards_of_an_evaluation_are_claimed_too(
+    postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLFORMER_CATALOG", postgres)
+    items = tmp_path / "items.jsonl"
+    items.write_text('{"prompt": "How many are 2 + 2?", "answers": ["4"], "tool": "calculator"}\n')
+    task = task_named("small-world")
+    benchmark = Benchmark("r", str(tmp_path / "data"), task.name, str(items), source_digest(task, items), None, 8)
+    claimed: list[str] = []
+    real = Claims.wait_for
+
+    def noting(self: Claims, name: str, finished: Callable[[], Done | None]) -> object:
+        claimed.append(name)
+        return real(self, name, finished)
+
+    monkeypatch.setattr(Claims, "wait_for", noting)
+    done = read_benchmark.fn(benchmark)
+    assert claimed == [done.key.id]
+    assert asked(postgres, f"SELECT count(*) FROM {schema(tmp_path / 'data')}.claims") == [(0,)]
