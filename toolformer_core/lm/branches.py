@@ -11,8 +11,9 @@ not sample and knows no text.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import torch
 from transformers import AttentionInterface, DynamicCache
@@ -68,6 +69,33 @@ class _OwnLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         return moved
 
 
+class _Group(NamedTuple):
+    """Rows [first, last) that see columns [start, end) of one prefix, some of them not all."""
+
+    prefix: int
+    first: int
+    last: int
+    start: int
+    end: int
+    hidden: torch.Tensor | None  # added to the scores (n, end - start)
+
+
+class _Part(NamedTuple):
+    """Attention over a part of what rows see: their largest scores, the sums of their weights, and values mixed."""
+
+    top: torch.Tensor  # (R, H, per, 1)
+    total: torch.Tensor  # (R, H, per, 1)
+    mixed: torch.Tensor  # (R, H, per, D)
+
+    def nowhere(self) -> _Part:
+        """A part of which nothing is seen."""
+        return _Part(
+            torch.full_like(self.top, torch.finfo(self.top.dtype).min),
+            torch.zeros_like(self.total),
+            torch.zeros_like(self.mixed),
+        )
+
+
 class Branches:
     """Rows that continue prefixes held elsewhere.
 
@@ -76,13 +104,20 @@ class Branches:
         prefixes: keys and values of each, per layer (1, H, T, D); not changed and not copied.
         places: per row (index of its prefix, how many of the prefix's tokens it continues), sorted by index.
         room: tokens a row may add.
+        common: how many of their first tokens all prefixes have in common; those are read once for all rows.
     """
 
     def __init__(
-        self, network: Network, prefixes: Sequence[KeyValues], places: Sequence[tuple[int, int]], room: int
+        self,
+        network: Network,
+        prefixes: Sequence[KeyValues],
+        places: Sequence[tuple[int, int]],
+        room: int,
+        common: int = 0,
     ) -> None:
         self.network = network
         self.prefixes = prefixes
+        self.common = common
         self.owner = [b for b, _ in places]
         self.length = torch.tensor([n for _, n in places], device=network.device)  # (R,)
         self.cache = DynamicCache()
@@ -92,14 +127,19 @@ class Branches:
         self._group()
 
     def _group(self) -> None:
-        """Runs of rows with the same prefix: (prefix, first row, last row, columns they need)."""
-        self.groups: list[tuple[int, int, int, int]] = []
-        start = 0
-        for row in range(1, len(self.owner) + 1):
-            if row == len(self.owner) or self.owner[row] != self.owner[start]:
-                self.groups.append((self.owner[start], start, row, int(self.length[start:row].max())))
-                start = row
-        self.columns = max(columns for *_, columns in self.groups)
+        """What all rows have in common, and runs of rows with the same prefix for the rest of it."""
+        rows = len(self.owner)
+        edges = [row for row in range(1, rows) if self.owner[row] != self.owner[row - 1]]
+        self.groups = [self._run(0, rows, 0, self.common)] if self.common else []
+        for first, last in itertools.pairwise([0, *edges, rows]):
+            if (columns := int(self.length[first:last].max())) > self.common:
+                self.groups.append(self._run(first, last, self.common, columns))
+
+    def _run(self, first: int, last: int, start: int, end: int) -> _Group:
+        column = torch.arange(start, end, device=self.length.device)
+        beyond = column >= self.length[first:last, None]  # (n, end - start)
+        hidden = torch.zeros(beyond.shape, device=beyond.device).masked_fill_(beyond, -torch.inf)
+        return _Group(self.owner[first], first, last, start, end, hidden if bool(beyond.any()) else None)
 
     def feed(self, tokens: torch.Tensor) -> torch.Tensor:
         """Add one token to every row (R,); return the hidden states after it (R, D)."""
@@ -144,31 +184,41 @@ class Branches:
         """
         rows, q_heads, width = query.shape
         heads, own = keys.shape[1], keys.shape[2]
-        length = self.length.to(query.device)
-        t = self.columns
-        q = (query * scaling).view(rows, heads, q_heads // heads, width)
-        scores = query.new_empty(rows, heads, q_heads // heads, t + own)
-        for b, first, last, columns in self.groups:
-            part = q[first:last].permute(1, 0, 2, 3).reshape(heads, -1, width)  # (H, n g, D)
-            found = part @ self.prefixes[b][layer][0][0, :, :columns].transpose(1, 2)  # (H, n g, columns)
-            scores[first:last, ..., :columns] = found.view(heads, last - first, -1, columns).permute(1, 0, 2, 3)
-            scores[first:last, ..., columns:t] = 0
-        scores[..., t:] = q @ keys.transpose(2, 3)
-        column = torch.arange(t, device=query.device)
-        hidden = column >= length[:, None]  # (R, t)
-        if window is not None:
-            now = length + own - 1
-            hidden = hidden | (now[:, None] - column >= window)
-            mine = length[:, None] + torch.arange(own, device=query.device)
-            scores[..., t:].masked_fill_((now[:, None] - mine >= window)[:, None, None], -torch.inf)
-        scores[..., :t].masked_fill_(hidden[:, None, None], -torch.inf)
-        weights = torch.softmax(scores.float(), dim=-1).to(values.dtype)
-        out = weights[..., t:] @ values  # (R, H, g, D)
-        for b, first, last, columns in self.groups:
-            part = weights[first:last, ..., :columns].permute(1, 0, 2, 3).reshape(heads, -1, columns)
-            found = part @ self.prefixes[b][layer][1][0, :, :columns]
-            out[first:last] += found.view(heads, last - first, -1, width).permute(1, 0, 2, 3)
-        return out.reshape(rows, q_heads, -1)
+        per = q_heads // heads
+        q = (query * scaling).view(rows, heads, per, width)
+        scores = (q @ keys.transpose(2, 3)).float()  # (R, H, per, own)
+        if window is not None and own > window:
+            scores[..., : own - window] = -torch.inf
+        top = scores.amax(dim=-1, keepdim=True)
+        weights = scores.sub_(top).exp_()
+        mine = _Part(top, weights.sum(dim=-1, keepdim=True), (weights.to(values.dtype) @ values).float())
+        common, alone = mine.nowhere(), mine.nowhere()
+        for group in self.groups:
+            k, v = (x[0, :, group.start : group.end] for x in self.prefixes[group.prefix][layer])
+            part = q[group.first : group.last].transpose(0, 1).reshape(heads, -1, width)  # (H, n per, D)
+            scores = (part @ k.transpose(1, 2)).float()
+            by_row = scores.view(heads, -1, per, group.end - group.start)
+            if group.hidden is not None:
+                by_row += group.hidden.to(scores.device)[:, None]
+            if window is not None:
+                last = self.length[group.first : group.last, None] + own - 1
+                column = torch.arange(group.start, group.end, device=last.device)
+                by_row.masked_fill_((last - column >= window).to(scores.device)[:, None], -torch.inf)
+            top = scores.amax(dim=-1, keepdim=True).clamp_min_(torch.finfo(scores.dtype).min)
+            weights = scores.sub_(top).exp_()
+            mixed = (weights.to(v.dtype) @ v).float()
+            kept = common if group.start < self.common else alone
+            for whole, found in zip(kept, (top, weights.sum(dim=-1, keepdim=True), mixed), strict=True):
+                whole[group.first : group.last] = found.view(heads, -1, per, found.shape[-1]).transpose(0, 1)
+        return _joined([mine, common, alone]).to(values.dtype).reshape(rows, q_heads, -1)
+
+
+def _joined(parts: Sequence[_Part]) -> torch.Tensor:
+    """Attention over several parts, as if their scores had stood in one row."""
+    top = torch.stack([p.top for p in parts]).amax(dim=0)
+    shares = [(p.top - top).exp_() for p in parts]
+    total = sum(share * p.total for share, p in zip(shares, parts, strict=True))
+    return cast(torch.Tensor, sum(share * p.mixed for share, p in zip(shares, parts, strict=True)) / total)
 
 
 def _attention(
@@ -204,7 +254,7 @@ def works_for(network: Network) -> bool:
         places = [(0, 5), (0, 8)]
         tokens = torch.tensor([1, 2], device=network.device)
         try:
-            branches = Branches(network, [kv], places, room=2)
+            branches = Branches(network, [kv], places, room=2, common=3)
             got = [network.logits(branches.feed(tokens)) for _ in range(2)]
         except (NotImplementedError, TypeError, AttributeError, RuntimeError, ValueError, KeyError):
             return False

@@ -38,6 +38,7 @@ def uniform(seeds: NDArray[np.uint64], step: int) -> NDArray[np.float64]:
 def draw_calls(
     network: Network,
     prefixes: Sequence[KeyValues],
+    common: int,
     places: list[tuple[int, int]],
     seeds: list[int],
     max_tokens: int,
@@ -48,6 +49,7 @@ def draw_calls(
     Args:
         network: the model.
         prefixes: keys and values of documents, as a scan left them, per layer (1, H, T, D); they are not changed.
+        common: how many of their first tokens all prefixes have in common.
         places: per draw (index of its prefix, how many of the prefix's tokens stand before " [").
         seeds: per draw, 64 bits.
         max_tokens: tokens a draw may take, its "]" included.
@@ -62,7 +64,8 @@ def draw_calls(
 
     def run(chunk: Sequence[int]) -> list[tuple[int, Draw]]:
         at = [places[i] for i in chunk]
-        steps: Steps = (Branches if shared else Forks)(network, prefixes, at, max_tokens + len(network.trigger))
+        room = max_tokens + len(network.trigger)
+        steps: Steps = Branches(network, prefixes, at, room, common) if shared else Forks(network, prefixes, at)
         drawn = _Rows(network, steps, at, [seeds[i] for i in chunk], temperature).run(max_tokens)
         return list(zip(chunk, drawn, strict=True))
 
@@ -153,9 +156,7 @@ class Steps(Protocol):
 class Forks:
     """Rows with a copy each of the keys and values they continue: for models whose attention cannot share them."""
 
-    def __init__(
-        self, network: Network, prefixes: Sequence[KeyValues], places: Sequence[tuple[int, int]], room: int
-    ) -> None:
+    def __init__(self, network: Network, prefixes: Sequence[KeyValues], places: Sequence[tuple[int, int]]) -> None:
         self.network = network
         self.prefixes = prefixes
         self.places = list(places)

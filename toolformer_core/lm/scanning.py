@@ -104,7 +104,7 @@ class HFScan:
                     prefixes = [one_row(again.kv or [], b) for b in range(len(rows))]
                 at = [(used.index((p, b)), n) for _, p, b, n in wanted]
                 seeds = [requests[i].seed for i, *_ in wanted]
-                drawn = draw_calls(network, prefixes, at, seeds, max_tokens, temperature)
+                drawn = draw_calls(network, prefixes, self._head_length, at, seeds, max_tokens, temperature)
                 out.update(zip((i for i, *_ in wanted), drawn, strict=True))
         return [out[i] for i in range(len(requests))]
 

@@ -19,7 +19,7 @@ import torch
 __all__ = ["Vocabulary"]
 
 _ROWS, _BLOCK = 384, 512  # measured: 0.8 MB of logits at a time, which a core's own cache holds beside their weights
-_NEAR = 64  # logits computed again for a draw; divides _BLOCK
+_NEAR = 32  # logits computed again for a draw; divides _BLOCK
 _WHOLE = 1 << 26  # logits at a time where they are made in one piece
 
 
