@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["chromium", "compare", "expected_texts", "mlflow_server", "newest_runs", "synthetic_runs"]
 
 IMAGES = Path(__file__).parent / "images"
-EXPERIMENT = "finetune"
+EXPERIMENT = "synthetic"
 _START_S = 60.0  # for the server, on a busy machine
 _SHOW_MS = 20_000  # for a page
 _WIDTH_PX, _HEIGHT_PX = 1100, 1000  # the window; it grows until the perplexities are in the picture
@@ -88,7 +88,12 @@ def synthetic_runs(uri: str, folder: Path) -> list[str]:
                 "learning_rate": 1e-5,
                 "steps": 40,
             },
-            tags={"arm": "toolformer", "registered_model": "toolformer-synthetic", "dataset_digest": "synthetic"},
+            tags={
+                "kind": "finetune",
+                "arm": "toolformer",
+                "registered_model": "toolformer-synthetic",
+                "dataset_digest": "synthetic",
+            },
             datasets=[
                 DatasetRef(
                     f"synthetic/{label}", f"5e1f{label.encode().hex()}", str(folder / "train.jsonl"), "train", 150
@@ -114,8 +119,8 @@ def newest_runs(uri: str) -> list[str]:
     from mlflow import MlflowClient
 
     client = MlflowClient(uri)
-    experiment = client.get_experiment_by_name(EXPERIMENT)
-    found = [] if experiment is None else client.search_runs([experiment.experiment_id], "status = 'FINISHED'")
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    found = client.search_runs(experiments, "attributes.status = 'FINISHED' and tags.kind = 'finetune'")
     if len(found) < 2:
         raise SystemExit(f"{uri} holds {len(found)} finished trainings: two are needed to compare")
     return [run.info.run_id for run in reversed(found[:2])]
