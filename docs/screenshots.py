@@ -33,7 +33,7 @@ from tasks import settings
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-__all__ = ["chromium", "compare", "expected_texts", "mlflow_server", "newest_runs", "synthetic_runs"]
+__all__ = ["browser_page", "chromium", "compare", "expected_texts", "mlflow_server", "newest_runs", "synthetic_runs"]
 
 IMAGES = Path(__file__).parent / "images"
 EXPERIMENT = "synthetic"
@@ -193,7 +193,28 @@ def _wait_for(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
     raise SystemExit(f"mlflow server did not come up: {log.read_text(errors='replace')[-2000:]}")
 
 
-def compare(address: str, experiment_id: str, run_ids: Sequence[str], texts: Sequence[str], picture: Path) -> str:
+@contextlib.contextmanager
+def browser_page(width: int, height: int) -> Iterator[Page]:
+    """Open a page in Chromium, its window as large as this in pixels."""
+    from playwright.sync_api import sync_playwright
+
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=arguments)
+        try:
+            yield browser.new_page(viewport={"width": width, "height": height})
+        finally:
+            browser.close()
+
+
+def compare(
+    address: str,
+    experiment_id: str,
+    run_ids: Sequence[str],
+    texts: Sequence[str],
+    picture: Path,
+    down_to: str = "dev_perplexity",
+) -> str:
     """Open the compare view, wait until it shows the texts, and take a picture of it.
 
     Args:
@@ -202,6 +223,7 @@ def compare(address: str, experiment_id: str, run_ids: Sequence[str], texts: Seq
         run_ids: what to compare.
         texts: what must be seen.
         picture: the PNG to write.
+        down_to: the text at which the picture ends.
 
     Returns:
         The page's text.
@@ -210,13 +232,9 @@ def compare(address: str, experiment_id: str, run_ids: Sequence[str], texts: Seq
         AssertionError: a text is not there in time; the message names it.
     """
     from playwright.sync_api import TimeoutError as NotShown
-    from playwright.sync_api import sync_playwright
 
     query = f"runs={json.dumps(list(run_ids))}&experiments={json.dumps([experiment_id])}"
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium(), args=arguments)
-        page = browser.new_page(viewport={"width": _WIDTH_PX, "height": _HEIGHT_PX})
+    with browser_page(_WIDTH_PX, _HEIGHT_PX) as page:
         page.goto(f"{address}/#/compare-runs?{query}", wait_until="domcontentloaded")
         shown = "texts => texts.every(text => document.body.innerText.includes(text))"
         with contextlib.suppress(NotShown):
@@ -224,19 +242,18 @@ def compare(address: str, experiment_id: str, run_ids: Sequence[str], texts: Seq
         text = page.inner_text("body")
         missing = [wanted for wanted in texts if wanted not in text]
         if not missing:
-            _picture(page, picture)
-        browser.close()
+            _picture(page, picture, down_to)
     if missing:
         raise AssertionError(f"the compare view does not show {', '.join(missing)}")
     return text
 
 
-def _picture(page: Page, path: Path) -> None:
-    """Fold what stands above and beside the tables away, and write a picture down to the perplexities."""
+def _picture(page: Page, path: Path, down_to: str) -> None:
+    """Fold what stands above and beside the tables away, and write a picture down to a text."""
     for clutter in (page.get_by_role("button", name="Close"), page.get_by_text("Visualizations", exact=True)):
         if clutter.count() == 1:  # a chat panel that opens by itself; a chart
             clutter.click()
-    last = page.get_by_text("dev_perplexity", exact=True).last.bounding_box()
+    last = page.get_by_text(down_to, exact=True).last.bounding_box()
     if last is not None:
         page.set_viewport_size({"width": _WIDTH_PX, "height": math.ceil(last["y"] + last["height"] + 60)})
     path.parent.mkdir(parents=True, exist_ok=True)
