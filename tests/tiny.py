@@ -95,6 +95,7 @@ def _config(family: str, context: int, v: int) -> Any:
         "llama": lambda: LlamaConfig(**llama),
         "qwen2": lambda: Qwen2Config(**llama, tie_word_embeddings=True),
         "mistral": lambda: MistralConfig(**llama, sliding_window=24),
+        "qwen2_mixed": lambda: Qwen2Config(**llama, use_sliding_window=True, sliding_window=24, max_window_layers=1),
         "gemma2": lambda: Gemma2Config(**llama, head_dim=8, final_logit_softcapping=1.0),
         "cohere": lambda: CohereConfig(**llama, logit_scale=0.1),
         "granite": lambda: GraniteConfig(**llama, logits_scaling=4.0),
@@ -115,12 +116,21 @@ def _config(family: str, context: int, v: int) -> Any:
 
 
 def tiny_lm(
-    family: str = "llama", *, context: int = 512, merged_trigger: bool = True, coded: Any = None, **budgets: int
+    family: str = "llama",
+    *,
+    context: int = 512,
+    merged_trigger: bool = True,
+    coded: Any = None,
+    vocabulary: int = 0,
+    **budgets: int,
 ) -> TransformersLM:
-    """A random two-layer model; weights scaled up so that its distributions are far from flat."""
+    """A random two-layer model; weights scaled up so that its distributions are far from flat.
+
+    `vocabulary` gives it more words than its tokenizer has.
+    """
     torch.manual_seed(0)
     coded = coded or tokenizer(merged_trigger)
-    model = AutoModelForCausalLM.from_config(_config(family, context, len(coded)))
+    model = AutoModelForCausalLM.from_config(_config(family, context, max(vocabulary, len(coded))))
     with torch.no_grad():
         for p in model.parameters():
             if p.ndim == 2:

@@ -1,0 +1,248 @@
+"""The engine answers what `PlainLM` answers, for every shape of model and every kind of batch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import PROMPT, TEXTS, tiny_lm
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from toolformer_core.errors import ModelError
+from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, ScoreRequest
+from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.lm.plain import PlainLM
+from toolformer_core.lm.sequences import windows_of
+from toolformer_core.lm.windows import score_start
+
+FAMILIES = ["gpt2", "gptj", "gpt_neox", "llama", "qwen2", "mistral", "qwen2_mixed"]
+CLOSE = 1e-4  # largest difference of log-probabilities allowed in float32
+LONG = " ".join(f"In {1900 + i} there were {i} of them." for i in range(30))
+PREFIXES = ["", " [Calculator(1 + 1) -> ]", " [Calculator(400 / 1400) -> 0.29]"]
+
+
+def scanned(lm: LanguageModel, texts: Sequence[str]) -> dict[int, tuple[list[int], list[float]]]:
+    """Per text, its positions and log p(" [") there."""
+    return {
+        text: (positions.tolist(), log_probs.tolist())
+        for scan in lm.scan(PROMPT, texts)
+        for text, positions, log_probs in zip(scan.texts, scan.positions, scan.log_probs, strict=True)
+    }
+
+
+def drawn(lm: LanguageModel, texts: Sequence[str], temperature: float, tokens: int = 10) -> dict[DrawRequest, Draw]:
+    """Two draws each at the first, a middle and the last position of every text."""
+    out = {}
+    for scan in lm.scan(PROMPT, texts):
+        asked = [
+            DrawRequest(text, int(positions[at]), 77 * text + 7 * at + n)
+            for text, positions in zip(scan.texts, scan.positions, strict=True)
+            for at in sorted({0, len(positions) // 2, len(positions) - 1})
+            for n in range(2)
+        ]
+        out.update(zip(asked, scan.draw(asked, max_tokens=tokens, temperature=temperature), strict=True))
+        assert scan.draw([], max_tokens=tokens, temperature=temperature) == []
+    return out
+
+
+def asked_of(texts: Sequence[str], prefixes: Sequence[str] = PREFIXES) -> list[ScoreRequest]:
+    return [
+        ScoreRequest(prefix, text, position, 5)
+        for text in texts
+        for position in (0, len(text) // 3, len(text) - 1)
+        for prefix in prefixes
+    ]
+
+
+def assert_alike(lm: TransformersLM, texts: Sequence[str], prefixes: Sequence[str] = PREFIXES) -> None:
+    plain = PlainLM(lm.network)
+    ours, theirs = scanned(lm, texts), scanned(plain, texts)
+    assert ours.keys() == theirs.keys() == set(range(len(texts)))
+    for text, (positions, log_probs) in theirs.items():
+        assert ours[text][0] == positions
+        assert np.abs(np.subtract(ours[text][1], log_probs)).max() < CLOSE
+    for temperature in (0.0, 1.0):
+        assert drawn(lm, texts, temperature) == drawn(plain, texts, temperature)
+    requests = asked_of(texts, prefixes)
+    for got, wanted in zip(lm.log_probs(requests), plain.log_probs(requests), strict=True):
+        assert len(got) == len(wanted)
+        assert (np.isnan(got) == np.isnan(wanted)).all()
+        assert np.nanmax(np.abs(got - wanted), initial=0) < CLOSE
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_shape_in_ragged_batches(family: str) -> None:
+    """Texts of one token and of sixty together; a window of 24 tokens (Mistral, Qwen2) is shorter than the prompt."""
+    assert_alike(tiny_lm(family), TEXTS)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_shape_with_a_text_longer_than_the_context(family: str) -> None:
+    lm = tiny_lm(family, context=256)
+    assert len(lm.network.encode(LONG)) > 256
+    assert len(windows_of(lm.network, PROMPT, [LONG])[0]) > 2
+    assert_alike(lm, [TEXTS[1], LONG], [*PREFIXES, " [QA(" + "why " * 50 + ") -> ]"])
+
+
+@pytest.mark.parametrize(
+    ("family", "budgets"),
+    [("gpt2", {"token_budget": 1}), ("gpt2", {"cache_budget": 1}), ("mistral", {"token_budget": 300})],
+)
+def test_batches_change_nothing(family: str, budgets: dict[str, int]) -> None:
+    assert_alike(tiny_lm(family, context=256, **budgets), [TEXTS[1], LONG])
+
+
+@pytest.mark.parametrize("family", ["gptj", "mistral"])
+def test_a_model_whose_attention_cannot_be_shared(family: str) -> None:
+    lm = tiny_lm(family)
+    lm.network.shares_prefixes = False
+    assert_alike(lm, TEXTS[:3])
+
+
+def test_a_trigger_of_two_tokens() -> None:
+    lm = tiny_lm(merged_trigger=False)
+    assert len(lm.network.trigger) == 2
+    assert_alike(lm, TEXTS[:2])
+
+
+def test_without_a_first_token() -> None:
+    lm = tiny_lm("gpt2")
+    lm.network.bos = None
+    assert_alike(lm, TEXTS[:3])
+
+
+@settings(max_examples=15)
+@given(st.lists(st.text(min_size=1, max_size=30).filter(str.strip), min_size=1, max_size=4))
+def test_any_texts(texts: list[str]) -> None:
+    lm = tiny_lm("gpt2")
+    plain = PlainLM(lm.network)
+    ours, theirs = scanned(lm, texts), scanned(plain, texts)
+    for text, (positions, log_probs) in theirs.items():
+        assert ours[text][0] == positions
+        assert np.abs(np.subtract(ours[text][1], log_probs)).max(initial=0) < CLOSE
+    requests = asked_of(texts, PREFIXES[:2])
+    for got, wanted in zip(lm.log_probs(requests), plain.log_probs(requests), strict=True):
+        assert np.abs(got - wanted).max(initial=0) < CLOSE
+
+
+def test_each_window_holds_the_same_piece_of_the_text_twice() -> None:
+    lm = tiny_lm(context=256)
+    tail = lm.network.encode(PROMPT.tail)
+    (windows,) = windows_of(lm.network, PROMPT, [LONG])
+    head = len(lm.network.head_ids(PROMPT))
+    seen = []
+    for w in windows:
+        read = lm.network.text(w.ids.tolist())
+        one, other = read.split(lm.network.text(tail))
+        assert one.strip() == other.strip()
+        assert one.strip() in LONG
+        assert head + len(w.ids) + len(lm.network.trigger) + 64 <= 256  # and 64 tokens are left for a call
+        seen += w.positions.tolist()
+    assert seen == sorted(set(seen))
+
+
+def test_whether_a_call_can_be_scored_does_not_depend_on_the_others() -> None:
+    """Of a context of 128, 64 are for a window of the text; [bos] and a prefix may use what it leaves.
+
+    Tokens 5 and 55 share the window from 0. With a prefix of 75 tokens the first takes 1 + 75 + 5 + 5 = 86, which fit,
+    and the second 1 + 75 + 55 + 5 = 136, which do not.
+    """
+    lm = tiny_lm(context=128)
+    text = "xy" * 40
+    (scan,) = tiny_lm(context=4096).scan(PROMPT, [text])
+    starts = [int(p) for p in scan.positions[0]]
+    assert score_start(5, 5, 64) == score_start(55, 5, 64) == 0
+    prefix = next(p for n in range(200) if len(lm.network.encode(p := " [QA(" + "?" * n + "]")) == 75)
+    both = [ScoreRequest(prefix, text, starts[at], 5) for at in (5, 55)]
+    alone = [lm.log_probs([r])[0] for r in both]
+    assert np.isfinite(alone[0]).all()
+    assert np.isnan(alone[1]).all()
+    for got, wanted in zip(lm.log_probs(both), alone, strict=True):
+        np.testing.assert_allclose(got, wanted, atol=CLOSE)
+
+
+def test_no_tensor_of_a_scan_grows_with_vocabulary_times_length() -> None:
+    """20,000 words and about 300 tokens: their product is 6 million numbers, and a scan never holds a quarter of it."""
+    largest = 0
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal largest
+            out = func(*args, **(kwargs or {}))
+            for tensor in out if isinstance(out, tuple) else (out,):
+                if isinstance(tensor, torch.Tensor) and tensor.untyped_storage().data_ptr() not in held:
+                    largest = max(largest, tensor.untyped_storage().nbytes() // tensor.element_size())
+            return out
+
+    lm = tiny_lm("gpt2", context=2048, vocabulary=20_000)
+    held = {p.untyped_storage().data_ptr() for p in lm.network.model.parameters()}
+    lm.network.head(PROMPT)
+    with Watch():
+        (scan,) = lm.scan(PROMPT, [LONG])
+    assert len(scan.positions[0]) > 250
+    assert 0 < largest < 20_000 * len(scan.positions[0]) / 4
+
+
+class TestBudget:
+    def test_out_of_memory_halves_the_batch_and_says_so(self, caplog: pytest.LogCaptureFixture) -> None:
+        lm = tiny_lm("gpt2", token_budget=4096)
+        wanted = tiny_lm("gpt2").log_probs(asked_of(TEXTS))
+        plainly, drawn_before = scanned(lm, TEXTS), drawn(lm, TEXTS, 1.0)
+        for run, error in (
+            (lambda: lm.log_probs(asked_of(TEXTS)), torch.OutOfMemoryError("CUDA out of memory")),
+            (lambda: scanned(lm, TEXTS), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")),
+            (lambda: drawn(lm, TEXTS, 1.0), MemoryError()),
+        ):
+            before, usual, failed = lm.network.token_budget, lm.network.hidden, []
+
+            def hidden(*a: Any, usual: Any = usual, error: Any = error, failed: Any = failed, **k: Any) -> torch.Tensor:
+                if not failed and len(a[0]) > 1:
+                    failed.append(len(a[0]))
+                    raise error
+                return usual(*a, **k)  # type: ignore[no-any-return]
+
+            lm.network.hidden = hidden  # type: ignore[method-assign]
+            with caplog.at_level(logging.WARNING, logger="toolformer_core.lm.memory"):
+                caplog.clear()
+                got = run()
+            lm.network.hidden = usual  # type: ignore[method-assign]
+            assert failed
+            assert lm.network.token_budget == before // 2
+            (said,) = caplog.messages
+            assert said.startswith("out of memory with a batch of")
+            assert f"holds {before // 2} tokens" in said
+            if isinstance(error, MemoryError):
+                assert got == drawn_before
+            elif isinstance(error, torch.OutOfMemoryError):
+                for a, b in zip(got, wanted, strict=True):
+                    np.testing.assert_allclose(a, b, atol=CLOSE)
+            else:
+                for text, (positions, log_probs) in plainly.items():
+                    assert got[text][0] == positions
+                    np.testing.assert_allclose(got[text][1], log_probs, atol=CLOSE)
+
+    def test_one_sequence_that_does_not_fit_is_an_error_a_user_can_mend(self) -> None:
+        lm = tiny_lm("gpt2")
+
+        def hidden(*_: Any, **__: Any) -> torch.Tensor:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+        lm.network.hidden = hidden  # type: ignore[method-assign]
+        with pytest.raises(ModelError, match="out of memory with one sequence alone; take a smaller model"):
+            lm.log_probs(asked_of(TEXTS))
+
+    def test_another_error_is_not_taken_for_it(self) -> None:
+        lm = tiny_lm("gpt2")
+
+        def hidden(*_: Any, **__: Any) -> torch.Tensor:
+            raise RuntimeError("shapes do not match")
+
+        lm.network.hidden = hidden  # type: ignore[method-assign]
+        with pytest.raises(RuntimeError, match="shapes do not match"):
+            lm.log_probs(asked_of(TEXTS))
