@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export OMP_WAIT_POLICY := PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test test-slow chaos small-world-report bench system check format clean
+.PHONY: help install dev demo test test-slow chaos small-world-report bench system check format docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,5 +65,9 @@ format: $(VENV)/.dev ## put the format right
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-clean: ## remove .venv, caches and ./toolformer-data
-	rm -rf $(VENV) toolformer-data .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+docs: $(VENV)/.dev ## build the documentation into ./site, strictly and offline
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo site/index.html
+
+clean: ## remove .venv, caches, ./site and ./toolformer-data
+	rm -rf $(VENV) toolformer-data site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,0 +1,73 @@
+"""The quickstart's commands, run as they stand there: from a clone to a trained demo that MLflow compares."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader:sqlalchemy.exc.SADeprecationWarning")
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+VENV = REPOSITORY / ".venv"
+
+
+def quickstart() -> list[str]:
+    """The commands of its first block; of what they leave open, what it is here."""
+    text = (REPOSITORY / "docs" / "quickstart.md").read_text(encoding="utf-8")
+    block = text.split("```sh\n", 1)[1].split("```", 1)[0]
+    return block.replace("REPOSITORY", str(REPOSITORY)).splitlines()
+
+
+@pytest.mark.slow  # the demo annotates, trains twice and evaluates: ten minutes
+def test_the_quickstart_ends_in_two_trainings_that_mlflow_compares(tmp_path: Path) -> None:
+    if not (REPOSITORY / ".git").exists() or not (VENV / "bin").is_dir():
+        pytest.skip("a clone is needed, with .venv as `make` makes it")
+    clone, enter, *middle, last = quickstart()
+    assert last == "toolformer up"
+    # The packages are there already: nothing is fetched. Ports that are taken are no concern of this test.
+    prepared = f"mkdir .venv && ln -s {shlex.quote(str(VENV / 'bin'))} .venv/bin && touch .venv/.run .venv/.dev"
+    served = f"exec {last} --prefect-port 0 --mlflow-port 0 --json"
+    script = "\n".join([clone, enter, prepared, *middle, served])
+    own = {k: v for k, v in os.environ.items() if k not in ("PREFECT_API_URL", "PREFECT_HOME", "MLFLOW_TRACKING_URI")}
+    with (tmp_path / "log").open("wb") as log:
+        shell = subprocess.Popen(
+            ["bash", "-ec", script], cwd=tmp_path, env=own, stdout=subprocess.PIPE, stderr=log, text=True
+        )
+        try:
+            assert shell.stdout is not None
+            lines = []
+            for line in shell.stdout:
+                lines.append(line)
+                if line.startswith("{"):
+                    break
+            assert lines, (tmp_path / "log").read_text(errors="replace")[-2000:]
+            compare(json.loads(lines[-1])["mlflow"])
+            shell.send_signal(signal.SIGINT)
+            shell.wait(120)
+        finally:
+            if shell.poll() is None:
+                shell.kill()
+
+
+def compare(address: str) -> None:
+    """What the page compares: two trainings of one dataset, with their perplexities, and the build both rest on."""
+    client = MlflowClient(address)
+    (experiment,) = [e for e in client.search_experiments() if e.name == "toolformer-data"]
+    runs = client.search_runs([experiment.experiment_id], "attributes.status = 'FINISHED'")
+    kinds = [run.data.tags["kind"] for run in runs]
+    assert sorted(kinds) == ["build", "evaluate", "evaluate", "evaluate", "finetune", "finetune"]
+    trained = {run.data.tags["arm"]: run for run in runs if run.data.tags["kind"] == "finetune"}
+    (built,) = [run for run in runs if run.data.tags["kind"] == "build"]
+    assert set(trained) == {"toolformer", "cc"}
+    assert all(run.data.metrics["best_dev_perplexity"] > 1 for run in trained.values())
+    assert {run.data.tags["run.build"] for run in trained.values()} == {built.info.run_id}
+    for run in runs:
+        if run.data.tags["kind"] == "evaluate":
+            assert run.data.tags["run.toolformer"] == trained["toolformer"].info.run_id
