@@ -20,7 +20,7 @@ from flows.artifacts import named, publish_link, publish_summary, showing
 from flows.build_tracking import tracked_build
 from flows.ledger import Ledger, keeping, new_run_id, now
 from flows.parameters import BuildParameters, resolve
-from flows.runners import model_resources, on, running, taking
+from flows.runners import grouped, model_resources, on, running, taking, tasks_at_most
 from flows.server import note_server
 from flows.summaries import build_summary
 from flows.versions import write_card, write_version
@@ -29,8 +29,8 @@ from tasks.settings import shared_catalog
 from tasks.shards import Done, telling
 from tasks.spec import BuildSpec
 from tasks.stages import (
-    annotate_shard,
-    assemble_shard,
+    annotate_shards,
+    assemble_shards,
     ingest_corpus,
 )
 from tasks.works import Assembly, Shard, shards_of
@@ -60,24 +60,26 @@ class BuildResult:
 
 @dataclass(slots=True)
 class _Submitted:
-    """The futures of a build's tasks."""
+    """The futures of a build's tasks, one for each group of shards."""
 
-    annotated: dict[str, list[PrefectFuture[tuple[Done, ...]]]] = field(default_factory=dict)  # shard -> of every tool
-    assembled: dict[str, PrefectFuture[Done]] = field(default_factory=dict)  # shard -> its part of C*
+    groups: list[tuple[Shard, ...]]
+    annotated: list[list[PrefectFuture[list[tuple[Done, ...]]]]] = field(default_factory=list)  # ... and of every tool
+    assembled: list[PrefectFuture[list[Done]]] = field(default_factory=list)  # parts of C*; [] until they can be
 
 
 def _submitted(spec: BuildSpec, shards: Sequence[Shard]) -> _Submitted:
     """Submit every task. Where no tool can have too many examples, a shard is assembled as soon as it is scored."""
-    out = _Submitted()
+    most = tasks_at_most()
+    out = _Submitted(grouped(_in_turn(spec, shards), most and most // (len(spec.tools) + 1)))
     resources = model_resources()
     within_limit = sum(shard.documents.rows for shard in shards) <= spec.assemble.max_examples
-    for shard in _in_turn(spec, shards):
+    for group in out.groups:
         with taking(resources):
-            annotated: Any = [annotate_shard.submit(spec, tool, shard) for tool in spec.tools]
-        out.annotated[shard.name] = annotated
+            annotated: Any = [annotate_shards.submit(spec, tool, group) for tool in spec.tools]
+        out.annotated.append(annotated)
         if within_limit:
-            assembled: Any = assemble_shard.submit(spec, shard, annotated, [])
-            out.assembled[shard.name] = assembled
+            assembled: Any = assemble_shards.submit(spec, group, annotated, {})
+            out.assembled.append(assembled)
     return out
 
 
@@ -157,22 +159,27 @@ def _build(spec: BuildSpec, store: Store, ledger: Ledger) -> list[Done]:
     ledger.expect("assemble", len(shards))
     with telling(ledger.note):
         tasks = _submitted(spec, shards)
-    futures: list[PrefectFuture[Any]] = [future for own in tasks.annotated.values() for future in own]
-    futures += tasks.assembled.values()
-    for future in as_completed(futures):
-        finished = future.result()
-        for done in finished if isinstance(finished, tuple) else (finished,):
-            ledger.add(done)
+    futures: list[PrefectFuture[Any]] = [future for own in tasks.annotated for future in own]
+    for future in as_completed([*futures, *tasks.assembled]):
+        for finished in future.result():
+            for done in finished if isinstance(finished, tuple) else (finished,):
+                ledger.add(done)
     if not tasks.assembled:
-        stages = {shard.name: [f.result() for f in tasks.annotated[shard.name]] for shard in shards}
-        scored = {name: [done[-1] for done in annotated] for name, annotated in stages.items()}
+        annotated = [[future.result() for future in own] for own in tasks.annotated]
+        scored = {
+            shard.name: [stages[-1] for stages in of_tools]
+            for group, own in zip(tasks.groups, annotated, strict=True)
+            for shard, of_tools in zip(group, zip(*own, strict=True), strict=True)
+        }
         over = over_limit(Assembly(store, spec.run_id, spec.assemble, spec.tool_names), scored)
-        for shard in shards:
-            some: Any = assemble_shard.submit(spec, shard, stages[shard.name], over[shard.name])
-            tasks.assembled[shard.name] = some
-        for future in as_completed(list(tasks.assembled.values())):
-            ledger.add(future.result())
-    return [tasks.assembled[shard.name].result() for shard in shards]
+        for group, own in zip(tasks.groups, annotated, strict=True):
+            some: Any = assemble_shards.submit(spec, group, own, {shard.name: over[shard.name] for shard in group})
+            tasks.assembled.append(some)
+        for future in as_completed(tasks.assembled):
+            for done in future.result():
+                ledger.add(done)
+    parts = {done.key.shard: done for future in tasks.assembled for done in future.result()}
+    return [parts[shard.name] for shard in shards]
 
 
 def run_build(parameters: BuildParameters, runner: str | None = None) -> BuildResult:

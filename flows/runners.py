@@ -7,10 +7,10 @@ imported. What the tasks do is not known here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 
 from prefect.context import FlowRunContext
 from prefect.task_runners import ThreadPoolTaskRunner
@@ -18,7 +18,12 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from tasks.settings import runner_named
 from toolformer_core.errors import UsageError
 
-__all__ = ["model_resources", "on", "running", "taking", "task_runner"]
+__all__ = ["grouped", "model_resources", "on", "running", "taking", "task_runner", "tasks_at_most"]
+
+_TASKS = 200  # of a flow on Dask, which takes a fifth of a second to be given one
+_PER_THREAD = 8  # ... or so many for each thread of its workers, that all end at about the same time
+
+T = TypeVar("T")
 
 _asked: ContextVar[str | None] = ContextVar("runner", default=None)
 
@@ -79,18 +84,32 @@ def _reach(chosen: Any, address: str) -> None:
         raise UsageError(f"no Dask scheduler answers at {address}: start it (dask scheduler), or name another") from exc
 
 
+def _workers() -> list[dict[str, Any]] | None:
+    """Return what the Dask workers say of themselves that tasks submitted now may run on; None: they run in threads."""
+    context = FlowRunContext.get()
+    client = getattr(context.task_runner, "client", None) if context is not None else None
+    return None if client is None else list(client.scheduler_info()["workers"].values())
+
+
+def tasks_at_most() -> int | None:
+    """Inside `running`: return how many tasks the flow may submit for its time's sake; None: as many as it likes."""
+    workers = _workers()
+    return None if workers is None else max(_TASKS, _PER_THREAD * sum(worker["nthreads"] for worker in workers))
+
+
+def grouped(items: Sequence[T], most: int | None) -> list[tuple[T, ...]]:
+    """Cut items, in order, into at most `most` groups of one size, give or take one; None: into single ones."""
+    groups = len(items) if most is None else min(len(items), max(1, most))
+    return [tuple(items[len(items) * n // groups : len(items) * (n + 1) // groups]) for n in range(groups)]
+
+
 def model_resources() -> dict[str, float]:
     """Inside `running`: return what a task that uses the model is to take of a Dask worker; {}: any worker will do.
 
     It is a GPU if there is a worker that offers one: `dask worker ADDRESS --resources GPU=1`. Then such tasks run there
     alone, as many at a time as the worker offers. Workers that come later do not count.
     """
-    context = FlowRunContext.get()
-    client = getattr(context.task_runner, "client", None) if context is not None else None
-    if client is None:
-        return {}
-    workers = client.scheduler_info()["workers"].values()
-    return {"GPU": 1.0} if any(worker["resources"].get("GPU") for worker in workers) else {}
+    return {"GPU": 1.0} if any(worker["resources"].get("GPU") for worker in _workers() or ()) else {}
 
 
 def taking(resources: dict[str, float]) -> AbstractContextManager[Any]:

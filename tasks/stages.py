@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -56,7 +56,9 @@ __all__ = [
     "VERSIONS",
     "Shard",
     "annotate_shard",
+    "annotate_shards",
     "assemble_shard",
+    "assemble_shards",
     "execute_shard",
     "ingest_corpus",
     "prefilter_shard",
@@ -210,7 +212,6 @@ def score_shard(spec: BuildSpec, tool: str, shard: Shard, prefiltered: Done, sam
     return run_shard(store, work, spec.run_id, do, claims_of(store))
 
 
-@task(name="annotate", cache_policy=NO_CACHE, task_run_name="annotate {tool} {shard.name}")
 def annotate_shard(spec: BuildSpec, tool: str, shard: Shard) -> tuple[Done, Done, Done, Done]:
     """Run the four stages of one tool on a shard, and tell of each as it finishes."""
     prefiltered = tell(prefilter_shard(spec, tool, shard))
@@ -220,7 +221,12 @@ def annotate_shard(spec: BuildSpec, tool: str, shard: Shard) -> tuple[Done, Done
     return prefiltered, sampled, executed, scored
 
 
-@task(name="assemble", cache_policy=NO_CACHE, task_run_name="assemble {shard.name}")
+@task(name="annotate", cache_policy=NO_CACHE, task_run_name="annotate {tool} {shards[0].name}")
+def annotate_shards(spec: BuildSpec, tool: str, shards: Sequence[Shard]) -> list[tuple[Done, Done, Done, Done]]:
+    """Run the four stages of one tool on some shards, one after another; the task is named after the first."""
+    return [annotate_shard(spec, tool, shard) for shard in shards]
+
+
 def assemble_shard(
     spec: BuildSpec, shard: Shard, annotated: Sequence[Sequence[Done]], over: Sequence[tuple[str, str]]
 ) -> Done:
@@ -232,6 +238,23 @@ def assemble_shard(
     """
     scored = [done[-1] for done in annotated]
     return assemble_part(Assembly(spec.store(), spec.run_id, spec.assemble, spec.tool_names), shard, scored, over)
+
+
+@task(name="assemble", cache_policy=NO_CACHE, task_run_name="assemble {shards[0].name}")
+def assemble_shards(
+    spec: BuildSpec,
+    shards: Sequence[Shard],
+    annotated: Sequence[Sequence[Sequence[Done]]],
+    over: Mapping[str, Sequence[tuple[str, str]]],
+) -> list[Done]:
+    """Assemble some shards, one after another; the task is named after the first.
+
+    Args:
+        annotated: what `annotate_shards` returned for each tool.
+        over: by the shard's name, as `assemble_shard` takes it; a shard that is not named has none.
+    """
+    by_shard = zip(shards, zip(*annotated, strict=True), strict=True)
+    return [assemble_shard(spec, shard, of_tools, over.get(shard.name, ())) for shard, of_tools in by_shard]
 
 
 def _verdicts(store: Store, done: Done) -> list[Verdict]:

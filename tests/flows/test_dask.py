@@ -6,13 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from flows import runners
 from flows.build_dataset import run_build
 from flows.parameters import BuildParameters
 from toolformer_core.errors import UsageError
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
-def test_dask_and_threads_give_the_same_dataset(prefect_server: None, few_documents: Path, tmp_path: Path) -> None:
+def test_dask_and_threads_give_the_same_dataset(
+    prefect_server: None, few_documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runners, "_TASKS", 2)  # one to annotate, one to assemble: both shards are of one group
+    monkeypatch.setattr(runners, "_PER_THREAD", 1)
     results = []
     for runner in ("threads", "dask"):
         asked = BuildParameters(

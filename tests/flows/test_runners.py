@@ -10,12 +10,14 @@ from typing import Any
 import dask
 import pytest
 from distributed import Scheduler, SpecCluster, Worker, get_worker
+from hypothesis import given
+from hypothesis import strategies as st
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect.context import FlowRunContext
 
 from flows.cli_build import runner_options
-from flows.runners import model_resources, on, running, taking
+from flows.runners import grouped, model_resources, on, running, taking, tasks_at_most
 from toolformer_core.errors import UsageError
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
@@ -45,6 +47,7 @@ def spread(of_model: int, others: int) -> tuple[set[str], set[str]]:
     with running(1):
         with taking(model_resources()):
             one = [where.submit(number) for number in range(of_model)]
+        assert tasks_at_most() == 200  # of two threads eight each would be fewer
         two = [where.submit(-1 - number) for number in range(others)]
         return {future.result() for future in one}, {future.result() for future in two}
 
@@ -95,6 +98,20 @@ def test_where_no_worker_has_a_gpu_any_will_do(prefect_server: None, cluster: st
     with on(cluster):
         of_model, _ = spread(3, 0)
     assert of_model <= {"one", "other"}
+
+
+@given(st.lists(st.integers()), st.none() | st.integers(0, 30))
+def test_groups_are_the_items_in_their_order_and_alike_in_size(items: list[int], most: int | None) -> None:
+    groups = grouped(items, most)
+    assert [item for group in groups for item in group] == items
+    assert len(groups) == (len(items) if most is None else min(len(items), max(1, most)))
+    sizes = {len(group) for group in groups}
+    assert not sizes or max(sizes) - min(sizes) <= 1 <= min(sizes)
+
+
+def test_groups_by_hand() -> None:
+    assert grouped("abcdefg", 3) == [("a", "b"), ("c", "d"), ("e", "f", "g")]
+    assert grouped("abc", None) == grouped("abc", 200) == [("a",), ("b",), ("c",)]
 
 
 def test_a_scheduler_that_is_not_there_is_told(prefect_server: None) -> None:

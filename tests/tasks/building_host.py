@@ -89,7 +89,7 @@ def build(spec: BuildSpec, stop_at: str = "") -> list[Done]:
         sampled = stages.sample_shard(spec, "calculator", shard, prefiltered)
         executed = stages.execute_shard(spec, "calculator", shard, prefiltered, sampled)
         scored = stages.score_shard(spec, "calculator", shard, prefiltered, sampled, executed)
-        done += [prefiltered, sampled, executed, scored, stages.assemble_shard.fn(spec, shard, [scored], [])]
+        done += [prefiltered, sampled, executed, scored, stages.assemble_shard(spec, shard, [[scored]], [])]
     return done
 
 

@@ -91,8 +91,8 @@ def run(spec: BuildSpec) -> list[Done]:
     ingested = ingest_corpus.fn(spec)
     done = [ingested]
     for shard in shards_of(ingested):
-        annotated = annotate_shard.fn(spec, tool, shard)
-        done += [*annotated, assemble_shard.fn(spec, shard, [annotated], [])]
+        annotated = annotate_shard(spec, tool, shard)
+        done += [*annotated, assemble_shard(spec, shard, [annotated], [])]
     return done
 
 
@@ -144,9 +144,9 @@ def test_a_stage_is_told_of_before_the_next_begins(spec: BuildSpec) -> None:
 
     (shard,) = shards_of(ingest_corpus.fn(spec))
     with telling(listener):
-        annotate_shard.fn(spec, "calculator", shard)
+        annotate_shard(spec, "calculator", shard)
     assert told == ["prefilter", "sample", "execute", "score"]
-    annotate_shard.fn(spec, "calculator", shard)  # nobody listens any more
+    annotate_shard(spec, "calculator", shard)  # nobody listens any more
     assert len(told) == 4
 
 
