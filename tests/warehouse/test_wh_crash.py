@@ -24,7 +24,7 @@ REMEDY = "No space left on device; free some space there and run the same comman
 
 
 def every_step(kind: str, extent: str, folder: Path) -> list[dict[str, Any]]:
-    places = os.pathsep.join([str(HERE), str(HERE.parents[1])])
+    places = os.pathsep.join([str(HERE.parent), str(HERE.parents[1])])
     command = [sys.executable, str(HERE / "crashing.py"), kind, extent, str(folder)]
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": places}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
