@@ -120,9 +120,10 @@ class Up:
         self._begin = time.monotonic()
         self._tell = tell
         self._store = Store(data)
-        self._data = data
+        self._data = self._store.root if self._store.is_local else data  # what is started runs in another folder
         self._folder = _folder(self._store)
         self._arrivals = Arrivals(Path(watch), self._folder / "arrived.json") if watch else None
+        corpus = corpus if "://" in corpus or not corpus else str(Path(corpus).absolute())
         self._options = [f"--corpus={corpus}", f"--schedule={schedule}", *(["--on-arrival"] if watch else [])]
         try:
             self._lock = FileLock(self._folder / "lock")

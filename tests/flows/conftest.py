@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import json
 import shutil
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from small_builds import small_build
@@ -66,3 +69,15 @@ def _as_built(data: Path) -> Path:
 def as_built(built: tuple[BuildResult, Path, list[str]], tmp_path: Path) -> Path:
     """A copy of the small build's data folder as it was before any other test built there."""
     return Path(shutil.copytree(_as_built(built[1]), tmp_path / "data"))
+
+
+@pytest.fixture(scope="session")
+def screenshots() -> ModuleType:
+    """The script that takes the documentation's pictures."""
+    spec = importlib.util.spec_from_file_location("screenshots", Path(__file__).parents[2] / "docs" / "screenshots.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module

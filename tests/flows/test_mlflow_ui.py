@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 from mlflow import MlflowClient
 
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader:sqlalchemy.exc.SADeprecationWarning")
-
-SCRIPT = Path(__file__).parents[2] / "docs" / "screenshots.py"
-
-
-@pytest.fixture(scope="module")
-def screenshots() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("screenshots", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")

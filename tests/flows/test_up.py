@@ -54,6 +54,7 @@ def test_everything_answers_on_loopback(up: Running) -> None:
         ("evaluate", "gpu"),
         ("finetune", "gpu"),
     }
+    assert {str(one["parameters"]["parameters"]["data"]) for one in found} == {str(Path(up.told["logs"]).parent)}
     for pool in ("cpu", "gpu"):
         [worker] = up.ask(f"/work_pools/{pool}/workers/filter", {})
         assert worker["status"] == "ONLINE"
