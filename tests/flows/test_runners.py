@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -15,12 +17,18 @@ from hypothesis import strategies as st
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect.context import FlowRunContext
+from small_builds import small_build
 
+import flows.build_dataset as building
+from flows.build_dataset import BuildResult, run_build
 from flows.cli_build import runner_options
+from flows.ledger import reporting_to
 from flows.runners import grouped, model_resources, on, running, taking, tasks_at_most
 from toolformer_core.errors import UsageError
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
+
+Built = tuple[BuildResult, Path, list[str]]
 
 
 @flow
@@ -134,3 +142,21 @@ def test_options_name_one_runner(own_environment: pytest.MonkeyPatch) -> None:
     own_environment.setenv("TOOLFORMER_RUNNER", "ray")
     with pytest.raises(UsageError, match="TOOLFORMER_RUNNER: 'ray' is not threads, dask"):
         runner_options(None, 4, None)
+
+
+@pytest.mark.parametrize("limit", [25_000, 2])  # a shard is assembled as soon as it is scored, or when all are
+def test_a_build_in_groups_gives_what_it_gives_shard_by_shard(
+    built: Built, few_documents: Path, as_built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    changes = {"tau_f": {"calculator": -1.0, "calendar": -1.0}, "max_examples": limit}
+    apart = Path(shutil.copytree(as_built, tmp_path / "apart"))
+    single = run_build(small_build(few_documents, apart, **changes))
+    monkeypatch.setattr(building, "tasks_at_most", lambda: 6)  # two tools and assemble: two groups of three tasks
+    told: list[str] = []
+    with reporting_to(lambda stage, finished, total, done: told.append(f"{stage} {finished}/{total}")):
+        together = run_build(small_build(few_documents, as_built, **changes))
+    assert (together.version, together.counts) == (single.version, single.counts)
+    # three shards to assemble; found done: ingest, and of each shard and tool four stages
+    assert (together.done, together.skipped) == (single.done, single.skipped) == (3, 1 + 3 * 2 * 4)
+    assert told[-1] == "assemble 3/3"
+    assert max(single.counts.values()) == 2 or limit > 2
