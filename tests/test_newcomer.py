@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -31,14 +32,22 @@ def test_the_quickstart_ends_in_two_trainings_that_mlflow_compares(tmp_path: Pat
         pytest.skip("a clone is needed, with .venv as `make` makes it")
     clone, enter, *middle, last = quickstart()
     assert last == "toolformer up"
-    # The packages are there already: nothing is fetched. Ports that are taken are no concern of this test.
-    prepared = f"mkdir .venv && ln -s {shlex.quote(str(VENV / 'bin'))} .venv/bin && touch .venv/.run .venv/.dev"
+    # The packages are there already, so nothing is fetched; the code is the clone's.
+    bin_ = shlex.quote(str(VENV / "bin"))
+    prepared = f"mkdir .venv && ln -s {bin_} .venv/bin && touch .venv/.run .venv/.dev && export PYTHONPATH=$PWD"
+    # Ports that others have are no concern of this test.
     served = f"exec {last} --prefect-port 0 --mlflow-port 0 --json"
     script = "\n".join([clone, enter, prepared, *middle, served])
     own = {k: v for k, v in os.environ.items() if k not in ("PREFECT_API_URL", "PREFECT_HOME", "MLFLOW_TRACKING_URI")}
     with (tmp_path / "log").open("wb") as log:
         shell = subprocess.Popen(
-            ["bash", "-ec", script], cwd=tmp_path, env=own, stdout=subprocess.PIPE, stderr=log, text=True
+            ["bash", "-ec", script],
+            cwd=tmp_path,
+            env=own,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            start_new_session=True,
         )
         try:
             assert shell.stdout is not None
@@ -52,8 +61,8 @@ def test_the_quickstart_ends_in_two_trainings_that_mlflow_compares(tmp_path: Pat
             shell.send_signal(signal.SIGINT)
             shell.wait(120)
         finally:
-            if shell.poll() is None:
-                shell.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGTERM)  # nobody, if all went well
 
 
 def compare(address: str) -> None:

@@ -1,0 +1,53 @@
+"""The examples, run as they stand, each in a folder of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader:sqlalchemy.exc.SADeprecationWarning")
+
+
+def test_every_example_is_run_here() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {"own_corpus.py"}
+
+
+def test_own_corpus_goes_from_texts_to_a_model_that_generates(
+    prefect_server: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["own_corpus.py", str(tmp_path / "own")])
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    found = runpy.run_path(str(EXAMPLES / "own_corpus.py"))
+    printed = capsys.readouterr().out.splitlines()
+    built, trained, written = found["built"], found["trained"], found["written"]
+    assert 0 < built.examples <= len(found["TEXTS"]) == 8
+    # each call's answer is what its input comes to
+    shown = [re.fullmatch(r"[+-]\d+\.\d\d  \[Calculator\((.+)\) -> (.+)\]", line) for line in printed[1:4]]
+    assert all(shown)
+    assert found["now"].examples == built.examples  # one threshold below another keeps no fewer
+    assert found["then"].examples <= found["now"].examples
+    rows = [json.loads(line) for line in found["exported"].read_text(encoding="utf-8").splitlines()]
+    assert len(rows) == built.examples
+    assert all("[Calculator(" in row["text"] for row in rows)
+    assert (trained.steps, trained.skipped) == (4, False)
+    assert printed[-1].startswith(found["prompt"] + written.text[:5].rstrip("\n"))
+    # the checkpoint leads to its dataset and thresholds: model -> training -> build
+    client = MlflowClient(trained.tracking)
+    training = client.get_run(trained.run_id)
+    made_of = client.get_run(training.data.tags["run.build"])
+    assert made_of.data.params["tau_f.calculator"] == training.data.params["tau_f.calculator"] == "0.0"
+    assert made_of.data.tags["dataset"] == f"cstar@{built.version}"
+    assert client.get_experiment(training.info.experiment_id).name == "data"
+    checkpoints = client.search_logged_models([training.info.experiment_id])
+    assert len(checkpoints) == 2  # four steps, one every two
+    for checkpoint in checkpoints:
+        assert f"/runs/{trained.run_id})" in checkpoint.tags["mlflow.note.content"]
+        assert f"/runs/{made_of.info.run_id})" in checkpoint.tags["mlflow.note.content"]
