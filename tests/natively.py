@@ -31,7 +31,7 @@ from tests.compose import FILE, Service
 
 __all__ = ["Container", "Native", "with_trigrams"]
 
-_PATIENCE_S = 300.0  # until a service is healthy or has ended, on a busy machine
+_PATIENCE_S = 600.0  # until a service is healthy or has ended, on a busy machine
 _LOOK_S = 0.5  # between two health checks: each starts a program
 
 
@@ -83,16 +83,20 @@ class Native:
     _copies: dict[str, list[Container]] = field(default_factory=dict)
     _started: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _up: dict[str, Future[None]] = field(default_factory=dict)
-    _turn: threading.RLock = field(default_factory=threading.RLock)
     _given_up: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> Native:
         self.folder = Path(tempfile.mkdtemp(prefix="compose-"))
         self.folder.chmod(0o755)
+        names = [(name, number) for name, service in self.services.items() for number in range(service.replicas)]
+        ports = _free_ports([sorted(self._listens(self.services[name])) for name, _ in names])
+        for (name, number), own in zip(names, ports, strict=True):
+            copy = Container(self.services[name], self.folder / f"{name}-{number}", own)
+            self._copies.setdefault(name, []).append(copy)
         return self
 
     def __exit__(self, *_: object) -> None:
-        families = [family for process in self._started for family in _family(process)]
+        families = self.running()
         for process in reversed(self._started):  # nobody loses what it needs
             process.terminate()
             try:
@@ -131,14 +135,11 @@ class Native:
 
     def copies(self, name: str) -> list[Container]:
         """Return a service's copies; they need not be running."""
-        with self._turn:
-            if name not in self._copies:
-                service = self.services[name]
-                self._copies[name] = [
-                    Container(service, self.folder / f"{name}-{number}", _free_ports(self._listens(service)))
-                    for number in range(service.replicas)
-                ]
-            return self._copies[name]
+        return self._copies[name]
+
+    def running(self) -> list[psutil.Process]:
+        """Return all processes that have been started and live, and their children."""
+        return [one for process in self._started for one in _family(process)]
 
     def _listens(self, service: Service) -> set[int]:
         """Return the ports at which other services know it, and those that its health check asks."""
@@ -241,12 +242,16 @@ def _new_database(environment: Mapping[str, str], user: str | None) -> None:
     secret.unlink()
 
 
-def _free_ports(told: set[int]) -> dict[int, int]:
-    with ExitStack() as held:  # all at once, so that they differ
-        sockets = {port: held.enter_context(socket.socket()) for port in sorted(told)}
-        for one in sockets.values():
-            one.bind(("127.0.0.1", 0))
-        return {port: one.getsockname()[1] for port, one in sockets.items()}
+def _free_ports(told: list[list[int]]) -> list[dict[int, int]]:
+    """Return for each container where its ports are here; all are taken at once, so that no two are the same."""
+    with ExitStack() as held:
+
+        def free() -> int:
+            taken = held.enter_context(socket.socket())
+            taken.bind(("127.0.0.1", 0))
+            return int(taken.getsockname()[1])
+
+        return [{port: free() for port in own} for own in told]
 
 
 def _family(process: subprocess.Popen[bytes]) -> list[psutil.Process]:

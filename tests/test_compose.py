@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from pathlib import Path
 import click
 import pytest
 import sqlalchemy as sa
+import uvicorn
 import yaml
 
 from flows.deployments import POOLS
@@ -30,7 +32,6 @@ ROOT = FILE.parent
 DOCKERFILES = ("Dockerfile", "mlflow/Dockerfile")
 SECRETS = {f"{name}_PASSWORD": f"of {name}: @/?#'" for name in ("POSTGRES", "PREFECT", "MLFLOW", "CATALOG")}
 ALL = services(SECRETS)
-LASTING = sorted(name for name, service in ALL.items() if service.lasting)
 TEXT = FILE.read_text(encoding="utf-8")
 EXAMPLE = (ROOT / ".env.example").read_text(encoding="utf-8")
 
@@ -89,6 +90,12 @@ def test_the_example_names_every_variable_and_holds_no_secret() -> None:
     assert not any(named[name] for name in SECRETS)
     for name, default in re.findall(r"\$\{(\w+):-([^}]*)\}", TEXT):  # what is told as the default is the default
         assert named[name] == (default if name != "PREFECT_PUBLIC_URL" else "")
+
+
+def test_the_document_tells_of_every_service() -> None:
+    document = (ROOT / "docs" / "team.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[^|]*) \|", document, re.MULTILINE)
+    assert sorted(name for row in rows for name in re.findall(r"`([a-z-]+)`", row)) == sorted(ALL)
 
 
 def test_a_service_knows_no_password_but_its_own() -> None:
@@ -203,6 +210,8 @@ def test_mlflow_takes_its_options_from_the_environment(monkeypatch: pytest.Monke
         "backend_store_uri": "postgresql+psycopg://mlflow@database:5432/mlflow",
     }
     assert {key: told[key] for key in asked} == asked
+    of_uvicorn = uvicorn.main.make_context("uvicorn", ["app", *shlex.split(told["uvicorn_opts"])]).params
+    assert of_uvicorn["timeout_worker_healthcheck"] == 120
 
 
 @pytest.mark.parametrize("name", ["setup", "toolformer"])
