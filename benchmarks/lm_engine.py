@@ -3,7 +3,7 @@
     python benchmarks/lm_engine.py [--vocab 50257] [--max-tokens 64] [--json]
     python benchmarks/lm_engine.py --growth [--json]
 
-One tool: a scan of every document, m draws at each of its k likeliest positions, and three losses of k m calls. Plain is
+One tool: a scan of every document, m draws at each of its k likeliest positions, three losses of k m calls. Plain is
 `lm.plain`: the prompt again for every draw (with keys and values kept from token to token), the whole text for every
 score, one sequence at a time. Both run the same model and documents, the plain way only the first of them, in one
 process, and their answers are compared. A draw of random weights all but never ends, so a call costs --max-tokens, both
@@ -29,7 +29,7 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ from toolformer_core.syntax import linearize
 
 _LAYERS, _WIDTH, _HEADS, _CONTEXT = 4, 256, 4, 1024
 _SCORED = 5  # tokens with a weight
-_CLOSE = 1e-4
+_TOGETHER = 64  # documents a call of `log_probs`, as the stage hands them over
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,9 @@ def model(vocab: int) -> GPT2LMHeadModel:
         bos_token_id=0,
         eos_token_id=0,
     )
-    return GPT2LMHeadModel(config).eval().requires_grad_(False)
+    weights = GPT2LMHeadModel(config)
+    weights.requires_grad_(False).eval()  # type: ignore[no-untyped-call]
+    return weights
 
 
 def words(n: int, vocab: int, seed: int) -> str:
@@ -153,8 +155,10 @@ def annotate(lm: LanguageModel, asked: Prompt, texts: Sequence[str], s: Setting)
         start = time.process_time()
     order = {t: i for i, t in enumerate(texts)}
     run.requests.sort(key=lambda r: order[r.text])
+    per = 3 * s.k * s.m * _TOGETHER
     start = time.process_time()
-    run.scores = list(lm.log_probs(run.requests))
+    for at in range(0, len(run.requests), per):
+        run.scores += lm.log_probs(run.requests[at : at + per])
     run.score_s = time.process_time() - start
     run.gflops.append(matmul_gflops())
     return run
@@ -279,20 +283,62 @@ def _apart(ours: Run, plain: Run) -> dict[str, float]:
     }
 
 
+def growth(s: Setting) -> list[dict[str, Any]]:
+    """The engine alone, one thing larger at a time: CPU seconds, calls, and most memory held above the model's own."""
+    coded, weights = tokenizer(s.vocab), model(s.vocab)
+    lm = engine(s, weights, coded)
+    asked = prompt(s.prompt, s.vocab)
+    lm.network.head(asked)
+    base = replace(s, documents=10, k=2, m=2, max_tokens=min(s.max_tokens, 16))
+    larger = [
+        *(replace(base, documents=n) for n in (28, 280)),
+        *(replace(base, tokens=n) for n in (80, 160, 320)),
+        *(replace(base, k=n) for n in (2, 5, 10)),
+        *(replace(base, m=n) for n in (2, 5, 10)),
+    ]
+    out = []
+    for one in larger:
+        texts = [words(one.tokens, one.vocab, 100 + i) for i in range(one.documents)]
+        _forget_peak()
+        before = _peak_mb()
+        run = annotate(lm, asked, texts, one)
+        rate = statistics.median(run.gflops)
+        out.append(
+            {
+                **{name: getattr(one, name) for name in ("documents", "tokens", "k", "m", "max_tokens")},
+                "scan_s": round(run.scan_s, 2),
+                "draw_s": round(run.draw_s, 2),
+                "score_s": round(run.score_s, 2),
+                "seconds": round(run.seconds, 2),
+                "seconds_at_100_gflops": round(run.seconds * rate / 100, 2),
+                "peak_mb_above_model": round(_peak_mb() - before),
+            }
+        )
+    return out
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, value in asdict(Setting()).items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
     parser.add_argument("--plain-documents", type=int, default=2, help="of the documents, how many go the plain way")
+    parser.add_argument("--growth", action="store_true", help="the engine alone, on more of one thing after the other")
     parser.add_argument("--json", action="store_true", help="end with one JSON object")
     a = parser.parse_args()
     torch.set_num_threads(1)
     s = Setting(**{name: getattr(a, name) for name in asdict(Setting())})
-    found = compare(s, min(a.plain_documents, s.documents))
-    for key, value in found.items():
-        print(f"{key:>36}  {value}")
+    if a.growth:
+        rows = growth(s)
+        print("  ".join(f"{name:>12}" for name in rows[0]))  # noqa: T201
+        for row in rows:
+            print("  ".join(f"{value!s:>12}" for value in row.values()))  # noqa: T201
+        found: dict[str, Any] = {"growth": rows}
+    else:
+        found = compare(s, min(a.plain_documents, s.documents))
+        for key, value in found.items():
+            print(f"{key:>36}  {value}")  # noqa: T201
     if a.json:
-        print(json.dumps(found))
+        print(json.dumps(found))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ class _OwnLayer(DynamicLayer):  # type: ignore[no-untyped-call]
 
     def select(self, rows: torch.Tensor) -> None:
         if self.is_initialized:
-            self.keys, self.values = (self._moved(x, rows) for x in (self.keys, self.values))
+            self.keys, self.values = (self._moved(x, rows.to(x.device)) for x in (self.keys, self.values))
 
     def _moved(self, held: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """Rows into a buffer of their own; only what is filled is copied."""

@@ -176,7 +176,9 @@ class Forks:
         if self.cache is None:
             self.places = [self.places[row] for row in rows.tolist()]
             return
-        self.cache = DynamicCache(ddp_cache_data=[(k[rows], v[rows]) for k, v in key_values(self.cache)])
+        self.cache = DynamicCache(
+            ddp_cache_data=[(k[rows.to(k.device)], v[rows.to(v.device)]) for k, v in key_values(self.cache)]
+        )
         self.mask = self.mask[rows]
 
 

@@ -1,5 +1,7 @@
 """From what a user calls a model to a loaded one: `embedded`, a folder, or a name on the Hugging Face hub.
 
+`vllm+http://host:port/v1#model` is a model of one of these names that a vLLM server draws from (`vllm`).
+
 The digest is taken from files alone, so that a plan can be made without loading anything. Loading a hub name needs the
 network once, or the hub's cache; with HF_HUB_OFFLINE=1 only the cache is read.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import importlib.util
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["load_model", "load_parts", "model_digest", "model_digests", "model_folder"]
 
+_SERVED = re.compile(r"vllm\+(?P<url>https?://[^#\s]+)#(?P<model>.+)")
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _TOKENIZER = ("tokenizer", "vocab", "merges", "special_tokens_map", "added_tokens", "chat_template")
 _WANTED = ("*.json", "*.safetensors", "*.model", "*.txt", "*.bin")
@@ -32,6 +36,7 @@ def model_folder(name: str) -> Path:
     Raises:
         ModelError: no such folder, no such name on the hub, or no network to look there.
     """
+    name = _parted(name)[1]
     if name == "embedded":
         if not (MODEL / "config.json").is_file():
             raise ModelError("the embedded model is missing from this installation; name another with --model")
@@ -60,9 +65,33 @@ def model_folder(name: str) -> Path:
         ) from exc
 
 
+def _parted(name: str) -> tuple[str | None, str]:
+    """Return the server that draws, if one does, and the model's own name.
+
+    Raises:
+        ModelError: a server is named without its model.
+    """
+    if not name.startswith("vllm+"):
+        return None, name
+    served = _SERVED.fullmatch(name)
+    if served is None:
+        raise ModelError(
+            f"model {name!r} names no server and model; write vllm+http://host:port/v1#model, with the folder or hub "
+            "name that `vllm serve` was given"
+        )
+    return served["url"], served["model"]
+
+
 def model_digest(name: str) -> str:
-    """Return the digest of the model's files (weights, architecture, tokenizer), in order of their names."""
-    return _digest_of_files(_model_files(name))
+    """Return the digest of the model's files (weights, architecture, tokenizer), in order of their names.
+
+    A model that a server draws from has another digest than the same one that does not, wherever the server is.
+    """
+    return _served(name, _digest_of_files(_model_files(name)))
+
+
+def _served(name: str, digest: str) -> str:
+    return digest if _parted(name)[0] is None else digest_of("vllm", digest)
 
 
 def model_digests(name: str) -> tuple[str, str, str]:
@@ -70,8 +99,8 @@ def model_digests(name: str) -> tuple[str, str, str]:
     digests = _model_files(name)
     tokenizer = {file for file in digests if file.startswith(_TOKENIZER) or file.endswith(".model")}
     return (
-        _digest_of_files(digests),
-        _digest_of_files({file: own for file, own in digests.items() if file not in tokenizer}),
+        _served(name, _digest_of_files(digests)),
+        _served(name, _digest_of_files({file: own for file, own in digests.items() if file not in tokenizer})),
         _digest_of_files({file: own for file, own in digests.items() if file in tokenizer}),
     )
 
@@ -97,39 +126,72 @@ def load_model(name: str, *, device: str | None = None, digest: str | None = Non
     """Load a model for annotation.
 
     Args:
-        name: `embedded`, a folder, or a hub name.
-        device: `cpu`, `cuda`, ...; None takes the GPU if there is one.
+        name: `embedded`, a folder, or a hub name; behind `vllm+http://host:port/v1#` if a server is to draw.
+        device: `cpu`, `cuda`, ...; `auto` spreads the layers over all GPUs (and the CPU, where those do not suffice);
+            None takes the GPU if there is one, and all of them for a model that does not fit into one.
         digest: the model's digest if it is known already.
 
     Returns:
         The model in float32 on a CPU, in its own precision (bfloat16 where the device has it) on a GPU.
 
     Raises:
-        ModelError: it cannot be found or loaded, or is no causal LM with a fast tokenizer.
+        ModelError: it cannot be found or loaded, is no causal LM with a fast tokenizer, or is larger than a GPU where
+            accelerate is not installed.
     """
     import torch
 
     from toolformer_core.lm.hf import TransformersLM
 
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    dtype = torch.float32 if device == "cpu" else torch.bfloat16
-    model, tokenizer = load_parts(model_folder(name), name, dtype=dtype)
+    folder = model_folder(name)
+    device = device or _device_for(folder)
+    on_gpu = torch.cuda.is_available() if device == "auto" else torch.device(device).type != "cpu"
+    model, tokenizer = load_parts(
+        folder, name, dtype=torch.bfloat16 if on_gpu else torch.float32, spread=device == "auto"
+    )
     model.eval()
     model.requires_grad_(False)
-    model.to(device)
-    return TransformersLM(model, tokenizer, name=name, digest=digest or model_digest(name))
+    if device != "auto":
+        model.to(device)
+    lm = TransformersLM(model, tokenizer, name=name, digest=digest or model_digest(name))
+    url, served = _parted(name)
+    if url is None:
+        return lm
+    from toolformer_core.lm.vllm import Server, VllmLM
+
+    return VllmLM(lm, Server(url, served), name=name, digest=lm.digest)
 
 
-def load_parts(folder: Path, name: str, *, dtype: Any) -> tuple[Any, Any]:
+def _installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+def _device_for(folder: Path) -> str:
+    """The CPU, the GPU, or `auto` for a model whose weights do not fit into the first of several GPUs."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return "cpu"
+    files = list(folder.glob("*.safetensors")) or list(folder.glob("*.bin"))
+    free, _ = torch.cuda.mem_get_info(0)
+    return "auto" if torch.cuda.device_count() > 1 and sum(f.stat().st_size for f in files) > 0.8 * free else "cuda"
+
+
+def load_parts(folder: Path, name: str, *, dtype: Any, spread: bool = False) -> tuple[Any, Any]:
     """Load model and tokenizer from a folder, on the CPU and trainable.
 
     Args:
         name: what the user calls it, for messages.
         dtype: a torch dtype for the weights.
+        spread: over all devices instead, as accelerate sees fit.
 
     Raises:
-        ModelError: it is no causal LM, or weights are missing.
+        ModelError: it is no causal LM, or weights are missing; or it is to be spread, and accelerate is missing.
     """
+    if spread and not _installed("accelerate"):
+        raise ModelError(
+            f"model {name!r} is to be spread over devices, which needs accelerate: pip install accelerate, or name one "
+            "device that holds it"
+        )
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
@@ -138,7 +200,11 @@ def load_parts(folder: Path, name: str, *, dtype: Any) -> tuple[Any, Any]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            folder, local_files_only=True, dtype=dtype, output_loading_info=True
+            folder,
+            local_files_only=True,
+            dtype=dtype,
+            output_loading_info=True,
+            **({"device_map": "auto"} if spread else {}),
         )
     except (
         OSError,

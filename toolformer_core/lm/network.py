@@ -83,7 +83,11 @@ class Network:
 
     @property
     def device(self) -> torch.device:
-        return self.model.get_input_embeddings().weight.device  # type: ignore[no-any-return]
+        """Where tokens go in."""
+        embeddings = self.model.get_input_embeddings()
+        if embeddings.weight.is_meta:  # kept elsewhere, and fetched by accelerate for each pass
+            return torch.device(embeddings._hf_hook.execution_device)
+        return embeddings.weight.device  # type: ignore[no-any-return]
 
     def hidden(
         self, ids: torch.Tensor, mask: torch.Tensor | None, where: torch.Tensor, cache: Any, **more: Any
@@ -98,7 +102,7 @@ class Network:
             use_cache=cache is not None,
             **more,
         )
-        return out.last_hidden_state  # type: ignore[no-any-return]
+        return out.last_hidden_state.to(ids.device)  # type: ignore[no-any-return]  # a spread model ends on another one
 
     def _check_logits(self) -> None:
         """Some models scale or cap their logits behind the output layer; say so rather than score them wrongly.
@@ -122,7 +126,7 @@ class Network:
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Float32 logits (N, V) of hidden states (N, D)."""
-        return self.model.get_output_embeddings()(hidden).float()  # type: ignore[no-any-return]
+        return self.model.get_output_embeddings()(hidden).float().to(hidden.device)  # type: ignore[no-any-return]
 
     def log_p(self, hidden: torch.Tensor, targets: torch.Tensor) -> NDArray[np.float32]:
         """log p of one target (N,) after each hidden state (N, D); no [N, V] is ever whole."""

@@ -58,6 +58,11 @@ class HFScan:
         self._passes = passes
 
     @property
+    def context_length(self) -> int:
+        """Tokens of the model's context."""
+        return self._network.context_length
+
+    @property
     def texts(self) -> Sequence[int]:
         return list(self._windows)
 
@@ -79,16 +84,8 @@ class HFScan:
         Raises:
             ValueError: a request names a text or a position that is not in this scan.
         """
-        places: dict[tuple[int, int], tuple[int, int, int]] = {}
-        for p, pass_ in enumerate(self._passes):
-            for b, w in enumerate(pass_.rows):
-                for position, before in zip(w.positions.tolist(), w.before.tolist(), strict=True):
-                    places.setdefault((w.text, position), (p, b, before))
         by_pass: dict[int, list[tuple[int, int, int, int]]] = {}  # those kept stand under -1, and are drawn together
-        for i, r in enumerate(requests):
-            if (r.text, r.position) not in places:
-                raise ValueError(f"text {r.text} has no position {r.position} in this scan")
-            p, b, before = places[r.text, r.position]
+        for i, (p, b, before) in enumerate(self._places(requests)):
             kept = self._passes[p].kv is not None
             by_pass.setdefault(-1 if kept else p, []).append((i, p, b, self._head_length + before + 1))
         out: dict[int, Draw] = {}
@@ -108,6 +105,32 @@ class HFScan:
                 out.update(zip((i for i, *_ in wanted), drawn, strict=True))
         return [out[i] for i in range(len(requests))]
 
+    def release(self) -> None:
+        """Give its keys and values back, whoever still holds the scan: the next one needs the memory."""
+        for p in self._passes:
+            p.kv = None
+
+    def opened(self, requests: Sequence[DrawRequest]) -> list[list[int]]:
+        """Return, per request, the tokens that stand between the prompt's head and its draw, " [" included.
+
+        Raises:
+            ValueError: see `draw`.
+        """
+        read = [self._passes[p].rows[b].ids[: before + 1].tolist() for p, b, before in self._places(requests)]
+        return [[*ids, *self._network.trigger] for ids in read]
+
+    def _places(self, requests: Sequence[DrawRequest]) -> list[tuple[int, int, int]]:
+        """Per request its pass, the row in it, and the token in front of the position."""
+        places: dict[tuple[int, int], tuple[int, int, int]] = {}
+        for p, pass_ in enumerate(self._passes):
+            for b, w in enumerate(pass_.rows):
+                for position, before in zip(w.positions.tolist(), w.before.tolist(), strict=True):
+                    places.setdefault((w.text, position), (p, b, before))
+        for r in requests:
+            if (r.text, r.position) not in places:
+                raise ValueError(f"text {r.text} has no position {r.position} in this scan")
+        return [places[r.text, r.position] for r in requests]
+
 
 def scan_texts(network: Network, prompt: Prompt, texts: Sequence[str]) -> Iterator[HFScan]:
     """Scan texts, shortest first; all windows of one text stand in one scan.
@@ -122,7 +145,8 @@ def scan_texts(network: Network, prompt: Prompt, texts: Sequence[str]) -> Iterat
     for i in order:
         rows = [w for j in (*batch, i) for w in windows[j]]
         if batch and len(rows) * (head_length + max(len(w.ids) for w in rows)) > _PASSES * network.token_budget:
-            yield _scan_batch(network, head, head_length, {j: windows[j] for j in batch})
+            yield (scan := _scan_batch(network, head, head_length, {j: windows[j] for j in batch}))
+            scan.release()
             batch = []
         batch.append(i)
     if batch:

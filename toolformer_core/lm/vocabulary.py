@@ -105,7 +105,7 @@ class Vocabulary:
         """The first token of each block and its logits, float32 (N, b), which the next block may overwrite."""
         layer = self._layer(hidden)
         if layer is None:
-            yield 0, self.model.get_output_embeddings()(hidden).float()
+            yield 0, self.model.get_output_embeddings()(hidden).float().to(hidden.device)
             return
         weight, bias = layer
         step = min(_BLOCK, self.size) if hidden.device.type == "cpu" else self.size
@@ -122,7 +122,8 @@ class Vocabulary:
         """Float32 logits of some tokens (N, n) behind each hidden state (N, D)."""
         layer = self._layer(hidden)
         if layer is None:
-            return self.model.get_output_embeddings()(hidden).float().gather(1, tokens)  # type: ignore[no-any-return]
+            logits = self.model.get_output_embeddings()(hidden).float().to(hidden.device)
+            return logits.gather(1, tokens)  # type: ignore[no-any-return]
         weight, bias = layer
         logits = torch.bmm(weight[tokens], hidden[:, :, None])[..., 0].float()
         return logits if bias is None else logits + bias[tokens].float()

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import accelerate
+import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
-from tiny import tiny_lm
+from tiny import PROMPT, TEXTS, tiny_lm
 
 from toolformer_core.errors import ModelError
+from toolformer_core.lm.base import DrawRequest, ScoreRequest
+from toolformer_core.lm.hf import TransformersLM
 from toolformer_core.lm.load import load_model, model_digest
 
 
@@ -66,3 +71,46 @@ def test_a_name_that_is_none_is_answered(name: str, says: str) -> None:
 def test_a_folder_without_a_model(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"without config\.json"):
         load_model(str(tmp_path))
+
+
+def answers(lm: TransformersLM) -> tuple[list[list[float]], list[str], list[float]]:
+    (scan,) = lm.scan(PROMPT, TEXTS[:2])
+    draws = scan.draw([DrawRequest(t, 0, 5) for t in (0, 1)], max_tokens=6, temperature=1.0)
+    score = lm.log_probs([ScoreRequest(" [QA(x) -> y]", TEXTS[0], 0, 5)])[0]
+    return [told.tolist() for told in scan.log_probs], [d.text for d in draws], score.tolist()
+
+
+def assert_alike(got: TransformersLM, wanted: TransformersLM) -> None:
+    ours, theirs = answers(got), answers(wanted)
+    for a, b in zip(ours[0], theirs[0], strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+    assert ours[1] == theirs[1]
+    np.testing.assert_allclose(ours[2], theirs[2], atol=1e-5)
+
+
+def test_a_model_spread_over_devices_answers_the_same(saved: Path) -> None:
+    assert_alike(load_model(str(saved), device="auto"), load_model(str(saved), device="cpu"))
+
+
+def test_a_model_whose_weights_are_fetched_for_each_layer() -> None:
+    """What accelerate does with layers for which no device has room; its last one is not beside the hidden states."""
+    model = tiny_lm("gpt2").network
+    accelerate.cpu_offload(model.model, torch.device("cpu"))
+    assert model.model.get_output_embeddings().weight.is_meta
+    assert_alike(TransformersLM(model.model, model.tokenizer, name="x", digest="x"), tiny_lm("gpt2"))
+
+
+def test_spreading_needs_accelerate(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolformer_core.lm.load._installed", lambda _: False)
+    with pytest.raises(ModelError, match="needs accelerate: pip install accelerate"):
+        load_model(str(saved), device="auto")
+
+
+def test_bfloat16_is_the_same_to_its_precision(saved: Path) -> None:
+    """bfloat16 has 8 bits: logits of up to about 30 are rounded to 1/8; both ways are, and in different orders."""
+    lm = load_model(str(saved), device="cpu")
+    half = TransformersLM(lm.network.model.to(torch.bfloat16), lm.network.tokenizer, name="x", digest="x")
+    whole, halved = answers(tiny_lm()), answers(half)
+    for a, b in zip(halved[0], whole[0], strict=True):
+        assert np.abs(np.subtract(a, b)).mean() < 0.5
+    assert all(np.isfinite(halved[2]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, ScoreRequest
 from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.lm.memory import _available, _below_limit, free_bytes
 from toolformer_core.lm.plain import PlainLM
 from toolformer_core.lm.sequences import windows_of
 from toolformer_core.lm.windows import score_start
@@ -189,7 +191,36 @@ def test_no_tensor_of_a_scan_grows_with_vocabulary_times_length() -> None:
     assert 0 < largest < 20_000 * len(scan.positions[0]) / 4
 
 
+def test_a_scan_gives_its_memory_back_when_the_next_is_asked_for() -> None:
+    scans = tiny_lm("gpt2", token_budget=1).scan(PROMPT, TEXTS[:2])
+    first = next(scans)
+    assert sum(p.size for p in first._passes) > 0
+    next(scans)
+    assert sum(p.size for p in first._passes) == 0
+
+
 class TestBudget:
+    def test_it_is_taken_from_the_memory_that_is_free(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Two layers of 32, MLP 128, float32: a token takes 2 x 128 keys and values, 8 x 32 and 4 x 128 more: 4 KiB.
+
+        A quarter of 4 MiB holds 256 of these; a quarter of 4 GiB more than are of use: 2^21 / 128 = 16,384.
+        """
+        for free, tokens, cache in ((4 << 20, 256, 1 << 20), (4 << 30, 16_384, 1 << 30), (1 << 10, 64, 1 << 20)):
+            monkeypatch.setattr("toolformer_core.lm.memory.free_bytes", lambda _, free=free: free)
+            budget = tiny_lm("gpt2").network.budget
+            assert (budget.tokens, budget.cache) == (tokens, cache)
+
+    def test_what_is_free(self, tmp_path: Path) -> None:
+        """A container that may hold 1,000 bytes and holds 400 has 600 left."""
+        assert 1 << 20 < free_bytes(torch.device("cpu")) < 1 << 50
+        (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    7 kB\n", encoding="ascii")
+        assert _available(tmp_path / "meminfo") == 7 * 1024
+        assert _below_limit(tmp_path) is None
+        (tmp_path / "memory.current").write_text("400\n", encoding="ascii")
+        for limit, left in (("1000\n", 600), ("max\n", None)):
+            (tmp_path / "memory.max").write_text(limit, encoding="ascii")
+            assert _below_limit(tmp_path) == left
+
     def test_out_of_memory_halves_the_batch_and_says_so(self, caplog: pytest.LogCaptureFixture) -> None:
         lm = tiny_lm("gpt2", token_budget=4096)
         wanted = tiny_lm("gpt2").log_probs(asked_of(TEXTS))

@@ -1,0 +1,243 @@
+"""The vLLM backend against a server of our own on loopback that answers as vLLM does, from a model of this process."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny import PROMPT, TEXTS, plain_log_probs, tiny_lm
+
+from toolformer_core.errors import ModelError
+from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, ScoreRequest
+from toolformer_core.lm.drawing import uniform
+from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.lm.load import load_model, model_digest, model_digests, model_folder
+from toolformer_core.lm.plain import PlainLM
+from toolformer_core.lm.vllm import Server, VllmLM
+
+SERVED = "folder/served"
+MUST_BE_SAID = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}  # else generation_config.json's
+
+
+class FakeVllm(ThreadingHTTPServer):
+    """`/v1/completions` as vLLM answers it: token ids in, seeded draws, stop strings, prompt_logprobs of own tokens."""
+
+    daemon_threads = True
+
+    def __init__(self, lm: TransformersLM) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.lm = lm
+        self.asked: list[dict[str, Any]] = []
+        self.lock = threading.Lock()  # one model, many threads
+        self.answers: list[tuple[int, bytes]] = []  # given instead, first come first served
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/v1"
+
+    def complete(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if body["model"] != SERVED:
+            return 404, {"error": {"message": f"The model `{body['model']}` does not exist.", "code": 404}}
+        network, ids = self.lm.network, body["prompt"]
+        told = None
+        if body.get("prompt_logprobs") is not None:
+            table = plain_log_probs(self.lm, ids)
+            told = [None] + [
+                {str(token): {"logprob": float(table[i, token]), "rank": 1, "decoded_token": network.text([token])}}
+                for i, token in enumerate(ids[1:])
+            ]
+        written: list[int] = []
+        text, finish, why = "", "length", None
+        for step in range(body["max_tokens"]):
+            p = plain_log_probs(self.lm, [*ids, *written])[-1].double()
+            if body["temperature"] == 0:
+                token = int(p.argmax())
+            else:
+                edges = torch.softmax(p / body["temperature"], 0).cumsum(0)
+                u = float(uniform(np.asarray([body["seed"]], dtype=np.uint64), step)[0]) * float(edges[-1])
+                token = int(torch.searchsorted(edges, torch.tensor(u, dtype=torch.float64), right=True))
+            if token in network.end_ids:
+                finish = "stop"
+                break
+            written.append(token)
+            text = network.text(written)
+            found = [text.index(s) + len(s) for s in body.get("stop", []) if s in text]
+            if found:
+                text, finish, why = text[: min(found)], "stop", body["stop"][0]
+                if not body.get("include_stop_str_in_output"):
+                    text = text[: -len(why)]
+                break
+        choice = {
+            "index": 0,
+            "text": text,
+            "logprobs": None,
+            "finish_reason": finish,
+            "stop_reason": why,
+            "prompt_logprobs": told,
+        }
+        return 200, {"object": "text_completion", "model": SERVED, "choices": [choice]}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: FakeVllm
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with self.server.lock:
+            self.server.asked.append(body)
+            if self.server.answers:
+                status, told = self.server.answers.pop(0)
+            else:
+                status, answer = self.server.complete(body)
+                told = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(told)))
+        self.end_headers()
+        self.wfile.write(told)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[FakeVllm]:
+    with FakeVllm(tiny_lm("gpt2")) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def lm_of(server: FakeVllm, local: TransformersLM | None = None) -> VllmLM:
+    return VllmLM(local or tiny_lm("gpt2"), Server(server.url, SERVED, timeout_s=60), name="served", digest="served")
+
+
+def drawn(lm: LanguageModel, temperature: float, seeds: int = 3) -> dict[DrawRequest, Draw]:
+    out = {}
+    for scan in lm.scan(PROMPT, TEXTS[:2]):
+        asked = [
+            DrawRequest(text, int(positions[0]), 2**63 - 5 - seed)
+            for text, positions in zip(scan.texts, scan.positions, strict=True)
+            for seed in range(seeds)
+        ]
+        out.update(zip(asked, scan.draw(asked, max_tokens=8, temperature=temperature), strict=True))
+    return out
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_the_server_draws_what_the_model_would(server: FakeVllm, temperature: float) -> None:
+    lm = lm_of(server)
+    assert drawn(lm, temperature) == drawn(PlainLM(lm.network), temperature)
+    draws = [body for body in server.asked if "prompt_logprobs" not in body]
+    assert len(draws) >= 6
+    assert all(body.items() >= MUST_BE_SAID.items() for body in server.asked)
+    assert all(0 <= body["seed"] < 2**63 for body in draws)
+    assert {body["n"] for body in draws} == {1}  # n draws of one request would share a seed
+
+
+def test_scan_and_scores_are_the_models_own(server: FakeVllm) -> None:
+    lm, local = lm_of(server), tiny_lm("gpt2")
+    for ours, theirs in zip(lm.scan(PROMPT, TEXTS), local.scan(PROMPT, TEXTS), strict=True):
+        assert ours.texts == theirs.texts
+        for a, b in zip(ours.log_probs, theirs.log_probs, strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-5)
+        assert all((a == b).all() for a, b in zip(ours.positions, theirs.positions, strict=True))
+    request = ScoreRequest(" [QA(x) -> y]", TEXTS[0], 0, 5)
+    np.testing.assert_allclose(lm.log_probs([request])[0], local.log_probs([request])[0], atol=1e-5)
+    assert [body["prompt_logprobs"] for body in server.asked] == [0]  # one probe, and nothing else
+
+
+def _choice(text: str, finish: str, why: str | None) -> tuple[int, bytes]:
+    choice = {"index": 0, "text": text, "finish_reason": finish, "stop_reason": why, "prompt_logprobs": None}
+    return 200, json.dumps({"choices": [choice]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("answers", "wanted"),
+    [
+        ([_choice("QA(who?) -> he]", "stop", "]")], Draw("QA(who?) -> he", True)),
+        ([_choice("QA(who", "length", None)], Draw("QA(who", False)),
+        ([_choice("QA", "stop", None)], Draw("QA", False)),  # the end of the text
+        (  # a bracket inside is no end: it is drawn once more without the stop
+            [_choice("QA(list [a]", "stop", "]"), _choice("QA(list [a])] and on", "length", None)],
+            Draw("QA(list [a])", True),
+        ),
+        ([_choice("QA(list [a]", "stop", "]"), _choice("QA(list [a] and on", "length", None)], None),
+    ],
+)
+def test_how_a_draw_ends(server: FakeVllm, answers: list[tuple[int, bytes]], wanted: Draw | None) -> None:
+    (scan,) = lm_of(server).scan(PROMPT, [TEXTS[0]])
+    server.asked.clear()
+    server.answers = list(answers)
+    (draw,) = scan.draw([DrawRequest(0, 0, 3)], max_tokens=9, temperature=1.0)
+    assert draw == (wanted or Draw("QA(list [a] and on", False))
+    assert [body.get("stop") for body in server.asked] == [["]"], None][: len(answers)]
+    assert len({(body["seed"], body["max_tokens"]) for body in server.asked}) == 1
+
+
+def test_another_model_is_found_out_before_anything_is_drawn(server: FakeVllm) -> None:
+    other = tiny_lm("gpt2")
+    with torch.no_grad():
+        other.network.model.transformer.wte.weight.mul_(1.5)
+    with pytest.raises(ModelError, match=r"other numbers than the model here \(\d"):
+        next(iter(lm_of(server, other).scan(PROMPT, TEXTS)))
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ((500, b"<html>"), "refused to draw from 'folder/served': 500"),
+        ((400, b'{"error": {"message": "This model\'s maximum context length is 8"}}'), "maximum context length is 8"),
+        ((400, b'{"message": "prompt_logprobs\\nand more"}'), "400 prompt_logprobs"),
+        ((200, b"not json"), "no vLLM server answers at"),
+        ((200, b'{"choices": []}'), "without choices; is it a vLLM server"),
+        (_choice("x", "length", None), "does not tell prompt_logprobs; is it a vLLM server"),
+    ],
+)
+def test_what_a_server_cannot_do_is_said_in_one_line(server: FakeVllm, answer: tuple[int, bytes], says: str) -> None:
+    server.answers = [answer]
+    with pytest.raises(ModelError, match=says) as caught:
+        lm_of(server).check()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_that_is_not_served(server: FakeVllm) -> None:
+    lm = VllmLM(tiny_lm("gpt2"), Server(server.url, "folder/other"), name="x", digest="x")
+    with pytest.raises(ModelError, match="404 The model `folder/other` does not exist"):
+        lm.check()
+
+
+def test_nobody_listens(server: FakeVllm) -> None:
+    server.server_close()
+    server.shutdown()
+    with pytest.raises(ModelError, match=r"no vLLM server answers at .*; start one with `vllm serve folder/served`"):
+        lm_of(server).check()
+
+
+def test_a_user_names_the_server_in_front_of_the_model(server: FakeVllm, tmp_path: Path) -> None:
+    network = tiny_lm("gpt2").network
+    network.model.save_pretrained(tmp_path)
+    network.tokenizer.save_pretrained(tmp_path)
+    name, elsewhere = f"vllm+{server.url}#{tmp_path}", f"vllm+http://127.0.0.1:1/v1#{tmp_path}"
+    lm = load_model(name, device="cpu")
+    assert isinstance(lm, VllmLM)
+    assert (lm.name, lm.server.url, lm.server.model) == (name, server.url, str(tmp_path))
+    assert model_folder(name) == tmp_path
+    assert lm.digest == model_digest(name) == model_digest(elsewhere) != model_digest(str(tmp_path))
+    whole, weights, coded = model_digests(name)
+    assert whole == lm.digest
+    assert weights != model_digests(str(tmp_path))[1]
+    assert coded == model_digests(str(tmp_path))[2]
+
+
+@pytest.mark.parametrize("name", ["vllm+http://127.0.0.1:8000/v1", "vllm+127.0.0.1:8000#embedded", "vllm+http://x/v1#"])
+def test_a_server_without_a_model(name: str) -> None:
+    with pytest.raises(ModelError, match="write vllm\\+http://host:port/v1#model"):
+        model_folder(name)
