@@ -214,6 +214,7 @@ def compare(
     texts: Sequence[str],
     picture: Path,
     down_to: str = "dev_perplexity",
+    differences: bool = False,
 ) -> str:
     """Open the compare view, wait until it shows the texts, and take a picture of it.
 
@@ -224,6 +225,7 @@ def compare(
         texts: what must be seen.
         picture: the PNG to write.
         down_to: the text at which the picture ends.
+        differences: leave out what is the same in all runs.
 
     Returns:
         The page's text.
@@ -236,6 +238,8 @@ def compare(
     query = f"runs={json.dumps(list(run_ids))}&experiments={json.dumps([experiment_id])}"
     with browser_page(_WIDTH_PX, _HEIGHT_PX) as page:
         page.goto(f"{address}/#/compare-runs?{query}", wait_until="domcontentloaded")
+        if differences:
+            page.get_by_text("Show diff only", exact=True).first.click()
         shown = "texts => texts.every(text => document.body.innerText.includes(text))"
         with contextlib.suppress(NotShown):
             page.wait_for_function(shown, arg=list(texts), timeout=_SHOW_MS)

@@ -242,7 +242,13 @@ class Up:
             "Prefect server",
             (sys.executable, "-m", "prefect", "server", "start", "--host", LOOPBACK, "--port", port),
             self._folder / "prefect-server.log",
-            {"PREFECT_SERVER_API_HOST": LOOPBACK, "PREFECT_SERVER_API_PORT": port, "PREFECT_API_URL": None},
+            {
+                "PREFECT_SERVER_API_HOST": LOOPBACK,
+                "PREFECT_SERVER_API_PORT": port,
+                "PREFECT_API_URL": None,
+                # The newer UI tells an analytics service that it was opened, whatever the server's settings say.
+                "PREFECT_SERVER_UI_V2_ENABLED": "false",
+            },
             lambda: _get(f"{self.addresses.api}/health") is not None,
         )
 

@@ -418,3 +418,42 @@ def test_where_the_flow_run_was_killed_while_it_waited_the_hook_waits_for_the_ch
     assert mlflow_status(built, folder) == "KILLED"
     assert len(tracked.history("loss")) == len(steps(folder))
     end_cancelled(finetune, run.model_copy(update={"id": uuid4()}), Cancelling())  # of no job
+
+
+@pytest.mark.slow
+def test_prefects_own_deploy_makes_of_the_yaml_what_deploy_makes(
+    client: SyncPrefectClient, built: Built, tmp_path: Path
+) -> None:
+    def found() -> list[dict[str, Any]]:
+        kept = {"name", "description", "version", "tags", "parameters", "entrypoint", "pull_steps", "work_pool_name"}
+        kept |= {"parameter_openapi_schema", "enforce_parameter_schema", "job_variables"}
+        names = (BUILD, EVALUATE, FINETUNE)
+        return [client.read_deployment_by_name(name).model_dump(include=kept) for name in names]
+
+    options = Options(str(built[1]), corpus="/corpora", tracking="http://127.0.0.1:5000")
+    deploy(options)
+    ours, ours_at = found(), schedules(client)
+    for name in (BUILD, EVALUATE, FINETUNE):
+        client.delete_deployment(client.read_deployment_by_name(name).id)
+    for one in client.read_automations_by_name("build-dataset when a corpus arrives"):
+        client.delete_automation(one.id)
+    variables = {
+        **os.environ,
+        "PREFECT_API_URL": PREFECT_API_URL.value() or "",
+        "PREFECT_HOME": str(tmp_path),
+        "TOOLFORMER_DATA": options.data,
+        "TOOLFORMER_CORPUS": options.corpus,
+        "MLFLOW_TRACKING_URI": options.tracking,
+    }
+    words = ["--no-prompt", "deploy", "--all", "--prefect-file", str(Path(__file__).parents[2] / "prefect.yaml")]
+    done = subprocess.run(
+        [sys.executable, "-m", "prefect", *words], cwd=tmp_path, env=variables, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert found() == ours
+    assert schedules(client) == ours_at
+    [trigger] = client.read_automations_by_name("build-dataset when a corpus arrives")
+    assert not trigger.enabled
+    [action] = trigger.actions
+    assert action.parameters == {"parameters": {"data": options.data, "corpus": "{{ event.payload.corpus }}"}}  # type: ignore[union-attr]
+    deploy(Options(str(built[1])))
