@@ -152,6 +152,7 @@ class Group:
         """End what is left of the group, and its guard."""
         end(self.mark)
         for _, process in self._running.values():
+            process.kill()
             process.wait()
         if self._guard is not None and self._guard.stdin is not None:
             self._guard.stdin.close()

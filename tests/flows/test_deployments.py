@@ -9,10 +9,9 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 from uuid import UUID, uuid4
 
 import jsonschema
@@ -27,6 +26,7 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.exceptions import PrefectHTTPStatusError
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelling
+from servers_up import soon
 
 from flows.build_dataset import BuildResult
 from flows.deployments import DEPLOYMENTS, POOLS, DeployError, Deployment, Options, as_yaml, deploy, form, main
@@ -54,16 +54,6 @@ pytestmark = (
     )
 )
 Built = tuple[BuildResult, Path, list[str]]
-T = TypeVar("T")
-
-
-def wait_for(what: Callable[[], T | None], seconds: float = 120.0) -> T:
-    """Ask until there is an answer."""
-    deadline = time.monotonic() + seconds
-    while not (answer := what()):
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.1)
-    return answer
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +113,7 @@ def ended(client: SyncPrefectClient, run: UUID) -> State[Any]:
         found = client.read_flow_run(run).state
         return found if found is not None and found.is_final() else None
 
-    return wait_for(state)
+    return soon(state)
 
 
 def steps(folder: Path) -> list[int]:
@@ -366,7 +356,7 @@ def test_a_killed_flow_run_leaves_its_training_which_the_next_run_follows(
     parameters = asked(built, tmp_path, steps=100)
     folder = plan_finetune(parameters).spec.folder
     run = start(client, parameters)
-    wait_for(lambda: steps(folder))
+    soon(lambda: steps(folder))
     flow_process(run).kill()
     assert running(plan_finetune(parameters).launcher, folder)
     result = run_finetune(parameters)
@@ -382,7 +372,7 @@ def test_a_cancelled_run_leaves_a_checkpoint_and_the_next_goes_on_from_it(
     parameters = asked(built, tmp_path, steps=100)
     folder = plan_finetune(parameters).spec.folder
     run = start(client, parameters)
-    wait_for(lambda: steps(folder))
+    soon(lambda: steps(folder))
     assert (folder / "flow_run").read_text(encoding="utf-8").strip() == str(run)  # by which the hook finds the job
     client.set_flow_run_state(run, Cancelling())
     assert ended(client, run).is_cancelled()
@@ -408,7 +398,7 @@ def test_where_the_flow_run_was_killed_while_it_waited_the_hook_waits_for_the_ch
     run = FlowRun(flow_id=uuid4(), name="cancelled", parameters={"parameters": parameters.model_dump()})
     (folder / "flow_run").write_text(f"{run.id}\n", encoding="utf-8")
     launch(plan.launcher, folder, 1)
-    wait_for(lambda: steps(folder))
+    soon(lambda: steps(folder))
     [hook] = finetune.on_cancellation_hooks
     assert hook is end_cancelled
     hook(finetune, run, Cancelling())

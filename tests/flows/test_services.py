@@ -7,12 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+from servers_up import soon
 
 from flows.services import LOOPBACK, MARK, Group, Service, ServiceError, end, free_port, holder_of
 from toolformer_core.errors import UsageError
@@ -24,13 +24,6 @@ DEAF = (
     "subprocess.Popen([sys.executable, '-c', 'import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
     "print(0, flush=True); time.sleep(600)'], start_new_session=True); time.sleep(600)"
 )
-
-
-def soon(what: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 @pytest.fixture
