@@ -22,7 +22,8 @@ torch.set_num_threads(1)  # tiny models: threads would only wait for each other
 hypothesis.settings.register_profile("suite", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("suite")
 
-pytest_plugins = ["tests.postgres", "tests.objects"]  # a real PostgreSQL and an S3 server, for whoever asks
+# A real PostgreSQL, an S3 server and MLflow's tables, for whoever asks.
+pytest_plugins = ["tests.postgres", "tests.objects", "tests.tracked"]
 
 _status = 0
 

@@ -22,21 +22,14 @@ from warehouse.store import Store
 Built = tuple[BuildResult, Path, list[str]]
 
 
-@pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    Tracking(f"sqlite:///{path}")
-    return path
-
-
 @pytest.fixture
 def store(as_built: Path) -> Store:
     return Store(str(as_built))
 
 
 @pytest.fixture
-def tracking(store: Store, database: Path) -> Tracking:
-    shutil.copy(database, Path(store.root) / "mlflow.db")
+def tracking(store: Store, empty_database: Path) -> Tracking:
+    shutil.copy(empty_database, Path(store.root) / "mlflow.db")
     return Tracking(f"sqlite:///{store.root}/mlflow.db")
 
 

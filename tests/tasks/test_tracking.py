@@ -37,14 +37,6 @@ PARAMS = {"tau_f": {"calculator": 0.5, "qa": 1.0}, "learning_rate": 1e-5, "code_
 STARTED = {"t": 1000.0, "event": "started", "attempt": 1, "world_size": 2, "engine": "plain", "from_step": 0}
 
 
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MLflow's tables, made once: a copy is ready in milliseconds."""
-    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    Tracking(f"sqlite:///{path}")
-    return path
-
-
 @pytest.fixture
 def tracking(empty_database: Path, tmp_path: Path) -> Tracking:
     shutil.copy(empty_database, tmp_path / "mlflow.db")

@@ -1,0 +1,19 @@
+"""MLflow's tables, made once: a copy is ready in milliseconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+__all__ = ["empty_database"]
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An SQLite file with MLflow's tables and no run."""
+    from tasks.tracking import Tracking  # MLflow takes seconds to import
+
+    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    Tracking(f"sqlite:///{path}")
+    return path
