@@ -157,8 +157,8 @@ class Native:
             text = re.sub(rf"\b{name}:(\d+)", lambda at, name=name: f"127.0.0.1:{self.port(name, int(at[1]))}", text)
         for told, here in copy.ports.items():
             text = re.sub(rf"(?<![\d.]){told}(?!\d)", str(here), text)
-        for inside in (*copy.service.volumes, "/tmp"):
-            text = re.sub(rf"(?<![\w./-]){inside}(?![\w.])", str(self.place(inside, copy)), text)
+        known = "|".join((*copy.service.volumes, "/tmp"))  # at once: what is here may lie below /tmp as well
+        text = re.sub(rf"(?<![\w./-])(?:{known})(?![\w.])", lambda at: str(self.place(at[0], copy)), text)
         return text.replace("0.0.0.0", "127.0.0.1")
 
     def place(self, inside: str, copy: Container) -> Path:

@@ -6,6 +6,7 @@ import re
 import shutil
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -160,3 +161,31 @@ def test_a_build_in_groups_gives_what_it_gives_shard_by_shard(
     assert (together.done, together.skipped) == (single.done, single.skipped) == (3, 1 + 3 * 2 * 4)
     assert told[-1] == "assemble 3/3"
     assert max(single.counts.values()) == 2 or limit > 2
+
+
+def test_a_build_has_its_model_at_work_where_the_gpus_are_and_assembles_anywhere(
+    built: Built, few_documents: Path, as_built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[object] = []
+
+    @contextmanager
+    def taking_note(resources: dict[str, float]) -> Iterator[None]:
+        told.append(resources)
+        yield
+        told.append("anywhere")
+
+    def noting(work: Any, name: str) -> Any:
+        submit = work.submit
+
+        def noted(*args: Any) -> Any:
+            told.append(name)
+            return submit(*args)
+
+        return noted
+
+    monkeypatch.setattr(building, "model_resources", lambda: {"GPU": 1.0})
+    monkeypatch.setattr(building, "taking", taking_note)
+    for work, name in ((building.annotate_shards, "annotate"), (building.assemble_shards, "assemble")):
+        monkeypatch.setattr(work, "submit", noting(work, name))
+    run_build(small_build(few_documents, as_built))
+    assert told == [{"GPU": 1.0}, "annotate", "annotate", "anywhere", "assemble"] * 3  # two tools, three shards
