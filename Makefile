@@ -47,10 +47,11 @@ chaos: $(VENV)/.run ## kill a build N times at random moments, compare with one 
 small-world-report: $(VENV)/.run ## hours: pretrain three seeds of the embedded model, measure each against gold, write docs/small-world.md
 	$(BIN)/python benchmarks/small_world.py
 
-bench: $(VENV)/.dev ## speed, as ratios within one run: finetuning against the Trainer, decoding against generate, serving
+bench: $(VENV)/.dev ## speed, as ratios within one run: finetuning against the Trainer, decoding against generate, serving, annotating
 	$(BIN)/python benchmarks/finetune.py
 	$(BIN)/python benchmarks/decode.py
 	$(BIN)/python benchmarks/serve.py
+	$(BIN)/python benchmarks/lm_engine.py
 
 system: ## what tests of SSH and of web pages need from Debian, where it may be installed; without it they are skipped
 	@.ci/system

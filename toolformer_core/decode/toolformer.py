@@ -31,7 +31,7 @@ class Toolformer:
         tool_workers: threads per tool; 1 if a tool is not thread-safe.
         max_rows: sequences decoded together; others wait.
         cached_tokens: tokens whose keys and values may be held at once, padding included; None: as many as go into
-            the model's `cache_budget` (1 GiB by default).
+            the model's `cache_budget` (by default 1 GiB on a CPU, a quarter of a GPU's free memory).
 
     Raises:
         ModelError: the model cannot decode sequences of different lengths together.
