@@ -49,6 +49,7 @@ class Service:
         log: where its output goes.
         variables: on top of this process's environment; None takes one away.
         healthy: whether it does its work.
+        folder: where it runs; None: where its log lies, so that no file of the user's is taken for a module.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Service:
     log: Path
     variables: Mapping[str, str | None]
     healthy: Callable[[], bool]
+    folder: Path | None = None
 
 
 @dataclass(slots=True)
@@ -81,7 +83,7 @@ class Group:
         with service.log.open("ab") as log:
             process = subprocess.Popen(
                 service.argv,
-                cwd=service.log.parent,
+                cwd=service.folder or service.log.parent,
                 env={name: value for name, value in variables.items() if value is not None},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -204,8 +204,11 @@ class Up:
             raise UpError(str(exc)) from exc
 
     def hurry(self) -> None:
-        """Have `stop` wait no longer for what goes on."""
+        """Have `stop` wait no longer: kill everything as it stands. Builds and trainings can go on from there, too."""
         self._hurry.set()
+        for process in self._group.processes():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
 
     def stop(self) -> None:
         """End everything: workers take no more runs, flow runs stop where they can go on, and then the servers."""
@@ -276,6 +279,7 @@ class Up:
             self._folder / "deployments.log",
             {"PREFECT_API_URL": self.addresses.api},
             done.exists,
+            Path.cwd(),  # below which builds keep what needs a local disk, if the data is at a URL
         )
 
     def _worker(self, pool: str) -> Service:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 _NOT_THEIRS = ("PREFECT_API_URL", "PREFECT_HOME", "MLFLOW_TRACKING_URI")  # what a user need not have set
 
 
-def soon(what: Callable[[], T | None], seconds: float = 120.0) -> T:
+def soon(what: Callable[[], T | None], seconds: float = 300.0) -> T:
     """Ask until there is an answer."""
     deadline = time.monotonic() + seconds
     while not (answer := what()):
@@ -83,7 +83,7 @@ class Running:
 
     def stop(self, number: signal.Signals = signal.SIGINT) -> int:
         self.process.send_signal(number)
-        return self.process.wait(60)
+        return self.process.wait(120)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from servers_up import Running, soon, started, toolformer, variables
 from flows.services import LOOPBACK
 from flows.up import Up, UpError, running
 from toolformer_core.errors import UsageError
+from toolformer_core.finetune.events import read_events
 from toolformer_core.smallworld.embedded import CORPUS
 from warehouse.errors import LockHeldError
 from warehouse.lock import FileLock
@@ -167,5 +168,28 @@ def test_killed_outright_it_leaves_nothing_and_the_next_says_what_became_of_its_
                 return False
 
         soon(answers)
-        assert second.stop(signal.SIGTERM) == 0
+        second.submit("build-dataset", {"corpus": str(corpus), "data": str(data), "seed": 1})
+        soon(second.working)
+        second.process.send_signal(signal.SIGTERM)
+        assert second.stop(signal.SIGINT) == 0  # the second time it waits for nothing
         assert second.processes() == []
+
+
+@pytest.mark.slow
+def test_an_evaluation_runs_and_a_training_that_goes_on_leaves_a_checkpoint(as_built: Path) -> None:
+    figures = {"steps": 1000, "batch": 2, "evaluate_every": 1000, "dev_documents": 0, "sequence_length": 128}
+    with started(as_built) as up:
+        run = up.submit("evaluate", {"data": str(as_built), "task": "small-world", "limit": 2, "arms": ["base"]})
+        assert up.ended(run)["type"] == "COMPLETED"
+        up.submit("finetune", {"data": str(as_built), "profile": "core", **figures})
+
+        def trains() -> Path | None:
+            jobs = list((as_built / "finetunes").glob("*/events.jsonl"))
+            return next((j.parent for j in jobs if any(e["event"] == "step" for e in read_events(j.parent)[0])), None)
+
+        job = soon(trains)
+        assert up.stop() == 0
+        assert up.processes() == []
+    last = read_events(job)[0][-1]
+    assert (last["event"], last["step"] > 0) == ("stopped", True)
+    assert list((job / "checkpoints").iterdir())
