@@ -39,8 +39,9 @@ def test_the_quickstart_ends_in_two_trainings_that_mlflow_compares(tmp_path: Pat
     served = f"exec {last} --prefect-port 0 --mlflow-port 0 --json"
     script = "\n".join([clone, enter, prepared, *middle, served])
     own = {k: v for k, v in os.environ.items() if k not in ("PREFECT_API_URL", "PREFECT_HOME", "MLFLOW_TRACKING_URI")}
-    with (tmp_path / "log").open("wb") as log:
-        shell = subprocess.Popen(
+    with (
+        (tmp_path / "log").open("wb") as log,
+        subprocess.Popen(
             ["bash", "-ec", script],
             cwd=tmp_path,
             env=own,
@@ -48,18 +49,15 @@ def test_the_quickstart_ends_in_two_trainings_that_mlflow_compares(tmp_path: Pat
             stderr=log,
             text=True,
             start_new_session=True,
-        )
+        ) as shell,
+    ):
+        assert shell.stdout is not None
         try:
-            assert shell.stdout is not None
-            lines = []
-            for line in shell.stdout:
-                lines.append(line)
-                if line.startswith("{"):
-                    break
-            assert lines, (tmp_path / "log").read_text(errors="replace")[-2000:]
-            compare(json.loads(lines[-1])["mlflow"])
+            told = next((line for line in shell.stdout if line.startswith("{")), None)
+            assert told, (tmp_path / "log").read_text(errors="replace")[-2000:]
+            compare(json.loads(told)["mlflow"])
             shell.send_signal(signal.SIGINT)
-            shell.wait(120)
+            assert shell.wait(120) == 0
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(shell.pid, signal.SIGTERM)  # nobody, if all went well
