@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from toolformer_core.lm.base import ScoreRequest
+from toolformer_core.lm.base import Scan, ScoreRequest
 from toolformer_core.lm.batches import by_budget, pad
 from toolformer_core.lm.network import Network, one_pass_activations
-from toolformer_core.lm.scanning import HFScan, scan_texts
+from toolformer_core.lm.scanning import scan_texts
 from toolformer_core.lm.tokens import tokenize
 from toolformer_core.lm.windows import score_start
 from toolformer_core.records import Prompt
@@ -76,7 +76,7 @@ class TransformersLM:
         """See `CountsTokens`."""
         return self.network.tokens
 
-    def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[HFScan]:
+    def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[Scan]:
         """See `LanguageModel.scan`. Texts are batched shortest first; all windows of one text stand in one scan.
 
         Raises:

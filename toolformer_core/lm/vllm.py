@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_core.errors import ModelError
-from toolformer_core.lm.base import Draw, DrawRequest, ScoreRequest
+from toolformer_core.lm.base import Draw, DrawRequest, Scan, ScoreRequest
 from toolformer_core.lm.hf import TransformersLM
-from toolformer_core.lm.scanning import HFScan
+from toolformer_core.lm.scanning import HFScan, scan_texts
 from toolformer_core.records import Prompt
 from toolformer_core.syntax import CLOSE, find_close
 
@@ -127,7 +127,7 @@ class VllmLM(TransformersLM):
     def name(self) -> str:
         return self._name
 
-    def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[VllmScan]:  # type: ignore[override]
+    def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[Scan]:
         """See `LanguageModel.scan`.
 
         Raises:
@@ -135,7 +135,7 @@ class VllmLM(TransformersLM):
         """
         self.check()
         head = self.network.head_ids(prompt)
-        for scan in super().scan(prompt, texts):
+        for scan in scan_texts(self.network, prompt, texts):
             yield VllmScan(scan, self.server, head)
 
     def check(self) -> None:
