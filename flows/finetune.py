@@ -206,6 +206,9 @@ def train_job(plan: FinetunePlan, run: Any, started: float) -> Outcome:
         run.record(events)
         fresh = [event for event in events if event["t"] >= started]  # a retry reads the whole file again
         progress.show(events)
+        for event in fresh:
+            if event["event"] == "evaluated":
+                logger.info("step %s: perplexity %.3f on the dev documents", event["step"], event["perplexity"])
         if report is not None:
             for event in fresh:
                 report(event)

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 
 from flows.evaluate import EvaluateParameters, EvaluateResult, plan_evaluate, run_evaluate
 from flows.ledger import reporting_to
@@ -138,6 +140,19 @@ def test_mlflow_holds_figures_tables_plots_and_what_was_asked(done: Ran) -> None
     assert [row[at] for row in table["data"]] == [a.right for a in result.arms]
     figures = {f.path for f in client.list_artifacts(run.info.run_id, "figures")}
     assert figures == {"figures/accuracy_by_arm.png", "figures/accuracy_by_k.png"}
+
+
+def test_prefect_shows_every_stage_and_a_summary(done: Ran) -> None:
+    keys = ArtifactFilterKey(any_=["evaluate-benchmark", "evaluate-evaluate", "evaluated"])
+    with get_client(sync_client=True) as client:
+        kept = client.read_artifacts(artifact_filter=ArtifactFilter(key=keys))
+        names = {client.read_flow_run(a.flow_run_id).name for a in kept if a.flow_run_id is not None}
+    told = {(a.key, a.data, a.description) for a in kept if a.type == "progress"}
+    assert ("evaluate-benchmark", 100, "1 of 1 shards; 7 rows, 5 kept") in told
+    # six arms, of five items in three shards of at most two
+    assert ("evaluate-evaluate", 100, "18 of 18 shards; 30 items, 30 kept") in told
+    assert any("| toolformer | 10 | 5 |" in str(a.data) for a in kept if a.key == "evaluated")
+    assert "evaluate svamp with embedded" in names
 
 
 def test_the_same_again_finds_all_done_and_more_items_reuse_whole_shards(done: Ran, problems: Path) -> None:
