@@ -23,7 +23,7 @@ class Arrivals:
 
     Args:
         folder: what is looked into, and below.
-        note: the file in which what is known is written down.
+        note: the file in which what is known is written down, of every folder that was ever watched.
 
     Raises:
         UsageError: there is no such folder.
@@ -36,11 +36,12 @@ class Arrivals:
             raise UsageError(f"--watch: there is no folder {folder}")
         self._seen: dict[str, _Look] = {}
         try:
-            told = json.loads(note.read_text(encoding="utf-8"))
-            self._known = {str(path) for path in told[str(self._folder)]}
-        except (OSError, ValueError, KeyError, TypeError):
-            self._known = set(self._files())
-            self._write()
+            self._told: dict[str, list[str]] = dict(json.loads(note.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            self._told = {}
+        first = str(self._folder) not in self._told
+        self._known = set(self._files() if first else self._told[str(self._folder)])
+        self._write()
 
     def look(self) -> list[Path]:
         """Return the files that have arrived since the last look, by name."""
@@ -63,9 +64,11 @@ class Arrivals:
                 found = file.stat()
             except FileNotFoundError:  # taken away since
                 continue
-            out[str(file)] = (found.st_size, found.st_mtime_ns)
+            if found.st_size:  # an empty one has not begun to arrive
+                out[str(file)] = (found.st_size, found.st_mtime_ns)
         return out
 
     def _write(self) -> None:
+        self._told[str(self._folder)] = sorted(self._known)
         self._note.parent.mkdir(parents=True, exist_ok=True)
-        self._note.write_text(json.dumps({str(self._folder): sorted(self._known)}), encoding="utf-8")
+        self._note.write_text(json.dumps(self._told), encoding="utf-8")
