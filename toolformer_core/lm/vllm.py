@@ -203,9 +203,8 @@ class VllmScan:
         told = self._server.complete(prompt, **asked, stop=[CLOSE], include_stop_str_in_output=True)
         text = str(told.get("text", ""))
         close = find_close(text)
-        if (
-            close is None and told.get("stop_reason") == CLOSE
-        ):  # it closed a bracket inside: draw on, with the same seed
+        if close is None and told.get("stop_reason") == CLOSE:
+            # it closed a bracket inside: the same draw again, by its seed, as far as it may go
             text = str(self._server.complete(prompt, **asked).get("text", ""))
             close = find_close(text)
         return Draw(text, False) if close is None else Draw(text[:close], True)
