@@ -99,7 +99,7 @@ with Catalog(sys.argv[1], store=Store(sys.argv[2])) as catalog:
 
 
 def test_processes_that_write_at_once_lose_nothing(postgres: str, tmp_path: Path) -> None:
-    store, fixtures = Store(tmp_path), str(Path(__file__).parent)
+    store, fixtures = Store(tmp_path), str(Path(__file__).parents[1])
     writers = [
         subprocess.Popen(
             [sys.executable, "-c", WRITE, postgres, str(tmp_path), name, fixtures],

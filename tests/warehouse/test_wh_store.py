@@ -209,7 +209,7 @@ put(store, "ingest", "", "s0", [{"doc_id": f"d{i}", "text": f"text {i} é"} for 
 @pytest.mark.parametrize(("at", "temporary"), [("in_data", 1), ("before_commit", 0), ("in_commit", 1)])
 def test_a_writer_killed_at_any_step_leaves_nothing_that_counts(tmp_path: Path, at: str, temporary: int) -> None:
     here = Path(__file__).resolve()
-    places = [str(here.parent), str(here.parents[2])]
+    places = [str(here.parents[1]), str(here.parents[2])]
     child = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), *places], env={**os.environ, "AT": at})
     assert child.returncode == -9
     store = Store(tmp_path)
