@@ -1,6 +1,6 @@
 """What `toolformer demo` asks for: the whole loop once, small, on the embedded model and the small world's texts.
 
-The annotation has the paper's thresholds, but for the time of it at most ten positions and five draws for every tool
+The annotation has the paper's thresholds, but for the time of it at most five positions and five draws for every tool
 (Calculator and MT have 20 and 10 in the paper). The training has not: some hundred texts and 5 million weights want a
 larger learning rate and fewer, smaller steps than 25,000 examples per tool and 6.7 billion.
 """
@@ -31,7 +31,7 @@ def demo_parameters(data: str, model: str = "embedded") -> BuildParameters:
         dataset=_NAME,
         model=model,
         mt_chunk_tokens=3,
-        top_k=10,
+        top_k=5,
         draws=5,
         shard_documents=60,
         licence="Apache-2.0",

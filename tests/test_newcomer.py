@@ -26,6 +26,12 @@ def quickstart() -> list[str]:
     return block.replace("REPOSITORY", str(REPOSITORY)).splitlines()
 
 
+def test_the_readme_has_the_same_commands_and_at_most_six() -> None:
+    block = (REPOSITORY / "README.md").read_text(encoding="utf-8").split("```sh\n", 1)[1].split("```", 1)[0]
+    assert block.replace("REPOSITORY", str(REPOSITORY)).splitlines() == quickstart()
+    assert len(quickstart()) <= 6
+
+
 @pytest.mark.slow  # the demo annotates, trains twice and evaluates: ten minutes
 def test_the_quickstart_ends_in_two_trainings_that_mlflow_compares(tmp_path: Path) -> None:
     if not (REPOSITORY / ".git").exists() or not (VENV / "bin").is_dir():
