@@ -64,7 +64,10 @@ class Scan(Protocol):
         ...
 
     def draw(self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float) -> list[Draw]:
-        """Sample a continuation of [P(x), x_1:i-1, " ["] for each request, until "]" closes it in text."""
+        """Sample a continuation of [P(x), x_1:i-1, " ["] for each request, until "]" closes it in text.
+
+        Temperature 0 takes the likeliest token.
+        """
         ...
 
 
