@@ -12,13 +12,14 @@ import os
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from typer.exceptions import TyperException
 
 from flows.cli_ask import datasets, explain, plan, stats, what_if
-from flows.cli_build import build, demo
+from flows.cli_build import build
+from flows.cli_demo import demo
 from flows.cli_diagnose import diagnose
 from flows.cli_evaluate import evaluate, tables
 from flows.cli_operate import doctor, up
@@ -26,9 +27,6 @@ from flows.cli_teach import finetune
 from flows.cli_use import chat, generate, serve
 from flows.cli_warehouse import built_store, gc, reconcile
 from flows.terminal import print_json
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["app", "main"]
 

@@ -1,6 +1,6 @@
-"""The commands of the group "build": `build`, `demo`; and the options that `build` and `plan` share.
+"""The command `build`, and the options that `build` and `plan` share; it imports what it needs when it runs.
 
-`cli` puts them into the one command line. They import what they need when they run.
+`cli` puts it into the one command line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from flows.build_dataset import BuildResult
     from flows.parameters import BuildParameters
 
-__all__ = ["DaskWorkers", "Runner", "build", "check", "demo", "runner_options", "with_build_options"]
+__all__ = ["DaskWorkers", "Runner", "build", "check", "run_with_progress", "runner_options", "with_build_options"]
 
 Data = Annotated[
     str | None, typer.Option("--data", help="Data folder or URL (default: $TOOLFORMER_DATA, else ./toolformer-data)")
@@ -146,7 +146,7 @@ def with_build_options(command: Callable[[BuildParameters, str, bool], None]) ->
     return taking
 
 
-def _build(parameters: BuildParameters, runner: str, *, quiet: bool) -> BuildResult:
+def run_with_progress(parameters: BuildParameters, runner: str, *, quiet: bool) -> BuildResult:
     """Run a build with its progress shown."""
     from flows.server import await_server, begin_server
 
@@ -174,44 +174,13 @@ def check(parameters: Any) -> None:
     resolve(parameters, run_id="check")
 
 
-def demo(
-    data: Data = None,
-    model: Annotated[str, typer.Option(help="'embedded', or a folder or hub name of your own")] = "embedded",
-    as_json: AsJson = False,
-) -> None:
-    """Run the whole loop once, small, on the embedded model and corpus. Needs no network and no server.
-
-    Example: toolformer demo --data /tmp/demo
-    """
-    from flows.cli_evaluate import run_evaluations
-    from flows.cli_teach import run_trainings
-    from flows.server import begin_server
-
-    folder = data_folder(data)
-    prepare(folder)
-    begin_server()  # what follows imports Prefect
-    from flows.demo import demo_evaluations, demo_parameters, demo_table, demo_trainings
-    from flows.display import print_demo, print_summary
-
-    built = _build(demo_parameters(folder, model), "threads", quiet=as_json)
-    if not as_json:
-        print_summary(built)
-    trained = run_trainings(demo_trainings(folder, model), quiet=as_json)
-    asked, plain, measured = run_evaluations(demo_evaluations(folder, trained, model), quiet=as_json)
-    table = demo_table(asked, plain, measured)
-    if as_json:
-        print_json({"table": [asdict(row) for row in table], "trainings": [asdict(one) for one in trained]})
-    else:
-        print_demo(table, asked.tracking)
-
-
 @with_build_options
 def build(parameters: BuildParameters, runner: str, as_json: bool) -> None:
     """Corpus to C*: prefilter, sample, execute, score, filter, assemble. Stop it at any time; run it again to go on.
 
     Example: toolformer build --corpus c4.jsonl --data runs/c4 --model EleutherAI/gpt-j-6b --tools calculator,qa
     """
-    result = _build(parameters, runner, quiet=as_json)
+    result = run_with_progress(parameters, runner, quiet=as_json)
     if as_json:
         print_json(asdict(result))
     else:
