@@ -10,7 +10,7 @@ export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export DO_NOT_TRACK := true
 export MLFLOW_DISABLE_TELEMETRY := true
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-export OMP_WAIT_POLICY := PASSIVE
+export GOMP_SPINCOUNT := 20000
 
 .DEFAULT_GOAL := help
 .PHONY: help install dev demo test test-slow chaos small-world-report bench system check format docs clean
@@ -35,8 +35,8 @@ $(VENV)/.dev: $(VENV)/.run
 demo: $(VENV)/.run ## corpus to C* on the embedded corpus and model (DATA=folder)
 	$(BIN)/toolformer demo --data $(DATA)
 
-test: $(VENV)/.dev system ## pass the tests
-	$(BIN)/pytest
+test: $(VENV)/.dev system ## pass the tests, in two processes, a file in one
+	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
 test-slow: $(VENV)/.dev system ## pass the tests that take half a minute each: workers, cancelled and killed flow runs
 	$(BIN)/pytest -m slow

@@ -30,7 +30,7 @@ from prefect import task as prefect_task
 
 from tasks import translate
 from tasks.shards import Done, Outcome, Work, Writer, run_shard
-from tasks.spec import claims_of, model_turn
+from tasks.spec import claims_of, in_model_thread, model_turn
 from tasks.stages import Shard
 from toolformer_core.annotate.ingest import file_digest
 from toolformer_core.config import canonical_json
@@ -212,14 +212,16 @@ def evaluate_shard(benchmark: Benchmark, evaluation: Evaluation, shard: Shard) -
         items = translate.items_of(store.read(shard.documents))
         with write.turn(model_turn()):
             toolformer = _toolformer(evaluation)
-            found = answer(
-                toolformer,
-                task,
-                items,
-                top_k=evaluation.k,
-                tools=evaluation.offered,
-                max_new_tokens=evaluation.max_new_tokens,
-                max_calls=evaluation.max_calls,
+            found = in_model_thread(
+                lambda: answer(
+                    toolformer,
+                    task,
+                    items,
+                    top_k=evaluation.k,
+                    tools=evaluation.offered,
+                    max_new_tokens=evaluation.max_new_tokens,
+                    max_calls=evaluation.max_calls,
+                )
             )
             about["parameters"] = parameters_of(toolformer.lm)
         write.table(translate.predictions_table(found, about))
@@ -246,7 +248,7 @@ def perplexity_shard(benchmark: Benchmark, evaluation: Evaluation, shard: Shard)
         items = translate.items_of(store.read(shard.documents))
         with write.turn(model_turn()):
             lm = _toolformer(evaluation).lm
-            found = likelihoods(lm, items)
+            found = in_model_thread(lambda: likelihoods(lm, items))
             about["parameters"] = parameters_of(lm)
         write.table(translate.likelihoods_table(found, about))
         failed = Counter(one.problem for one in found if one.problem)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +27,7 @@ from toolformer_core.config import (
     ScoreConfig,
 )
 from toolformer_core.errors import ToolformerError
-from toolformer_core.lm.base import LanguageModel, Scan, ScoreRequest, tokens_passed
+from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, ScoreRequest, tokens_passed
 from toolformer_core.records import Prompt
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.build import ToolSettings
@@ -34,7 +36,18 @@ from warehouse.files import Files
 from warehouse.rehearsal import Rehearsal
 from warehouse.store import Store
 
-__all__ = ["BuildSpec", "InTurn", "NotInRehearsalError", "claims_of", "model_of", "model_turn", "tool_of"]
+__all__ = [
+    "BuildSpec",
+    "InTurn",
+    "NotInRehearsalError",
+    "claims_of",
+    "in_model_thread",
+    "model_of",
+    "model_turn",
+    "tool_of",
+]
+
+Result = TypeVar("Result")
 
 
 class NotInRehearsalError(ToolformerError):
@@ -100,6 +113,42 @@ def model_turn() -> threading.Lock:
     return _PASSES
 
 
+def in_model_thread(work: Callable[[], Result]) -> Result:
+    """Do a piece of the model's work in the one thread of this process that does it, and return what it gives.
+
+    On a CPU every thread that computes gets a team of threads of its own from OpenMP, and with more teams than cores
+    they sleep and wake at every operation: small models then take three times as long.
+    """
+    return _model_thread().submit(work).result()
+
+
+@lru_cache(maxsize=1)
+def _model_thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="model")
+
+
+class _ThreadScan:
+    """A scan whose draws are made in the model's thread."""
+
+    def __init__(self, scan: Scan) -> None:
+        self._scan = scan
+
+    @property
+    def texts(self) -> Sequence[int]:
+        return self._scan.texts
+
+    @property
+    def positions(self) -> Sequence[NDArray[np.int64]]:
+        return self._scan.positions
+
+    @property
+    def log_probs(self) -> Sequence[NDArray[np.float32]]:
+        return self._scan.log_probs
+
+    def draw(self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float) -> list[Draw]:
+        return in_model_thread(lambda: self._scan.draw(requests, max_tokens=max_tokens, temperature=temperature))
+
+
 class InTurn:
     """A language model for one shard, held only while it works: for as long as a scan lasts, or one call.
 
@@ -133,12 +182,18 @@ class InTurn:
 
     def _scanned(self, prompt: Prompt, texts: Sequence[str]) -> Generator[Scan, None, None]:
         with self._turn(_PASSES), self._counted():
-            yield from self._lm.scan(prompt, texts)
+            scans = self._lm.scan(prompt, texts)
+            try:
+                while (scan := in_model_thread(lambda: next(scans, None))) is not None:
+                    yield _ThreadScan(scan)
+            finally:
+                if isinstance(scans, Generator):
+                    in_model_thread(scans.close)
 
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
         """See `LanguageModel`."""
         with self._turn(_PASSES), self._counted():
-            return self._lm.log_probs(requests)
+            return in_model_thread(lambda: self._lm.log_probs(requests))
 
     @contextmanager
     def _counted(self) -> Iterator[None]:

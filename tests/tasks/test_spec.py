@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from tasks.spec import InTurn, model_turn
 from tests.fakes import a_prompt
-from toolformer_core.lm.base import ScoreRequest
+from toolformer_core.lm.base import Scan, ScoreRequest
 from toolformer_core.lm.scripted import ScriptedLM
+from toolformer_core.records import Prompt
 
 TEXTS = ["one two", "three four"]
 REQUEST = ScoreRequest("", "one two", 0, 1)
@@ -69,6 +70,41 @@ class Watched(ScriptedLM):
         out = super().log_probs(requests)
         self.at_work -= 1
         return out
+
+
+class Threads(ScriptedLM):
+    """Notes in which threads it is at work."""
+
+    def __init__(self) -> None:
+        super().__init__(scripted()._scans, {}, {("", "one two", 0): [-0.5]}, batch_size=1)
+        self.seen: set[str] = set()
+
+    def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[Scan]:
+        for scan in super().scan(prompt, texts):
+            self.seen.add(threading.current_thread().name)
+            yield scan
+        self.seen.add(threading.current_thread().name)
+
+    def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
+        self.seen.add(threading.current_thread().name)
+        return super().log_probs(requests)
+
+
+def test_all_of_the_models_work_is_done_in_one_thread() -> None:
+    model = Threads()
+
+    def shard() -> None:
+        with InTurn(model, lambda lock: lock) as lm:
+            lm.log_probs([REQUEST])
+            for _ in lm.scan(a_prompt(), TEXTS):
+                pass
+
+    threads = [threading.Thread(target=shard) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert model.seen == {"model_0"}
 
 
 def test_two_shards_never_ask_at_once() -> None:
