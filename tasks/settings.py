@@ -55,8 +55,8 @@ _DEFAULTS = {
     "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "90",  # its first start builds a database, on a busy machine
     "TOKENIZERS_PARALLELISM": "false",
-    # OpenMP's threads spin for work about 0.1 ms, and not for long: that slows everybody down where cores are shared. Not
-    # to spin at all doubles the time of a small model, whose operations are shorter than it takes to wake a thread.
+    # OpenMP's threads spin for work some 0.1 ms. For longer slows everybody down where cores are shared; not at all
+    # doubles the time of a small model, whose operations are shorter than it takes to wake a thread.
     "GOMP_SPINCOUNT": "20000",
 }
 _SECONDS = {"wait": 600.0, "refresh": 20.0, "sweep": 3600.0, "lease": 60.0}
