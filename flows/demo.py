@@ -47,10 +47,10 @@ def demo_trainings(data: str, model: str = "embedded") -> list[FinetuneParameter
             model=model,
             arm=arm,
             profile="core",
-            steps=100,
+            steps=50,
             batch=12,
             learning_rate=5e-4,
-            evaluate_every=50,
+            evaluate_every=25,
         )
         for arm in ARMS
     ]
