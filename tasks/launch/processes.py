@@ -34,6 +34,9 @@ _SUPERVISE = 'file=$1 mark=$2; shift 2; "$@"; code=$?; echo "$mark $code" >"$fil
 _RANKS = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _TORCHRUN = ("PET_", "TORCHELASTIC_")
 _POLL_S = 0.05
+_LOOKS = (
+    5  # before a job is gone: a process that becomes another program, as the shell does at its end, has no mark then
+)
 
 
 def new_mark() -> str:
@@ -104,12 +107,18 @@ def state(handle: str, launcher: str) -> tuple[JobState, str]:
     if ended is not None:
         return ended
     _check_host(record)
-    if _supervisor(record) is not None:
-        return JobState.RUNNING, f"process {record['pid']}"
-    left = find(record["mark"])
-    if left:
-        return JobState.RUNNING, f"process {left[0].pid}, whose exit code nobody will record"
-    return _ended(record) or (JobState.GONE, "its processes are gone and left no exit code (killed, or a reboot?)")
+    for look in range(_LOOKS):
+        if look:
+            time.sleep(_POLL_S)
+        if _supervisor(record) is not None:
+            return JobState.RUNNING, f"process {record['pid']}"
+        left = find(record["mark"])
+        if left:
+            return JobState.RUNNING, f"process {left[0].pid}, whose exit code nobody will record"
+        ended = _ended(record)
+        if ended is not None:
+            return ended
+    return JobState.GONE, "its processes are gone and left no exit code (killed, or a reboot?)"
 
 
 def cancel(handle: str, launcher: str, grace_s: float, *, ask_first: bool = True) -> None:

@@ -124,6 +124,26 @@ def test_the_log_is_appended_to_and_an_old_exit_code_is_forgotten(job, launched)
     assert launcher.state(earlier)[0] == "gone"  # that exit code is not of the first attempt
 
 
+def test_a_process_that_is_becoming_another_program_is_not_gone(job, launched, monkeypatch):
+    launcher = LocalLauncher(grace_s=5)
+    handle = launched(launcher, job("import time; time.sleep(300)"))
+    looks = 0
+    environ, process_iter = psutil.Process.environ, psutil.process_iter
+
+    def counted():
+        nonlocal looks
+        looks += 1
+        return process_iter()
+
+    monkeypatch.setattr(psutil, "process_iter", counted)
+    # the kernel shows no environment while a program is exchanged for another
+    monkeypatch.setattr(psutil.Process, "environ", lambda self: environ(self) if looks > 1 else {})
+    assert launcher.state(handle)[0] == "running"
+    assert looks == 2
+    monkeypatch.undo()
+    launcher.cancel(handle)
+
+
 def test_a_job_is_followed_and_ended_from_a_new_process(job, launched):
     request = job(POLITE)
     handle = launched(LocalLauncher(), request)
