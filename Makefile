@@ -11,6 +11,7 @@ export DO_NOT_TRACK := true
 export MLFLOW_DISABLE_TELEMETRY := true
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export GOMP_SPINCOUNT := 20000
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install dev demo test test-slow chaos small-world-report bench system check format docs clean
@@ -21,15 +22,18 @@ help: ## list the targets
 install: $(VENV)/.run ## .venv with what a user needs
 dev: $(VENV)/.dev ## .venv with the checkers and tests as well
 
-# torch first and alone: another package's open requirement would pull the CUDA build.
+# torch first and alone: another package's open requirement would pull the CUDA build. Not all of the packages' modules
+# are compiled, which takes as long as the rest; those that every command imports are, once.
+PIP_INSTALL := $(BIN)/pip install --quiet --no-compile --constraint constraints.txt
 $(VENV)/.run: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	$(PIP_INSTALL) torch
+	$(PIP_INSTALL) --editable .
+	$(BIN)/python -c 'import flows.cli, mlflow, prefect.server.api.server, torch, transformers'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(PIP_INSTALL) --editable '.[dev]'
 	@touch $@
 
 demo: $(VENV)/.run ## corpus to C* on the embedded corpus and model (DATA=folder)

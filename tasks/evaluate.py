@@ -29,8 +29,9 @@ from typing import TYPE_CHECKING, Any
 from prefect import task as prefect_task
 
 from tasks import translate
+from tasks.models import in_model_thread, model_turn
 from tasks.shards import Done, Outcome, Work, Writer, run_shard
-from tasks.spec import claims_of, in_model_thread, model_turn
+from tasks.spec import claims_of
 from tasks.stages import Shard
 from toolformer_core.annotate.ingest import file_digest
 from toolformer_core.config import canonical_json
@@ -313,7 +314,7 @@ def _toolformer(evaluation: Evaluation) -> Toolformer:
         if held is not None:
             held.close()
             del held
-        lm = lm or load_model(evaluation.model, digest=evaluation.model_digest)
+        lm = lm or in_model_thread(lambda: load_model(evaluation.model, digest=evaluation.model_digest))
         tools = build_tools(evaluation.offered, evaluation.tool_settings) if evaluation.offered else {}
         _HELD.toolformer, _HELD.key = Toolformer(lm, list(tools.values())), key
         return _HELD.toolformer

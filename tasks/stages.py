@@ -27,8 +27,9 @@ from prefect.cache_policies import NO_CACHE
 from tasks import translate
 from tasks.answers import ANSWERED, answers_in
 from tasks.assembling import assemble_part, positive
+from tasks.models import InTurn
 from tasks.shards import Done, Outcome, Writer, run_shard, tell
-from tasks.spec import BuildSpec, InTurn, claims_of, model_of, tool_of
+from tasks.spec import BuildSpec, claims_of, model_of, tool_of
 from tasks.works import (
     VERSIONS,
     Assembly,

@@ -8,14 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_core.records import Prompt
 
-__all__ = ["CountsTokens", "Draw", "DrawRequest", "LanguageModel", "Scan", "ScoreRequest", "tokens_passed"]
+__all__ = [
+    "CountsTokens",
+    "Draw",
+    "DrawRequest",
+    "LanguageModel",
+    "Scan",
+    "ScanAround",
+    "ScoreRequest",
+    "tokens_passed",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +78,31 @@ class Scan(Protocol):
         Temperature 0 takes the likeliest token.
         """
         ...
+
+
+Inner = TypeVar("Inner", bound=Scan)
+
+
+class ScanAround(Generic[Inner]):
+    """A scan made by another, whose draws are made elsewhere: the base of classes that say where."""
+
+    def __init__(self, inner: Inner) -> None:
+        self.inner = inner
+
+    @property
+    def texts(self) -> Sequence[int]:
+        """See `Scan`."""
+        return self.inner.texts
+
+    @property
+    def positions(self) -> Sequence[NDArray[np.int64]]:
+        """See `Scan`."""
+        return self.inner.positions
+
+    @property
+    def log_probs(self) -> Sequence[NDArray[np.float32]]:
+        """See `Scan`."""
+        return self.inner.log_probs
 
 
 class LanguageModel(Protocol):

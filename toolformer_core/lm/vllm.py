@@ -23,10 +23,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from toolformer_core.errors import ModelError
-from toolformer_core.lm.base import Draw, DrawRequest, Scan, ScoreRequest
+from toolformer_core.lm.base import Draw, DrawRequest, Scan, ScanAround, ScoreRequest
 from toolformer_core.lm.hf import TransformersLM
 from toolformer_core.lm.scanning import HFScan, scan_texts
 from toolformer_core.records import Prompt
@@ -159,25 +158,13 @@ class VllmLM(TransformersLM):
         self._checked = True
 
 
-class VllmScan:
+class VllmScan(ScanAround[HFScan]):
     """A scan made here, whose draws a server makes; see `base.Scan`."""
 
     def __init__(self, scan: HFScan, server: Server, head: list[int]) -> None:
-        self._scan = scan
+        super().__init__(scan)
         self._server = server
         self._head = head
-
-    @property
-    def texts(self) -> Sequence[int]:
-        return self._scan.texts
-
-    @property
-    def positions(self) -> Sequence[NDArray[np.int64]]:
-        return self._scan.positions
-
-    @property
-    def log_probs(self) -> Sequence[NDArray[np.float32]]:
-        return self._scan.log_probs
 
     def draw(self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float) -> list[Draw]:
         """See `Scan.draw`.
@@ -186,8 +173,8 @@ class VllmScan:
             ModelError: the server does not answer.
             ValueError: a request names a text or a position that is not in this scan.
         """
-        prefixes = [[*self._head, *ids] for ids in self._scan.opened(requests)]
-        context = self._scan.context_length
+        prefixes = [[*self._head, *ids] for ids in self.inner.opened(requests)]
+        context = self.inner.context_length
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             return list(
                 pool.map(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tasks.spec import InTurn, model_turn
+from tasks.models import InTurn, model_turn
 from tests.fakes import a_prompt
 from toolformer_core.lm.base import Scan, ScoreRequest
 from toolformer_core.lm.scripted import ScriptedLM
