@@ -11,7 +11,6 @@ export DO_NOT_TRACK := true
 export MLFLOW_DISABLE_TELEMETRY := true
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export GOMP_SPINCOUNT := 20000
-unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install dev demo test test-slow chaos small-world-report bench system check format docs clean
@@ -22,18 +21,20 @@ help: ## list the targets
 install: $(VENV)/.run ## .venv with what a user needs
 dev: $(VENV)/.dev ## .venv with the checkers and tests as well
 
-# torch first and alone: another package's open requirement would pull the CUDA build. Not all of the packages' modules
-# are compiled, which takes as long as the rest; those that every command imports are, once.
+# torch first and alone: another package's open requirement would pull the CUDA build. pip compiles in
+# one process, which takes longer than all the rest: compileall has all cores, and only what is not compiled to do.
 PIP_INSTALL := $(BIN)/pip install --quiet --no-compile --constraint constraints.txt
+COMPILE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
 $(VENV)/.run: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) torch
 	$(PIP_INSTALL) --editable .
-	$(BIN)/python -c 'import flows.cli, mlflow, prefect.server.api.server, torch, transformers'
+	$(COMPILE)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run
 	$(PIP_INSTALL) --editable '.[dev]'
+	$(COMPILE)
 	@touch $@
 
 demo: $(VENV)/.run ## corpus to C* on the embedded corpus and model (DATA=folder)
