@@ -176,6 +176,8 @@ def run(
                 _kill({"all": family, "flow": family[:1], "worker": [r.choice(workers or family)]}[what])
                 counts["kills"] += 1
                 counts[what] += 1
+                at = f"{len(_commits(wild))} commits, {time.monotonic() - begin:.0f} s"
+                print(f"kill {counts['kills']} of {kills}: {what}, {at}", file=sys.stderr, flush=True)  # noqa: T201
                 if what == "worker":
                     continue
                 process.wait()

@@ -142,6 +142,8 @@ def datasets(
 ) -> None:
     """List the versions of C*; of one that is named, print the card.
 
+    A version whose files are gone or cut short is marked; `toolformer reconcile --check` reads every byte.
+
     Example: toolformer datasets --data runs/c4     then toolformer datasets cstar --data runs/c4
     """
     store = built_store(data)
@@ -156,9 +158,11 @@ def datasets(
         else:
             print(card, end="")
         return
-    found = store.datasets()
+    from warehouse.audit import gone
+
+    found = [(d, gone(store, d)) for d in store.datasets()]
     if as_json:
-        print_json([d.to_json() for d in found])
+        print_json([{**d.to_json(), "gone": lost} for d, lost in found])
     else:
         from flows.display_ask import print_datasets
 

@@ -25,6 +25,10 @@ __all__ = ["built_store", "gc", "reconcile"]
 Data = Annotated[
     str | None, typer.Option("--data", help="Data folder or URL (default: $TOOLFORMER_DATA, else ./toolformer-data)")
 ]
+SharedCatalog = Annotated[
+    str | None,
+    typer.Option("--catalog", help="PostgreSQL that several machines share ($TOOLFORMER_CATALOG)"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines")]
 
 _UNITS = ("B", "kB", "MB", "GB")
@@ -45,19 +49,20 @@ def built_store(data: str | None) -> Store:
     return store
 
 
-def _catalog(store: Store, rebuild: bool = False) -> Catalog:
+def _catalog(store: Store, shared: str | None, rebuild: bool = False) -> Catalog:
     """Return the catalog, held; wait for a flow that has it."""
     from warehouse.catalog import Catalog
 
     def waiting(held: LockHeldError) -> None:
         print(f"waiting at most {seconds('wait'):.0f} s: {held}", file=sys.stderr, flush=True)
 
-    place = shared_catalog() or store.beside / "catalog.duckdb"
+    place = shared_catalog(shared) or store.beside / "catalog.duckdb"
     return Catalog(place, store=store, rebuild=rebuild, wait_s=seconds("wait"), waiting=waiting)
 
 
 def reconcile(
     data: Data = None,
+    catalog: SharedCatalog = None,
     check: Annotated[
         bool, typer.Option("--check", help="Read every file first, and set aside what is truncated or altered")
     ] = False,
@@ -74,9 +79,9 @@ def reconcile(
 
     store = built_store(data)
     damaged = audit(store) if check else []  # before the catalog is opened, which sets aside what it meets
-    with _catalog(store, rebuild=True) as catalog:
-        counts = catalog.counts()
-        publish(store, catalog, store.beside)
+    with _catalog(store, catalog, rebuild=True) as held:
+        counts = held.counts()
+        publish(store, held, store.beside)
     if as_json:
         print_json({**counts, **({"damaged": [asdict(one) for one in damaged]} if check else {})})
     else:
@@ -99,6 +104,7 @@ def _print_damage(damaged: Iterable[Damage]) -> None:
 
 def gc(
     data: Data = None,
+    catalog: SharedCatalog = None,
     delete: Annotated[bool, typer.Option("--delete", help="Remove what is listed")] = False,
     unfinished_days: Annotated[
         float, typer.Option(min=0.0, help="Keep what runs that have not completed did for so many days")
@@ -116,15 +122,15 @@ def gc(
     from warehouse.gc import collect, garbage, going_on
 
     store = built_store(data)
-    with _catalog(store) as catalog:
-        if delete and not catalog.is_duckdb and (runs := going_on(store, unfinished_days=unfinished_days)):
+    with _catalog(store, catalog) as held:
+        if delete and not held.is_duckdb and (runs := going_on(store, unfinished_days=unfinished_days)):
             raise UsageError(
                 f"runs go on, or were killed: {', '.join(runs)}; let them finish, or say by --unfinished-days from "
                 "what age on a run is taken for dead"
             )
         found = garbage(store, unfinished_days=unfinished_days, temporary_s=seconds("sweep"))
         if delete:
-            for _ in collect(store, catalog, found):
+            for _ in collect(store, held, found):
                 pass
     total = sum(item.bytes for item in found)
     if as_json:

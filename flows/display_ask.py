@@ -165,13 +165,18 @@ def _calls(console: Console, samples: Iterable[Sample]) -> None:
         )
 
 
-def print_datasets(found: Iterable[Dataset]) -> None:
-    """Print dataset versions, newest last; what `export` is to be given stands on a line of its own."""
+def print_datasets(found: Iterable[tuple[Dataset, Sequence[str]]]) -> None:
+    """Print dataset versions, newest last, with their files that are gone; `export` is given what stands first."""
     console = Console()
-    for d in found:
+    for d, gone in found:
         console.print(f"[bold]{escape(d.name)}@{d.version}[/bold]  {d.created[:19]}", highlight=False, soft_wrap=True)
         kept = ", ".join(f"{tool} {n:,} (tau_f {d.thresholds.get(tool, 0):g})" for tool, n in d.counts.items())
         card = {"examples": kept, "model": d.model, "corpus": d.corpus, "licence": d.licence, "run": d.run_id}
         for name, value in card.items():
             if value:
                 console.print(f"  {name:<9} {escape(value)}", highlight=False, soft_wrap=True)
+        if gone:
+            told = (
+                f"{len(gone)} of {len(d.files)} files gone or cut short: toolformer reconcile --check, then build again"
+            )
+            console.print(f"  [red]damaged   {told}[/red]", highlight=False, soft_wrap=True)

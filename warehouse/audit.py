@@ -14,7 +14,7 @@ from warehouse.errors import StoreError
 from warehouse.gc import rests_on
 from warehouse.store import Store
 
-__all__ = ["Damage", "audit"]
+__all__ = ["Damage", "audit", "gone"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,15 @@ def audit(store: Store) -> list[Damage]:
     for dataset in datasets:
         out += [one for one in _own_files(store, dataset) if one.path not in checked]
     return out
+
+
+def gone(store: Store, dataset: Dataset) -> list[str]:
+    """Return which of a version's files are not there or have another size; nothing is read, nothing set aside.
+
+    Raises:
+        StoreError: the store cannot be asked now.
+    """
+    return [file.path for file in dataset.files if (store.files.look(file.path) or (None,))[0] != file.bytes]
 
 
 def _own_files(store: Store, dataset: Dataset) -> Iterator[Damage]:

@@ -300,6 +300,7 @@ def test_datasets(run: Run, built: Built) -> None:
     assert card["thresholds"] == {"calculator": 0.5, "calendar": 0.2}  # the paper's, and the one asked for
     assert card["counts"] == result.counts
     assert "cstar@" in run("datasets", "--data", data).out
+    assert card["gone"] == []
     shown = run("datasets", f"cstar@{result.version}", "--data", data).out
     assert shown == (data / "datasets" / "cstar" / f"{result.version}.md").read_text(encoding="utf-8")
     assert f"| calendar | 0.2 | {result.counts['calendar']:,} |" in shown

@@ -6,10 +6,12 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fakes import FakeTool, a_drawn, a_prompt, a_scored
 
+from tasks.answers import ANSWERED
 from tasks.shards import Done, telling
 from tasks.spec import BuildSpec
 from tasks.stages import (
@@ -206,6 +208,20 @@ def test_what_a_tool_answered_once_it_is_not_asked_again_and_cstar_is_the_same(
     fresh = run(replace(in_single_documents(spec), data=str(tmp_path / "elsewhere")))
     assert tool.asked == [("1 + 1", "")] * 2  # nothing is known there; the second shard recalls what the first asked
     assert [d.files for d in fresh] == [d.files for d in cached]
+
+
+def test_a_shard_of_recalled_answers_is_as_old_as_they_are(
+    spec: BuildSpec, tool: FakeTool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # else an answer that is recalled again and again would never reach the end of its lifetime
+    for now, asked in ((100.0, spec), (200.0, in_single_documents(spec))):
+        monkeypatch.setattr("tasks.stages.time", SimpleNamespace(time=lambda now=now: now))
+        run(asked)
+    answered = [(c.counters["cache_hits"], c.counters[ANSWERED]) for c in spec.store().commits("execute")]
+    assert sorted(answered) == [(0, 100.0), (1, 100.0), (1, 100.0)]
+    monkeypatch.setattr("tasks.stages.time", SimpleNamespace(time=lambda: 300.0))
+    run(replace(spec, prompts={"calculator": Prompt("calculator", "Say 3 + 3.", "\n")}))  # another question
+    assert {c.counters[ANSWERED] for c in spec.store().commits("execute")} == {100.0, 300.0}
 
 
 def test_offline_a_run_is_made_of_answers_alone(spec: BuildSpec, tool: FakeTool, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from wh_fixtures import make_run, put, scored
 
-from warehouse.audit import audit
+from warehouse.audit import audit, gone
 from warehouse.catalog import Catalog
 from warehouse.commits import Commit, Dataset, dataset_version
 from warehouse.errors import CatalogError, CorruptDataError
@@ -100,6 +100,18 @@ def test_a_damaged_dataset_says_so_where_it_is_read(tmp_path: Path) -> None:
         with pytest.raises(CorruptDataError, match=f"dataset cstar@{dataset.version} is damaged"):
             list(store.read_dataset(dataset))
         audit(store)
+
+
+def test_what_a_dataset_lacks_is_seen_without_reading_it(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    _, scores, dataset = build(store)
+    (path,) = (file.path for file in scores.files)
+    assert gone(store, dataset) == []
+    truncate(tmp_path / path)
+    assert gone(store, dataset) == [path]
+    assert (tmp_path / path).exists()  # it is left to those who read it
+    store.files.delete(path)
+    assert gone(store, dataset) == [path]
 
 
 def test_altered_data_of_the_same_size_is_kept_from_the_snapshot(tmp_path: Path) -> None:

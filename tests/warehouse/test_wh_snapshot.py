@@ -300,13 +300,11 @@ os.nice(10)
 sys.path.insert(0, sys.argv[2])
 from warehouse.queries import rows_of
 print("ready", flush=True)
-looked = 0
-while not looked or not select.select([sys.stdin], [], [], 0)[0]:
+while not select.select([sys.stdin], [], [], 0)[0]:
     documents, shards = rows_of(sys.argv[1], '''SELECT (SELECT count(*) FROM documents) AS d,
         (SELECT count(*) FROM shards WHERE "current") AS s''')[0].values()
     assert documents == 2 * shards, (documents, shards)
-    looked += 1
-print(looked)
+    print(shards, flush=True)
 """
 
 
@@ -326,12 +324,16 @@ def test_readers_never_see_a_half_written_snapshot(tmp_path: Path) -> None:
         readers = [subprocess.Popen(command, text=True, **pipes) for _ in range(2)]  # type: ignore[call-overload]
         for reader in readers:
             assert reader.stdout.readline() == "ready\n"
+        looks: list[list[int]] = [[], []]
         for i in range(1, 31):
             grow(i)
-        for reader in readers:
+            for reader, seen in zip(readers, looks, strict=True):
+                seen.append(int(reader.stdout.readline()))  # so each has looked as often as the file was renewed
+        for reader, seen in zip(readers, looks, strict=True):
             out, err = reader.communicate("stop\n")
             assert (reader.returncode, err) == (0, "")
-            assert int(out) >= 1
+            seen += map(int, out.split())
+            assert seen == sorted(seen)  # and never saw an older state after a newer one
         assert held.execute("SELECT count(*) FROM documents").fetchone() == (2,)
     assert rows_of(path, "SELECT count(*) AS n FROM documents") == [{"n": 62}]
     assert list(tmp_path.glob("*.tmp*")) == []
