@@ -10,7 +10,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 os.environ.setdefault("DO_NOT_TRACK", "true")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # what trains in other processes shares two cores with this one
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # as many tests at a time as cores; also for the processes they start
 
 import hypothesis
 import pytest

@@ -28,6 +28,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from toolformer_core.config import SampleConfig
 from toolformer_core.errors import CallSyntaxError
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan
@@ -111,7 +113,7 @@ def sample(
         held = set(scan.texts)
         for index in held:
             owner[index].seen.add(index)
-        _note_likely(scan, owner, config.tau_s)
+        _note_likely(scan, owner, config)
         complete = {id(w): w for i in sorted(held) if (w := owner[i]).seen == w.pieces.keys()}
         ready = [w for w in complete.values() if w.pieces.keys() <= held]
         waiting += [w for w in complete.values() if not w.pieces.keys() <= held]
@@ -124,15 +126,18 @@ def sample(
     return [_result(work, tool_name) for work in works]
 
 
-def _note_likely(scan: Scan, owner: dict[int, _Work], tau_s: float) -> None:
-    floor = math.log(tau_s) if tau_s > 0 else -math.inf
+def _note_likely(scan: Scan, owner: dict[int, _Work], config: SampleConfig) -> None:
+    """Note the positions above tau_s of every text scanned, but no more of a text than can be among the top k."""
+    floor = math.log(config.tau_s) if config.tau_s > 0 else -math.inf
     for index, positions, log_probs in zip(scan.texts, scan.positions, scan.log_probs, strict=True):
         work = owner[index]
+        start = work.pieces[index]
         last = len(work.document.text.rstrip())
-        for offset, log_p in zip(positions.tolist(), log_probs.tolist(), strict=True):
-            position = work.pieces[index] + offset
-            if log_p > floor and position < last:
-                work.likely.append((log_p, position, index))
+        able = np.flatnonzero((log_probs.astype(np.float64) > floor) & (positions + start < last))
+        if len(able) > config.top_k:
+            able = able[np.lexsort((positions[able], -log_probs[able]))[: config.top_k]]  # as in `_top`
+        of_text = zip(log_probs[able].tolist(), positions[able].tolist(), strict=True)
+        work.likely += [(log_p, start + offset, index) for log_p, offset in of_text]
 
 
 def _top(work: _Work, k: int) -> list[tuple[float, int, int]]:

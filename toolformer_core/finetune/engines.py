@@ -164,6 +164,10 @@ def join(device: torch.device) -> tuple[int, int]:
         import deepspeed
     except ImportError as exc:
         raise UsageError("DeepSpeed is not installed: pip install 'toolformer-platform[deepspeed]'") from exc
+    if device.type == "cpu":
+        # DeepSpeed would try every operator on the compiler and build one that sums in shared memory, for a minute or
+        # two where it is not cached, and then use it in inference alone. Here nothing is compatible.
+        vars(deepspeed.ops)["__compatible_ops__"] = {}
     deepspeed.init_distributed("gloo" if device.type == "cpu" else "nccl", verbose=False)
     return torch.distributed.get_rank(), torch.distributed.get_world_size()
 
