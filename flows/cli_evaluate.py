@@ -17,8 +17,8 @@ from flows.terminal import print_json, stopping_at_once, tell_failures_once, val
 from tasks.settings import data_folder, prepare
 
 if TYPE_CHECKING:
-    from flows.evaluate import EvaluateParameters
     from flows.evaluated import ArmFigures, EvaluateResult
+    from flows.evaluation_plan import EvaluateParameters
 
 __all__ = ["evaluate", "run_evaluations", "tables"]
 
@@ -75,7 +75,7 @@ def evaluate(
     folder = data_folder(data)
     runner, workers = runner_options(runner, workers, dask_workers)
     prepare()
-    from flows.evaluate import EvaluateParameters, plan_evaluate
+    from flows.evaluation_plan import EvaluateParameters, plan_evaluate
 
     parameters = validated(
         EvaluateParameters,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.evaluate import EvaluateParameters
 from flows.evaluated import EvaluateResult
+from flows.evaluation_plan import EvaluateParameters
 from flows.finetune import FinetuneParameters, FinetuneResult
 from flows.parameters import BuildParameters
 from toolformer_core.finetune.split import ARMS

@@ -10,17 +10,15 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flows.evaluated import ArmFigures, ArmPerplexity, row_of
+from flows.evaluation_plan import EvaluateParameters, EvaluationPlan
 from tasks.evaluate import ARMS
 from tasks.finetuned import training_run
 from tasks.settings import versions
 from tasks.shards import Done
 from toolformer_core.records import digest_of
-
-if TYPE_CHECKING:
-    from flows.evaluate import EvaluateParameters, EvaluationPlan
 
 __all__ = ["track"]
 

@@ -13,7 +13,7 @@ import pytest
 
 from flows import cli
 from flows.cli_evaluate import evaluate
-from flows.evaluate import EvaluateParameters
+from flows.evaluation_plan import EvaluateParameters
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
 

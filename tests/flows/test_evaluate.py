@@ -13,7 +13,9 @@ from mlflow import MlflowClient
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 
-from flows.evaluate import EvaluateParameters, EvaluateResult, plan_evaluate, run_evaluate
+from flows.evaluate import run_evaluate
+from flows.evaluated import EvaluateResult
+from flows.evaluation_plan import EvaluateParameters, plan_evaluate
 from flows.ledger import reporting_to
 from flows.tables import paper_tables
 from tasks.finetuned import MLFLOW_NOTE, finished_finetunes, newest_pair, trained_model
