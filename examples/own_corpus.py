@@ -108,7 +108,8 @@ print(f"{rows} texts in {exported.name}")
 # The paper's recipe is the default: 2,000 steps of 128 texts. This many texts want four.
 
 # %%
-from flows.finetune import FinetuneParameters, run_finetune
+from flows.finetune import run_finetune
+from flows.finetune_plan import FinetuneParameters
 
 trained = run_finetune(
     FinetuneParameters(

@@ -22,7 +22,8 @@ from tasks.settings import data_folder, prepare
 
 if TYPE_CHECKING:
     from flows.display import TrainingDisplay
-    from flows.finetune import FinetuneParameters, FinetunePlan, FinetuneResult
+    from flows.finetune import FinetuneResult
+    from flows.finetune_plan import FinetuneParameters, FinetunePlan
 
 __all__ = ["finetune", "run_trainings"]
 
@@ -74,7 +75,7 @@ def finetune(
     """
     folder = data_folder(data)
     prepare()
-    from flows.finetune import FinetuneParameters, plan_finetune
+    from flows.finetune_plan import FinetuneParameters, plan_finetune
 
     parameters = validated(
         FinetuneParameters,
@@ -120,7 +121,8 @@ def run_trainings(asked: Sequence[FinetuneParameters], *, quiet: bool) -> list[F
 
     begin_server()
     from flows.display import TrainingDisplay
-    from flows.finetune import Stopped, plan_finetune, reporting_to, run_finetune
+    from flows.finetune import Stopped, reporting_to, run_finetune
+    from flows.finetune_plan import plan_finetune
 
     plans = [plan_finetune(parameters) for parameters in asked]
     await_server()

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from flows.evaluated import EvaluateResult
 from flows.evaluation_plan import EvaluateParameters
-from flows.finetune import FinetuneParameters, FinetuneResult
+from flows.finetune import FinetuneResult
+from flows.finetune_plan import FinetuneParameters
 from flows.parameters import BuildParameters
 from toolformer_core.finetune.split import ARMS
 from toolformer_core.smallworld.embedded import CORPUS

@@ -9,14 +9,13 @@ Killed without being cancelled, the flow run leaves the training running, and th
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 from uuid import UUID
 
 from prefect import flow, get_run_logger, task
@@ -24,32 +23,26 @@ from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.logging.loggers import flow_run_logger
 from prefect.runtime import flow_run as this_run
-from pydantic import BaseModel, Field
 
 from flows.artifacts import named, publish_link, publish_summary
 from flows.build_tracking import track_build
-from flows.export import find_dataset
-from flows.forms import FORM, ModelName, PathOrUrl, Version, one_of
+from flows.finetune_plan import FinetuneParameters, FinetunePlan, jobs_folder, plan_finetune
 from flows.server import note_server
-from flows.training_profiles import PROFILES, Profile, load_profile
+from flows.training_profiles import load_profile
 from tasks.finetune import Card, FinetuneSpec, Outcome, TrainingError, follow, launch, prepare, stop
 from tasks.finetuned import MLFLOW_NOTE
-from tasks.launch.base import Launcher, LaunchRequest, dns_name
 from tasks.settings import prepare as quieten
 from tasks.settings import tracking_uri, versions
-from toolformer_core.errors import ToolformerError, UsageError
+from toolformer_core.errors import ToolformerError
 from toolformer_core.finetune.checkpoints import best
 from toolformer_core.finetune.events import read_events
 from toolformer_core.finetune.recipe import Recipe
 from warehouse.store import Store
 
 __all__ = [
-    "FinetuneParameters",
-    "FinetunePlan",
     "FinetuneResult",
     "Stopped",
     "finetune",
-    "plan_finetune",
     "reporting_to",
     "run_finetune",
 ]
@@ -60,36 +53,6 @@ _FLOW_NOTE = "flow_run"  # in the job's folder: the flow run that follows it
 Event = dict[str, Any]
 Report = Callable[[Event], None]
 _report: ContextVar[Report | None] = ContextVar("report", default=None)
-
-
-class FinetuneParameters(BaseModel):
-    """C* to checkpoint."""
-
-    model_config = FORM
-
-    dataset: Version = Field("cstar", description="Dataset: name, or name@version; the newest version by default")
-    data: PathOrUrl = Field("toolformer-data", description="Data folder or URL in which the dataset was built")
-    model: ModelName = Field("embedded", description="Model to train: 'embedded', a folder, or a hub name")
-    arm: Literal["toolformer", "cc"] = Field(
-        "toolformer", description="toolformer: C*; cc: the same documents without their calls (M + CC)"
-    )
-    profile: Annotated[str, one_of(["auto", *PROFILES], "^/.+[.]json$")] = Field(
-        "auto",
-        description="Where to train: auto, cpu, core, gpu, lora, or your own JSON file's absolute path",
-    )
-    processes: int = Field(0, ge=0, description="Processes per node; 0: as the profile says")
-    steps: int = Field(2000, gt=0, description="Optimiser steps (paper: up to 2,000)")
-    batch: int = Field(128, gt=0, description="Texts in one step, over all processes (paper: 128)")
-    learning_rate: float = Field(1e-5, gt=0, description="AdamW's, behind the warmup (paper: 1e-5)")
-    warmup: float = Field(0.1, ge=0, le=1, description="Share of the steps with a rising rate (paper: 0.1)")
-    sequence_length: int = Field(1024, gt=1, description="Tokens; longer texts are cut (paper: 1,024)")
-    evaluate_every: int = Field(500, gt=0, description="Steps between dev perplexities and checkpoints (paper: 500)")
-    dev_documents: int = Field(
-        1000, ge=0, description="Documents kept from training, at most a tenth of the corpus (paper: 1,000)"
-    )
-    keep: int = Field(2, gt=0, description="Resumable checkpoints kept; the best model is kept besides")
-    seed: int = Field(0, description="Seed of the order of texts, of dropout and of the choice of dev documents")
-    retries: int = Field(1, ge=0, description="Further attempts, from the last checkpoint, if a process or node dies")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,23 +77,6 @@ class Stopped(ToolformerError):
     """The training stopped because it was asked to; the same call goes on from its checkpoint."""
 
 
-@dataclass(frozen=True, slots=True)
-class FinetunePlan:
-    """What parameters come to."""
-
-    spec: FinetuneSpec
-    profile: Profile
-    processes: int
-    launcher: Launcher
-    tracking: str
-
-    def preview(self) -> str:
-        """Return the job's folder and what would be run or applied for it."""
-        python = self.profile.python or sys.executable
-        request = LaunchRequest(dns_name(self.spec.folder.name), self.spec.folder, self.processes, python=python)
-        return f"# {self.spec.folder}\n{self.launcher.preview(request)}"
-
-
 @contextmanager
 def reporting_to(report: Report) -> Iterator[None]:
     """Tell `report` of every event of the trainings inside this block."""
@@ -139,39 +85,6 @@ def reporting_to(report: Report) -> Iterator[None]:
         yield
     finally:
         _report.reset(token)
-
-
-def plan_finetune(p: FinetuneParameters) -> FinetunePlan:
-    """Resolve names and settings; nothing is written or started.
-
-    Raises:
-        UsageError: something asked for does not exist or does not fit.
-    """
-    from toolformer_core.lm.load import model_digest, model_folder  # brings torch; whoever cancels needs none
-
-    store = Store(p.data)
-    dataset = find_dataset(store, p.dataset)
-    profile = load_profile(p.profile)
-    processes = p.processes or profile.processes_here()
-    figures = ("steps", "batch", "learning_rate", "warmup", "sequence_length", "evaluate_every", "keep", "seed")
-    recipe = profile.recipe(processes, **{name: getattr(p, name) for name in figures})
-    if not profile.jobs and not store.is_local:
-        raise UsageError(f"{p.data} is a URL: name a folder that the nodes share as `jobs` in the profile")
-    spec = FinetuneSpec(
-        dataset=dataset,
-        arm=p.arm,
-        model=str(model_folder(p.model)) if profile.launcher != "kubernetes" else p.model,
-        model_digest=model_digest(p.model),
-        recipe=recipe,
-        dev_documents=p.dev_documents,
-        device=profile.device,
-        jobs=_jobs(profile, store),
-    )
-    return FinetunePlan(spec, profile, processes, profile.build_launcher(), tracking_uri(p.data))
-
-
-def _jobs(profile: Profile, store: Store) -> Path:
-    return Path(profile.jobs or Path(store.root) / "finetunes").absolute()
 
 
 @task(name="prepare", task_run_name="prepare {spec.arm}")
@@ -249,7 +162,7 @@ def end_cancelled(flow: Any, flow_run: Any, state: Any) -> None:
     """
     parameters = FinetuneParameters.model_validate(flow_run.parameters["parameters"])
     profile = load_profile(parameters.profile)
-    notes = _jobs(profile, Store(parameters.data)).glob(f"*/{_FLOW_NOTE}")
+    notes = jobs_folder(profile, Store(parameters.data)).glob(f"*/{_FLOW_NOTE}")
     folder = next((n.parent for n in notes if n.read_text(encoding="utf-8").strip() == str(flow_run.id)), None)
     if folder is None:
         return  # cancelled before anything was launched

@@ -30,15 +30,8 @@ from servers_up import soon
 
 from flows.build_dataset import BuildResult
 from flows.deployments import DEPLOYMENTS, POOLS, DeployError, Deployment, Options, as_yaml, deploy, form, main
-from flows.finetune import (
-    FinetuneParameters,
-    _tracked,
-    end_cancelled,
-    finetune,
-    plan_finetune,
-    prepare_job,
-    run_finetune,
-)
+from flows.finetune import _tracked, end_cancelled, finetune, prepare_job, run_finetune
+from flows.finetune_plan import FinetuneParameters, plan_finetune
 from flows.parameters import BuildParameters
 from flows.training_profiles import Profile, load_profile
 from tasks.finetune import launch, running

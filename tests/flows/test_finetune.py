@@ -13,7 +13,8 @@ import torch
 from mlflow import MlflowClient
 
 from flows.build_dataset import BuildResult
-from flows.finetune import FinetuneParameters, FinetuneResult, plan_finetune, reporting_to, run_finetune
+from flows.finetune import FinetuneResult, reporting_to, run_finetune
+from flows.finetune_plan import FinetuneParameters, plan_finetune
 from tasks.finetune import TrainingError, follow, launch, outcome_of, prepare
 from tasks.launch.base import JobState, LaunchRequest
 from tasks.tracking import CANDIDATE
