@@ -6,14 +6,15 @@ Every round starts `toolformer build` in a process of its own and kills a random
 number of further shards, from none to six. What is killed is, in a random order, each as often: everything (the flow,
 its workers and the server it started, which a power cut would take too), the flow alone, or, where Dask runs it, one of
 its workers, after which the build is to go on by itself. A build that is done before its moment is thrown away and
-begun anew. The last start is left alone. With --server all builds use that Prefect server, which saves most of their
-start and is not killed. Then the two datasets must be the same files, byte for byte, every row of every stage accounted
-for, no shard counted twice, and no file damaged.
+begun anew. The last start is left alone; Ctrl-C makes the next one the last. With --server all builds use that Prefect
+server, which saves most of their start and is not killed. Then the two datasets must be the same files, byte for byte,
+every row of every stage accounted for, no shard counted twice, and no file damaged.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
 import shutil
@@ -126,6 +127,64 @@ def _cstar(data: Path) -> dict[str, bytes]:
     return {file.path: Path(store.locate(file.path)).read_bytes() for file in dataset.files}
 
 
+class _KilledBuild:
+    """A build that is killed and started again."""
+
+    def __init__(
+        self, command: list[str], place: dict[str, str], data: Path, victims: Sequence[str], seed: int
+    ) -> None:
+        self._command, self._place, self._data = command, place, data
+        self._victims, self._next = victims, list[str]()
+        self._random = random.Random(seed)
+        self.counts: Counter[str] = Counter()  # kills, by victim; builds that failed, or were done early
+        self.seen: list[psutil.Process] = []
+        self.process = _start(command, place)
+
+    def disturb(self, kills: int) -> None:
+        """Kill so often; leave a build that nobody disturbs any more."""
+        r, counts, begin = self._random, self.counts, time.monotonic()
+        while counts["kills"] < kills and counts["early"] < kills:
+            _until(self.process, self._data, len(_commits(self._data)) + r.randint(0, 6))
+            try:
+                self.process.wait(r.uniform(0.0, 0.6))
+            except subprocess.TimeoutExpired:
+                what = self._kill_one()
+                if what:
+                    counts["kills"] += 1
+                    counts[what] += 1
+                    at = f"{len(_commits(self._data))} commits, {time.monotonic() - begin:.0f} s"
+                    print(f"kill {counts['kills']} of {kills}: {what}, {at}", file=sys.stderr, flush=True)  # noqa: T201
+                if what not in ("all", "flow"):
+                    continue  # the build goes on by itself
+                self.process.wait()
+            else:
+                counts["early" if self.process.returncode == 0 else "failed"] += 1
+                if self.process.returncode == 0:
+                    shutil.rmtree(self._data)  # nothing would be left to interrupt: begin anew
+            self.process = _start(self._command, self._place)
+
+    def _kill_one(self) -> str:
+        """Kill whoever's turn it is and return who that was; "": a worker's, and they are still starting."""
+        family = _family(self.process)
+        self.seen += family
+        workers = [p for p in family if _is_worker(p)]
+        self._next = self._next or self._random.sample(self._victims, len(self._victims))
+        if self._next[-1] == "worker" and not workers:
+            return ""
+        what = self._next.pop()
+        _kill({"all": family, "flow": family[:1], "worker": [self._random.choice(workers or family)]}[what])
+        return what
+
+    def finish(self) -> None:
+        """Let the build end, in peace."""
+        self.process.wait(_PATIENCE_S)
+        _alone(self._command, self._place)
+
+    def clean_up(self) -> None:
+        """End whatever is left."""
+        _kill([p for p in (*self.seen, *_family(self.process)) if p.is_running()])
+
+
 def run(
     folder: Path,
     *,
@@ -148,48 +207,21 @@ def run(
         RuntimeError: a build that was left alone failed.
         subprocess.TimeoutExpired: a build hangs.
     """
-    r = random.Random(seed)
     calm, wild = folder / "calm", folder / "wild"
-    place, command = _place(server), _command(wild, documents, runner)
+    place = _place(server)
     begin = time.monotonic()
     _alone(_command(calm, documents, "threads"), place)
     undisturbed = time.monotonic() - begin
     begin = time.monotonic()
-    counts: Counter[str] = Counter()
-    process = _start(command, place)
-    seen: list[psutil.Process] = []
     victims = victims or ("all", "flow", *(("worker",) if runner == "dask" else ()))
-    next_ones: list[str] = []
+    killed = _KilledBuild(_command(wild, documents, runner), place, wild, victims, seed)
     try:
-        while counts["kills"] < kills and counts["early"] < kills:
-            _until(process, wild, len(_commits(wild)) + r.randint(0, 6))
-            try:
-                process.wait(r.uniform(0.0, 0.6))
-            except subprocess.TimeoutExpired:
-                family = _family(process)
-                seen += family
-                workers = [p for p in family if _is_worker(p)]
-                next_ones = next_ones or r.sample(victims, len(victims))
-                if next_ones[-1] == "worker" and not workers:
-                    continue  # they are starting
-                what = next_ones.pop()
-                _kill({"all": family, "flow": family[:1], "worker": [r.choice(workers or family)]}[what])
-                counts["kills"] += 1
-                counts[what] += 1
-                at = f"{len(_commits(wild))} commits, {time.monotonic() - begin:.0f} s"
-                print(f"kill {counts['kills']} of {kills}: {what}, {at}", file=sys.stderr, flush=True)  # noqa: T201
-                if what == "worker":
-                    continue
-                process.wait()
-            else:
-                counts["early" if process.returncode == 0 else "failed"] += 1
-                if process.returncode == 0:
-                    shutil.rmtree(wild)  # nothing would be left to interrupt: begin anew
-            process = _start(command, place)
-        process.wait(_PATIENCE_S)
-        _alone(command, place)
+        with contextlib.suppress(KeyboardInterrupt):
+            killed.disturb(kills)
+        killed.finish()
     finally:
-        _kill([p for p in (*seen, *_family(process)) if p.is_running()])
+        killed.clean_up()
+    counts = killed.counts
     disturbed = time.monotonic() - begin
     one, other = _cstar(calm), _cstar(wild)
     keys = Store(wild).runs()[-1].commits
