@@ -22,12 +22,54 @@ __all__ = ["InTurn", "in_model_thread", "model_turn"]
 
 Result = TypeVar("Result")
 
-_PASSES = threading.Lock()
+
+class _Turns:
+    """A lock that those who finish something get before those who begin something."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._finishing, self._beginning = threading.Condition(self._lock), threading.Condition(self._lock)
+        self._finishers = 0  # waiting
+        self._held = False
+
+    @contextmanager
+    def turn(self, finishing: bool) -> Iterator[None]:
+        """Hold the lock, as one who finishes something or as one who begins."""
+        with self._lock:
+            self._finishers += finishing
+            try:
+                if finishing:
+                    self._finishing.wait_for(lambda: not self._held)
+                else:
+                    self._beginning.wait_for(lambda: not self._held and not self._finishers)
+            except BaseException:
+                self._finishers -= finishing
+                self._wake()  # the word that it is free may have come to this one
+                raise
+            self._finishers -= finishing
+            self._held = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held = False
+                self._wake()
+
+    def _wake(self) -> None:
+        (self._finishing if self._finishers else self._beginning).notify()
 
 
-def model_turn() -> threading.Lock:
-    """Return the lock under which a process uses its model: two shards at once would only share the same cores."""
-    return _PASSES
+_TURNS = _Turns()
+
+
+def model_turn(finishing: bool = False) -> AbstractContextManager[None]:
+    """Return the lock under which a process uses its model: two shards at once would only share the same cores.
+
+    Args:
+        finishing: to score calls that were drawn, before others draw more. Who begins goes last: else all shards that
+            are under way come to be scored at the same time, and between two passes the model waits for all of them.
+    """
+    return _TURNS.turn(finishing)
 
 
 def in_model_thread(work: Callable[[], Result]) -> Result:
@@ -63,7 +105,9 @@ class InTurn:
         turn: holds a lock, e.g. `Writer.turn`.
     """
 
-    def __init__(self, lm: LanguageModel, turn: Callable[[threading.Lock], AbstractContextManager[None]]) -> None:
+    def __init__(
+        self, lm: LanguageModel, turn: Callable[[AbstractContextManager[None]], AbstractContextManager[None]]
+    ) -> None:
         self._lm = lm
         self._turn = turn
         self._scan: Generator[Scan, None, None] | None = None
@@ -84,7 +128,7 @@ class InTurn:
         return self._scan
 
     def _scanned(self, prompt: Prompt, texts: Sequence[str]) -> Generator[Scan, None, None]:
-        with self._turn(_PASSES), self._counted():
+        with self._turn(model_turn()), self._counted():
             scans = self._lm.scan(prompt, texts)
             try:
                 while (scan := in_model_thread(lambda: next(scans, None))) is not None:
@@ -95,7 +139,7 @@ class InTurn:
 
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
         """See `LanguageModel`."""
-        with self._turn(_PASSES), self._counted():
+        with self._turn(model_turn(finishing=True)), self._counted():
             return in_model_thread(lambda: self._lm.log_probs(requests))
 
     @contextmanager

@@ -10,10 +10,9 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any
 
 import pyarrow as pa
@@ -66,7 +65,7 @@ class Writer:
         self.waited = 0.0  # seconds
 
     @contextmanager
-    def turn(self, lock: Lock) -> Iterator[None]:
+    def turn(self, lock: AbstractContextManager[object]) -> Iterator[None]:
         """Hold a lock; the time spent waiting for it is not the shard's work."""
         begin = time.perf_counter()
         with lock:

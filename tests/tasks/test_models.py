@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Sequence
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tasks import models
 from tasks.models import InTurn, model_turn
 from tests.fakes import a_prompt
 from toolformer_core.lm.base import Scan, ScoreRequest
@@ -26,10 +28,7 @@ def scripted() -> ScriptedLM:
 
 
 def free() -> bool:
-    held = model_turn().acquire(blocking=False)
-    if held:
-        model_turn().release()
-    return held
+    return not models._TURNS._held
 
 
 def test_the_model_is_held_from_the_first_scan_to_the_last_and_no_longer() -> None:
@@ -55,6 +54,28 @@ def test_an_error_amid_the_scans_gives_the_model_back() -> None:
         half_way(lm)
     assert free()
     assert kept.value is not None  # who keeps the error keeps its frames, and yet not the model
+
+
+def test_who_finishes_something_comes_before_those_who_begin() -> None:
+    came: list[str] = []
+
+    def take(name: str, finishing: bool) -> None:
+        with model_turn(finishing):
+            came.append(name)
+
+    turns = models._TURNS
+    threads = [
+        threading.Thread(target=take, args=asked) for asked in (("begins", False), ("begins", False), ("ends", True))
+    ]
+    with model_turn():
+        for n, thread in enumerate(threads, 1):
+            thread.start()
+            while len(turns._beginning._waiters) + len(turns._finishing._waiters) < n:  # type: ignore[attr-defined]
+                os.sched_yield()
+    for thread in threads:
+        thread.join(60)
+    assert came == ["ends", "begins", "begins"]
+    assert free()
 
 
 class Watched(ScriptedLM):
