@@ -47,12 +47,12 @@ def task_runner(name: str, workers: int) -> Any:
 
     Args:
         name: `threads`, `dask`, or a Dask scheduler's address.
-        workers: tasks at a time; a scheduler has as many workers as it has. Of threads there are twice as many: one
-            that waits for the model, or for what its task rests on, does nothing, and with too few of them the model
-            waits for the next shard.
+        workers: tasks at a time; a scheduler has as many workers as it has. Of threads there are four times as many:
+            one that waits for the model, or for what its task rests on, does nothing, and a shard comes to the model
+            some five times, so that with fewer under way the model waits for the next one to begin.
     """
     if name == "threads":
-        return ThreadPoolTaskRunner(max_workers=2 * workers)
+        return ThreadPoolTaskRunner(max_workers=4 * workers)
     from prefect_dask.task_runners import DaskTaskRunner
 
     if name == "dask":

@@ -29,14 +29,14 @@ from typing import TYPE_CHECKING, Any
 from prefect import task as prefect_task
 
 from tasks import translate
-from tasks.models import in_model_thread, model_turn
+from tasks.models import in_model_thread
 from tasks.shards import Done, Outcome, Work, Writer, run_shard
 from tasks.spec import claims_of
 from tasks.stages import Shard
 from toolformer_core.annotate.ingest import file_digest
 from toolformer_core.config import canonical_json
 from toolformer_core.errors import CorpusError
-from toolformer_core.evaluate.answer import answer, likelihoods, parameters_of
+from toolformer_core.evaluate.answer import Likelihood, Prediction, answer, likelihoods, parameters_of
 from toolformer_core.evaluate.files import benchmark_files
 from toolformer_core.evaluate.items import Item, Rejected, Task
 from toolformer_core.evaluate.tasks import EMBEDDED, read, task_named
@@ -211,20 +211,21 @@ def evaluate_shard(benchmark: Benchmark, evaluation: Evaluation, shard: Shard) -
 
     def do(write: Writer) -> Outcome:
         items = translate.items_of(store.read(shard.documents))
-        with write.turn(model_turn()):
+
+        def answered() -> list[Prediction]:
             toolformer = _toolformer(evaluation)
-            found = in_model_thread(
-                lambda: answer(
-                    toolformer,
-                    task,
-                    items,
-                    top_k=evaluation.k,
-                    tools=evaluation.offered,
-                    max_new_tokens=evaluation.max_new_tokens,
-                    max_calls=evaluation.max_calls,
-                )
-            )
             about["parameters"] = parameters_of(toolformer.lm)
+            return answer(
+                toolformer,
+                task,
+                items,
+                top_k=evaluation.k,
+                tools=evaluation.offered,
+                max_new_tokens=evaluation.max_new_tokens,
+                max_calls=evaluation.max_calls,
+            )
+
+        found = in_model_thread(answered, waited=write.waits)
         write.table(translate.predictions_table(found, about))
         failed = Counter(p.problem for p in found if p.problem)
         balance = Balance("items", len(items), len(items) - failed.total(), failed=dict(sorted(failed.items())))
@@ -247,10 +248,13 @@ def perplexity_shard(benchmark: Benchmark, evaluation: Evaluation, shard: Shard)
 
     def do(write: Writer) -> Outcome:
         items = translate.items_of(store.read(shard.documents))
-        with write.turn(model_turn()):
+
+        def measured() -> list[Likelihood]:
             lm = _toolformer(evaluation).lm
-            found = in_model_thread(lambda: likelihoods(lm, items))
             about["parameters"] = parameters_of(lm)
+            return likelihoods(lm, items)
+
+        found = in_model_thread(measured, waited=write.waits)
         write.table(translate.likelihoods_table(found, about))
         failed = Counter(one.problem for one in found if one.problem)
         balance = Balance("texts", len(items), len(items) - failed.total(), failed=dict(sorted(failed.items())))
@@ -294,7 +298,7 @@ _HELD = _Held()
 
 
 def _toolformer(evaluation: Evaluation) -> Toolformer:
-    """Return the evaluation's model with its tools, loaded once as long as no other is asked for.
+    """Return the evaluation's model with its tools, loaded once as long as no other is asked for, by whoever calls.
 
     Raises:
         ModelError, UsageError: model or tools cannot be loaded.
@@ -314,7 +318,7 @@ def _toolformer(evaluation: Evaluation) -> Toolformer:
         if held is not None:
             held.close()
             del held
-        lm = lm or in_model_thread(lambda: load_model(evaluation.model, digest=evaluation.model_digest))
+        lm = lm or load_model(evaluation.model, digest=evaluation.model_digest)
         tools = build_tools(evaluation.offered, evaluation.tool_settings) if evaluation.offered else {}
         _HELD.toolformer, _HELD.key = Toolformer(lm, list(tools.values())), key
         return _HELD.toolformer

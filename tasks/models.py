@@ -1,16 +1,18 @@
-"""The model in a process that does shards: one thread works with it, and one shard at a time holds it.
+"""The model in a process that does shards: one thread works with it, for one shard at a time.
 
-It does not know which model that is, nor what a shard asks of it.
+On a CPU every thread that computes, and be it once, gets a team of threads of its own from OpenMP for good. With more
+threads in teams than cores none waits awake any more, but sleeps and wakes at every operation: small models then take
+twice as long. Loading computes as well. Which model it is, and what a shard asks of it, is not known here.
 """
 
 from __future__ import annotations
 
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
-from functools import lru_cache
-from typing import TypeVar
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,80 +20,157 @@ from numpy.typing import NDArray
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, ScanAround, ScoreRequest, tokens_passed
 from toolformer_core.records import Prompt
 
-__all__ = ["InTurn", "in_model_thread", "model_turn"]
+__all__ = ["Hold", "InTurn", "in_model_thread"]
 
 Result = TypeVar("Result")
+Waited = Callable[[float], None]  # is told for how many seconds others were before
 
 
-class _Turns:
-    """A lock that those who finish something get before those who begin something."""
+class _Job:
+    """A piece of work, and who holds the model from it on."""
+
+    def __init__(self, work: Callable[[], Any], hold: Hold | None = None) -> None:
+        self.hold = hold
+        self.future: Future[Any] = Future()
+        self._work: Callable[[], Any] | None = work
+        self._asked = time.perf_counter()
+        self.waited = 0.0  # seconds
+
+    def run(self) -> None:
+        self.waited = time.perf_counter() - self._asked
+        work, self._work = self._work, None  # what it rests on is not kept by whoever keeps its result
+        assert work is not None
+        try:
+            self.future.set_result(work())
+        except BaseException as exc:  # noqa: BLE001 - whoever asked is told
+            self.future.set_exception(exc)
+
+
+class _ModelThread:
+    """Does one piece of work after the other: the holder's alone while there is one, else what finishes a shard first.
+
+    Who begins goes last: else all shards that are under way would come to be scored at the same time, and the model
+    would wait for each of them between two passes.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._finishing, self._beginning = threading.Condition(self._lock), threading.Condition(self._lock)
-        self._finishers = 0  # waiting
-        self._held = False
+        self._changed = threading.Condition()
+        self._finishing: deque[_Job] = deque()
+        self._beginning: deque[_Job] = deque()
+        self._holder: Hold | None = None
+        self._thread: threading.Thread | None = None
 
-    @contextmanager
-    def turn(self, finishing: bool) -> Iterator[None]:
-        """Hold the lock, as one who finishes something or as one who begins."""
-        with self._lock:
-            self._finishers += finishing
-            try:
-                if finishing:
-                    self._finishing.wait_for(lambda: not self._held)
-                else:
-                    self._beginning.wait_for(lambda: not self._held and not self._finishers)
-            except BaseException:
-                self._finishers -= finishing
-                self._wake()  # the word that it is free may have come to this one
-                raise
-            self._finishers -= finishing
-            self._held = True
+    @property
+    def holder(self) -> Hold | None:
+        """Who holds the model."""
+        return self._holder
+
+    def here(self) -> bool:
+        """Whether this is the thread."""
+        return threading.current_thread() is self._thread
+
+    def result(self, job: _Job, finishing: bool, waited: Waited | None = None) -> Any:
+        """Have a job done and return what it gives."""
+        with self._changed:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="model", daemon=True)
+                self._thread.start()
+            queue = self._queue(job, finishing)
+            queue.append(job)
+            self._changed.notify()
         try:
-            yield
+            return job.future.result()
+        except BaseException:
+            with self._changed:
+                if job in queue:  # whoever asked was interrupted
+                    queue.remove(job)
+            raise
         finally:
-            with self._lock:
-                self._held = False
-                self._wake()
+            if waited is not None:
+                waited(job.waited)
 
-    def _wake(self) -> None:
-        (self._finishing if self._finishers else self._beginning).notify()
+    def _queue(self, job: _Job, finishing: bool) -> deque[_Job]:
+        if job.hold is not None and job.hold is self._holder:
+            return job.hold.jobs
+        return self._finishing if finishing else self._beginning
+
+    def let_go(self, hold: Hold) -> None:
+        """Take the model from its holder, if it is this one."""
+        with self._changed:
+            if self._holder is hold:
+                self._holder = None
+                self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while (job := self._next()) is None:
+                    self._changed.wait()
+            job.run()
+            del job
+
+    def _next(self) -> _Job | None:
+        if self._holder is not None:
+            return self._holder.jobs.popleft() if self._holder.jobs else None
+        queue = self._finishing or self._beginning
+        if not queue:
+            return None
+        job = queue.popleft()
+        self._holder = job.hold
+        return job
 
 
-_TURNS = _Turns()
+_THREAD = _ModelThread()
 
 
-def model_turn(finishing: bool = False) -> AbstractContextManager[None]:
-    """Return the lock under which a process uses its model: two shards at once would only share the same cores.
+class Hold:
+    """A claim on the model: from the first piece of work on that is asked for nobody else's is done, until let go.
 
     Args:
-        finishing: to score calls that were drawn, before others draw more. Who begins goes last: else all shards that
-            are under way come to be scored at the same time, and between two passes the model waits for all of them.
+        waited: told for how long others were before.
     """
-    return _TURNS.turn(finishing)
+
+    def __init__(self, waited: Waited | None = None) -> None:
+        self.jobs: deque[_Job] = deque()
+        self._waited = waited
+
+    def do(self, work: Callable[[], Result]) -> Result:
+        """Have a piece of work done by the model's thread and return what it gives."""
+        waited, self._waited = self._waited, None
+        return _THREAD.result(_Job(work, self), False, waited)  # type: ignore[no-any-return]
+
+    @property
+    def held(self) -> bool:
+        """Whether the first piece of work was begun, and the model not let go."""
+        return _THREAD.holder is self
+
+    def let_go(self) -> None:
+        """Let others have the model; nothing happens if this does not hold it."""
+        _THREAD.let_go(self)
 
 
-def in_model_thread(work: Callable[[], Result]) -> Result:
-    """Do a piece of the model's work in the one thread of this process that does it, and return what it gives.
+def in_model_thread(work: Callable[[], Result], *, finishing: bool = False, waited: Waited | None = None) -> Result:
+    """Do a piece of work in the one thread of this process that works with its model, and return what it gives.
 
-    On a CPU every thread that computes, and be it once, gets a team of threads of its own from OpenMP for good. With
-    more threads in teams than cores none waits awake any more, but sleeps and wakes at every operation: small models
-    then take twice as long. Loading computes as well.
+    Args:
+        work: must not wait for another shard.
+        finishing: it finishes something that was begun: it goes before what begins something.
+        waited: told for how long others were before.
     """
-    return _model_thread().submit(work).result()
+    if _THREAD.here():
+        return work()
+    return _THREAD.result(_Job(work), finishing, waited)  # type: ignore[no-any-return]
 
 
-@lru_cache(maxsize=1)
-def _model_thread() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, thread_name_prefix="model")
-
-
-class _ThreadScan(ScanAround[Scan]):
+class _HeldScan(ScanAround[Scan]):
     """A scan whose draws are made in the model's thread."""
 
+    def __init__(self, inner: Scan, do: Callable[[Callable[[], list[Draw]]], list[Draw]]) -> None:
+        super().__init__(inner)
+        self._do = do
+
     def draw(self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float) -> list[Draw]:
-        return in_model_thread(lambda: self.inner.draw(requests, max_tokens=max_tokens, temperature=temperature))
+        return self._do(lambda: self.inner.draw(requests, max_tokens=max_tokens, temperature=temperature))
 
 
 class InTurn:
@@ -102,14 +181,12 @@ class InTurn:
 
     Args:
         lm: the process's model.
-        turn: holds a lock, e.g. `Writer.turn`.
+        waited: told for how long other shards were before, e.g. `Writer.waits`.
     """
 
-    def __init__(
-        self, lm: LanguageModel, turn: Callable[[AbstractContextManager[None]], AbstractContextManager[None]]
-    ) -> None:
+    def __init__(self, lm: LanguageModel, waited: Waited | None = None) -> None:
         self._lm = lm
-        self._turn = turn
+        self._waited = waited
         self._scan: Generator[Scan, None, None] | None = None
         self.tokens = 0  # passed through the model for this shard, as far as it counts them
 
@@ -128,25 +205,34 @@ class InTurn:
         return self._scan
 
     def _scanned(self, prompt: Prompt, texts: Sequence[str]) -> Generator[Scan, None, None]:
-        with self._turn(model_turn()), self._counted():
-            scans = self._lm.scan(prompt, texts)
+        hold = Hold(self._waited)
+        scans = self._lm.scan(prompt, texts)
+
+        def do(work: Callable[[], Result]) -> Result:
+            return hold.do(lambda: self._counted(work))
+
+        try:
+            while (scan := do(lambda: next(scans, None))) is not None:
+                yield _HeldScan(scan, do)
+        finally:
             try:
-                while (scan := in_model_thread(lambda: next(scans, None))) is not None:
-                    yield _ThreadScan(scan)
+                if hold.held and isinstance(scans, Generator):
+                    do(scans.close)
             finally:
-                if isinstance(scans, Generator):
-                    in_model_thread(scans.close)
+                hold.let_go()
 
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
         """See `LanguageModel`."""
-        with self._turn(model_turn(finishing=True)), self._counted():
-            return in_model_thread(lambda: self._lm.log_probs(requests))
 
-    @contextmanager
-    def _counted(self) -> Iterator[None]:
+        def scored() -> list[NDArray[np.float32]]:
+            return self._counted(lambda: self._lm.log_probs(requests))
+
+        return in_model_thread(scored, finishing=True, waited=self._waited)
+
+    def _counted(self, work: Callable[[], Result]) -> Result:
         begin = tokens_passed(self._lm)
         try:
-            yield
+            return work()
         finally:
             self.tokens += tokens_passed(self._lm) - begin
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,13 +64,9 @@ class Writer:
         self.files: list[DataFile] = []
         self.waited = 0.0  # seconds
 
-    @contextmanager
-    def turn(self, lock: AbstractContextManager[object]) -> Iterator[None]:
-        """Hold a lock; the time spent waiting for it is not the shard's work."""
-        begin = time.perf_counter()
-        with lock:
-            self.waited += time.perf_counter() - begin
-            yield
+    def waits(self, seconds: float) -> None:
+        """Note that others were before, e.g. at the model: that time is not the shard's work."""
+        self.waited += seconds
 
     def table(self, table: pa.Table, name: str | None = None) -> None:
         """Write a table under the shard's own name, or under `name` where a commit has several."""

@@ -100,7 +100,7 @@ def claims_of(store: Store) -> Claims | None:
 def _load_model(name: str, digest: str) -> LanguageModel:
     from toolformer_core.lm.load import load_model
 
-    return in_model_thread(lambda: load_model(name, digest=digest))
+    return in_model_thread(lambda: load_model(name, digest=digest), finishing=True)
 
 
 @lru_cache(maxsize=16)

@@ -137,7 +137,7 @@ def sample_shard(spec: BuildSpec, tool: str, shard: Shard, prefiltered: Done) ->
         sampled, tokens = [], 0
         if verdicts:
             pairs = [(documents[v.doc_id], v) for v in verdicts]
-            with InTurn(model_of(spec), write.turn) as lm:
+            with InTurn(model_of(spec), write.waits) as lm:
                 sampled = sample(lm, prompt, spec.tool_names[tool], pairs, config)
             tokens = lm.tokens
         calls = [call for s in sampled for call in s.calls]
@@ -197,7 +197,7 @@ def score_shard(spec: BuildSpec, tool: str, shard: Shard, prefiltered: Done, sam
             wanted = {call.doc_id for call, _ in items}
             documents = translate.documents_of(store.read(shard.documents))
             texts = {d.doc_id: d.text for d in documents if d.doc_id in wanted}
-            with InTurn(model_of(spec), write.turn) as lm:
+            with InTurn(model_of(spec), write.waits) as lm:
                 scored = score(lm, spec.tool_names[tool], texts, items, spec.score)
             tokens = lm.tokens
         balance = Balance(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tasks import models
-from tasks.models import InTurn, model_turn
+from tasks.models import Hold, InTurn, in_model_thread
 from tests.fakes import a_prompt
 from toolformer_core.lm.base import Scan, ScoreRequest
 from toolformer_core.lm.scripted import ScriptedLM
@@ -28,11 +29,11 @@ def scripted() -> ScriptedLM:
 
 
 def free() -> bool:
-    return not models._TURNS._held
+    return models._THREAD.holder is None
 
 
 def test_the_model_is_held_from_the_first_scan_to_the_last_and_no_longer() -> None:
-    with InTurn(scripted(), lambda lock: lock) as lm:
+    with InTurn(scripted()) as lm:
         scans = lm.scan(a_prompt(), TEXTS)
         assert free()  # nothing was asked yet
         seen = []
@@ -50,32 +51,92 @@ def test_an_error_amid_the_scans_gives_the_model_back() -> None:
         for _ in lm.scan(a_prompt(), TEXTS):
             raise OSError("the disk is full")
 
-    with pytest.raises(OSError, match="full") as kept, InTurn(scripted(), lambda lock: lock) as lm:
+    with pytest.raises(OSError, match="full") as kept, InTurn(scripted()) as lm:
         half_way(lm)
     assert free()
     assert kept.value is not None  # who keeps the error keeps its frames, and yet not the model
 
 
+def asked(name: str, finishing: bool, came: list[str]) -> threading.Thread:
+    """A thread that wants the model, once it waits for it."""
+    before = waiting()
+    thread = threading.Thread(
+        target=in_model_thread, args=(lambda: came.append(name),), kwargs={"finishing": finishing}
+    )
+    thread.start()
+    while waiting() == before:
+        os.sched_yield()
+    return thread
+
+
+def waiting() -> int:
+    return len(models._THREAD._finishing) + len(models._THREAD._beginning)
+
+
 def test_who_finishes_something_comes_before_those_who_begin() -> None:
     came: list[str] = []
-
-    def take(name: str, finishing: bool) -> None:
-        with model_turn(finishing):
-            came.append(name)
-
-    turns = models._TURNS
-    threads = [
-        threading.Thread(target=take, args=asked) for asked in (("begins", False), ("begins", False), ("ends", True))
-    ]
-    with model_turn():
-        for n, thread in enumerate(threads, 1):
-            thread.start()
-            while len(turns._beginning._waiters) + len(turns._finishing._waiters) < n:  # type: ignore[attr-defined]
-                os.sched_yield()
+    hold = Hold()
+    hold.do(lambda: came.append("holds"))
+    threads = [asked("begins", False, came), asked("begins too", False, came), asked("ends", True, came)]
+    hold.do(lambda: came.append("holds on"))
+    hold.let_go()
     for thread in threads:
         thread.join(60)
-    assert came == ["ends", "begins", "begins"]
+    assert came == ["holds", "holds on", "ends", "begins", "begins too"]
     assert free()
+
+
+def test_what_others_take_is_told_and_what_one_asks_for_oneself_is_not() -> None:
+    told: list[float] = []
+    hold, began = Hold(told.append), threading.Event()
+    hold.do(began.set)
+    hold.do(lambda: None)
+    assert len(told) == 1  # the first had to wait for its turn, the second held the model
+    came: list[str] = []
+    waits: list[float] = []
+    thread = threading.Thread(target=in_model_thread, args=(lambda: came.append("x"),), kwargs={"waited": waits.append})
+    thread.start()
+    while not waiting():
+        os.sched_yield()
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < 0.01:  # another is at work for that long
+        os.sched_yield()
+    hold.let_go()
+    thread.join(60)
+    assert (came, len(waits)) == (["x"], 1)
+    assert waits[0] >= 0.01
+
+
+def test_whoever_gives_up_waiting_is_not_served() -> None:
+    hold = Hold()
+    hold.do(lambda: None)
+    later = Hold()
+    scan: list[str] = []
+
+    def give_up() -> None:
+        with pytest.raises(TimeoutError):
+            later.do(lambda: scan.append("never"))
+
+    thread = threading.Thread(target=give_up)
+    thread.start()
+    while not waiting():
+        os.sched_yield()
+    (job,) = models._THREAD._beginning
+    job.future.set_exception(TimeoutError())  # as an interruption comes to a thread that waits
+    thread.join(60)
+    assert waiting() == 0
+    hold.let_go()
+    in_model_thread(lambda: None)
+    assert (scan, free()) == ([], True)
+
+
+def test_an_error_comes_to_whoever_asked_and_the_thread_goes_on() -> None:
+    def fails() -> None:
+        raise ValueError("no such thing")
+
+    with pytest.raises(ValueError, match="no such thing"):
+        in_model_thread(fails)
+    assert in_model_thread(lambda: in_model_thread(lambda: 2)) == 2  # from within it is simply done
 
 
 class Watched(ScriptedLM):
@@ -115,7 +176,7 @@ def test_all_of_the_models_work_is_done_in_one_thread() -> None:
     model = Threads()
 
     def shard() -> None:
-        with InTurn(model, lambda lock: lock) as lm:
+        with InTurn(model) as lm:
             lm.log_probs([REQUEST])
             for _ in lm.scan(a_prompt(), TEXTS):
                 pass
@@ -125,7 +186,7 @@ def test_all_of_the_models_work_is_done_in_one_thread() -> None:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert model.seen == {"model_0"}
+    assert model.seen == {"model"}
 
 
 def test_two_shards_never_ask_at_once() -> None:
@@ -133,12 +194,12 @@ def test_two_shards_never_ask_at_once() -> None:
 
     def shard() -> None:
         ready.wait()
-        with InTurn(model, lambda lock: lock) as lm:
+        with InTurn(model) as lm:
             for _ in range(50):
                 lm.log_probs([REQUEST])
 
     def scanning() -> Iterator[None]:
-        with InTurn(model, lambda lock: lock) as lm:
+        with InTurn(model) as lm:
             for _ in lm.scan(a_prompt(), TEXTS):
                 model.at_work += 1
                 model.most = max(model.most, model.at_work)
