@@ -79,10 +79,10 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[str]:
             yield running.scheduler_address
 
 
-def test_threads_are_twice_the_workers_that_the_form_asks_for(
+def test_threads_are_four_times_the_workers_that_the_form_asks_for(
     prefect_server: None, own_environment: pytest.MonkeyPatch
 ) -> None:
-    assert chosen(3)._max_workers == 6
+    assert chosen(3)._max_workers == 12
 
 
 def test_a_deployed_flow_goes_where_its_workers_environment_says(
@@ -91,7 +91,7 @@ def test_a_deployed_flow_goes_where_its_workers_environment_says(
     own_environment.setenv("TOOLFORMER_RUNNER", "dask")
     assert chosen(3).cluster_kwargs["n_workers"] == 3
     with on("threads"):  # whoever calls it knows better
-        assert chosen(3)._max_workers == 6
+        assert chosen(3)._max_workers == 12
 
 
 @pytest.mark.parametrize("cluster", [{"plain": {}, "with-gpu": {"GPU": 1.0}}], indirect=True)
