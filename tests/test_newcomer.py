@@ -32,7 +32,7 @@ def test_the_readme_has_the_same_commands_and_at_most_six() -> None:
     assert len(quickstart()) <= 6
 
 
-@pytest.mark.slow  # the demo annotates, trains twice and evaluates: ten minutes
+@pytest.mark.slow  # the demo annotates, trains twice and evaluates: some minutes
 def test_the_quickstart_ends_in_two_trainings_that_mlflow_compares(tmp_path: Path) -> None:
     if not (REPOSITORY / ".git").exists() or not (VENV / "bin").is_dir():
         pytest.skip("a clone is needed, with .venv as `make` makes it")
