@@ -65,12 +65,11 @@ class _ModelThread:
         """Who holds the model."""
         return self._holder
 
-    def here(self) -> bool:
-        """Whether this is the thread."""
-        return threading.current_thread() is self._thread
-
     def result(self, job: _Job, finishing: bool, waited: Waited | None = None) -> Any:
-        """Have a job done and return what it gives."""
+        """Have a job done and return what it gives; the thread's own jobs are done at once."""
+        if threading.current_thread() is self._thread:
+            job.run()
+            return job.future.result()
         with self._changed:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="model", daemon=True)
@@ -157,8 +156,6 @@ def in_model_thread(work: Callable[[], Result], *, finishing: bool = False, wait
         finishing: it finishes something that was begun: it goes before what begins something.
         waited: told for how long others were before.
     """
-    if _THREAD.here():
-        return work()
     return _THREAD.result(_Job(work), finishing, waited)  # type: ignore[no-any-return]
 
 
