@@ -35,6 +35,8 @@ __all__ = [
     "yield_by_threshold",
 ]
 
+_TRIES = 50  # to open a snapshot that is being replaced, which happens every twenty seconds at most
+
 _SAMPLES = """
 WITH picked AS (SELECT * FROM best_calls WHERE $tool IS NULL OR tool = $tool
                 ORDER BY gain DESC, doc_id, "position", tool LIMIT $n)
@@ -141,12 +143,29 @@ def opened(path: str | Path) -> duckdb.DuckDBPyConnection:
     Raises:
         SnapshotError: there is none, or it cannot be opened.
     """
-    if not Path(path).is_file():
-        raise SnapshotError(f"there is no snapshot at {path} yet; build a dataset, or reconcile")
+    for _ in range(_TRIES):
+        before = _identity(path)
+        if before is None:
+            raise SnapshotError(f"there is no snapshot at {path} yet; build a dataset, or reconcile")
+        try:
+            connection = duckdb.connect(str(path), read_only=True)
+        except duckdb.Error as exc:
+            if _identity(path) == before:
+                raise SnapshotError(f"cannot open the snapshot {path}: {exc}") from exc
+            continue
+        if _identity(path) == before:
+            return connection
+        connection.close()  # DuckDB looks at the path more than once: it may have seen two files
+    raise SnapshotError(f"the snapshot {path} was replaced at each of {_TRIES} attempts to open it")
+
+
+def _identity(path: str | Path) -> tuple[int, int] | None:
+    """What tells a file from the one that takes its place, None if there is none."""
     try:
-        return duckdb.connect(str(path), read_only=True)
-    except duckdb.Error as exc:
-        raise SnapshotError(f"cannot open the snapshot {path}: {exc}") from exc
+        found = Path(path).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def rows_in(
