@@ -35,7 +35,7 @@ __all__ = [
     "yield_by_threshold",
 ]
 
-_TRIES = 50  # to open a snapshot that is being replaced, which happens every twenty seconds at most
+_TRIES = 50  # to open a snapshot that is being replaced, once in twenty seconds as a rule
 
 _SAMPLES = """
 WITH picked AS (SELECT * FROM best_calls WHERE $tool IS NULL OR tool = $tool
@@ -148,14 +148,12 @@ def opened(path: str | Path) -> duckdb.DuckDBPyConnection:
         if before is None:
             raise SnapshotError(f"there is no snapshot at {path} yet; build a dataset, or reconcile")
         try:
-            connection = duckdb.connect(str(path), read_only=True)
+            return duckdb.connect(str(path), read_only=True)
         except duckdb.Error as exc:
+            # Seen once, while snapshots were published as fast as they could be: "No more data remaining in
+            # MetadataReader". Why is not known (DuckDB opens the path once); a file that was replaced is asked again.
             if _identity(path) == before:
                 raise SnapshotError(f"cannot open the snapshot {path}: {exc}") from exc
-            continue
-        if _identity(path) == before:
-            return connection
-        connection.close()  # DuckDB looks at the path more than once: it may have seen two files
     raise SnapshotError(f"the snapshot {path} was replaced at each of {_TRIES} attempts to open it")
 
 
