@@ -3,7 +3,7 @@
     python benchmarks/finetune.py [--steps 6] [--repeats 3] [--threads 2] [--json]
 
 All three train the embedded model on the same texts (the demo's corpus) with the same effective batch, precision and
-AdamW, in one process, taking turns; a token counts if it is predicted, padding does not. The Trainer pads to the
+AdamW, in one process, taking turns, denormals flushed for all; a token counts if it is predicted, padding does not. The Trainer pads to the
 longest text of its batch, as it does by default. Figures are medians over the repeats, ratios against the Trainer.
 """
 
@@ -139,8 +139,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="turns of each (default 3)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--denormals", action="store_true", help="compute with denormals, as the Trainer does by itself")
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
     given = parser.parse_args()
+    torch.set_flush_denormal(not given.denormals)
     torch.set_num_threads(given.threads)
     warnings.filterwarnings("ignore")
     found = measure(given.steps, given.repeats, given.precision)

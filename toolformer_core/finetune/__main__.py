@@ -63,8 +63,13 @@ def main() -> int:
         return _fail(given.folder, rank, "error", exc)
     if job.device == "cpu":
         os.environ.setdefault("DS_ACCELERATOR", "cpu")  # read when DeepSpeed is imported
+    import torch
+
     from toolformer_core.finetune.program import reason_of, train
 
+    torch.set_flush_denormal(
+        True
+    )  # a CPU is many times slower with denormals, and attention's weights are full of them
     try:
         train(job, given.folder, rank=rank, local_rank=int(os.environ["LOCAL_RANK"]))
     except (ToolformerError, OSError, RuntimeError, ValueError, MemoryError) as exc:
