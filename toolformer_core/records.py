@@ -7,6 +7,7 @@ text (Python code points): the call is inserted in front of the character at tha
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -25,7 +26,7 @@ __all__ = [
     "ToolResult",
     "Verdict",
     "digest_of",
-    "digesting",
+    "numbers_of",
     "storable",
 ]
 
@@ -33,28 +34,22 @@ __all__ = [
 def digest_of(*parts: str | bytes) -> str:
     """Return the hex BLAKE2b-128 digest of the parts; part boundaries count, so ("ab",) and ("a", "b") differ."""
     h = hashlib.blake2b(digest_size=16)
-    _feed(h, parts)
+    _feed(h.update, parts)
     return h.hexdigest()
 
 
-def digesting(*parts: str | bytes) -> Callable[..., str]:
-    """Return a function that gives `digest_of` of these parts and its arguments; these are digested once."""
-    begun = hashlib.blake2b(digest_size=16)
-    _feed(begun, parts)
-
-    def finish(*more: str | bytes) -> str:
-        h = begun.copy()
-        _feed(h, more)
-        return h.hexdigest()
-
-    return finish
+def numbers_of(*parts: str | bytes, count: int) -> list[int]:
+    """Return 64-bit numbers that the parts determine (SHAKE-128); the first n are the same whatever the count."""
+    stream = hashlib.shake_128()
+    _feed(stream.update, parts)
+    return list(struct.unpack(f"<{count}Q", stream.digest(8 * count)))
 
 
-def _feed(h: hashlib.blake2b, parts: Iterable[str | bytes]) -> None:
+def _feed(update: Callable[[bytes], object], parts: Iterable[str | bytes]) -> None:
     for part in parts:
         data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
-        h.update(len(data).to_bytes(8, "little"))
-        h.update(data)
+        update(len(data).to_bytes(8, "little"))
+        update(data)
 
 
 def storable(text: str) -> str:

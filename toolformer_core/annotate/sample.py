@@ -33,10 +33,10 @@ import numpy as np
 from toolformer_core.config import SampleConfig
 from toolformer_core.errors import CallSyntaxError
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan
-from toolformer_core.records import Document, DrawnCall, Prompt, Verdict, digest_of, digesting
+from toolformer_core.records import Document, DrawnCall, Prompt, Verdict, numbers_of
 from toolformer_core.syntax import CLOSE, find_close, parse
 
-__all__ = ["Sampled", "draw_seed", "sample"]
+__all__ = ["Sampled", "draw_seeds", "sample"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +60,9 @@ class _Work:
     drawn: list[tuple[float, int, int, list[Draw]]] = field(default_factory=list)  # (log p, position, rank, its draws)
 
 
-def draw_seed(seed: int, doc_id: str, tool: str, position: int, draw: int) -> int:
-    """Return the 64-bit seed of one draw."""
-    return int(digest_of("draw", str(seed), doc_id, tool, str(position), str(draw))[:16], 16)
-
-
-def _seeds(seed: int, doc_id: str, tool: str, position: int, draws: int) -> list[int]:
-    """Return `draw_seed` of the draws 0, 1, ...; what they have in common is digested once."""
-    digest = digesting("draw", str(seed), doc_id, tool, str(position))
-    return [int(digest(str(n))[:16], 16) for n in range(draws)]
+def draw_seeds(seed: int, doc_id: str, tool: str, position: int, draws: int) -> list[int]:
+    """Return the 64-bit seeds of the draws 0, 1, ... at one position; how many there are does not change them."""
+    return numbers_of("draw", str(seed), doc_id, tool, str(position), count=draws)
 
 
 def sample(
@@ -154,7 +148,7 @@ def _draw(scan: Scan, place: dict[int, int], works: list[_Work], config: SampleC
             if piece not in place:
                 continue
             chosen.append((work, log_p, position, rank))
-            for seed in _seeds(config.seed, work.document.doc_id, work.verdict.tool, position, config.draws):
+            for seed in draw_seeds(config.seed, work.document.doc_id, work.verdict.tool, position, config.draws):
                 requests.append(DrawRequest(place[piece], position - work.pieces[piece], seed))
     if not requests:
         return

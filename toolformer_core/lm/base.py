@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class DrawRequest:
+class DrawRequest(NamedTuple):
     """One draw after " [" at one position of one text of a scan."""
 
     text: int  # index into the texts given to `LanguageModel.scan`
@@ -36,8 +35,7 @@ class DrawRequest:
     seed: int  # 64 bits; the same seed at the same place gives the same draw
 
 
-@dataclass(frozen=True, slots=True)
-class Draw:
+class Draw(NamedTuple):
     """The text drawn after " [": without the closing "]" if it ended, all of it if it did not."""
 
     text: str

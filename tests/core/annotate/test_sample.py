@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import a_document, a_prompt, a_verdict
-from toolformer_core.annotate.sample import draw_seed, sample
+from toolformer_core.annotate.sample import draw_seeds, sample
 from toolformer_core.config import SampleConfig
 from toolformer_core.errors import ScriptError
 from toolformer_core.lm.scripted import ScriptedLM
@@ -142,14 +142,18 @@ def test_seeds_are_of_the_place_and_the_draw_alone():
     document = a_document(TEXT)
     lm = Watching({("calculator", TEXT): {9: -1.0}}, {("calculator", TEXT, 9): [GOOD] * 2})
     run(lm, [document], draws=2, seed=7)
-    assert asked == [(TEXT, 9, draw_seed(7, document.doc_id, "calculator", 9, n)) for n in range(2)]
+    assert asked == [(TEXT, 9, s) for s in draw_seeds(7, document.doc_id, "calculator", 9, 2)]
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.text(), st.text(), st.integers(0, 99), st.integers(0, 9)), unique=True))
+@given(st.lists(st.tuples(st.integers(0, 5), st.text(), st.text(), st.integers(0, 99)), unique=True))
 def test_seeds_are_64_bits_and_differ(places):
-    seeds = [draw_seed(*place) for place in places]
+    seeds = [s for place in places for s in draw_seeds(*place, 3)]
     assert len(set(seeds)) == len(seeds)
     assert all(0 <= s < 2**64 for s in seeds)
+
+
+def test_more_draws_do_not_change_the_first():
+    assert draw_seeds(0, "d", "qa", 4, 2) == draw_seeds(0, "d", "qa", 4, 7)[:2]
 
 
 def test_an_unscripted_text_is_named():
