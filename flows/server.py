@@ -27,6 +27,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -61,8 +62,15 @@ _POLL_S = 0.05
 _START_S = 180.0  # on a busy machine
 _STOP_S = 5.0
 _own: list[tuple[subprocess.Popen[bytes], str, Path]] = []  # the server begun by this process, its address, its log
-# What tells Prefect's server that it serves one process, as Prefect's own start of such a server does.
-_SERVER = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
+# What tells Prefect's server that it serves one process, as Prefect's own start of such a server does; and that nobody
+# here stores blocks: writing all their types into a new folder's database took 2 of the 6.8 s of a start.
+_SERVER = {
+    "PREFECT_UI_ENABLED": "0",
+    "PREFECT__SERVER_EPHEMERAL": "1",
+    "PREFECT__SERVER_FINAL": "1",
+    "PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION": "0",
+    "PREFECT_API_BLOCKS_REGISTER_ON_START": "0",
+}
 
 
 class ServerError(ToolformerError):
@@ -170,6 +178,8 @@ def await_server() -> None:
     if not _own:
         return
     process, address, log = _own[0]
+    with contextlib.suppress(ImportError):
+        import_module("pandas")  # pyarrow would at its first array; the time is free until the server answers
     deadline = time.monotonic() + _START_S
     while not _answers(address):
         if process.poll() is not None or time.monotonic() > deadline:
