@@ -78,9 +78,13 @@ def publish(store: Store, catalog: Catalog | None, root: str | Path | None = Non
     temporary = temporary_beside(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with duckdb.connect(str(temporary)) as connection:
-            _fill(connection, store, facts, target)
-            connection.execute("CHECKPOINT")
+        _write(temporary, store, facts, target)
+        try:
+            _read_through(temporary)
+        except duckdb.Error:  # DuckDB has had checkpoints that wrote what it could not read: once more, from nothing
+            temporary.unlink()
+            _write(temporary, store, facts, target)
+            _read_through(temporary)
         _replace(temporary, target)
     except (OSError, duckdb.Error) as exc:
         raise SnapshotError(f"cannot publish {target}: {told(exc)}") from exc
@@ -89,6 +93,24 @@ def publish(store: Store, catalog: Catalog | None, root: str | Path | None = Non
             with contextlib.suppress(OSError):
                 left.unlink(missing_ok=True)
     return target
+
+
+def _write(temporary: Path, store: Store, facts: Facts, earlier: Path) -> None:
+    with duckdb.connect(str(temporary)) as connection:
+        _fill(connection, store, facts, earlier)
+        connection.execute("CHECKPOINT")
+
+
+def _read_through(snapshot: Path) -> None:
+    """Open a snapshot as a reader does, and count the rows of its own tables: nothing is published that cannot be read.
+
+    Raises:
+        duckdb.Error: it cannot be.
+    """
+    with duckdb.connect(str(snapshot), read_only=True) as connection:
+        names = connection.execute("SELECT table_name FROM duckdb_tables() WHERE schema_name = 'facts'").fetchall()
+        for (name,) in names:
+            connection.execute(f"SELECT count(*) FROM facts.{name}").fetchall()
 
 
 def _replace(temporary: Path, target: Path) -> None:

@@ -7,19 +7,21 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
 from wh_fixtures import make_commit, make_run, put, scored, table
 
+from warehouse import snapshot as snapshot_module
 from warehouse import views
 from warehouse.catalog import Catalog
 from warehouse.commits import Balance, Commit, Dataset, dataset_version, fingerprint
 from warehouse.errors import SnapshotError
 from warehouse.explain import explain
 from warehouse.queries import Yield, gain_histogram, rows_of, samples, stats, yield_by_threshold
-from warehouse.schema import TABLES
+from warehouse.schema import STAGES, TABLES
 from warehouse.snapshot import publish
 from warehouse.store import Store
 from warehouse.what_if import Choice, yields
@@ -292,6 +294,32 @@ def test_what_a_reader_meets_when_something_is_wrong(tmp_path: Path, snapshot: P
     with pytest.raises(SnapshotError, match="cannot publish"):
         publish(Store(tmp_path / "d"), None, tmp_path / "file")
     assert snapshot.stat().st_mode & 0o222 == 0
+
+
+@pytest.mark.parametrize(("damaged", "published"), [(1, True), (2, False)])
+def test_nothing_is_published_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: int, published: bool
+) -> None:
+    store = Store(tmp_path)
+    first = publish(store, None).stat().st_ino
+    real, written = snapshot_module._write, []
+
+    def damaging(temporary: Path, *rest: Any) -> None:
+        real(temporary, *rest)
+        written.append(temporary)
+        if len(written) <= damaged:
+            whole = temporary.read_bytes()
+            temporary.write_bytes(whole[:12_288] + bytes(len(whole) - 12_288))  # three headers of 4,096 bytes stay
+
+    monkeypatch.setattr(snapshot_module, "_write", damaging)
+    if published:
+        assert rows_of(publish(store, None), "SELECT count(*) AS n FROM facts.stages") == [{"n": len(STAGES)}]
+    else:
+        with pytest.raises(SnapshotError, match="cannot publish"):
+            publish(store, None)
+        assert (tmp_path / "warehouse.duckdb").stat().st_ino == first
+    assert len(written) == 2
+    assert list(tmp_path.glob("*.tmp*")) == []
 
 
 def test_a_snapshot_that_fails_to_open_and_was_replaced_meanwhile_is_opened_again(
