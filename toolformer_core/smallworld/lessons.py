@@ -28,6 +28,10 @@ _RULES: dict[str, tuple[str, ...]] = {
     "translation": ("phrase", "phrase", "phrase", "name"),
 }
 
+# How often a kind of slot is what a lesson is about.
+_TOOL_KINDS = (*["arithmetic"] * 2, "date", *["fact"] * 2, *["translation"] * 2)
+_NOTE_KINDS = (*["arithmetic"] * 3, *["date"] * 2, *["fact"] * 2, *["translation"] * 2)
+
 _INSTRUCTIONS = (
     "Your task is to add calls to {tool} to a text. The calls should help to complete it. Write {call}. Some examples:",
     "Add {tool} calls to the text where they help. A call looks like {call}.",
@@ -71,7 +75,7 @@ def _annotate(doc: WorldDocument, kind: str, rule: str, write: Callable[[str], s
 
 
 def _tool_lesson(world: World, r: random.Random) -> str:
-    kind = r.choice(("arithmetic", "arithmetic", "date", "fact", "fact", "translation"))
+    kind = r.choice(_TOOL_KINDS)
     rule = r.choice([x for x in _RULES[kind] if x != "name" or kind == "fact"])
     tool = world.namer.tool()
     quote = '"' if rule not in ("empty", "expression") and r.random() < 0.2 else ""
@@ -117,7 +121,7 @@ def _notations(tool: str, argument: str, answer: str) -> list[str]:
 
 
 def _note_lesson(world: World, r: random.Random) -> str:
-    kind = r.choice(("arithmetic", "arithmetic", "arithmetic", "date", "date", "fact", "fact", "translation"))
+    kind = r.choice(_NOTE_KINDS)
     day, register = world.date(), r.choice(REGISTERS)
     used = world.sentence(kind, day, register=register)
     slot = used.slot or _no_slot(kind)

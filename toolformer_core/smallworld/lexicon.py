@@ -122,11 +122,12 @@ class Namer:
         a, b = self._word(1, 3), self._word(1, 2)
         words = r.choice((THINGS, GOODS, CRAFTS, ADJECTIVES)), r.choice((THINGS, GOODS, CRAFTS))
         compound = "".join(r.choice(w).capitalize() for w in words)
-        letters = "".join(r.choice("ABCDEFGHIJKLMNOPQRSTUVWXYZ") for _ in range(r.randint(2, 4)))
+        letters = "".join(r.choice("ABCDEFGHIJKLMNOPQRSTUVWXYZ") for _ in range(r.choice((2, 2, 2, 3, 4))))
         if letters in _REAL_TOOLS:  # an invented name must not be one of those the model is to be taught
             letters += "X"
         camel = a.capitalize() + b.capitalize()
-        return r.choice((a.capitalize(), a.capitalize(), camel, camel, letters, a, f"{a}_{b}", compound, compound))
+        spelt = (a.capitalize(), a.capitalize(), camel, camel, letters, letters, a, f"{a}_{b}", compound, compound)
+        return r.choice(spelt)
 
     def _babble_words(self, low: int, high: int) -> list[str]:
         r = self.rng
