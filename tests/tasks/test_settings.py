@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tasks import settings
-from tasks.settings import host, own_server_home, prepare, seconds, shared_catalog
+from tasks.settings import environment, host, own_server_home, prepare, seconds, shared_catalog
 from toolformer_core.errors import UsageError
 
 SHARED = "postgresql+psycopg://db.example/toolformer"
@@ -57,3 +59,16 @@ def test_a_lease_that_is_no_number_is_said_so(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("TOOLFORMER_LEASE_S", "soon")
     with pytest.raises(UsageError, match="TOOLFORMER_LEASE_S is 'soon'"):
         seconds("lease")
+
+
+def test_arrow_gives_memory_back_and_a_user_may_choose() -> None:
+    asked = """
+from tasks.settings import prepare
+prepare()
+import pyarrow
+print(pyarrow.default_memory_pool().backend_name)
+"""
+    own = {k: v for k, v in environment().items() if k != "ARROW_DEFAULT_MEMORY_POOL"}
+    for given, used in (({}, "system"), ({"ARROW_DEFAULT_MEMORY_POOL": "mimalloc"}, "mimalloc")):
+        told = subprocess.run([sys.executable, "-c", asked], env={**own, **given}, text=True, capture_output=True)
+        assert (told.stdout, told.stderr) == (f"{used}\n", "")
