@@ -48,10 +48,10 @@ def demo_trainings(data: str, model: str = "embedded") -> list[FinetuneParameter
             model=model,
             arm=arm,
             profile="core",
-            steps=50,
-            batch=12,
-            learning_rate=5e-4,
-            evaluate_every=25,
+            steps=240,
+            batch=3,
+            learning_rate=8e-4,
+            evaluate_every=240,
         )
         for arm in ARMS
     ]

@@ -4,7 +4,8 @@ A large model brings three skills from its pretraining, and a small one must be 
 
     plain   20 %  documents of the pretraining world
     notes   35 %  something is stated before a text that uses it, in ten notations; some notes mislead or say nothing
-    tools   45 %  an instruction, demonstrations and one more input, for *invented* tools with random names
+    tools   45 %  an instruction, demonstrations and one more input, for *invented* tools with random names, a third
+                  of them for several tools at once
 
 The five real tools never occur here, nor any `call -> result` pair of theirs: that is what finetuning is to teach.
 One of the ten notations has the arrow, with invented names. This module does not know tokenizers or training.
@@ -13,7 +14,7 @@ One of the ten notations has the arrow, with invented names. This module does no
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from toolformer_core.smallworld.registers import REGISTERS
 from toolformer_core.smallworld.worlds import KINDS, Slot, World, WorldDocument, join
@@ -65,42 +66,53 @@ def _argument(slot: Slot, rule: str) -> str:
     return slot.arguments[rule]
 
 
-def _annotate(doc: WorldDocument, kind: str, rule: str, write: Callable[[str], str]) -> str:
-    """Return the document with a call in front of every slot of the kind."""
+def _annotate(doc: WorldDocument, calls: Mapping[str, Callable[[Slot], str]]) -> str:
+    """Return the document with a call in front of every slot of a kind that has one."""
     text = doc.text
     for slot in sorted(doc.slots, key=lambda s: -s.position):
-        if slot.kind == kind:
-            text = f"{text[: slot.position]} {write(_argument(slot, rule))}{text[slot.position :]}"
+        if slot.kind in calls:
+            text = f"{text[: slot.position]} {calls[slot.kind](slot)}{text[slot.position :]}"
     return text
 
 
-def _tool_lesson(world: World, r: random.Random) -> str:
-    kind = r.choice(_TOOL_KINDS)
+def _invented_tool(world: World, r: random.Random, kind: str, brackets: str) -> tuple[str, Callable[[Slot], str]]:
+    """Return what is said of a made-up tool for a kind of slot, and how it is called."""
     rule = r.choice([x for x in _RULES[kind] if x != "name" or kind == "fact"])
     tool = world.namer.tool()
     quote = '"' if rule not in ("empty", "expression") and r.random() < 0.2 else ""
-    opening, closing = ("[", "]") if r.random() < 0.92 else r.choice((("{", "}"), ("<", ">"), ("(", ")")))
 
     def write(argument: str) -> str:
-        return f"{opening}{tool}({quote}{argument}{quote}){closing}"
+        return f"{brackets[0]}{tool}({quote}{argument}{quote}){brackets[1]}"
 
-    instruction = r.choice(_INSTRUCTIONS).format(tool=tool, call=write(r.choice(_ARGUMENT_WORDS[rule])))
+    said = r.choice(_INSTRUCTIONS).format(tool=tool, call=write(r.choice(_ARGUMENT_WORDS[rule])))
+    return said, lambda slot: write(_argument(slot, rule))
+
+
+def _tool_lesson(world: World, r: random.Random) -> str:
+    """Some tools, as a rule one; with several, what stands before a call says which of them it is."""
+    kinds = [r.choice(_TOOL_KINDS)]
+    if r.random() < 0.35:
+        kinds = r.sample(KINDS, r.choice((2, 3, len(KINDS))))
+    brackets = "[]" if r.random() < 0.92 else r.choice(("{}", "<>", "()"))
+    tools = {kind: _invented_tool(world, r, kind, brackets) for kind in kinds}
+    calls = {kind: call for kind, (_, call) in tools.items()}
     before, after = r.choice(_LABELS)
     gap = r.choice(("\n\n", "\n\n", "\n"))
-    out = [instruction]
-    shots = r.choice((3, 4, 4, 4, 5))
+    out = [said for said, _ in tools.values()]
+    shots = r.choice((3, 4, 4, 4, 5)) if len(kinds) == 1 else len(kinds) + r.choice((1, 2))
     for shot in range(shots + 1):
         last = shot == shots
+        kind = r.choice(kinds) if last else kinds[shot % len(kinds)]
         if last:
             n = r.choice((1, 2, 3, 4, 5, 6, 7, 8))
             others = [k for k in KINDS if k != kind]
-            kinds = [kind, kind] if n > 4 and r.random() < 0.3 else [kind] if r.random() < 0.9 else []
-            kinds += r.sample(others, r.choice((0, 0, 1, 1, 2)))
+            wanted = [kind, kind] if n > 4 and r.random() < 0.3 else [kind] if r.random() < 0.9 else []
+            wanted += r.sample(others, r.choice((0, 0, 1, 1, 2)))
         else:
             n = r.choice((1, 1, 1, 2))
-            kinds = [kind] if r.random() < 0.92 else []
-        doc = world.document(kinds, n)
-        out.append(f"{before} {doc.text}\n{after} {_annotate(doc, kind, rule, write)}")
+            wanted = [kind] if r.random() < 0.92 else []
+        doc = world.document(wanted, n)
+        out.append(f"{before} {doc.text}\n{after} {_annotate(doc, calls)}")
     return gap.join(out)
 
 
