@@ -139,7 +139,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="turns of each (default 3)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
-    parser.add_argument("--denormals", action="store_true", help="compute with denormals, as the Trainer does by itself")
+    parser.add_argument(
+        "--denormals", action="store_true", help="compute with denormals, as the Trainer does by itself"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
     given = parser.parse_args()
     torch.set_flush_denormal(not given.denormals)
