@@ -3,8 +3,9 @@
     python benchmarks/finetune.py [--steps 6] [--repeats 3] [--threads 2] [--json]
 
 All three train the embedded model on the same texts (the demo's corpus) with the same effective batch, precision and
-AdamW, in one process, taking turns, denormals flushed for all; a token counts if it is predicted, padding does not. The Trainer pads to the
-longest text of its batch, as it does by default. Figures are medians over the repeats, ratios against the Trainer.
+AdamW, in one process, taking turns, denormals flushed for all; a token counts if it is predicted, padding does not. The
+Trainer pads to the longest text of its batch, as it does by default. Figures are medians over the repeats,
+ratios against the Trainer.
 """
 
 from __future__ import annotations
