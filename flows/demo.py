@@ -2,8 +2,8 @@
 
 The annotation has the paper's thresholds, but for the time of it at most five positions and five draws for every tool
 (Calculator and MT have 20 and 10 in the paper). The training has not: some hundred texts and 5 million weights want a
-larger learning rate and fewer, smaller steps than 25,000 examples per tool and 6.7 billion. Perplexity is measured once,
-at the end, so that the last checkpoint is taken: where perplexity is best, tools are hardly learnt.
+larger learning rate and fewer, smaller steps than 25,000 examples per tool and 6.7 billion. Perplexity is measured
+once, at the end, so that the last checkpoint is taken: where perplexity is best, tools are hardly learnt.
 """
 
 from __future__ import annotations
