@@ -34,9 +34,7 @@ _SUPERVISE = 'file=$1 mark=$2; shift 2; "$@"; code=$?; echo "$mark $code" >"$fil
 _RANKS = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _TORCHRUN = ("PET_", "TORCHELASTIC_")
 _POLL_S = 0.05
-_LOOKS = (
-    5  # before a job is gone: a process that becomes another program, as the shell does at its end, has no mark then
-)
+_LOOKS, _LOOK_S = 20, 0.002  # at a process that is just becoming another program
 
 
 def new_mark() -> str:
@@ -90,9 +88,23 @@ def find(mark: str, variable: str = MARK) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if process.environ().get(variable) == mark and process.status() != psutil.STATUS_ZOMBIE:
+            if _carries(process, mark, variable):
                 found.append((process.create_time(), process.pid, process))
     return [process for _, _, process in sorted(found, key=lambda item: item[:2])]
+
+
+def _carries(process: psutil.Process, mark: str, variable: str) -> bool:
+    """Whether a process lives and carries a mark.
+
+    Between an exec's beginning and its end the kernel shows a program and no environment; a thread of the kernel's own
+    has neither, and a zombie no more.
+    """
+    for _ in range(_LOOKS):
+        variables = process.environ()
+        if variables or not process.exe():
+            break
+        time.sleep(_LOOK_S)
+    return variables.get(variable) == mark and process.status() != psutil.STATUS_ZOMBIE
 
 
 def state(handle: str, launcher: str) -> tuple[JobState, str]:
@@ -107,17 +119,14 @@ def state(handle: str, launcher: str) -> tuple[JobState, str]:
     if ended is not None:
         return ended
     _check_host(record)
-    for look in range(_LOOKS):
-        if look:
-            time.sleep(_POLL_S)
-        if _supervisor(record) is not None:
-            return JobState.RUNNING, f"process {record['pid']}"
-        left = find(record["mark"])
-        if left:
-            return JobState.RUNNING, f"process {left[0].pid}, whose exit code nobody will record"
-        ended = _ended(record)
-        if ended is not None:
-            return ended
+    if _supervisor(record) is not None:
+        return JobState.RUNNING, f"process {record['pid']}"
+    left = find(record["mark"])
+    if left:
+        return JobState.RUNNING, f"process {left[0].pid}, whose exit code nobody will record"
+    ended = _ended(record)
+    if ended is not None:
+        return ended
     return JobState.GONE, "its processes are gone and left no exit code (killed, or a reboot?)"
 
 
@@ -181,7 +190,7 @@ def _supervisor(record: Mapping[str, Any]) -> psutil.Process | None:
     """Return the shell that started the command, if it lives and its process id is still its own."""
     with contextlib.suppress(psutil.Error, OSError, ValueError):
         process = psutil.Process(int(record["pid"]))
-        if process.environ().get(MARK) == record["mark"] and process.status() != psutil.STATUS_ZOMBIE:
+        if _carries(process, record["mark"], MARK):
             return process
     return None
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 
 import psutil
 import pytest
@@ -127,19 +128,17 @@ def test_the_log_is_appended_to_and_an_old_exit_code_is_forgotten(job, launched)
 def test_a_process_that_is_becoming_another_program_is_not_gone(job, launched, monkeypatch):
     launcher = LocalLauncher(grace_s=5)
     handle = launched(launcher, job("import time; time.sleep(300)"))
-    looks = 0
-    environ, process_iter = psutil.Process.environ, psutil.process_iter
+    environ, looks = psutil.Process.environ, Counter()
 
-    def counted():
-        nonlocal looks
-        looks += 1
-        return process_iter()
+    def at_first_nothing(process: psutil.Process) -> dict[str, str]:
+        looks[process.pid] += 1
+        return environ(process) if looks[process.pid] % 4 == 0 else {}
 
-    monkeypatch.setattr(psutil, "process_iter", counted)
     # the kernel shows no environment while a program is exchanged for another
-    monkeypatch.setattr(psutil.Process, "environ", lambda self: environ(self) if looks > 1 else {})
+    monkeypatch.setattr(psutil.Process, "environ", at_first_nothing)
+    record = json.loads(handle)
+    assert record["pid"] in [process.pid for process in processes.find(record["mark"])]
     assert launcher.state(handle)[0] == "running"
-    assert looks == 2
     monkeypatch.undo()
     launcher.cancel(handle)
 
