@@ -21,6 +21,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from toolformer_core.smallworld.lessons import lessons
 from toolformer_core.smallworld.muon import Muon
+from toolformer_core.smallworld.qk_clip import QKClip
 
 __all__ = ["main", "pretrain", "train_tokenizer"]
 
@@ -73,6 +74,7 @@ def pretrain(
     rows: int = 16,
     learning_rate: float = 3e-3,
     muon: float | None = 0.02,
+    logit_limit: float = 50.0,
     device: str = "cpu",
     start: Path | None = None,
 ) -> float:
@@ -84,6 +86,7 @@ def pretrain(
         length, rows: tokens a packed row, and rows a step.
         learning_rate: AdamW's peak, for embeddings and norms (and everything else without Muon).
         muon: Muon's peak for the matrices; None leaves them to AdamW.
+        logit_limit: of attention (see `qk_clip`).
         start: go on from the model and tokenizer in this folder instead of from nothing (its shape is kept).
 
     Returns:
@@ -118,6 +121,7 @@ def pretrain(
         optimizers.append(Muon(matrices, lr=muon))
     optimizers.append(torch.optim.AdamW(others, lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.01))
     peaks = [[g["lr"] for g in o.param_groups] for o in optimizers]
+    clip = QKClip(model, logit_limit)
     half = _has_bfloat16(device)
     losses: list[float] = []
     saved = 0.0
@@ -140,11 +144,12 @@ def pretrain(
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
+        logit = clip.clip()
         losses.append(float(loss.detach()))
         if step % 50 == 0:
             recent = sum(losses[-50:]) / len(losses[-50:])
             rate = (step + 1) * rows * length / (time.monotonic() - begin)
-            print(f"step {step:5d}  {done:4.0%}  loss {recent:.4f}  {rate:,.0f} tokens/s", flush=True)  # noqa: T201
+            print(f"step {step:5d}  {done:4.0%}  loss {recent:.4f}  {rate:,.0f} tokens/s  q.k {logit:.0f}", flush=True)  # noqa: T201
             if not math.isfinite(recent):
                 raise FloatingPointError(f"the loss is {recent} at step {step}")
         if done - saved > 0.1:
@@ -187,6 +192,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=640, help="tokens a packed row")
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--muon", type=float, default=0.02, help="Muon's learning rate; 0 uses AdamW for everything")
+    parser.add_argument("--logit-limit", type=float, default=50.0, help="of attention's logits (default 50)")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--start", type=Path, help="go on from this folder; give another --seed for other texts")
     a = parser.parse_args()
@@ -201,6 +207,7 @@ def main() -> None:
         length=a.length,
         learning_rate=a.lr,
         muon=a.muon or None,
+        logit_limit=a.logit_limit,
         device=a.device,
         start=a.start,
     )
