@@ -35,7 +35,7 @@ class QKClip:
                 projection.register_forward_hook(self._measure)
 
     def _measure(self, projection: Any, _: Any, out: torch.Tensor) -> None:
-        heads = out.detach().unflatten(-1, (-1, self._width))  # (B, T, heads, d)
+        heads = out.detach().view(*out.shape[:-1], -1, self._width)  # (B, T, heads, d)
         self._longest[projection] = heads.float().norm(dim=-1).amax((0, 1))
 
     @torch.no_grad()
