@@ -1,0 +1,303 @@
+"""A training run in MLflow: params, curves, checkpoints, the candidate, arms side by side."""
+
+from __future__ import annotations
+
+import math
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from tasks.tracking import CANDIDATE, CHECKPOINT, Tracking, TrainingRun
+from tasks.tracking.figures import curves
+from tests.tasks.tracking_cases import DEV, DIGEST, EVENTS, PARAMS, STARTED, evaluated, saved, start, step
+
+# MLflow 3.17 maps a column with a loader that SQLAlchemy 2.1 deprecates.
+pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader:sqlalchemy.exc.SADeprecationWarning")
+
+
+def everything(client: MlflowClient, run_id: str) -> dict[str, Any]:
+    """All a user can see of a run, in plain values."""
+    run = client.get_run(run_id)
+    models = client.search_logged_models([run.info.experiment_id])
+    return {
+        "params": run.data.params,
+        "tags": run.data.tags,
+        "histories": {
+            key: sorted((m.step, m.value, m.timestamp) for m in client.get_metric_history(run_id, key))
+            for key in run.data.metrics
+        },
+        "inputs": [i.to_dictionary() for i in run.inputs.dataset_inputs],
+        "outputs": sorted(o.model_id for o in run.outputs.model_outputs),
+        "models": sorted((m.model_id, str(m.status), len(m.metrics or [])) for m in models),
+        "versions": sorted((v.name, v.version, v.source) for v in client.search_model_versions()),
+        "aliases": [dict(m.aliases) for m in client.search_registered_models()],
+    }
+
+
+def test_a_run_shows_what_it_was_made_of(tracking, client):
+    run_id = start(tracking).run_id
+    (run,) = client.search_runs([client.get_experiment_by_name("finetune").experiment_id], "params.`tau_f.qa` = '1.0'")
+    assert run.info.run_id == run_id
+    assert (run.info.run_name, run.info.status) == ("demo", "RUNNING")
+    assert run.data.params == {
+        "tau_f.calculator": "0.5",
+        "tau_f.qa": "1.0",
+        "learning_rate": "1e-05",
+        "code_version": "1",
+        "arm": "toolformer",
+    }
+    assert run.data.tags["dataset_digest"] == DIGEST
+    inputs = {i.tags[0].value: i.dataset for i in run.inputs.dataset_inputs}
+    assert (inputs["train"].name, inputs["train"].digest) == ("demo/train", DIGEST[:36])  # MLflow's longest
+    assert inputs["train"].source == '{"uri": "/data/datasets/demo/1.json"}'
+    assert (inputs["dev"].digest, inputs["dev"].profile) == ("fedcba9876543210", '{"num_rows": 24}')
+
+
+def test_events_become_curves_checkpoints_and_a_candidate(tracking, client):
+    run = start(tracking)
+    run.record(EVENTS)
+    run.finish("FINISHED")
+    found = everything(client, run.run_id)
+    assert client.get_run(run.run_id).info.status == "FINISHED"
+    assert found["histories"]["loss"] == [(n, 2.75 - n / 4, 1_001_000 + 1000 * (n - 1)) for n in (1, 2, 3, 4)]
+    assert found["histories"]["dev_perplexity"] == [(0, 8.0, 1_000_200), (2, 7.0, 1_002_200), (4, 6.5, 1_004_200)]
+    assert found["histories"]["best_dev_perplexity"] == [(4, 6.5, 1_005_000)]
+    assert "grad_norm" not in found["histories"]  # it was null
+    assert (found["tags"]["engine"], found["tags"]["world_size"]) == ("plain", "2")
+
+    models = sorted(
+        client.search_logged_models([client.get_run(run.run_id).info.experiment_id]), key=lambda m: m.tags["checkpoint"]
+    )
+    assert [m.name for m in models] == [CHECKPOINT, CHECKPOINT]
+    assert [m.tags["folder"] for m in models] == [
+        "file:///data/job/checkpoints/step-000002/model",
+        "file:///data/job/checkpoints/step-000004/model",
+    ]
+    (measured,) = models[1].metrics
+    assert (measured.key, measured.value, measured.step) == ("dev_perplexity", 6.5, 4)
+    assert (measured.dataset_name, measured.dataset_digest) == (DEV.name, DEV.digest)
+    assert models[1].params["tau_f.calculator"] == "0.5"
+    assert models[1].params["step"] == "4"
+    assert sorted(found["outputs"]) == sorted(m.model_id for m in models)
+
+    candidate = client.get_model_version_by_alias("toolformer-embedded", CANDIDATE)
+    assert (candidate.version, candidate.run_id) == (2, run.run_id)
+    assert candidate.source == "file:///data/job/checkpoints/step-000004/model"
+
+
+def test_no_weights_are_copied(tracking, tmp_path):
+    job = tmp_path / "job"
+    weights = job / "checkpoints/step-000002/model/model.safetensors"
+    weights.parent.mkdir(parents=True)
+    weights.write_bytes(b"w" * 100_000)
+    start(tracking, folder=str(job)).record(EVENTS[:6])
+    files = [p for p in (tmp_path / "mlartifacts").rglob("*") if p.is_file()]
+    assert [p.name for p in files] == ["MLmodel"]
+    assert files[0].stat().st_size < 2000
+
+
+def test_events_told_again_change_nothing(tracking, client):
+    run = start(tracking)
+    run.record(EVENTS)
+    before = everything(client, run.run_id)
+    run.record(EVENTS)
+    assert everything(client, run.run_id) == before
+    again = start(tracking, run_id=run.run_id)  # as another process would
+    again.record(EVENTS)
+    assert everything(client, run.run_id) == before
+    again.record(EVENTS[:4])  # as one that was cut off would; the last word on the run stands
+    assert everything(client, run.run_id)["histories"] == before["histories"]
+
+
+def test_told_one_by_one_or_all_at_once_is_the_same(tracking, client):
+    one, all_ = start(tracking, name="one"), start(tracking, name="all")
+    for event in EVENTS:
+        one.record([event])
+    all_.record(EVENTS)
+    assert everything(client, one.run_id)["histories"] == everything(client, all_.run_id)["histories"]
+
+
+def test_a_failed_run_says_why_and_goes_on_later(tracking, client):
+    first = start(tracking)
+    failed = {"t": 1003.5, "event": "failed", "step": 3, "reason": "nan_loss", "message": "the loss is NaN at step 3"}
+    told = [*EVENTS[:7], failed]
+    first.record(told)
+    first.finish("FAILED")
+    run = client.get_run(first.run_id)
+    assert run.info.status == "FAILED"
+    assert (run.data.tags["reason"], run.data.tags["failed_step"]) == ("nan_loss", "3")
+    assert run.data.tags["message"] == "the loss is NaN at step 3"
+
+    second = start(tracking, run_id=first.run_id, params=PARAMS | {"code_version": "2", "processes": 2})
+    assert client.get_run(first.run_id).info.status == "RUNNING"
+    resumed = [{**STARTED, "t": 1100.0, "attempt": 2, "from_step": 2}, step(3, 2.01, t=101.0), step(4, 1.75, t=102.0)]
+    second.record(told)  # from the file's start
+    second.record(resumed)
+    second.finish("FINISHED")
+    run = client.get_run(first.run_id)
+    assert run.info.status == "FINISHED"
+    assert "reason" not in run.data.tags
+    assert run.data.tags["attempt"] == "2"
+    # step 3 was done twice: the first value stays
+    assert [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, "loss")] == [
+        (1, 2.5), (2, 2.25), (3, 2.0), (4, 1.75),
+    ]  # fmt: skip
+    assert run.data.params["code_version"] == "1"
+    assert run.data.tags["changed.code_version"] == "2"
+    assert run.data.params["processes"] == "2"
+    assert len(client.search_runs([run.info.experiment_id])) == 1
+
+
+def test_a_checkpoint_only_begun_is_finished_by_the_next_process(tracking, client, monkeypatch):
+    run = start(tracking)
+    with monkeypatch.context() as broken:
+        broken.setattr(MlflowClient, "finalize_logged_model", lambda *a, **k: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run.record(EVENTS)
+    assert client.search_model_versions() == []
+    start(tracking, run_id=run.run_id).record(EVENTS)
+    found = everything(client, run.run_id)
+    assert [(status, metrics) for _, status, metrics in found["models"]] == [("READY", 1), ("READY", 1)]
+    assert len(found["outputs"]) == 2
+    assert found["histories"]["dev_perplexity"] == [(0, 8.0, 1_000_200), (2, 7.0, 1_002_200), (4, 6.5, 1_004_200)]
+    assert found["aliases"] == [{CANDIDATE: 2}]
+
+
+def test_the_alias_stays_at_a_newer_run(tracking, client):
+    old, new = start(tracking), start(tracking)
+    old.record(EVENTS)
+    new.record(EVENTS)
+    start(tracking, run_id=old.run_id).record(EVENTS)
+    assert client.get_model_version_by_alias("toolformer-embedded", CANDIDATE).run_id == new.run_id
+
+
+def test_without_a_name_nothing_is_registered_and_without_a_measure_there_is_a_model(tracking, client):
+    run = start(tracking, tags={"arm": "cc"})
+    run.record([STARTED, step(1, 2.0), saved(1, None, True)])
+    assert client.search_registered_models() == []
+    (model,) = client.search_logged_models([client.get_run(run.run_id).info.experiment_id])
+    assert not model.metrics
+
+
+def test_a_diverged_loss_is_logged_and_drawn(tracking, client):
+    run = start(tracking)
+    run.record([STARTED, step(1, 2.0), step(2, math.nan)])
+    values = [m.value for m in client.get_metric_history(run.run_id, "loss")]
+    assert values[0] == 2.0
+    assert math.isnan(values[1])
+    run.figures()
+
+
+def test_two_thousand_steps_in_batches(tracking, client, monkeypatch):
+    run = start(tracking)
+    sizes = []
+    log_batch = run.client.log_batch
+
+    def counted(run_id, metrics=(), **more):
+        sizes.append(len(metrics))
+        return log_batch(run_id, metrics, **more)
+
+    monkeypatch.setattr(run.client, "log_batch", counted)
+    steps = [{**step(n, 1.0), "grad_norm": 1.0} for n in range(1, 2001)]
+    run.record(steps)
+    # 6 figures a step: 166 whole steps (996 figures) fit into MLflow's 1,000; 2,000 = 12 * 166 + 8
+    assert sizes == [996] * 12 + [48]
+    assert len(client.get_metric_history(run.run_id, "loss")) == 2000
+    assert len(client.get_metric_history(run.run_id, "memory_bytes")) == 2000
+
+
+def test_the_arms_of_one_dataset_share_a_figure(tracking, client, monkeypatch):
+    shown: list[dict[str, Any]] = []
+
+    def drawn(title, y_label, series):
+        shown.append({"title": title, **series})
+        return curves(title, y_label, series)
+
+    monkeypatch.setattr("tasks.tracking.training.curves", drawn)
+    cc = start(tracking, name="plain", tags={"arm": "cc", "dataset_digest": "d1"})
+    cc.record([evaluated(0, 8.0), evaluated(2, 7.5)])
+    cc.finish("FINISHED")
+    failed = start(tracking, name="broken", tags={"arm": "cc", "dataset_digest": "d1"})
+    failed.record([evaluated(0, 8.0)])
+    failed.finish("FAILED")
+    other = start(tracking, name="other", tags={"arm": "cc", "dataset_digest": "d2"})
+    other.record([evaluated(0, 9.0)])
+    other.finish("FINISHED")
+    run = start(tracking, name="calls", tags={"arm": "toolformer", "dataset_digest": "d1"})
+    run.record([evaluated(0, 8.0), evaluated(2, 7.0)])
+    run.figures()
+    assert shown[-1] == {
+        "title": "Dev perplexity of arms",
+        "toolformer · calls": [(0, 8.0), (2, 7.0)],
+        "cc · plain": [(0, 8.0), (2, 7.5)],
+    }
+    paths = [f.path for f in client.list_artifacts(run.run_id, "figures")]
+    assert paths == ["figures/dev_perplexity.png", "figures/dev_perplexity_of_arms.png", "figures/loss.png"]
+    picture = Path(client.download_artifacts(run.run_id, paths[1])).read_bytes()
+    assert picture.startswith(b"\x89PNG")
+
+
+def test_runs_in_two_threads_do_not_mix(tracking, client):
+    runs = [start(tracking, name=f"r{i}", tags={"arm": str(i)}) for i in (1, 2)]
+
+    def feed(run: TrainingRun, factor: float) -> None:
+        for n in range(1, 16):
+            run.record([step(n, factor * n)])
+
+    threads = [threading.Thread(target=feed, args=(run, i)) for i, run in enumerate(runs, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i, run in enumerate(runs, 1):
+        assert [m.value for m in client.get_metric_history(run.run_id, "loss")] == [i * n for n in range(1, 16)]
+
+
+@pytest.fixture
+def quick_sampling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.05")
+
+
+def test_the_machine_is_sampled_until_the_end(tracking, client, quick_sampling):
+    before = set(threading.enumerate())
+    run = start(tracking, system_metrics=True)
+    wait = threading.Event()
+    for _ in range(400):
+        if "system/cpu_utilization_percentage" in client.get_run(run.run_id).data.metrics:
+            break
+        wait.wait(0.05)
+    else:
+        pytest.fail("no sample within 20 s")
+    run.finish("KILLED")
+    assert set(threading.enumerate()) <= before
+    assert client.get_run(run.run_id).info.status == "KILLED"
+
+
+def test_a_checkpoint_leads_to_what_its_training_rests_on(tracking: Tracking, client: MlflowClient) -> None:
+    made_of = start(tracking, name="build cstar@1", tags={"kind": "build", "dataset": "cstar@1"})
+    made_of.finish("FINISHED")
+    run = start(tracking, sources={"build": made_of.run_id, "lost": "0" * 32})
+    run.record(EVENTS)
+    tags = client.get_run(run.run_id).data.tags
+    assert (tags["run.build"], tags["run.lost"]) == (made_of.run_id, "0" * 32)  # of what is not there, the id alone
+    where = f"#/experiments/{client.get_experiment_by_name('finetune').experiment_id}/runs"
+    rests_on = f"Rests on\n\n- build: [build cstar@1]({where}/{made_of.run_id})"
+    assert tags["mlflow.note.content"] == rests_on
+    models = client.search_logged_models([client.get_run(run.run_id).info.experiment_id])
+    both = f"Trained by [demo]({where}/{run.run_id})\n\n{rests_on}"
+    assert [m.tags["mlflow.note.content"] for m in models] == [both, both]
+    assert client.get_model_version_by_alias("toolformer-embedded", CANDIDATE).description == both
+
+
+def test_runs_without_an_arm_take_no_arms_place(tracking: Tracking, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.tracking.training._ARMS_SHOWN", 1)
+    other = start(tracking, name="other", tags={"arm": "cc", "dataset_digest": "d1"})
+    other.record(EVENTS)
+    other.finish("FINISHED")
+    start(tracking, tags={"kind": "build", "dataset_digest": "d1"}).finish("FINISHED")  # newer
+    run = start(tracking, tags={"arm": "toolformer", "dataset_digest": "d1"})
+    run.record(EVENTS)
+    assert list(run._arms()) == ["toolformer · demo", "cc · other"]
