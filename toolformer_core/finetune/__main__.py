@@ -67,7 +67,7 @@ def main() -> int:
 
     from toolformer_core.finetune.program import reason_of, train
 
-    torch.set_flush_denormal(True)  # a CPU is many times slower with them, and attention's weights are full of them
+    torch.set_flush_denormal(True)  # a CPU is many times slower with them, and sharp attention is full of them
     try:
         train(job, given.folder, rank=rank, local_rank=int(os.environ["LOCAL_RANK"]))
     except (ToolformerError, OSError, RuntimeError, ValueError, MemoryError) as exc:

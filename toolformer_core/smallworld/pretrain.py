@@ -93,7 +93,7 @@ def pretrain(
         The mean loss of the last 50 steps, in nats a token.
     """
     torch.manual_seed(seed)
-    torch.set_flush_denormal(True)  # attention's small weights are denormal: multiplying them took half of a step
+    torch.set_flush_denormal(True)  # where attention is sharp, its small weights are, and took half of a step
     tokenizer = train_tokenizer(seed) if start is None else PreTrainedTokenizerFast.from_pretrained(start)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
