@@ -51,7 +51,7 @@ def demo_trainings(data: str, model: str = "embedded") -> list[FinetuneParameter
             profile="core",
             steps=240,
             batch=3,
-            learning_rate=8e-4,
+            learning_rate=6e-4,
             evaluate_every=240,
         )
         for arm in ARMS

@@ -33,7 +33,7 @@ def asked(built: Built, folder: Path, *, profile: dict[str, Any] | None = None, 
     told = {"device": "cpu", "precision": "fp32", "micro_batch": 2, "jobs": str(folder / "jobs"), **(profile or {})}
     file = folder / "profile.json"
     file.write_text(json.dumps(told), encoding="utf-8")
-    figures = {"steps": 8, "batch": 4, "learning_rate": 5e-4, "evaluate_every": 4, "sequence_length": 128}
+    figures = {"steps": 8, "batch": 4, "learning_rate": 1e-3, "evaluate_every": 4, "sequence_length": 128}
     return FinetuneParameters(data=str(built[1]), dataset="cstar", profile=str(file), **{**figures, **changes})
 
 
@@ -75,7 +75,7 @@ def test_mlflow_holds_thresholds_digests_curves_and_the_candidate(built: Built, 
     run = client.get_run(undisturbed.run_id)
     assert run.info.status == "FINISHED"
     assert run.data.params["tau_f.calendar"] == "0.2"
-    assert run.data.params["recipe.learning_rate"] == "0.0005"
+    assert run.data.params["recipe.learning_rate"] == "0.001"
     assert run.data.params["dataset_digest"] == built[0].version
     assert [m.step for m in client.get_metric_history(run.info.run_id, "loss")] == list(range(1, 9))
     assert [m.step for m in client.get_metric_history(run.info.run_id, "dev_perplexity")] == [0, 4, 8]
