@@ -26,4 +26,4 @@ def test_a_leg_of_three_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     clip = QKClip(model, 10.0)
     ids = [i for text in itertools.islice(lessons(8), 8) for i in (0, *tokenizer.encode(text))]
     model(input_ids=torch.tensor([ids[512:640]]))  # read in the last step, before weights were rounded to bfloat16
-    assert clip.clip() < 10.2
+    assert clip.clip() == pytest.approx(10, rel=0.05)
