@@ -1,11 +1,11 @@
 """Tokens per second of a finetuning step: Hugging Face's Trainer, our loop without packing, and with it.
 
-    python benchmarks/finetune.py [--steps 6] [--repeats 3] [--threads 2] [--json]
+    python benchmarks/finetune.py [--corpus FILE] [--steps 6] [--repeats 3] [--threads 2] [--json]
 
-All three train the embedded model on the same texts (the demo's corpus) with the same effective batch, precision and
+All three train the embedded model on the same texts (of the demo's corpus) with the same effective batch, precision and
 AdamW, in one process, taking turns, denormals flushed for all; a token counts if it is predicted, padding does not. The
-Trainer pads to the longest text of its batch, as it does by default. Figures are medians over the repeats,
-ratios against the Trainer.
+Trainer pads to the longest text of its batch, as it does by default. Figures are medians over the repeats, ratios
+against the Trainer, and how many times padding makes the tokens of a pass more: what packing can win at most.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import (
     AutoModelForCausalLM,
@@ -39,7 +40,9 @@ __all__ = ["measure"]
 
 BATCH = 64  # texts in a step
 PASS = 8  # texts in one pass without packing; with it a pass is one row of 1,024 tokens, which holds about as many
-WIDE = 32  # the same with more texts in a pass, as a GPU would take them: more padding
+TEXTS = 192
+LENGTH = 1024
+WIDE = 64  # the same with the whole step in a pass, as a GPU would take it: more padding
 
 
 class _Clock(TrainerCallback):
@@ -55,9 +58,37 @@ class _Clock(TrainerCallback):
         self.seconds.append(time.perf_counter() - self._begin)
 
 
-def _texts() -> list[str]:
-    with gzip.open(CORPUS, "rt", encoding="utf-8") as stream:
-        return [json.loads(line)["text"] for line in stream]
+class _Counting:
+    """A collator that keeps how many tokens of each batch are predicted."""
+
+    def __init__(self, collate: Any) -> None:
+        self._collate = collate
+        self.tokens: list[int] = []
+
+    def __call__(self, features: list[dict[str, list[int]]]) -> Any:
+        self.tokens.append(sum(len(one["input_ids"]) - 1 for one in features))
+        return self._collate(features)
+
+
+def _coded(texts: list[str]) -> list[list[int]]:
+    tokenizer: Any = AutoTokenizer.from_pretrained(MODEL)
+    return [[0, *ids, 0] for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
+
+
+def read_texts(corpus: Path) -> list[str]:
+    """Return texts that fit into a row, cut to whole steps: the Trainer's last step of an epoch takes what is left."""
+    whole = corpus.read_bytes()
+    lines = (gzip.decompress(whole) if corpus.suffix == ".gz" else whole).decode().split("\n")
+    texts = [json.loads(line)["text"] for line in lines if line]
+    texts = [text for text, ids in zip(texts, _coded(texts), strict=True) if len(ids) <= LENGTH][:TEXTS]
+    return texts[: len(texts) // BATCH * BATCH]
+
+
+def padding(texts: list[str], rows: int) -> float:
+    """Return how many times the tokens of a pass grow by padding: what packing can win at most."""
+    lengths = np.array([len(ids) for ids in _coded(texts)])
+    drawn = np.stack([np.random.default_rng(i).permutation(lengths) for i in range(100)]).reshape(-1, rows)
+    return float(drawn.max(axis=1).sum() * rows / drawn.sum())
 
 
 def hugging_face(texts: list[str], steps: int, precision: str) -> float:
@@ -65,7 +96,7 @@ def hugging_face(texts: list[str], steps: int, precision: str) -> float:
     tokenizer: Any = AutoTokenizer.from_pretrained(MODEL)
     tokenizer.pad_token = tokenizer.eos_token
     model: Any = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
-    coded = [{"input_ids": [0, *tokenizer(t, add_special_tokens=False)["input_ids"], 0]} for t in texts]
+    coded = [{"input_ids": ids} for ids in _coded(texts)]
     clock = _Clock()
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
@@ -83,10 +114,10 @@ def hugging_face(texts: list[str], steps: int, precision: str) -> float:
             dataloader_pin_memory=False,
             seed=0,
         )
-        collate = DataCollatorForLanguageModeling(tokenizer, mlm=False)
-        Trainer(model, arguments, collate, coded, callbacks=[clock]).train()  # type: ignore[arg-type]
-    tokens = sum(len(c["input_ids"]) - 1 for c in coded) / len(coded) * BATCH  # of a step, on average
-    return tokens * steps / sum(clock.seconds[1:])
+        collate = _Counting(DataCollatorForLanguageModeling(tokenizer, mlm=False))
+        Trainer(model, arguments, collate, coded, callbacks=[clock]).train()
+    passes = BATCH // PASS
+    return sum(collate.tokens[passes : (steps + 1) * passes]) / sum(clock.seconds[1:])
 
 
 def ours(texts: list[str], steps: int, precision: str, rows: int, *, packing: bool = False) -> float:
@@ -99,6 +130,7 @@ def ours(texts: list[str], steps: int, precision: str, rows: int, *, packing: bo
         packing=packing,
         evaluate_every=steps + 1,
         learning_rate=1e-5,
+        sequence_length=LENGTH,
     )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -111,9 +143,8 @@ def ours(texts: list[str], steps: int, precision: str, rows: int, *, packing: bo
     return tokens / (whole - done[0]["tokens"] / done[0]["tokens_per_second"])
 
 
-def measure(steps: int, repeats: int, precision: str) -> dict[str, float]:
+def measure(texts: list[str], steps: int, repeats: int, precision: str) -> dict[str, float]:
     """Return medians of tokens per second and their ratios to the Trainer's."""
-    texts = _texts()
     ways = {
         "trainer": lambda: hugging_face(texts, steps, precision),
         "unpacked": lambda: ours(texts, steps, precision, PASS),
@@ -131,6 +162,8 @@ def measure(steps: int, repeats: int, precision: str) -> dict[str, float]:
         "packed_to_trainer": speed["packed"] / speed["trainer"],
         "packed_to_unpacked": speed["packed"] / speed["unpacked"],
         "packed_to_unpacked_wide": speed["packed"] / speed["unpacked_wide"],
+        "padding": padding(texts, PASS),
+        "padding_wide": padding(texts, WIDE),
     }
 
 
@@ -138,6 +171,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=6, help="steps that are timed in each turn (default 6)")
     parser.add_argument("--repeats", type=int, default=3, help="turns of each (default 3)")
+    parser.add_argument("--corpus", type=Path, default=CORPUS, help="JSONL with texts (default: the demo's)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument(
@@ -148,7 +182,7 @@ def main() -> None:
     torch.set_flush_denormal(not given.denormals)
     torch.set_num_threads(given.threads)
     warnings.filterwarnings("ignore")
-    found = measure(given.steps, given.repeats, given.precision)
+    found = measure(read_texts(given.corpus), given.steps, given.repeats, given.precision)
     for name, value in found.items():
         print(f"{name:<28} {value:10.2f}")  # noqa: T201
     if given.json:
