@@ -19,13 +19,16 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from toolformer_core.errors import UsageError
 from toolformer_core.smallworld.lessons import lessons
 from toolformer_core.smallworld.muon import Muon
 from toolformer_core.smallworld.qk_clip import QKClip
+from toolformer_core.smallworld.unfinished import Reached, Unfinished
 
 __all__ = ["main", "pretrain", "train_tokenizer"]
 
 END = "<|end|>"
+_KEPT = 0.05  # of a run, between two states kept
 _WORDS = r"'(?:s|t|re|ve|m|ll|d)| ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
@@ -80,6 +83,8 @@ def pretrain(
 ) -> float:
     """Train for `minutes` of wall time and save model and tokenizer to `out`.
 
+    It can be stopped: called again with the same arguments, it goes on from the last twentieth that was finished.
+
     Args:
         tokens: train on so many instead, however long it takes: runs on different machines can be compared.
         hidden, layers: the Llama shape; heads of 64.
@@ -91,7 +96,15 @@ def pretrain(
 
     Returns:
         The mean loss of the last 50 steps, in nats a token.
+
+    Raises:
+        UsageError: `out` holds an unfinished run with other arguments.
     """
+    asked = {
+        name: str(value)
+        for name, value in locals().items()
+        if name not in ("out", "device")  # where it is done is not what is done
+    }
     torch.manual_seed(seed)
     torch.set_flush_denormal(True)  # where attention is sharp, its small weights are, and took half of a step
     tokenizer = train_tokenizer(seed) if start is None else PreTrainedTokenizerFast.from_pretrained(start)
@@ -123,13 +136,22 @@ def pretrain(
     peaks = [[g["lr"] for g in o.param_groups] for o in optimizers]
     clip = QKClip(model, logit_limit)
     half = _has_bfloat16(device)
-    losses: list[float] = []
-    saved = 0.0
-    begin = time.monotonic()
-    for step, batch in enumerate(_batches(tokenizer, seed + 1, rows, length)):
-        done = step * rows * length / tokens if tokens else (time.monotonic() - begin) / (60 * minutes)
+    parts = {"model": model} | {f"optimizer {n}": optimizer for n, optimizer in enumerate(optimizers)}
+    unfinished = Unfinished(out, asked, parts)
+    reached = unfinished.load()
+    losses, first = reached.losses, reached.steps
+    begin = time.monotonic() - reached.seconds
+    saved: float | None = None
+    for step, batch in enumerate(itertools.islice(_batches(tokenizer, seed + 1, rows, length), first, None), first):
+        seconds = time.monotonic() - begin
+        done = step * rows * length / tokens if tokens else seconds / (60 * minutes)
         if done >= 1:
             break
+        saved = done if saved is None else saved
+        if done - saved >= _KEPT:
+            saved = done
+            _save(model, tokenizer, out)
+            unfinished.save(Reached(step, seconds, losses))
         # warm up over 2 %, hold, and cool down linearly over the last 35 %: the end is a time, or a number of tokens
         scale = min(1.0, done / 0.02 + 0.02, max(0.02, (1 - done) / 0.35))
         for optimizer, peak in zip(optimizers, peaks, strict=True):
@@ -152,9 +174,6 @@ def pretrain(
             print(f"step {step:5d}  {done:4.0%}  loss {recent:.4f}  {rate:,.0f} tokens/s  q.k {logit:.0f}", flush=True)  # noqa: T201
             if not math.isfinite(recent):
                 raise FloatingPointError(f"the loss is {recent} at step {step}")
-        if done - saved > 0.1:
-            saved = done
-            _save(model, tokenizer, out)
     final = sum(losses[-50:]) / len(losses[-50:])
     _save(model, tokenizer, out)
     facts = {
@@ -165,6 +184,7 @@ def pretrain(
         "loss": final,
     }
     (out / "pretraining.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    unfinished.remove()
     return final
 
 
@@ -182,7 +202,9 @@ def _save(model: Any, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="folder for model and tokenizer")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder for model and tokenizer; a run stopped there goes on"
+    )
     parser.add_argument("--minutes", type=float, default=45.0, help="wall time to train (default 45)")
     parser.add_argument("--tokens", type=int, help="train on so many tokens instead, however long it takes")
     parser.add_argument("--seed", type=int, default=0)
@@ -195,7 +217,14 @@ def main() -> None:
     parser.add_argument("--logit-limit", type=float, default=50.0, help="of attention's logits (default 50)")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--start", type=Path, help="go on from this folder; give another --seed for other texts")
-    a = parser.parse_args()
+    given = parser.parse_args()
+    try:
+        _pretrain(given)
+    except UsageError as exc:
+        parser.error(str(exc))
+
+
+def _pretrain(a: argparse.Namespace) -> None:
     pretrain(
         a.out,
         minutes=a.minutes,

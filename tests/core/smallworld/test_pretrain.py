@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
+from toolformer_core.errors import UsageError
 from toolformer_core.smallworld.embedded import MODEL
 from toolformer_core.smallworld.lessons import lessons
 from toolformer_core.smallworld.pretrain import pretrain
@@ -27,3 +28,33 @@ def test_a_leg_of_three_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ids = [i for text in itertools.islice(lessons(8), 8) for i in (0, *tokenizer.encode(text))]
     model(input_ids=torch.tensor([ids[512:640]]))  # read in the last step, before weights were rounded to bfloat16
     assert clip.clip() == pytest.approx(10, rel=0.05)
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clipped = QKClip.clip
+    steps: list[int] = []
+
+    def run(folder: str, stop: int | None = None, seed: int = 7) -> float:
+        def clip(self: QKClip) -> float:
+            if len(steps) == stop:
+                raise KeyboardInterrupt
+            steps.append(len(steps))
+            return clipped(self)
+
+        steps.clear()
+        monkeypatch.setattr(QKClip, "clip", clip)
+        return pretrain(tmp_path / folder, minutes=60, tokens=6 * 256, seed=seed, length=128, rows=2, start=MODEL)
+
+    whole = run("whole")
+    assert len(steps) == 6  # 1,536 tokens / (2 x 128)
+    with pytest.raises(KeyboardInterrupt):
+        run("stopped", stop=4)  # in its fifth step
+    with pytest.raises(UsageError, match="seed"):
+        run("stopped", seed=8)
+    assert run("stopped") == pytest.approx(whole, abs=1e-5)
+    assert len(steps) == 2  # the fifth, which was not done, and the sixth
+    told = [json.loads((tmp_path / name / "pretraining.json").read_text()) for name in ("whole", "stopped")]
+    assert [t["steps"] for t in told] == [6, 6]
+    a, b = (LlamaForCausalLM.from_pretrained(tmp_path / name).state_dict() for name in ("whole", "stopped"))
+    assert all(torch.allclose(a[name].float(), b[name].float(), atol=1e-3) for name in a)
+    assert not list(tmp_path.rglob("unfinished*"))
