@@ -23,22 +23,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
-from numpy.typing import NDArray
 
-from toolformer_core.lm.base import Draw, DrawRequest, Scan, ScoreRequest
-from toolformer_core.lm.scripted import token_starts
-from toolformer_core.records import Prompt, ToolResult
-from toolformer_core.tools.base import Tool
-
-_BATCH = 16  # texts a scan
+CORPUS = "corpus.jsonl"
 _TAU_S = 0.05
 _LIKELY = 5  # positions of a text above it
 
@@ -64,92 +56,6 @@ class Report:
     server_cpu_s: float
     peak_mb: float
     server_peak_mb: float
-
-
-class Clock:
-    """Adds up the time in which anything at all is at work, from any number of threads."""
-
-    def __init__(self) -> None:
-        self._turn = threading.Lock()
-        self._at_work = 0
-        self._since = 0.0
-        self.seconds = 0.0
-        self.first = self.last = 0.0  # when work first began and last ended
-
-    @contextmanager
-    def working(self) -> Iterator[None]:
-        with self._turn:
-            if self._at_work == 0:
-                self._since = time.perf_counter()
-                self.first = self.first or self._since
-            self._at_work += 1
-        try:
-            yield
-        finally:
-            with self._turn:
-                self._at_work -= 1
-                if self._at_work == 0:
-                    self.last = time.perf_counter()
-                    self.seconds += self.last - self._since
-
-
-class StubLM:
-    """A language model that waits as long as told, and then finds the same calls in every text."""
-
-    name = "stub"
-    digest = "stub"
-
-    def __init__(self, seconds: float, clock: Clock) -> None:
-        self._seconds = seconds
-        self._clock = clock
-        self.waited = 0.0
-
-    def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[Scan]:
-        for at in range(0, len(texts), _BATCH):
-            some = texts[at : at + _BATCH]
-            begin = time.perf_counter()
-            with self._clock.working():
-                time.sleep(self._seconds * len(some))
-                scan = StubScan(prompt.tool, range(at, at + len(some)), some, self._clock)
-            self.waited += time.perf_counter() - begin
-            yield scan
-
-    def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
-        """A response makes what follows likely: L- - L+ is 1 nat."""
-        with self._clock.working():
-            return [np.full(5, -1.0 if "->" in r.prefix else -2.0, dtype=np.float32) for r in requests]
-
-
-class StubScan:
-    def __init__(self, tool: str, texts: Sequence[int], held: Sequence[str], clock: Clock) -> None:
-        self.texts = texts
-        self._tool = tool
-        self._clock = clock
-        self.positions = [np.array(token_starts(text), dtype=np.int64) for text in held]
-        self.log_probs = [np.where(np.arange(len(p)) % 11 == 7, -1.0, -20.0).astype(np.float32) for p in self.positions]
-
-    def draw(self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float) -> list[Draw]:
-        with self._clock.working():
-            if self._tool == "calendar":
-                return [Draw("Calendar()", True) for _ in requests]
-            return [Draw(f"Calculator({r.position} + {r.seed % 3})", r.seed % 5 > 0) for r in requests]
-
-
-class TimedTool:
-    """A tool whose time is counted."""
-
-    def __init__(self, tool: Tool, clock: Clock) -> None:
-        self._tool = tool
-        self._clock = clock
-        self.key, self.name, self.description = tool.key, tool.name, tool.description
-        self.fingerprint = tool.fingerprint
-
-    def load(self) -> None:
-        self._tool.load()
-
-    def run(self, input: str, context: str = "") -> ToolResult:
-        with self._clock.working():
-            return self._tool.run(input, context)
 
 
 def make_corpus(path: Path, documents: int) -> None:
@@ -199,25 +105,35 @@ class Memory(threading.Thread):
 def measure(
     documents: int, ms: float, tools: Sequence[str], shard_documents: int, workers: int, folder: Path
 ) -> Report:
-    """Build a corpus of that many documents in this process."""
+    """Build a corpus of that many documents in this process; it lies in the folder."""
     begin = time.perf_counter() - (time.time() - psutil.Process().create_time())  # imports are the platform's too
-    corpus, data = folder / "corpus.jsonl", folder / "data"
-    made = time.perf_counter()
-    make_corpus(corpus, documents)
-    made = time.perf_counter() - made
-    memory = Memory()
-    memory.start()
-
     from tasks.settings import prepare
 
-    prepare(str(data))
+    prepare()  # as the command line does before anything else
+    from flows.cli_build import check
+    from flows.parameters import BuildParameters
+
+    asked = BuildParameters(
+        corpus=str(folder / CORPUS),
+        data=str(folder / "data"),
+        tools=list(tools),
+        tau_s=_TAU_S,
+        top_k=_LIKELY,
+        draws=5,
+        shard_documents=shard_documents,
+        workers=workers,
+    )
+    check(asked)
+    prepare(asked.data)
     from flows.server import await_server, begin_server
 
     begin_server()
+    memory = Memory()
+    memory.start()
     import tasks.stages
+    from benchmarks.overhead_stub import Clock, StubLM, TimedTool
     from flows.build_dataset import run_build
     from flows.ledger import reporting_to
-    from flows.parameters import BuildParameters
     from tasks.shards import Done
     from warehouse.queries import rows_of
 
@@ -232,21 +148,11 @@ def measure(
         if finished == total:
             print(f"{time.perf_counter() - begin:7.1f} s  {stage} {finished}/{total}", file=sys.stderr)  # noqa: T201
 
-    asked = BuildParameters(
-        corpus=str(corpus),
-        data=str(data),
-        tools=list(tools),
-        tau_s=_TAU_S,
-        top_k=_LIKELY,
-        draws=5,
-        shard_documents=shard_documents,
-        workers=workers,
-    )
     await_server()
     with reporting_to(progress):
         result = run_build(asked)
     ended = time.perf_counter()
-    wall = ended - begin - made
+    wall = ended - begin
     own_cpu = time.process_time()
     memory.stop()
     (counted,) = rows_of(Path(result.snapshot), "SELECT count(*) AS n FROM scored")
@@ -258,7 +164,7 @@ def measure(
         wall_s=round(wall, 1),
         lm_s=round(lm.waited, 1),
         lm_or_tools_s=round(clock.seconds, 1),
-        starting_s=round(clock.first - begin - made, 1),
+        starting_s=round(clock.first - begin, 1),
         waiting_s=round(clock.last - clock.first - clock.seconds, 1),
         ending_s=round(ended - clock.last, 1),
         overhead=round((wall - clock.seconds) / wall, 4),
@@ -280,12 +186,11 @@ def main() -> None:
     parser.add_argument("--shard-documents", type=int, default=256)
     parser.add_argument("--workers", type=int, default=4, help="tasks at a time, as in toolformer build")
     parser.add_argument("--json", action="store_true", help="end with one JSON object")
-    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)  # one size, in this process
+    parser.add_argument("--here", type=Path, help=argparse.SUPPRESS)  # one size, in this process, its corpus there
     a = parser.parse_args()
     sizes = [int(n) for n in a.documents.split(",")]
-    if a.here:
-        with tempfile.TemporaryDirectory() as folder:
-            report = measure(sizes[0], a.ms, a.tools.split(","), a.shard_documents, a.workers, Path(folder))
+    if a.here is not None:
+        report = measure(sizes[0], a.ms, a.tools.split(","), a.shard_documents, a.workers, a.here)
         print(json.dumps(asdict(report)), flush=True)  # noqa: T201
         sys.stdout.flush()
         import atexit
@@ -296,8 +201,10 @@ def main() -> None:
     for size in sizes:
         options = ["--ms", str(a.ms), "--tools", a.tools, "--shard-documents", str(a.shard_documents)]
         options += ["--workers", str(a.workers)]
-        command = [sys.executable, __file__, "--here", "--documents", str(size), *options]
-        said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        with tempfile.TemporaryDirectory() as folder:
+            make_corpus(Path(folder) / CORPUS, size)
+            command = [sys.executable, __file__, "--here", folder, "--documents", str(size), *options]
+            said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
         reports.append(json.loads(said.splitlines()[-1]))
     for name in reports[0]:
         print(f"{name:<20}" + "".join(f"{report[name]:>12,}" for report in reports))  # noqa: T201

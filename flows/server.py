@@ -73,6 +73,18 @@ _SERVER = {
 }
 
 
+# What a flow imports at its beginning, once the server answers: until then the time for it is free, half a second of it.
+_LATER = (
+    "pandas",  # pyarrow, at its first array
+    "pyarrow.pandas_compat",
+    "prefect.flow_engine",
+    "prefect.task_engine",
+    "fastapi.encoders",  # Prefect, to write a flow's parameters down
+    "anyio._backends._asyncio",
+    "duckdb_engine",  # SQLAlchemy, for the catalog
+)
+
+
 class ServerError(ToolformerError):
     """The server of a flow's own did not come up; the message names its log."""
 
@@ -178,8 +190,9 @@ def await_server() -> None:
     if not _own:
         return
     process, address, log = _own[0]
-    with contextlib.suppress(ImportError):
-        import_module("pandas")  # pyarrow would at its first array; the time is free until the server answers
+    for name in _LATER:
+        with contextlib.suppress(ImportError):
+            import_module(name)
     deadline = time.monotonic() + _START_S
     while not _answers(address):
         if process.poll() is not None or time.monotonic() > deadline:
