@@ -22,12 +22,15 @@ PACKED = "toolformer_packed"  # the name under which a model's config asks for t
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the pieces of a micro-batch lie in its B x T tokens, in blocks of pieces of like length."""
+    """Where the pieces of a micro-batch lie in its B x T tokens, and where in blocks of pieces of like length."""
 
-    blocks: tuple[tuple[torch.Tensor, torch.Tensor], ...]  # per block: source (N, L), and which of it are tokens (N, L)
+    shapes: tuple[tuple[int, int], ...]  # (N, L) of every block; S is the sum of N x L
+    source: torch.Tensor  # (S,) which token lies at each place of the blocks, one block behind the other
+    real: torch.Tensor  # (S,) whether it is a token, and not what fills a piece up
+    place: torch.Tensor  # (B T,) the place of each token
 
     def to(self, device: torch.device) -> Layout:
-        return Layout(tuple((source.to(device), real.to(device)) for source, real in self.blocks))
+        return Layout(self.shapes, self.source.to(device), self.real.to(device), self.place.to(device))
 
 
 def layout_of(positions: torch.Tensor) -> Layout | None:
@@ -40,12 +43,52 @@ def layout_of(positions: torch.Tensor) -> Layout | None:
         return None
     lengths = torch.diff(starts, append=starts.new_tensor([positions.numel()]))
     size = torch.ceil(torch.log2(lengths.double())).long()
-    blocks = []
+    shapes, sources, reals = [], [], []
     for bits in sorted(set(size.tolist())):
         first, n = starts[size == bits, None], lengths[size == bits, None]
         offset = torch.arange(int(n.max()), device=positions.device)[None]
-        blocks.append((first + offset * (offset < n), offset < n))
-    return Layout(tuple(blocks))
+        shapes.append((len(first), offset.shape[1]))
+        sources.append((first + offset * (offset < n)).flatten())
+        reals.append((offset < n).flatten())
+    source, real = torch.cat(sources), torch.cat(reals)
+    place = torch.empty(positions.numel(), dtype=torch.long, device=positions.device)
+    place[source[real]] = torch.nonzero(real).flatten()
+    return Layout(tuple(shapes), source, real, place)
+
+
+class _ToBlocks(torch.autograd.Function):
+    """Lay tokens (B T, ...) out in blocks (S, ...).
+
+    What fills a piece up comes behind it, where no token looks, and its own result is thrown away: its gradient is
+    zero, so that a token's is found at its one place. Adding up all gradients of a token took longer than attention.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, layout: Layout) -> torch.Tensor:
+        ctx.layout = layout
+        return x.index_select(0, layout.source)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return grad.index_select(0, ctx.layout.place), None
+
+
+class _ToTokens(torch.autograd.Function):
+    """Take tokens (B T, ...) out of blocks (S, ...)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, layout: Layout) -> torch.Tensor:
+        ctx.layout = layout
+        return x.index_select(0, layout.place)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        found = grad.index_select(0, ctx.layout.source)
+        return found.masked_fill_(~ctx.layout.real.view(-1, *[1] * (grad.ndim - 1)), 0.0), None
+
+
+_to_blocks: Any = _ToBlocks.apply
+_to_tokens: Any = _ToTokens.apply
 
 
 def supports(model: Any, length: int) -> bool:
@@ -83,16 +126,13 @@ def _attention(
     how["enable_gqa"] = heads != key.shape[1]
     if layout is None:
         return scaled_dot_product_attention(query, key, value, **how).transpose(1, 2), None
-    q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (query, key, value))  # (B T, H, D)
-    out = v.new_zeros(batch * length, heads, v.shape[-1])
-    for source, real in layout.blocks:
-        flat = source.flatten()
-        block_q, block_k, block_v = (  # (N, H, L, D)
-            x.index_select(0, flat).view(*source.shape, *x.shape[1:]).transpose(1, 2) for x in (q, k, v)
-        )
-        found = scaled_dot_product_attention(block_q, block_k, block_v, **how)
-        out = out.index_copy(0, source[real], found.transpose(1, 2)[real])
-    return out.view(batch, length, heads, -1), None
+    sizes = [n * long for n, long in layout.shapes]
+    q, k, v = (_to_blocks(x.transpose(1, 2).flatten(0, 1), layout).split(sizes) for x in (query, key, value))
+    found = []
+    for *block, shape in zip(q, k, v, layout.shapes, strict=True):
+        laid = (x.view(*shape, *x.shape[1:]).transpose(1, 2) for x in block)  # (N, H, L, D)
+        found.append(scaled_dot_product_attention(*laid, **how).transpose(1, 2).flatten(0, 1))
+    return _to_tokens(torch.cat(found), layout).view(batch, length, heads, -1), None
 
 
 AttentionInterface.register(PACKED, _attention)

@@ -63,13 +63,20 @@ def test_pieces_lie_in_blocks_of_like_length() -> None:
     positions = torch.tensor([[0, 1, 2, 0, 1], [0, 1, 2, 3, 4]])
     layout = attention.layout_of(positions)
     assert layout is not None
-    found = [(source.tolist(), real.tolist()) for source, real in layout.blocks]
-    assert found == [
-        ([[3, 4]], [[True, True]]),  # up to 2 tokens
-        ([[0, 1, 2]], [[True, True, True]]),  # up to 4
-        ([[5, 6, 7, 8, 9]], [[True] * 5]),  # up to 8
-    ]
+    assert layout.shapes == ((1, 2), (1, 3), (1, 5))  # up to 2 tokens, up to 4, up to 8
+    assert layout.source.tolist() == [3, 4, 0, 1, 2, 5, 6, 7, 8, 9]
+    assert layout.real.all()
+    assert layout.place.tolist() == [2, 3, 4, 0, 1, 5, 6, 7, 8, 9]
     assert attention.layout_of(torch.arange(4)[None]) is None  # one piece a row: nothing to keep apart
+
+
+def test_a_shorter_piece_of_a_block_is_filled_with_its_first_token() -> None:
+    layout = attention.layout_of(torch.tensor([[0, 1, 2, 3, 0, 1, 2]]))  # pieces of 4 and 3 tokens
+    assert layout is not None
+    assert layout.shapes == ((2, 4),)
+    assert layout.source.tolist() == [0, 1, 2, 3, 4, 5, 6, 4]
+    assert layout.real.tolist() == [True] * 7 + [False]
+    assert layout.place.tolist() == [0, 1, 2, 3, 4, 5, 6]
 
 
 def test_a_window_shorter_than_a_piece_goes_hugging_face_s_way() -> None:
