@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export GOMP_SPINCOUNT := 20000
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test test-slow chaos small-world-report bench system check format docs clean
+.PHONY: help install dev demo test test-slow chaos guards small-world-report bench system check format docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ test-slow: $(VENV)/.dev system ## pass the tests that take half a minute each: w
 
 chaos: $(VENV)/.run ## kill a build N times at random moments, compare with one left alone (N=10, RUNNER=dask)
 	$(BIN)/python benchmarks/chaos.py --kills $(N) --runner $(RUNNER)
+
+guards: $(VENV)/.dev system ## minutes: take out each guard against a crash, damage or a full disk, and see its test fail
+	$(BIN)/python tests/guards.py
 
 small-world-report: $(VENV)/.run ## hours: pretrain three seeds of the embedded model, measure each against gold, write docs/small-world.md
 	$(BIN)/python benchmarks/small_world.py

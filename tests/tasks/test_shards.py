@@ -122,12 +122,19 @@ def test_damage_is_found_and_the_work_done_again(tmp_path: Path, folder: str, da
     first = run_shard(store, WORK, "r1", job)
     (victim,) = (tmp_path / folder).rglob("*.*")
     damage(victim)
+    left = victim.read_bytes() if victim.exists() else None
     second = run_shard(store, WORK, "r1", job)
     assert (job.done, second.skipped) == (2, False)
     # the same content again; its file has another name where a damaged one still holds the first
     assert [f.digest for f in second.files] == [f.digest for f in first.files]
     (commit,) = store.commits()
     assert [store.read(f).num_rows for f in commit.files] == [2, 1]
+    # what is damaged, and the commit that rests on it, are kept to be looked at, each with a note that says why
+    kept = {path for path in (tmp_path / "quarantine").rglob("*.*") if not path.name.endswith(".why.json")}
+    assert all(path.with_name(path.name + ".why.json").is_file() for path in kept)
+    aside = tmp_path / "quarantine" / victim.relative_to(tmp_path)
+    assert (aside.read_bytes() if aside in kept else None) == left
+    assert any("commits" in path.parts for path in kept) == (folder != "commits" or left is not None)
     assert run_shard(store, WORK, "r1", job).skipped
 
 

@@ -6,6 +6,7 @@ import fcntl
 import json
 import logging
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -139,6 +140,22 @@ def test_a_file_is_compared_again_only_when_it_was_written_since(tmp_path: Path)
     assert store.sound(file, since=written)
     path.unlink()
     assert not store.sound(file, since=written)
+
+
+@pytest.mark.parametrize("damage", [truncate, alter, Path.unlink], ids=["truncated", "altered", "removed"])
+def test_what_is_damaged_is_not_in_the_tables_of_a_snapshot(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    store = Store(tmp_path)
+    whole = put(store, "prefilter", "qa", "s0", [{"doc_id": "d1"}])
+    hurt = put(store, "prefilter", "mt", "s0", [{"doc_id": "d2"}])
+    store.write_run(make_run("r", [whole.key, hurt.key]))
+    path = Path(store.locate(hurt.files[0].path))
+    damage(path)
+    if path.exists():
+        later = time.time() + 5  # a commit is dated in whole seconds
+        os.utime(path, (later, later))
+    published = publish(store, None)
+    assert rows_of(published, "SELECT doc_id FROM prefiltered") == [{"doc_id": "d1"}]
+    assert rows_of(published, "SELECT tool FROM shards WHERE NOT intact") == [{"tool": "mt"}]
 
 
 def test_a_sweep_never_takes_what_is_being_written(tmp_path: Path) -> None:

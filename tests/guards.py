@@ -1,0 +1,303 @@
+"""Removes every guard against a crash, one at a time, and sees whether its test fails: `make guards`.
+
+    python tests/guards.py [--only WORD] [--json]
+
+A guard is a piece of source text and what it becomes without the guard. Each is taken out of a copy of the repository,
+in which its tests then run: a test that still passes is a test that cannot fail. `test_guards.py` sees to it that every
+piece stands in the source as it does here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["GUARDS", "ROOT", "Guard"]
+
+ROOT = Path(__file__).parents[1]
+_LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", "toolformer-*", "small-world-runs")
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What keeps one fault from doing harm."""
+
+    fault: str
+    guard: str
+    file: str
+    text: str  # stands in the file exactly once
+    without: str
+    tests: tuple[str, ...]  # of which one fails without the guard
+
+
+_STORE = "tests/warehouse/test_wh_store.py"
+_SNAPSHOT = "tests/warehouse/test_wh_snapshot.py"
+_AUDIT = "tests/warehouse/test_wh_audit.py"
+_SHARDS = "tests/tasks/test_shards.py"
+
+GUARDS = (
+    # A process, or the machine, dies.
+    Guard(
+        "a kill while a file is written",
+        "a file gets its name when it is whole",
+        "warehouse/files.py",
+        "temporary_beside(target)\n    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL,",
+        "target\n    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC,",
+        (f"{_STORE}::test_a_writer_killed_at_any_step_leaves_nothing_that_counts",),
+    ),
+    Guard(
+        "a kill while a snapshot is written",
+        "a snapshot takes its name when it is whole",
+        "warehouse/snapshot.py",
+        "    temporary = temporary_beside(target)\n    try:\n        target.parent",
+        "    temporary = target\n    target.unlink(missing_ok=True)\n    try:\n        target.parent",
+        (f"{_SNAPSHOT}::test_readers_never_see_a_half_written_snapshot",),
+    ),
+    Guard(
+        "a kill between a shard and the catalog",
+        "a catalog that is opened is brought in step with the commits",
+        "warehouse/catalog.py",
+        "(self.reconcile if rebuild else self.catch_up)(store)",
+        "(self.reconcile if rebuild else lambda store: None)(store)",
+        (
+            "tests/warehouse/test_wh_catalog.py::test_a_catalog_that_is_opened_learns_what_was_committed_before_its_last_flow_was_killed",
+        ),
+    ),
+    Guard(
+        "work that fails half-way",
+        "the commit comes last",
+        "tasks/shards.py",
+        "    outcome = do(writer)\n",
+        "    try:\n        outcome = do(writer)\n    except Exception:\n        outcome = Outcome(())\n",
+        (f"{_SHARDS}::test_work_that_fails_leaves_no_commit",),
+    ),
+    Guard(
+        "a kill while a server makes its database",
+        "a database that was not finished is set aside",
+        "flows/server.py",
+        "    if not (home / _READY).exists():\n        for name",
+        "    if False:\n        for name",
+        ("tests/flows/test_server.py::test_a_database_whose_making_was_cut_short_is_set_aside",),
+    ),
+    Guard(
+        "a kill of the flow, whose server lives on",
+        "the next flow ends it",
+        "flows/server.py",
+        "                server.terminate()\n                server.wait(10)\n",
+        "                pass\n",
+        ("tests/flows/test_server.py::test_a_server_lives_as_long_as_its_parent",),
+    ),
+    # The disk is full.
+    Guard(
+        "a full disk while a file is written",
+        "what was written of it goes again",
+        "warehouse/files.py",
+        "        with contextlib.suppress(OSError):\n            os.unlink(temporary)\n        raise",
+        "        raise",
+        (f"{_STORE}::test_a_full_disk_is_a_store_error_and_leaves_nothing",),
+    ),
+    Guard(
+        "a full disk while a file is written",
+        "the file is named in one line",
+        "warehouse/files.py",
+        '            raise StoreError(f"cannot write {target}: {told(exc)}") from exc',
+        "            raise",
+        (f"{_STORE}::test_a_full_disk_is_a_store_error_and_leaves_nothing",),
+    ),
+    Guard(
+        "a full disk while a snapshot is written",
+        "the run goes on with the last snapshot",
+        "flows/ledger.py",
+        '                except WarehouseError as exc:\n                    _log.warning("the snapshot is not',
+        '                except ZeroDivisionError as exc:\n                    _log.warning("the snapshot is not',
+        ("tests/flows/test_ledger.py::test_a_snapshot_that_cannot_be_written_ends_no_run",),
+    ),
+    # Two flows on one data folder.
+    Guard(
+        "two flows on one data folder",
+        "the catalog is locked",
+        "warehouse/lock.py",
+        "                fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)",
+        "                pass",
+        ("tests/warehouse/test_wh_lock.py",),
+    ),
+    Guard(
+        "two flows on one data folder",
+        "the second waits",
+        "warehouse/catalog.py",
+        "wait_s=wait_s, waiting=waiting)\n",
+        "waiting=waiting)\n",
+        ("tests/warehouse/test_wh_catalog.py", "tests/flows/test_ledger.py"),
+    ),
+    Guard(
+        "two hosts on one shard",
+        "whoever lost its claim commits nothing",
+        "tasks/shards.py",
+        "if claims.confirm(turn):",
+        "if True:",
+        ("tests/tasks/test_claimed_shards.py",),
+    ),
+    Guard(
+        "a host that dies with a claim",
+        "a claim ends with its lease",
+        "warehouse/claims.py",
+        "where=_CLAIMS.c.ends < _NOW)",
+        "where=sa.false())",
+        ("tests/warehouse/test_wh_claims.py",),
+    ),
+    # What killed writers leave behind.
+    Guard(
+        "leftover temporary files",
+        "every flow sweeps",
+        "flows/ledger.py",
+        '        store.sweep_temporary(seconds("sweep"))\n',
+        "",
+        ("tests/flows/test_ledger.py",),
+    ),
+    Guard(
+        "a sweep while somebody writes",
+        "young files stay",
+        "warehouse/files.py",
+        "if self._at(path).stat().st_mtime <= latest and not",
+        "if not",
+        (f"{_STORE}::test_a_writer_killed_at_any_step_leaves_nothing_that_counts",),
+    ),
+    Guard(
+        "a sweep while somebody writes",
+        "locked files stay",
+        "warehouse/files.py",
+        " and not self._being_written(path):",
+        ":",
+        (f"{_AUDIT}::test_a_sweep_never_takes_what_is_being_written",),
+    ),
+    # Data or commits that are truncated or altered.
+    Guard(
+        "a truncated data file",
+        "it is compared with its commit before it is read",
+        "warehouse/store.py",
+        "        if wrong := self._wrong(file, data, verify):",
+        '        if wrong := "":',
+        (f"{_STORE}::test_damaged_data_is_found_quarantined_and_redone",),
+    ),
+    Guard(
+        "a data file that is gone",
+        "its commit does not count",
+        "warehouse/store.py",
+        "        return all(self._size(file.path) == file.bytes for file in commit.files)",
+        "        return True",
+        (f"{_STORE}::test_missing_data_makes_a_commit_absent",),
+    ),
+    Guard(
+        "an altered data file",
+        "its digest is compared",
+        "warehouse/store.py",
+        "if verify and digest(data) != file.digest else",
+        "if False else",
+        (f"{_STORE}::test_other_bytes_of_the_same_size_are_found_by_the_digest",),
+    ),
+    Guard(
+        "damage in a finished shard",
+        "a shard that is found done is read",
+        "tasks/shards.py",
+        "    if not store.damage(found):",
+        "    if True:",
+        (f"{_SHARDS}::test_damage_is_found_and_the_work_done_again",),
+    ),
+    Guard(
+        "damage in a finished shard",
+        "it is set aside",
+        "tasks/shards.py",
+        "    store.quarantine(found)\n",
+        "",
+        (f"{_SHARDS}::test_damage_is_found_and_the_work_done_again",),
+    ),
+    Guard(
+        "a damaged commit",
+        "it is set aside",
+        "warehouse/store.py",
+        '            self.set_aside(path, "it is not a commit")\n',
+        "",
+        (f"{_STORE}::test_a_valid_record_that_is_no_commit_is_set_aside",),
+    ),
+    Guard(
+        "damage in what users query",
+        "a snapshot leaves it out",
+        "warehouse/snapshot.py",
+        "        if not store.sound(DataFile(**row), since[own]):",
+        "        if False:",
+        (f"{_AUDIT}::test_what_is_damaged_is_not_in_the_tables_of_a_snapshot",),
+    ),
+    Guard(
+        "a snapshot that cannot be read",
+        "it is opened before it takes the last one's place",
+        "warehouse/snapshot.py",
+        "        try:\n            _read_through(temporary)\n        except duckdb.Error:",
+        "        try:\n            pass\n        except duckdb.Error:",
+        (f"{_SNAPSHOT}::test_nothing_is_published_that_cannot_be_read",),
+    ),
+    Guard(
+        "a damaged catalog",
+        "it is set aside and rebuilt",
+        "warehouse/catalog.py",
+        "                self._set_aside(path, exc)\n",
+        "                raise\n",
+        (f"{_AUDIT}::test_a_damaged_catalog_is_set_aside_and_rebuilt",),
+    ),
+)
+
+
+def _copy(folder: Path, guard: Guard | None) -> None:
+    shutil.copytree(ROOT, folder, ignore=_LEFT_OUT, symlinks=True)
+    if guard is not None:
+        file = folder / guard.file
+        file.write_text(file.read_text(encoding="utf-8").replace(guard.text, guard.without), encoding="utf-8")
+
+
+def _failed(tests: tuple[str, ...], guard: Guard | None) -> str:
+    """Run tests in a copy of the repository without a guard; return which failed first, "" if none did."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "copy"
+        _copy(folder, guard)
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+        environment = {**os.environ, "PYTHONPATH": str(folder)}
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode not in (0, 1):  # 1: tests failed; above it nothing was tested
+            raise RuntimeError(f"{' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        return next((line.split()[1] for line in done.stdout.splitlines() if line.startswith("FAILED ")), "")
+
+
+def _missed(guards: Sequence[Guard]) -> Iterator[tuple[Guard, str]]:
+    """Yield each guard, and which test failed without it; two at a time."""
+    with ThreadPoolExecutor(2) as pool:
+        yield from pool.map(lambda guard: (guard, _failed(guard.tests, guard)), guards)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="guards of which fault, guard or file holds this")
+    parser.add_argument("--json", action="store_true", help="print one object on the last line")
+    given = parser.parse_args()
+    chosen = [g for g in GUARDS if given.only in f"{g.fault} {g.guard} {g.file}"]
+    tests = tuple(sorted({test for guard in chosen for test in guard.tests}))
+    if failed := _failed(tests, None):
+        parser.error(f"{failed} fails with every guard in place")
+    found = []
+    for guard, test in _missed(chosen):
+        print(f"{guard.fault}: {guard.guard} ({guard.file}): {test or 'NO TEST FAILS WITHOUT IT'}", flush=True)  # noqa: T201
+        found.append({"fault": guard.fault, "guard": guard.guard, "file": guard.file, "test": test})
+    if given.json:
+        print(json.dumps(found))  # noqa: T201
+    sys.exit(0 if all(one["test"] for one in found) else 1)
+
+
+if __name__ == "__main__":
+    main()
