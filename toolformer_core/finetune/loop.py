@@ -26,7 +26,7 @@ from toolformer_core.finetune.engines import Engine
 from toolformer_core.finetune.events import STOP_FILE, Emit
 from toolformer_core.finetune.models import link_tree, write_model
 from toolformer_core.finetune.recipe import Job
-from toolformer_core.finetune.texts import Piece, Rows, deal, lay_out, step_pieces, to_rows
+from toolformer_core.finetune.texts import Piece, Rows, deal, lay_out, one_a_row, step_pieces, to_rows
 
 __all__ = ["LossError", "Trainer"]
 
@@ -167,10 +167,9 @@ class Trainer:
 
     def _micro_batches(self, pieces: Sequence[Piece]) -> Any:
         recipe, engine = self.job.recipe, self.engine
-        packed = [[i] for i in range(len(pieces))]
-        if recipe.packing:
-            packed = lay_out([len(p) for p in pieces], recipe.sequence_length)
-        for rows in deal(packed, engine.rank, engine.world, recipe.micro_batch):
+        lengths = [len(p) for p in pieces]
+        laid = lay_out(lengths, recipe.sequence_length) if recipe.packing else one_a_row(lengths)
+        for rows in deal(laid, engine.rank, engine.world, recipe.micro_batch):
             yield to_rows([[pieces[i] for i in row] for row in rows])
 
     def _loss(self, rows: Rows, **more: Any) -> torch.Tensor:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from toolformer_core.errors import CorpusError, UsageError
 
-__all__ = ["Piece", "Rows", "deal", "encode_texts", "lay_out", "read_texts", "step_pieces", "to_rows"]
+__all__ = ["Piece", "Rows", "deal", "encode_texts", "lay_out", "one_a_row", "read_texts", "step_pieces", "to_rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +136,15 @@ def lay_out(lengths: Sequence[int], capacity: int) -> list[list[int]]:
         rows[row].append(index)
         room[left - n].append(row)
     return rows
+
+
+def one_a_row(lengths: Sequence[int]) -> list[list[int]]:
+    """Lay each piece into a row of its own, longest first.
+
+    Which pieces share a pass changes no sum; those of like length have little to pad, and the first pass shows whether
+    memory suffices.
+    """
+    return [[index] for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))]
 
 
 def deal(rows: Sequence[Sequence[int]], rank: int, world: int, micro_batch: int) -> Iterator[list[Sequence[int]]]:

@@ -11,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolformer_core.errors import CorpusError, UsageError
-from toolformer_core.finetune.texts import Piece, deal, encode_texts, lay_out, read_texts, step_pieces, to_rows
+from toolformer_core.finetune.texts import (
+    Piece,
+    deal,
+    encode_texts,
+    lay_out,
+    one_a_row,
+    read_texts,
+    step_pieces,
+    to_rows,
+)
 
 
 class Letters:
@@ -84,6 +93,13 @@ def test_rows_hold_every_piece_once_and_no_more_than_fits(lengths: list[int]) ->
     assert sorted(i for row in rows for i in row) == list(range(len(lengths)))
     assert all(sum(lengths[i] for i in row) <= 30 for row in rows)
     assert sum(sum(lengths[i] for i in row) <= 15 for row in rows) <= 1  # two half-empty rows would be one
+
+
+def test_rows_of_one_piece_share_a_pass_with_those_of_like_length() -> None:
+    rows = one_a_row([9, 2, 17, 5, 9])
+    assert rows == [[2], [0], [4], [3], [1]]
+    # passes of two hold 2 x 17, 2 x 9 and 2 places: 54 for 42 tokens; in the order given 18 + 34 + 9 = 61
+    assert list(deal(rows, 0, 1, 2)) == [[[2], [0]], [[4], [3]], [[1]]]
 
 
 @given(st.integers(0, 40), st.integers(1, 5), st.integers(1, 4))
