@@ -56,39 +56,30 @@ def layout_of(positions: torch.Tensor) -> Layout | None:
     return Layout(tuple(shapes), source, real, place)
 
 
-class _ToBlocks(torch.autograd.Function):
-    """Lay tokens (B T, ...) out in blocks (S, ...).
+class _Moved(torch.autograd.Function):
+    """Rows x[there] of x (n, ...), whose gradients are found by an index too: `back` says where each row of x went.
 
     What fills a piece up comes behind it, where no token looks, and its own result is thrown away: its gradient is
     zero, so that a token's is found at its one place. Adding up all gradients of a token took longer than attention.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, layout: Layout) -> torch.Tensor:
-        ctx.layout = layout
-        return x.index_select(0, layout.source)
+    def forward(
+        ctx: Any, x: torch.Tensor, there: torch.Tensor, back: torch.Tensor, went: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Take the rows; `went` (n,) says which rows of x went anywhere, None: all."""
+        ctx.back, ctx.went = back, went
+        return x.index_select(0, there)
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return grad.index_select(0, ctx.layout.place), None
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        found = grad.index_select(0, ctx.back)
+        if ctx.went is not None:
+            found.masked_fill_(~ctx.went.view(-1, *[1] * (grad.ndim - 1)), 0.0)
+        return found, None, None, None
 
 
-class _ToTokens(torch.autograd.Function):
-    """Take tokens (B T, ...) out of blocks (S, ...)."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, layout: Layout) -> torch.Tensor:
-        ctx.layout = layout
-        return x.index_select(0, layout.place)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        found = grad.index_select(0, ctx.layout.source)
-        return found.masked_fill_(~ctx.layout.real.view(-1, *[1] * (grad.ndim - 1)), 0.0), None
-
-
-_to_blocks: Any = _ToBlocks.apply
-_to_tokens: Any = _ToTokens.apply
+_moved: Any = _Moved.apply
 
 
 def supports(model: Any, length: int) -> bool:
@@ -127,12 +118,16 @@ def _attention(
     if layout is None:
         return scaled_dot_product_attention(query, key, value, **how).transpose(1, 2), None
     sizes = [n * long for n, long in layout.shapes]
-    q, k, v = (_to_blocks(x.transpose(1, 2).flatten(0, 1), layout).split(sizes) for x in (query, key, value))
+    q, k, v = (
+        _moved(x.transpose(1, 2).flatten(0, 1), layout.source, layout.place, None).split(sizes)
+        for x in (query, key, value)
+    )
     found = []
     for *block, shape in zip(q, k, v, layout.shapes, strict=True):
         laid = (x.view(*shape, *x.shape[1:]).transpose(1, 2) for x in block)  # (N, H, L, D)
         found.append(scaled_dot_product_attention(*laid, **how).transpose(1, 2).flatten(0, 1))
-    return _to_tokens(torch.cat(found), layout).view(batch, length, heads, -1), None
+    out = _moved(torch.cat(found), layout.place, layout.source, layout.real)
+    return out.view(batch, length, heads, -1), None
 
 
 AttentionInterface.register(PACKED, _attention)
