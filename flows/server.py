@@ -73,7 +73,7 @@ _SERVER = {
 }
 
 
-# What a flow imports at its beginning, once the server answers: until then the time for it is free, half a second of it.
+# What a flow imports at its beginning, once the server answers: until then the half second that it takes is free.
 _LATER = (
     "pandas",  # pyarrow, at its first array
     "pyarrow.pandas_compat",
