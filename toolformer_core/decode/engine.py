@@ -95,8 +95,8 @@ class Engine:
 
     @property
     def running(self) -> int:
-        """Sequences that have a row, those that wait for a tool included."""
-        return len(self._rows)
+        """Sequences that have a row and have not ended, those that wait for a tool included; from any thread."""
+        return sum(not row.finished for _, row in list(self._rows))
 
     def submit(
         self,
