@@ -11,15 +11,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 from uuid import UUID, uuid4
 
-import jsonschema
 import psutil
 import pytest
-import yaml
 from mlflow import MlflowClient
-from prefect.cli.deploy._models import PrefectYamlModel
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolUpdate
 from prefect.client.schemas.objects import FlowRun, State
@@ -29,13 +26,10 @@ from prefect.states import Cancelling
 from servers_up import soon
 
 from flows.build_dataset import BuildResult
-from flows.deployments import DEPLOYMENTS, POOLS, DeployError, Deployment, Options, as_yaml, deploy, form, main
+from flows.deployments import POOLS, DeployError, Options, deploy, main
 from flows.finetune import _tracked, end_cancelled, finetune, prepare_job, run_finetune
 from flows.finetune_plan import FinetuneParameters, plan_finetune
-from flows.parameters import BuildParameters
-from flows.training_profiles import Profile, load_profile
 from tasks.finetune import launch, running
-from tasks.launch.base import LaunchRequest
 from tasks.launch.processes import MARK
 from toolformer_core import __version__
 from toolformer_core.errors import UsageError
@@ -214,34 +208,6 @@ def test_the_api_takes_what_the_flow_takes(client: SyncPrefectClient, name: str,
     client.delete_flow_run(run.id)
 
 
-def fields_of(deployment: Deployment) -> dict[str, Any]:
-    [definition] = form(deployment)["definitions"].values()
-    return dict(definition)
-
-
-@pytest.mark.parametrize("deployment", DEPLOYMENTS, ids=lambda one: str(one.flow().name))
-def test_every_field_says_what_it_is_and_what_is_filled_in_is_allowed(deployment: Deployment) -> None:
-    fields = fields_of(deployment)
-    for name, field in fields["properties"].items():
-        assert field.get("description"), name
-        if "default" in field:
-            jsonschema.validate(field["default"], field)
-    assert "data" in fields["required"]
-
-
-def test_on_the_command_line_paths_may_be_relative() -> None:
-    asked = BuildParameters(corpus="c4.jsonl", data="here", passages="mine.jsonl")
-    assert (asked.corpus, asked.data, asked.passages) == ("c4.jsonl", "here", "mine.jsonl")
-    assert BuildParameters(corpus="c4.jsonl").data == "toolformer-data"
-
-
-def test_the_repositorys_prefect_yaml_says_the_same() -> None:
-    written = (Path(__file__).parents[2] / "prefect.yaml").read_text(encoding="utf-8")
-    assert written == as_yaml(), "write it anew: python -m flows.deployments --yaml > prefect.yaml"
-    told = PrefectYamlModel.model_validate(yaml.safe_load(written))
-    assert [one.entrypoint for one in told.deployments] == [one.entrypoint for one in DEPLOYMENTS]
-
-
 def schedules(client: SyncPrefectClient) -> list[tuple[str | None, str, bool, Any]]:
     found = client.read_deployment_by_name(BUILD).schedules
     return [(one.slug, str(one.schedule.cron), one.active, one.parameters) for one in found]  # type: ignore[union-attr]
@@ -298,33 +264,6 @@ def test_data_at_a_url_stays_a_url_and_its_builds_run_where_deploy_was_called(
     assert found.pull_steps is not None
     assert [list(step.values()) for step in found.pull_steps] == [[{"directory": str(Path.cwd())}]]
     deploy(Options(str(built[1])))
-
-
-EXAMPLES = re.findall(r"```json\n(.*?)```", (Path(__file__).parents[2] / "docs/finetune.md").read_text(), re.DOTALL)
-
-
-@pytest.mark.parametrize("text", EXAMPLES, ids=[json.loads(text).get("launcher", "local") for text in EXAMPLES])
-def test_the_documents_profiles_can_be_launched(text: str, tmp_path: Path) -> None:
-    file = tmp_path / "profile.json"
-    file.write_text(text, encoding="utf-8")
-    profile = load_profile(str(file))
-    folder = Path(profile.jobs or tmp_path) / "job"
-    assert "toolformer_core.finetune" in profile.build_launcher().preview(
-        LaunchRequest("job", folder, profile.processes)
-    )
-
-
-def test_the_document_has_an_example_for_every_launcher() -> None:
-    told = [json.loads(text).get("launcher", "local") for text in EXAMPLES]
-    assert told == list(get_args(Profile.model_fields["launcher"].annotation))
-
-
-def test_forms_ask_for_absolute_paths_and_keep_what_may_be_left_out() -> None:
-    fields = fields_of(DEPLOYMENTS[0])
-    assert fields["required"] == ["corpus", "data"]
-    assert [kind["type"] for kind in fields["properties"]["passages"]["anyOf"]] == ["string", "null"]
-    assert fields["properties"]["passages"]["anyOf"][0]["pattern"] == "^/"
-    assert fields["properties"]["passages"]["description"].endswith("(absolute, as the worker sees it)")
 
 
 def test_no_server_is_told_in_one_line(prefect_server: None, capsys: pytest.CaptureFixture[str]) -> None:
