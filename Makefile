@@ -49,7 +49,7 @@ test-slow: $(VENV)/.dev system ## pass the tests that take half a minute each: w
 chaos: $(VENV)/.run ## kill a build N times at random moments, compare with one left alone (N=10, RUNNER=dask)
 	$(BIN)/python benchmarks/chaos.py --kills $(N) --runner $(RUNNER)
 
-guards: $(VENV)/.dev system ## minutes: take out each guard against a crash, damage or a full disk, and see its test fail
+guards: $(VENV)/.dev system ## minutes: take out guards against crashes, damage and full disks, one at a time, and see a test fail
 	$(BIN)/python tests/guards.py
 
 small-world-report: $(VENV)/.run ## hours: pretrain three seeds of the embedded model, measure each against gold, write docs/small-world.md

@@ -34,9 +34,11 @@ def pretrained(folder: Path, seed: int, tokens: int) -> Path:
     model = folder / "model"
     if not (model / "pretraining.json").is_file():
         module = "toolformer_core.smallworld.pretrain"
+        unfinished = folder / "unfinished"
         asked = ["--layers", "5", "--rows", "8", "--tokens", str(tokens), "--seed", str(seed)]
-        subprocess.run([sys.executable, "-m", module, "--out", str(folder / "unfinished"), *asked], check=True)
-        (folder / "unfinished").rename(model)
+        if not (unfinished / "pretraining.json").is_file():  # it may have been stopped just before it was renamed
+            subprocess.run([sys.executable, "-m", module, "--out", str(unfinished), *asked], check=True)
+        unfinished.rename(model)
     return model
 
 

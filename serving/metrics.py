@@ -24,7 +24,7 @@ class Metrics:
 
     Args:
         waiting: sequences without a row.
-        running: sequences with one.
+        running: sequences with one that have not ended.
         places: taken, of rows and queue together.
     """
 
@@ -60,7 +60,7 @@ class Metrics:
         self.restarts = Counter("toolformer_engine_restarts", "Times the engine failed and began anew", registry=r)
         for name, text, value in (
             ("toolformer_queue_length", "Sequences that wait for a row", waiting),
-            ("toolformer_running_rows", "Sequences that have a row", running),
+            ("toolformer_running_rows", "Sequences that have a row and have not ended", running),
             ("toolformer_places_taken", "Of rows and queue together", places),
         ):
             Gauge(name, text, registry=r).set_function(value)

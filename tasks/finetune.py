@@ -32,7 +32,7 @@ from warehouse.store import Store
 
 __all__ = ["FinetuneSpec", "Outcome", "TrainingError", "follow", "launch", "outcome_of", "prepare", "running", "stop"]
 
-VERSION = "1"  # raised when the same recipe would train otherwise
+VERSION = "2"  # raised when the same recipe would train otherwise
 _LAUNCH = "launch.json"
 _CARD = "card.json"
 _UNSURE_S = 60.0  # a queue may fail to answer for so long before the job is given up

@@ -1,4 +1,4 @@
-"""Removes every guard against a crash, one at a time, and sees whether its test fails: `make guards`.
+"""Removes guards against crashes, full disks, second flows and damage, and sees whether a test fails: `make guards`.
 
     python tests/guards.py [--only WORD] [--json]
 
@@ -20,10 +20,12 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 __all__ = ["GUARDS", "ROOT", "Guard"]
 
 ROOT = Path(__file__).parents[1]
+_HANGS_S = 300
 _LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", "toolformer-*", "small-world-runs")
 
 
@@ -42,6 +44,8 @@ class Guard:
 _STORE = "tests/warehouse/test_wh_store.py"
 _SNAPSHOT = "tests/warehouse/test_wh_snapshot.py"
 _AUDIT = "tests/warehouse/test_wh_audit.py"
+_CLAIMS = "tests/warehouse/test_wh_claims.py"
+_LEDGER = "tests/flows/test_ledger.py"
 _SHARDS = "tests/tasks/test_shards.py"
 
 GUARDS = (
@@ -119,7 +123,7 @@ GUARDS = (
         "flows/ledger.py",
         '                except WarehouseError as exc:\n                    _log.warning("the snapshot is not',
         '                except ZeroDivisionError as exc:\n                    _log.warning("the snapshot is not',
-        ("tests/flows/test_ledger.py::test_a_snapshot_that_cannot_be_written_ends_no_run",),
+        (f"{_LEDGER}::test_a_snapshot_that_cannot_be_written_ends_no_run",),
     ),
     # Two flows on one data folder.
     Guard(
@@ -128,7 +132,7 @@ GUARDS = (
         "warehouse/lock.py",
         "                fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)",
         "                pass",
-        ("tests/warehouse/test_wh_lock.py",),
+        ("tests/warehouse/test_wh_lock.py::test_who_gives_up_says_who_holds_it_since_when_and_with_what_command",),
     ),
     Guard(
         "two flows on one data folder",
@@ -136,7 +140,7 @@ GUARDS = (
         "warehouse/catalog.py",
         "wait_s=wait_s, waiting=waiting)\n",
         "waiting=waiting)\n",
-        ("tests/warehouse/test_wh_catalog.py", "tests/flows/test_ledger.py"),
+        (f"{_LEDGER}::test_a_run_that_is_not_given_the_folder_says_who_has_it",),
     ),
     Guard(
         "two hosts on one shard",
@@ -144,7 +148,7 @@ GUARDS = (
         "tasks/shards.py",
         "if claims.confirm(turn):",
         "if True:",
-        ("tests/tasks/test_claimed_shards.py",),
+        ("tests/tasks/test_claimed_shards.py::test_who_lost_its_claim_takes_what_the_other_committed",),
     ),
     Guard(
         "a host that dies with a claim",
@@ -152,7 +156,7 @@ GUARDS = (
         "warehouse/claims.py",
         "where=_CLAIMS.c.ends < _NOW)",
         "where=sa.false())",
-        ("tests/warehouse/test_wh_claims.py",),
+        (f"{_CLAIMS}::test_when_the_lease_has_ended_another_takes_it_over_and_the_old_holder_is_told",),
     ),
     # What killed writers leave behind.
     Guard(
@@ -161,7 +165,7 @@ GUARDS = (
         "flows/ledger.py",
         '        store.sweep_temporary(seconds("sweep"))\n',
         "",
-        ("tests/flows/test_ledger.py",),
+        (f"{_LEDGER}::test_a_run_that_is_not_given_the_folder_says_who_has_it",),
     ),
     Guard(
         "a sweep while somebody writes",
@@ -261,7 +265,11 @@ def _failed(tests: tuple[str, ...], guard: Guard | None) -> str:
         _copy(folder, guard)
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
         environment = {**os.environ, "PYTHONPATH": str(folder)}
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        how: dict[str, Any] = {"cwd": folder, "env": environment, "capture_output": True, "text": True}
+        try:
+            done = subprocess.run(command, check=False, timeout=_HANGS_S, **how)
+        except subprocess.TimeoutExpired:
+            return f"after {_HANGS_S} s"
         if done.returncode not in (0, 1):  # 1: tests failed; above it nothing was tested
             raise RuntimeError(f"{' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
         return next((line.split()[1] for line in done.stdout.splitlines() if line.startswith("FAILED ")), "")
@@ -279,6 +287,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one object on the last line")
     given = parser.parse_args()
     chosen = [g for g in GUARDS if given.only in f"{g.fault} {g.guard} {g.file}"]
+    if not chosen:
+        parser.error(f"no guard holds {given.only!r}")
     tests = tuple(sorted({test for guard in chosen for test in guard.tests}))
     if failed := _failed(tests, None):
         parser.error(f"{failed} fails with every guard in place")

@@ -12,4 +12,4 @@ def test_a_guard_stands_in_the_source_once_and_its_tests_are_there(guard: Guard)
     assert guard.text != guard.without
     for test in guard.tests:
         file, _, name = test.partition("::")
-        assert f"def {name}" in (ROOT / file).read_text(encoding="utf-8")
+        assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8")

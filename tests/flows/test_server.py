@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
@@ -130,6 +131,10 @@ def test_a_database_whose_making_was_cut_short_is_set_aside(note: Path, monkeypa
     make_way()
     assert (note.parent / "prefect.db").read_bytes() == b"whole"
     note_server()
+
+
+def test_what_is_imported_early_is_there() -> None:
+    assert [name for name in server._LATER if find_spec(name) is None] == []
 
 
 _BEGINS = """

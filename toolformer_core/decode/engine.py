@@ -95,7 +95,10 @@ class Engine:
 
     @property
     def running(self) -> int:
-        """Sequences that have a row and have not ended, those that wait for a tool included; from any thread."""
+        """Sequences that have a row and have not ended, those that wait for a tool included.
+
+        Another thread may find one counted twice, or missed, for as long as it takes to change two rows' places.
+        """
         return sum(not row.finished for _, row in list(self._rows))
 
     def submit(
@@ -233,10 +236,11 @@ class Engine:
             handle, row = self._rows[slot]
             if row.finished:
                 handle._row = None
-                last = self._rows.pop()
-                if slot < len(self._rows):
-                    self._slots.move(len(self._rows), slot, last[1].fed)
-                    self._rows[slot] = last
+                at, last = len(self._rows) - 1, self._rows[-1]
+                if slot < at:
+                    self._slots.move(at, slot, last[1].fed)
+                    self._rows[slot] = last  # before it goes from its old place: whoever counts misses none
+                self._rows.pop()
 
     def _share(self) -> None:
         """Give newcomers the keys and values of the beginning they have in common with a sequence that is there."""

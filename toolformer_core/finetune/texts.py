@@ -141,8 +141,8 @@ def lay_out(lengths: Sequence[int], capacity: int) -> list[list[int]]:
 def one_a_row(lengths: Sequence[int]) -> list[list[int]]:
     """Lay each piece into a row of its own, longest first.
 
-    Which pieces share a pass changes no sum; those of like length have little to pad, and the first pass shows whether
-    memory suffices.
+    Without dropout it does not matter which pieces share a pass; those of like length have little to pad, and a step's
+    first pass takes the most memory.
     """
     return [[index] for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))]
 

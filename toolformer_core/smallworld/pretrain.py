@@ -20,6 +20,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from toolformer_core.errors import UsageError
+from toolformer_core.records import digest_of
 from toolformer_core.smallworld.lessons import lessons
 from toolformer_core.smallworld.muon import Muon
 from toolformer_core.smallworld.qk_clip import QKClip
@@ -28,6 +29,7 @@ from toolformer_core.smallworld.unfinished import Reached, Unfinished
 __all__ = ["main", "pretrain", "train_tokenizer"]
 
 END = "<|end|>"
+_FACTS = "pretraining.json"  # written last
 _KEPT = 0.05  # of a run, between two states kept
 _WORDS = r"'(?:s|t|re|ve|m|ll|d)| ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
@@ -98,16 +100,23 @@ def pretrain(
         The mean loss of the last 50 steps, in nats a token.
 
     Raises:
-        UsageError: `out` holds an unfinished run with other arguments.
+        UsageError: `out` holds a finished model, or an unfinished run with other arguments or texts.
     """
     asked = {
         name: str(value)
         for name, value in locals().items()
-        if name not in ("out", "device")  # where it is done is not what is done
+        if name not in ("out", "device", "start")  # where it is done is not what is done
     }
+    if tokens is not None:
+        del asked["minutes"]
+    if (out / _FACTS).exists():
+        raise UsageError(f"{out} holds a finished model: take another folder")
     torch.manual_seed(seed)
     torch.set_flush_denormal(True)  # where attention is sharp, its small weights are, and took half of a step
     tokenizer = train_tokenizer(seed) if start is None else PreTrainedTokenizerFast.from_pretrained(start)
+    asked["texts"] = digest_of(*itertools.islice(lessons(seed + 1), 64), tokenizer.backend_tokenizer.to_str())
+    if start is not None:
+        asked["start"] = digest_of((start / "model.safetensors").read_bytes())
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=hidden,
@@ -140,9 +149,12 @@ def pretrain(
     unfinished = Unfinished(out, asked, parts)
     reached = unfinished.load()
     losses, first = reached.losses, reached.steps
+    batches = _batches(tokenizer, seed + 1, rows, length)
+    for _ in range(first):
+        next(batches)
     begin = time.monotonic() - reached.seconds
     saved: float | None = None
-    for step, batch in enumerate(itertools.islice(_batches(tokenizer, seed + 1, rows, length), first, None), first):
+    for step, batch in enumerate(batches, first):
         seconds = time.monotonic() - begin
         done = step * rows * length / tokens if tokens else seconds / (60 * minutes)
         if done >= 1:
@@ -168,12 +180,12 @@ def pretrain(
             optimizer.zero_grad(set_to_none=True)
         logit = clip.clip()
         losses.append(float(loss.detach()))
+        if not math.isfinite(losses[-1]):
+            raise FloatingPointError(f"the loss is {losses[-1]} at step {step}")
         if step % 50 == 0:
             recent = sum(losses[-50:]) / len(losses[-50:])
             rate = (step + 1) * rows * length / (time.monotonic() - begin)
             print(f"step {step:5d}  {done:4.0%}  loss {recent:.4f}  {rate:,.0f} tokens/s  q.k {logit:.0f}", flush=True)  # noqa: T201
-            if not math.isfinite(recent):
-                raise FloatingPointError(f"the loss is {recent} at step {step}")
     final = sum(losses[-50:]) / len(losses[-50:])
     _save(model, tokenizer, out)
     facts = {
@@ -183,7 +195,7 @@ def pretrain(
         "tokens": len(losses) * rows * length,
         "loss": final,
     }
-    (out / "pretraining.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    (out / _FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     unfinished.remove()
     return final
 

@@ -6,6 +6,7 @@ It does not know what is trained; texts are not in it, as they follow from the s
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,13 +48,17 @@ class Unfinished:
         """Put the parts where they were, and return how far that was; leave them alone if there is no state.
 
         Raises:
-            UsageError: the state in the folder is another run's.
+            UsageError: the state in the folder is another run's, or damaged.
         """
         if not self._path.exists():
             return Reached()
-        held = torch.load(self._path, weights_only=True)
+        try:
+            held = torch.load(self._path, map_location="cpu", weights_only=True)
+        except (RuntimeError, EOFError, KeyError, ValueError, pickle.UnpicklingError) as exc:
+            raise UsageError(f"{self._path} is damaged: remove it, and the run begins anew") from exc
         if held["asked"] != self._asked:
-            other = {k: v for k, v in held["asked"].items() if self._asked.get(k) != v}
+            names = sorted(self._asked | held["asked"])
+            other = {k: held["asked"].get(k) for k in names if held["asked"].get(k) != self._asked.get(k)}
             raise UsageError(
                 f"{self._path} is an unfinished run of other settings ({other}): take those, or another folder"
             )
@@ -67,9 +72,13 @@ class Unfinished:
         held: dict[str, Any] = {"asked": self._asked, "parts": parts}
         held |= {"steps": reached.steps, "seconds": reached.seconds, "losses": reached.losses}
         temporary = self._path.with_suffix(".new")
-        torch.save(held, temporary)
+        with temporary.open("wb") as stream:
+            torch.save(held, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
         os.replace(temporary, self._path)
 
     def remove(self) -> None:
         """Forget the state: the run is finished."""
-        self._path.unlink(missing_ok=True)
+        for path in (self._path, self._path.with_suffix(".new")):
+            path.unlink(missing_ok=True)

@@ -15,6 +15,7 @@ from toolformer_core.smallworld.embedded import MODEL
 from toolformer_core.smallworld.lessons import lessons
 from toolformer_core.smallworld.pretrain import pretrain
 from toolformer_core.smallworld.qk_clip import QKClip
+from toolformer_core.smallworld.unfinished import Unfinished
 
 
 def test_a_leg_of_three_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,7 +50,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_end(tmp_path: Path, monkeypa
     assert len(steps) == 6  # 1,536 tokens / (2 x 128)
     with pytest.raises(KeyboardInterrupt):
         run("stopped", stop=4)  # in its fifth step
-    with pytest.raises(UsageError, match="seed"):
+    with pytest.raises(UsageError, match="'seed': '7'"):
         run("stopped", seed=8)
     assert run("stopped") == pytest.approx(whole, abs=1e-5)
     assert len(steps) == 2  # the fifth, which was not done, and the sixth
@@ -58,3 +59,11 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_end(tmp_path: Path, monkeypa
     a, b = (LlamaForCausalLM.from_pretrained(tmp_path / name).state_dict() for name in ("whole", "stopped"))
     assert all(torch.allclose(a[name].float(), b[name].float(), atol=1e-3) for name in a)
     assert not list(tmp_path.rglob("unfinished*"))
+    with pytest.raises(UsageError, match="finished model"):
+        run("stopped")
+
+
+def test_a_state_that_is_damaged_is_said(tmp_path: Path) -> None:
+    (tmp_path / "unfinished.pt").write_bytes(b"half a sta")
+    with pytest.raises(UsageError, match="is damaged: remove it"):
+        Unfinished(tmp_path, {}, {}).load()
