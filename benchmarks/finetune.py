@@ -1,10 +1,12 @@
 """Tokens per second of a finetuning step: Hugging Face's Trainer, our loop with a text a row, and with packing.
 
-    python benchmarks/finetune.py [--corpus FILE] [--steps 6] [--repeats 3] [--threads 2] [--json]
+    python benchmarks/finetune.py [--corpus FILE] [--texts-a-pass 8 32 128] [--steps 6] [--repeats 3] [--json]
 
-All train the embedded model on the same texts (of the demo's corpus, some of them twice) with the same effective batch,
+All train the embedded model on the same texts (the demo's documents, or a JSONL of others such as the demo's C*,
+`finetunes/demo-toolformer-*/train.jsonl` in its data folder; some of them several times) with the same effective batch,
 the paper's 128, precision and AdamW, in one process, taking turns, denormals flushed for all; a token counts if it is
-predicted, padding does not. The Trainer pads to the longest text of a pass of 8, its default; `grouped` is the Trainer
+predicted, padding does not. Without packing a step of 128 texts is taken in passes of 8 (the Trainer's default), or of
+as many as asked for, each padded to its longest text; a packed pass is a row of 1,024 tokens. `grouped` is the Trainer
 told to put texts of like length together: it does so over the whole corpus, we within a step. Figures are medians over
 the repeats, and ratios; `padding` is how many times it makes the tokens of the Trainer's passes more.
 """
@@ -19,6 +21,8 @@ import statistics
 import tempfile
 import time
 import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +45,6 @@ from toolformer_core.smallworld.embedded import CORPUS, MODEL
 __all__ = ["measure"]
 
 BATCH = 128  # texts in a step
-PASS = 8  # texts in one pass without packing; with it a pass is one row of 1,024 tokens, which holds about as many
 TEXTS = 3 * BATCH
 LENGTH = 1024
 
@@ -92,7 +95,7 @@ def padding(texts: list[str], rows: int) -> float:
     return float(drawn.max(axis=1).sum() * rows / drawn.sum())
 
 
-def hugging_face(texts: list[str], steps: int, precision: str, *, grouped: bool = False) -> float:
+def hugging_face(texts: list[str], steps: int, precision: str, rows: int, *, grouped: bool = False) -> float:
     """Return the Trainer's tokens per second; the first step warms up."""
     tokenizer: Any = AutoTokenizer.from_pretrained(MODEL)
     tokenizer.pad_token = tokenizer.eos_token
@@ -103,8 +106,8 @@ def hugging_face(texts: list[str], steps: int, precision: str, *, grouped: bool 
         arguments = TrainingArguments(
             output_dir=folder,
             max_steps=steps + 1,
-            per_device_train_batch_size=PASS,
-            gradient_accumulation_steps=BATCH // PASS,
+            per_device_train_batch_size=rows,
+            gradient_accumulation_steps=BATCH // rows,
             train_sampling_strategy="group_by_length" if grouped else "random",
             learning_rate=1e-5,
             report_to=[],
@@ -118,7 +121,7 @@ def hugging_face(texts: list[str], steps: int, precision: str, *, grouped: bool 
         )
         collate = _Counting(DataCollatorForLanguageModeling(tokenizer, mlm=False))
         Trainer(model, arguments, collate, coded, callbacks=[clock]).train()
-    passes = BATCH // PASS
+    passes = BATCH // rows
     return sum(collate.tokens[passes : (steps + 1) * passes]) / sum(clock.seconds[1:])
 
 
@@ -145,24 +148,25 @@ def ours(texts: list[str], steps: int, precision: str, rows: int, *, packing: bo
     return tokens / (whole - done[0]["tokens"] / done[0]["tokens_per_second"])
 
 
-def measure(texts: list[str], steps: int, repeats: int, precision: str) -> dict[str, float]:
-    """Return medians of tokens per second and their ratios to the Trainer's."""
-    ways = {
-        "trainer": lambda: hugging_face(texts, steps, precision),
-        "trainer_grouped": lambda: hugging_face(texts, steps, precision, grouped=True),
-        "a_text_a_row": lambda: ours(texts, steps, precision, PASS),
-        "packed": lambda: ours(texts, steps, precision, 1, packing=True),
-    }
+def measure(texts: list[str], steps: int, repeats: int, precision: str, passes: list[int]) -> dict[str, float]:
+    """Return medians of tokens per second, ratios to the Trainer's, and what padding costs, by texts a pass."""
+    ways: dict[str, Callable[[], float]] = {"packed": lambda: ours(texts, steps, precision, 1, packing=True)}
+    for rows in passes:
+        ways[f"trainer_{rows}"] = partial(hugging_face, texts, steps, precision, rows)
+        ways[f"trainer_grouped_{rows}"] = partial(hugging_face, texts, steps, precision, rows, grouped=True)
+        ways[f"a_text_a_row_{rows}"] = partial(ours, texts, steps, precision, rows)
     found: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(repeats):
         for name in list(ways) if turn % 2 == 0 else reversed(list(ways)):
             found[name].append(ways[name]())
     speed = {name: statistics.median(values) for name, values in found.items()}
-    return {
-        **{f"{name}_tokens_per_second": value for name, value in speed.items()},
-        **{f"{name}_to_{other}": speed[name] / speed[other] for name in list(ways)[2:] for other in list(ways)[:2]},
-        "padding": padding(texts, PASS),
-    }
+    ratios = {}
+    for rows in passes:
+        own = f"a_text_a_row_{rows}"
+        for other in (f"trainer_{rows}", f"trainer_grouped_{rows}"):
+            ratios |= {f"{one}_to_{other}": speed[one] / speed[other] for one in (own, "packed")}
+        ratios |= {f"packed_to_{own}": speed["packed"] / speed[own], f"padding_{rows}": padding(texts, rows)}
+    return {f"{name}_tokens_per_second": value for name, value in speed.items()} | ratios
 
 
 def main() -> None:
@@ -170,6 +174,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6, help="steps that are timed in each turn (default 6)")
     parser.add_argument("--repeats", type=int, default=3, help="turns of each (default 3)")
     parser.add_argument("--corpus", type=Path, default=CORPUS, help="JSONL with texts (default: the demo's)")
+    parser.add_argument(
+        "--texts-a-pass", type=int, nargs="+", default=[8], help="without packing; divisors of 128 (default 8)"
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument(
@@ -177,12 +184,14 @@ def main() -> None:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
     given = parser.parse_args()
+    if any(BATCH % rows for rows in given.texts_a_pass):
+        parser.error(f"--texts-a-pass takes divisors of {BATCH}")
     torch.set_flush_denormal(not given.denormals)
     torch.set_num_threads(given.threads)
     warnings.filterwarnings("ignore")
-    found = measure(read_texts(given.corpus), given.steps, given.repeats, given.precision)
+    found = measure(read_texts(given.corpus), given.steps, given.repeats, given.precision, given.texts_a_pass)
     for name, value in found.items():
-        print(f"{name:<28} {value:10.2f}")  # noqa: T201
+        print(f"{name:<44} {value:10.2f}")  # noqa: T201
     if given.json:
         print(json.dumps(found))  # noqa: T201
 
