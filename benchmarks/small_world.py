@@ -170,6 +170,37 @@ def answering(seeds: Mapping[str, Any]) -> list[str]:
     return table(head, lines)
 
 
+def gaining(seeds: Mapping[str, Any]) -> list[str]:
+    """Tabulate what tools are worth: the finetuned model with tools on and disabled, over all seeds."""
+    from scipy.stats import binomtest
+
+    lines = []
+    for name, new in FRAMES.items():
+        for tool in TOOL_NAMES:
+            shares = []
+            for arm, k in (("toolformer", 10), ("toolformer-disabled", 0)):
+                rows = [
+                    row
+                    for one in seeds.values()
+                    for row in one["demo"]["answers"]
+                    if (row["arm"], row["k"], row["tool"], row["new"]) == (arm, k, tool, new)
+                ]
+                right, items = (sum(row[column] for row in rows) for column in ("right", "items"))
+                interval = binomtest(right, items).proportion_ci(method="wilson")
+                shares.append((100 * right / items, 100 * interval.low, 100 * interval.high))
+            on, off = shares
+            lines.append(
+                [
+                    name,
+                    tool,
+                    *(f"{value:.0f} ({low:.0f} to {high:.0f})" for value, low, high in shares),
+                    f"{on[0] - off[0]:+.0f}",
+                    "yes" if on[1] > off[2] else "no",
+                ]
+            )
+    return table(["frames", "tool", "tools on, k = 10", "disabled", "points", "intervals apart"], lines)
+
+
 def keeping(seeds: Mapping[str, Any]) -> list[str]:
     """Tabulate needless calls and perplexity."""
     named = [{(row["arm"], row["k"]): row for row in one["demo"]["table"]} for one in seeds.values()]
@@ -187,6 +218,7 @@ def keeping(seeds: Mapping[str, Any]) -> list[str]:
 
 def report(seeds: Mapping[str, Any], documents: int, command: str) -> str:
     """Return the report as Markdown."""
+    cell = max(row["items"] for one in seeds.values() for row in one["demo"]["answers"])
     trained = ", ".join(f"seed {s}: {one['pretraining']['tokens']:,} tokens" for s, one in seeds.items())
     parts = [
         "# The small world, measured",
@@ -203,9 +235,11 @@ def report(seeds: Mapping[str, Any], documents: int, command: str) -> str:
         "unrelated calls, in nats.",
         "\n".join(filtering(seeds)),
         "## Finetuned on the C* it annotated itself",
-        "Percent of items answered right (the value within five words), 20 items a cell and seed, in a world whose "
-        "facts, numbers and dates nobody has seen.",
+        f"Percent of items answered right (the value within five words), {cell} items a cell and seed, in a world "
+        "whose facts, numbers and dates nobody has seen.",
         "\n".join(answering(seeds)),
+        "What tools are worth, the seeds' answers taken together, with Wilson's 95 % intervals:",
+        "\n".join(gaining(seeds)),
         "## Needless calls, and the price in perplexity",
         "\n".join(keeping(seeds)),
     ]
