@@ -14,6 +14,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from transformers import (
     AutoModelForCausalLM,
     CohereConfig,
+    FalconConfig,
     Gemma2Config,
     GPT2Config,
     GPTJConfig,
@@ -102,6 +103,9 @@ def _config(family: str, context: int, v: int) -> Any:
         "gpt2": lambda: GPT2Config(vocab_size=v, n_embd=32, n_layer=2, n_head=4, n_positions=context, **ends),
         "gptj": lambda: GPTJConfig(
             vocab_size=v, n_embd=32, n_layer=2, n_head=4, n_positions=context, rotary_dim=4, **ends
+        ),
+        "falcon": lambda: FalconConfig(
+            vocab_size=v, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, multi_query=False, **ends
         ),
         "gpt_neox": lambda: GPTNeoXConfig(
             vocab_size=v,

@@ -13,9 +13,11 @@ import os
 import socket
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
-from toolformer_core.errors import ToolformerError, UsageError
+from toolformer_core.errors import UsageError
+from toolformer_core.finetune.checkpoints import clear_unfinished
 from toolformer_core.finetune.events import FAILURE_FILE, record_failure
 from toolformer_core.finetune.recipe import read_job
 
@@ -39,8 +41,13 @@ def _meet_alone() -> None:
 
 
 def _fail(folder: Path, rank: int, reason: str, error: BaseException) -> int:
-    print(f"error: {error}", file=sys.stderr)  # noqa: T201
+    if reason == "disk_full":
+        clear_unfinished(folder)  # else there is no room to say why
     record_failure(folder, rank, reason, error)
+    with suppress(OSError):  # the log lies on the same disk
+        if not isinstance(error, UsageError):
+            traceback.print_exception(error)
+        print(f"error: {error}", file=sys.stderr, flush=True)  # noqa: T201
     return 2 if isinstance(error, UsageError) else 1
 
 
@@ -70,15 +77,14 @@ def main() -> int:
     torch.set_flush_denormal(True)  # a CPU is many times slower with them, and sharp attention is full of them
     try:
         train(job, given.folder, rank=rank, local_rank=int(os.environ["LOCAL_RANK"]))
-    except (ToolformerError, OSError, RuntimeError, ValueError, MemoryError) as exc:
-        if not isinstance(exc, UsageError):
-            traceback.print_exc()
+    except Exception as exc:  # noqa: BLE001  # the process ends here: whatever it was, whoever follows is told
         return _fail(given.folder, rank, reason_of(exc), exc)
     return 0
 
 
 if __name__ == "__main__":
     code = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(code)  # the libraries' own clean-up at exit sometimes aborts; everything is written by now

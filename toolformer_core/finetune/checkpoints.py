@@ -11,7 +11,9 @@ A folder without its final name is not a checkpoint. Nothing here knows torch.
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -59,16 +61,21 @@ def complete(job: Path, checkpoint: Checkpoint) -> Path:
     """Give a written checkpoint its name, replacing one of the same step."""
     source, target = unfinished(job, checkpoint), checkpoint.folder(job)
     (source / _META).write_text(json.dumps(asdict(checkpoint)) + "\n", encoding="utf-8")
+    for file in source.rglob("*"):
+        if file.is_file():
+            with file.open("rb") as stream:
+                os.fsync(stream.fileno())  # a name that outlives a power cut must not lead to less than was written
     shutil.rmtree(target, ignore_errors=True)
     source.rename(target)
     return target
 
 
 def checkpoints(job: Path) -> list[Checkpoint]:
-    """Return all checkpoints of a run, the latest last."""
+    """Return all checkpoints of a run that are whole, the latest last."""
     found = []
     for meta in (job / _ROOT).glob(f"step-*/{_META}"):
-        found.append(Checkpoint(**json.loads(meta.read_text(encoding="utf-8"))))
+        with suppress(OSError, ValueError, TypeError):
+            found.append(Checkpoint(**json.loads(meta.read_text(encoding="utf-8"))))
     return sorted(found, key=lambda c: c.step)
 
 

@@ -139,6 +139,10 @@ def deepspeed_config(recipe: Recipe, device: torch.device, world: int) -> dict[s
     config["train_micro_batch_size_per_gpu"] = recipe.micro_batch
     config["train_batch_size"] = recipe.micro_batch * world  # accumulation is counted here, not by DeepSpeed
     config["bf16"] = {"enabled": recipe.precision == "bf16"}
+    if recipe.precision == "bf16" and recipe.zero_stage > 0:
+        config["data_types"] = {
+            "grad_accum_dtype": "fp32"
+        }  # 128 gradients added up in 8 bits would lose the small ones
     config["gradient_clipping"] = recipe.clip
     config["zero_optimization"]["stage"] = recipe.zero_stage
     if device.type == "cpu":
@@ -197,8 +201,12 @@ class DeepSpeedEngine:
     def step(self, learning_rate: float) -> float:
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
+        own = None
+        if self._stage == 0:  # every process has all gradients, and DeepSpeed tells no norm in float32
+            own = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
         self._engine.step()
         norm = self._engine.get_global_grad_norm()
+        norm = own if norm is None else norm
         return float(norm) if norm is not None else float("nan")
 
     def total(self, *values: float) -> list[float]:

@@ -30,8 +30,12 @@ def events_to(path: Path | None) -> Emit:
 
     def emit(event: str, **facts: Any) -> None:
         if path is not None:
-            with path.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps({"t": time.time(), "event": event, **facts}) + "\n")
+            with path.open("ab+") as stream:
+                end = stream.seek(0, 2)
+                stream.seek(max(end - 1, 0))
+                whole = stream.read(1) in (b"", b"\n")  # else a kill or a full disk has cut the last line off
+                line = json.dumps({"t": time.time(), "event": event, **facts})
+                stream.write((("" if whole else "\n") + line + "\n").encode("utf-8"))
 
     return emit
 
@@ -45,7 +49,7 @@ def record_failure(folder: Path, rank: int, reason: str, error: BaseException) -
         step = max((e["step"] for e in read_events(folder)[0] if e["event"] == "step"), default=0)
         events_to(folder / EVENTS_FILE)("failed", step=step, **facts)
     except OSError:
-        return  # another process was first, or the disk is full; the log has the traceback
+        return  # another process was first, or the disk is full: an empty file says that, too
 
 
 def read_events(folder: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
@@ -62,5 +66,5 @@ def read_events(folder: Path, offset: int = 0) -> tuple[list[dict[str, Any]], in
         try:
             found.append(json.loads(line))
         except ValueError:
-            continue  # a line cut off by a kill or a full disk, gone on behind by the next attempt
+            continue  # a line cut off by a kill or a full disk
     return found, offset + len(whole)

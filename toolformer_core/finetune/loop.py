@@ -23,13 +23,14 @@ from toolformer_core.errors import ToolformerError, UsageError
 from toolformer_core.finetune import attention, checkpoints
 from toolformer_core.finetune.checkpoints import Checkpoint
 from toolformer_core.finetune.engines import Engine
-from toolformer_core.finetune.events import STOP_FILE, Emit
+from toolformer_core.finetune.events import STOP_FILE, Emit, read_events
 from toolformer_core.finetune.models import link_tree, write_model
 from toolformer_core.finetune.recipe import Job
 from toolformer_core.finetune.texts import Piece, Rows, deal, lay_out, one_a_row, step_pieces, to_rows
 
 __all__ = ["LossError", "Trainer"]
 
+_WHOSE = "model.step"  # in the job's folder: which checkpoint's model lies in `model/`
 _RATE_STEPS = 20  # steps over which speed and the time left are averaged
 
 
@@ -68,6 +69,7 @@ class Trainer:
         signal.signal(signal.SIGTERM, self._asked_to_stop)
         done = self._resume()
         self._say_started(done)
+        self._say_missed()
         if done == 0 and self.dev:
             self._evaluate(0)
         times: deque[float] = deque(maxlen=_RATE_STEPS)
@@ -104,6 +106,7 @@ class Trainer:
         """Load the latest checkpoint; return its step, 0 without one."""
         if self.engine.rank == 0:
             checkpoints.clear_unfinished(self.folder)
+            self._settle()
         found = [c for c in checkpoints.checkpoints(self.folder) if c.state(self.folder).is_dir()]
         if not found:
             return 0
@@ -133,6 +136,7 @@ class Trainer:
             zero_stage=recipe.zero_stage if recipe.engine == "deepspeed" else None,
             precision=recipe.precision,
             device=self.engine.device.type,
+            packing=recipe.packing,
             packed_attention=self.packs,
             parameters=sum(n for n, _ in sizes),
             trainable=sum(n for n, trained in sizes if trained),
@@ -210,20 +214,38 @@ class Trainer:
         self.engine.total(0.0)  # ... and it has no name before everybody has written
         if self.engine.rank == 0:
             checkpoints.complete(self.folder, written)
-            best = checkpoints.best(self.folder)
-            is_best = whole and best is not None and best.step == step
-            where = written.folder(self.folder).relative_to(self.folder).as_posix()
-            if is_best:
-                link_tree(written.model(self.folder), self.folder / "model")
-            checkpoints.retain(self.folder, self.job.recipe.keep)
-            self.emit(
-                "saved",
-                step=step,
-                checkpoint=where,
-                model=f"{where}/model" if whole else None,
-                perplexity=perplexity,
-                best=is_best,
-            )
+            self._settle()
+            self._say_saved(written)
+
+    def _settle(self) -> None:
+        """Lay the best checkpoint's model where the run's model is to be, and remove what need not be kept."""
+        best = checkpoints.best(self.folder)
+        model, note = self.folder / "model", self.folder / _WHOSE
+        if best is not None and not (model.is_dir() and note.is_file() and note.read_text() == best.name):
+            link_tree(best.model(self.folder), model)
+            note.write_text(best.name)
+        checkpoints.retain(self.folder, self.job.recipe.keep)
+
+    def _say_saved(self, written: Checkpoint) -> None:
+        best = checkpoints.best(self.folder)
+        where = written.folder(self.folder).relative_to(self.folder).as_posix()
+        whole = written.model(self.folder).is_dir()
+        self.emit(
+            "saved",
+            step=written.step,
+            checkpoint=where,
+            model=f"{where}/model" if whole else None,
+            perplexity=written.perplexity,
+            best=best is not None and best.step == written.step,
+        )
+
+    def _say_missed(self) -> None:
+        """Tell of checkpoints that a run completed and was killed before it could say so."""
+        if self.engine.rank == 0:
+            told = {e["step"] for e in read_events(self.folder)[0] if e["event"] == "saved"}
+            for written in checkpoints.checkpoints(self.folder):
+                if written.step not in told:
+                    self._say_saved(written)
 
     def _finish(self) -> None:
         if self.engine.rank == 0:

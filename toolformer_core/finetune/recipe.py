@@ -110,8 +110,9 @@ class Job:
 def write_job(job: Job, folder: Path) -> Path:
     """Write `job.json` into the folder and return its path."""
     path = folder / JOB_FILE
-    path.write_text(json.dumps(asdict(job), indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    return path
+    writing = path.with_name(f".writing-{JOB_FILE}")
+    writing.write_text(json.dumps(asdict(job), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    return writing.replace(path)
 
 
 def read_job(folder: Path) -> Job:

@@ -16,9 +16,11 @@ import torch
 from tiny import TEXTS, tiny_lm
 
 from toolformer_core.errors import UsageError
-from toolformer_core.finetune.events import EVENTS_FILE, FAILURE_FILE, STOP_FILE
+from toolformer_core.finetune import checkpoints, loop
+from toolformer_core.finetune.engines import PlainEngine
+from toolformer_core.finetune.events import EVENTS_FILE, FAILURE_FILE, STOP_FILE, events_to, read_events
 from toolformer_core.finetune.loop import LossError
-from toolformer_core.finetune.program import reason_of, train
+from toolformer_core.finetune.program import looks_across, reason_of, train
 from toolformer_core.finetune.recipe import Job, LoraRecipe, Recipe, read_job, write_job
 from toolformer_core.finetune.texts import step_pieces
 from toolformer_core.lm.load import load_model
@@ -190,6 +192,109 @@ def test_a_full_disk_leaves_the_last_checkpoint_and_a_word(tmp_path: Path, model
     assert run_program(tmp_path).returncode == 0  # with room again it goes on
     assert not (tmp_path / FAILURE_FILE).exists()
     assert events(tmp_path, "started")[-1]["from_step"] == 2
+
+
+def test_a_run_killed_just_after_a_checkpoint_makes_up_for_it(
+    tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_in(tmp_path, model)
+    with monkeypatch.context() as killed:
+        killed.setattr(loop, "link_tree", lambda source, target: (_ for _ in ()).throw(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            train(job, tmp_path)
+    assert [p.name for p in (tmp_path / "checkpoints").glob("step-*")] == ["step-000002"]
+    assert not (tmp_path / "model").exists()
+    train(job, tmp_path)
+    assert [e["step"] for e in events(tmp_path, "saved")] == [2, 4]
+    best = events(tmp_path, "finished")[0]["best_step"]
+    files = [tmp_path / p / "model.safetensors" for p in ("model", f"checkpoints/step-{best:06d}/model")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_the_best_model_is_laid_out_again_if_that_was_not_finished(tmp_path: Path, model: str) -> None:
+    job = job_in(tmp_path, model)
+    train(job, tmp_path)
+    best = events(tmp_path, "finished")[0]["best_step"]
+    (tmp_path / "model.step").write_text("step-000001")  # as if killed before this note
+    (tmp_path / "model" / "model.safetensors").unlink()
+    train(job, tmp_path)
+    assert (tmp_path / "model" / "model.safetensors").is_file()
+    assert (tmp_path / "model.step").read_text() == f"step-{best:06d}"
+
+
+def test_a_checkpoint_whose_word_was_cut_off_is_none(tmp_path: Path, model: str) -> None:
+    train(job_in(tmp_path, model, evaluate_every=1), tmp_path)
+    (tmp_path / "checkpoints" / "step-000004" / "meta.json").write_text('{"step": 4')
+    assert [c.step for c in checkpoints.checkpoints(tmp_path)][-1] == 3
+    train(job_in(tmp_path, model, evaluate_every=1), tmp_path)
+    assert events(tmp_path, "started")[-1]["from_step"] == 3
+    assert [c.step for c in checkpoints.checkpoints(tmp_path)][-1] == 4
+
+
+def test_an_event_begins_a_line_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / EVENTS_FILE
+    path.write_text('{"event": "started"}\n{"event": "st')  # the disk was full
+    emit = events_to(path)
+    emit("started")
+    emit("finished", step=3)
+    assert [e["event"] for e in read_events(tmp_path)[0]] == ["started", "started", "finished"]
+
+
+def test_a_model_that_takes_no_notice_of_positions_is_trained_a_text_a_row(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    network = tiny_lm("falcon").network
+    network.model.save_pretrained(tmp_path / "falcon")
+    network.tokenizer.save_pretrained(tmp_path / "falcon")
+    for packing in (True, False):
+        folder = tmp_path / f"packing {packing}"
+        train(job_in(folder, str(tmp_path / "falcon"), packing=packing), folder)
+    assert losses(tmp_path / "packing True") == losses(tmp_path / "packing False")
+    assert not events(tmp_path / "packing True", "started")[0]["packing"]
+    assert "a text a row" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("family", ["llama", "gptj", "mistral"])
+def test_models_that_keep_texts_apart_are_packed(family: str) -> None:
+    engine = PlainEngine(tiny_lm(family).network.model.requires_grad_(True), RECIPE, torch.device("cpu"))
+    try:
+        assert not looks_across(engine)
+    finally:
+        engine.model.eval().requires_grad_(False)  # it is shared
+
+
+def test_whatever_ends_a_process_is_told(tmp_path: Path, model: str) -> None:
+    job_in(tmp_path, model)
+    broken = "from toolformer_core.finetune import program\ndef fails(*a, **k): raise AssertionError('ranks differ')\n"
+    done = run_program(tmp_path, broken + "program.train = fails")
+    assert done.returncode == 1
+    told = json.loads((tmp_path / FAILURE_FILE).read_text())
+    assert (told["reason"], told["message"]) == ("error", "ranks differ")
+    assert "Traceback" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"zero_stage": 0},
+        {"zero_stage": 1},
+        {"zero_stage": 3, "precision": "bf16"},
+        {"zero_stage": 3, "deepspeed": {"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}},
+    ],
+    ids=["stage 0", "stage 1", "stage 3 in bfloat16", "optimizer on the CPU"],
+)
+def test_deepspeed_takes_the_plain_engine_s_steps(tmp_path: Path, model: str, changes: dict[str, Any]) -> None:
+    steps: dict[str, list[tuple[float, float]]] = {}
+    for engine, more in (("plain", {}), ("deepspeed", changes)):
+        folder = tmp_path / engine
+        job_in(folder, model, engine=engine, micro_batch=1, packing=False, **more)  # three passes a step
+        done = run_program(folder, "import os; os.environ['DS_ACCELERATOR'] = 'cpu'")
+        assert done.returncode == 0, done.stderr
+        steps[engine] = [(e["loss"], e["grad_norm"]) for e in events(folder, "step")]
+    within = 0.1 if changes.get("precision") == "bf16" else 1e-3
+    for one, other in zip(steps["plain"], steps["deepspeed"], strict=True):
+        assert other == pytest.approx(one, rel=within)
 
 
 def test_a_wrong_job_is_said_in_one_line(tmp_path: Path, model: str) -> None:
