@@ -126,7 +126,10 @@ def train_job(plan: FinetunePlan, run: Any, started: float) -> Outcome:
             for event in fresh:
                 report(event)
 
-    outcome = follow(plan.launcher, handle, folder, seen)
+    def waits(detail: str) -> None:
+        logger.info("not begun yet: %s", detail or "no reason given")
+
+    outcome = follow(plan.launcher, handle, folder, seen, waits=waits)
     progress.done()
     return outcome
 

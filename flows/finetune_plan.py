@@ -90,7 +90,7 @@ def plan_finetune(p: FinetuneParameters) -> FinetunePlan:
     spec = FinetuneSpec(
         dataset=dataset,
         arm=p.arm,
-        model=str(model_folder(p.model)) if profile.launcher != "kubernetes" else p.model,
+        model=str(model_folder(p.model).absolute()) if profile.launcher != "kubernetes" else p.model,
         model_digest=model_digest(p.model),
         recipe=recipe,
         dev_documents=p.dev_documents,

@@ -10,6 +10,8 @@ goes on from its last checkpoint; still running, it is only followed. This modul
 from __future__ import annotations
 
 import json
+import logging
+import re
 import shutil
 import sys
 import time
@@ -32,13 +34,14 @@ from warehouse.store import Store
 
 __all__ = ["FinetuneSpec", "Outcome", "TrainingError", "follow", "launch", "outcome_of", "prepare", "running", "stop"]
 
-VERSION = "2"  # raised when the same recipe would train otherwise
+VERSION = "3"  # raised when the same recipe would train otherwise
 _LAUNCH = "launch.json"
 _CARD = "card.json"
-_UNSURE_S = 60.0  # a queue may fail to answer for so long before the job is given up
+_UNSURE_S = 600.0  # a queue may fail to answer for so long before nobody waits for it any more
 _LAST_WORDS_S = 10.0  # shared file systems show the last lines of a finished job late
 
 Event = dict[str, Any]
+_log = logging.getLogger(__name__)
 
 
 class TrainingError(ToolformerError):
@@ -115,7 +118,12 @@ def prepare(spec: FinetuneSpec, store: Store) -> Card:
     """
     card = spec.folder / _CARD
     if card.is_file():
-        return Card(**json.loads(card.read_text(encoding="utf-8")))
+        held = Card(**json.loads(card.read_text(encoding="utf-8")))
+        try:
+            write_job(_job(spec, has_dev=held.dev > 0), spec.folder)  # device and the model's place may be others now
+        except OSError as exc:
+            raise UsageError(f"the job's folder {spec.folder} cannot be written: {exc.strerror}") from exc
+        return held
     texts = {e.doc_id: arm_text(e, spec.arm) for table in store.read_dataset(spec.dataset) for e in examples_of(table)}
     documents = {d.doc_id: d.text for d in _documents(spec.dataset, store)}
     chosen = held_out(documents, spec.dev_documents, spec.recipe.seed)
@@ -130,14 +138,16 @@ def prepare(spec: FinetuneSpec, store: Store) -> Card:
         own = f"{spec.dataset.name}@{spec.dataset.version}"
         digests = _write(writing / "train.jsonl", train), _write(writing / "dev.jsonl", dev)
         written = Card(len(train), len(dev), *digests, dataset=own)
-        write_job(
-            Job(model=spec.model, dev="dev.jsonl" if dev else None, device=spec.device, recipe=spec.recipe), writing
-        )
+        write_job(_job(spec, has_dev=bool(dev)), writing)
         (writing / _CARD).write_text(json.dumps(asdict(written)) + "\n", encoding="utf-8")
         writing.rename(spec.folder)
     except OSError as exc:
         raise UsageError(f"the job's folder {spec.folder} cannot be written: {exc.strerror}") from exc
     return written
+
+
+def _job(spec: FinetuneSpec, *, has_dev: bool) -> Job:
+    return Job(model=spec.model, dev="dev.jsonl" if has_dev else None, device=spec.device, recipe=spec.recipe)
 
 
 def _documents(dataset: Dataset, store: Store) -> Iterator[Any]:
@@ -166,47 +176,57 @@ def launch(launcher: Launcher, folder: Path, processes: int, python: str | None 
     """Start the job, or find it running; return its handle.
 
     Raises:
-        UsageError, LaunchError: see `Launcher.submit`.
+        UsageError: another launcher started the job, and nobody can say that it has ended.
+        UsageError, LaunchError: see `Launcher.submit`, and `Launcher.cancel` for what an earlier attempt left behind.
     """
     note = folder / _LAUNCH
     handle = running(launcher, folder)
+    if handle is None:
+        _clear(launcher, folder)
     (folder / STOP_FILE).unlink(missing_ok=True)
     if handle is not None:
         return handle
     (folder / FAILURE_FILE).unlink(missing_ok=True)
-    attempt = _attempts(note) + 1
+    attempt = int(_noted(folder).get("attempt", 0)) + 1
     told = len(read_events(folder)[0])  # by earlier attempts: an end among them is not this one's
     name = dns_name(f"{folder.name[-33:]}-{attempt}")
     request = LaunchRequest(name=name, folder=folder, processes=processes, python=python or sys.executable)
     handle = launcher.submit(request)
-    note.write_text(
-        json.dumps({"launcher": launcher.name, "handle": handle, "attempt": attempt, "events": told}) + "\n",
-        encoding="utf-8",
-    )
+    facts = {"launcher": launcher.name, "handle": handle, "attempt": attempt, "events": told}
+    try:
+        note.write_text(json.dumps(facts) + "\n", encoding="utf-8")
+    except OSError as exc:
+        launcher.cancel(handle)  # nobody would find it again
+        raise LaunchError(f"{note} cannot be written: {exc.strerror}; make room, or mend its permissions") from exc
     return handle
 
 
-def _attempts(note: Path) -> int:
-    try:
-        return int(json.loads(note.read_text(encoding="utf-8"))["attempt"])
-    except (OSError, ValueError, KeyError):
-        return 0
+def _clear(launcher: Launcher, folder: Path) -> None:
+    """End what an earlier attempt that is over may have left running: two in one folder write over each other."""
+    told = _noted(folder)
+    if told.get("launcher") == launcher.name:
+        launcher.cancel(str(told["handle"]))
+    elif told:
+        failed = (folder / FAILURE_FILE).exists()
+        if not failed and outcome_of(read_events(folder)[0][int(told.get("events", 0)) :]) is None:
+            raise UsageError(
+                f"the job in {folder} was started by the launcher {told.get('launcher')!r} and has not said that it "
+                f"ended: follow it with that launcher's profile, or, if it is gone, remove {folder / _LAUNCH}"
+            )
 
 
-def _told_before(folder: Path) -> int:
-    """Return how many events there were when the job was launched."""
+def _noted(folder: Path) -> dict[str, Any]:
+    """Return what was noted of the last launch: launcher, handle, attempt, how many events there were before it."""
     try:
-        return int(json.loads((folder / _LAUNCH).read_text(encoding="utf-8")).get("events", 0))
+        told = json.loads((folder / _LAUNCH).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return 0
+        return {}
+    return told if isinstance(told, dict) and "handle" in told else {}
 
 
 def running(launcher: Launcher, folder: Path) -> str | None:
     """Return the handle of the folder's job if this launcher started it and it has not ended."""
-    try:
-        told = json.loads((folder / _LAUNCH).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
+    told = _noted(folder)
     if told.get("launcher") != launcher.name:
         return None
     state, _ = launcher.state(told["handle"])
@@ -240,23 +260,31 @@ def follow(
     folder: Path,
     seen: Callable[[list[Event]], None],
     *,
+    waits: Callable[[str], None] = lambda detail: None,
     every_s: float = 1.0,
     stop_s: float = 600.0,
 ) -> Outcome:
     """Follow a job to its end. Whatever interrupts this (Ctrl-C, a cancelled flow run) asks the job to stop.
 
+    A `seen` that fails (a server that is away for a while) does not end the training: it is told again at the next
+    look, and its error is raised if it fails after the end, too.
+
     Args:
         seen: told of all events from the job's first on, as they come, with those of earlier attempts first.
+        waits: told why a job that has not begun waits, whenever that changes.
         every_s: seconds between two looks.
         stop_s: seconds an interrupted job has for its last step and checkpoint before it is ended hard.
 
     Raises:
         TrainingError: it failed.
+        LaunchError: the queue has not answered for minutes; the job may run on, and the same call follows it again.
     """
     tail = _Tail(folder, seen)
-    before = _told_before(folder)
+    before = int(_noted(folder).get("events", 0))
     try:
-        state, detail = _await_end(launcher, handle, tail, every_s, deadline=None)
+        state, detail = _await_end(launcher, handle, tail, every_s, deadline=None, waits=waits)
+    except LaunchError:
+        raise
     except BaseException:
         _stop(launcher, handle, tail, every_s, stop_s)
         raise
@@ -267,6 +295,7 @@ def follow(
             time.sleep(every_s)
             tail.look()
             told = outcome_of(tail.events[before:])
+    tail.tell()
     if told is not None:
         return told  # by its own word, whatever the exit code: libraries sometimes abort after the work is done
     raise _failure(folder, state, detail)
@@ -299,29 +328,46 @@ def _stop(launcher: Launcher, handle: str, tail: _Tail, every_s: float, stop_s: 
     try:
         _await_end(launcher, handle, tail, every_s, deadline=time.monotonic() + stop_s)
     finally:
-        launcher.cancel(handle)
+        if (tail.folder / STOP_FILE).exists():  # gone: somebody has launched the job again, and wants it to go on
+            launcher.cancel(handle)
 
 
 class _Tail:
-    """The events read so far."""
+    """The events read so far, and those of them that `seen` has not taken yet."""
 
     def __init__(self, folder: Path, seen: Callable[[list[Event]], None]) -> None:
         self.folder = folder
         self.events: list[Event] = []
         self._seen = seen
         self._offset = 0
+        self._untold: list[Event] = []
 
     def look(self) -> None:
-        new, self._offset = read_events(self.folder, self._offset)
-        if new:
+        """Read what is new and tell it; what cannot be read or told now is at the next look."""
+        try:
+            new, self._offset = read_events(self.folder, self._offset)
             self.events += new
-            self._seen(new)
+            self._untold += new
+            self.tell()
+        except Exception as exc:  # noqa: BLE001  # whatever a server, a disk or a display does is no reason to end a training
+            _log.warning("the training goes on; what it says could not be passed on yet: %s", exc)
+
+    def tell(self) -> None:
+        if self._untold:
+            self._seen(self._untold)
+            self._untold = []
 
 
 def _await_end(
-    launcher: Launcher, handle: str, tail: _Tail, every_s: float, deadline: float | None
+    launcher: Launcher,
+    handle: str,
+    tail: _Tail,
+    every_s: float,
+    deadline: float | None,
+    waits: Callable[[str], None] = lambda detail: None,
 ) -> tuple[JobState, str]:
     unsure_since: float | None = None
+    waited_for: str | None = None
     while True:
         try:
             state, detail = launcher.state(handle)
@@ -332,8 +378,13 @@ def _await_end(
                 raise
             state, detail = JobState.RUNNING, ""
         tail.look()
+        if state is JobState.PENDING and detail != waited_for:
+            waits(detail)
+            waited_for = detail
         if state not in (JobState.PENDING, JobState.RUNNING):
             return state, detail
+        if deadline is not None and not (tail.folder / STOP_FILE).exists():
+            return state, detail  # see `_stop`
         if deadline is not None and (state is JobState.PENDING or time.monotonic() > deadline):
             return state, detail  # what still waits in a queue has nothing to save
         time.sleep(every_s)
@@ -346,6 +397,8 @@ def _failure(folder: Path, state: JobState, detail: str) -> TrainingError:
         return TrainingError(told["reason"], told["message"], tail)
     except (OSError, ValueError, KeyError):
         pass
-    killed = "OOM" in detail.upper() or "OUT_OF_MEMORY" in detail.upper()
+    if (folder / FAILURE_FILE).is_file() and not (folder / FAILURE_FILE).stat().st_size:
+        return TrainingError("disk_full", "there was no room to say why it failed; make some, and run it again", tail)
+    killed = re.search(r"\boom(killed)?\b|oom.kill|out_of_memory", detail, re.IGNORECASE)
     reason = "out_of_memory" if killed else "gone"
     return TrainingError(reason, f"the job ended without a word ({state}{': ' + detail if detail else ''})", tail)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tasks.launch.base import JobState, LaunchRequest
 from tasks.tracking import CANDIDATE
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.finetune.events import read_events
+from toolformer_core.finetune.recipe import read_job
 from toolformer_core.lm.load import load_model
 from toolformer_core.syntax import find_calls, strip
 from warehouse.store import Store
@@ -29,8 +31,8 @@ NAMES = ["Calculator", "Calendar"]
 
 
 def asked(built: Built, folder: Path, *, profile: dict[str, Any] | None = None, **changes: Any) -> FinetuneParameters:
-    """Eight small steps; `folder` takes the jobs, so that every test trains for itself."""
-    told = {"device": "cpu", "precision": "fp32", "micro_batch": 2, "jobs": str(folder / "jobs"), **(profile or {})}
+    """Eight small steps, gradients added up over passes; `folder` takes the jobs: every test trains for itself."""
+    told = {"device": "cpu", "precision": "fp32", "micro_batch": 1, "jobs": str(folder / "jobs"), **(profile or {})}
     file = folder / "profile.json"
     file.write_text(json.dumps(told), encoding="utf-8")
     figures = {"steps": 8, "batch": 4, "learning_rate": 1e-3, "evaluate_every": 4, "sequence_length": 128}
@@ -171,6 +173,20 @@ def test_a_job_is_named_by_all_its_result_depends_on(built: Built, tmp_path: Pat
     )  # how often to try is no part of it
     for change in ({"arm": "cc"}, {"seed": 1}, {"steps": 9}, {"dev_documents": 0}):
         assert plan_finetune(asked(built, tmp_path, **change)).spec.folder != one.folder
+
+
+def test_a_folder_named_from_here_is_found_from_the_job_s_folder(
+    built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedded = Path(plan_finetune(asked(built, tmp_path)).spec.model)
+    (tmp_path / "models").symlink_to(embedded.parent)
+    monkeypatch.chdir(tmp_path)
+    spec = plan_finetune(asked(built, tmp_path, model=f"models/{embedded.name}")).spec
+    assert spec.model == str(tmp_path / "models" / embedded.name)
+    prepare(spec, Store(built[1]))
+    assert read_job(spec.folder).model == spec.model
+    prepare(replace(spec, model=str(embedded), device="cuda"), Store(built[1]))  # the same training elsewhere
+    assert (read_job(spec.folder).model, read_job(spec.folder).device) == (str(embedded), "cuda")
 
 
 def test_mistakes_are_answered_before_anything_starts(built: Built, tmp_path: Path) -> None:

@@ -1,0 +1,169 @@
+"""A training followed past servers that are away, silent queues, and attempts that left something behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks import finetune
+from tasks.finetune import TrainingError, follow, launch, stop
+from tasks.launch.base import JobState, LaunchError, LaunchRequest
+from toolformer_core.errors import UsageError
+from toolformer_core.finetune.events import FAILURE_FILE, STOP_FILE
+
+STARTED = {"event": "started"}
+FINISHED = {"event": "finished", "step": 8, "best_step": 4, "best_perplexity": 2.0}
+ENDED = (JobState.SUCCEEDED, "")
+RUNS = (JobState.RUNNING, "")
+
+
+class Told:
+    """A launcher that answers from a list, the last answer again and again, and notes what is asked of it."""
+
+    def __init__(self, *states: Any, name: str = "told") -> None:
+        self.name = name
+        self._states = list(states)
+        self.asked: list[str] = []
+
+    def preview(self, request: LaunchRequest) -> str:
+        return ""
+
+    def submit(self, request: LaunchRequest) -> str:
+        self.asked.append("submit")
+        return f"handle {self.asked.count('submit')}"
+
+    def state(self, handle: str) -> tuple[JobState, str]:
+        now = self._states.pop(0) if len(self._states) > 1 else self._states[0]
+        if isinstance(now, BaseException):
+            raise now
+        if callable(now):
+            return now()
+        return now
+
+    def cancel(self, handle: str) -> None:
+        self.asked.append(f"cancel {handle}")
+
+
+def says(folder: Path, *events: dict[str, Any]) -> None:
+    with (folder / "events.jsonl").open("a", encoding="utf-8") as stream:
+        stream.writelines(json.dumps(e) + "\n" for e in events)
+
+
+def test_what_cannot_be_told_now_is_told_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    says(tmp_path, STARTED, FINISHED)
+    calls: list[list[str]] = []
+
+    def seen(events: list[dict[str, Any]]) -> None:
+        calls.append([e["event"] for e in events])
+        if len(calls) < 3:
+            raise ConnectionError("the server is away")
+
+    launcher = Told(RUNS, RUNS, ENDED)
+    assert follow(launcher, "handle", tmp_path, seen, every_s=0.001).finished
+    assert calls == [["started", "finished"]] * 3
+    assert not (tmp_path / STOP_FILE).exists()
+    assert launcher.asked == []
+    assert "the server is away" in caplog.text
+
+
+def test_what_cannot_be_told_at_all_is_an_error_after_the_end(tmp_path: Path) -> None:
+    says(tmp_path, STARTED, FINISHED)
+
+    def seen(events: list[dict[str, Any]]) -> None:
+        raise ConnectionError("the server is away")
+
+    with pytest.raises(ConnectionError):
+        follow(Told(RUNS, ENDED), "handle", tmp_path, seen, every_s=0.001)
+    assert not (tmp_path / STOP_FILE).exists()
+
+
+def test_a_silent_queue_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher = Told(RUNS, LaunchError("no answer"))
+    monkeypatch.setattr(finetune, "_UNSURE_S", 0.0)
+    with pytest.raises(LaunchError, match="no answer"):
+        follow(launcher, "handle", tmp_path, lambda events: None, every_s=0.001)
+    assert not (tmp_path / STOP_FILE).exists()
+    assert launcher.asked == []
+
+
+def test_an_interruption_asks_the_job_to_stop(tmp_path: Path) -> None:
+    launcher = Told(KeyboardInterrupt(), ENDED)
+    with pytest.raises(KeyboardInterrupt):
+        follow(launcher, "handle", tmp_path, lambda events: None, every_s=0.001)
+    assert (tmp_path / STOP_FILE).exists()
+    assert launcher.asked == ["cancel handle"]  # hard, for what an ended job left behind
+
+
+def test_who_waits_for_a_stop_leaves_a_job_alone_that_was_launched_again(tmp_path: Path) -> None:
+    note = {"launcher": "told", "handle": "handle", "attempt": 1, "events": 0}
+    (tmp_path / "launch.json").write_text(json.dumps(note))
+
+    def launched_again() -> tuple[JobState, str]:
+        (tmp_path / STOP_FILE).unlink()
+        return RUNS
+
+    launcher = Told(RUNS, RUNS, launched_again, RUNS)
+    assert stop(launcher, tmp_path, lambda events: None, every_s=0.001)
+    assert launcher.asked == []
+
+
+def test_why_a_job_waits_is_told_once(tmp_path: Path) -> None:
+    says(tmp_path, STARTED, FINISHED)
+    waiting = (JobState.PENDING, "ImagePullBackOff")
+    launcher = Told(waiting, waiting, (JobState.PENDING, "Resources"), RUNS, ENDED)
+    heard: list[str] = []
+    follow(launcher, "handle", tmp_path, lambda events: None, waits=heard.append, every_s=0.001)
+    assert heard == ["ImagePullBackOff", "Resources"]
+
+
+def test_another_attempt_begins_when_the_one_before_is_cleared_away(tmp_path: Path) -> None:
+    launcher = Told((JobState.FAILED, "exit code 137"))
+    launch(launcher, tmp_path, 1)
+    (tmp_path / STOP_FILE).touch()
+    assert launch(launcher, tmp_path, 1) == "handle 2"
+    assert launcher.asked == ["submit", "cancel handle 1", "submit"]
+    assert not (tmp_path / STOP_FILE).exists()
+    assert json.loads((tmp_path / "launch.json").read_text())["attempt"] == 2
+
+
+def test_another_launcher_waits_for_word_that_the_job_has_ended(tmp_path: Path) -> None:
+    launch(Told(RUNS, name="slurm"), tmp_path, 1)
+    says(tmp_path, STARTED)
+    with pytest.raises(UsageError, match=r"'slurm' and has not said that it ended.*launch\.json"):
+        launch(Told(RUNS), tmp_path, 1)
+    says(tmp_path, {"event": "stopped", "step": 3})
+    assert launch(Told(RUNS), tmp_path, 1) == "handle 1"
+
+
+def test_a_job_that_cannot_be_noted_is_not_left_running(tmp_path: Path) -> None:
+    (tmp_path / "launch.json").mkdir()
+    launcher = Told(RUNS)
+    with pytest.raises(LaunchError, match="cannot be written"):
+        launch(launcher, tmp_path, 1)
+    assert launcher.asked == ["submit", "cancel handle 1"]
+
+
+@pytest.mark.parametrize(
+    ("detail", "reason"),
+    [
+        ("OOMKilled", "out_of_memory"),
+        ("OUT_OF_MEMORY", "out_of_memory"),
+        ("oom_kill event", "out_of_memory"),
+        ("pod room-3 failed: BloomForCausalLM", "gone"),
+    ],
+)
+def test_an_end_without_a_word_has_a_reason(tmp_path: Path, detail: str, reason: str) -> None:
+    with pytest.raises(TrainingError) as failed:
+        follow(Told((JobState.FAILED, detail)), "handle", tmp_path, lambda events: None, every_s=0.001)
+    assert failed.value.reason == reason
+
+
+def test_a_failure_without_room_for_a_word_is_a_full_disk(tmp_path: Path) -> None:
+    (tmp_path / FAILURE_FILE).touch()
+    with pytest.raises(TrainingError) as failed:
+        follow(Told((JobState.FAILED, "")), "handle", tmp_path, lambda events: None, every_s=0.001)
+    assert failed.value.reason == "disk_full"
+    assert not failed.value.may_pass
