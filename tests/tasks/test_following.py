@@ -106,7 +106,7 @@ def test_who_waits_for_a_stop_leaves_a_job_alone_that_was_launched_again(tmp_pat
         return RUNS
 
     launcher = Told(RUNS, RUNS, launched_again, RUNS)
-    assert stop(launcher, tmp_path, lambda events: None, every_s=0.001)
+    assert stop(launcher, tmp_path, lambda events: None, every_s=0.001, stop_s=0.5)
     assert launcher.asked == []
 
 
