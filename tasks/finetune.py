@@ -295,10 +295,10 @@ def follow(
             time.sleep(every_s)
             tail.look()
             told = outcome_of(tail.events[before:])
+    if told is None:
+        raise _failure(folder, state, detail)  # whether or not anybody could be told of what came before
     tail.tell()
-    if told is not None:
-        return told  # by its own word, whatever the exit code: libraries sometimes abort after the work is done
-    raise _failure(folder, state, detail)
+    return told  # by its own word, whatever the exit code: libraries sometimes abort after the work is done
 
 
 def stop(

@@ -80,6 +80,16 @@ def test_what_cannot_be_told_at_all_is_an_error_after_the_end(tmp_path: Path) ->
     assert not (tmp_path / STOP_FILE).exists()
 
 
+def test_a_failed_training_has_its_own_error_whoever_is_away(tmp_path: Path) -> None:
+    says(tmp_path, STARTED)
+
+    def seen(events: list[dict[str, Any]]) -> None:
+        raise ConnectionError("the server is away")
+
+    with pytest.raises(TrainingError, match="without a word"):
+        follow(Told((JobState.FAILED, "exit code 1")), "handle", tmp_path, seen, every_s=0.001)
+
+
 def test_a_silent_queue_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     launcher = Told(RUNS, LaunchError("no answer"))
     monkeypatch.setattr(finetune, "_UNSURE_S", 0.0)

@@ -140,9 +140,8 @@ def deepspeed_config(recipe: Recipe, device: torch.device, world: int) -> dict[s
     config["train_batch_size"] = recipe.micro_batch * world  # accumulation is counted here, not by DeepSpeed
     config["bf16"] = {"enabled": recipe.precision == "bf16"}
     if recipe.precision == "bf16" and recipe.zero_stage > 0:
-        config["data_types"] = {
-            "grad_accum_dtype": "fp32"
-        }  # 128 gradients added up in 8 bits would lose the small ones
+        # 128 gradients added up in 8 bits would lose the small ones
+        config["data_types"] = {"grad_accum_dtype": "fp32"}
     config["gradient_clipping"] = recipe.clip
     config["zero_optimization"]["stage"] = recipe.zero_stage
     if device.type == "cpu":
