@@ -138,6 +138,8 @@ class TrainingDisplay:
                 self.bars.update(self.rows[index], completed=event["step"], note=note)
             case "evaluated":
                 self.console.print(f"{name}step {event['step']:>6,}  dev perplexity {event['perplexity']:.3f}")
+            case "damaged":
+                self.console.print(f"[yellow]{name}the checkpoint at step {event['step']:,} is damaged, see log.txt[/]")
             case "failed":
                 self.console.print(f"[red]{name}attempt failed ({event['reason']}): {escape(event['message'])}[/red]")
 

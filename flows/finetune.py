@@ -122,6 +122,8 @@ def train_job(plan: FinetunePlan, run: Any, started: float) -> Outcome:
         for event in fresh:
             if event["event"] == "evaluated":
                 logger.info("step %s: perplexity %.3f on the dev documents", event["step"], event["perplexity"])
+            if event["event"] == "damaged":
+                logger.warning("the checkpoint at step %s is damaged, and passed over", event["step"])
         if report is not None:
             for event in fresh:
                 report(event)

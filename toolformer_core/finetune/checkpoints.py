@@ -1,11 +1,12 @@
 """Where a run's checkpoints lie, which are kept, and from which one it goes on.
 
-    checkpoints/step-000500/meta.json   step, processes, engine, dev perplexity; the folder has its name last
+    checkpoints/step-000500/meta.json   step, processes, engine, dev perplexity, the state's files; written last
                             state/      what the engine needs to go on
                             model/      the model whole, if it was evaluated at this step
     model/                              the best one's model
 
-A folder without its final name is not a checkpoint. Nothing here knows torch.
+A folder without its final name is not a checkpoint. A state that is not whole any more becomes `state-damaged`, and
+the run goes on from the checkpoint before. Nothing here knows torch, only that it writes zip archives with checksums.
 """
 
 from __future__ import annotations
@@ -13,14 +14,27 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import zipfile
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-__all__ = ["Checkpoint", "best", "checkpoints", "clear_unfinished", "complete", "retain", "unfinished"]
+__all__ = [
+    "Checkpoint",
+    "best",
+    "checkpoints",
+    "clear_unfinished",
+    "complete",
+    "damage",
+    "retain",
+    "set_aside",
+    "unfinished",
+]
 
 _ROOT = "checkpoints"
 _META = "meta.json"
+_DAMAGED = "state-damaged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +45,7 @@ class Checkpoint:
     world: int  # processes that wrote the state; as many must read it
     engine: str  # e.g. deepspeed-zero3
     perplexity: float | None  # on the development set
+    files: Mapping[str, int] = field(default_factory=dict, compare=False)  # the state's, with their sizes in bytes
 
     @property
     def name(self) -> str:
@@ -60,7 +75,10 @@ def clear_unfinished(job: Path) -> None:
 def complete(job: Path, checkpoint: Checkpoint) -> Path:
     """Give a written checkpoint its name, replacing one of the same step."""
     source, target = unfinished(job, checkpoint), checkpoint.folder(job)
-    (source / _META).write_text(json.dumps(asdict(checkpoint)) + "\n", encoding="utf-8")
+    state = [file for file in (source / "state").rglob("*") if file.is_file()]
+    sizes = {file.relative_to(source / "state").as_posix(): file.stat().st_size for file in state}
+    written = asdict(replace(checkpoint, files=sizes))
+    (source / _META).write_text(json.dumps(written) + "\n", encoding="utf-8")
     for file in source.rglob("*"):
         if file.is_file():
             with file.open("rb") as stream:
@@ -88,12 +106,52 @@ def best(job: Path) -> Checkpoint | None:
     return held[-1] if held else None
 
 
+def damage(job: Path, checkpoint: Checkpoint, share: int = 0, shares: int = 1) -> list[str]:
+    """Return what is wrong with a checkpoint's state, a line a file: gone, of another size, or not what was written.
+
+    Args:
+        share, shares: look at every so-manieth file only, so that processes read a large state once between them.
+    """
+    found = []
+    for name, size in sorted(checkpoint.files.items())[share::shares]:
+        file = checkpoint.state(job) / name
+        try:
+            held = file.stat().st_size
+            wrong = f"{held:,} of {size:,} bytes" if held != size else _damaged_archive(file)
+        except FileNotFoundError:
+            wrong = "gone"
+        if wrong:
+            found.append(f"{name}: {wrong}")
+    return found
+
+
+def _damaged_archive(file: Path) -> str:
+    """Read an archive as `torch.save` writes it against its own checksums; return what is wrong."""
+    if file.suffix != ".pt":
+        return ""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            part = archive.testzip()
+    except Exception as exc:  # noqa: BLE001  # damaged bytes lead anywhere
+        return str(exc) or type(exc).__name__
+    return f"{part} has another checksum" if part else ""
+
+
+def set_aside(job: Path, checkpoint: Checkpoint) -> None:
+    """Keep a damaged state from being gone on from; the next checkpoint removes it."""
+    state = checkpoint.state(job)
+    shutil.rmtree(state.with_name(_DAMAGED), ignore_errors=True)
+    state.rename(state.with_name(_DAMAGED))
+
+
 def retain(job: Path, keep: int) -> None:
-    """Keep the last `keep` checkpoints whole and the best one's model; remove the rest."""
+    """Keep the last `keep` checkpoints with a state whole, and the best one's model; remove the rest."""
     found = checkpoints(job)
+    kept = [c.step for c in found if c.state(job).is_dir()][-keep:]
     chosen = best(job)
-    for old in found[:-keep]:
+    for old in (c for c in found if c.step not in kept):
         if chosen is not None and old.step == chosen.step:
-            shutil.rmtree(old.state(job), ignore_errors=True)
+            for state in (old.state(job), old.state(job).with_name(_DAMAGED)):
+                shutil.rmtree(state, ignore_errors=True)
         else:
             shutil.rmtree(old.folder(job), ignore_errors=True)

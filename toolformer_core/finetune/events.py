@@ -1,7 +1,8 @@
 """How a run says what happens, and how it is asked to stop: files in the job's folder, beside no other protocol.
 
     events.jsonl   one JSON object a line, from the first process alone (a failure: from the process that failed first):
-                   started, step, evaluated, saved, stopped, finished, failed; each with `t`, seconds since 1970
+                   damaged, started, step, evaluated, saved, stopped, finished, failed; each with `t`, seconds since
+                   1970
     failure.json   why the run failed: reason, message, rank; from whichever process said so first
     stop           there: stop after the step at hand, with a checkpoint
 

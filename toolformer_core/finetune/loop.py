@@ -63,7 +63,7 @@ class Trainer:
 
         Raises:
             LossError: the loss is not finite.
-            UsageError: a checkpoint cannot be gone on from.
+            UsageError: another engine wrote the last checkpoint, or processes see different ones.
         """
         recipe = self.job.recipe
         signal.signal(signal.SIGTERM, self._asked_to_stop)
@@ -103,21 +103,42 @@ class Trainer:
         self.stop_signal = True
 
     def _resume(self) -> int:
-        """Load the latest checkpoint; return its step, 0 without one."""
+        """Load the latest checkpoint that is whole; return its step, 0 without one."""
         if self.engine.rank == 0:
             checkpoints.clear_unfinished(self.folder)
             self._settle()
+        self.engine.total(0.0)  # the others look when that is done
         found = [c for c in checkpoints.checkpoints(self.folder) if c.state(self.folder).is_dir()]
-        if not found:
-            return 0
-        last = found[-1]
+        seen = [float(sum(c.step for c in found)), float(len(found))]
+        if self.engine.total(*seen) != [self.engine.world * x for x in seen]:
+            raise UsageError(
+                f"not all processes see the same checkpoints in {self.folder}: put the data folder on a file system "
+                "that all nodes share"
+            )
+        for last in reversed(found):
+            if not self._damaged(last):
+                self._check_engine(last)
+                self.engine.load(last.state(self.folder))
+                return last.step
+        return 0
+
+    def _damaged(self, checkpoint: Checkpoint) -> bool:
+        """Say, together, whether a checkpoint's state can no longer be gone on from, and set it aside."""
+        wrong = checkpoints.damage(self.folder, checkpoint, self.engine.rank, self.engine.world)
+        for line in wrong:
+            print(f"checkpoint {checkpoint.name} is damaged: {line}", flush=True)  # noqa: T201
+        files = int(self.engine.total(float(len(wrong)))[0])
+        if files and self.engine.rank == 0:
+            checkpoints.set_aside(self.folder, checkpoint)
+            self.emit("damaged", step=checkpoint.step, files=files)
+        return files > 0
+
+    def _check_engine(self, last: Checkpoint) -> None:
         if (last.world, last.engine) != (self.engine.world, self._engine_name):
             raise UsageError(
                 f"checkpoint {last.name} was written by {last.world} processes of {last.engine}, this run has "
                 f"{self.engine.world} of {self._engine_name}: go on with the same, or remove the job's checkpoints"
             )
-        self.engine.load(last.state(self.folder))
-        return last.step
 
     @property
     def _engine_name(self) -> str:

@@ -1,13 +1,10 @@
-"""Training runs in this process, against a loop that a reader can check, and what interrupts them."""
+"""Training runs against a loop that a reader can check, with every engine and option, and how they fail."""
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,48 +12,16 @@ import pytest
 import torch
 from tiny import TEXTS, tiny_lm
 
+from tests.core.finetune.training_runs import RECIPE, STEPS, TRAIN, events, job_in, losses, run_program
 from toolformer_core.errors import UsageError
-from toolformer_core.finetune import checkpoints, loop
 from toolformer_core.finetune.engines import PlainEngine
-from toolformer_core.finetune.events import EVENTS_FILE, FAILURE_FILE, STOP_FILE, events_to, read_events
+from toolformer_core.finetune.events import EVENTS_FILE, FAILURE_FILE, events_to, read_events
 from toolformer_core.finetune.loop import LossError
 from toolformer_core.finetune.program import looks_across, reason_of, train
-from toolformer_core.finetune.recipe import Job, LoraRecipe, Recipe, read_job, write_job
+from toolformer_core.finetune.recipe import LoraRecipe, Recipe
 from toolformer_core.finetune.texts import step_pieces
 from toolformer_core.lm.load import load_model
 from toolformer_core.lm.network import Network
-
-STEPS = 4
-RECIPE = Recipe(steps=STEPS, batch=3, learning_rate=1e-3, evaluate_every=2, micro_batch=2, sequence_length=64, seed=7)
-TRAIN = [*TEXTS[2:], "One more text about 27 boats.", "The last one."]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("model")
-    network = tiny_lm("llama").network
-    network.model.save_pretrained(folder)
-    network.tokenizer.save_pretrained(folder)
-    return str(folder)
-
-
-def job_in(folder: Path, model: str, **changes: Any) -> Job:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, texts in (("train", TRAIN), ("dev", TEXTS[:1])):
-        lines = (json.dumps({"text": t}) + "\n" for t in texts)
-        (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
-    job = Job(model=model, device="cpu", recipe=dataclasses.replace(RECIPE, **changes))
-    write_job(job, folder)
-    return job
-
-
-def events(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
-    lines = (folder / EVENTS_FILE).read_text(encoding="utf-8").splitlines()
-    return [e for e in map(json.loads, lines) if kind in (None, e["event"])]
-
-
-def losses(folder: Path) -> list[float]:
-    return [e["loss"] for e in events(folder, "step")]
 
 
 def plain_losses(model: str) -> tuple[list[float], float]:
@@ -123,35 +88,6 @@ def test_checkpoints_kept(tmp_path: Path, model: str) -> None:
     assert held == {f"step-{best:06d}": ["meta.json", "model"], **wanted}
 
 
-@pytest.fixture
-def stopping(tmp_path: Path, model: str) -> Path:
-    folder = tmp_path / "stopped"
-    job_in(folder, model)
-    (folder / STOP_FILE).touch()
-    return folder
-
-
-def test_stopped_and_gone_on_from_is_as_never_stopped(tmp_path: Path, model: str, stopping: Path) -> None:
-    train(read_job(stopping), stopping)
-    assert [e["event"] for e in events(stopping)][-2:] == ["saved", "stopped"]
-    assert [e["step"] for e in events(stopping, "step")] == [1]
-    (stopping / STOP_FILE).unlink()
-    train(read_job(stopping), stopping)
-    train(job_in(tmp_path / "whole", model), tmp_path / "whole")
-    assert events(stopping, "started")[1]["from_step"] == 1
-    assert losses(stopping) == losses(tmp_path / "whole")  # to the last bit
-    again = [e["perplexity"] for e in events(stopping, "evaluated")]
-    assert again == [e["perplexity"] for e in events(tmp_path / "whole", "evaluated")]
-
-
-def test_a_finished_run_does_nothing_more(tmp_path: Path, model: str) -> None:
-    job = job_in(tmp_path, model)
-    train(job, tmp_path)
-    train(job, tmp_path)
-    assert len(losses(tmp_path)) == STEPS
-    assert len(events(tmp_path, "finished")) == 2
-
-
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft asks for it
 def test_adapters_are_merged_into_the_model(tmp_path: Path, model: str) -> None:
     train(job_in(tmp_path, model, lora=LoraRecipe(rank=2)), tmp_path)
@@ -166,69 +102,6 @@ def test_a_loss_that_is_no_number_ends_the_run_without_a_checkpoint(tmp_path: Pa
     with pytest.raises(LossError, match="smaller learning_rate"):
         train(job_in(tmp_path, model, learning_rate=1e30, clip=0), tmp_path)
     assert not list(tmp_path.glob("checkpoints/step-*"))
-
-
-@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
-def test_another_engine_s_checkpoint_is_refused(tmp_path: Path, model: str) -> None:
-    train(job_in(tmp_path, model), tmp_path)
-    with pytest.raises(UsageError, match="1 processes of plain"):
-        train(job_in(tmp_path, model, lora=LoraRecipe(), steps=6), tmp_path)
-
-
-def run_program(folder: Path, before: str = "") -> subprocess.CompletedProcess[str]:
-    code = f"{before}\nfrom toolformer_core.finetune.__main__ import main\nimport sys\nsys.exit(main())"
-    command = [sys.executable, "-c", code, str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-
-
-def test_a_full_disk_leaves_the_last_checkpoint_and_a_word(tmp_path: Path, model: str) -> None:
-    train(job_in(tmp_path, model, steps=2), tmp_path)
-    job_in(tmp_path, model)
-    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))"  # files end at 20 kB
-    done = run_program(tmp_path, limit)
-    assert done.returncode == 1
-    assert json.loads((tmp_path / FAILURE_FILE).read_text())["reason"] == "disk_full"
-    assert [p.name for p in (tmp_path / "checkpoints").glob("step-*")] == ["step-000002"]
-    assert run_program(tmp_path).returncode == 0  # with room again it goes on
-    assert not (tmp_path / FAILURE_FILE).exists()
-    assert events(tmp_path, "started")[-1]["from_step"] == 2
-
-
-def test_a_run_killed_just_after_a_checkpoint_makes_up_for_it(
-    tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = job_in(tmp_path, model)
-    with monkeypatch.context() as killed:
-        killed.setattr(loop, "link_tree", lambda source, target: (_ for _ in ()).throw(KeyboardInterrupt()))
-        with pytest.raises(KeyboardInterrupt):
-            train(job, tmp_path)
-    assert [p.name for p in (tmp_path / "checkpoints").glob("step-*")] == ["step-000002"]
-    assert not (tmp_path / "model").exists()
-    train(job, tmp_path)
-    assert [e["step"] for e in events(tmp_path, "saved")] == [2, 4]
-    best = events(tmp_path, "finished")[0]["best_step"]
-    files = [tmp_path / p / "model.safetensors" for p in ("model", f"checkpoints/step-{best:06d}/model")]
-    assert files[0].read_bytes() == files[1].read_bytes()
-
-
-def test_the_best_model_is_laid_out_again_if_that_was_not_finished(tmp_path: Path, model: str) -> None:
-    job = job_in(tmp_path, model)
-    train(job, tmp_path)
-    best = events(tmp_path, "finished")[0]["best_step"]
-    (tmp_path / "model.step").write_text("step-000001")  # as if killed before this note
-    (tmp_path / "model" / "model.safetensors").unlink()
-    train(job, tmp_path)
-    assert (tmp_path / "model" / "model.safetensors").is_file()
-    assert (tmp_path / "model.step").read_text() == f"step-{best:06d}"
-
-
-def test_a_checkpoint_whose_word_was_cut_off_is_none(tmp_path: Path, model: str) -> None:
-    train(job_in(tmp_path, model, evaluate_every=1), tmp_path)
-    (tmp_path / "checkpoints" / "step-000004" / "meta.json").write_text('{"step": 4')
-    assert [c.step for c in checkpoints.checkpoints(tmp_path)][-1] == 3
-    train(job_in(tmp_path, model, evaluate_every=1), tmp_path)
-    assert events(tmp_path, "started")[-1]["from_step"] == 3
-    assert [c.step for c in checkpoints.checkpoints(tmp_path)][-1] == 4
 
 
 def test_an_event_begins_a_line_of_its_own(tmp_path: Path) -> None:

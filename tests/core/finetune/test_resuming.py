@@ -1,0 +1,212 @@
+"""Runs that were stopped, killed, or left without room or with damaged files, and gone on from."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.core.finetune.training_runs import STEPS, events, job_in, losses, run_program
+from toolformer_core.errors import UsageError
+from toolformer_core.finetune import checkpoints, loop
+from toolformer_core.finetune.events import FAILURE_FILE, STOP_FILE
+from toolformer_core.finetune.program import train
+from toolformer_core.finetune.recipe import LoraRecipe, read_job
+
+
+@pytest.fixture
+def stopping(tmp_path: Path, model: str) -> Path:
+    folder = tmp_path / "stopped"
+    job_in(folder, model)
+    (folder / STOP_FILE).touch()
+    return folder
+
+
+def test_stopped_and_gone_on_from_is_as_never_stopped(tmp_path: Path, model: str, stopping: Path) -> None:
+    train(read_job(stopping), stopping)
+    assert [e["event"] for e in events(stopping)][-2:] == ["saved", "stopped"]
+    assert [e["step"] for e in events(stopping, "step")] == [1]
+    (stopping / STOP_FILE).unlink()
+    train(read_job(stopping), stopping)
+    train(job_in(tmp_path / "whole", model), tmp_path / "whole")
+    assert events(stopping, "started")[1]["from_step"] == 1
+    assert losses(stopping) == losses(tmp_path / "whole")  # to the last bit
+    again = [e["perplexity"] for e in events(stopping, "evaluated")]
+    assert again == [e["perplexity"] for e in events(tmp_path / "whole", "evaluated")]
+
+
+def test_a_finished_run_does_nothing_more(tmp_path: Path, model: str) -> None:
+    job = job_in(tmp_path, model)
+    train(job, tmp_path)
+    train(job, tmp_path)
+    assert len(losses(tmp_path)) == STEPS
+    assert len(events(tmp_path, "finished")) == 2
+
+
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
+def test_another_engine_s_checkpoint_is_refused(tmp_path: Path, model: str) -> None:
+    train(job_in(tmp_path, model), tmp_path)
+    with pytest.raises(UsageError, match="1 processes of plain"):
+        train(job_in(tmp_path, model, lora=LoraRecipe(), steps=6), tmp_path)
+
+
+def test_a_full_disk_leaves_the_last_checkpoint_and_a_word(tmp_path: Path, model: str) -> None:
+    train(job_in(tmp_path, model, steps=2), tmp_path)
+    job_in(tmp_path, model)
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))"  # files end at 20 kB
+    done = run_program(tmp_path, limit)
+    assert done.returncode == 1
+    assert json.loads((tmp_path / FAILURE_FILE).read_text())["reason"] == "disk_full"
+    assert [p.name for p in (tmp_path / "checkpoints").glob("step-*")] == ["step-000002"]
+    assert run_program(tmp_path).returncode == 0  # with room again it goes on
+    assert not (tmp_path / FAILURE_FILE).exists()
+    assert events(tmp_path, "started")[-1]["from_step"] == 2
+
+
+def test_a_run_killed_just_after_a_checkpoint_makes_up_for_it(
+    tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_in(tmp_path, model)
+    with monkeypatch.context() as killed:
+        killed.setattr(loop, "link_tree", lambda source, target: (_ for _ in ()).throw(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            train(job, tmp_path)
+    assert [p.name for p in (tmp_path / "checkpoints").glob("step-*")] == ["step-000002"]
+    assert not (tmp_path / "model").exists()
+    train(job, tmp_path)
+    assert [e["step"] for e in events(tmp_path, "saved")] == [2, 4]
+    best = events(tmp_path, "finished")[0]["best_step"]
+    files = [tmp_path / p / "model.safetensors" for p in ("model", f"checkpoints/step-{best:06d}/model")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_the_best_model_is_laid_out_again_if_that_was_not_finished(tmp_path: Path, model: str) -> None:
+    job = job_in(tmp_path, model)
+    train(job, tmp_path)
+    best = events(tmp_path, "finished")[0]["best_step"]
+    (tmp_path / "model.step").write_text("step-000001")  # as if killed before this note
+    (tmp_path / "model" / "model.safetensors").unlink()
+    train(job, tmp_path)
+    assert (tmp_path / "model" / "model.safetensors").is_file()
+    assert (tmp_path / "model.step").read_text() == f"step-{best:06d}"
+
+
+def test_a_checkpoint_whose_word_was_cut_off_is_none(tmp_path: Path, model: str) -> None:
+    train(job_in(tmp_path, model, evaluate_every=1), tmp_path)
+    (tmp_path / "checkpoints" / "step-000004" / "meta.json").write_text('{"step": 4')
+    assert [c.step for c in checkpoints.checkpoints(tmp_path)][-1] == 3
+    train(job_in(tmp_path, model, evaluate_every=1), tmp_path)
+    assert events(tmp_path, "started")[-1]["from_step"] == 3
+    assert [c.step for c in checkpoints.checkpoints(tmp_path)][-1] == 4
+
+
+def cut_off(file: Path) -> None:
+    os.truncate(file, file.stat().st_size - 100)
+
+
+def change_a_byte(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1  # in the middle of a weight
+    file.write_bytes(data)
+
+
+def forget(file: Path) -> None:
+    """What a power cut leaves of a file whose size was written and whose bytes were not."""
+    file.write_bytes(bytes(file.stat().st_size))
+
+
+@pytest.mark.parametrize("harm", [cut_off, change_a_byte, forget, Path.unlink])
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
+    tmp_path: Path, model: str, harm: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(job_in(tmp_path / "hurt", model), tmp_path / "hurt")
+    folder, last = tmp_path / "hurt", tmp_path / "hurt" / "checkpoints" / "step-000004"
+    harm(last / "state" / "state.pt")
+    train(job_in(folder, model, steps=6), folder)
+    assert [(e["step"], e["files"]) for e in events(folder, "damaged")] == [(4, 1)]
+    assert events(folder, "started")[-1]["from_step"] == 2
+    assert "checkpoint step-000004 is damaged: state.pt: " in capsys.readouterr().out
+    train(job_in(tmp_path / "whole", model, steps=6), tmp_path / "whole")
+    assert losses(folder)[-4:] == losses(tmp_path / "whole")[-4:]  # steps 3 to 6, to the last bit
+    assert not list(folder.glob("checkpoints/*/state-damaged"))
+
+
+def test_with_no_checkpoint_whole_it_begins_anew(tmp_path: Path, model: str) -> None:
+    train(job_in(tmp_path, model), tmp_path)
+    for state in tmp_path.glob("checkpoints/*/state/state.pt"):
+        change_a_byte(state)
+    train(job_in(tmp_path, model), tmp_path)
+    assert [e["step"] for e in events(tmp_path, "damaged")] == [4, 2]
+    assert events(tmp_path, "started")[-1]["from_step"] == 0
+    assert losses(tmp_path)[STEPS:] == losses(tmp_path)[:STEPS]
+
+
+def test_the_best_model_outlives_its_damaged_state(tmp_path: Path, model: str) -> None:
+    job_in(tmp_path, model)
+    for step, perplexity in ((2, 9.0), (4, 3.0)):
+        written = checkpoints.Checkpoint(step, 1, "plain", perplexity)
+        for part in ("state", "model"):
+            (checkpoints.unfinished(tmp_path, written) / part).mkdir(parents=True)
+        checkpoints.complete(tmp_path, written)
+    first, last = checkpoints.checkpoints(tmp_path)
+    checkpoints.set_aside(tmp_path, last)
+    checkpoints.retain(tmp_path, 1)
+    assert first.state(tmp_path).is_dir()  # the only one to go on from
+    assert [p.name for p in sorted(last.folder(tmp_path).iterdir())] == ["meta.json", "model"]
+    assert checkpoints.best(tmp_path) == last
+
+
+def test_two_processes_share_the_look_at_a_state(tmp_path: Path) -> None:
+    written = checkpoints.Checkpoint(2, 2, "deepspeed-zero3", None)
+    state = checkpoints.unfinished(tmp_path, written) / "state"
+    (state / "zero").mkdir(parents=True)
+    for name in "abc":
+        torch.save({"x": torch.arange(100)}, state / "zero" / f"{name}.pt")
+    checkpoints.complete(tmp_path, written)
+    (held,) = checkpoints.checkpoints(tmp_path)
+    assert not checkpoints.damage(tmp_path, held)
+    for name in "bc":
+        change_a_byte(held.state(tmp_path) / "zero" / f"{name}.pt")
+    shares = [checkpoints.damage(tmp_path, held, share, 2) for share in (0, 1)]  # a and c; b
+    assert [[line.partition(":")[0] for line in lines] for lines in shares] == [["zero/c.pt"], ["zero/b.pt"]]
+
+
+class OneOfTwo:
+    """The first of two processes, the other of which sees a folder of its own, without checkpoints."""
+
+    rank = 0
+    world = 2
+
+    def total(self, *values: float) -> list[float]:
+        return list(values)
+
+
+def test_processes_on_disks_of_their_own_are_told_so(tmp_path: Path, model: str) -> None:
+    job = job_in(tmp_path, model)
+    train(job, tmp_path)
+    engine: Any = OneOfTwo()
+    trainer = loop.Trainer(job, tmp_path, engine, [], [], lambda *a, **k: None, packs=False)
+    with pytest.raises(UsageError, match="all nodes share"):
+        trainer.run()
+
+
+@pytest.mark.slow
+def test_deepspeed_s_damaged_checkpoint_is_passed_over_by_both_processes(tmp_path: Path, model: str) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
+    command += ["-m", "toolformer_core.finetune", str(tmp_path)]
+    for steps in (4, 6):
+        job_in(tmp_path, model, engine="deepspeed", zero_stage=3, micro_batch=1, steps=steps)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+        assert done.returncode == 0, done.stderr
+        change_a_byte(next(tmp_path.glob("checkpoints/step-000004/state/zero/*rank_1*optim_states.pt")))
+    assert [e["step"] for e in events(tmp_path, "damaged")] == [4]
+    assert [e["from_step"] for e in events(tmp_path, "started")] == [0, 2]
+    before, after = losses(tmp_path)[2:4], losses(tmp_path)[4:6]  # steps 3 and 4, twice
+    assert after == pytest.approx(before, rel=1e-5)
