@@ -150,7 +150,7 @@ def _stopping_politely(display: TrainingDisplay, plans: Sequence[FinetunePlan]) 
     Yields what is to be told of every event: a stop asked for before a job was started is asked for again.
     """
     from flows.server import end_children
-    from tasks.finetune import running
+    from tasks.following import running
     from toolformer_core.finetune.events import STOP_FILE
 
     asked = False

@@ -29,8 +29,10 @@ from flows.build_tracking import track_build
 from flows.finetune_plan import FinetuneParameters, FinetunePlan, jobs_folder, plan_finetune
 from flows.server import note_server
 from flows.training_profiles import load_profile
-from tasks.finetune import Card, FinetuneSpec, Outcome, TrainingError, follow, launch, prepare, stop
+from tasks.finetune import Card, FinetuneSpec, prepare
 from tasks.finetuned import MLFLOW_NOTE
+from tasks.following import LostError, Outcome, TrainingError, follow, launch, stop
+from tasks.launch.base import LaunchError
 from tasks.settings import prepare as quieten
 from tasks.settings import tracking_uri, versions
 from toolformer_core.errors import ToolformerError
@@ -256,6 +258,11 @@ def _train(plan: FinetunePlan, run: Any, parameters: FinetuneParameters, started
         outcome = train_job.with_options(retries=parameters.retries)(plan, run, started)
     except TrainingError as exc:
         publish_summary(f"**{exc}**\n\n```\n{exc.tail}\n```\n", "training-failure")
+        run.finish("FAILED")
+        raise
+    except LostError:
+        raise  # the training may go on, and so may its MLflow run
+    except LaunchError:
         run.finish("FAILED")
         raise
     except BaseException:

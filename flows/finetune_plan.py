@@ -5,7 +5,6 @@ Nothing is written or started here; what happens to the job is not known.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -16,7 +15,8 @@ from flows.export import find_dataset
 from flows.forms import FORM, ModelName, PathOrUrl, Version, one_of
 from flows.training_profiles import PROFILES, Profile, load_profile
 from tasks.finetune import FinetuneSpec
-from tasks.launch.base import Launcher, LaunchRequest, dns_name
+from tasks.following import launch_request
+from tasks.launch.base import Launcher
 from tasks.settings import tracking_uri
 from toolformer_core.errors import UsageError
 from warehouse.store import Store
@@ -66,8 +66,7 @@ class FinetunePlan:
 
     def preview(self) -> str:
         """Return the job's folder and what would be run or applied for it."""
-        python = self.profile.python or sys.executable
-        request = LaunchRequest(dns_name(self.spec.folder.name), self.spec.folder, self.processes, python=python)
+        request = launch_request(self.spec.folder, self.processes, self.profile.python or None)
         return f"# {self.spec.folder}\n{self.launcher.preview(request)}"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks.finetune import outcome_of
+from tasks.following import outcome_of
 from toolformer_core.errors import ModelError, UsageError
 from toolformer_core.finetune.events import read_events
 from toolformer_core.finetune.recipe import JOB_FILE, read_job

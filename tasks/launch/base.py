@@ -74,8 +74,8 @@ class LaunchRequest:
     """What is to be started.
 
     Args:
-        name: the job's name in queues: lower-case letters, digits and hyphens, at most 40 (see `dns_name`). Kubernetes
-            wants another name for another attempt.
+        name: the job's name in queues: lower-case letters, digits and hyphens, at most 40 (see `dns_name`); another
+            name for another attempt, or the one before is taken for it.
         folder: the job folder, on a file system that all nodes share; made absolute, links are left as they are.
         processes: per node.
         program: what python runs: `("-m", module, ...)` or `(script, ...)`; the folder is appended.
@@ -139,6 +139,7 @@ class Launcher(Protocol):
     """Starts programs in one way. A handle is text with which a new process, or a new launcher, can go on."""
 
     name: ClassVar[str]
+    poll_s: ClassVar[float]  # seconds between two questions for a job's state: a queue serves others, too
 
     def preview(self, request: LaunchRequest) -> str:
         """Return what `submit` would run or apply: a command line, a script or a manifest."""
@@ -146,9 +147,12 @@ class Launcher(Protocol):
     def submit(self, request: LaunchRequest) -> str:
         """Start the program and return the job's handle.
 
+        An answer can be lost after the job was accepted. So a job of the same name and folder that has not ended is
+        taken over, rather than another started beside it.
+
         Raises:
             UsageError: a program that launching needs is missing here, or a value is wrong.
-            LaunchError: the launch was refused; nothing is left running.
+            LaunchError: the launch was refused, or nobody answered; the same request again is safe.
         """
 
     def state(self, handle: str) -> tuple[JobState, str]:

@@ -22,6 +22,7 @@ from toolformer_core.errors import UsageError
 __all__ = ["KubernetesKind", "KubernetesLauncher"]
 
 _TIMEOUT_S = 30
+_NOT_FOUND, _CONFLICT = 404, 409
 _LAST_WORDS = 20  # lines of a failed pod's log that are looked at
 _PYTORCH = {"group": manifests.PYTORCH_GROUP, "version": manifests.PYTORCH_VERSION, "plural": "pytorchjobs"}
 _ENDS = {"Complete": JobState.SUCCEEDED, "Succeeded": JobState.SUCCEEDED, "Failed": JobState.FAILED}
@@ -91,6 +92,7 @@ class KubernetesLauncher:
     kubeconfig: str = ""
 
     name: ClassVar[str] = "kubernetes"
+    poll_s: ClassVar[float] = 5.0
 
     def preview(self, request: LaunchRequest) -> str:
         """Return the manifests as JSON, which `kubectl apply -f` takes as well."""
@@ -104,14 +106,19 @@ class KubernetesLauncher:
             try:
                 made = self._create(api, main)
             except api.refused as exc:
-                hint = "; is Kubeflow's training operator installed?" if _no_operator(self.kind, exc) else ""
-                raise LaunchError(f"the cluster refused the {self.kind} {request.name}: {why(exc)}{hint}") from exc
+                held = self._held(api, main) if exc.status == _CONFLICT else None
+                if held is None:
+                    hint = self._hint(exc.status, request.name)
+                    raise LaunchError(f"the cluster refused the {self.kind} {request.name}: {why(exc)}{hint}") from exc
+                made = held
             owner = {"apiVersion": main["apiVersion"], "kind": main["kind"], "name": request.name}
             for manifest in others:
                 manifest["metadata"]["ownerReferences"] = [{**owner, "uid": made["metadata"]["uid"]}]
                 try:
                     api.core.create_namespaced_service(self.namespace, manifest, _request_timeout=_TIMEOUT_S)
                 except (*api.unreachable, api.refused) as exc:
+                    if getattr(exc, "status", None) == _CONFLICT:
+                        continue
                     with suppress(*api.unreachable, api.refused):
                         self._delete(api, self.namespace, request.name, self.kind)
                     raise LaunchError(f"the cluster refused the Service {request.name}: {why(exc)}") from exc
@@ -126,13 +133,12 @@ class KubernetesLauncher:
             if found is None:
                 return JobState.GONE, f"the cluster knows no {record['kind']} {record['job']} any more"
             pods = self._pods(api, record)
-            for condition in found.get("status", {}).get("conditions") or []:
-                ended = _ENDS.get(condition["type"]) if condition["status"] == "True" else None
-                if ended is JobState.SUCCEEDED:
-                    return ended, condition["type"]
-                if ended is JobState.FAILED:
-                    own = condition.get("reason") or condition.get("message") or "Failed"
-                    return ended, self._autopsy(api, record["namespace"], pods) or own
+            condition = _ending(found)
+            if condition is not None and _ENDS[condition["type"]] is JobState.SUCCEEDED:
+                return JobState.SUCCEEDED, condition["type"]
+            if condition is not None:
+                own = condition.get("reason") or condition.get("message") or "Failed"
+                return JobState.FAILED, self._autopsy(api, record["namespace"], pods) or own
             if found["metadata"].get("deletionTimestamp"):
                 return JobState.RUNNING, "being deleted"
             return _progress(pods)
@@ -146,7 +152,7 @@ class KubernetesLauncher:
             try:
                 self._delete(api, record["namespace"], record["job"], record["kind"])
             except api.refused as exc:
-                if exc.status != 404:
+                if exc.status != _NOT_FOUND:
                     raise LaunchError(f"the cluster did not delete {record['job']}: {why(exc)}") from exc
 
     # Values.
@@ -225,8 +231,23 @@ class KubernetesLauncher:
         value: dict[str, Any] = api.plain(made)
         return value
 
+    def _held(self, api: Cluster, main: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the job that an earlier `submit` made without hearing of it; None if it is another's, or over."""
+        where = main["metadata"]
+        found = self._read(api, {"kind": main["kind"], "namespace": self.namespace, "job": where["name"]})
+        if found is None or _ending(found) is not None or found["metadata"].get("deletionTimestamp"):
+            return None
+        own = (found["metadata"].get("annotations") or {}).get(manifests.FOLDER)
+        return found if own == where["annotations"][manifests.FOLDER] else None
+
+    def _hint(self, status: int, name: str) -> str:
+        if status == _CONFLICT:
+            return f"; it is over, or another's: see `kubectl -n {self.namespace} get {self.kind.lower()} {name}`"
+        missing = self.kind == KubernetesKind.PYTORCH_JOB and status == _NOT_FOUND
+        return "; is Kubeflow's training operator installed?" if missing else ""
+
     def _read(self, api: Cluster, record: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the job as it stands; None if there is none, or only another of the same name."""
+        """Return the job as it stands; None if there is none, or only one of the same name and another `uid`."""
         name, namespace = record["job"], record["namespace"]
         try:
             if record["kind"] == KubernetesKind.PYTORCH_JOB:
@@ -236,11 +257,11 @@ class KubernetesLauncher:
             else:
                 found = api.batch.read_namespaced_job(name, namespace, _request_timeout=_TIMEOUT_S)
         except api.refused as exc:
-            if exc.status == 404:
+            if exc.status == _NOT_FOUND:
                 return None
             raise
         value: dict[str, Any] = api.plain(found)
-        return value if value["metadata"]["uid"] == record["uid"] else None
+        return value if record.get("uid") in (None, value["metadata"]["uid"]) else None
 
     def _pods(self, api: Cluster, record: dict[str, Any]) -> list[dict[str, Any]]:
         label = "training.kubeflow.org/job-name" if record["kind"] == KubernetesKind.PYTORCH_JOB else "job-name"
@@ -278,8 +299,10 @@ class KubernetesLauncher:
         return f"{text}: {last[:300]}" if last else text
 
 
-def _no_operator(kind: str, exc: Any) -> bool:
-    return kind == KubernetesKind.PYTORCH_JOB and exc.status == 404
+def _ending(found: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the condition that says how a job ended; None if it has not."""
+    conditions = found.get("status", {}).get("conditions") or []
+    return next((c for c in conditions if c["type"] in _ENDS and c["status"] == "True"), None)
 
 
 def _statuses(pod: dict[str, Any]) -> list[dict[str, Any]]:

@@ -35,6 +35,7 @@ class LocalLauncher:
     grace_s: float = 40.0
 
     name: ClassVar[str] = "local"
+    poll_s: ClassVar[float] = 1.0
 
     def preview(self, request: LaunchRequest) -> str:
         """Return the command line."""
@@ -46,6 +47,8 @@ class LocalLauncher:
     def submit(self, request: LaunchRequest) -> str:
         """Start the program; see `Launcher`."""
         request.check_folder()
+        if (held := processes.running_in(request.folder)) is not None:
+            return processes.handle(self.name, request.folder, *held)
         variables = self._variables(request)
         return processes.start(self.name, command(request), request.folder, variables, processes.new_mark())
 

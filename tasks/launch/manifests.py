@@ -19,10 +19,11 @@ from typing import Any
 from tasks.launch.base import LOG, LaunchRequest
 from toolformer_core.errors import UsageError
 
-__all__ = ["MASTER_PORT", "PYTORCH_GROUP", "PYTORCH_VERSION", "Pods", "job", "pytorch_job", "service"]
+__all__ = ["FOLDER", "MASTER_PORT", "PYTORCH_GROUP", "PYTORCH_VERSION", "Pods", "job", "pytorch_job", "service"]
 
 MASTER_PORT = 29500  # every job has pods, and so ports, of its own
 PYTORCH_GROUP, PYTORCH_VERSION = "kubeflow.org", "v1"
+FOLDER = "toolformer-platform/folder"  # the annotation that says whose job it is
 _LABEL = "app.kubernetes.io/name"
 _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 _RUN = """\
@@ -138,7 +139,8 @@ def pytorch_job(request: LaunchRequest, pods: Pods) -> dict[str, Any]:
 
 
 def _metadata(request: LaunchRequest, pods: Pods) -> dict[str, Any]:
-    return {"name": request.name, "namespace": pods.namespace, "labels": {_LABEL: request.name}}
+    named = {"name": request.name, "namespace": pods.namespace, "labels": {_LABEL: request.name}}
+    return {**named, "annotations": {FOLDER: str(pods.folder)}}
 
 
 def _template(request: LaunchRequest, pods: Pods, container: dict[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from tasks.launch.base import EXIT, LOG, JobState, LaunchError, parse_handle
 from tasks.settings import environment, host
 from toolformer_core.errors import UsageError
 
-__all__ = ["MARK", "cancel", "find", "new_mark", "start", "state"]
+__all__ = ["MARK", "cancel", "find", "handle", "new_mark", "running_in", "start", "state"]
 
 MARK = "TOOLFORMER_LAUNCH"
 _SUPERVISE = 'file=$1 mark=$2; shift 2; "$@"; code=$?; echo "$mark $code" >"$file.part" && mv "$file.part" "$file"'
@@ -79,8 +79,25 @@ def start(
     except OSError as exc:
         raise LaunchError(f"{argv[0]} cannot be started in {folder}: {exc.strerror}") from exc
     threading.Thread(target=process.wait, daemon=True).start()  # so that it leaves no zombie while we live
+    return handle(launcher, folder, mark, process.pid, **more)
+
+
+def handle(launcher: str, folder: Path, mark: str, pid: int, **more: Any) -> str:
+    """Return the handle of a job: of the shell that writes down its exit code, and all that carries the mark."""
     record = {"launcher": launcher, "host": host(), "folder": str(folder), "mark": mark}
-    return json.dumps({**record, "pid": process.pid, **more})
+    return json.dumps({**record, "pid": pid, **more})
+
+
+def running_in(folder: Path) -> tuple[str, int] | None:
+    """Return mark and process id of the job that runs in a folder on this machine, whoever started it; else None."""
+    begin = ["sh", "-c", _SUPERVISE, "sh", str(folder / EXIT)]
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            words = process.cmdline()
+            mark = words[len(begin)] if words[: len(begin)] == begin and len(words) > len(begin) else None
+            if mark and _carries(process, mark, MARK) and _ended({"folder": folder, "mark": mark}) is None:
+                return mark, process.pid
+    return None
 
 
 def find(mark: str, variable: str = MARK) -> list[psutil.Process]:

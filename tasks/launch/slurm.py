@@ -33,8 +33,11 @@ __all__ = ["SlurmLauncher"]
 _INSTALL = "run this where Slurm's commands are, e.g. on the cluster's login node"
 _UNKNOWN = "invalid job id"  # what squeue and scancel say of a job that has been forgotten
 _OVER = "already completing or completed"
+_FAILED = (
+    *("FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED", "RECONFIG_FAIL"),
+    *("DEADLINE", "PREEMPTED", "REVOKED"),
+)
 _PENDING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD")
-_RUNNING = ("RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "STAGE_OUT")
 
 _SCRIPT = """\
 #!/bin/bash
@@ -103,20 +106,39 @@ class SlurmLauncher:
     environment: dict[str, str] = field(default_factory=dict)
 
     name: ClassVar[str] = "slurm"
+    poll_s: ClassVar[float] = 5.0
 
     def preview(self, request: LaunchRequest) -> str:
         """Return the batch script, and the command that submits it."""
         return f"# launch/job.sbatch\n{self._script(request)}\n# command\n{shlex.join(_sbatch(request))}\n"
 
     def submit(self, request: LaunchRequest) -> str:
-        """Submit the batch script; see `Launcher`."""
+        """Submit the batch script, unless it waits or runs already; see `Launcher`."""
         request.check_folder()
-        write_file(request.folder / "launch/job.sbatch", self._script(request))
-        done = run_command(_sbatch(request), hint=_INSTALL)
-        job, _, cluster = done.stdout.strip().partition(";")
-        if done.returncode != 0 or not job.isdecimal():
-            raise LaunchError(f"sbatch refused the job: {_reason(done.stderr)}")
+        script = self._script(request)
+        job, cluster = self._queued(request), self._cluster
+        if job is None:
+            write_file(request.folder / "launch/job.sbatch", script)
+            done = run_command(_sbatch(request), hint=_INSTALL)
+            job, _, cluster = done.stdout.strip().partition(";")
+            if done.returncode != 0 or not job.isdecimal():
+                raise LaunchError(f"sbatch refused the job: {_reason(done.stderr)}")
         return json.dumps({"launcher": self.name, "job": job, "cluster": cluster, "folder": str(request.folder)})
+
+    @property
+    def _cluster(self) -> str:
+        """The cluster of a federation that a directive names."""
+        named = [line.partition("=")[2] for line in self.directives if line.startswith("--clusters=")]
+        return named[0] if named else ""
+
+    def _queued(self, request: LaunchRequest) -> str | None:
+        """Return the number of the job of this name and folder that waits or runs; None if there is none."""
+        of = _of({"cluster": self._cluster})
+        done = run_command(["squeue", "--noheader", *of, f"--name={request.name}", "--format=%i|%Z"], hint=_INSTALL)
+        if done.returncode != 0:
+            raise LaunchError(f"squeue does not answer: {_reason(done.stderr)}")
+        lines = [line.strip().partition("|") for line in done.stdout.splitlines()]
+        return next((job for job, _, folder in lines if folder == str(request.folder)), None)
 
     def state(self, handle: str) -> tuple[JobState, str]:
         """Ask squeue, which knows a job for some minutes after its end; then sacct; then the job folder."""
@@ -222,13 +244,13 @@ def _fields(text: str) -> list[str] | None:
 
 
 def _kind(told: str) -> JobState:
-    """Return what a state of Slurm's means here; `CANCELLED by 1000` is one too."""
+    """Return what a state of Slurm's means here, `CANCELLED by 1000` too; one that is not known has not ended."""
     word = told.split()[0].rstrip("+") if told.split() else ""
     if word == "COMPLETED":
         return JobState.SUCCEEDED
     if word in _PENDING:
         return JobState.PENDING
-    return JobState.RUNNING if word in _RUNNING else JobState.FAILED
+    return JobState.FAILED if word in _FAILED else JobState.RUNNING
 
 
 def _told(state: str, more: str) -> str:

@@ -119,6 +119,7 @@ class SshLauncher:
     connect_s: int = 10
 
     name: ClassVar[str] = "ssh"
+    poll_s: ClassVar[float] = 1.0
 
     def preview(self, request: LaunchRequest) -> str:
         """Return the files that would be written, and the command that runs them."""
@@ -132,9 +133,12 @@ class SshLauncher:
         for program in ("pdsh", "ssh"):
             if shutil.which(program) is None:
                 raise UsageError(f"{program} is not on this machine's PATH: {_INSTALL}")
+        nodes = list(self._nodes(request))
+        if (held := processes.running_in(request.folder)) is not None:
+            end = self._end_command(request.folder, nodes, held[0])
+            return processes.handle(self.name, request.folder, *held, end=end)
         mark = processes.new_mark()
         files = self._files(request, mark)
-        nodes = list(self._nodes(request))
         self._ask(nodes, request)
         for name, text in files.items():
             write_file(request.folder / name, text)

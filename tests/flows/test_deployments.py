@@ -29,7 +29,7 @@ from flows.build_dataset import BuildResult
 from flows.deployments import POOLS, DeployError, Options, deploy, main
 from flows.finetune import _tracked, end_cancelled, finetune, prepare_job, run_finetune
 from flows.finetune_plan import FinetuneParameters, plan_finetune
-from tasks.finetune import launch, running
+from tasks.following import launch, running
 from tasks.launch.processes import MARK
 from toolformer_core import __version__
 from toolformer_core.errors import UsageError

@@ -16,7 +16,8 @@ from mlflow import MlflowClient
 from flows.build_dataset import BuildResult
 from flows.finetune import FinetuneResult, reporting_to, run_finetune
 from flows.finetune_plan import FinetuneParameters, plan_finetune
-from tasks.finetune import TrainingError, follow, launch, outcome_of, prepare
+from tasks.finetune import prepare
+from tasks.following import TrainingError, follow, launch, outcome_of
 from tasks.launch.base import JobState, LaunchRequest
 from tasks.tracking import CANDIDATE
 from toolformer_core.errors import UnknownNameError, UsageError
@@ -217,6 +218,7 @@ class DiesAtOnce:
     """A launcher whose jobs end before they say a word."""
 
     name = "dies"
+    poll_s = 0.0
 
     def preview(self, request: LaunchRequest) -> str:
         return ""

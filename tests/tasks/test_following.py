@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tasks import finetune
-from tasks.finetune import TrainingError, follow, launch, stop
+from tasks import following
+from tasks.following import LostError, TrainingError, follow, launch, launch_request, stop
 from tasks.launch.base import JobState, LaunchError, LaunchRequest
 from toolformer_core.errors import UsageError
 from toolformer_core.finetune.events import FAILURE_FILE, STOP_FILE
@@ -22,6 +22,8 @@ RUNS = (JobState.RUNNING, "")
 
 class Told:
     """A launcher that answers from a list, the last answer again and again, and notes what is asked of it."""
+
+    poll_s = 0.0
 
     def __init__(self, *states: Any, name: str = "told") -> None:
         self.name = name
@@ -92,8 +94,8 @@ def test_a_failed_training_has_its_own_error_whoever_is_away(tmp_path: Path) -> 
 
 def test_a_silent_queue_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     launcher = Told(RUNS, LaunchError("no answer"))
-    monkeypatch.setattr(finetune, "_UNSURE_S", 0.0)
-    with pytest.raises(LaunchError, match="no answer"):
+    monkeypatch.setattr(following, "_UNSURE_S", 0.0)
+    with pytest.raises(LostError, match="no answer; the job may run on"):
         follow(launcher, "handle", tmp_path, lambda events: None, every_s=0.001)
     assert not (tmp_path / STOP_FILE).exists()
     assert launcher.asked == []
@@ -137,6 +139,39 @@ def test_another_attempt_begins_when_the_one_before_is_cleared_away(tmp_path: Pa
     assert launcher.asked == ["submit", "cancel handle 1", "submit"]
     assert not (tmp_path / STOP_FILE).exists()
     assert json.loads((tmp_path / "launch.json").read_text())["attempt"] == 2
+
+
+def test_another_attempt_waits_for_the_end_of_the_one_before(tmp_path: Path) -> None:
+    launch(Told(RUNS), tmp_path, 1)
+
+    def says_stop() -> tuple[JobState, str]:
+        (tmp_path / STOP_FILE).touch()  # as a pod does that is being ended
+        return (JobState.RUNNING, "being deleted")
+
+    launcher = Told((JobState.FAILED, ""), says_stop, (JobState.GONE, ""))
+    launch(launcher, tmp_path, 1)
+    assert launcher.asked == ["cancel handle 1", "submit"]
+    assert not (tmp_path / STOP_FILE).exists()
+
+
+def test_an_attempt_that_does_not_end_lets_no_other_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "_CLEAR_S", 0.0)
+    launcher = Told((JobState.FAILED, ""), (JobState.RUNNING, "COMPLETING"))
+    launch(Told(RUNS), tmp_path, 1)
+    with pytest.raises(LaunchError, match="is still there"):
+        launch(launcher, tmp_path, 1)
+    assert launcher.asked == ["cancel handle 1"]
+
+
+def test_attempts_are_named_apart_and_a_lost_answer_s_is_named_again(tmp_path: Path) -> None:
+    folder = tmp_path / "cstar-toolformer-0123456789abcdef"
+    folder.mkdir()
+    assert launch_request(folder, 1).name == launch_request(folder, 2).name == "cstar-toolformer-0123456789abcdef-1"
+    launch(Told(RUNS), folder, 1)
+    assert launch_request(folder, 1).name.endswith("-2")
+    says(folder, STARTED, STARTED)
+    (folder / "launch.json").unlink()  # as somebody does who gives a machine up
+    assert launch_request(folder, 1).name.endswith("-3")
 
 
 def test_another_launcher_waits_for_word_that_the_job_has_ended(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 Jobs are JSON files in the folder TABLE; a batch script really runs, in a process of its own. Of Slurm's options those
 are understood that a launcher uses, and others refused. Files in TABLE set the stage: `hold` keeps jobs waiting for
-resources, `down` makes the controller silent, `no-accounting` is a cluster without it. A record with `"old": true` is
+resources, `busy` loses the answer to a submission, `down` makes the controller silent, `no-accounting` is a cluster
+without it. A record with `"old": true` is
 a job that the controller has forgotten and accounting has not.
 """
 
@@ -85,6 +86,8 @@ def sbatch() -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
+    if (TABLE / "busy").exists():
+        fail("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation")
     cluster = (TABLE / "cluster").read_text() if (TABLE / "cluster").exists() else ""
     sys.stdout.write(job + (f";{cluster}" if cluster else "") + "\n")
 
@@ -135,6 +138,14 @@ def squeue() -> None:
     if (TABLE / "down").exists():
         fail("slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
     given, _ = options(ARGUMENTS)
+    if "--name" in given:
+        assert set(given) <= {"--noheader", "--name", "--format", "--clusters"}, given
+        assert given["--format"] == "%i|%Z"
+        for path in sorted(TABLE.glob("*.json")):
+            own = load(path.stem)
+            if own["state"] in ("PENDING", "RUNNING") and own.get("options", {}).get("--job-name") == given["--name"]:
+                sys.stdout.write(f"{path.stem}|{own['options']['--chdir']}\n")
+        return
     assert {"--noheader", "--states", "--format"} <= set(given), given
     assert given["--format"] == "%T|%r"
     record = load(given["--jobs"])

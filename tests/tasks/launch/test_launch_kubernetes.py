@@ -149,15 +149,37 @@ def test_refusals_leave_nothing_behind(cluster, launcher, request_):
     cluster.refuse = {"jobs": Refusal(403, "Forbidden", "jobs.batch is forbidden:\nexceeded quota")}
     with pytest.raises(LaunchError, match=r"refused the Job job-1: 403 Forbidden: jobs\.batch is forbidden: exceeded"):
         launcher.submit(request_)
-    cluster.refuse = {}
-    launcher.submit(request_)
-    with pytest.raises(LaunchError, match=r'409 Conflict: jobs "job-1" already exists'):
-        launcher.submit(request_)
     cluster.refuse = {"pytorchjobs": Refusal(404, "NotFound", "the server could not find the requested resource")}
     with pytest.raises(
         LaunchError, match=r"404 Not Found.*requested resource; is Kubeflow's training operator installed\?"
     ):
         replace(launcher, kind="PyTorchJob").submit(request_)
+
+
+@pytest.mark.parametrize("kind", KubernetesKind)
+def test_a_job_whose_answer_was_lost_is_taken_over(cluster, launcher, request_, kind, tmp_path):
+    launcher = replace(launcher, kind=kind)
+    handle = launcher.submit(request_)
+    services = [key for key in cluster.objects if key[0] == "services"]
+    for key in services:
+        del cluster.objects[key]  # the answer to the job was lost, and nothing asked for after it
+    assert launcher.submit(request_) == handle
+    assert [key for key in cluster.objects if key[0] == "services"] == services
+    assert launcher.submit(request_) == handle  # with both there
+    elsewhere = tmp_path / "finetunes" / "elsewhere"
+    elsewhere.mkdir()
+    taken = rf'409 Conflict: .* "job-1" already exists; .*`kubectl -n nlp get {kind.lower()} job-1`'
+    with pytest.raises(LaunchError, match=taken):
+        launcher.submit(replace(request_, folder=elsewhere))
+    launcher.cancel(handle)
+    with pytest.raises(LaunchError, match=taken):  # it is being deleted
+        launcher.submit(request_)
+    cluster.collect()
+    other = launcher.submit(request_)
+    assert other != handle
+    cluster.set_condition("jobs" if kind == KubernetesKind.JOB else "pytorchjobs", "Failed")
+    with pytest.raises(LaunchError, match=taken):
+        launcher.submit(request_)
 
 
 def test_a_cluster_that_cannot_be_reached(cluster, launcher, request_, tmp_path, monkeypatch):

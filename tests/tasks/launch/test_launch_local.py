@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -102,6 +103,20 @@ def test_one_process_needs_no_torchrun(job, launched, monkeypatch):
     launcher = LocalLauncher(devices="3")
     assert wait_until_ended(launcher, launched(launcher, request)) == ("succeeded", "exit code 0")
     assert (request.folder / "rank--").read_text().split(" ")[:5] == ["-", "-", "-", "-", "3"]
+
+
+def test_a_job_whose_handle_was_lost_is_taken_over(job, launched, tmp_path):
+    request, launcher = job(POLITE), LocalLauncher(grace_s=5)
+    handle = launched(launcher, request)
+    wait_for_file(request.folder / "ready")
+    assert launched(launcher, replace(request, python="/nowhere")) == handle
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    other = launched(launcher, replace(request, folder=elsewhere))
+    assert other != handle
+    launcher.cancel(handle)
+    assert (request.folder / "checkpoint").read_text() == "saved"
+    assert launched(launcher, request) not in (handle, other)
 
 
 def test_a_killed_rank_fails_the_job_and_the_log_tells(job, launched):

@@ -118,7 +118,7 @@ def test_cancel_waiting_and_running_jobs(table, job):
     wait_for_file(request.folder / "ready")
     assert launcher.state(handle) == ("running", "RUNNING")
     (table / "hold").touch()
-    waiting = launcher.submit(request)
+    waiting = launcher.submit(replace(request, name="job-2"))
     for each in (handle, waiting):
         launcher.cancel(each)
         assert launcher.state(each) == ("failed", "CANCELLED by 1000 (exit code 0:15)")
@@ -136,6 +136,7 @@ def test_cancel_waiting_and_running_jobs(table, job):
         ({"state": "TIMEOUT"}, ("failed", "TIMEOUT")),
         ({"state": "CANCELLED by 7"}, ("failed", "CANCELLED by 7")),
         ({"state": "NODE_FAIL", "code": "1:0"}, ("failed", "NODE_FAIL (exit code 1:0)")),
+        ({"state": "POWERING_UP_NODE"}, ("running", "POWERING_UP_NODE")),  # not known here, so nobody calls it an end
         ({"state": "COMPLETED", "old": True}, ("succeeded", "COMPLETED")),
         ({"state": "RUNNING", "old": True}, ("gone", "Slurm knows no such job any more")),  # accounting missed its end
     ],
@@ -152,6 +153,24 @@ def test_a_federation_names_its_cluster(table, job):
     handle = launcher.submit(job(""))
     assert json.loads(handle)["cluster"] == "north"
     assert launcher.state(handle) == ("pending", "PENDING (Resources)")
+
+
+def test_a_job_whose_answer_was_lost_is_taken_over(table, job, tmp_path):
+    for stage in ("hold", "busy"):
+        (table / stage).touch()
+    launcher, request = SlurmLauncher(gpus_per_node=0), job("")
+    with pytest.raises(LaunchError, match="Socket timed out"):
+        launcher.submit(request)
+    (table / "busy").unlink()
+    handle = launcher.submit(request)
+    assert [path.name for path in table.glob("*.json")] == [f"{json.loads(handle)['job']}.json"]
+    assert launcher.state(handle) == ("pending", "PENDING (Resources)")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    others = [replace(request, folder=elsewhere), replace(request, name="job-2")]  # another's of that name; another try
+    assert len({handle, *map(launcher.submit, others)}) == 3
+    launcher.cancel(handle)
+    assert launcher.submit(request) != handle
 
 
 def test_a_silent_controller_is_no_failed_job(table, tmp_path):
@@ -173,6 +192,6 @@ def test_a_refused_script_and_a_machine_without_slurm(table, job, monkeypatch, t
     with pytest.raises(UsageError, match="only letters, digits"):
         SlurmLauncher().preview(replace(request, folder=Path("/a b")))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UsageError, match="sbatch is not on this machine's PATH: run this where"):
+    with pytest.raises(UsageError, match="squeue is not on this machine's PATH: run this where"):
         SlurmLauncher().submit(request)
     monkeypatch.undo()

@@ -199,6 +199,8 @@ def test_cancel_ends_the_ranks_on_every_node_and_other_jobs_live_on(sshd, launch
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=other) as stranger:
         assert launcher.state(handle)[0] == "running"
         assert len(ranks(handle)) == 2
+        handle = launched(request)  # taken over, with what ends it on the nodes
+        assert len(ranks(handle)) == 2
         launcher.cancel(handle)
         assert stranger.poll() is None
         stranger.communicate(b"\n")
