@@ -40,13 +40,21 @@ def _meet_alone() -> None:
         os.environ.update(alone)
 
 
+def _let_go(error: BaseException | None) -> None:
+    """Close the files that were being written: as long as they are open, removing them makes no room."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__context__
+
+
 def _fail(folder: Path, rank: int, reason: str, error: BaseException) -> int:
-    if reason == "disk_full":
-        clear_unfinished(folder)  # else there is no room to say why
+    told = "" if isinstance(error, UsageError) else "".join(traceback.format_exception(error))
+    if reason == "disk_full":  # else there is no room to say why
+        _let_go(error)
+        clear_unfinished(folder)
     record_failure(folder, rank, reason, error)
     with suppress(OSError):  # the log lies on the same disk
-        if not isinstance(error, UsageError):
-            traceback.print_exception(error)
+        sys.stderr.write(told)
         print(f"error: {error}", file=sys.stderr, flush=True)  # noqa: T201
     return 2 if isinstance(error, UsageError) else 1
 

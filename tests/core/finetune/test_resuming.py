@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -68,6 +69,54 @@ def test_a_full_disk_leaves_the_last_checkpoint_and_a_word(tmp_path: Path, model
     assert run_program(tmp_path).returncode == 0  # with room again it goes on
     assert not (tmp_path / FAILURE_FILE).exists()
     assert events(tmp_path, "started")[-1]["from_step"] == 2
+
+
+ON_A_SMALL_DISK = """
+mount -t tmpfs -o size=$3 none "$2" && cp -r "$1/." "$2" || exit 77
+"$4" -m toolformer_core.finetune "$2"; echo $? >"$1/codes"
+cp "$2/failure.json" "$1"; ls "$2/checkpoints" >"$1/left"
+mount -o remount,size=100m "$2"
+"$4" -m toolformer_core.finetune "$2"; echo $? >>"$1/codes"
+cp "$2/events.jsonl" "$1"
+"""
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs a file system of its own")
+def test_a_disk_that_is_really_full(tmp_path: Path, model: str) -> None:
+    job, disk = tmp_path / "job", tmp_path / "disk"
+    train(job_in(job, model, steps=2), job)
+    job_in(job, model)
+    disk.mkdir()
+    pages = sum(-(-file.stat().st_size // 4096) for file in job.rglob("*"))  # a hard link would count once
+    size = str(4096 * (pages + 5))
+    alone = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", ON_A_SMALL_DISK, "sh"]
+    done = subprocess.run([*alone, job, disk, size, sys.executable], capture_output=True, timeout=120, check=False)
+    if done.returncode == 77 or b"unshare failed" in done.stderr:
+        pytest.skip("nobody may mount here")
+    assert (job / "codes").read_text().split() == ["1", "0"]
+    assert json.loads((job / "failure.json").read_text())["reason"] == "disk_full"
+    assert (job / "left").read_text().split() == ["step-000002"]
+    assert [e["from_step"] for e in events(job, "started")][1:] == [2, 2]
+    assert [e["step"] for e in events(job, "finished")] == [2, 4]
+
+
+def test_what_a_checkpoint_holds_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[str] = set()
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.add(os.readlink(f"/proc/self/fd/{fd}")), fsync(fd)))
+    named: list[bool] = []
+    rename = Path.rename
+
+    def watched(source: Path, target: Path) -> Path:
+        if target.parent.name == "checkpoints":
+            named.append({str(file) for file in source.rglob("*") if file.is_file()} <= synced)
+        return rename(source, target)
+
+    monkeypatch.setattr(Path, "rename", watched)
+    train(job_in(tmp_path, model), tmp_path)
+    assert named == [True, True]
 
 
 def test_a_run_killed_just_after_a_checkpoint_makes_up_for_it(
