@@ -31,8 +31,8 @@ from flows.server import note_server
 from flows.training_profiles import load_profile
 from tasks.finetune import Card, FinetuneSpec, prepare
 from tasks.finetuned import MLFLOW_NOTE
-from tasks.following import LostError, Outcome, TrainingError, follow, launch, stop
-from tasks.launch.base import LaunchError
+from tasks.following import Outcome, TrainingError, follow, launch, stop
+from tasks.launch.base import LaunchError, LostError
 from tasks.settings import prepare as quieten
 from tasks.settings import tracking_uri, versions
 from toolformer_core.errors import ToolformerError

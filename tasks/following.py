@@ -12,18 +12,17 @@ import math
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks.launch.base import JobState, Launcher, LaunchError, LaunchRequest, dns_name, read_tail
+from tasks.launch.base import JobState, Launcher, LaunchError, LaunchRequest, LostError, dns_name, read_tail, write_file
 from toolformer_core.errors import ToolformerError, UsageError
 from toolformer_core.finetune.events import FAILURE_FILE, STOP_FILE, read_events
 
 __all__ = [
     "Event",
-    "LostError",
     "Outcome",
     "TrainingError",
     "follow",
@@ -67,15 +66,11 @@ class TrainingError(ToolformerError):
         return self.reason in ("gone", "error")
 
 
-class LostError(LaunchError):
-    """A queue that has not answered for minutes: nobody knows of the job, which may run on."""
-
-
 def launch_request(folder: Path, processes: int, python: str | None = None) -> LaunchRequest:
     """Return what the next launch of a job asks for.
 
-    Its name in queues is of the folder and of the attempt: if the answer to a launch was lost, the next one has the
-    same, and finds the job.
+    Its name in queues is of the folder and of the attempt: as long as the answer to a launch is not known, the next
+    one has the same, and finds the job.
     """
     name = dns_name(f"{folder.name[-33:]}-{_next_attempt(folder)}")
     return LaunchRequest(name=name, folder=folder, processes=processes, python=python or sys.executable)
@@ -83,35 +78,49 @@ def launch_request(folder: Path, processes: int, python: str | None = None) -> L
 
 def _next_attempt(folder: Path) -> int:
     """Return the number of the next launch. The job's own word counts, too, should `launch.json` be gone."""
+    noted = _noted(folder)
+    if _unanswered(noted):
+        return int(noted["attempt"])
     started = len([e for e in read_events(folder)[0] if e["event"] == "started"])
-    return max(int(_noted(folder).get("attempt", 0)), started) + 1
+    return max(int(noted.get("attempt", 0)), started) + 1
 
 
 def launch(launcher: Launcher, folder: Path, processes: int, python: str | None = None) -> str:
     """Start the job, or find it running; return its handle.
 
+    What is asked for is noted before it is asked: should the answer be lost, or this process be killed, the same call
+    asks for the same attempt again, which a launcher takes over if it is there.
+
     Raises:
         UsageError: another launcher started the job, and nobody can say that it has ended.
         UsageError, LaunchError: see `Launcher.submit`, and `Launcher.cancel` for what an earlier attempt left behind.
         LaunchError: that does not end, or the launch cannot be noted.
+        LostError: see `Launcher.submit` and `Launcher.state`; the same call goes on.
     """
-    note = folder / _LAUNCH
     handle = running(launcher, folder)
-    if handle is None:
+    before = _noted(folder)
+    again = handle is None and _unanswered(before) and before["launcher"] == launcher.name
+    if handle is None and not again:
         _clear(launcher, folder)
     (folder / STOP_FILE).unlink(missing_ok=True)
     if handle is not None:
         return handle
-    (folder / FAILURE_FILE).unlink(missing_ok=True)
-    told = len(read_events(folder)[0])  # by earlier attempts: an end among them is not this one's
-    attempt = _next_attempt(folder)
-    handle = launcher.submit(launch_request(folder, processes, python))
-    facts = {"launcher": launcher.name, "handle": handle, "attempt": attempt, "events": told}
+    facts = before
+    if not again:
+        (folder / FAILURE_FILE).unlink(missing_ok=True)
+        facts = {"launcher": launcher.name, "attempt": _next_attempt(folder), "events": _ended(folder)}
+        _note(folder, facts)
     try:
-        note.write_text(json.dumps(facts) + "\n", encoding="utf-8")
-    except OSError as exc:
-        launcher.cancel(handle)  # nobody would find it again
-        raise LaunchError(f"{note} cannot be written: {exc.strerror}; make room, or mend its permissions") from exc
+        handle = launcher.submit(launch_request(folder, processes, python))
+    except LostError:
+        raise
+    except ToolformerError:
+        _note(folder, {} if again else before)  # nothing was started
+        raise
+    try:
+        _note(folder, {**facts, "handle": handle})
+    except LaunchError as exc:
+        _log.warning("%s; until then the job is found by its name", exc)
     return handle
 
 
@@ -136,18 +145,43 @@ def _clear(launcher: Launcher, folder: Path) -> None:
 
 
 def _noted(folder: Path) -> dict[str, Any]:
-    """Return what was noted of the last launch: launcher, handle, attempt, how many events there were before it."""
+    """Return what was noted of the last launch: launcher, attempt, `events` (see `_ended`), the handle once known."""
     try:
         told = json.loads((folder / _LAUNCH).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return told if isinstance(told, dict) and "handle" in told else {}
+    return told if isinstance(told, dict) and "launcher" in told else {}
+
+
+def _note(folder: Path, facts: Mapping[str, Any]) -> None:
+    note = folder / _LAUNCH
+    try:
+        part = write_file(folder / "launch" / _LAUNCH, json.dumps(facts) + "\n")
+        part.replace(note)
+    except OSError as exc:
+        raise LaunchError(f"{note} cannot be written: {exc.strerror}; make room, or mend its permissions") from exc
+
+
+def _unanswered(noted: Mapping[str, Any]) -> bool:
+    """Whether a launch was asked for whose answer nobody has."""
+    return bool(noted) and "handle" not in noted
+
+
+def _ended(folder: Path) -> int:
+    """Return how many events there are up to the last end that a job told of: what ends behind it is another one's."""
+    events = read_events(folder)[0]
+    ends = [i for i, e in enumerate(events, 1) if e["event"] in ("finished", "stopped", "failed")]
+    return max(ends, default=0)
 
 
 def running(launcher: Launcher, folder: Path) -> str | None:
-    """Return the handle of the folder's job if this launcher started it and it has not ended."""
+    """Return the handle of the folder's job if this launcher started it and it has not ended.
+
+    Raises:
+        LostError: nobody can tell.
+    """
     told = _noted(folder)
-    if told.get("launcher") != launcher.name:
+    if told.get("launcher") != launcher.name or _unanswered(told):
         return None
     state, _ = launcher.state(told["handle"])
     return str(told["handle"]) if state in (JobState.PENDING, JobState.RUNNING) else None
@@ -240,6 +274,8 @@ def stop(
     handle = running(launcher, folder)
     if handle is not None:
         _stop(launcher, handle, _Tail(folder, seen), every_s, stop_s)
+    elif _unanswered(_noted(folder)):
+        (folder / STOP_FILE).touch()  # it may be running, and reads this
     return handle is not None
 
 
@@ -247,6 +283,8 @@ def _stop(launcher: Launcher, handle: str, tail: _Tail, every_s: float, stop_s: 
     (tail.folder / STOP_FILE).touch()  # first: whoever waits here may be killed, the job reads it all the same
     try:
         _await_end(launcher, handle, tail, every_s, deadline=time.monotonic() + stop_s)
+    except LostError as exc:
+        _log.warning("%s", exc)  # it is to end all the same
     finally:
         if (tail.folder / STOP_FILE).exists():  # gone: somebody has launched the job again, and wants it to go on
             launcher.cancel(handle)
@@ -296,9 +334,9 @@ def _await_end(
             try:
                 state, detail = launcher.state(handle)
                 heard = time.monotonic()
-            except LaunchError as exc:
+            except LostError:
                 if time.monotonic() - heard > _UNSURE_S:
-                    raise LostError(f"{exc}; the job may run on: the same again follows it") from exc
+                    raise
                 state, detail = JobState.RUNNING, ""
         tail.look()
         if state is JobState.PENDING and detail != waited_for:

@@ -29,6 +29,7 @@ __all__ = [
     "LaunchError",
     "LaunchRequest",
     "Launcher",
+    "LostError",
     "accelerator_variables",
     "derived_port",
     "dns_name",
@@ -49,6 +50,10 @@ _TAIL_BYTES = 256 * 1024
 
 class LaunchError(ToolformerError):
     """A launch that was refused, or a job that cannot be followed or ended; the message says how to mend it."""
+
+
+class LostError(LaunchError):
+    """Nobody answered: a job may be queued or run all the same. The same call again finds it, or finds out."""
 
 
 class JobState(StrEnum):
@@ -152,14 +157,15 @@ class Launcher(Protocol):
 
         Raises:
             UsageError: a program that launching needs is missing here, or a value is wrong.
-            LaunchError: the launch was refused, or nobody answered; the same request again is safe.
+            LaunchError: the launch was refused; nothing of it is left.
+            LostError: nobody answered; the same request again is safe.
         """
 
     def state(self, handle: str) -> tuple[JobState, str]:
         """Return how the job stands, and a short detail such as `exit code 1` or `PENDING (Resources)`.
 
         Raises:
-            LaunchError: nobody can tell just now, e.g. the queue does not answer; ask again.
+            LostError: nobody can tell just now, e.g. the queue does not answer; ask again.
         """
 
     def cancel(self, handle: str) -> None:
@@ -244,19 +250,24 @@ def parse_handle(handle: str, launcher: str, *keys: str) -> dict[str, Any]:
     return value
 
 
-def run_command(argv: Sequence[str], *, hint: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+def run_command(
+    argv: Sequence[str], *, hint: str, timeout: float = 60.0, without: str = ""
+) -> subprocess.CompletedProcess[str]:
     """Run a short command of a queue or of SSH in the C locale and return what it answered, whatever its exit code.
 
     Args:
         argv: the command.
         hint: how to mend it if the command is not installed.
         timeout: in seconds.
+        without: variables whose names begin so are kept from it.
 
     Raises:
         UsageError: there is no such command.
-        LaunchError: it did not answer in time.
+        LostError: it did not answer in time.
     """
     variables = {**environment(), "LC_ALL": "C"}
+    if without:
+        variables = {name: value for name, value in variables.items() if not name.startswith(without)}
     try:
         return subprocess.run(
             argv, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False
@@ -264,4 +275,4 @@ def run_command(argv: Sequence[str], *, hint: str, timeout: float = 60.0) -> sub
     except (FileNotFoundError, PermissionError) as exc:
         raise UsageError(f"{argv[0]} is not on this machine's PATH: {hint}") from exc
     except subprocess.TimeoutExpired as exc:
-        raise LaunchError(f"{argv[0]} did not answer within {timeout:.0f} s: see whether its service is up") from exc
+        raise LostError(f"{argv[0]} did not answer within {timeout:.0f} s: see whether its service is up") from exc

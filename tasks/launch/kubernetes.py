@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar
 
 from tasks.launch import manifests
-from tasks.launch.base import Accelerator, JobState, LaunchError, LaunchRequest, accelerator_variables, parse_handle
+from tasks.launch.base import (
+    Accelerator,
+    JobState,
+    LaunchError,
+    LaunchRequest,
+    LostError,
+    accelerator_variables,
+    parse_handle,
+)
 from tasks.launch.cluster import Cluster, connect, why
 from toolformer_core.errors import UsageError
 
@@ -102,6 +110,7 @@ class KubernetesLauncher:
         """Post the manifests; the Service is made the Job's own, so that it goes when the Job goes."""
         request.check_folder()
         main, *others = self._manifests(request)
+        held = None
         with self._api() as api:
             try:
                 made = self._create(api, main)
@@ -116,10 +125,10 @@ class KubernetesLauncher:
                 manifest["metadata"]["ownerReferences"] = [{**owner, "uid": made["metadata"]["uid"]}]
                 try:
                     api.core.create_namespaced_service(self.namespace, manifest, _request_timeout=_TIMEOUT_S)
-                except (*api.unreachable, api.refused) as exc:
-                    if getattr(exc, "status", None) == _CONFLICT:
+                except api.refused as exc:
+                    if exc.status == _CONFLICT and self._owned(api, request.name, made["metadata"]["uid"]):
                         continue
-                    with suppress(*api.unreachable, api.refused):
+                    if held is None:
                         self._delete(api, self.namespace, request.name, self.kind)
                     raise LaunchError(f"the cluster refused the Service {request.name}: {why(exc)}") from exc
         where = {"kind": str(self.kind), "namespace": self.namespace, "job": request.name}
@@ -132,6 +141,8 @@ class KubernetesLauncher:
             found = self._read(api, record)
             if found is None:
                 return JobState.GONE, f"the cluster knows no {record['kind']} {record['job']} any more"
+            if found["metadata"].get("deletionTimestamp"):
+                return JobState.RUNNING, "being deleted"  # until its last pod has ended
             pods = self._pods(api, record)
             condition = _ending(found)
             if condition is not None and _ENDS[condition["type"]] is JobState.SUCCEEDED:
@@ -139,8 +150,6 @@ class KubernetesLauncher:
             if condition is not None:
                 own = condition.get("reason") or condition.get("message") or "Failed"
                 return JobState.FAILED, self._autopsy(api, record["namespace"], pods) or own
-            if found["metadata"].get("deletionTimestamp"):
-                return JobState.RUNNING, "being deleted"
             return _progress(pods)
 
     def cancel(self, handle: str) -> None:
@@ -211,7 +220,7 @@ class KubernetesLauncher:
 
     @contextmanager
     def _api(self) -> Iterator[Cluster]:
-        """Yield the cluster's API; say it in one line if the cluster cannot be reached or does not let us read."""
+        """Yield the cluster's API; say in one line that it does not let us, or that it cannot be reached."""
         with connect(self.kubeconfig, self.context) as api:
             try:
                 yield api
@@ -219,7 +228,7 @@ class KubernetesLauncher:
                 raise LaunchError(f"the cluster refused: {why(exc)}") from exc
             except api.unreachable as exc:
                 reason = str(exc).splitlines()[0] if str(exc) else type(exc).__name__
-                raise LaunchError(f"the cluster cannot be reached, see `kubectl cluster-info`: {reason}") from exc
+                raise LostError(f"the cluster cannot be reached, see `kubectl cluster-info`: {reason}") from exc
 
     def _create(self, api: Cluster, manifest: dict[str, Any]) -> dict[str, Any]:
         if self.kind == KubernetesKind.PYTORCH_JOB:
@@ -232,17 +241,22 @@ class KubernetesLauncher:
         return value
 
     def _held(self, api: Cluster, main: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the job that an earlier `submit` made without hearing of it; None if it is another's, or over."""
+        """Return the job that an earlier `submit` made without hearing of it; None if it is another's, or going."""
         where = main["metadata"]
         found = self._read(api, {"kind": main["kind"], "namespace": self.namespace, "job": where["name"]})
-        if found is None or _ending(found) is not None or found["metadata"].get("deletionTimestamp"):
+        if found is None or found["metadata"].get("deletionTimestamp"):
             return None
         own = (found["metadata"].get("annotations") or {}).get(manifests.FOLDER)
         return found if own == where["annotations"][manifests.FOLDER] else None
 
+    def _owned(self, api: Cluster, service: str, uid: str) -> bool:
+        """Whether a Service goes when the job with this uid goes."""
+        found = api.plain(api.core.read_namespaced_service(service, self.namespace, _request_timeout=_TIMEOUT_S))
+        return any(owner["uid"] == uid for owner in found["metadata"].get("ownerReferences") or [])
+
     def _hint(self, status: int, name: str) -> str:
         if status == _CONFLICT:
-            return f"; it is over, or another's: see `kubectl -n {self.namespace} get {self.kind.lower()} {name}`"
+            return f"; it is going, or another's: see `kubectl -n {self.namespace} get {self.kind.lower()} {name}`"
         missing = self.kind == KubernetesKind.PYTORCH_JOB and status == _NOT_FOUND
         return "; is Kubeflow's training operator installed?" if missing else ""
 

@@ -47,7 +47,7 @@ class LocalLauncher:
     def submit(self, request: LaunchRequest) -> str:
         """Start the program; see `Launcher`."""
         request.check_folder()
-        if (held := processes.running_in(request.folder)) is not None:
+        if (held := processes.running_in(request.folder, self.name)) is not None:
             return processes.handle(self.name, request.folder, *held)
         variables = self._variables(request)
         return processes.start(self.name, command(request), request.folder, variables, processes.new_mark())

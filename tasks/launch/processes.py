@@ -22,7 +22,7 @@ from typing import Any
 
 import psutil
 
-from tasks.launch.base import EXIT, LOG, JobState, LaunchError, parse_handle
+from tasks.launch.base import EXIT, LOG, JobState, LaunchError, LostError, parse_handle
 from tasks.settings import environment, host
 from toolformer_core.errors import UsageError
 
@@ -68,7 +68,7 @@ def start(
         (folder / EXIT).unlink(missing_ok=True)
         with (folder / LOG).open("ab") as log:
             process = subprocess.Popen(
-                ["sh", "-c", _SUPERVISE, "sh", str(folder / EXIT), mark, *argv],
+                ["sh", "-c", _SUPERVISE, launcher, str(folder / EXIT), mark, *argv],
                 cwd=folder,
                 env=everything,
                 stdin=subprocess.DEVNULL,
@@ -88,9 +88,9 @@ def handle(launcher: str, folder: Path, mark: str, pid: int, **more: Any) -> str
     return json.dumps({**record, "pid": pid, **more})
 
 
-def running_in(folder: Path) -> tuple[str, int] | None:
-    """Return mark and process id of the job that runs in a folder on this machine, whoever started it; else None."""
-    begin = ["sh", "-c", _SUPERVISE, "sh", str(folder / EXIT)]
+def running_in(folder: Path, launcher: str) -> tuple[str, int] | None:
+    """Return mark and process id of the job of a launcher that runs in a folder on this machine; None without one."""
+    begin = ["sh", "-c", _SUPERVISE, launcher, str(folder / EXIT)]
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             words = process.cmdline()
@@ -129,7 +129,7 @@ def state(handle: str, launcher: str) -> tuple[JobState, str]:
 
     Raises:
         UsageError: not a handle of this launcher.
-        LaunchError: the job runs on another machine.
+        LostError: the job runs on another machine.
     """
     record = _record(handle, launcher)
     ended = _ended(record)
@@ -158,7 +158,8 @@ def cancel(handle: str, launcher: str, grace_s: float, *, ask_first: bool = True
 
     Raises:
         UsageError: not a handle of this launcher.
-        LaunchError: the job runs on another machine, or a process cannot be ended.
+        LostError: the job runs on another machine.
+        LaunchError: a process cannot be ended.
     """
     record = _record(handle, launcher)
     if _ended(record) is None:
@@ -185,7 +186,7 @@ def _record(handle: str, launcher: str) -> dict[str, Any]:
 
 def _check_host(record: Mapping[str, Any]) -> None:
     if record["host"] != host():
-        raise LaunchError(f"this job was started on {record['host']}, and only from there can it be followed or ended")
+        raise LostError(f"this job was started on {record['host']}, and only from there can it be followed or ended")
 
 
 def _ended(record: Mapping[str, Any]) -> tuple[JobState, str] | None:

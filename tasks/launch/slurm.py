@@ -20,6 +20,7 @@ from tasks.launch.base import (
     JobState,
     LaunchError,
     LaunchRequest,
+    LostError,
     accelerator_variables,
     parse_handle,
     plain_words,
@@ -33,6 +34,7 @@ __all__ = ["SlurmLauncher"]
 _INSTALL = "run this where Slurm's commands are, e.g. on the cluster's login node"
 _UNKNOWN = "invalid job id"  # what squeue and scancel say of a job that has been forgotten
 _OVER = "already completing or completed"
+_UNSURE = ("timed out", "unable to contact", "zero bytes")  # ... and sbatch of an answer that did not come through
 _FAILED = (
     *("FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED", "RECONFIG_FAIL"),
     *("DEADLINE", "PREEMPTED", "REVOKED"),
@@ -121,6 +123,8 @@ class SlurmLauncher:
             write_file(request.folder / "launch/job.sbatch", script)
             done = run_command(_sbatch(request), hint=_INSTALL)
             job, _, cluster = done.stdout.strip().partition(";")
+            if done.returncode != 0 and any(words in done.stderr.lower() for words in _UNSURE):
+                raise LostError(f"sbatch had no answer: {_reason(done.stderr)}; the job may be queued all the same")
             if done.returncode != 0 or not job.isdecimal():
                 raise LaunchError(f"sbatch refused the job: {_reason(done.stderr)}")
         return json.dumps({"launcher": self.name, "job": job, "cluster": cluster, "folder": str(request.folder)})
@@ -134,9 +138,10 @@ class SlurmLauncher:
     def _queued(self, request: LaunchRequest) -> str | None:
         """Return the number of the job of this name and folder that waits or runs; None if there is none."""
         of = _of({"cluster": self._cluster})
-        done = run_command(["squeue", "--noheader", *of, f"--name={request.name}", "--format=%i|%Z"], hint=_INSTALL)
+        asked = ["squeue", "--noheader", *of, f"--name={request.name}", "--format=%i|%Z"]
+        done = run_command(asked, hint=_INSTALL, without="SQUEUE_")  # a user's own filters are not ours
         if done.returncode != 0:
-            raise LaunchError(f"squeue does not answer: {_reason(done.stderr)}")
+            raise LostError(f"squeue does not answer: {_reason(done.stderr)}")
         lines = [line.strip().partition("|") for line in done.stdout.splitlines()]
         return next((job for job, _, folder in lines if folder == str(request.folder)), None)
 
@@ -144,9 +149,9 @@ class SlurmLauncher:
         """Ask squeue, which knows a job for some minutes after its end; then sacct; then the job folder."""
         record = self._record(handle)
         queue = ["squeue", "--noheader", "--states=all", *_of(record), f"--jobs={record['job']}", "--format=%T|%r"]
-        done = run_command(queue, hint=_INSTALL)
+        done = run_command(queue, hint=_INSTALL, without="SQUEUE_")
         if done.returncode != 0 and _UNKNOWN not in done.stderr.lower():
-            raise LaunchError(f"squeue does not answer: {_reason(done.stderr)}")
+            raise LostError(f"squeue does not answer: {_reason(done.stderr)}")
         found = _fields(done.stdout)
         if found and _kind(found[0]) in (JobState.PENDING, JobState.RUNNING):
             return _kind(found[0]), _told(found[0], found[1])
@@ -231,7 +236,7 @@ class SlurmLauncher:
 
 
 def _sbatch(request: LaunchRequest) -> list[str]:
-    return ["sbatch", "--parsable", str(request.folder / "launch/job.sbatch")]
+    return ["sbatch", "--parsable", f"--job-name={request.name}", str(request.folder / "launch/job.sbatch")]
 
 
 def _of(record: dict[str, Any]) -> list[str]:

@@ -134,8 +134,10 @@ class SshLauncher:
             if shutil.which(program) is None:
                 raise UsageError(f"{program} is not on this machine's PATH: {_INSTALL}")
         nodes = list(self._nodes(request))
-        if (held := processes.running_in(request.folder)) is not None:
-            end = self._end_command(request.folder, nodes, held[0])
+        if (held := processes.running_in(request.folder, self.name)) is not None:
+            lines = (request.folder / "launch/hostfile").read_text(encoding="utf-8").splitlines()
+            its_nodes = [line.split()[0] for line in lines]  # the profile may name others by now
+            end = self._end_command(request.folder, its_nodes, held[0])
             return processes.handle(self.name, request.folder, *held, end=end)
         mark = processes.new_mark()
         files = self._files(request, mark)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tasks import following
-from tasks.following import LostError, TrainingError, follow, launch, launch_request, stop
-from tasks.launch.base import JobState, LaunchError, LaunchRequest
+from tasks.following import TrainingError, follow, launch, launch_request, outcome_of, stop
+from tasks.launch.base import JobState, LaunchError, LaunchRequest, LostError
 from toolformer_core.errors import UsageError
 from toolformer_core.finetune.events import FAILURE_FILE, STOP_FILE
 
@@ -93,9 +93,9 @@ def test_a_failed_training_has_its_own_error_whoever_is_away(tmp_path: Path) -> 
 
 
 def test_a_silent_queue_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    launcher = Told(RUNS, LaunchError("no answer"))
+    launcher = Told(RUNS, LostError("no answer"))
     monkeypatch.setattr(following, "_UNSURE_S", 0.0)
-    with pytest.raises(LostError, match="no answer; the job may run on"):
+    with pytest.raises(LostError, match="no answer"):
         follow(launcher, "handle", tmp_path, lambda events: None, every_s=0.001)
     assert not (tmp_path / STOP_FILE).exists()
     assert launcher.asked == []
@@ -183,12 +183,78 @@ def test_another_launcher_waits_for_word_that_the_job_has_ended(tmp_path: Path) 
     assert launch(Told(RUNS), tmp_path, 1) == "handle 1"
 
 
-def test_a_job_that_cannot_be_noted_is_not_left_running(tmp_path: Path) -> None:
+def test_a_job_that_cannot_be_noted_is_not_started(tmp_path: Path) -> None:
     (tmp_path / "launch.json").mkdir()
     launcher = Told(RUNS)
     with pytest.raises(LaunchError, match="cannot be written"):
         launch(launcher, tmp_path, 1)
-    assert launcher.asked == ["submit", "cancel handle 1"]
+    assert launcher.asked == []
+
+
+class Deaf(Told):
+    """Starts what it is asked for, and its answers are lost; a job of the same name is taken over."""
+
+    def __init__(self, *states: Any) -> None:
+        super().__init__(*states)
+        self.deaf = True
+        self.jobs: list[str] = []
+
+    def submit(self, request: LaunchRequest) -> str:
+        if request.name not in self.jobs:
+            self.jobs.append(request.name)
+        if self.deaf:
+            raise LostError("no answer")
+        return request.name
+
+
+def test_a_launch_whose_answer_was_lost_is_not_made_twice(tmp_path: Path) -> None:
+    launcher = Deaf(RUNS, ENDED)
+    with pytest.raises(LostError):
+        launch(launcher, tmp_path, 1)
+    says(tmp_path, STARTED)  # it runs all the same
+    launcher.deaf = False
+    handle = launch(launcher, tmp_path, 1)
+    assert launcher.jobs == [handle]
+    says(tmp_path, FINISHED)
+    assert follow(launcher, handle, tmp_path, lambda events: None, every_s=0.001).finished
+    assert launcher.asked == []
+
+
+def test_a_job_of_which_nobody_heard_is_told_to_stop_all_the_same(tmp_path: Path) -> None:
+    launcher = Deaf(RUNS)
+    with pytest.raises(LostError):
+        launch(launcher, tmp_path, 1)
+    assert not stop(launcher, tmp_path, lambda events: None)
+    assert (tmp_path / STOP_FILE).exists()
+
+
+def test_a_refused_launch_leaves_the_attempt_before_it_noted(tmp_path: Path) -> None:
+    class Refuses(Told):
+        def submit(self, request: LaunchRequest) -> str:
+            raise LaunchError("no such partition")
+
+    for launcher in (Refuses(RUNS), Told(RUNS), Refuses((JobState.FAILED, ""))):
+        before = launch_request(tmp_path, 1).name
+        try:
+            launch(launcher, tmp_path, 1)
+        except LaunchError:
+            assert launch_request(tmp_path, 1).name == before
+    assert json.loads((tmp_path / "launch.json").read_text())["handle"] == "handle 1"
+
+
+def test_a_job_taken_over_behind_its_start_may_finish(tmp_path: Path) -> None:
+    says(tmp_path, STARTED, {"event": "stopped", "step": 3}, STARTED)  # launch.json is gone, the job runs
+    handle = launch(Told(RUNS), tmp_path, 1)
+    says(tmp_path, FINISHED)
+    assert outcome_of([STARTED, FINISHED]) == follow(Told(ENDED), handle, tmp_path, lambda e: None, every_s=0.001)
+
+
+def test_a_stop_that_nobody_confirms_ends_the_job_hard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "_UNSURE_S", 0.0)
+    launcher = Told(KeyboardInterrupt(), LostError("no answer"))
+    with pytest.raises(KeyboardInterrupt):
+        follow(launcher, "handle", tmp_path, lambda events: None, every_s=0.001)
+    assert launcher.asked == ["cancel handle"]
 
 
 @pytest.mark.parametrize(

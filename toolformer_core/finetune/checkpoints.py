@@ -11,11 +11,12 @@ the run goes on from the checkpoint before. Nothing here knows torch, only that 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -46,6 +47,7 @@ class Checkpoint:
     engine: str  # e.g. deepspeed-zero3
     perplexity: float | None  # on the development set
     files: Mapping[str, int] = field(default_factory=dict, compare=False)  # the state's, with their sizes in bytes
+    archives: Sequence[str] = field(default=(), compare=False)  # those of them that hold checksums: torch.save's
 
     @property
     def name(self) -> str:
@@ -77,7 +79,8 @@ def complete(job: Path, checkpoint: Checkpoint) -> Path:
     source, target = unfinished(job, checkpoint), checkpoint.folder(job)
     state = [file for file in (source / "state").rglob("*") if file.is_file()]
     sizes = {file.relative_to(source / "state").as_posix(): file.stat().st_size for file in state}
-    written = asdict(replace(checkpoint, files=sizes))
+    archives = [name for name in sizes if zipfile.is_zipfile(source / "state" / name)]
+    written = asdict(replace(checkpoint, files=sizes, archives=archives))
     (source / _META).write_text(json.dumps(written) + "\n", encoding="utf-8")
     for file in source.rglob("*"):
         if file.is_file():
@@ -111,27 +114,34 @@ def damage(job: Path, checkpoint: Checkpoint, share: int = 0, shares: int = 1) -
 
     Args:
         share, shares: look at every so-manieth file only, so that processes read a large state once between them.
+
+    Raises:
+        OSError: a file cannot be read now, which says nothing of what is in it.
     """
     found = []
     for name, size in sorted(checkpoint.files.items())[share::shares]:
         file = checkpoint.state(job) / name
         try:
             held = file.stat().st_size
-            wrong = f"{held:,} of {size:,} bytes" if held != size else _damaged_archive(file)
+            wrong = f"{held:,} of {size:,} bytes" if held != size else ""
         except FileNotFoundError:
             wrong = "gone"
+        if not wrong and name in checkpoint.archives:
+            wrong = _damaged_archive(file)
         if wrong:
             found.append(f"{name}: {wrong}")
     return found
 
 
 def _damaged_archive(file: Path) -> str:
-    """Read an archive as `torch.save` writes it against its own checksums; return what is wrong."""
-    if file.suffix != ".pt":
-        return ""
+    """Read an archive against its own checksums; return what is wrong."""
     try:
         with zipfile.ZipFile(file) as archive:
             part = archive.testzip()
+    except OSError as exc:
+        if exc.errno != errno.EINVAL:  # where damaged bytes ask for a place that cannot be
+            raise
+        return str(exc)
     except Exception as exc:  # noqa: BLE001  # damaged bytes lead anywhere
         return str(exc) or type(exc).__name__
     return f"{part} has another checksum" if part else ""

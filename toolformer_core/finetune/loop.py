@@ -31,6 +31,7 @@ from toolformer_core.finetune.texts import Piece, Rows, deal, lay_out, one_a_row
 __all__ = ["LossError", "Trainer"]
 
 _WHOSE = "model.step"  # in the job's folder: which checkpoint's model lies in `model/`
+_LAG_S = 60.0  # within which all processes of a run see the same files
 _RATE_STEPS = 20  # steps over which speed and the time left are averaged
 
 
@@ -106,21 +107,31 @@ class Trainer:
         """Load the latest checkpoint that is whole; return its step, 0 without one."""
         if self.engine.rank == 0:
             checkpoints.clear_unfinished(self.folder)
-            self._settle()
+            self._lay_out()
         self.engine.total(0.0)  # the others look when that is done
-        found = [c for c in checkpoints.checkpoints(self.folder) if c.state(self.folder).is_dir()]
-        seen = [float(sum(c.step for c in found)), float(len(found))]
-        if self.engine.total(*seen) != [self.engine.world * x for x in seen]:
-            raise UsageError(
-                f"not all processes see the same checkpoints in {self.folder}: put the data folder on a file system "
-                "that all nodes share"
-            )
-        for last in reversed(found):
+        for last in reversed(self._found()):
             if not self._damaged(last):
                 self._check_engine(last)
                 self.engine.load(last.state(self.folder))
                 return last.step
         return 0
+
+    def _found(self) -> list[Checkpoint]:
+        """Return the checkpoints with a state, once all processes see the same: a shared file system may lag."""
+        until = time.monotonic() + _LAG_S
+        while True:
+            found = [c for c in checkpoints.checkpoints(self.folder) if c.state(self.folder).is_dir()]
+            seen = [float(sum(c.step for c in found)), float(len(found))]
+            own = self.engine.total(*seen) != [self.engine.world * x for x in seen]
+            differ, late = self.engine.total(float(own), float(time.monotonic() > until))
+            if not differ:
+                return found
+            if late:
+                raise UsageError(
+                    f"not all processes see the same checkpoints in {self.folder}: put the data folder on a file "
+                    "system that all nodes share"
+                )
+            time.sleep(1.0)
 
     def _damaged(self, checkpoint: Checkpoint) -> bool:
         """Say, together, whether a checkpoint's state can no longer be gone on from, and set it aside."""
@@ -235,17 +246,17 @@ class Trainer:
         self.engine.total(0.0)  # ... and it has no name before everybody has written
         if self.engine.rank == 0:
             checkpoints.complete(self.folder, written)
-            self._settle()
+            self._lay_out()
+            checkpoints.retain(self.folder, self.job.recipe.keep)
             self._say_saved(written)
 
-    def _settle(self) -> None:
-        """Lay the best checkpoint's model where the run's model is to be, and remove what need not be kept."""
+    def _lay_out(self) -> None:
+        """Lay the best checkpoint's model where the run's model is to be."""
         best = checkpoints.best(self.folder)
         model, note = self.folder / "model", self.folder / _WHOSE
         if best is not None and not (model.is_dir() and note.is_file() and note.read_text() == best.name):
             link_tree(best.model(self.folder), model)
             note.write_text(best.name)
-        checkpoints.retain(self.folder, self.job.recipe.keep)
 
     def _say_saved(self, written: Checkpoint) -> None:
         best = checkpoints.best(self.folder)

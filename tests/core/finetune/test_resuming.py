@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -187,6 +189,36 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     assert not list(folder.glob("checkpoints/*/state-damaged"))
 
 
+def test_a_file_that_cannot_be_read_now_is_no_damage(
+    tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(job_in(tmp_path, model), tmp_path)
+
+    def stale(*given: Any) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    job = job_in(tmp_path, model, steps=6)
+    with monkeypatch.context() as away:
+        away.setattr(zipfile, "ZipFile", stale)
+        with pytest.raises(OSError, match="Stale"):
+            train(job, tmp_path)
+    assert not list(tmp_path.glob("checkpoints/*/state-damaged"))
+    train(job, tmp_path)
+    assert events(tmp_path, "started")[-1]["from_step"] == 4
+
+
+def test_files_of_another_kind_are_held_against_their_sizes_alone(tmp_path: Path) -> None:
+    written = checkpoints.Checkpoint(2, 1, "deepspeed-zero3", None)
+    state = checkpoints.unfinished(tmp_path, written) / "state"
+    state.mkdir(parents=True)
+    torch.save({"x": 1}, state / "old.pt", _use_new_zipfile_serialization=False)
+    checkpoints.complete(tmp_path, written)
+    (held,) = checkpoints.checkpoints(tmp_path)
+    assert not checkpoints.damage(tmp_path, held)
+    cut_off(held.state(tmp_path) / "old.pt")
+    assert checkpoints.damage(tmp_path, held)
+
+
 def test_with_no_checkpoint_whole_it_begins_anew(tmp_path: Path, model: str) -> None:
     train(job_in(tmp_path, model), tmp_path)
     for state in tmp_path.glob("checkpoints/*/state/state.pt"):
@@ -237,7 +269,10 @@ class OneOfTwo:
         return list(values)
 
 
-def test_processes_on_disks_of_their_own_are_told_so(tmp_path: Path, model: str) -> None:
+def test_processes_on_disks_of_their_own_are_told_so(
+    tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "_LAG_S", -1.0)
     job = job_in(tmp_path, model)
     train(job, tmp_path)
     engine: Any = OneOfTwo()

@@ -62,13 +62,14 @@ def end(pid: int) -> None:
 
 
 def sbatch() -> None:
-    if ARGUMENTS[:1] != ["--parsable"] or len(ARGUMENTS) != 2:
+    command, rest = options(ARGUMENTS)
+    if set(command) != {"--parsable", "--job-name"} or len(rest) != 1:
         fail(f"sbatch: unrecognized arguments {ARGUMENTS}")
-    script = Path(ARGUMENTS[1]).read_text()
+    script = Path(rest[0]).read_text()
     if not script.startswith("#!"):
         fail("sbatch: error: This does not look like a batch script.")
     lines = [shlex.split(line)[1] for line in script.splitlines() if line.startswith("#SBATCH ")]
-    given, _ = options(lines)
+    given = {**options(lines)[0], "--job-name": command["--job-name"]}
     unknown = set(given) - KNOWN
     if unknown:
         fail(f"sbatch: unrecognized option '{min(unknown)}'")
@@ -141,9 +142,10 @@ def squeue() -> None:
     if "--name" in given:
         assert set(given) <= {"--noheader", "--name", "--format", "--clusters"}, given
         assert given["--format"] == "%i|%Z"
+        shown = os.environ.get("SQUEUE_STATES", "PENDING,RUNNING").split(",")
         for path in sorted(TABLE.glob("*.json")):
             own = load(path.stem)
-            if own["state"] in ("PENDING", "RUNNING") and own.get("options", {}).get("--job-name") == given["--name"]:
+            if own["state"] in shown and own.get("options", {}).get("--job-name") == given["--name"]:
                 sys.stdout.write(f"{path.stem}|{own['options']['--chdir']}\n")
         return
     assert {"--noheader", "--states", "--format"} <= set(given), given

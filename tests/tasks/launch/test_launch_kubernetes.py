@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.launch.base import LaunchError, LaunchRequest
+from tasks.launch.base import LaunchError, LaunchRequest, LostError
 from tasks.launch.kubernetes import KubernetesKind, KubernetesLauncher
 from tests.tasks.launch.kubernetes_standin import NOW, Refusal, StandInCluster, command
 from tests.tasks.launch.launch_cases import fixed_request, full_kubernetes, wait_for_file
@@ -177,8 +177,26 @@ def test_a_job_whose_answer_was_lost_is_taken_over(cluster, launcher, request_, 
     cluster.collect()
     other = launcher.submit(request_)
     assert other != handle
-    cluster.set_condition("jobs" if kind == KubernetesKind.JOB else "pytorchjobs", "Failed")
-    with pytest.raises(LaunchError, match=taken):
+    cluster.set_condition("jobs" if kind == KubernetesKind.JOB else "pytorchjobs", "Failed", reason="BadImage")
+    assert launcher.submit(request_) == other  # it has failed meanwhile, and its end is told
+    assert launcher.state(other) == ("failed", "BadImage")
+    launcher.cancel(other)
+    assert launcher.state(other) == ("running", "being deleted")  # a pod may still run
+    cluster.collect()
+    assert launcher.state(other)[0] == "gone"
+
+
+def test_what_is_not_made_for_a_job_taken_over_does_not_end_it(cluster, launcher, request_):
+    handle = launcher.submit(request_)
+    (service,) = (key for key in cluster.objects if key[0] == "services")
+    made = cluster.objects.pop(service)
+    cluster.refuse = {"services": Refusal(403, "Forbidden", "services is forbidden")}
+    with pytest.raises(LaunchError, match="refused the Service job-1: 403"):
+        launcher.submit(request_)
+    assert launcher.state(handle)[0] == "pending"
+    cluster.refuse = {}
+    cluster.objects[service] = {**made, "metadata": {**made["metadata"], "ownerReferences": []}}
+    with pytest.raises(LaunchError, match="refused the Service job-1: 409"):  # it is somebody else's
         launcher.submit(request_)
 
 
@@ -188,7 +206,7 @@ def test_a_cluster_that_cannot_be_reached(cluster, launcher, request_, tmp_path,
         config = json.loads(cluster.kubeconfig.read_text())
         config["clusters"][0]["cluster"]["server"] = f"http://127.0.0.1:{unused.getsockname()[1]}"
         (tmp_path / "other").write_text(json.dumps(config))
-        with pytest.raises(LaunchError, match="cannot be reached, see `kubectl cluster-info`") as caught:
+        with pytest.raises(LostError, match="cannot be reached, see `kubectl cluster-info`") as caught:
             replace(launcher, kubeconfig=str(tmp_path / "other")).submit(request_)
         assert "\n" not in str(caught.value)
     with pytest.raises(UsageError, match="no cluster to launch on"):
