@@ -14,7 +14,7 @@ One of the ten notations has the arrow, with invented names. This module does no
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from toolformer_core.smallworld.registers import REGISTERS
 from toolformer_core.smallworld.worlds import KINDS, Slot, World, WorldDocument, join
@@ -175,9 +175,14 @@ def _plain_lesson(world: World, r: random.Random) -> str:
     return world.document(kinds, r.randint(4, 10)).text
 
 
-def lessons(seed: int) -> Iterator[str]:
-    """Yield pretraining texts without end; equal seeds give equal texts."""
+def lessons(seed: int, pieces: Sequence[str] = ()) -> Iterator[str]:
+    """Yield pretraining texts without end; equal arguments give equal texts.
+
+    Args:
+        pieces: of words, of which some invented tools' names are made (see `lexicon.Namer`).
+    """
     world = World("pretrain", seed)
+    world.namer.pieces = pieces
     r = random.Random(f"lessons/{seed}")
     while True:
         chance = r.random()

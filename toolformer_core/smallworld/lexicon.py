@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import re
+import string
 from collections.abc import Callable, Sequence
 
 __all__ = [
@@ -53,6 +54,8 @@ _ONSETS = "b d f g h j k l m n p r s t v w z br dr fr gr kl kr pl pr sl st tr sh
 _VOWELS = "a e i o u a e i o ai ea ou ia".split()
 _CODAS = ["", "", "", "", "", "", "", "", "n", "r", "l", "s", "m", "t", "k", "nd", "rk", "st"]
 _REAL_TOOLS = ("QA", "MT")
+_REAL_TOOL = re.compile("Calculator|Calendar|WikiSearch|^(QA|MT)$")
+_PIECED = 0.4  # of the tools' names, where there are pieces
 _LINKS = "of in on at by for from with and or but not is was has had can will a the this that who where when as".split()
 _FOREIGN_VOWELS = "a e i o u ä ö ü é è à ô ñi õ".split()
 # Letters about as often as in European texts; with any of them a word has to be copied that no syllable makes.
@@ -70,11 +73,15 @@ class Namer:
     Args:
         rng: the source of randomness; the namer draws from it and keeps no state of its own.
         mine: whether a name may be used; worlds that share no name are made by it.
+
+    `pieces` are a tokenizer's that texts hardly have, if some tools are to be named by them: what stands in one longer
+    token only, as "lendar" in " calendar", is a token that no text has; and what was never copied, is not copied.
     """
 
     def __init__(self, rng: random.Random, mine: Callable[[str], bool] = lambda name: True) -> None:
         self.rng = rng
         self.mine = mine
+        self.pieces: Sequence[str] = ()
 
     def _entity(self, draw: Callable[[], str]) -> str:
         while not self.mine(name := draw()):
@@ -119,6 +126,11 @@ class Namer:
     def tool(self) -> str:
         """A made-up tool name, in one of the spellings programs use."""
         r = self.rng
+        if self.pieces and r.random() < _PIECED:
+            begin = self._word(1, 1).capitalize() if r.random() < 0.5 else r.choice(string.ascii_uppercase)
+            name = begin + "".join(r.choice(self.pieces) for _ in range(r.choice((1, 2, 2, 3))))
+            if not _REAL_TOOL.search(name):
+                return name
         a, b = self._word(1, 3), self._word(1, 2)
         words = r.choice((THINGS, GOODS, CRAFTS, ADJECTIVES)), r.choice((THINGS, GOODS, CRAFTS))
         compound = "".join(r.choice(w).capitalize() for w in words)

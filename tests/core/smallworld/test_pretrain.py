@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from toolformer_core.errors import UsageError
 from toolformer_core.smallworld.embedded import MODEL
 from toolformer_core.smallworld.lessons import lessons
-from toolformer_core.smallworld.pretrain import pretrain
+from toolformer_core.smallworld.pretrain import pretrain, rare_pieces, train_tokenizer
 from toolformer_core.smallworld.qk_clip import QKClip
 from toolformer_core.smallworld.unfinished import Unfinished
 
@@ -26,9 +27,28 @@ def test_a_leg_of_three_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     model = LlamaForCausalLM.from_pretrained(tmp_path)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(tmp_path)
     clip = QKClip(model, 10.0)
-    ids = [i for text in itertools.islice(lessons(8), 8) for i in (0, *tokenizer.encode(text))]
+    ids = [i for text in itertools.islice(lessons(8, rare_pieces(tokenizer)), 8) for i in (0, *tokenizer.encode(text))]
     model(input_ids=torch.tensor([ids[512:640]]))  # read in the last step, before weights were rounded to bfloat16
     assert clip.clip() == pytest.approx(10, rel=0.05)
+
+
+def test_tokens_that_texts_hardly_have_are_read_as_names() -> None:
+    tokenizer = train_tokenizer(2, texts=2_000)
+    rare = rare_pieces(tokenizer)
+    assert 20 < len(rare) < 200  # of some 700 tokens of letters
+    assert "".join(rare).isalpha()
+
+    def read(pieces: list[str]) -> Counter[int]:
+        texts = itertools.islice(lessons(3, pieces), 2_000)
+        return Counter(i for ids in tokenizer(list(texts))["input_ids"] for i in ids)
+
+    # "alend" comes of " calendar", which is a token itself
+    calendar = tokenizer.encode(" [Calendar(", add_special_tokens=False)
+    assert min(read([])[i] for i in calendar) == 0
+    named = read(rare)
+    assert min(named[i] for i in calendar) >= 10
+    ids = tokenizer.convert_tokens_to_ids(rare)
+    assert sum(named[i] >= 3 for i in ids) > 0.8 * len(ids)  # the others are merged with what comes before them
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
