@@ -9,6 +9,7 @@ A share of nothing is None, and so is a mean of nothing. No figure is judged her
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -70,6 +71,7 @@ class Imitation:
     right: float | None
     as_good: float | None
     places_right: float | None  # share of reached gold positions with a right or as good call among their draws
+    stuck_after: str = ""  # the beginning of the tool's name that most draws have, and then another ending
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,10 +281,14 @@ def _imitation(seen: Observed) -> Imitation:
     outcomes: Counter[str] = Counter()
     found: Counter[str] = Counter()
     places: dict[tuple[str, int], bool] = {}
+    begun: list[int] = []  # letters of the tool's name with which a draw begins that is no call of it
     for call in seen.draws:
         outcomes[call.outcome] += call.count
         if not judge.at_gold(call.doc_id, call.position):
             continue
+        if call.outcome != "ok":
+            same = itertools.takewhile(lambda two: two[0] == two[1], zip(seen.name, call.raw, strict=False))
+            begun += [len(list(same))] * call.count
         asked = (call.doc_id, call.position, call.input)
         ok = call.outcome == "ok"
         good = ok and judge.as_good(*asked)
@@ -304,7 +310,14 @@ def _imitation(seen: Observed) -> Imitation:
         right=_share(found["right"], at_gold),
         as_good=_share(found["as_good"], at_gold),
         places_right=_share(sum(places.values()), len(places)),
+        stuck_after=_stuck_after(seen.name, begun, at_gold),
     )
+
+
+def _stuck_after(name: str, begun: Sequence[int], draws: int) -> str:
+    """Return the part of a name behind which most draws leave it; "" if they do not begin it, or write it whole."""
+    left = [letters for letters in begun if 0 < letters < len(name)]
+    return name[: int(np.median(left))] if 2 * len(left) > draws else ""
 
 
 def _use(seen: Observed) -> ToolUse:

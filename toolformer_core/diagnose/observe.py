@@ -81,6 +81,7 @@ class Observed:
     tokenizer_fault: str = ""  # why the model cannot write calls at all
     prompt_fault: str = ""  # why nothing could be sampled
     tool_fault: str = ""  # why nothing could be executed
+    name: str = ""  # the tool's, in calls
 
     def response(self, doc_id: str, input_: str) -> str:
         """Return the tool's response to an input in a document; "" if it gave none or was not asked."""
@@ -171,6 +172,7 @@ def observe(
         executions=executions,
         prompt_fault=fault,
         tool_fault=tool_fault,
+        name=tool.name,
     )
     return _scored(lm, tool, {d.doc_id: d.text for d, _ in chosen.pairs}, observed, taken or {})
 

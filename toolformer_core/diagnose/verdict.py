@@ -353,6 +353,11 @@ def _suggest_imitation(f: Figures) -> str:
         "model.",
     }
     malformed = {name: getattr(i, name) or 0.0 for name in reasons}
+    if i.stuck_after:
+        return (
+            f'It writes "{i.stuck_after}" of the name and then something else: the token that follows may hardly '
+            "have occurred in its pretraining, so it is not copied. Use another name in prompt and calls."
+        )
     if (i.well_formed or 0.0) < 0.5:
         return reasons[max(malformed, key=lambda name: malformed[name])]
     return (

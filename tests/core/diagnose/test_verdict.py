@@ -19,6 +19,7 @@ from toolformer_core.diagnose.verdict import LEAST, STEPS, judge
 from toolformer_core.errors import ModelError, ToolError
 from toolformer_core.lm.base import ScoreRequest
 from toolformer_core.lm.scripted import ScriptedLM
+from toolformer_core.records import DrawnCall
 
 A = "We had 2 and 3 so 5 now we go on and on"
 #      2   6 8   12 14 17
@@ -113,6 +114,25 @@ def test_what_the_model_writes() -> None:
     assert (found.exact, found.right) == (0.0, 0.0)  # 3 + 2 is not 2 + 3 ...
     assert found.as_good == 0.5  # ... but 5 all the same
     assert found.places_right == 1.0
+
+
+@pytest.mark.parametrize(
+    ("raws", "stuck"),
+    [
+        (["Calister()", "Ca pup()", "Caigh()", "Calculator(1)"], "Ca"),  # 3 of 4; common with Calculator: 3, 2 and 2
+        (["Calister()", "Ca pup()", "Calculator(1)", "Calculator(2)"], ""),  # only half of the draws
+        (["Calculators(1)", "Calculator", "Calculator(1"], ""),  # the name is written whole
+        (["QA(a)", "no", "(2)"], ""),  # it is not begun
+    ],
+)
+def test_the_part_of_a_name_behind_which_a_model_goes_astray(raws: list[str], stuck: str) -> None:
+    outcomes = {"Calculator(1)": "ok", "Calculator(2)": "ok"}
+    draws = tuple(
+        DrawnCall("a", "calculator", AT_A, -1.0, 0, raw, outcomes.get(raw, "wrong_tool"), "", 1) for raw in raws
+    )
+    found = figures_of(replace(observed(), draws=draws), 0.5, STRUCTURE)
+    assert found.imitation.stuck_after == stuck
+    assert ("another name" in judge(found).suggestion) == bool(stuck)
 
 
 def test_what_the_tool_answers() -> None:
