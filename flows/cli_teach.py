@@ -151,6 +151,7 @@ def _stopping_politely(display: TrainingDisplay, plans: Sequence[FinetunePlan]) 
     """
     from flows.server import end_children
     from tasks.following import running
+    from toolformer_core.errors import ToolformerError
     from toolformer_core.finetune.events import STOP_FILE
 
     asked = False
@@ -160,8 +161,9 @@ def _stopping_politely(display: TrainingDisplay, plans: Sequence[FinetunePlan]) 
         if asked:
             display.close()
             for plan in plans:
-                if handle := running(plan.launcher, plan.spec.folder):
-                    plan.launcher.cancel(handle)
+                with suppress(ToolformerError):
+                    if handle := running(plan.launcher, plan.spec.folder):
+                        plan.launcher.cancel(handle)
             end_children()
             os._exit(128 + number)
         asked = True

@@ -79,7 +79,7 @@ def launch_request(folder: Path, processes: int, python: str | None = None) -> L
 def _next_attempt(folder: Path) -> int:
     """Return the number of the next launch. The job's own word counts, too, should `launch.json` be gone."""
     noted = _noted(folder)
-    if _unanswered(noted):
+    if _unanswered(noted) and not _over(folder, noted):
         return int(noted["attempt"])
     started = len([e for e in read_events(folder)[0] if e["event"] == "started"])
     return max(int(noted.get("attempt", 0)), started) + 1
@@ -99,8 +99,9 @@ def launch(launcher: Launcher, folder: Path, processes: int, python: str | None 
     """
     handle = running(launcher, folder)
     before = _noted(folder)
-    again = handle is None and _unanswered(before) and before["launcher"] == launcher.name
-    if handle is None and not again:
+    asked = _unanswered(before) and before["launcher"] == launcher.name
+    again = asked and not _over(folder, before)
+    if handle is None and not asked:
         _clear(launcher, folder)
     (folder / STOP_FILE).unlink(missing_ok=True)
     if handle is not None:
@@ -115,7 +116,7 @@ def launch(launcher: Launcher, folder: Path, processes: int, python: str | None 
     except LostError:
         raise
     except ToolformerError:
-        _note(folder, {} if again else before)  # nothing was started
+        _note(folder, before)  # nothing was started now; that nothing was before, this does not prove
         raise
     try:
         _note(folder, {**facts, "handle": handle})
@@ -131,25 +132,27 @@ def _clear(launcher: Launcher, folder: Path) -> None:
         handle = str(told["handle"])
         launcher.cancel(handle)
         until = time.monotonic() + _CLEAR_S
-        while launcher.state(handle)[0] is JobState.RUNNING:  # a pod may still say that the job is to stop
+        # even what has failed may leave a pod that still says that the job is to stop
+        while launcher.state(handle)[0] in (JobState.RUNNING, JobState.ENDING):
             if time.monotonic() > until:
                 raise LaunchError(f"the earlier attempt {handle} was ended {_CLEAR_S:.0f} s ago and is still there")
             time.sleep(launcher.poll_s)
-    elif told:
-        failed = (folder / FAILURE_FILE).exists()
-        if not failed and outcome_of(read_events(folder)[0][int(told.get("events", 0)) :]) is None:
-            raise UsageError(
-                f"the job in {folder} was started by the launcher {told.get('launcher')!r} and has not said that it "
-                f"ended: follow it with that launcher's profile, or, if it is gone, remove {folder / _LAUNCH}"
-            )
+    elif told and not (folder / FAILURE_FILE).exists() and not _over(folder, told):
+        raise UsageError(
+            f"the job in {folder} was started by the launcher {told.get('launcher')!r} and has not said that it "
+            f"ended: follow it with that launcher's profile, or, if it is gone, remove {folder / _LAUNCH}"
+        )
 
 
 def _noted(folder: Path) -> dict[str, Any]:
     """Return what was noted of the last launch: launcher, attempt, `events` (see `_ended`), the handle once known."""
+    note = folder / _LAUNCH
     try:
-        told = json.loads((folder / _LAUNCH).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        told = json.loads(note.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
         return {}
+    except OSError as exc:  # nothing must be launched beside what it may tell of
+        raise LaunchError(f"{note} cannot be read: {exc.strerror}") from exc
     return told if isinstance(told, dict) and "launcher" in told else {}
 
 
@@ -165,6 +168,11 @@ def _note(folder: Path, facts: Mapping[str, Any]) -> None:
 def _unanswered(noted: Mapping[str, Any]) -> bool:
     """Whether a launch was asked for whose answer nobody has."""
     return bool(noted) and "handle" not in noted
+
+
+def _over(folder: Path, noted: Mapping[str, Any]) -> bool:
+    """Whether a noted launch has told of its end."""
+    return _ended(folder) > int(noted.get("events", 0))
 
 
 def _ended(folder: Path) -> int:
@@ -240,7 +248,10 @@ def follow(
     except LostError:
         raise
     except BaseException:
-        _stop(launcher, handle, tail, every_s, stop_s)
+        try:
+            _stop(launcher, handle, tail, every_s, stop_s)
+        except LaunchError as exc:
+            _log.warning("the job could not be ended: %s", exc)
         raise
     told = outcome_of(tail.events[before:])
     if told is None and state is JobState.SUCCEEDED:  # its last words may not be visible here yet
@@ -271,7 +282,11 @@ def stop(
     Raises:
         LaunchError: nobody can tell how the job stands, or it cannot be ended.
     """
-    handle = running(launcher, folder)
+    try:
+        handle = running(launcher, folder)
+    except LostError:
+        (folder / STOP_FILE).touch()
+        raise
     if handle is not None:
         _stop(launcher, handle, _Tail(folder, seen), every_s, stop_s)
     elif _unanswered(_noted(folder)):
@@ -342,7 +357,7 @@ def _await_end(
         if state is JobState.PENDING and detail != waited_for:
             waits(detail)
             waited_for = detail
-        if state not in (JobState.PENDING, JobState.RUNNING):
+        if state not in (JobState.PENDING, JobState.RUNNING, JobState.ENDING):
             return state, detail
         if deadline is not None and not (tail.folder / STOP_FILE).exists():
             return state, detail  # see `_stop`

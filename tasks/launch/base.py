@@ -61,6 +61,7 @@ class JobState(StrEnum):
 
     PENDING = "pending"
     RUNNING = "running"
+    ENDING = "ending"  # it is being ended, or cleared away: it runs perhaps, and will not go on
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     GONE = "gone"

@@ -118,7 +118,7 @@ class KubernetesLauncher:
                 held = self._held(api, main) if exc.status == _CONFLICT else None
                 if held is None:
                     hint = self._hint(exc.status, request.name)
-                    raise LaunchError(f"the cluster refused the {self.kind} {request.name}: {why(exc)}{hint}") from exc
+                    raise _error(exc)(f"the cluster refused the {self.kind} {request.name}: {why(exc)}{hint}") from exc
                 made = held
             owner = {"apiVersion": main["apiVersion"], "kind": main["kind"], "name": request.name}
             for manifest in others:
@@ -130,19 +130,25 @@ class KubernetesLauncher:
                         continue
                     if held is None:
                         self._delete(api, self.namespace, request.name, self.kind)
-                    raise LaunchError(f"the cluster refused the Service {request.name}: {why(exc)}") from exc
+                    raise _error(exc)(f"the cluster refused the Service {request.name}: {why(exc)}") from exc
         where = {"kind": str(self.kind), "namespace": self.namespace, "job": request.name}
         return json.dumps({"launcher": self.name, **where, "uid": made["metadata"]["uid"]})
 
     def state(self, handle: str) -> tuple[JobState, str]:
         """Read the job's conditions and its pods; a failed pod's reason and last words go into the detail."""
         record = self._record(handle)
+        try:
+            return self._state(record)
+        except LaunchError as exc:  # whatever a cluster says of our right to ask, the job may run
+            raise LostError(str(exc)) from exc
+
+    def _state(self, record: dict[str, Any]) -> tuple[JobState, str]:
         with self._api() as api:
             found = self._read(api, record)
             if found is None:
                 return JobState.GONE, f"the cluster knows no {record['kind']} {record['job']} any more"
             if found["metadata"].get("deletionTimestamp"):
-                return JobState.RUNNING, "being deleted"  # until its last pod has ended
+                return JobState.ENDING, "being deleted"  # until its last pod has ended
             pods = self._pods(api, record)
             condition = _ending(found)
             if condition is not None and _ENDS[condition["type"]] is JobState.SUCCEEDED:
@@ -225,7 +231,7 @@ class KubernetesLauncher:
             try:
                 yield api
             except api.refused as exc:
-                raise LaunchError(f"the cluster refused: {why(exc)}") from exc
+                raise _error(exc)(f"the cluster refused: {why(exc)}") from exc
             except api.unreachable as exc:
                 reason = str(exc).splitlines()[0] if str(exc) else type(exc).__name__
                 raise LostError(f"the cluster cannot be reached, see `kubectl cluster-info`: {reason}") from exc
@@ -307,10 +313,15 @@ class KubernetesLauncher:
                 name, namespace, tail_lines=_LAST_WORDS, _request_timeout=_TIMEOUT_S, _preload_content=False
             )
             lines = log.data.decode("utf-8", errors="replace").splitlines()
-        except api.refused:  # the node, or the log, is gone
+        except (*api.unreachable, api.refused):  # the node, or the log, is gone
             return text
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return f"{text}: {last[:300]}" if last else text
+
+
+def _error(refusal: Any) -> type[LaunchError]:
+    """Return what an API error means: from 500 on, or without a status, the cluster may have done what was asked."""
+    return LaunchError if 400 <= (refusal.status or 0) < 500 else LostError
 
 
 def _ending(found: dict[str, Any]) -> dict[str, Any] | None:

@@ -39,7 +39,10 @@ _FAILED = (
     *("FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED", "RECONFIG_FAIL"),
     *("DEADLINE", "PREEMPTED", "REVOKED"),
 )
+_ENDING = ("COMPLETING", "STAGE_OUT")
 _PENDING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD")
+
+_ALIVE = (JobState.PENDING, JobState.RUNNING, JobState.ENDING)
 
 _SCRIPT = """\
 #!/bin/bash
@@ -123,9 +126,10 @@ class SlurmLauncher:
             write_file(request.folder / "launch/job.sbatch", script)
             done = run_command(_sbatch(request), hint=_INSTALL)
             job, _, cluster = done.stdout.strip().partition(";")
-            if done.returncode != 0 and any(words in done.stderr.lower() for words in _UNSURE):
+            unsure = done.returncode < 0 or any(words in done.stderr.lower() for words in _UNSURE)
+            if unsure or (done.returncode == 0 and not job.isdecimal()):
                 raise LostError(f"sbatch had no answer: {_reason(done.stderr)}; the job may be queued all the same")
-            if done.returncode != 0 or not job.isdecimal():
+            if done.returncode != 0:
                 raise LaunchError(f"sbatch refused the job: {_reason(done.stderr)}")
         return json.dumps({"launcher": self.name, "job": job, "cluster": cluster, "folder": str(request.folder)})
 
@@ -153,7 +157,7 @@ class SlurmLauncher:
         if done.returncode != 0 and _UNKNOWN not in done.stderr.lower():
             raise LostError(f"squeue does not answer: {_reason(done.stderr)}")
         found = _fields(done.stdout)
-        if found and _kind(found[0]) in (JobState.PENDING, JobState.RUNNING):
+        if found and _kind(found[0]) in _ALIVE:
             return _kind(found[0]), _told(found[0], found[1])
         return self._accounted(record) or _ended(record, found) or (JobState.GONE, "Slurm knows no such job any more")
 
@@ -176,7 +180,7 @@ class SlurmLauncher:
         except UsageError:
             return None
         found = _fields(done.stdout) if done.returncode == 0 else None
-        if found is None or _kind(found[0]) in (JobState.PENDING, JobState.RUNNING):
+        if found is None or _kind(found[0]) in _ALIVE:
             return None
         return _kind(found[0]), _told(found[0], "" if found[1] in ("", "0:0") else f"exit code {found[1]}")
 
@@ -255,6 +259,8 @@ def _kind(told: str) -> JobState:
         return JobState.SUCCEEDED
     if word in _PENDING:
         return JobState.PENDING
+    if word in _ENDING:
+        return JobState.ENDING
     return JobState.FAILED if word in _FAILED else JobState.RUNNING
 
 

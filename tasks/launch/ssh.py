@@ -25,6 +25,7 @@ from tasks.launch.base import (
     JobState,
     LaunchError,
     LaunchRequest,
+    LostError,
     accelerator_variables,
     derived_port,
     parse_handle,
@@ -250,7 +251,10 @@ class SshLauncher:
         question = f"test -d {request.folder} || exit 91; command -v {request.python} >/dev/null || exit 92"
 
         def ask(node: str) -> str:
-            done = run_command(["ssh", *options, node, question], hint=_INSTALL, timeout=self.connect_s + 20)
+            try:
+                done = run_command(["ssh", *options, node, question], hint=_INSTALL, timeout=self.connect_s + 20)
+            except LostError as exc:  # nothing was started
+                return f"{node}: {exc}"
             told = {
                 91: f"does not see the job folder {request.folder}: put the data folder on a shared file system",
                 92: f"has no {request.python}: install this project there under the same path",

@@ -146,7 +146,7 @@ def test_another_attempt_waits_for_the_end_of_the_one_before(tmp_path: Path) -> 
 
     def says_stop() -> tuple[JobState, str]:
         (tmp_path / STOP_FILE).touch()  # as a pod does that is being ended
-        return (JobState.RUNNING, "being deleted")
+        return (JobState.ENDING, "being deleted")
 
     launcher = Told((JobState.FAILED, ""), says_stop, (JobState.GONE, ""))
     launch(launcher, tmp_path, 1)
@@ -156,7 +156,7 @@ def test_another_attempt_waits_for_the_end_of_the_one_before(tmp_path: Path) -> 
 
 def test_an_attempt_that_does_not_end_lets_no_other_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "_CLEAR_S", 0.0)
-    launcher = Told((JobState.FAILED, ""), (JobState.RUNNING, "COMPLETING"))
+    launcher = Told((JobState.FAILED, ""), (JobState.ENDING, "COMPLETING"))
     launch(Told(RUNS), tmp_path, 1)
     with pytest.raises(LaunchError, match="is still there"):
         launch(launcher, tmp_path, 1)
@@ -186,7 +186,7 @@ def test_another_launcher_waits_for_word_that_the_job_has_ended(tmp_path: Path) 
 def test_a_job_that_cannot_be_noted_is_not_started(tmp_path: Path) -> None:
     (tmp_path / "launch.json").mkdir()
     launcher = Told(RUNS)
-    with pytest.raises(LaunchError, match="cannot be written"):
+    with pytest.raises(LaunchError, match="cannot be read"):
         launch(launcher, tmp_path, 1)
     assert launcher.asked == []
 
@@ -228,6 +228,33 @@ def test_a_job_of_which_nobody_heard_is_told_to_stop_all_the_same(tmp_path: Path
     assert (tmp_path / STOP_FILE).exists()
 
 
+def test_a_launch_whose_answer_was_lost_and_that_has_ended_is_another_attempt(tmp_path: Path) -> None:
+    launcher = Deaf(RUNS, ENDED)
+    with pytest.raises(LostError):
+        launch(launcher, tmp_path, 1)
+    says(tmp_path, STARTED, {"event": "stopped", "step": 3})
+    launcher.deaf = False
+    launch(launcher, tmp_path, 1)
+    assert [name[-2:] for name in launcher.jobs] == ["-1", "-2"]
+    with pytest.raises(TrainingError, match="without a word"):  # it did not stop: the one before it did
+        follow(Told(ENDED), "handle", tmp_path, lambda events: None, every_s=0.001)
+
+
+def test_a_refusal_proves_nothing_about_the_launch_before_it(tmp_path: Path) -> None:
+    launcher = Deaf(RUNS)
+    with pytest.raises(LostError):
+        launch(launcher, tmp_path, 1)
+    says(tmp_path, STARTED)
+    told = UsageError("squeue is not on this machine's PATH")
+    with pytest.MonkeyPatch.context() as away:
+        away.setattr(launcher, "submit", lambda request: (_ for _ in ()).throw(told))
+        with pytest.raises(UsageError):
+            launch(launcher, tmp_path, 1)
+    launcher.deaf = False
+    launch(launcher, tmp_path, 1)
+    assert len(launcher.jobs) == 1
+
+
 def test_a_refused_launch_leaves_the_attempt_before_it_noted(tmp_path: Path) -> None:
     class Refuses(Told):
         def submit(self, request: LaunchRequest) -> str:
@@ -247,6 +274,31 @@ def test_a_job_taken_over_behind_its_start_may_finish(tmp_path: Path) -> None:
     handle = launch(Told(RUNS), tmp_path, 1)
     says(tmp_path, FINISHED)
     assert outcome_of([STARTED, FINISHED]) == follow(Told(ENDED), handle, tmp_path, lambda e: None, every_s=0.001)
+
+
+def test_a_stop_reaches_a_job_whose_queue_is_silent(tmp_path: Path) -> None:
+    launch(Told(RUNS), tmp_path, 1)
+    with pytest.raises(LostError):
+        stop(Told(LostError("no answer")), tmp_path, lambda events: None)
+    assert (tmp_path / STOP_FILE).exists()
+
+
+def test_a_job_that_is_being_ended_is_not_taken_for_one_that_runs(tmp_path: Path) -> None:
+    launch(Told(RUNS), tmp_path, 1)
+    ending = (JobState.ENDING, "being deleted")
+    launcher = Told(ending, ending, (JobState.GONE, ""))
+    assert launch(launcher, tmp_path, 1) == "handle 1"  # this launcher's first
+    assert launcher.asked == ["cancel handle 1", "submit"]
+
+
+def test_who_interrupts_hears_no_more_than_that(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Stubborn(Told):
+        def cancel(self, handle: str) -> None:
+            raise LaunchError("it does not end")
+
+    with pytest.raises(KeyboardInterrupt):
+        follow(Stubborn(KeyboardInterrupt(), ENDED), "handle", tmp_path, lambda events: None, every_s=0.001)
+    assert "it does not end" in caplog.text
 
 
 def test_a_stop_that_nobody_confirms_ends_the_job_hard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

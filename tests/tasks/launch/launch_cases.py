@@ -88,7 +88,7 @@ def full_kubernetes(kind: KubernetesKind, **more: str) -> KubernetesLauncher:
 def wait_until_ended(launcher: Launcher, handle: str, deadline_s: float = 30.0) -> tuple[str, str]:
     """Follow a job to its end, as a flow would."""
     end = time.monotonic() + deadline_s
-    while (now := launcher.state(handle))[0] in ("pending", "running"):
+    while (now := launcher.state(handle))[0] in ("pending", "running", "ending"):
         assert time.monotonic() < end, f"still {now} after {deadline_s} s"
         time.sleep(0.05)
     return now

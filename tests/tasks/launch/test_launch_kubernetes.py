@@ -105,7 +105,7 @@ def test_cancel_takes_pods_and_service_along(cluster, launcher, request_, kind):
     cluster.set_pod("job-1-0-x", "Running", {"running": {"startedAt": NOW}})
     assert launcher.state(handle) == ("running", "job-1-0-x")
     launcher.cancel(handle)
-    assert launcher.state(handle) == ("running", "being deleted")
+    assert launcher.state(handle) == ("ending", "being deleted")
     cluster.collect()
     assert cluster.objects == {}
     assert launcher.state(handle)[0] == "gone"
@@ -181,9 +181,23 @@ def test_a_job_whose_answer_was_lost_is_taken_over(cluster, launcher, request_, 
     assert launcher.submit(request_) == other  # it has failed meanwhile, and its end is told
     assert launcher.state(other) == ("failed", "BadImage")
     launcher.cancel(other)
-    assert launcher.state(other) == ("running", "being deleted")  # a pod may still run
+    assert launcher.state(other) == ("ending", "being deleted")  # a pod may still run
     cluster.collect()
     assert launcher.state(other)[0] == "gone"
+
+
+@pytest.mark.parametrize("code", [500, 503, 401])
+def test_what_a_cluster_says_of_itself_says_nothing_of_the_job(cluster, launcher, request_, code):
+    handle = launcher.submit(request_)
+    with pytest.MonkeyPatch.context() as ill:
+        ill.setattr(cluster, "answer", lambda *asked: (_ for _ in ()).throw(Refusal(code, "Ill", "come back later")))
+        with pytest.raises(LostError, match="come back later"):
+            launcher.state(handle)
+        unsure = pytest.raises(LostError if code >= 500 else LaunchError, match="come back later")
+        with unsure as caught:
+            launcher.submit(request_)
+    assert isinstance(caught.value, LostError) == (code >= 500)
+    assert launcher.state(handle)[0] == "pending"
 
 
 def test_what_is_not_made_for_a_job_taken_over_does_not_end_it(cluster, launcher, request_):

@@ -130,7 +130,7 @@ def test_cancel_waiting_and_running_jobs(table, job):
     ("facts", "told"),
     [
         ({"state": "PENDING", "reason": "Priority"}, ("pending", "PENDING (Priority)")),
-        ({"state": "COMPLETING"}, ("running", "COMPLETING")),
+        ({"state": "COMPLETING"}, ("ending", "COMPLETING")),
         ({"state": "COMPLETED"}, ("succeeded", "COMPLETED")),
         ({"state": "OUT_OF_MEMORY", "code": "0:125"}, ("failed", "OUT_OF_MEMORY (exit code 0:125)")),
         ({"state": "TIMEOUT"}, ("failed", "TIMEOUT")),
