@@ -12,6 +12,7 @@ import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from toolformer_core.errors import UsageError
+from toolformer_core.smallworld import pretrain as making
 from toolformer_core.smallworld.embedded import MODEL
 from toolformer_core.smallworld.lessons import lessons
 from toolformer_core.smallworld.pretrain import pretrain, rare_pieces, train_tokenizer
@@ -39,19 +40,20 @@ def test_tokens_that_texts_hardly_have_are_read_as_names() -> None:
     assert "".join(rare).isalpha()
 
     def read(pieces: list[str]) -> Counter[int]:
-        texts = itertools.islice(lessons(3, pieces), 2_000)
+        texts = itertools.islice(lessons(3, pieces), 1_000)
         return Counter(i for ids in tokenizer(list(texts))["input_ids"] for i in ids)
 
     # "alend" comes of " calendar", which is a token itself
     calendar = tokenizer.encode(" [Calendar(", add_special_tokens=False)
     assert min(read([])[i] for i in calendar) == 0
     named = read(rare)
-    assert min(named[i] for i in calendar) >= 10
+    assert min(named[i] for i in calendar) >= 5
     ids = tokenizer.convert_tokens_to_ids(rare)
-    assert sum(named[i] >= 3 for i in ids) > 0.8 * len(ids)  # the others are merged with what comes before them
+    assert sum(named[i] >= 2 for i in ids) > 0.8 * len(ids)  # the others are merged with what comes before them
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(making, "rare_pieces", lambda tokenizer: ["lend", "arch"])  # to count them takes seconds
     clipped = QKClip.clip
     steps: list[int] = []
 
