@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ from flows.finetune import FinetuneResult, reporting_to, run_finetune
 from flows.finetune_plan import FinetuneParameters, plan_finetune
 from tasks.finetune import prepare
 from tasks.following import TrainingError, follow, launch, outcome_of
-from tasks.launch.base import JobState, LaunchRequest
+from tasks.launch.base import JobState, LaunchError, LaunchRequest, LostError
 from tasks.tracking import CANDIDATE
+from tests.tasks.launch.launch_cases import slurm_commands
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.finetune.events import read_events
 from toolformer_core.finetune.recipe import read_job
@@ -148,6 +150,29 @@ def test_a_loss_that_is_no_number_fails_with_its_reason(built: Built, tmp_path: 
     run = MlflowClient(f"sqlite:///{built[1] / 'mlflow.db'}").get_run((folder / "mlflow_run").read_text().strip())
     assert run.info.status == "FAILED"
     assert run.data.tags["reason"] == "nan_loss"
+
+
+def test_a_queue_that_refuses_fails_the_run_and_one_that_is_silent_leaves_it_open(
+    built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, commands = slurm_commands(tmp_path)
+    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+    slurm = {"launcher": "slurm", "slurm": {"partition": "nosuch", "gpus_per_node": 0}}
+    parameters = asked(built, tmp_path, profile=slurm)
+    folder = plan_finetune(parameters).spec.folder
+
+    def status() -> str:
+        client = MlflowClient(f"sqlite:///{built[1] / 'mlflow.db'}")
+        return str(client.get_run((folder / "mlflow_run").read_text().strip()).info.status)
+
+    with pytest.raises(LaunchError, match="Invalid partition name"):
+        run_finetune(parameters)
+    assert status() == "FAILED"
+    (table / "down").touch()
+    with pytest.raises(LostError, match="Unable to contact slurm controller"):
+        run_finetune(parameters)
+    assert status() == "RUNNING"  # for all that anybody knows
+    assert not list(table.glob("*.json"))
 
 
 def test_arms_learn_from_the_same_documents(built: Built, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tasks.launch.local import LocalLauncher
 from tasks.launch.slurm import SlurmLauncher
 from tasks.launch.ssh import SshLauncher
 
+_SLURM = Path(__file__).with_name("slurm_standin.py")
 GOLDEN = Path(__file__).parent / "golden"
 FOLDER = Path("/shared/finetunes/job-1")
 PYTHON = "/opt/toolformer/bin/python"
@@ -83,6 +85,18 @@ def full_kubernetes(kind: KubernetesKind, **more: str) -> KubernetesLauncher:
         environment={"NCCL_DEBUG": "INFO"},
         **more,
     )
+
+
+def slurm_commands(folder: Path) -> tuple[Path, Path]:
+    """Make the stand-in's commands (see `slurm_standin`); return its table of jobs, and what to put on PATH."""
+    table, commands = folder / "table", folder / "bin"
+    table.mkdir()
+    commands.mkdir()
+    for name in ("sbatch", "squeue", "sacct", "scancel", "srun", "scontrol"):
+        command = commands / name
+        command.write_text(f'#!/bin/sh\nexec {sys.executable} {_SLURM} {table} {name} "$@"\n')
+        command.chmod(0o755)
+    return table, commands
 
 
 def wait_until_ended(launcher: Launcher, handle: str, deadline_s: float = 30.0) -> tuple[str, str]:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +9,9 @@ import pytest
 
 from tasks.launch.base import LaunchError, LaunchRequest, LostError
 from tasks.launch.slurm import SlurmLauncher
-from tests.tasks.launch.launch_cases import wait_for_file, wait_until_ended
+from tests.tasks.launch.launch_cases import slurm_commands, wait_for_file, wait_until_ended
 from toolformer_core.errors import UsageError
 
-STANDIN = Path(__file__).with_name("slurm_standin.py")
-COMMANDS = ("sbatch", "squeue", "sacct", "scancel", "srun", "scontrol")
 WRITES_ITS_RANK = """
 import os, pathlib, sys
 names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "DS_ACCELERATOR", "NOTE")
@@ -36,13 +33,7 @@ while not (folder / "stop").exists():
 @pytest.fixture
 def table(tmp_path, monkeypatch):
     """Put the stand-in's commands on PATH and return its table of jobs; cancel what is left at the end."""
-    folder, commands = tmp_path / "table", tmp_path / "bin"
-    folder.mkdir()
-    commands.mkdir()
-    for name in COMMANDS:
-        command = commands / name
-        command.write_text(f'#!/bin/sh\nexec {sys.executable} {STANDIN} {folder} {name} "$@"\n')
-        command.chmod(0o755)
+    folder, commands = slurm_commands(tmp_path)
     monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
     yield folder
     for path in folder.glob("*.json"):
