@@ -152,7 +152,7 @@ def _noted(folder: Path) -> dict[str, Any]:
     except (FileNotFoundError, ValueError):
         return {}
     except OSError as exc:  # nothing must be launched beside what it may tell of
-        raise LaunchError(f"{note} cannot be read: {exc.strerror}") from exc
+        raise LostError(f"{note} cannot be read: {exc.strerror}") from exc
     return told if isinstance(told, dict) and "launcher" in told else {}
 
 

@@ -186,7 +186,7 @@ def test_another_launcher_waits_for_word_that_the_job_has_ended(tmp_path: Path) 
 def test_a_job_that_cannot_be_noted_is_not_started(tmp_path: Path) -> None:
     (tmp_path / "launch.json").mkdir()
     launcher = Told(RUNS)
-    with pytest.raises(LaunchError, match="cannot be read"):
+    with pytest.raises(LostError, match="cannot be read"):
         launch(launcher, tmp_path, 1)
     assert launcher.asked == []
 

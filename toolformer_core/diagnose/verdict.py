@@ -356,7 +356,8 @@ def _suggest_imitation(f: Figures) -> str:
     if i.stuck_after:
         return (
             f'It writes "{i.stuck_after}" of the name and then something else: the token that follows may hardly '
-            "have occurred in its pretraining, so it is not copied. Use another name in prompt and calls."
+            "have occurred in its pretraining, so it is not copied. Give the tool another name "
+            "(in TOOL_NAMES, its class and its prompt)."
         )
     if (i.well_formed or 0.0) < 0.5:
         return reasons[max(malformed, key=lambda name: malformed[name])]
