@@ -4,7 +4,9 @@
 
 For every seed: pretrain a model (hours on two cores; a model found in the work folder is taken), put gold calls of
 frames that the model was pretrained on and of frames it never saw to the real stages, run `toolformer demo` with it,
-and read off what came out. What is finished is not done again. The table goes to `--out` as Markdown and JSON.
+and read off what came out. What is finished is not done again, and the figures of a seed that `--out` has already, of
+the same lessons and at least as many tokens, are taken from there: a report may be made seed by seed, on any machines.
+The table goes to `--out` as Markdown and JSON.
 """
 
 from __future__ import annotations
@@ -80,6 +82,17 @@ def demo_figures(folder: Path, model: Path) -> dict[str, Any]:
         WHERE e.task = 'small-world' GROUP BY ALL ORDER BY ALL
     """
     return {"table": json.loads(told)["table"], "answers": rows_of(data / "warehouse.duckdb", sql)}
+
+
+def told(out: Path, seed: int, tokens: int, documents: int) -> dict[str, Any] | None:
+    """Return the figures of a seed in the last report; None if it has none, or of other lessons or fewer texts."""
+    from toolformer_core.smallworld.pretrain import lessons_digest
+
+    path = out / "small-world.json"
+    one = json.loads(path.read_text(encoding="utf-8")).get(str(seed)) if path.is_file() else None
+    if one is None or one.get("documents") != documents or one["pretraining"]["tokens"] < tokens:
+        return None
+    return one if one["pretraining"].get("lessons") == lessons_digest(seed) else None
 
 
 def once(path: Path, make: Any) -> Any:
@@ -246,9 +259,9 @@ def report(seeds: Mapping[str, Any], documents: int, command: str) -> str:
         "positions; *executes*: of distinct inputs drawn anywhere.",
         "\n".join(annotation(seeds)),
         "## Filter",
-        "Calls kept at the tools' own thresholds. *Right call*: with the input, or the response, of a gold call of the "
-        "document; one that comes a few words early or late is right, and not at the right place. *Recall*: gold calls "
-        "found at their place.",
+        "Calls kept at the tools' own thresholds. *Right call*: with the input or the response of a gold call of the "
+        "document, or a response that tells its value; one that comes a few words early or late is right, and not at "
+        "the right place. *Recall*: gold calls found at their place.",
         "\n".join(kept_as_shipped(seeds)),
         "Right calls at the right place / recall, by threshold. Then the mean L- - L+ of gold calls, of gold "
         "calls with another document's result, and of unrelated calls, in nats.",
@@ -276,10 +289,14 @@ def main() -> None:
     given = parser.parse_args()
     seeds: dict[str, Any] = {}
     for seed in given.seeds:
+        if (known := told(given.out, seed, given.tokens, given.documents)) is not None:
+            seeds[str(seed)] = known
+            continue
         folder = given.work / f"seed-{seed}"
         folder.mkdir(parents=True, exist_ok=True)
         model = pretrained(folder, seed, given.tokens)
         seeds[str(seed)] = {
+            "documents": given.documents,
             "pretraining": json.loads((model / "pretraining.json").read_text(encoding="utf-8")),
             "gold": once(folder / "gold.json", lambda f=folder, m=model: gold_figures(f, m, given.documents)),
             "demo": once(folder / "demo.json", lambda f=folder, m=model: demo_figures(f, m)),

@@ -1,7 +1,8 @@
 """From what was observed to figures: shares, ranks, gains, precision and recall. Plain numbers, ready for JSON.
 
     right      a call at a gold position whose input is a gold one there, blanks and case aside
-    as good    right, or at a gold position with the same response as the gold call there
+    as good    right, or at a gold position with the same response as the gold call there, or one that tells the value
+               that the text goes on with (as whole words), as "born in Velden" does where "Velden" follows
     elsewhere  a call that would be as good at another position of its document: mostly a word too early or too late
 
 A share of nothing is None, and so is a mean of nothing. No figure is judged here.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -269,11 +271,18 @@ class _Judge:
 
     def as_good(self, doc_id: str, position: int, input_: str) -> bool:
         got = self.seen.response(doc_id, input_)
-        alike = (self.seen.response(doc_id, call.input) for call in self.gold.get((doc_id, position), ()))
-        return self.right(doc_id, position, input_) or bool(got and got in alike)
+        gold = self.gold.get((doc_id, position), ())
+        serves = any(got == self.seen.response(doc_id, call.input) or _tells(got, call.value) for call in gold)
+        return self.right(doc_id, position, input_) or bool(got and serves)
 
     def as_good_anywhere(self, doc_id: str, input_: str) -> bool:
         return any(self.as_good(*place, input_) for place in self.gold if place[0] == doc_id)
+
+
+def _tells(response: str | None, value: str) -> bool:
+    """Return whether a response holds a value as whole words; 5 is none of 0.5 or 5.5."""
+    whole = rf"(?<![\w.,]){re.escape(value)}(?!\w|[.,]\d)"
+    return bool(response and value and re.search(whole, response))
 
 
 def _imitation(seen: Observed) -> Imitation:

@@ -97,6 +97,10 @@ class Namer:
         word = "".join(r.choice(_LETTERS) for _ in range(r.randint(1, 8)))
         return f"l'{word}" if r.random() < 0.05 else word.capitalize() if r.random() < 0.2 else word
 
+    def unknown(self) -> str:
+        """Return a word that nobody knows."""
+        return self._unknown(1, 3)
+
     def _unknown(self, low: int, high: int, vowels: list[str] | None = None) -> str:
         """A word of syllables, or of letters as they come."""
         return self._word(low, high, vowels) if self.rng.random() < 0.5 else self._letters()
@@ -144,7 +148,7 @@ class Namer:
         r = self.rng
         pool = (GOODS, THINGS, CRAFTS, ADJECTIVES, COLOURS, DRINKS, _LINKS, _LINKS)
         count = r.randint(low, high)
-        return [r.choice(r.choice(pool)) if r.random() < 0.65 else self._unknown(1, 3) for _ in range(count)]
+        return [r.choice(r.choice(pool)) if r.random() < 0.65 else self.unknown() for _ in range(count)]
 
     def babble(self) -> str:
         """A sentence of unconnected words, known and unknown: what can only be copied, never guessed."""

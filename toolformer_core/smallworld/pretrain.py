@@ -28,7 +28,7 @@ from toolformer_core.smallworld.muon import Muon
 from toolformer_core.smallworld.qk_clip import QKClip
 from toolformer_core.smallworld.unfinished import Reached, Unfinished
 
-__all__ = ["main", "pretrain", "rare_pieces", "train_tokenizer"]
+__all__ = ["lessons_digest", "main", "pretrain", "rare_pieces", "train_tokenizer"]
 
 END = "<|end|>"
 _FACTS = "pretraining.json"  # written last
@@ -68,6 +68,11 @@ def rare_pieces(tokenizer: PreTrainedTokenizerFast, texts: int = 2_000) -> list[
     rare = read.total() * _RARE
     vocabulary = tokenizer.get_vocab()
     return sorted(t for t, i in vocabulary.items() if re.fullmatch("[A-Za-z]{2,}", t) and read[i] < rare)
+
+
+def lessons_digest(seed: int) -> str:
+    """Return the digest of a seed's lessons, whatever the tokenizer: it changes when the code that writes them does."""
+    return digest_of(*itertools.islice(lessons(seed + 1), 64))[:16]
 
 
 def _batches(
@@ -212,6 +217,7 @@ def pretrain(
         "steps": len(losses),
         "tokens": len(losses) * rows * length,
         "loss": final,
+        "lessons": lessons_digest(seed),
     }
     (out / _FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     unfinished.remove()

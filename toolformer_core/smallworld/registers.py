@@ -61,7 +61,7 @@ _SMALL = frozenset(
     "The A An It In On At Of Our We This That Those There Here With When Where Over Under After Each Every Everyone "
     "One Nobody Somebody Most My Her His She He They Out From For To If Please Between First Last Since So Some As By "
     "Welcome Good Now Put Adding Dividing People Boats Readers Settlers Letters Seen All Built Carved Entries Today "
-    "Room What You Nothing Only Posted".split()
+    "Room What You Nothing Only Posted Two Take Whoever Everybody Below Tonight".split()
 )
 
 OWN_FILLER: Mapping[str, tuple[str, ...]] = {
@@ -138,6 +138,21 @@ FILLER: tuple[str, ...] = (
     "{q} gave the {craft} a {adj} answer.",
     "Every {weekday} there is music at {place}.",
     "The old {thing} of {t} is still in use.",
+    "The {craft} already has animals on the farm.",
+    "A part of the archive is in the {thing}.",
+    "{p} owes the {craft} nothing but a bill for food.",
+    "Take the free seat below the high {thing}, said {q}.",
+    "Two carts with {n} cross the bridges against the wind.",
+    "{q} will move to {t} and hold on to the {colour} {n}.",
+    "{p} answered that the title of a chapter in the novel is too long.",
+    "Sheets of paper, a bell and a row of {n} fit into the {thing}.",
+    "Whoever is selling {n} is leaving {t} early.",
+    "The oldest {craft} of {t} can swim.",
+    "It was easy, said {p}, who found the {n}.",
+    "They are doing well with {n}, and closing late.",
+    "One of the chapters was reduced to a full sheet, plus a map.",
+    "Entries must be sent in before they close the {thing}.",
+    "After the floods the {thing} was {adj}.",
 )
 
 

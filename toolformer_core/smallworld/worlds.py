@@ -28,11 +28,16 @@ from toolformer_core.smallworld.lexicon import (
     Namer,
     articled,
 )
+from toolformer_core.smallworld.wordings import blurred, joined
 
 __all__ = ["KINDS", "SECTIONS", "WORLDS", "Sentence", "Slot", "World", "WorldDocument", "long_date", "world_of"]
 
 # By share: half of all that can be told apart is the pretraining world's.
 WORLDS = ("pretrain", "pretrain", "corpus", "evaluation")
+
+# In pretraining: of the frames, how many are babble around their parts; of the others, how many have a seam, and how
+# many other words.
+_BABBLED, _VARIED = 0.15, 1 / 3
 
 KINDS = ("arithmetic", "date", "fact", "translation")
 
@@ -206,11 +211,21 @@ class World:
         return self._dressed(*make(day, held_out), register)
 
     def _frame(self, options: Sequence[str], held_out: bool | None, *parts: str) -> tuple[int, str]:
-        """Return a frame and its index; in pretraining one of seven has no sense beyond the order of its parts."""
+        """Return a frame and its index; in pretraining one of seven has no sense beyond the order of its parts.
+
+        Of pretraining's other frames a third is put together from two, and a third has some words in place of its own.
+        """
+        r = self.rng
         i = self._pick(options, held_out)
-        if self.only_known and self.rng.random() < 0.15:
-            return i, self.namer.babble_around(parts)
-        return i, options[i]
+        frame = options[i]
+        if self.only_known:
+            if "{s}" not in parts and r.random() < _BABBLED:  # what is said of a subject must tell the relation
+                return i, self.namer.babble_around(parts)
+            if r.random() < _VARIED:
+                frame = joined(frame, options[self._pick(options, held_out)], parts)
+            if r.random() < _VARIED:
+                frame = blurred(frame, r.choice((0.1, 0.25, 0.5)), r, self.namer.unknown)
+        return i, frame
 
     def _dressed(self, sentence: Sentence, named: bool, register: str) -> Sentence:
         text, moved = registers.dressed(sentence.text, register, self.rng, named=named)
@@ -258,7 +273,7 @@ class World:
         return self._fill(frame, fill, "arithmetic", f"arithmetic/{op}/{i}", i, str(result), arguments)
 
     def _date(self, day: dt.date, held_out: bool | None) -> tuple[Sentence, bool]:
-        when = self.rng.choice(("<{month} {day}, {year}>", "<{weekday}>", "<{month} {day}>", "<{year}>"))
+        when = self.rng.choice(("<{month} {day}, {year}>", "<{weekday}, {month} {day}>", "<{weekday}>", "<{year}>"))
         i, frame = self._frame(frames.DATES, held_out, when)
         answer = f"Today is {long_date(day)}."
         arguments = {"empty": "", "term": "date of today", "question": "What day is it?"}
@@ -271,14 +286,14 @@ class World:
         )
         rel = r.choice(sorted(relations))
         question, term, told, options = frames.FACTS[rel][1:]
-        i = self._pick(options, held_out)
+        i, frame = self._frame(options, held_out, "{s}", "<{v}>")
         v = relations[rel]
         sentence = told.format(s=name, v=v)
         others = " ".join(frames.FACTS[o][3].format(s=name, v=w) for o, w in relations.items())
-        answer = v if self.only_known and r.random() < 0.4 else (sentence if r.random() < 0.5 else others)
+        answer = r.choices((v, sentence, others), (1, 1, 2) if self.only_known else (0, 1, 1))[0]
         arguments = {"question": question.format(s=name), "term": term.format(s=name), "name": name}
         fill = self._filling(day) | {"s": name, "v": v}
-        return self._fill(options[i], fill, "fact", f"fact/{rel}/{i}", i, answer, arguments)
+        return self._fill(frame, fill, "fact", f"fact/{rel}/{i}", i, answer, arguments)
 
     def _translation(self, day: dt.date, held_out: bool | None) -> tuple[Sentence, bool]:
         r = self.rng
@@ -286,7 +301,7 @@ class World:
         if self.phrases is not None:
             f, e = r.choice(self.phrases)
         else:
-            f = self.namer.foreign(r.randint(2, 5))
+            f = self.namer.foreign(r.randint(2, 7))
             e = r.choice(
                 (
                     f"the {r.choice(COLOURS)} {r.choice(THINGS)}",

@@ -117,6 +117,16 @@ def test_what_the_model_writes() -> None:
 
 
 @pytest.mark.parametrize(
+    ("response", "share"),
+    [("they say 5, no less", 0.5), ("5 %", 0.5), ("50", 0.0), ("5.5", 0.0), ("0,5", 0.0), ("2 and 3", 0.0)],
+)
+def test_a_response_that_tells_the_value_is_as_good(response: str, share: float) -> None:
+    """In a, half of the draws are 3 + 2, and what follows in the text is 5."""
+    found = figures_of(observed(Calculator(TOOL | {"3 + 2": response})), 0.5, STRUCTURE).imitation
+    assert (found.right, found.as_good) == (0.0, share)
+
+
+@pytest.mark.parametrize(
     ("raws", "stuck"),
     [
         (["Calister()", "Ca pup()", "Caigh()", "Calculator(1)"], "Ca"),  # 3 of 4; common with Calculator: 3, 2 and 2

@@ -87,20 +87,20 @@ def test_a_quarter_of_the_frames_is_kept_from_pretraining_half_of_it_for_each_ot
     homes = [frames.home(i) for i in range(16)]
     assert Counter(homes) == {"shared": 12, "corpus": 2, "evaluation": 2}
     assert [frames.is_held_out(i) for i in range(16)] == [home != "shared" for home in homes]
-    families = {name: {s.family: s.held_out for d in documents(name, 400) for s in d.slots} for name in WORLDS}
+    families = {name: {s.family: s.held_out for d in documents(name, 800) for s in d.slots} for name in WORLDS}
     assert not any(families["pretrain"].values())
     own = {name: {f for f, held_out in families[name].items() if held_out} for name in ("corpus", "evaluation")}
-    # i % 8 == 3 comes 3 times of 20 (four kinds of sums), 4 of 28 (dates), once of 8 (8 facts), 3 of 24 (translations)
-    assert len(own["corpus"]) == 4 * 3 + 4 + 8 + 3
-    # i % 8 == 7: twice of 20, 3 times of 28, once of 8, 3 times of 24
-    assert len(own["evaluation"]) == 4 * 2 + 3 + 8 + 3
+    # i % 8 == 3: 3 times of 24 (four kinds of sums), 5 of 36 (dates), twice of 12 (8 facts), 4 of 32 (translations)
+    assert len(own["corpus"]) == 4 * 3 + 5 + 8 * 2 + 4
+    # i % 8 == 7: 3 times of 24, 4 of 36, once of 12, 4 times of 32
+    assert len(own["evaluation"]) == 4 * 3 + 4 + 8 + 4
     assert not own["corpus"] & own["evaluation"]
 
 
 def test_frames_ask_only_for_what_stands_before() -> None:
     facts = [frame for fact in frames.FACTS.values() for frame in fact[4]]
     every = [*itertools.chain(*frames.ARITHMETIC.values()), *frames.DATES, *facts, *frames.TRANSLATIONS]
-    assert len(set(every)) == 80 + 28 + 64 + 24
+    assert len(set(every)) == 96 + 36 + 96 + 32
     for frame in every:
         _, value, behind = re.split("[<>]", frame)
         assert value
@@ -119,7 +119,7 @@ def test_a_register_dresses_a_sentence_and_says_how_far_it_moved() -> None:
             seen.add(text)
         assert len(seen) > 15  # seven words before, three behind, and their combinations
     assert all(dressed("Anna left.", "chatty", r, named=True)[0].count("Anna") == 1 for _ in range(50))
-    assert len({*FILLER, *itertools.chain(*OWN_FILLER.values())}) == 40 + 24
+    assert len({*FILLER, *itertools.chain(*OWN_FILLER.values())}) == 55 + 24
 
 
 def test_pretraining_knows_none_of_the_tools() -> None:
