@@ -38,7 +38,7 @@ def asked(built: Built, folder: Path, *, profile: dict[str, Any] | None = None, 
     told = {"device": "cpu", "precision": "fp32", "micro_batch": 1, "jobs": str(folder / "jobs"), **(profile or {})}
     file = folder / "profile.json"
     file.write_text(json.dumps(told), encoding="utf-8")
-    figures = {"steps": 8, "batch": 4, "learning_rate": 1e-3, "evaluate_every": 4, "sequence_length": 128}
+    figures = {"steps": 8, "batch": 4, "learning_rate": 1e-3, "evaluate_every": 4, "sequence_length": 256}
     return FinetuneParameters(data=str(built[1]), dataset="cstar", profile=str(file), **{**figures, **changes})
 
 

@@ -92,10 +92,13 @@ def test_a_higher_sampling_threshold_leaves_positions_out(data: Path) -> None:
     (row,) = rows_of(snapshot, "SELECT exp(median(log_p)) AS p FROM scored WHERE tool = 'calendar'")
     asked = ask(snapshot, {"calendar": -9.0}, tau_s=row["p"])
     made = materialise(store, asked, "sure")
-    kept = {(e.doc_id, c.position) for f in made.files for e in translate.examples_of(store.read(f)) for c in e.calls}
-    sql = 'SELECT DISTINCT doc_id, "position", log_p FROM scored'
+    examples = [e for f in made.files for e in translate.examples_of(store.read(f))]
+    kept = {(e.doc_id, c.tool, c.position) for e in examples for c in e.calls}
+    sql = 'SELECT DISTINCT doc_id, tool, "position", log_p FROM scored'
+    found = {(r["doc_id"], r["tool"], r["position"]): r["log_p"] for r in rows_of(snapshot, sql)}
     assert kept
-    assert all(r["log_p"] > math.log(row["p"]) for r in rows_of(snapshot, sql) if (r["doc_id"], r["position"]) in kept)
+    assert kept <= found.keys()
+    assert all(found[call] > math.log(row["p"]) for call in kept)
 
 
 def test_what_cannot_be_known_is_said(data: Path) -> None:
