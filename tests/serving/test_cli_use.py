@@ -120,7 +120,10 @@ def test_ctrl_c_ends_the_answer_and_not_the_talk() -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "flows.cli", "chat", "--no-tools", "--max-new-tokens", "3000"]
     command += ["--temperature", "9"]  # hardly any token is likelier than another: it does not come to its end soon
+    # What is started in the background ignores SIGINT, and so do its children; what it handles they do not.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True) as process:
+        signal.signal(signal.SIGINT, before)
         os.close(theirs)
         try:
             _read_until(ours, lambda seen: "> " in seen)
