@@ -14,6 +14,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,17 @@ def _batches(
         del buffer[: rows * length]
 
 
+@contextmanager
+def _denormals_flushed() -> Iterator[None]:
+    """Where attention is sharp, its small weights are denormal, and took half of a step."""
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)  # the process may have other work, which counts on them
+
+
+@_denormals_flushed()
 def pretrain(
     out: Path,
     *,
@@ -134,7 +146,6 @@ def pretrain(
     if (out / _FACTS).exists():
         raise UsageError(f"{out} holds a finished model: take another folder")
     torch.manual_seed(seed)
-    torch.set_flush_denormal(True)  # where attention is sharp, its small weights are, and took half of a step
     tokenizer = train_tokenizer(seed) if start is None else PreTrainedTokenizerFast.from_pretrained(start)
     rare = rare_pieces(tokenizer)
     asked["texts"] = digest_of(*itertools.islice(lessons(seed + 1, rare), 64), tokenizer.backend_tokenizer.to_str())
