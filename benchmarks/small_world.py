@@ -29,6 +29,7 @@ prepare()
 
 FRAMES = {"known": False, "new": True}
 CORPUS_SEED = 50  # of the texts on which the filter is measured; the demo's corpus is another
+TEXTS_SEED, TEXTS = 1, 300  # on which perplexity is measured besides the demo's few development documents
 
 
 def pretrained(folder: Path, seed: int, tokens: int) -> Path:
@@ -68,29 +69,55 @@ def gold_figures(folder: Path, model: Path, documents: int) -> dict[str, dict[st
     return found
 
 
+def toolformer(*words: str | Path) -> dict[str, Any]:
+    """Return what a command of `toolformer` says with --json."""
+    command = [sys.executable, "-m", "flows.cli", *map(str, words), "--json"]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+
+
 def demo_figures(folder: Path, model: Path) -> dict[str, Any]:
-    """Return what `toolformer demo` gives with this model: its table, and every arm's answers by tool and frame."""
+    """Return what `toolformer demo` gives with this model: its table, every arm's answers by tool and frame, and each
+    arm's perplexity, calls disabled, on texts of a world that none was trained on."""
+    from toolformer_core.smallworld.generate import generate
     from warehouse.queries import rows_of
 
     data = folder / "demo"
-    command = [sys.executable, "-m", "flows.cli", "demo", "--data", str(data), "--model", str(model), "--json"]
-    told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    table = toolformer("demo", "--data", data, "--model", model)["table"]
+    generate(folder / "texts", documents=TEXTS, seed=TEXTS_SEED)
+    texts = folder / "texts" / "corpus.jsonl.gz"
+    asked = ("--data", data, "--model", model, "--arms", "base,cc,toolformer-disabled")
+    measured = toolformer("evaluate", "--task", "perplexity", "--path", texts, *asked)["perplexities"]
     sql = """
         SELECT e.arm, e.k, split_part(p.group_name, ' ', 1) AS tool, p.group_name LIKE '%new frame%' AS new,
                count(*) AS items, sum(p.correct::INT) AS "right"
         FROM predictions p JOIN evaluations e USING (evaluation)
         WHERE e.task = 'small-world' GROUP BY ALL ORDER BY ALL
     """
-    return {"table": json.loads(told)["table"], "answers": rows_of(data / "warehouse.duckdb", sql)}
+    return {
+        "table": table,
+        "answers": rows_of(data / "warehouse.duckdb", sql),
+        "perplexity": {one["arm"]: one["perplexity"] for one in measured},
+    }
+
+
+def corpus_digest() -> str:
+    """Return the digest of what a model is measured on: corpus, passages, items and phrases."""
+    from toolformer_core.records import digest_of
+    from toolformer_core.smallworld.embedded import ASSETS
+    from toolformer_core.tools.build import EMBEDDED_PHRASES
+
+    return digest_of(*(path.read_bytes() for path in (*sorted(ASSETS.glob("*.gz")), EMBEDDED_PHRASES)))[:16]
 
 
 def told(out: Path, seed: int, tokens: int, documents: int) -> dict[str, Any] | None:
-    """Return the figures of a seed in the last report; None if it has none, or of other lessons or fewer texts."""
+    """Return a seed's figures in the last report; None if there are none of these lessons, texts and tokens."""
     from toolformer_core.smallworld.pretrain import lessons_digest
 
     path = out / "small-world.json"
     one = json.loads(path.read_text(encoding="utf-8")).get(str(seed)) if path.is_file() else None
-    if one is None or one.get("documents") != documents or one["pretraining"]["tokens"] < tokens:
+    if one is None or (one.get("documents"), one.get("corpus")) != (documents, corpus_digest()):
+        return None
+    if one["pretraining"]["tokens"] < tokens:
         return None
     return one if one["pretraining"].get("lessons") == lessons_digest(seed) else None
 
@@ -239,10 +266,14 @@ def keeping(seeds: Mapping[str, Any]) -> list[str]:
             spread((of[arm, k]["called"] for of in named), 1),
             spread((of[arm, k]["needless"] for of in named), 1),
             spread(of[arm, k]["perplexity"] for of in named),
+            spread(None if k else one["demo"]["perplexity"].get(arm) for one in seeds.values()),
         ]
         for arm, k in named[0]
     ]
-    return table(["arm, k", "called, items that ask, %", "called, items that do not, %", "dev perplexity"], lines)
+    more = [one["demo"]["perplexity"] for one in seeds.values()]
+    above = spread((100 * (of["toolformer-disabled"] / of["cc"] - 1) for of in more), 1)
+    head = ["arm, k", "called, items that ask, %", "called, items that do not, %", "dev perplexity", "of new texts"]
+    return [*table(head, lines), "", f"On new texts, Toolformer (disabled) against M + CC, percent: {above}"]
 
 
 def report(seeds: Mapping[str, Any], documents: int, command: str) -> str:
@@ -251,9 +282,9 @@ def report(seeds: Mapping[str, Any], documents: int, command: str) -> str:
     trained = ", ".join(f"seed {s}: {one['pretraining']['tokens']:,} tokens" for s, one in seeds.items())
     parts = [
         "# The small world, measured",
-        f"Written by `{command}`. Pretrained models: {trained}. Figures are means over the seeds, the least and the "
-        "largest in brackets. *Known* frames occur in pretraining, *new* ones only in the world that is measured; "
-        "names, numbers, dates and phrases are always new.",
+        f"Written by `{command}`. Pretrained models: {trained}. Figures are means over {len(seeds)} seeds, the least "
+        "and the largest in brackets. *Known* frames occur in pretraining, *new* ones only in the world that is "
+        "measured; names, numbers, dates and phrases are always new.",
         "## Annotation",
         f"Up to {documents} documents for each tool and kind of frames, the paper's sampling. Shares of draws at gold "
         "positions; *executes*: of distinct inputs drawn anywhere.",
@@ -273,6 +304,7 @@ def report(seeds: Mapping[str, Any], documents: int, command: str) -> str:
         "What tools are worth, the seeds' answers taken together, with Wilson's 95 % intervals:",
         "\n".join(gaining(seeds)),
         "## Needless calls, and the price in perplexity",
+        f"Perplexity, calls disabled: of the demo's development documents, and of {TEXTS} texts of another world.",
         "\n".join(keeping(seeds)),
     ]
     return "\n\n".join(parts) + "\n"
@@ -297,6 +329,7 @@ def main() -> None:
         model = pretrained(folder, seed, given.tokens)
         seeds[str(seed)] = {
             "documents": given.documents,
+            "corpus": corpus_digest(),
             "pretraining": json.loads((model / "pretraining.json").read_text(encoding="utf-8")),
             "gold": once(folder / "gold.json", lambda f=folder, m=model: gold_figures(f, m, given.documents)),
             "demo": once(folder / "demo.json", lambda f=folder, m=model: demo_figures(f, m)),
