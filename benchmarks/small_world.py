@@ -50,7 +50,7 @@ def gold_figures(folder: Path, model: Path, documents: int) -> dict[str, dict[st
     from toolformer_core.diagnose.gold import read_gold
     from toolformer_core.diagnose.run import DiagnoseConfig, measure
     from toolformer_core.lm.load import load_model
-    from toolformer_core.smallworld.generate import phrases_from, rows, write_lines
+    from toolformer_core.smallworld.generate import known_to_qa, phrases_from, rows, write_lines
     from toolformer_core.smallworld.worlds import World
     from toolformer_core.tools.build import ToolSettings, build_tools
 
@@ -63,7 +63,9 @@ def gold_figures(folder: Path, model: Path, documents: int) -> dict[str, dict[st
         write_lines(texts / "corpus.jsonl.gz", corpus)
         write_lines(texts / "gold.jsonl.gz", gold)
         write_lines(texts / "passages.jsonl.gz", world.passages())
+        write_lines(texts / "known.jsonl.gz", known_to_qa(world.passages()))
         tools = build_tools(list(TOOL_NAMES), ToolSettings(passages=texts / "passages.jsonl.gz"))
+        tools |= build_tools(["qa"], ToolSettings(passages=texts / "known.jsonl.gz"))
         measured = measure(load_model(str(model)), tools, read_gold(texts), DiagnoseConfig(documents=documents))
         found[name] = {one.figures.tool: asdict(one.figures) for one in measured}
     return found
@@ -72,7 +74,8 @@ def gold_figures(folder: Path, model: Path, documents: int) -> dict[str, dict[st
 def toolformer(*words: str | Path) -> dict[str, Any]:
     """Return what a command of `toolformer` says with --json."""
     command = [sys.executable, "-m", "flows.cli", *map(str, words), "--json"]
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    said: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    return said
 
 
 def demo_figures(folder: Path, model: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from toolformer_core.smallworld.embedded import ASSETS
 from toolformer_core.smallworld.frames import FACTS
 from toolformer_core.smallworld.worlds import SECTIONS, Slot, World, WorldDocument, world_of
 
-__all__ = ["generate", "gold_of", "phrases_from", "plain_items", "questions", "rows", "write_lines"]
+__all__ = ["generate", "gold_of", "known_to_qa", "phrases_from", "plain_items", "questions", "rows", "write_lines"]
 
 # Which tools help with a slot of each kind, and by which argument; the first is the one meant for it.
 _TOOLS: Mapping[str, tuple[tuple[str, str], ...]] = {
@@ -94,6 +94,12 @@ def gold_of(document: WorldDocument) -> list[dict[str, Any]]:
         for slot in document.slots
         for tool, rule in _tools_of(slot)
     ]
+
+
+def known_to_qa(passages: Iterable[Mapping[str, str]]) -> list[Mapping[str, str]]:
+    """Return the passages that QA may read: a call of it about anything else is not gold."""
+    sections = {SECTIONS[kind] for kind in _KNOWN_TO_QA}
+    return [passage for passage in passages if passage["section"] in sections]
 
 
 def rows(
@@ -188,11 +194,10 @@ def generate(out: Path, *, documents: int = 240, facts: int = 160, per_tool: int
     other = World("evaluation", seed, phrases=phrases_from("evaluation"), facts=facts // 2)
     corpus, gold = rows(world, documents, seed)
     passages = [*world.passages(), *other.passages()]
-    sections = {SECTIONS[kind] for kind in _KNOWN_TO_QA}
     write_lines(out / "corpus.jsonl.gz", corpus)
     write_lines(out / "gold.jsonl.gz", gold)
     write_lines(out / "passages.jsonl.gz", passages)
-    write_lines(out / "known.jsonl.gz", [passage for passage in passages if passage["section"] in sections])
+    write_lines(out / "known.jsonl.gz", known_to_qa(passages))
     texts = [row["text"] for row in corpus]
     write_lines(out / "heldout.jsonl.gz", questions(other, per_tool, seed, unlike=texts))
     write_lines(out / "plain.jsonl.gz", plain_items(other, per_tool, seed))
