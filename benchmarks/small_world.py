@@ -1,11 +1,12 @@
 """The small world, measured: annotation, filter and finetuned models of several pretraining seeds against known truth.
 
-    python benchmarks/small_world.py --work small-world-runs --seeds 0 1 2 --tokens 10000000 [--json]
+    python benchmarks/small_world.py --work small-world-runs --seeds 0 1 2 --tokens 12000000 [--json]
 
 For every seed: pretrain a model (hours on two cores; a model found in the work folder is taken), put gold calls of
 frames that the model was pretrained on and of frames it never saw to the real stages, run `toolformer demo` with it,
-and read off what came out. What is finished is not done again, and the figures of a seed that `--out` has already, of
-the same lessons and at least as many tokens, are taken from there: a report may be made seed by seed, on any machines.
+and read off what came out. What is finished there is not done again, and the figures of a seed that is not there and
+that `--out` has already, of the same lessons and at least as many tokens, are taken from `--out`: a report may be made
+seed by seed, on any machines.
 The table goes to `--out` as Markdown and JSON.
 """
 
@@ -317,17 +318,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, default=Path("small-world-runs"), help="where models and runs lie")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--tokens", type=int, default=10_000_000, help="of pretraining, for every seed")
+    parser.add_argument("--tokens", type=int, default=12_000_000, help="of pretraining, for every seed")
     parser.add_argument("--documents", type=int, default=24, help="for every tool and kind of frames")
     parser.add_argument("--out", type=Path, default=Path("docs"), help="folder for small-world.md and .json")
     parser.add_argument("--json", action="store_true", help="print one object on the last line")
     given = parser.parse_args()
     seeds: dict[str, Any] = {}
     for seed in given.seeds:
-        if (known := told(given.out, seed, given.tokens, given.documents)) is not None:
+        folder = given.work / f"seed-{seed}"
+        known = told(given.out, seed, given.tokens, given.documents)
+        if known is not None and not (folder / "model").exists():
             seeds[str(seed)] = known
             continue
-        folder = given.work / f"seed-{seed}"
         folder.mkdir(parents=True, exist_ok=True)
         model = pretrained(folder, seed, given.tokens)
         seeds[str(seed)] = {
