@@ -95,11 +95,13 @@ def test_what_is_held_out_is_said_in_words_that_pretraining_has() -> None:
 
 def test_worlds_share_their_words_and_not_their_sentences() -> None:
     assert {"owes", "archive", "workshops", "evening"} <= set(VOCABULARY)
-    told = "\n".join(itertools.islice(lessons(11), 3_000))
+    told = [text.lower() for text in itertools.islice(lessons(11), 3_000)]
 
     def found(frame: str) -> bool:
-        sentence = "(?:[^.\n<>]+?)".join(re.escape(literal) for literal in PART.split(frame))
-        return re.search(sentence, told, re.IGNORECASE) is not None
+        literals = [literal.lower() for literal in PART.split(frame)]
+        sentence = re.compile("(?:[^.\n<>]+?)".join(map(re.escape, literals)))
+        longest = max(literals, key=len)  # looked for first, as the pattern is slow
+        return any(longest in text and sentence.search(text) for text in told)
 
     assert sum(map(found, frames(held_out=False))) > 0.95 * len(frames(held_out=False))  # they would be found
     assert [frame for frame in frames(held_out=True) if found(frame)] == []
