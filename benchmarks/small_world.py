@@ -13,6 +13,7 @@ The table goes to `--out` as Markdown and JSON.
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import subprocess
 import sys
@@ -105,12 +106,13 @@ def demo_figures(folder: Path, model: Path) -> dict[str, Any]:
 
 
 def corpus_digest() -> str:
-    """Return the digest of what a model is measured on: corpus, passages, items and phrases."""
+    """Return the digest of what a model is measured on, in whatever order: corpus, passages, items and phrases."""
     from toolformer_core.records import digest_of
     from toolformer_core.smallworld.embedded import ASSETS
     from toolformer_core.tools.build import EMBEDDED_PHRASES
 
-    return digest_of(*(path.read_bytes() for path in (*sorted(ASSETS.glob("*.gz")), EMBEDDED_PHRASES)))[:16]
+    texts = [gzip.decompress(path.read_bytes()) for path in sorted(ASSETS.glob("*.gz"))]
+    return digest_of(*(b"\n".join(sorted(t.splitlines())) for t in (*texts, EMBEDDED_PHRASES.read_bytes())))[:16]
 
 
 def told(out: Path, seed: int, tokens: int, documents: int) -> dict[str, Any] | None:

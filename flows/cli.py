@@ -7,8 +7,7 @@ folder: `--data`, else $TOOLFORMER_DATA, else ./toolformer-data.
 
 from __future__ import annotations
 
-import atexit
-import os
+import signal
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -26,7 +25,7 @@ from flows.cli_operate import doctor, up
 from flows.cli_teach import finetune
 from flows.cli_use import chat, generate, serve
 from flows.cli_warehouse import built_store, gc, reconcile
-from flows.terminal import print_json
+from flows.terminal import leave, print_json
 
 __all__ = ["app", "main"]
 
@@ -135,6 +134,10 @@ for _command in (generate, chat, serve):
     app.command(rich_help_panel="use")(_command)
 
 
+# Whoever reads has enough: as a shell counts it, and no answer that a command gives by its exit code.
+_PIPE_CLOSED = 128 + signal.SIGPIPE
+
+
 def main() -> None:
     """Run the command line; no traceback reaches a user for a mistake of theirs."""
     from toolformer_core.errors import ToolformerError, UsageError
@@ -155,11 +158,13 @@ def main() -> None:
         print(f"error: {exc}", file=sys.stderr)
         code = 1
     except BrokenPipeError:
-        code = 1
+        code = _PIPE_CLOSED
+    except SystemExit as exc:  # rich's way of ending at a closed pipe
+        code = _PIPE_CLOSED if isinstance(exc.__context__, BrokenPipeError) else exc.code
     except OSError as exc:  # the machine's: a full disk, a folder that may not be written
         print(f"error: {exc.filename or ''}: {exc.strerror or exc}".replace(": : ", ": "), file=sys.stderr)
         code = 1
-    _leave(int(code or 0))
+    leave(int(code or 0))
 
 
 def _print_wrong_use(exc: TyperException) -> None:
@@ -169,18 +174,6 @@ def _print_wrong_use(exc: TyperException) -> None:
         context = getattr(exc, "ctx", None)
         hint = f" Try '{context.command_path} --help'." if context is not None else ""
         print(f"error: {message}{hint}", file=sys.stderr)
-
-
-def _leave(code: int) -> None:
-    """End the process after its exit functions, without taking the interpreter apart.
-
-    With torch and duckdb in one process the latter step prints pages of "leaked instance" notes, which are not ours
-    and not true.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    atexit._run_exitfuncs()
-    os._exit(code)
 
 
 if __name__ == "__main__":

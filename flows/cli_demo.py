@@ -47,4 +47,4 @@ def demo(
     if as_json:
         print_json({"table": [asdict(row) for row in table], "trainings": [asdict(one) for one in trained]})
     else:
-        print_demo(table, asked.tracking)
+        print_demo(table, asked.tracking, next(one.model for one in trained if one.arm == "toolformer"))

@@ -6,6 +6,7 @@ answers a mistake before a model is loaded.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -88,11 +89,15 @@ def diagnose(
     if out is not None:
         _writable(out)
     found: list[Diagnosis] = []
-    with _Display(as_json) as display:
-        for one in run(model, built, texts, config, reference, display):
-            found.append(one)
-            if not as_json:
-                _print(display.out, one, model)
+    try:
+        with _Display(as_json) as display:
+            for one in run(model, built, texts, config, reference, display):
+                found.append(one)
+                if not as_json:
+                    _print(display.out, one)
+    except KeyboardInterrupt:
+        print("stopped; nothing of a diagnosis is kept, the next one begins anew", file=sys.stderr)
+        raise typer.Exit(130) from None
     told: dict[str, Any] = {
         "model": model,
         "texts": texts.digest,
@@ -100,12 +105,14 @@ def diagnose(
         "tools": [_plain(one) for one in found],
         "reference": asdict(reference),
     }
-    if out is not None:
-        _write(out, model, found, told)
     if as_json:
         print_json(told)
     else:
-        _print_sum(found, out, comparable=reference.texts == texts.digest)
+        _print_sum(found, comparable=reference.texts == texts.digest)
+    if out is not None:  # last: a disk that fills up takes no answer with it
+        _write(out, model, found, told)
+        if not as_json:
+            print(f"pictures and diagnosis.json lie in {out}")
     if not all(one.verdict.teachable for one in found):
         raise typer.Exit(1)
 
@@ -146,15 +153,19 @@ class _Display:
 
 
 def _writable(folder: Path) -> None:
-    """Make the folder for the pictures.
+    """Make the folder for the pictures, and see that files can be written there.
 
     Raises:
-        UsageError: it cannot be made.
+        UsageError: it cannot be made, or nothing can be written there.
     """
+    from tempfile import TemporaryFile
+
     from toolformer_core.errors import UsageError
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
     except OSError as exc:
         raise UsageError(f"--out: {folder} cannot be written: {exc.strerror}") from exc
 
@@ -169,7 +180,7 @@ def _plain(one: Diagnosis) -> dict[str, Any]:
     }
 
 
-def _print(console: Console, one: Diagnosis, model: str) -> None:
+def _print(console: Console, one: Diagnosis) -> None:
     """Print one tool: verdict, steps beside the embedded model's, and what its responses are worth."""
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
@@ -204,18 +215,19 @@ def _print(console: Console, one: Diagnosis, model: str) -> None:
 def _shown(check: Check, value: float | None) -> str:
     if value is None:
         return "-"
-    return f"{value:.0f}" if check.step in _COUNTED else f"{100 * value:.0f} %"
+    if check.step in _COUNTED:
+        return f"{value:.0f}"
+    near = check.passed is False and round(100 * value) == round(100 * check.least) and value != check.least
+    return f"{100 * value:.{1 if near else 0}f} %".replace("-0 %", "0 %")
 
 
-def _print_sum(found: Iterable[Diagnosis], out: Path | None, *, comparable: bool) -> None:
+def _print_sum(found: Iterable[Diagnosis], *, comparable: bool) -> None:
     print()
     for one in found:
         verdict = one.verdict
         print(f"{verdict.tool:<11} {'can be taught' if verdict.teachable else 'stands in the way: ' + verdict.step}")
     if not comparable:
         print("the column embedded is of other texts than these; compare with care")
-    if out is not None:
-        print(f"pictures and diagnosis.json lie in {out}")
 
 
 def _write(folder: Path, model: str, found: Iterable[Diagnosis], told: dict[str, Any]) -> None:

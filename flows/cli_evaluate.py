@@ -53,7 +53,7 @@ def evaluate(
         str,
         typer.Option(help="With tools: a call starts where ' [' is among the k likeliest (paper: 10), e.g. 0,1,3,10"),
     ] = "10",
-    limit: Annotated[int | None, typer.Option(min=1, help="Ask at most this many items")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Ask at most this many items, the first of the file")] = None,
     tools: Annotated[
         str, typer.Option(help="Comma-separated; what a task leaves out is never offered")
     ] = "calculator,calendar,wikisearch,qa,mt",
@@ -178,7 +178,8 @@ def _print_arms(console: Any, result: EvaluateResult) -> None:
 
     if not result.arms:
         return
-    title = f"{escape(result.title)} {escape(result.source)}: percent right of {result.items:,} items"
+    told = " ".join(filter(None, (result.title, result.source)))
+    title = f"{escape(told)}: percent right of {result.items:,} items"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     table.add_column("arm", no_wrap=True)
     for name in ("right", "95 %", "calls", "with", "without", "p", "p (off)"):

@@ -67,7 +67,9 @@ def generate(
 ) -> None:
     """Go on from a text, calling tools on the way; calls are highlighted.
 
-    Example: toolformer generate "The sum of 27 and 8 is" --tools calculator
+    The embedded model is a base model and has not learnt to call; the one that `toolformer demo` finetunes has.
+
+    Example: toolformer generate "The sum of 27 and 8 is" --model toolformer-data/finetunes/demo-toolformer-*/model
     """
     prepare()
     from toolformer_core.decode.records import Settings
@@ -114,7 +116,7 @@ def chat(
     The turns stand before the model as "User: ..." and "Assistant: ...", or in the form of its own chat template; of
     its answers the calls are left out. Each line of a pipe is a turn.
 
-    Example: toolformer chat --tools calculator     or: printf 'What is 27 + 8?\\n' | toolformer chat --k 1
+    Example: toolformer chat --model runs/model     or: printf 'What is 27 + 8?\\n' | toolformer chat --model runs/model
     """
     prepare()
     from toolformer_core.decode.records import Settings

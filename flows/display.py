@@ -5,6 +5,7 @@ It prints and knows nothing else: figures come from the warehouse's queries, as 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -165,8 +166,8 @@ def print_finetuned(result: FinetuneResult) -> None:
 _SHORT = {"calculator": "calc", "calendar": "cal", "wikisearch": "wiki"}  # the table fits into 80 columns
 
 
-def print_demo(rows: Sequence[DemoRow], tracking: str) -> None:
-    """Print the table that ends the demo."""
+def print_demo(rows: Sequence[DemoRow], tracking: str, model: str) -> None:
+    """Print the table that ends the demo, and how to try the finetuned model."""
     console = Console()
     tools = [tool for tool in TOOL_NAMES if any(tool in row.right for row in rows)]
     title = "Held-out items answered right, percent, by the tool they ask for"
@@ -188,7 +189,9 @@ def print_demo(rows: Sequence[DemoRow], tracking: str) -> None:
         "calls disabled.",
         highlight=False,
     )
+    tried = shlex.join(["toolformer", "generate", "The sum of 27 and 8 is", "--model", model])
     console.print(f"Compare the runs: mlflow ui --backend-store-uri {tracking}", soft_wrap=True, highlight=False)
+    console.print(f"Try the model: {tried}", soft_wrap=True, highlight=False, markup=False)
 
 
 def print_summary(result: BuildResult) -> None:

@@ -21,6 +21,7 @@ from collections.abc import Iterable
 
 __all__ = [
     "CallSyntaxError",
+    "ContextError",
     "CorpusError",
     "ModelError",
     "PromptError",
@@ -74,6 +75,10 @@ class PromptError(UsageError):
 
 class ModelError(UsageError):
     """A model that cannot be loaded, or that cannot do what is asked (e.g. a context too short)."""
+
+
+class ContextError(ModelError):
+    """A model whose context holds too little of a document beside the prompt."""
 
 
 class TokenizerError(ModelError):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from flows.cli import app
-from toolformer_core.diagnose.verdict import STEPS
+from flows.cli_diagnose import _shown
+from toolformer_core.diagnose.verdict import STEPS, Check
 from toolformer_core.errors import UsageError
 
 FEW = ["--tools", "calculator", "--documents", "8", "--top-k", "3", "--draws", "2"]
@@ -67,3 +69,29 @@ def test_mistakes_are_told_in_one_line(arguments: list[str], message: str) -> No
 
 def test_too_few_documents_are_wrong_use() -> None:
     assert run("--documents", "1").exit_code == 2
+
+
+def test_a_folder_in_which_nothing_can_be_written_is_told_before_anything_is_measured() -> None:
+    result = run(*FEW, "--out", "/proc")  # it is there, and takes no files
+    assert isinstance(result.exception, UsageError)
+    assert str(result.exception).startswith("--out: /proc cannot be written")
+
+
+def test_ctrl_c_says_that_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("toolformer_core.diagnose.run.diagnose", interrupted)
+    result = run(*FEW)
+    assert result.exit_code == 130
+    assert "nothing of a diagnosis is kept" in result.stderr
+
+
+def test_a_share_next_to_its_least_is_shown_with_the_digit_that_tells_them_apart() -> None:
+    def shown(measured: float, passed: bool) -> str:
+        return _shown(Check("language", passed, measured, 0.1, None, ""), measured)
+
+    assert shown(0.0979, False) == "9.8 %"
+    assert shown(0.1021, True) == "10 %"
+    assert shown(-0.002, False) == "0 %"
+    assert shown(-0.25, False) == "-25 %"

@@ -42,7 +42,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         raise SystemExit(code)
 
     def run_(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(cli, "_leave", leave)
+        monkeypatch.setattr(cli, "leave", leave)
         monkeypatch.setattr(sys, "argv", ["toolformer", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
             cli.main()

@@ -143,7 +143,7 @@ def test_the_command_prints_each_finding_and_ends_with_1_if_one_fails(
 ) -> None:
     def ends(*words: str) -> int:
         monkeypatch.setattr(sys, "argv", ["toolformer", "doctor", "--data", str(tmp_path), *words])
-        monkeypatch.setattr(cli, "_leave", lambda code: (_ for _ in ()).throw(SystemExit(code)))
+        monkeypatch.setattr(cli, "leave", lambda code: (_ for _ in ()).throw(SystemExit(code)))
         with pytest.raises(SystemExit) as left:
             cli.main()
         return int(str(left.value.code))

@@ -29,7 +29,7 @@ from toolformer_core.annotate.sample import sample
 from toolformer_core.annotate.score import score
 from toolformer_core.config import ExecuteConfig, SampleConfig, ScoreConfig
 from toolformer_core.diagnose.gold import Chosen, GoldCall
-from toolformer_core.errors import ModelError, ToolformerError
+from toolformer_core.errors import ContextError, ToolformerError
 from toolformer_core.lm.base import LanguageModel, Scan, ScoreRequest
 from toolformer_core.records import Document, DrawnCall, Execution, Prompt, ScoredCall, Verdict, digest_of
 from toolformer_core.tools.base import Tool
@@ -136,6 +136,7 @@ def observe(
         tell: called with (tool, done, all) as documents are finished.
 
     Raises:
+        ModelError: the model cannot be asked at all, e.g. a server that is gone.
         ScriptError: of a `ScriptedLM`.
     """
     noting = _Noting(lm)
@@ -149,7 +150,7 @@ def observe(
             done += len(some)
             if tell:
                 tell(tool.key, done, len(chosen.pairs))
-    except ModelError as exc:  # the model is loaded, so what does not fit is prompt and document
+    except ContextError as exc:  # whatever else fails, memory or a server, says nothing of the prompt
         fault = str(exc)
     contexts = {document.doc_id: verdict.context for document, verdict in chosen.pairs}
     parsed = [call for call in draws if call.outcome == "ok"]

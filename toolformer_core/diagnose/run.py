@@ -7,7 +7,7 @@ verdicts. Nothing is written and nothing printed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from toolformer_core.config import TOOL_NAMES, PrefilterConfig, SampleConfig, tau_f_for
@@ -15,7 +15,7 @@ from toolformer_core.diagnose.figures import Figures, figures_of
 from toolformer_core.diagnose.gold import GoldTexts, choose
 from toolformer_core.diagnose.observe import Observed, Tell, observe
 from toolformer_core.diagnose.reference import Reference
-from toolformer_core.diagnose.structure import loss_per_token, structure_of
+from toolformer_core.diagnose.structure import loss_per_token, lost_in_writing, structure_of
 from toolformer_core.diagnose.verdict import Verdict, judge
 from toolformer_core.errors import TokenizerError, UnknownNameError
 from toolformer_core.lm.hf import TransformersLM
@@ -91,6 +91,7 @@ def measure(
         loss = loss_per_token(lm, list(by_id.values()), lm.network.context_length)
         structure = structure_of(lm.network, tool.name, prompts[key], by_id, chosen.gold, loss)
         seen = observe(lm, tool, prompts[key], chosen, config.sampling(key), taken=taken, tell=tell)
+        seen = replace(seen, tokenizer_fault=lost_in_writing(lm.network, tool.name))
         yield Measured(seen, figures_of(seen, tau_f_for(key, config.tau_f), structure))
 
 

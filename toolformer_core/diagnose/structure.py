@@ -23,7 +23,7 @@ from toolformer_core.lm.tokens import tokenize
 from toolformer_core.records import Call, Prompt
 from toolformer_core.syntax import ARROW, find_calls, interleave, linearize, strip
 
-__all__ = ["Structure", "demonstrations", "loss_per_token", "structure_of"]
+__all__ = ["Structure", "demonstrations", "loss_per_token", "lost_in_writing", "structure_of"]
 
 _LOSS_TOKENS = 256  # of a text's beginning
 _LOSS_TEXTS = 32
@@ -87,6 +87,18 @@ def structure_of(
     )
 
 
+def lost_in_writing(network: Network, tool_name: str) -> str:
+    """Return why a tokenizer cannot write calls of a tool: a call read back from its tokens is no longer one.
+
+    Blanks may come and go. "" where nothing is lost.
+    """
+    body = linearize(Call(tool_name, "1"), "1").strip()
+    back = network.text(network.encode(body))
+    if "".join(back.split()) == "".join(body.split()):
+        return ""
+    return f'the tokenizer cannot write a call: "{body}" comes back as "{back.strip()}"'
+
+
 def demonstrations(prompt: Prompt, tool_name: str) -> int:
     """Count the demonstrated calls of a prompt: what stands around the call stands in the prompt once more, without it.
 
@@ -108,11 +120,14 @@ def demonstrations(prompt: Prompt, tool_name: str) -> int:
 def loss_per_token(lm: LanguageModel, texts: Sequence[str], context: int) -> float | None:
     """Return the mean of -log p over the beginnings of some texts, in nats per token; None if there is no token.
 
+    It is not a number where the model's predictions are none.
+
     Args:
         context: of the model, in tokens; of a text a quarter of that is read, and 256 tokens at most.
     """
     tokens = max(1, min(_LOSS_TOKENS, context // 4))
     found = lm.log_probs([ScoreRequest("", text, 0, tokens) for text in texts[:_LOSS_TEXTS]])
-    each = np.concatenate([np.asarray(one, dtype=np.float64) for one in found]) if found else np.zeros(0)
-    each = each[~np.isnan(each)]  # of a model without a start token, x_1
+    # without a start token nothing predicts x_1
+    own = [np.asarray(one[1:] if len(one) and np.isnan(one[0]) else one, dtype=np.float64) for one in found]
+    each = np.concatenate(own) if own else np.zeros(0)
     return -float(each.mean()) if len(each) else None

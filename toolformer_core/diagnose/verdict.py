@@ -2,7 +2,8 @@
 
 Each step has one measure and the least that it needs. They are checked in the order in which the pipeline runs, and the
 first that falls short is named: what comes after it has no chance to show itself. Two exceptions. Tokenizer and prompt
-are only looked at, so they are not blamed where the steps that rest on them do well all the same. And to imitate is to
+are only looked at, so they are not blamed where the steps that rest on them do well all the same, unless a call cannot
+be written at all. And to imitate is to
 copy from what stands before: where no response whatever helps, copying is named as the cause of what fails before it.
 
 The least figures are low on purpose. The method lives on large corpora and throws most calls away: a step that lets one
@@ -83,7 +84,7 @@ def judge(figures: Figures, reference: Mapping[str, float | None] | None = None)
     failed = [check for check in checks if check.passed is False]
     failed = failed or [check for check in checks if check.passed is None and check.step in _NEEDED]
     resting = [check.measured or 0.0 for check in checks if check.step in _RESTING]
-    if min(resting) >= _WELL:
+    if min(resting) >= _WELL and not figures.tokenizer_fault:
         failed = [check for check in failed if check.step not in _LOOKED_AT]
     if not failed:
         return Verdict(figures.tool, True, "", _praise(figures), "", checks)
@@ -182,7 +183,7 @@ def _told_position(f: Figures) -> str:
     return (
         f'calls are drawn at {_percent(p.reached)} of {p.gold} gold positions: p(" [") is above tau_s = {p.tau_s:g} at '
         f"{_percent(p.above_tau_s)} (median {p.p:.2g}), {_percent(p.in_top_k)} are among the k = {p.top_k} likeliest "
-        f"(median rank {p.rank:g} of {p.positions:.0f})"
+        f"(median rank {p.rank:g}; a text has {p.positions:.0f} places on average)"
     )
 
 
@@ -295,10 +296,16 @@ def _suggestion(step: str, f: Figures) -> str:
 
 def _suggest_tokenizer(f: Figures) -> str:
     if f.tokenizer_fault:
-        return "Calls stand in square brackets, which this tokenizer cannot write: take a model with another tokenizer."
+        return (
+            "A call has to survive its tokenizer: name, brackets, arrow. Remove what changes or drops them "
+            "(normalizers, lower-casing), or take a model with another tokenizer."
+        )
     s = f.structure
     if s is not None and min(s.trigger_alone, s.arrow_alone) >= LEAST["tokenizer"]:
-        return "Calls stand in front of a blank here; with this tokenizer no token starts there. Take another model."
+        return (
+            "Calls stand in front of a blank; with this tokenizer hardly a token starts at these. Are the positions "
+            "your own (--gold)? Then look at those first: each is that of a blank. Otherwise take another model."
+        )
     return (
         'The tokenizer merges the brackets or the arrow of a call with what stands beside them, so p(" [") is of a '
         "token that the prompt never shows. Remove such merges and added tokens, or take a model with "
@@ -334,7 +341,7 @@ def _suggest_position(f: Figures) -> str:
 
 def _down(value: float) -> float:
     """Round down to two digits that count, so that the value itself stands above it."""
-    if value <= 0:
+    if not value > 0:
         return 0.0
     below = value * (1 - 1e-9)  # what is a round number already has to stand above it as well
     unit: float = 10.0 ** (math.floor(math.log10(below)) - 1)

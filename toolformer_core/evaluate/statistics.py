@@ -2,7 +2,9 @@
 
 Every figure is a share in [0, 1]. The bootstrap draws from its exact distribution instead of drawing items: the number
 right among n items drawn with replacement is binomial, and (only first, only second, same) of n pairs is multinomial,
-so a draw costs the same whatever n is. Nothing here knows tasks, models or where outcomes are kept.
+so a draw costs the same whatever n is. Where all items are alike there is nothing to draw: every sample is the same and
+says nothing of the next item. There Wilson's interval stands in, with z of the level: the share of what was never seen
+among n items is at most z^2 / (n + z^2). Nothing here knows tasks, models or where outcomes are kept.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
@@ -42,7 +45,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """A share of right items and its bootstrap interval; all three are nan if there are no items."""
+    """A share of right items and its interval; all three are nan if there are no items."""
 
     items: int
     right: int
@@ -62,7 +65,7 @@ class Comparison:
     low: float  # bootstrap interval of the difference
     high: float
     p: float  # McNemar's exact test, two-sided
-    p_bootstrap: float  # twice the share of draws on the far side of no difference, or on it; at most 1
+    p_bootstrap: float  # twice the share of draws (and one more) on the far side of no difference, or on it; at most 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ class CallSplit:
 
 
 def accuracy(right: Iterable[bool], *, level: float = 0.95, draws: int = _DRAWS, seed: int = 0) -> Accuracy:
-    """Return the share of right items with a percentile bootstrap interval.
+    """Return the share of right items with a percentile bootstrap interval; Wilson's if all or none are right.
 
     Args:
         right: one per item.
@@ -92,6 +95,8 @@ def accuracy(right: Iterable[bool], *, level: float = 0.95, draws: int = _DRAWS,
     n, k = len(outcomes), sum(outcomes)
     if not n:
         return Accuracy(0, 0, math.nan, math.nan, math.nan)
+    if k in (0, n):
+        return Accuracy(n, k, k / n, 0.0 if k == 0 else 1 - _unseen(n, level), 1.0 if k else _unseen(n, level))
     sampled = np.random.default_rng(seed).binomial(n, k / n, size=draws) / n
     low, high = np.quantile(sampled, [(1 - level) / 2, (1 + level) / 2])
     return Accuracy(n, k, k / n, float(low), float(high))
@@ -141,8 +146,19 @@ def compare(
     drawn = np.random.default_rng(seed).multinomial(n, [b / n, c / n, (n - b - c) / n], size=draws)  # (draws, 3)
     differences = (drawn[:, 0] - drawn[:, 1]) / n
     low, high = np.quantile(differences, [(1 - level) / 2, (1 + level) / 2])
-    tail = min(float(np.mean(differences <= 0)), float(np.mean(differences >= 0)))
+    rest = _unseen(n, level)
+    if b == c == 0:
+        low, high = -rest, rest
+    elif n in (b, c):  # what was never seen may be pairs that differ the other way
+        low, high = (1 - 2 * rest, 1.0) if b else (-1.0, 2 * rest - 1)
+    tail = (1 + min(int(np.sum(differences <= 0)), int(np.sum(differences >= 0)))) / (1 + draws)
     return Comparison(n, b, c, (b - c) / n, float(low), float(high), mcnemar(b, c), min(1.0, 2 * tail))
+
+
+def _unseen(n: int, level: float) -> float:
+    """Return the largest share, by Wilson's interval, of what did not occur among n items: z^2 / (n + z^2)."""
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    return z * z / (n + z * z)
 
 
 def call_split(outcomes: Sequence[Outcome], *, level: float = 0.95, draws: int = _DRAWS, seed: int = 0) -> CallSplit:

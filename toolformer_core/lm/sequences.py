@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from toolformer_core.errors import ModelError
+from toolformer_core.errors import ContextError
 from toolformer_core.lm.network import Network
 from toolformer_core.lm.tokens import Tokens, encode_following, tokenize
 from toolformer_core.lm.windows import scan_windows
@@ -39,14 +39,14 @@ def windows_of(network: Network, prompt: Prompt, texts: Sequence[str]) -> list[l
     """Return each text's windows (see `windows.scan_windows`), one if it fits.
 
     Raises:
-        ModelError: prompt and call leave too little of the context for a document.
+        ContextError: prompt and call leave too little of the context for a document.
     """
     head_length = len(network.head_ids(prompt))
     tail = encode_following(network.tokenizer, prompt.tail)
     space = " " if prompt.head.endswith(" ") else ""
     width = (network.context_length - head_length - len(tail) - len(network.trigger) - _CALL_RESERVE) // 2
     if width < _SMALLEST_WINDOW:
-        raise ModelError(
+        raise ContextError(
             f"model {network.name!r} has a context of {network.context_length} tokens, of which the {prompt.tool} "
             f"prompt takes {head_length}; use a shorter prompt or a model with a longer context"
         )

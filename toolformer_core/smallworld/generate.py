@@ -130,11 +130,12 @@ def rows(
 def questions(world: World, per_tool: int, seed: int, unlike: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Return items that ask for a tool: a document up to a gold call, and the value that follows there.
 
-    Every second item has a frame that no other world has. Fields are those that `evaluate.own` reads; the group is the
+    The tools take turns, so the first few items ask for all of them. Every second item of a tool has a frame that no
+    other world has. Fields are those that `evaluate.own` reads; the group is the
     tool meant for it, and the frame: `qa`, or `qa (new frame)`. No prompt stands in one of the texts `unlike`.
     """
     r = random.Random(f"questions/{seed}")
-    out: list[dict[str, Any]] = []
+    each: list[list[dict[str, Any]]] = []
     for tool, kind in _KIND_FOR.items():
         found: list[dict[str, Any]] = []
         while len(found) < per_tool:
@@ -154,8 +155,8 @@ def questions(world: World, per_tool: int, seed: int, unlike: Sequence[str] = ()
                         "group": f"{tool}{' (new frame)' if new else ''}",
                     }
                 )
-        out += found
-    return out
+        each.append(found)
+    return [item for turn in zip(*each, strict=True) for item in turn]
 
 
 def plain_items(world: World, count: int, seed: int) -> list[dict[str, Any]]:

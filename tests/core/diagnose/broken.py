@@ -15,7 +15,16 @@ from toolformer_core.lm.hf import TransformersLM
 from toolformer_core.prompts.load import load_prompt
 from toolformer_core.smallworld.embedded import MODEL
 
-__all__ = ["blind", "merged", "prompts_without_demonstrations", "random_weights", "shallow", "unwritable", "whole"]
+__all__ = [
+    "blind",
+    "losing",
+    "merged",
+    "prompts_without_demonstrations",
+    "random_weights",
+    "shallow",
+    "unwritable",
+    "whole",
+]
 
 
 def _parts() -> tuple[Any, Any]:
@@ -85,6 +94,13 @@ def unwritable(folder: Path) -> Path:
     tokenizer.backend_tokenizer.normalizer = normalizers.Replace(Regex(r"[\[\]]"), "")
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def losing(normalizer: normalizers.Normalizer) -> TransformersLM:
+    """A tokenizer that changes what it reads."""
+    model, tokenizer = _parts()
+    tokenizer.backend_tokenizer.normalizer = normalizer
+    return _lm(model, tokenizer, "losing")
 
 
 def prompts_without_demonstrations(folder: Path) -> Path:

@@ -7,12 +7,14 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tokenizers import Regex, normalizers
 
 from tests.core.diagnose import broken
 from toolformer_core.diagnose.figures import figures_of
 from toolformer_core.diagnose.gold import GoldTexts, read_gold
 from toolformer_core.diagnose.reference import Reference
 from toolformer_core.diagnose.run import DiagnoseConfig, Measured, diagnose, measure
+from toolformer_core.diagnose.structure import lost_in_writing
 from toolformer_core.diagnose.verdict import STEPS, Verdict, judge
 from toolformer_core.lm.hf import TransformersLM
 from toolformer_core.tools.build import ToolSettings, build_tools
@@ -70,6 +72,35 @@ def test_a_tokenizer_without_square_brackets(tmp_path: Path) -> None:
     assert "cannot write ' ['" in found[0].verdict.told
     assert "another tokenizer" in found[0].verdict.suggestion
     assert {check.passed for check in found[0].verdict.checks[1:]} == {None}  # nothing could be measured
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "back"),
+    [
+        (normalizers.Replace("->", ""), "[Calculator(1)  1]"),
+        (normalizers.Replace("]", ""), "[Calculator(1) -> 1"),
+        (normalizers.Replace(Regex("[()]"), ""), "[Calculator1 -> 1]"),
+        (normalizers.Lowercase(), "[calculator(1) -> 1]"),
+    ],
+    ids=["arrow", "end", "parentheses", "capitals"],
+)
+def test_a_tokenizer_that_loses_a_part_of_a_call(normalizer: normalizers.Normalizer, back: str) -> None:
+    lm = broken.losing(normalizer)
+    assert lost_in_writing(lm.network, "Calculator").endswith(f'comes back as "{back}"')
+    figures = replace(whole().figures, tokenizer_fault=lost_in_writing(lm.network, "Calculator"))
+    verdict = judge(figures)  # though all that is measured does well
+    assert verdict.step == "tokenizer"
+    assert back in verdict.told
+    assert "lower-casing" in verdict.suggestion
+
+
+def test_a_diagnosis_looks_at_what_the_tokenizer_loses() -> None:
+    figures = measured(broken.losing(normalizers.Replace("->", ""))).figures
+    assert judge(figures).step == "tokenizer"
+
+
+def test_calls_of_the_whole_model_are_not_lost() -> None:
+    assert not lost_in_writing(broken.whole().network, "Calculator")
 
 
 def test_a_prompt_without_demonstrations(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from toolformer_core.diagnose.gold import Chosen, GoldCall
 from toolformer_core.diagnose.observe import Observed, observe
 from toolformer_core.diagnose.structure import Structure
 from toolformer_core.diagnose.verdict import LEAST, STEPS, judge
-from toolformer_core.errors import ModelError, ToolError
+from toolformer_core.errors import ContextError, ModelError, ToolError
 from toolformer_core.lm.base import ScoreRequest
 from toolformer_core.lm.scripted import ScriptedLM
 from toolformer_core.records import DrawnCall
@@ -298,13 +298,22 @@ def test_a_tool_that_does_not_answer_at_all() -> None:
 def test_a_prompt_that_does_not_fit() -> None:
     class Short(ScriptedLM):
         def scan(self, prompt, texts):
-            raise ModelError("the prompt has 900 tokens")
+            raise ContextError("the prompt has 900 tokens")
 
     seen = observed(lm=Short(log_probs=log_probs))
     verdict = judge(figures_of(seen, 0.5, STRUCTURE))
     assert (verdict.step, verdict.told) == ("prompt", "the prompt has 900 tokens")
     assert "longer context" in verdict.suggestion
     assert len(seen.trials) == 6  # the filter needs no prompt
+
+
+def test_what_fails_for_another_reason_is_not_blamed_on_the_prompt() -> None:
+    class Gone(ScriptedLM):
+        def scan(self, prompt, texts):
+            raise ModelError("no server answers")
+
+    with pytest.raises(ModelError, match="no server answers"):
+        observed(lm=Gone(log_probs=log_probs))
 
 
 @given(st.floats(1e-6, 1.0))

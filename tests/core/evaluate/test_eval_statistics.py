@@ -66,8 +66,36 @@ def test_edges_of_accuracy():
     assert nothing.items == 0
     assert math.isnan(nothing.value)
     assert math.isnan(nothing.low)
+
+
+def test_where_all_items_are_alike_the_next_may_be_another():
+    # Wilson: z^2 = 1.96^2 = 3.8415; 3.8415 / (5 + 3.8415) = 0.4345
     everything = accuracy([True] * 5)
-    assert (everything.value, everything.low, everything.high) == (1.0, 1.0, 1.0)
+    assert (everything.value, everything.high) == (1.0, 1.0)
+    assert everything.low == pytest.approx(0.5655, abs=1e-4)
+    none = accuracy([False] * 5)
+    assert (none.value, none.low) == (0.0, 0.0)
+    assert none.high == pytest.approx(0.4345, abs=1e-4)
+    assert accuracy([False] * 5, level=0.99).high > none.high
+    assert accuracy([False] * 500).high == pytest.approx(3.8415 / 503.8415, abs=1e-5)
+
+
+def test_where_all_pairs_are_alike_the_next_may_be_another():
+    right, wrong = {str(i): True for i in range(5)}, {str(i): False for i in range(5)}
+    better = compare(right, wrong)
+    assert (better.difference, better.high) == (1.0, 1.0)
+    assert better.low == pytest.approx(1 - 2 * 0.4345, abs=1e-4)
+    worse = compare(wrong, right)
+    assert (worse.difference, worse.low, worse.high) == (-1.0, -1.0, -better.low)
+    same = compare(right, right)
+    assert same.difference == 0.0
+    assert (same.low, same.high) == (pytest.approx(-0.4345, abs=1e-4), pytest.approx(0.4345, abs=1e-4))
+    assert (same.p, same.p_bootstrap) == (1.0, 1.0)
+
+
+def test_no_draw_on_the_other_side_is_not_a_probability_of_nothing():
+    right, wrong = {str(i): True for i in range(5)}, {str(i): False for i in range(5)}
+    assert compare(right, wrong, draws=999).p_bootstrap == pytest.approx(2 / 1000)  # 2 (0 + 1) / (999 + 1)
 
 
 def test_two_arms_on_the_same_items():
@@ -93,9 +121,10 @@ def test_a_clear_difference_and_none():
     assert clear.low == pytest.approx(0.3 - 1.96 * 0.0145, abs=0.003)
     assert clear.high == pytest.approx(0.3 + 1.96 * 0.0145, abs=0.003)
     assert clear.p < 1e-80
-    assert clear.p_bootstrap == 0
+    assert clear.p_bootstrap == pytest.approx(2 / 10_001)  # none of 10,000 draws
     same = compare(first, first)
-    assert (same.difference, same.low, same.high, same.p, same.p_bootstrap) == (0, 0, 0, 1, 1)
+    assert (same.difference, same.p, same.p_bootstrap) == (0, 1, 1)
+    assert same.high == -same.low == pytest.approx(3.8415 / 1003.8415, abs=1e-5)
 
 
 def test_the_bootstraps_p_by_hand():

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tiny import PROMPT, TEXTS, encode, plain_log_probs, sentencepiece, tiny_lm
 
-from toolformer_core.errors import ModelError
+from toolformer_core.errors import ContextError, ModelError
 from toolformer_core.lm.base import DrawRequest, ScoreRequest
 from toolformer_core.lm.drawing import uniform
 from toolformer_core.lm.hf import TransformersLM
@@ -163,7 +163,7 @@ def test_windows_of_a_score_are_the_same_for_all_three_losses() -> None:
 @pytest.mark.parametrize("words", [5, 30])
 def test_a_prompt_that_leaves_no_room_is_an_error_a_user_can_mend(words: int) -> None:
     lm = tiny_lm(context=64)
-    with pytest.raises(ModelError, match="shorter prompt or a model with a longer context"):
+    with pytest.raises(ContextError, match="shorter prompt or a model with a longer context"):
         list(lm.scan(Prompt("qa", "word " * words, "\nOutput:"), ["x"]))
 
 

@@ -225,6 +225,7 @@ def test_held_out_items_stop_where_a_call_belongs_and_are_not_in_the_corpus() ->
     items, corpus = read(ASSETS / "heldout.jsonl.gz"), [row["text"] for row in read(ASSETS / "corpus.jsonl.gz")]
     groups = {f"{tool}{frame}": 15 for tool in TOOL_NAMES for frame in ("", " (new frame)")}
     assert Counter(item["group"] for item in items) == groups
+    assert {item["tool"] for item in items[:5]} == set(TOOL_NAMES)  # whoever asks a few asks of all tools
     assert not any(item["prompt"] in text for item in items for text in corpus)
     assert not any(item["prompt"].endswith(" ") for item in items)  # the value begins with its space
     weekdays = [i for i in items if i["answers"][0] in ("Monday", "Tuesday")]
