@@ -150,7 +150,7 @@ class Engine:
         if len(ids) >= self.network.context_length:
             raise UsageError(
                 f"the prompt has {len(ids)} tokens, the context of model {self.network.name!r} only "
-                f"{self.network.context_length}; shorten the prompt"
+                f"{self.network.context_told}; shorten the prompt"
             )
         return ids
 

@@ -16,7 +16,8 @@ from toolformer_core.finetune.loop import LossError, Trainer
 from toolformer_core.finetune.models import build_engine
 from toolformer_core.finetune.recipe import Job
 from toolformer_core.finetune.texts import encode_texts, read_texts
-from toolformer_core.lm.tokens import encode_following, start_token
+from toolformer_core.lm.probe import embedding_rows
+from toolformer_core.lm.tokens import check_within, encode_following, start_token, within
 from toolformer_core.syntax import OPEN
 
 __all__ = ["reason_of", "train"]
@@ -78,7 +79,10 @@ def train(job: Job, folder: Path, *, rank: int = 0, local_rank: int = 0) -> None
     train, dev = read_texts(folder / job.train), read_texts(folder / job.dev) if job.dev else []
     recipe = job.recipe
     engine, tokenizer = build_engine(job.model, recipe, device)
+    rows = embedding_rows(engine.model)
+    tokenizer = within(tokenizer, rows, job.model)
     start, end = start_token(tokenizer, engine.model.config), tokenizer.eos_token_id
+    check_within([i for i in (start, end) if i is not None], tokenizer, rows, job.model)
     length = recipe.sequence_length
     trigger = encode_following(tokenizer, OPEN)
     packs = recipe.packing and attention.supports(engine.model, length)

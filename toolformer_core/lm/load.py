@@ -12,6 +12,7 @@ import difflib
 import hashlib
 import importlib.util
 import re
+from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,12 +38,15 @@ def model_folder(name: str) -> Path:
         ModelError: no such folder, no such name on the hub, or no network to look there.
     """
     name = _parted(name)[1]
+    if not name.strip():
+        raise ModelError("no model named; give 'embedded', a folder written by save_pretrained, or a hub name")
     if name == "embedded":
         if not (MODEL / "config.json").is_file():
             raise ModelError("the embedded model is missing from this installation; name another with --model")
         return MODEL
     path = Path(name).expanduser()
     if path.is_dir():
+        _refuse_adapter(path, name)
         if not (path / "config.json").is_file():
             raise ModelError(f"{name} is a folder without config.json; give a folder written by save_pretrained")
         return path
@@ -57,12 +61,24 @@ def model_folder(name: str) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(name, allow_patterns=list(_WANTED)))
+        path = Path(snapshot_download(name, allow_patterns=list(_WANTED)))
     except (LocalEntryNotFoundError, HfHubHTTPError, HFValidationError, OSError) as exc:
         raise ModelError(
             f"no folder {name!r} here, and it could not be had from the hub ({type(exc).__name__}); "
             "give 'embedded', a folder written by save_pretrained, or a hub name that is cached or reachable"
         ) from exc
+    _refuse_adapter(path, name)
+    return path
+
+
+def _refuse_adapter(folder: Path, name: str) -> None:
+    """A folder with an adapter's weights alone: transformers would look for the rest wherever its config says."""
+    weights = {f.name for pattern in ("*.safetensors", "*.bin") for f in folder.glob(pattern)}
+    if (folder / "adapter_config.json").is_file() and all(f.startswith("adapter_model") for f in weights):
+        raise ModelError(
+            f"model {name!r} is a LoRA adapter, not a model: merge it (merge_and_unload), and save_pretrained the "
+            "result and the tokenizer"
+        )
 
 
 def _parted(name: str) -> tuple[str | None, str]:
@@ -185,7 +201,8 @@ def load_parts(folder: Path, name: str, *, dtype: Any, spread: bool = False) -> 
         spread: over all devices instead, as accelerate sees fit.
 
     Raises:
-        ModelError: it is no causal LM, or weights are missing; or it is to be spread, and accelerate is missing.
+        ModelError: it is no causal LM, has no tokenizer, or weights are missing or no numbers; or it is to be spread,
+            and accelerate is missing.
     """
     if spread and not _installed("accelerate"):
         raise ModelError(
@@ -193,20 +210,14 @@ def load_parts(folder: Path, name: str, *, dtype: Any, spread: bool = False) -> 
             "device that holds it"
         )
     from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
+    from toolformer_core.lm.held_back import held_back
+    from toolformer_core.lm.probe import check_weights
+
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            folder,
-            local_files_only=True,
-            dtype=dtype,
-            output_loading_info=True,
-            **({"device_map": "auto"} if spread else {}),
-        )
-    except (
+    errors = (
         OSError,
         ValueError,
         KeyError,
@@ -215,14 +226,48 @@ def load_parts(folder: Path, name: str, *, dtype: Any, spread: bool = False) -> 
         AttributeError,
         ImportError,
         SafetensorError,
-    ) as exc:
-        first = str(exc).strip().splitlines()[0] if str(exc).strip() else type(exc).__name__
-        raise ModelError(f"model {name!r} cannot be loaded as a causal LM: {first}") from exc
-    model, told = loaded
+    )
+    with held_back(getLogger("transformers")):
+        try:
+            AutoConfig.from_pretrained(folder, local_files_only=True)  # asked for by the tokenizer, too
+        except errors as exc:
+            raise ModelError(f"model {name!r} cannot be loaded as a causal LM: {_first_line(exc)}") from exc
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        except errors as exc:
+            raise ModelError(_no_tokenizer(folder, name, exc)) from exc
+        try:
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                folder,
+                local_files_only=True,
+                dtype=dtype,
+                output_loading_info=True,
+                **({"device_map": "auto"} if spread else {}),
+            )
+        except errors as exc:
+            raise ModelError(f"model {name!r} cannot be loaded as a causal LM: {_first_line(exc)}") from exc
+        model, told = loaded
+        _check_complete(told, name)
+        check_weights(model, name)
+    return model, tokenizer
+
+
+def _no_tokenizer(folder: Path, name: str, exc: BaseException) -> str:
+    there = any(f.name.startswith(_TOKENIZER) or f.suffix == ".model" for f in folder.iterdir())
+    why = f" ({_first_line(exc)})" if there else ""  # of files that are not there transformers says much, and not that
+    return (
+        f"model {name!r} has no tokenizer that can be read{why}; save it beside the model (tokenizer.save_pretrained)"
+    )
+
+
+def _first_line(exc: BaseException) -> str:
+    return str(exc).strip().splitlines()[0] if str(exc).strip() else type(exc).__name__
+
+
+def _check_complete(told: Any, name: str) -> None:
     absent = sorted({*told["missing_keys"], *(str(key[0]) for key in told["mismatched_keys"])})
     if absent:
         raise ModelError(
             f"model {name!r} lacks {len(absent)} of its weights (e.g. {absent[0]}), which would be random; "
             "is the download complete, and config.json its own?"
         )
-    return model, tokenizer

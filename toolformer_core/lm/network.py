@@ -18,7 +18,8 @@ from transformers.activations import FastGELUActivation, NewGELUActivation
 from toolformer_core.errors import ModelError, TokenizerError
 from toolformer_core.lm.batches import KeyValues, key_values
 from toolformer_core.lm.memory import Budget
-from toolformer_core.lm.tokens import encode_following, start_token
+from toolformer_core.lm.probe import check_passes, embedding_rows
+from toolformer_core.lm.tokens import check_within, encode_following, start_token, within
 from toolformer_core.lm.vocabulary import Vocabulary
 from toolformer_core.records import Prompt
 from toolformer_core.syntax import OPEN
@@ -38,7 +39,8 @@ class Network:
 
     Raises:
         TokenizerError: the tokenizer cannot write " [".
-        ModelError: the tokenizer is not a fast one, or the model does not tell its context.
+        ModelError: the tokenizer is not a fast one, or its tokens are not the model's; the model does not tell its
+            context, or see `check_passes`.
     """
 
     def __init__(
@@ -53,23 +55,29 @@ class Network:
         if not getattr(tokenizer, "is_fast", False):
             raise ModelError(f"model {name!r} has no fast tokenizer, and positions need its character offsets")
         self.model = model
-        self.tokenizer = tokenizer
         self.name = name
         self.shares_prefixes: bool | None = None  # whether draws may go by `branches`; found out at the first draw
+        self.tokens = 0  # passed through the model so far, padding included
+        check_passes(model, self.hidden, self.device, name)
+        self.tokenizer = within(tokenizer, embedding_rows(model), name)
         self.budget = Budget.automatic(model, self.device)
         self.budget.tokens = self.budget.tokens if token_budget is None else token_budget
         self.budget.cache = self.budget.cache if cache_budget is None else cache_budget
         self.vocabulary = Vocabulary(model)
-        self.context_length = _context_length(model, tokenizer)
+        self.context_length, self._context_by = _context_length(model, tokenizer, name)
         self.bos = start_token(tokenizer, model.config)
+        check_within([] if self.bos is None else [self.bos], tokenizer, embedding_rows(model), name)
         self.end_ids = frozenset(i for i in (tokenizer.eos_token_id, self.bos) if i is not None)
-        self.trigger = encode_following(tokenizer, OPEN)
+        self.trigger = encode_following(self.tokenizer, OPEN)
         if not self.trigger or tokenizer.decode(self.trigger).strip() != OPEN.strip():
             raise TokenizerError(f"the tokenizer of {name!r} cannot write {OPEN!r}")
-        self.tokens = 0  # passed through the model so far, padding included
-        self._check_logits()
         self._heads: dict[str, tuple[int, KeyValues]] = {}
         self.lock = threading.RLock()  # one forward pass at a time: two would only share the same cores
+
+    @property
+    def context_told(self) -> str:
+        """The context in words, with where it comes from if not from the model."""
+        return f"{self.context_length} tokens{self._context_by}"
 
     @property
     def token_budget(self) -> int:
@@ -103,26 +111,6 @@ class Network:
             **more,
         )
         return out.last_hidden_state.to(ids.device)  # type: ignore[no-any-return]  # a spread model ends on another one
-
-    def _check_logits(self) -> None:
-        """Some models scale or cap their logits behind the output layer; say so rather than score them wrongly.
-
-        Raises:
-            ModelError: hidden states and output layer do not give the model's own log-probabilities.
-        """
-        vocabulary = self.model.config.get_text_config().vocab_size
-        ids = torch.arange(1, 9, device=self.device)[None] % vocabulary
-        with torch.inference_mode():
-            ours = self.logits(
-                self.hidden(ids, torch.ones_like(ids), torch.arange(8, device=self.device)[None], None)[0]
-            )
-            whole = self.model(input_ids=ids, use_cache=False).logits[0].float()
-        apart = float((torch.log_softmax(ours, -1) - torch.log_softmax(whole, -1)).abs().max())
-        if not apart < (1e-4 if self.model.dtype == torch.float32 else 0.1):
-            raise ModelError(
-                f"model {self.name!r} changes its logits behind the output layer (log-probabilities differ by "
-                f"{apart:.2g}); models with scaled or capped logits are not supported yet"
-            )
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Float32 logits (N, V) of hidden states (N, D)."""
@@ -168,11 +156,23 @@ def one_pass_activations(model: torch.nn.Module) -> None:
                 setattr(module, name, torch.nn.GELU(approximate="tanh"))
 
 
-def _context_length(model: Any, tokenizer: Any) -> int:
+def _context_length(model: Any, tokenizer: Any, name: str) -> tuple[int, str]:
+    """The tokens of a model's context, and where that comes from if not from the model."""
     config = model.config.get_text_config()
-    known = [getattr(config, n, None) for n in ("max_position_embeddings", "n_positions", "n_ctx")]
-    known.append(tokenizer.model_max_length)
-    lengths = [int(n) for n in known if isinstance(n, int) and 0 < n < 10**7]
-    if not lengths:
-        raise ModelError("the model does not say how long its context is (max_position_embeddings)")
-    return min(lengths)
+    own = _lengths([getattr(config, n, None) for n in ("max_position_embeddings", "n_positions", "n_ctx")])
+    own = own or _lengths([getattr(config, n, None) for n in ("max_seq_len", "seq_length")])  # MPT's and BLOOM's
+    limit = _lengths([tokenizer.model_max_length])
+    if not own and not limit:
+        raise ModelError(
+            f"model {name!r} does not say how long its context is (max_position_embeddings); "
+            "set tokenizer.model_max_length to it, and save the tokenizer beside the model"
+        )
+    length = min(own + limit)
+    if own and min(own) == length:
+        return length, ""
+    said = f"; the model's own is {min(own)}" if own else ""
+    return length, f" (model_max_length of its tokenizer{said})"
+
+
+def _lengths(given: list[Any]) -> list[int]:
+    return [int(n) for n in given if isinstance(n, int) and 0 < n < 10**7]  # a tokenizer without a limit says 10**30

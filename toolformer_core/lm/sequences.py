@@ -47,7 +47,7 @@ def windows_of(network: Network, prompt: Prompt, texts: Sequence[str]) -> list[l
     width = (network.context_length - head_length - len(tail) - len(network.trigger) - _CALL_RESERVE) // 2
     if width < _SMALLEST_WINDOW:
         raise ContextError(
-            f"model {network.name!r} has a context of {network.context_length} tokens, of which the {prompt.tool} "
+            f"model {network.name!r} has a context of {network.context_told}, of which the {prompt.tool} "
             f"prompt takes {head_length}; use a shorter prompt or a model with a longer context"
         )
     once = tokenize(network.tokenizer, [space + t for t in texts], follow=bool(space))  # x behind "Input:"

@@ -6,13 +6,16 @@ token j is therefore the end of token j-1, and is valid only where a character b
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Tokens", "encode_following", "start_token", "tokenize"]
+from toolformer_core.errors import ModelError
+
+__all__ = ["Tokens", "check_within", "encode_following", "start_token", "tokenize", "within"]
 
 _WORD = "a"  # one character, and a token of its own in front of a space
 
@@ -60,6 +63,61 @@ def start_token(tokenizer: Any, config: Any) -> int | None:
     """Return the token that stands in front of every sequence: bos, else eos; None if the model has neither."""
     given = (tokenizer.bos_token_id, tokenizer.eos_token_id, config.get_text_config().bos_token_id)
     return next((int(token) for token in given if isinstance(token, int)), None)
+
+
+def within(tokenizer: Any, rows: int, name: str) -> Any:
+    """Return a tokenizer that gives no token a model has no embedding for: itself, if none of its tokens is one.
+
+    Tokens that were added to a tokenizer, and not to its model, do no harm until a text holds one of them.
+
+    Args:
+        tokenizer: any.
+        rows: how many tokens the model has an embedding for.
+        name: what the user calls the model.
+    """
+    return tokenizer if max(tokenizer.get_vocab().values(), default=0) < rows else _Within(tokenizer, rows, name)
+
+
+def check_within(ids: Iterable[int], tokenizer: Any, rows: int, name: str) -> None:
+    """See that a model has an embedding for some tokens.
+
+    Raises:
+        ModelError: it does not.
+    """
+    largest = max(ids, default=-1)
+    if largest >= rows:
+        if largest >= len(tokenizer) and tokenizer.convert_ids_to_tokens(largest) is None:
+            raise ModelError(
+                f"model {name!r} has embeddings for {rows} tokens, and its config.json names token {largest} "
+                "(bos_token_id); set bos_token_id to one it has, or the tokenizer's bos_token"
+            )
+        raise ModelError(
+            f"model {name!r} has no embedding for token {largest} ({tokenizer.convert_ids_to_tokens(largest)!r}): its "
+            f"tokenizer has {len(tokenizer)} tokens, the model {rows}; call resize_token_embeddings, or use the "
+            "model's own tokenizer"
+        )
+
+
+class _Within:
+    """A tokenizer whose answers are checked; in all else it is the one it was made of."""
+
+    def __init__(self, tokenizer: Any, rows: int, name: str) -> None:
+        self._whole, self._rows, self._name = tokenizer, rows, name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        coded = self._whole(*args, **kwargs)
+        ids = coded["input_ids"]
+        for row in ids if len(ids) and isinstance(ids[0], list) else [ids]:
+            check_within(row, self._whole, self._rows, self._name)
+        return coded
+
+    def __len__(self) -> int:
+        return len(self._whole)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # what a copy asks before there is a tokenizer to ask
+            raise AttributeError(name)
+        return getattr(self._whole, name)
 
 
 def _without_word(ids: list[int], offsets: list[tuple[int, int]]) -> tuple[list[int], list[tuple[int, int]]]:

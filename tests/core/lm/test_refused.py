@@ -1,0 +1,236 @@
+"""Models that a user might bring and that cannot be worked with: each is refused in a line that says how to mend it."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny import PROMPT, TEXTS, tiny_lm, tokenizer
+from transformers import (
+    AutoModelForCausalLM,
+    BertConfig,
+    BertGenerationConfig,
+    BloomConfig,
+    GPT2Config,
+    GPT2ForSequenceClassification,
+    Lfm2Config,
+    LlamaConfig,
+    LlamaForSequenceClassification,
+    MambaConfig,
+    MptConfig,
+    XLNetConfig,
+)
+
+from toolformer_core.errors import ModelError
+from toolformer_core.lm.base import ScoreRequest
+from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.lm.load import load_model, model_folder
+
+V = len(tokenizer())
+ENDS = {"bos_token_id": 0, "eos_token_id": 0}
+SMALL: dict[str, Any] = {
+    "vocab_size": V,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 512,
+    **ENDS,
+}
+
+
+def coded(**changes: Any) -> Any:
+    """The tokenizer of the tiny models, a copy to be changed."""
+    out = copy.deepcopy(tokenizer())
+    for name, value in changes.items():
+        setattr(out, name, value)
+    return out
+
+
+def lm_of(config: Any, tokens: Any = None) -> TransformersLM:
+    """A random model of a configuration."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config).eval().requires_grad_(False)
+    return TransformersLM(model, coded() if tokens is None else tokens, name="given", digest="x")
+
+
+def saved(folder: Path, model: Any, tokens: Any) -> Path:
+    model.save_pretrained(folder)
+    if tokens is not None:
+        tokens.save_pretrained(folder)
+    return folder
+
+
+def refusal(folder: Path | str) -> str:
+    with pytest.raises(ModelError) as caught:
+        load_model(str(folder), device="cpu")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def with_tokens(*added: str) -> TransformersLM:
+    """A model of V tokens, and a tokenizer of more."""
+    tokens = coded()
+    tokens.add_tokens(list(added))
+    return TransformersLM(tiny_lm().network.model, tokens, name="given", digest="x")
+
+
+def test_a_tokenizer_whose_added_tokens_stand_in_every_text() -> None:
+    with pytest.raises(ModelError, match=rf"token {V} \(' \['\).* has {V + 1} tokens, the model {V}; call resize_tok"):
+        with_tokens(" [")
+
+
+def test_added_tokens_do_no_harm_until_a_text_holds_one() -> None:
+    lm = with_tokens("<tool>")
+    plain = ScoreRequest("", TEXTS[0], 0, 5)
+    assert lm.log_probs([plain])[0].tolist() == tiny_lm().log_probs([plain])[0].tolist()
+    (scan,) = lm.scan(PROMPT, TEXTS[:1])
+    assert len(scan.positions[0]) > 10
+    for ask in (
+        lambda: lm.log_probs([ScoreRequest("", "a <tool> b", 0, 5)]),
+        lambda: lm.log_probs([ScoreRequest(" <tool>", TEXTS[0], 0, 5)]),
+        lambda: list(lm.scan(PROMPT, ["a <tool> b"])),
+    ):
+        with pytest.raises(ModelError, match=rf"no embedding for token {V} \('<tool>'\)"):
+            ask()
+
+
+def test_a_start_token_behind_the_embedding() -> None:
+    tokens = coded()
+    tokens.add_special_tokens({"bos_token": "<s>"})
+    with pytest.raises(ModelError, match=rf"no embedding for token {V} \('<s>'\)"):
+        TransformersLM(tiny_lm().network.model, tokens, name="given", digest="x")
+
+
+def test_a_start_token_of_the_configuration_alone() -> None:
+    """A tokenizer without bos and eos, and a config.json of another vocabulary: GPT-2's own ends at 50256."""
+    model = copy.deepcopy(tiny_lm("gpt2").network.model)
+    model.config.bos_token_id = 50256
+    with pytest.raises(ModelError, match=r"names token 50256 \(bos_token_id\); set"):
+        TransformersLM(model, coded(bos_token=None, eos_token=None), name="given", digest="x")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(MambaConfig(vocab_size=V, hidden_size=32, num_hidden_layers=2, state_size=4, **ENDS), id="mamba"),
+        pytest.param(
+            Lfm2Config(**SMALL, num_key_value_heads=2, layer_types=["conv", "full_attention"]), id="hybrid: lfm2"
+        ),
+    ],
+)
+def test_a_model_without_keys_and_values(config: Any) -> None:
+    with pytest.raises(ModelError, match=r"keeps no keys and values of what it read \(.*not supported"):
+        lm_of(config)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(BertConfig(**SMALL), id="bert"),
+        pytest.param(BertGenerationConfig(**SMALL), id="bert-generation"),
+        pytest.param(XLNetConfig(vocab_size=V, d_model=32, n_layer=2, n_head=4, d_inner=48, **ENDS), id="xlnet"),
+    ],
+)
+def test_a_model_that_reads_both_ways(config: Any) -> None:
+    with pytest.raises(ModelError, match=r"reads both ways.*a causal LM is needed"):
+        lm_of(config)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_one_weight_that_is_no_number(tmp_path: Path, family: str, value: str) -> None:
+    model = copy.deepcopy(tiny_lm(family).network.model)
+    name, weight = list(model.named_parameters())[-3]
+    weight.view(-1)[3] = float(value)
+    assert f"hold NaN or infinity ({name}): the checkpoint is damaged" in refusal(saved(tmp_path, model, coded()))
+
+
+def test_a_folder_without_tokenizer(tmp_path: Path) -> None:
+    told = refusal(saved(tmp_path, tiny_lm().network.model, None))
+    assert told.endswith("has no tokenizer that can be read; save it beside the model (tokenizer.save_pretrained)")
+
+
+def test_a_tokenizer_that_cannot_be_read(tmp_path: Path) -> None:
+    folder = saved(tmp_path, tiny_lm().network.model, coded())
+    (folder / "tokenizer.json").write_text("{", encoding="utf-8")
+    assert "has no tokenizer that can be read (" in refusal(folder)
+
+
+def test_a_configuration_that_cannot_be_read_is_not_the_tokenizers_fault(tmp_path: Path) -> None:
+    folder = saved(tmp_path, tiny_lm().network.model, coded())
+    (folder / "config.json").write_text('{"model_type": "nothing known"}', encoding="utf-8")
+    assert "cannot be loaded as a causal LM" in refusal(folder)
+
+
+@pytest.mark.parametrize("config", [False, True])
+def test_an_adapter_is_no_model(tmp_path: Path, config: bool) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"")
+    if config:
+        tiny_lm().network.model.config.save_pretrained(tmp_path)
+    assert "is a LoRA adapter, not a model: merge it (merge_and_unload)" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_no_name(name: str) -> None:
+    with pytest.raises(ModelError, match="no model named"):
+        model_folder(name)
+
+
+def test_a_model_that_does_not_tell_its_context() -> None:
+    bloom = BloomConfig(vocab_size=V, hidden_size=32, n_layer=2, n_head=4, **ENDS)
+    with pytest.raises(ModelError, match=r"does not say how long its context is.*set tokenizer\.model_max_length"):
+        lm_of(bloom)
+    assert lm_of(bloom, coded(model_max_length=300)).network.context_length == 300
+    bloom.seq_length = 200
+    assert lm_of(bloom).network.context_length == 200
+    mpt = MptConfig(vocab_size=V, d_model=32, n_layers=2, n_heads=4, max_seq_len=400, **ENDS)
+    assert lm_of(mpt).network.context_length == 400
+
+
+@pytest.mark.parametrize(
+    ("limit", "says"),
+    [
+        (64, r"64 tokens \(model_max_length of its tokenizer; the model's own is 512\), of which"),
+        (128, "a context of 96 tokens, of which"),
+    ],
+)
+def test_which_limit_it_is_that_leaves_no_room(limit: int, says: str) -> None:
+    model = tiny_lm(context=512 if limit == 64 else 96).network.model
+    lm = TransformersLM(model, coded(model_max_length=limit), name="given", digest="x")
+    with pytest.raises(ModelError, match=says):
+        list(lm.scan(PROMPT, TEXTS[:1]))
+
+
+@pytest.fixture
+def shown() -> Any:
+    """What transformers' own handlers show meanwhile."""
+
+    class Shown(logging.Handler):
+        def __init__(self) -> None:
+            super().__init__()
+            self.told = ""
+
+        def emit(self, record: logging.LogRecord) -> None:
+            self.told += record.getMessage()
+
+    handler, logger = Shown(), logging.getLogger("transformers")
+    logger.addHandler(handler)
+    yield handler
+    logger.removeHandler(handler)
+
+
+def test_a_report_is_shown_of_what_was_loaded_alone(tmp_path: Path, shown: Any) -> None:
+    """A classifier's head is left over in both; Llama's lacks an output layer besides, GPT-2's has it in its input."""
+    llama = LlamaForSequenceClassification(LlamaConfig(**SMALL, tie_word_embeddings=False, pad_token_id=0))
+    assert "lacks 1 of its weights" in refusal(saved(tmp_path / "llama", llama, coded()))
+    assert "LOAD REPORT" not in shown.told
+    gpt2 = GPT2Config(vocab_size=V, n_embd=32, n_layer=2, n_head=4, n_positions=512, **ENDS)
+    load_model(str(saved(tmp_path / "gpt2", GPT2ForSequenceClassification(gpt2), coded())), device="cpu")
+    assert "LOAD REPORT" in shown.told
+    assert "score.weight" in shown.told

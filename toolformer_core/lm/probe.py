@@ -1,0 +1,131 @@
+"""Whether a model can be worked with at all, found out before anything is measured with it.
+
+Its weights are numbers; it reads from left to right; a pass keeps keys and values of what it read, in every layer; and
+its output layer alone makes its logits. The last three are seen in two passes over sixteen tokens: what a model does
+says more than its configuration, in which decoders and encoders often look alike. It knows no tokenizer and no texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from transformers import DynamicCache
+
+from toolformer_core.errors import ModelError
+from toolformer_core.lm.batches import key_values
+
+__all__ = ["check_passes", "check_weights", "embedding_rows"]
+
+_TOKENS = 8  # of a row
+_PLAIN = (torch.float64, torch.float32, torch.bfloat16, torch.float16)  # not those that quantised weights come in
+
+
+def embedding_rows(model: Any) -> int:
+    """Return how many tokens a model has an embedding for."""
+    embeddings = model.get_input_embeddings()
+    # ZeRO-3 splits the weights themselves, and leaves a process none of them here
+    return int(getattr(embeddings, "num_embeddings", None) or embeddings.weight.shape[0])
+
+
+def check_weights(model: torch.nn.Module, name: str) -> None:
+    """See that all weights are numbers; one that is not makes nearly all that a model says NaN.
+
+    Each parameter is read once and nothing is copied: some 10 GB/s of a CPU, so three seconds for 7B in float32, where
+    `torch.isfinite(...).all()` takes thirty times as long. Weights that are kept elsewhere are not looked at.
+
+    Args:
+        name: what the user calls the model.
+
+    Raises:
+        ModelError: a weight is NaN or infinite.
+    """
+    for parameter, weight in model.named_parameters():
+        if weight.is_meta or weight.dtype not in _PLAIN or not weight.numel():
+            continue
+        least, largest = weight.detach().aminmax()  # both are NaN if one weight is
+        if not bool((least.isfinite() & largest.isfinite()).all()):
+            raise ModelError(
+                f"model {name!r} cannot be used: its weights hold NaN or infinity ({parameter}): the checkpoint is "
+                "damaged; fetch or save it again"
+            )
+
+
+def check_passes(model: Any, hidden: Callable[..., torch.Tensor], device: torch.device, name: str) -> None:
+    """See that a model reads from left to right, keeps what it read, and that its output layer makes its logits.
+
+    Args:
+        model: an `AutoModelForCausalLM`, in evaluation mode.
+        hidden: `Network.hidden`.
+        device: where tokens go in.
+        name: what the user calls the model.
+
+    Raises:
+        ModelError: it does not; the message says which.
+    """
+    size = embedding_rows(model)
+    first = torch.arange(1, _TOKENS + 1, device=device) % size
+    ids = torch.stack([first, torch.cat([first[:1], (first[1:] + _TOKENS) % size])])  # alike in one token alone
+    cache = DynamicCache()
+    with torch.inference_mode():
+        whole = _log_softmax(model(input_ids=ids, use_cache=False).logits.to(device))  # (2, T, V)
+        _check_order(model, whole, name)
+        states = _cached(model, hidden, ids, cache, name)
+        ours = _log_softmax(model.get_output_embeddings()(states).to(device))
+    apart = float((ours - whole).abs().max())
+    if not apart < (1e-4 if _exact(model) else 0.1):
+        raise ModelError(
+            f"model {name!r} changes its logits behind the output layer (log-probabilities differ by {apart:.2g}); "
+            "models with scaled or capped logits are not supported yet"
+        )
+
+
+def _check_order(model: Any, log_p: torch.Tensor, name: str) -> None:
+    """The two rows begin with the same token: of what follows it a causal model says the same, whatever stands behind.
+
+    In half precision rows that differ elsewhere may be rounded differently here, as experts see them in other batches.
+    """
+    apart = float((log_p[0, 0] - log_p[1, 0]).abs().max())
+    if apart > (1e-4 if _exact(model) else 1.0):
+        unset = getattr(model.config, "is_decoder", None) is False
+        raise ModelError(
+            f"model {name!r} reads both ways, as an encoder does: what stands behind a token changes what it says of it"
+            f" (log-probabilities differ by {apart:.2g}); a causal LM is needed"
+            + (", or is_decoder: true in the config.json of one that was trained as such" if unset else "")
+        )
+
+
+def _cached(
+    model: Any, hidden: Callable[..., torch.Tensor], ids: torch.Tensor, cache: DynamicCache, name: str
+) -> torch.Tensor:
+    """Hidden states (2, T, D) of a pass that fills a cache, as the engine's passes do."""
+    where = torch.arange(_TOKENS, device=ids.device).expand(len(ids), -1)
+    try:
+        states = hidden(ids, torch.ones_like(ids), where, cache)
+    # a model that keeps a state of another kind stumbles over a cache of this one in ways of its own
+    except (TypeError, ValueError, AttributeError, LookupError, NotImplementedError) as exc:
+        raise _no_cache(model, name, f"with a cache it ends in {type(exc).__name__}") from exc
+    held = key_values(cache)
+    if not held:
+        raise _no_cache(model, name, "its cache is empty")
+    for i, layer in enumerate(held):
+        # keys of another length are no keys of tokens; a layer that keeps nothing has None
+        if any(side is None or side.ndim != 4 or side.shape[2] != _TOKENS for side in layer):
+            raise _no_cache(model, name, f"layer {i} has none")
+    return states
+
+
+def _no_cache(model: Any, name: str, why: str) -> ModelError:
+    return ModelError(
+        f"model {name!r} keeps no keys and values of what it read ({type(model).__name__}: {why}); recurrent and "
+        "hybrid models, and decoders of encoder-decoder models, are not supported"
+    )
+
+
+def _log_softmax(logits: torch.Tensor) -> torch.Tensor:
+    return torch.log_softmax(logits.float(), -1)
+
+
+def _exact(model: Any) -> bool:
+    return bool(model.dtype == torch.float32)
