@@ -8,6 +8,7 @@ query, at least every 30 seconds while shards finish. It decides nothing about t
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +42,14 @@ from warehouse.queries import gain_histogram, stats
 from warehouse.store import Store
 
 __all__ = ["BuildResult", "build_dataset", "run_build"]
+
+# What helps where no row at all could be used, by the reason for which rows are rejected.
+_ADVICE = {
+    "no_text": "name one with --text-column",
+    "not_utf8": "convert the corpus to UTF-8, e.g. by iconv",
+    "broken_json": "each line must hold one JSON object",
+    "not_an_object": "each line must hold one JSON object",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +162,7 @@ def _build(spec: BuildSpec, store: Store, ledger: Ledger) -> list[Done]:
     ledger.add(ingested)
     shards = shards_of(ingested)
     if not shards:
-        raise UsageError(f"no row of {spec.corpus} is a usable document; see the rejects table for the reasons")
+        raise UsageError(f"no row of {spec.corpus} is a usable document: {_why_rejected(store, ingested)}")
     for stage in ("prefilter", "sample", "execute", "score"):
         ledger.expect(stage, len(shards) * len(spec.tools))
     ledger.expect("assemble", len(shards))
@@ -180,6 +189,32 @@ def _build(spec: BuildSpec, store: Store, ledger: Ledger) -> list[Done]:
                 ledger.add(done)
     parts = {done.key.shard: done for future in tasks.assembled for done in future.result()}
     return [parts[shard.name] for shard in shards]
+
+
+def _why_rejected(store: Store, ingested: Done) -> str:
+    """Return the reasons with their counts, the commonest first, and what can be done about the first of them."""
+    counts: Counter[str] = Counter()
+    for balance in ingested.balances:
+        counts.update({**balance.dropped, **balance.failed})
+    order = sorted(
+        counts, key=lambda reason: (-counts[reason], list(_ADVICE).index(reason) if reason in _ADVICE else 9)
+    )
+    told = {reason: f"{reason} {counts[reason]:,}" for reason in order}
+    first = next((reason for reason in order if reason in _ADVICE), None)
+    if first is not None:
+        detail = f"{_first_detail(store, ingested, first)}: " if first == "no_text" else ""
+        told[first] += f" ({detail}{_ADVICE[first]})"
+    return ", ".join(told.values()) + "; every row's own is in the table rejects of the data folder's warehouse.duckdb"
+
+
+def _first_detail(store: Store, ingested: Done, reason: str) -> str:
+    commit = store.recorded(ingested.key)
+    for file in commit.files if commit is not None else ():
+        if file.path.startswith("rejects/"):
+            rows = store.read(file, columns=["reason", "detail"]).to_pylist()
+            if (found := next((row["detail"] for row in rows if row["reason"] == reason), None)) is not None:
+                return str(found)
+    return ""
 
 
 def run_build(parameters: BuildParameters, runner: str | None = None) -> BuildResult:

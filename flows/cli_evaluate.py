@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli_build import DaskWorkers, Runner, runner_options
+from flows.cli_warehouse import built_store
 from flows.terminal import print_json, stopping_at_once, tell_failures_once, validated
 from tasks.settings import data_folder, prepare
 
@@ -238,10 +239,8 @@ def tables(
     """
     from flows.tables import paper_tables, print_tables
     from warehouse.snapshot import SNAPSHOT
-    from warehouse.store import Store
 
-    folder = data_folder(data)
-    found = paper_tables(Store(folder).beside / SNAPSHOT, folder, model)
+    found = paper_tables(built_store(data).beside / SNAPSHOT, data_folder(data), model)
     if as_json:
         print_json([asdict(table) for table in found])
     else:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flows.cli_warehouse import built_store
 from flows.terminal import print_json, tell_failures_once, validated
 from tasks.settings import data_folder, prepare
 
@@ -75,7 +76,10 @@ def finetune(
     """
     folder = data_folder(data)
     prepare()
+    from flows.export import find_dataset
     from flows.finetune_plan import FinetuneParameters, plan_finetune
+
+    find_dataset(built_store(data), dataset)  # before anything is written beside it
 
     parameters = validated(
         FinetuneParameters,

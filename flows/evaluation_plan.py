@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, WithJsonSchema
 
 from flows.forms import FORM, AbsolutePath, ModelName, Passages, PathOrUrl, Phrases, Tools, one_of
 from tasks.evaluate import ARMS, Benchmark, Evaluation, source_digest
-from tasks.finetuned import finished_finetunes, newest_pair, trained_model
+from tasks.finetuned import Finetuned, finished_finetunes, newest_pair, trained_model
 from tasks.settings import tracking_uri
 from toolformer_core.config import TOOL_NAMES, check_tools
 from toolformer_core.errors import UnknownNameError, UsageError
@@ -99,15 +99,17 @@ def plan_evaluate(p: EvaluateParameters, run_id: str = "plan") -> EvaluationPlan
 def _evaluations(p: EvaluateParameters, task: Task, store: Store) -> list[Evaluation]:
     measured = task.rule is Rule.PERPLEXITY
     offered = tuple(key for key in check_tools(p.tools) if key not in task.excluded_tools)
-    models = _models(p, store)
-    asked = _arms(p, models, with_tools=bool(offered) and not measured)
+    base = p.model if p.model == "embedded" else trained_model(p.model)
+    digest = model_digest(base)
+    models = {"base": base, **_finetuned(p, store, base, digest)}
+    asked = _arms(p, store, models, with_tools=bool(offered) and not measured)
     settings = ToolSettings(
         passages=Path(p.passages).absolute() if p.passages else None,
         phrases=Path(p.phrases).absolute() if p.phrases else None,
     )
     on = any(k for _, k in asked)
     digests = {key: tool.fingerprint for key, tool in build_tools(offered, settings).items()} if on else {}
-    own = {which: model_digest(name) for which, name in models.items()}
+    own = {which: digest if name == base else model_digest(name) for which, name in models.items()}
     length = 0 if measured else (p.max_new_tokens or new_tokens_for(task))
     return [
         Evaluation(
@@ -126,20 +128,20 @@ def _evaluations(p: EvaluateParameters, task: Task, store: Store) -> list[Evalua
     ]
 
 
-def _models(p: EvaluateParameters, store: Store) -> dict[str, str]:
-    """Return the models that are there: `base`, and of `cc` and `toolformer` those named or, if none is, found."""
-    base = p.model if p.model == "embedded" else trained_model(p.model)
-    out = {"base": base}
-    if p.cc is None and p.toolformer is None:
-        if store.is_local:
-            found = newest_pair(finished_finetunes(Path(store.root) / "finetunes"), (base, str(model_folder(base))))
-            out |= {arm: str(one.model.absolute()) for arm, one in found.items()}
-    else:
-        out |= {arm: trained_model(name) for arm, name in (("cc", p.cc), ("toolformer", p.toolformer)) if name}
-    return out
+def _finetuned(p: EvaluateParameters, store: Store, base: str, digest: str) -> dict[str, str]:
+    """Return the models `cc` and `toolformer` that are named or, if none is, found."""
+    if p.cc is not None or p.toolformer is not None:
+        return {arm: trained_model(name) for arm, name in (("cc", p.cc), ("toolformer", p.toolformer)) if name}
+    known = "" if base.startswith("vllm+") else digest  # a training starts from the files, whoever serves them
+    found = newest_pair(_finished(store), (base, str(model_folder(base))), known)
+    return {arm: str(one.model.absolute()) for arm, one in found.items()}
 
 
-def _arms(p: EvaluateParameters, models: dict[str, str], with_tools: bool) -> list[tuple[str, int]]:
+def _finished(store: Store) -> list[Finetuned]:
+    return finished_finetunes(Path(store.root) / "finetunes") if store.is_local else []
+
+
+def _arms(p: EvaluateParameters, store: Store, models: dict[str, str], with_tools: bool) -> list[tuple[str, int]]:
     """Return the arms with their ks, those of one model together; k = 0 of an arm with tools is the arm without.
 
     Raises:
@@ -151,9 +153,12 @@ def _arms(p: EvaluateParameters, models: dict[str, str], with_tools: bool) -> li
             raise UnknownNameError("arm", arm, ARMS)
         if ARMS[arm][0] not in models:
             which = ARMS[arm][0]
+            others = ", ".join(sorted({one.base for one in _finished(store) if one.arm == which}))
+            there = f" (there are trainings of: {others})" if others else ""
             raise UsageError(
                 f"the arm {arm} needs a model finetuned from {p.model}, and no finished one lies in "
-                f"{p.data}/finetunes: run toolformer finetune --arm {which} --model {p.model}, or give --{which} PATH"
+                f"{p.data}/finetunes{there}: run toolformer finetune --arm {which} --model {p.model}, or give "
+                f"--{which} PATH"
             )
     if not p.k or min(p.k) < 0:
         raise UsageError(f"--k: give figures of at least 0, e.g. 0,1,3,10 (got {p.k})")

@@ -30,9 +30,11 @@ def find_dataset(store: Store, name: str) -> Dataset:
 
     Raises:
         UnknownNameError: there is none of that name.
-        UsageError: it has no such version.
+        UsageError: it has no such version, or there is no dataset at all.
     """
     found = store.datasets()
+    if not found:
+        raise UsageError(f"there is no dataset in {store.root} yet: run the same toolformer build to its end")
     plain, _, version = name.partition("@")
     versions = [d for d in found if d.name == plain]
     if not versions:

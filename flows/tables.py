@@ -1,8 +1,9 @@
 """The paper's Tables 2 to 10 and the data of Figure 4, from the snapshot, beside the paper's own figures.
 
 Figures come from completed evaluations alone, the newest of each arm and k; a cell that nobody has measured is None
-("-" in print), and its table says which commands would measure it. Nothing is computed here that a view does not hold,
-but for means over tasks in Figure 4.
+("-" in print), and its table says which commands would measure it. Figures of other items are never set side by side:
+of a task, a column (and a group of rows in Table 9) is of one file's items, so many of them. Nothing is computed here
+that a view does not hold, but for means over tasks in Figure 4.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from warehouse.queries import accuracies, nearest_call, perplexities, yield_by_t
 __all__ = ["PaperTable", "paper_tables", "print_tables"]
 
 Cell = str | int | float | None
+_Asked = tuple[str, int]  # the items that were asked: the file's name ("": the task's own), and how many of it
 
 _TITLES = {
     2: "Examples with calls in C*, by filtering threshold",
@@ -73,7 +75,8 @@ class _Measured:
 
     base: str
     data: str
-    accuracy: dict[tuple[str, str, int], dict[str, Any]]  # task, arm, k -> row of the view
+    accuracy: dict[tuple[str, str, int], dict[str, Any]]  # task, arm, k -> row of the view, of the items asked last
+    items: dict[tuple[str, _Asked], dict[tuple[str, int], dict[str, Any]]]  # task and items -> arm, k -> row
     perplexity: list[dict[str, Any]]
     sizes: list[dict[str, Any]]  # rows of `accuracy` of all base models
 
@@ -102,10 +105,15 @@ def paper_tables(snapshot: Path, data: str, model: str | None = None) -> list[Pa
     own = _named(model, [*accuracy, *perplexity])
     base = own[-1]["base"] if own else (model or "embedded")
     digest = own[-1]["base_digest"] if own else ""
+    mine = [r for r in accuracy if r["base_digest"] == digest]
+    items: dict[tuple[str, _Asked], dict[tuple[str, int], dict[str, Any]]] = {}
+    for r in mine:
+        items.setdefault((r["task"], _asked(r)), {})[r["arm"], r["k"]] = r  # the newest stays
     measured = _Measured(
         base=base,
         data=data,
-        accuracy={(r["task"], r["arm"], r["k"]): r for r in accuracy if r["base_digest"] == digest},  # the newest stays
+        accuracy={(r["task"], r["arm"], r["k"]): r for r in _of_last_items(mine)},
+        items=items,
         perplexity=[r for r in perplexity if r["base_digest"] == digest],
         sizes=accuracy,
     )
@@ -117,6 +125,16 @@ def paper_tables(snapshot: Path, data: str, model: str | None = None) -> list[Pa
         _table_10(snapshot if there else None, measured),
         _figure_4(measured),
     ]
+
+
+def _asked(row: Mapping[str, Any]) -> _Asked:
+    return row["source"] or "", row["items"]
+
+
+def _of_last_items(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return of every base model's rows on a task, oldest first, those of the items that it was asked last."""
+    last = {(r["base_digest"], r["task"]): _asked(r) for r in rows}
+    return [r for r in rows if _asked(r) == last[r["base_digest"], r["task"]]]
 
 
 def _named(model: str | None, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -176,9 +194,19 @@ def _accuracies(number: int, measured: _Measured) -> PaperTable:
     ]
     columns = ("arm", *(name for task in paper for name in (_short(task), "paper")))
     notes = [_about(r) for r in measured.accuracy.values() if r["task"] in paper and (r["arm"], r["k"]) in _ROWS]
+    notes += [
+        f"{_about(r)}, asked before: not shown"
+        for (task, asked), own in measured.items.items()
+        for key, r in own.items()
+        if task in paper and key in _ROWS and asked not in _shown_items(measured, task)
+    ]
     return PaperTable(
         f"Table {number}", _TITLES[number], columns, tuple(rows), tuple(missing), tuple(dict.fromkeys(notes))
     )
+
+
+def _shown_items(measured: _Measured, task: str) -> set[_Asked]:
+    return {_asked(r) for (own, _, _), r in measured.accuracy.items() if own == task}
 
 
 def _short(task: str) -> str:
@@ -214,26 +242,49 @@ def _table_8(measured: _Measured) -> PaperTable:
 
 
 def _table_9(measured: _Measured) -> PaperTable:
-    """The arm toolformer; k = 0 is the same model disabled. Behind the paper's two tasks, all others that were run."""
-    tasks = [*DECODING, *(t for t in dict.fromkeys(t for t, arm, _ in measured.accuracy if arm == "toolformer"))]
+    """The arm toolformer; k = 0 is the same model disabled. Behind the paper's two tasks, all others that were run.
+
+    A task has a group of rows for each set of items it was asked; where there are several, each names its own.
+    """
+    run = {task: _decoded(measured, task) for task in dict.fromkeys([*DECODING, *(task for task, _ in measured.items)])}
+    run = {task: groups for task, groups in run.items() if groups or task in DECODING}
     rows: list[tuple[Cell, ...]] = []
-    for task in dict.fromkeys(tasks):
-        paper = DECODING.get(task, {})
-        ks = sorted({*(0, 1, 3, 10), *(k for t, arm, k in measured.accuracy if t == task and arm == "toolformer")})
-        for k in ks:
-            arm = "toolformer" if k else "toolformer-disabled"
-            own = measured.accuracy.get((task, arm, k), {})
-            told = paper.get(k, (None,) * 4)
-            names = ("accuracy", "accuracy_called", "accuracy_uncalled", "call_rate")
-            pairs = zip((_percent(own.get(name)) for name in names), told, strict=True)
-            rows.append((task_named(task).title, k, *(cell for pair in pairs for cell in pair)))
-    lacking = [
-        task for task in DECODING
-        if any((task, "toolformer" if k else "toolformer-disabled", k) not in measured.accuracy for k in (0, 1, 3, 10))
-    ]  # fmt: skip
-    missing = [measured.command(task, "--k", "0,1,3,10", "--arms", "toolformer") for task in lacking]
+    notes: list[str] = []
+    for task, groups in run.items():
+        for own in groups or [{}]:
+            about = next((_about(r) for r in own.values()), "")
+            name = task_named(task).title if len(groups) < 2 else about
+            notes += [about] if about else []
+            rows += _decoding_rows(name, own, DECODING.get(task, {}))
+    missing = [
+        measured.command(task, "--k", "0,1,3,10", "--arms", "toolformer")
+        for task in DECODING
+        if not any(own.keys() >= {0, 1, 3, 10} for own in run[task])
+    ]
     columns = ("task", "k", "all", "paper", "AC", "paper", "NC", "paper", "calls", "paper")
-    return PaperTable("Table 9", _TITLES[9], columns, tuple(rows), tuple(missing))
+    return PaperTable("Table 9", _TITLES[9], columns, tuple(rows), tuple(missing), tuple(notes))
+
+
+def _decoded(measured: _Measured, task: str) -> list[dict[int, dict[str, Any]]]:
+    """Return k -> row for each set of items that Toolformer was asked; of the paper's tasks, if only disabled, too."""
+    groups = [own for (name, _), own in measured.items.items() if name == task]
+    return [
+        {k: row for (arm, k), row in own.items() if arm == ("toolformer" if k else "toolformer-disabled")}
+        for own in groups
+        if any(arm == "toolformer" or (arm == "toolformer-disabled" and task in DECODING) for arm, _ in own)
+    ]
+
+
+def _decoding_rows(
+    name: str, own: Mapping[int, Mapping[str, Any]], paper: Mapping[int, tuple[float | None, ...]]
+) -> list[tuple[Cell, ...]]:
+    figures = ("accuracy", "accuracy_called", "accuracy_uncalled", "call_rate")
+    out: list[tuple[Cell, ...]] = []
+    for k in sorted({0, 1, 3, 10, *own}):
+        ours = (_percent(own.get(k, {}).get(figure)) for figure in figures)
+        pairs = zip(ours, paper.get(k, (None,) * 4), strict=True)
+        out.append((name, k, *(cell for pair in pairs for cell in pair)))
+    return out
 
 
 def _table_10(snapshot: Path | None, measured: _Measured) -> PaperTable:
@@ -252,7 +303,7 @@ def _table_10(snapshot: Path | None, measured: _Measured) -> PaperTable:
 
 def _figure_4(measured: _Measured) -> PaperTable:
     """Per model size and group of tasks, the mean accuracy of Toolformer with tools and without."""
-    newest = {(r["parameters"], r["task"], r["arm"], r["k"]): r for r in measured.sizes}
+    newest = {(r["parameters"], r["task"], r["arm"], r["k"]): r for r in _of_last_items(measured.sizes)}
 
     def mean(size: int, number: int, arm: str, k: int) -> Cell:
         found = [newest.get((size, task, arm, k)) for task in TABLES[number]]
@@ -290,7 +341,8 @@ def print_tables(found: Sequence[PaperTable]) -> None:
         table = Table(box=SIMPLE_HEAD)
         for at, name in enumerate(columns):
             right = at > 0 and one.name != "Table 10"
-            table.add_column(escape(name), justify="right" if right else "left", no_wrap=not at)
+            figure = one.name == "Table 9"  # whose rows have the longest names: they are wrapped, and no figure is
+            table.add_column(escape(name), justify="right" if right else "left", no_wrap=bool(at) if figure else not at)
         for row in rows:
             table.add_row(*map(escape, row))
         console.print(table)

@@ -70,6 +70,7 @@ class Card:
     train_digest: str
     dev_digest: str
     dataset: str = ""  # name@version; "" in folders of before it was noted
+    base_digest: str = ""  # of the model that is trained, wherever it lies; "" in folders of before it was noted
 
 
 def prepare(spec: FinetuneSpec, store: Store) -> Card:
@@ -100,7 +101,7 @@ def prepare(spec: FinetuneSpec, store: Store) -> Card:
         writing.mkdir(parents=True)
         own = f"{spec.dataset.name}@{spec.dataset.version}"
         digests = _write(writing / "train.jsonl", train), _write(writing / "dev.jsonl", dev)
-        written = Card(len(train), len(dev), *digests, dataset=own)
+        written = Card(len(train), len(dev), *digests, dataset=own, base_digest=spec.model_digest)
         write_job(_job(spec, has_dev=bool(dev)), writing)
         (writing / _CARD).write_text(json.dumps(asdict(written)) + "\n", encoding="utf-8")
         writing.rename(spec.folder)

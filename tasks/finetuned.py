@@ -14,9 +14,11 @@ from tasks.following import outcome_of
 from toolformer_core.errors import ModelError, UsageError
 from toolformer_core.finetune.events import read_events
 from toolformer_core.finetune.recipe import JOB_FILE, read_job
+from toolformer_core.smallworld.embedded import MODEL
 
 __all__ = ["MLFLOW_NOTE", "Finetuned", "finished_finetunes", "newest_pair", "trained_model", "training_run"]
 
+_EMBEDDED = "/" + "/".join(MODEL.parts[-4:])  # how the embedded model's path ends, wherever the program lies
 MLFLOW_NOTE = "mlflow_run"  # in a job's folder: the id of the MLflow run that tells of it
 
 
@@ -30,6 +32,7 @@ class Finetuned:
     texts: tuple[str, int, int, str]  # what it was trained on: dataset name, texts, dev texts, digest of the latter
     finished: float  # seconds since 1970
     dataset: str = ""  # name@version; "" where the job does not say
+    base_digest: str = ""  # of the model it started from; "" in jobs of before it was noted
 
     @property
     def model(self) -> Path:
@@ -54,7 +57,8 @@ def finished_finetunes(jobs: Path) -> list[Finetuned]:
             base = read_job(folder).model
         except (OSError, ValueError, KeyError, TypeError, UsageError):
             continue
-        found.append(Finetuned(folder, arm, base, texts, float(events[-1]["t"]), str(card.get("dataset", ""))))
+        noted = (str(card.get(name, "")) for name in ("dataset", "base_digest"))
+        found.append(Finetuned(folder, arm, base, texts, float(events[-1]["t"]), *noted))
     return sorted(found, key=lambda f: -f.finished)
 
 
@@ -80,14 +84,24 @@ def training_run(model: str) -> str | None:
         return None
 
 
-def newest_pair(found: Sequence[Finetuned], bases: Sequence[str]) -> dict[str, Finetuned]:
+def _starts_from(one: Finetuned, bases: Sequence[str], digest: str) -> bool:
+    if digest and one.base_digest:
+        return one.base_digest == digest
+    # The embedded model lies in the program, which may have been installed elsewhere then.
+    return one.base in bases or ("embedded" in bases and one.base.endswith(_EMBEDDED))
+
+
+def newest_pair(found: Sequence[Finetuned], bases: Sequence[str], digest: str = "") -> dict[str, Finetuned]:
     """Return the newest trainings of a base model, by arm: of the dataset whose training ended last.
+
+    A base model is known by its digest, wherever it lies now; in jobs of before that was noted, by its name or place.
 
     Args:
         found: newest first.
         bases: the names under which a job may know the base model.
+        digest: the base model's; "" if it is not known.
     """
-    own = [f for f in found if f.base in bases]
+    own = [f for f in found if _starts_from(f, bases, digest)]
     first = next((f for f in own if f.arm == "toolformer"), own[0] if own else None)
     out: dict[str, Finetuned] = {}
     for one in own:

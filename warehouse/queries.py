@@ -14,7 +14,7 @@ from typing import Any
 
 import duckdb
 
-from warehouse.errors import SnapshotError
+from warehouse.errors import SnapshotError, told
 from warehouse.views import MEASURED, THRESHOLDS, yield_sql
 
 __all__ = [
@@ -153,7 +153,7 @@ def opened(path: str | Path) -> duckdb.DuckDBPyConnection:
             # Seen once, while snapshots were published as fast as they could be: "No more data remaining in
             # MetadataReader". Why is not known (DuckDB opens the path once); a file that was replaced is asked again.
             if _identity(path) == before:
-                raise SnapshotError(f"cannot open the snapshot {path}: {exc}") from exc
+                raise SnapshotError(f"cannot open the snapshot {path}: {told(exc)}; run toolformer reconcile") from exc
     raise SnapshotError(f"the snapshot {path} was replaced at each of {_TRIES} attempts to open it")
 
 
@@ -178,8 +178,13 @@ def rows_in(
         found = connection.execute(sql, parameters) if parameters else connection.execute(sql)
         names = [column[0] for column in found.description]
         return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+    except duckdb.IOException as exc:
+        raise SnapshotError(
+            f"data the snapshot points at cannot be read ({told(exc)}): if the folder was moved or files are gone, "
+            "run toolformer reconcile with the same --data"
+        ) from exc
     except duckdb.Error as exc:
-        raise SnapshotError(f"the query failed: {exc}") from exc
+        raise SnapshotError(f"the query failed: {told(exc)}") from exc
 
 
 def rows_of(path: str | Path, sql: str, parameters: dict[str, Any] | None = None) -> list[dict[str, Any]]:

@@ -364,7 +364,10 @@ class Store:
         with contextlib.suppress(*_BROKEN):
             envelope = orjson.loads(data)
             if envelope["format"] > _FORMAT:
-                raise StoreError(f"{self.locate(path)} was written by a newer version of this program")
+                raise StoreError(
+                    f"{self.locate(path)} was written by a newer version of this program: use that one; or, if there "
+                    "is none, the file was altered: remove it, run toolformer reconcile and then the same build again"
+                )
             value = envelope["value"]
             if isinstance(value, dict) and digest(canonical(value)) == envelope["digest"]:
                 return value

@@ -8,7 +8,6 @@ not applied.
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from collections.abc import Mapping
@@ -24,8 +23,6 @@ from warehouse.queries import Sample, Yield, opened, rows_in
 from warehouse.views import RULES, count_sql, winners_sql
 
 __all__ = ["Change", "Choice", "Stored", "WhatIf", "stored", "unranked", "what_if", "yields"]
-
-_LOOKED_AT = 100  # candidates among which a sample is sought, for each one wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +56,7 @@ class WhatIf:
     """What one choice would give in place of another."""
 
     changes: tuple[Change, ...]  # by tool
-    comes: tuple[Sample, ...]  # calls kept by the second alone, the largest gain first
+    comes: tuple[Sample, ...]  # calls that win their position by the second alone, the largest gain first
     goes: tuple[Sample, ...]  # ... by the first alone
 
 
@@ -118,8 +115,7 @@ def what_if(path: str | Path, before: Choice, after: Choice, n: int = 5, width: 
     """
     with opened(path) as connection:
         changes = tuple(map(Change, _yields(connection, before), _yields(connection, after)))
-        comes = _samples(connection, _only_in(connection, after, before, n), n, width)
-        goes = _samples(connection, _only_in(connection, before, after, n), n, width)
+        comes, goes = (_samples(connection, own, n, width) for own in _moved(connection, before, after, n))
     return WhatIf(changes, comes, goes)
 
 
@@ -161,27 +157,39 @@ def _yields(connection: duckdb.DuckDBPyConnection, choice: Choice) -> list[Yield
     return [Yield(**row) for row in rows_in(connection, sql)]
 
 
-def _only_in(connection: duckdb.DuckDBPyConnection, one: Choice, other: Choice, n: int) -> list[dict[str, Any]]:
-    """Return calls that win their position under one choice and may not be kept under the other."""
-    kept = f"FROM facts.gains AS g JOIN facts.slots USING (slot) WHERE {_least(one)} AND {_kept(one)}"
-    columns = 'slot, tool, g.doc, g."position", g.gain, g.contested'
-    picked = rows_in(
+def _moved(
+    connection: duckdb.DuckDBPyConnection, before: Choice, after: Choice, n: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return calls that win their position under one choice alone, the largest gains first: those of the second, and
+    those of the first.
+
+    A call without rivals wins wherever it may be kept. Those with rivals are looked at only where the two choices keep
+    different calls of their position: elsewhere the same one wins.
+    """
+    first = 'ORDER BY gain DESC, slot, doc, "position"'
+    rows = rows_in(
         connection,
-        f"""SELECT {columns} {kept} AND NOT {_kept(other)}
-        ORDER BY gain DESC, slot, doc, "position" LIMIT {int(n) * _LOOKED_AT}""",
+        f"""
+WITH kept AS MATERIALIZED (
+    SELECT slot, tool, g.doc, g."position", g.gain, g.contested, {_kept(before)} AS held, {_kept(after)} AS holds
+    FROM facts.gains AS g JOIN facts.slots USING (slot)
+    WHERE ({_least(before)} OR {_least(after)}) AND (held OR holds) AND (contested OR held <> holds)
+), rivals AS (
+    SELECT * FROM kept SEMI JOIN (SELECT doc, "position" FROM kept WHERE contested AND held <> holds) AS changed
+    USING (doc, "position")
+), won AS (
+    SELECT * EXCLUDE (held, holds),
+        held AND row_number() OVER (PARTITION BY doc, "position" ORDER BY held DESC, gain DESC, tool) = 1 AS held,
+        holds AND row_number() OVER (PARTITION BY doc, "position" ORDER BY holds DESC, gain DESC, tool) = 1 AS holds
+    FROM rivals
+), moved AS MATERIALIZED (
+    SELECT slot, tool, doc, "position", gain, holds
+    FROM (SELECT * FROM kept WHERE NOT contested UNION ALL BY NAME SELECT * FROM won) WHERE held <> holds
+)
+(FROM moved WHERE holds {first} LIMIT {int(n)}) UNION ALL (FROM moved WHERE NOT holds {first} LIMIT {int(n)})
+{first}""",
     )
-    docs = sorted({row["doc"] for row in picked if row["contested"]})
-    rivals: dict[tuple[int, int], list[tuple[float, str]]] = {}
-    if docs:
-        sql = f"SELECT {columns} {kept} AND g.contested AND g.doc IN (SELECT unnest($docs))"
-        for row in rows_in(connection, sql, {"docs": docs}):
-            rivals.setdefault((row["doc"], row["position"]), []).append((-row["gain"], row["tool"]))
-    wins = (
-        row
-        for row in picked
-        if not row["contested"] or min(rivals[row["doc"], row["position"]]) == (-row["gain"], row["tool"])
-    )
-    return list(itertools.islice(wins, n))
+    return [row for row in rows if row["holds"]], [row for row in rows if not row["holds"]]
 
 
 def _samples(

@@ -149,6 +149,33 @@ def test_a_users_mistake_is_answered_before_anything_runs(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("corpus", "says"),
+    [
+        (
+            b'{"body": "one"}\n{"body": "two"}\n',
+            "no_text 2 (looked for text, raw_content, content; the row has body: name one with --text-column)",
+        ),
+        # its first bytes are no UTF-8; behind the byte of the line's end there is one more, which is no JSON
+        (
+            '{"text": "one"}\n'.encode("utf-16"),
+            "not_utf8 1 (convert the corpus to UTF-8, e.g. by iconv), broken_json 1",
+        ),
+        (b"\n\n[1]\n", "blank 2, not_an_object 1 (each line must hold one JSON object)"),
+    ],
+)
+def test_a_corpus_without_a_usable_row_is_told_by_reasons(
+    prefect_server: None, tmp_path: Path, corpus: bytes, says: str
+) -> None:
+    path = tmp_path / "corpus.jsonl"
+    path.write_bytes(corpus)
+    for _ in range(2):  # the second build finds the corpus read
+        with pytest.raises(UsageError) as caught:
+            run_build(small_build(path, tmp_path / "data"))
+        assert f"no row of {path} is a usable document: {says}" in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
 def test_workers_in_other_folders_are_told_the_same_paths(
     few_documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ from toolformer_core.errors import CorpusError, ModelError, UnknownNameError, Us
 from toolformer_core.evaluate.items import Item
 from toolformer_core.evaluate.tasks import score, task_named
 from toolformer_core.finetune.recipe import Job, write_job
+from toolformer_core.lm.load import model_digest
 from toolformer_core.smallworld.embedded import MODEL
 from warehouse.queries import rows_of, stats
 from warehouse.store import Store
@@ -238,13 +239,15 @@ def test_tasks_do_not_offer_what_gives_the_answer_away(problems: Path, tmp_path:
     assert plan.evaluations[1].max_new_tokens == 96
 
 
-def finetuned(jobs: Path, name: str, base: str, dev_digest: str, finished: float, *, ended: bool = True) -> Path:
-    """A job's folder as a training leaves it."""
+def finetuned(
+    jobs: Path, name: str, base: str, dev_digest: str, finished: float, *, ended: bool = True, **noted: str
+) -> Path:
+    """A job's folder as a training leaves it; `noted` in its card."""
     folder = jobs / name
     (folder / "model").mkdir(parents=True)
     (folder / "model" / "config.json").write_text("{}")
     write_job(Job(model=base), folder)
-    card = {"train": 5, "dev": 2, "train_digest": "t", "dev_digest": dev_digest}
+    card = {"train": 5, "dev": 2, "train_digest": "t", "dev_digest": dev_digest, **noted}
     (folder / "card.json").write_text(json.dumps(card))
     events: list[dict[str, Any]] = [{"t": finished - 1, "event": "started"}]
     if ended:
@@ -272,6 +275,31 @@ def test_finetunes_are_found_as_a_pair_of_the_newest_dataset(tmp_path: Path) -> 
     shutil.rmtree(newest / "model")
     with pytest.raises(ModelError, match="not finished"):
         trained_model(str(newest))
+
+
+def test_finetunes_are_found_by_their_base_wherever_it_lies(problems: Path, tmp_path: Path) -> None:
+    data, moved = tmp_path / "data", tmp_path / "moved"
+    jobs = data / "finetunes"
+    shutil.copytree(MODEL, moved)
+    gone = finetuned(jobs, "star-toolformer-00", "/gone/model", "d", 1, base_digest=model_digest("embedded"))
+
+    def models(**changes: Any) -> dict[str, str]:
+        return {e.arm: e.model for e in plan_evaluate(asked(problems, data, **changes)).evaluations}
+
+    assert models()["toolformer"] == str(gone / "model")
+    assert models(model=str(moved))["toolformer"] == str(gone / "model")  # the same files in another folder
+    # another model has taken its place since: what the card says of its base counts, not where that lay
+    finetuned(jobs, "star-toolformer-01", str(MODEL), "d", 9, base_digest="another")
+    assert models()["toolformer"] == str(gone / "model")
+    # jobs of before the digest was noted: the embedded model of another installation is known by its path's end
+    elsewhere = "/other/place/toolformer_core/smallworld/assets/model"
+    old = finetuned(jobs, "star-toolformer-02", elsewhere, "d", 10)
+    finetuned(jobs, "star-toolformer-03", "/my/assets/model", "d", 11)
+    assert models()["toolformer"] == str(old / "model")
+    (moved / "config.json").write_text((moved / "config.json").read_text() + "\n")  # other files: another model
+    says = "there are trainings of: /gone/model, /my/assets/model, /other/place/.*--toolformer PATH"
+    with pytest.raises(UsageError, match=says):
+        models(model=str(moved), arms=["toolformer"])
 
 
 @pytest.mark.parametrize(

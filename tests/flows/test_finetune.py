@@ -184,6 +184,7 @@ def test_arms_learn_from_the_same_documents(built: Built, tmp_path: Path) -> Non
         texts[arm] = [json.loads(line)["text"] for line in lines]
         assert card.train == len(lines)
         assert card.dev == 1  # a tenth of 16 documents
+        assert card.base_digest == spec.model_digest  # by which its base is known wherever it lies
     assert all(list(find_calls(text, NAMES)) for text in texts["toolformer"])
     assert not any(list(find_calls(text, NAMES)) for text in texts["cc"])
     assert len(texts["cc"]) == len(texts["toolformer"])

@@ -117,6 +117,55 @@ def test_what_comes_and_goes_by_hand(tmp_path: Path) -> None:
     assert [(s.tool, s.gain) for s in back.comes] == [("calculator", 1.0)]
 
 
+def test_a_call_comes_and_goes_with_its_rivals(tmp_path: Path) -> None:
+    # d1@0: the calculator's 1.0 over qa's 0.6 over mt's 0.55; d1@1: qa's 0.9 over mt's 0.7; d2@0: qa alone, 0.8
+    rows: Rows = {
+        "calculator": [{"doc_id": "d1", "position": 0, "gain": 1.0}],
+        "mt": [{"doc_id": "d1", "position": 0, "gain": 0.55}, {"doc_id": "d1", "position": 1, "gain": 0.7}],
+        "qa": [{"doc_id": d, "position": p, "gain": g} for d, p, g in (("d1", 0, 0.6), ("d1", 1, 0.9), ("d2", 0, 0.8))],
+    }
+    store, run = Store(tmp_path), list[Commit]()
+    put(store, "ingest", "", "corpus", [{"doc_id": d, "text": f"text of {d}"} for d in ("d1", "d2")])
+    write(store, "s0", rows, run)
+    path = publish(store, None)
+    before = Choice({"calculator": 0.5, "mt": 0.5, "qa": 0.5})
+
+    def named(choice: Choice, other: Choice) -> tuple[list[tuple[str, str, int]], list[tuple[str, str, int]]]:
+        found = what_if(path, choice, other)
+        comes, goes = ([(s.tool, s.doc_id, s.position) for s in own] for own in (found.comes, found.goes))
+        return comes, goes
+
+    # without the calculator's, qa's wins its position though its own threshold is the same; mt's still does not
+    fewer = Choice({"calculator": 1.2, "mt": 0.5, "qa": 0.5})
+    calls = {"calculator": ("calculator", "d1", 0), "qa": ("qa", "d1", 0)}
+    assert named(before, fewer) == ([calls["qa"]], [calls["calculator"]])
+    assert named(fewer, before) == ([calls["calculator"]], [calls["qa"]])
+    # without qa's, mt's comes at position 1 alone: at 0 the calculator's wins as before
+    strict = Choice({"calculator": 0.5, "mt": 0.5, "qa": 0.95})
+    assert named(before, strict) == ([("mt", "d1", 1)], [("qa", "d1", 1), ("qa", "d2", 0)])
+    # all calls that come, less all that go, are what the yields say
+    found = what_if(path, before, strict)
+    assert [c.after.calls - c.before.calls for c in found.changes] == [0, 1, -2]
+
+
+@settings(max_examples=12, deadline=None)
+@given(calls(), TAUS, TAUS, st.sampled_from([None, 1, 2]))
+def test_what_comes_less_what_goes_is_what_the_yields_say(
+    rows: Rows, one: dict[str, float], other: dict[str, float], k: int | None
+) -> None:
+    before, after = Choice(one), Choice(other, {} if k is None else dict.fromkeys(TOOLS, k))
+    with tempfile.TemporaryDirectory() as folder:
+        store, run = Store(folder), list[Commit]()
+        put(store, "ingest", "", "corpus", [{"doc_id": d, "text": f"text of {d}"} for d in ("d1", "d2")])
+        write(store, "s0", rows, run)
+        found = what_if(publish(store, None), before, after, n=100)
+    for change in found.changes:
+        comes, goes = (sum(s.tool == change.after.tool for s in own) for own in (found.comes, found.goes))
+        assert comes - goes == change.after.calls - change.before.calls
+    at = [[(s.doc_id, s.position, s.tool) for s in own] for own in (found.comes, found.goes)]
+    assert not set(at[0]) & set(at[1])
+
+
 def test_only_new_shards_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, run = Store(tmp_path / "data"), list[Commit]()
     rows: Rows = {"calculator": [{"doc_id": "d1", "position": 0, "gain": 1.0}], "qa": []}
