@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -10,10 +11,13 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from wh_fixtures import make_run, put
 
 from flows import cli
 from flows.build_dataset import BuildResult
 from warehouse.queries import rows_of
+from warehouse.snapshot import publish
+from warehouse.store import Store
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
 
@@ -95,3 +99,43 @@ def test_a_build_that_never_ended_has_no_dataset_to_train_on(run: Run, as_built:
     for command in (["finetune"], ["export", str(as_built / "out.jsonl")]):
         is_one_line(run(*command, "--data", as_built), 2, f"there is no dataset in {as_built} yet", "toolformer build")
     assert not (as_built / "prefect").exists()
+
+
+def test_answers_begin_with_what_they_speak_of(run: Run, as_built: Path) -> None:
+    (made,) = rows_of(as_built / "warehouse.duckdb", "FROM facts.datasets")
+    # few.jsonl is the corpus of the small build
+    of = f"cstar@{made['version']} of few.jsonl, built {made['created'][:10]} {made['created'][11:16]}"
+    of += f" (run {made['run_id']})"
+    assert run("stats", "--data", as_built)[1].splitlines()[0] == of
+    assert run("what-if", "--data", as_built)[1].splitlines()[0] == f"now: {of}"
+    told = json.loads(run("stats", "--data", as_built, "--json")[1])["of"]
+    assert (told["name"], told["version"], told["run_id"]) == ("cstar", made["version"], made["run_id"])
+    # what was assembled by other thresholds is what is current from then on, and the answers say so
+    assert run("what-if", "--tau", "calendar=0.5", "--materialise", "strict", "--data", as_built)[0] == 0
+    now = run("what-if", "--data", as_built)[1].splitlines()[0]
+    assert now.startswith("now: strict@")
+    assert " of few.jsonl, assembled " in now
+    assert json.loads(run("what-if", "--data", as_built, "--json")[1])["now"]["name"] == "strict"
+
+
+def test_where_no_build_has_ended_nothing_is_shown_that_is_not_there(run: Run, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    commit = put(store, "ingest", "", "corpus", [{"doc_id": "d1", "text": "a text"}])
+    store.write_run(make_run("r1", [commit.key], state="failed", corpus="/some/few.jsonl"))
+    publish(store, None)
+    shown = run("stats", "--data", tmp_path)[1]
+    assert shown.startswith("few.jsonl, no version of C* yet (run r1, failed)")
+    assert "Examples with calls" not in shown
+    assert run("datasets", "--data", tmp_path)[:2] == (0, "no version yet: run the same toolformer build to its end\n")
+    assert run("datasets", "--data", tmp_path, "--json")[:2] == (0, "[]\n")
+
+
+def test_only_ids_that_could_have_been_meant_are_named(run: Run, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    ids = ["0123456789abcdef", "fedcba9876543210"]
+    put(store, "ingest", "", "corpus", [{"doc_id": one, "text": "a text"} for one in ids])
+    publish(store, None)
+    ask = f'list them: duckdb -readonly {tmp_path / "warehouse.duckdb"} "SELECT doc_id FROM documents"'
+    # 01x3 has three of its four characters in the first id's beginning, and not two in the other's
+    is_one_line(run("explain", "01x3", "--data", tmp_path), 2, f"'01x3'; nearest: 0123456789abcdef; {ask}")
+    is_one_line(run("explain", "zzzz", "--data", tmp_path), 2, f"beginning with 'zzzz'; {ask}")
