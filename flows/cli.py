@@ -31,7 +31,6 @@ __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="toolformer",
-    help="A language model teaches itself to use tools: from your corpus to C*, and what comes of it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -54,6 +53,23 @@ class ExportFormat(StrEnum):
     text = "text"
     jsonl = "jsonl"
     hf = "hf"
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"toolformer {version('toolformer-platform')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _own_options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop")
+    ] = False,
+) -> None:
+    """A language model teaches itself to use tools: from your corpus to C*, and what comes of it."""
 
 
 for _command in (demo, build):

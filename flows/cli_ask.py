@@ -62,13 +62,16 @@ def stats(data: Data = None, as_json: AsJson = False) -> None:
     """
     from flows.display import print_stats
     from warehouse.queries import stats as query
+    from warehouse.queries import subject
 
-    found = query(_snapshot(data))
+    path = _snapshot(data)
+    found, of = query(path), subject(path)
     if as_json:
         balances = [{**asdict(b), "conserved": b.conserved} for b in found.balances]
-        print_json({"conserved": found.conserved, "balances": balances, "yield": [asdict(y) for y in found.yields]})
+        told = {"of": asdict(of) if of is not None else None, "conserved": found.conserved, "balances": balances}
+        print_json({**told, "yield": [asdict(y) for y in found.yields]})
     else:
-        print_stats(found)
+        print_stats(found, of)
 
 
 def explain(
@@ -112,6 +115,7 @@ def what_if(
     Example: toolformer what-if --tau calculator=0.7,qa=1.2 --top-k 3 --materialise strict --data runs/c4
     """
     prepare()
+    from warehouse.queries import subject
     from warehouse.what_if import what_if as query
 
     store, path = built_store(data), _snapshot(data)
@@ -119,17 +123,18 @@ def what_if(
     from flows.what_if import ask
     from flows.what_if import materialise as assemble
 
-    asked = ask(path, thresholds, top_k, tau_s)
+    asked, now = ask(path, thresholds, top_k, tau_s), subject(path)
     found = query(path, asked.before, asked.after, samples)
     limit = int(asked.stored.assembled.get("max_examples", 25_000))
     made = assemble(store, asked, materialise) if materialise is not None else None
     if as_json:
         version = {"dataset": made.to_json()} if made is not None else {}
-        print_json({**asdict(found), "notes": asked.notes, "max_examples": limit, **version})
+        of = asdict(now) if now is not None else None
+        print_json({"now": of, **asdict(found), "notes": asked.notes, "max_examples": limit, **version})
         return
     from flows.display_ask import print_what_if
 
-    print_what_if(asked, found, limit)
+    print_what_if(asked, found, limit, now)
     if made is not None:
         kept = ", ".join(f"{tool} {n:,}" for tool, n in made.counts.items())
         print(f"\nassembled {made.name}@{made.version}: {sum(file.rows for file in made.files):,} examples ({kept})")
@@ -163,6 +168,8 @@ def datasets(
     found = [(d, gone(store, d)) for d in store.datasets()]
     if as_json:
         print_json([{**d.to_json(), "gone": lost} for d, lost in found])
+    elif not found:
+        print("no version yet: run the same toolformer build to its end")
     else:
         from flows.display_ask import print_datasets
 

@@ -168,7 +168,8 @@ def _print_evaluated(result: EvaluateResult) -> None:
     found = f", {result.skipped} found done" if result.skipped else ""
     console.print(f"{result.done} shards worked on{found}, {result.seconds:.0f} s.", highlight=False)
     console.print(f"MLflow run {result.mlflow_run} in {escape(result.tracking)}", soft_wrap=True, highlight=False)
-    ask = f'duckdb -readonly {escape(result.snapshot)} "FROM accuracy"'
+    view = "perplexity" if result.perplexities else "accuracy"
+    ask = f'duckdb -readonly {escape(result.snapshot)} "FROM {view}"'
     console.print(f"Ask it anything: {ask}", soft_wrap=True, highlight=False)
 
 

@@ -218,12 +218,16 @@ def print_summary(result: BuildResult) -> None:
     else:
         found = f", {result.skipped} found done" if result.skipped else ""
         console.print(f"{result.done} shards worked on{found}, {result.seconds:.0f} s.")
-    console.print(f'Ask it anything: duckdb {result.snapshot} "SELECT * FROM yield_by_threshold"', soft_wrap=True)
+    console.print(
+        f'Ask it anything: duckdb -readonly {result.snapshot} "SELECT * FROM yield_by_threshold"', soft_wrap=True
+    )
 
 
-def print_stats(found: queries.Stats) -> None:
-    """Print where the rows of every stage went, and the yield per tool and threshold."""
+def print_stats(found: queries.Stats, of: queries.Subject | None = None) -> None:
+    """Print where the rows of every stage went, and the yield per tool and threshold; before that, of what."""
     console = Console()
+    if of is not None:
+        console.print(escape(str(of)), soft_wrap=True, highlight=False)
     table = Table(title="Rows: in = kept + dropped + failed")
     for name in ("stage", "tool", "unit"):
         table.add_column(name)
@@ -235,6 +239,8 @@ def print_stats(found: queries.Stats) -> None:
         flag = "" if b.conserved else "  [red]does not add up[/red]"
         table.add_row(b.stage, b.tool, b.unit, f"{b.rows_in:,}", f"{b.kept:,}", ", ".join(reasons) + flag)
     console.print(table)
+    if not found.yields:  # nothing was scored
+        return
     thresholds = sorted({y.tau_f for y in found.yields})
     table = Table(title="Examples with calls, by filtering threshold")
     table.add_column("tool")

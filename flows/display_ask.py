@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flows.explained import Explained
     from flows.plan import Estimate, Plan
     from flows.what_if import Asked
-    from warehouse.queries import Sample
+    from warehouse.queries import Sample, Subject
     from warehouse.what_if import WhatIf
 
 __all__ = ["print_datasets", "print_explained", "print_plan", "print_what_if"]
@@ -120,13 +120,16 @@ def _shown(value: Any) -> str:
     return f"{value:.3f}" if isinstance(value, float) else escape("" if value is None else str(value))
 
 
-def print_what_if(asked: Asked, found: WhatIf, limit: int) -> None:
+def print_what_if(asked: Asked, found: WhatIf, limit: int, now: Subject | None = None) -> None:
     """Print what other thresholds would keep.
 
     Args:
+        now: what is current, to which the other thresholds are compared.
         limit: examples per tool at most, as C* was assembled.
     """
     console = Console()
+    if now is not None:
+        console.print(escape(f"now: {now}"), soft_wrap=True, highlight=False)
     table = Table(title="Examples with calls, now and then")
     table.add_column("tool")
     for name in ("tau_f", "examples", "calls"):

@@ -11,6 +11,7 @@ import json
 import math
 import mmap
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from warehouse.store import Store
 __all__ = ["Explained", "explained"]
 
 KEPT = "kept"
+_ALIKE = 0.75  # the share of the characters asked for that an id must have to be named in their place
 _AT_ONCE = 1 << 30  # bytes of a text file that are searched
 
 
@@ -52,18 +54,26 @@ def explained(store: Store, snapshot: Path, doc_id: str) -> Explained:
         doc_id: the document's id, or how it begins.
 
     Raises:
-        UsageError: no document, or more than one, has such an id; the message names the nearest.
+        UsageError: no document, or more than one, has such an id; the message names those alike.
         SnapshotError: there is no snapshot.
     """
     ids = ids_beginning(snapshot, doc_id) if doc_id else []
     if doc_id not in ids and len(ids) != 1:
-        near = ", ".join(ids or nearest_ids(snapshot, doc_id)) or "there are no documents"
+        near = ids or [one for one in nearest_ids(snapshot, doc_id) if _alike(one, doc_id)]
         what = "more than one document has" if ids else "no document has"
-        raise UsageError(f"{what} an id beginning with {doc_id!r}; nearest: {near}")
+        named = f"; nearest: {', '.join(near)}" if near else ""
+        listed = f'list them: duckdb -readonly {snapshot} "SELECT doc_id FROM documents"'
+        raise UsageError(f"{what} an id beginning with {doc_id!r}{named}; {listed}")
     found = explain(snapshot, doc_id if doc_id in ids else ids[0])
     thresholds, calls = _fates(found)
     checkpoints = _checkpoints(store, found)
     return Explained(found, _positions(found), calls, thresholds, checkpoints, _evaluations(snapshot, checkpoints))
+
+
+def _alike(one: str, asked: str) -> bool:
+    """Say whether an id could have been meant: most of what was asked stands in it, in the same order."""
+    matching = SequenceMatcher(None, one[: len(asked) + 1], asked, autojunk=False)
+    return sum(block.size for block in matching.get_matching_blocks()) >= _ALIKE * len(asked) > 0
 
 
 def _positions(found: Explanation) -> tuple[dict[str, Any], ...]:

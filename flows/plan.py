@@ -38,6 +38,7 @@ from tasks.works import (
     score_work,
     shards_of,
 )
+from toolformer_core.config import tau_f_for
 from warehouse.commits import Commit, CommitKey, changed_parts
 from warehouse.files import open_files
 from warehouse.rehearsal import Rehearsal
@@ -315,6 +316,8 @@ def _fields(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") ->
     out = []
     for name in sorted(old.keys() | new.keys()):
         was, now = old.get(name), new.get(name)
+        if prefix == "tau_f.":  # what is not told is the paper's
+            was, now = tau_f_for(name, old), tau_f_for(name, new)
         if isinstance(was, Mapping) or isinstance(now, Mapping):
             out += _fields(was or {}, now or {}, f"{prefix}{name}.")
         elif was != now:

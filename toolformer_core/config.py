@@ -169,7 +169,10 @@ class ScoreConfig:
 
 @dataclass(frozen=True, slots=True)
 class AssembleConfig:
-    """Filter and interleave. Scores are stored, so a new tau_f never runs the model again."""
+    """Filter and interleave. Scores are stored, so a new tau_f never runs the model again.
+
+    A threshold that is given and is the paper's is the same as none: it makes no other work of it.
+    """
 
     tau_f: Mapping[str, float] = field(default_factory=dict)  # per tool; the paper's where absent
     max_examples: int = 25_000  # per tool
@@ -179,6 +182,8 @@ class AssembleConfig:
         for tool in self.tau_f:
             if tool not in TOOL_NAMES:
                 raise UnknownNameError("tool", tool, TOOL_NAMES)
+        others = {tool: value for tool, value in self.tau_f.items() if value != tau_f_for(tool)}
+        object.__setattr__(self, "tau_f", others)
         _require(self.max_examples > 0, f"max_examples must be positive, got {self.max_examples}")
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "Sample",
     "StageBalance",
     "Stats",
+    "Subject",
     "Yield",
     "accuracies",
     "gain_histogram",
@@ -32,6 +33,7 @@ __all__ = [
     "rows_of",
     "samples",
     "stats",
+    "subject",
     "yield_by_threshold",
 ]
 
@@ -62,6 +64,39 @@ SELECT c.stage, c.tool, b.unit, b.kind, b.reason, sum(b.rows)::BIGINT, count(DIS
 FROM facts.balances AS b JOIN facts.commits AS c USING (commit_id) JOIN facts.current USING (commit_id)
 JOIN facts.stages AS s ON s.stage = c.stage
 GROUP BY s.rank, c.stage, c.tool, b.unit, b.kind, b.reason ORDER BY s.rank, c.tool, b.unit, b.kind, b.reason"""
+
+# The run whose commits are current, and the version of C* that it made.
+_SUBJECT = """
+SELECT r.run_id, r.flow, r.started, r.state, r.corpus, r.model,
+       coalesce(d.name, '') AS name, coalesce(d.version, '') AS version, d.created
+FROM facts.runs AS r LEFT JOIN facts.datasets AS d USING (run_id)
+WHERE r.run_id IN (
+    SELECT rc.run_id FROM facts.run_commits AS rc JOIN facts.current USING (commit_id)
+    JOIN facts.commits AS c USING (commit_id) WHERE c.stage = 'ingest')
+ORDER BY r.state = 'completed' DESC, r.started DESC, r.run_id DESC, d.created DESC LIMIT 1"""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What questions about the current data speak of: a run, and the version of C* that it made."""
+
+    run_id: str
+    flow: str
+    started: str
+    state: str
+    corpus: str
+    model: str
+    name: str  # of the dataset; "" until there is one
+    version: str
+    created: str | None  # when the version was
+
+    def __str__(self) -> str:
+        corpus = Path(self.corpus).name
+        if not self.version:
+            return f"{corpus}, no version of C* yet (run {self.run_id}, {self.state})"
+        made = "assembled" if self.flow == "what-if" else "built"
+        when = (self.created or self.started)[:16].replace("T", " ")
+        return f"{self.name}@{self.version} of {corpus}, {made} {when} (run {self.run_id})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +268,16 @@ def stats(path: str | Path, thresholds: Iterable[float] = THRESHOLDS) -> Stats:
             own[kind][reason] = rows
     balances = tuple(StageBalance(*key, **value) for key, value in grouped.items())
     return Stats(balances, tuple(Yield(**row) for row in yields))
+
+
+def subject(path: str | Path) -> Subject | None:
+    """Return what the current data of a build is; None where nothing was built.
+
+    Raises:
+        SnapshotError: there is no snapshot.
+    """
+    found = rows_of(path, _SUBJECT)
+    return Subject(**found[0]) if found else None
 
 
 def samples(path: str | Path, n: int = 10, tool: str | None = None, width: int = 60) -> list[Sample]:
