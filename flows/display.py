@@ -228,9 +228,11 @@ def print_stats(found: queries.Stats, of: queries.Subject | None = None) -> None
     console = Console()
     if of is not None:
         console.print(escape(str(of)), soft_wrap=True, highlight=False)
-    table = Table(title="Rows: in = kept + dropped + failed")
+    table = Table(
+        title="Rows: in = kept + dropped + failed", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
     for name in ("stage", "tool", "unit"):
-        table.add_column(name)
+        table.add_column(name, no_wrap=True)
     table.add_column("in", justify="right")
     table.add_column("kept", justify="right")
     table.add_column("dropped and failed, by reason")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -28,26 +29,50 @@ __all__ = ["print_datasets", "print_explained", "print_plan", "print_what_if"]
 
 _REASONS = 4  # named in a cell; the others are counted
 _WIDTH = 40  # characters of a text in a table
+_TEXTS = (
+    "input",
+    "response",
+    "answered",
+    "raw",
+    "context",
+    "detail",
+    "reason",
+    "folder",
+    "model",
+)  # columns that may be folded
+_HEADS = {
+    "position": "at",
+    "loss_plain": "plain",
+    "loss_call": "call",
+    "loss_response": "L+",
+    "answered": "input -> response",
+}
 
 
 def print_plan(plan: Plan) -> None:
-    """Print what a build would do, per stage and tool, and what that is expected to take."""
+    """Print what a build would do, per stage and tool, why, and what that is expected to take."""
     console = Console()
-    table = Table(title="What this build would do")
-    table.add_column("stage")
-    table.add_column("tool")
-    for name in ("shards", "cached", "to do", "depends"):
-        table.add_column(name, justify="right")
-    table.add_column("because", overflow="fold")
-    for name in ("seconds", "LM tokens", "bytes"):
-        table.add_column(name, justify="right")
+    table = _narrow("What this build would do")
+    whys: dict[str, list[str]] = {}  # why -> where; below the table, which is wide enough for figures alone
+    for name in ("stage", "tool"):
+        table.add_column(name, no_wrap=True)
+    rows: list[tuple[str, ...]] = []
     for own in plan.stages:
         reasons = [f"{reason} ({n:,})" if n < own.shards else reason for reason, n in own.because.items()]
         more = [f"and {len(reasons) - _REASONS:,} more"] if len(reasons) > _REASONS else []
         counts = (f"{n:,}" if n else "" for n in (own.shards, own.cached, own.to_do, own.depends))
-        why = escape("; ".join([*reasons[:_REASONS], *more]))
-        table.add_row(own.stage, own.tool, *counts, why, *_figures(own.estimate, own.to_do))
+        rows.append((own.stage, own.tool, *counts, *_figures(own.estimate, own.to_do)))
+        if reasons:
+            whys.setdefault("; ".join([*reasons[:_REASONS], *more]), []).append(f"{own.stage} {own.tool}".strip())
+    heads = ("shards", "cached", "to do", "depends", "seconds", "LM tokens", "kB")
+    filled = [i for i in range(2, 2 + len(heads)) if any(row[i] for row in rows)]
+    for i in filled:
+        table.add_column(heads[i - 2], justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row[:2], *(row[i] for i in filled))
     console.print(table)
+    for why, where in whys.items():
+        console.print(f"{escape(why)}: {', '.join(where)}", highlight=False)
     if plan.nothing_to_do:
         console.print("Nothing is left to do: every shard is found done, and no model would be loaded.")
         return
@@ -69,8 +94,8 @@ def print_plan(plan: Plan) -> None:
 
 def _figures(one: Estimate | None, to_do: int) -> tuple[str, str, str]:
     if one is None:
-        return ("no past run" if to_do else "", "", "")
-    return (f"{one.seconds:,.1f}", f"{one.lm_tokens:,.0f}" if one.lm_tokens else "", f"{one.bytes:,.0f}")
+        return ("?" if to_do else "", "", "")
+    return (f"{one.seconds:,.1f}", f"{one.lm_tokens:,.0f}" if one.lm_tokens else "", f"{one.bytes / 1000:,.0f}")
 
 
 def _sum(estimates: Sequence[Estimate]) -> str:
@@ -92,9 +117,10 @@ def print_explained(told: Explained) -> None:
     _rows(console, "positions", told.positions, ("tool", "rank", "position", "p", "draws", "parsed"))
     _rows(console, "draws", found.sampled, ("tool", "position", "raw", "outcome", "count"))
     _rows(console, "responses", found.executed, ("tool", "input", "response", "failure", "detail"))
-    columns = ("tool", "position", "input", "response", "loss_plain", "loss_call", "loss_response", "gain", "fate")
+    columns = ("tool", "position", "loss_plain", "loss_call", "loss_response", "gain", "fate", "answered")
+    calls = [{**call, "answered": f"{call['input']} -> {call['response']}".strip()} for call in told.calls]
     thresholds = ", ".join(f"{tool} {tau:g}" for tool, tau in told.thresholds.items())
-    _rows(console, f"scores, in nats (tau_f: {thresholds})", told.calls, columns)
+    _rows(console, f"scores, in nats (tau_f: {thresholds})", calls, columns)
     for example in found.examples:
         console.print("\n[bold]in C*[/bold]")
         console.print(escape(example["text"]), highlight=False)
@@ -108,12 +134,17 @@ def _rows(console: Console, title: str, rows: Sequence[dict[str, Any]], columns:
     if not rows:
         console.print(f"\n[bold]{escape(title)}[/bold]: nothing", highlight=False)
         return
-    table = Table(title=title, title_justify="left")
+    table = _narrow(title)
     for name in columns:
-        table.add_column(name, overflow="fold")
+        table.add_column(_HEADS.get(name, name), overflow="fold", no_wrap=name not in _TEXTS)
     for row in rows:
         table.add_row(*(_shown(row[name]) for name in columns))
     console.print(table)
+
+
+def _narrow(title: str) -> Table:
+    """A table that is as narrow as can be: 80 columns are what many terminals have."""
+    return Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
 
 
 def _shown(value: Any) -> str:
@@ -130,7 +161,7 @@ def print_what_if(asked: Asked, found: WhatIf, limit: int, now: Subject | None =
     console = Console()
     if now is not None:
         console.print(escape(f"now: {now}"), soft_wrap=True, highlight=False)
-    table = Table(title="Examples with calls, now and then")
+    table = _narrow("Examples with calls, now and then")
     table.add_column("tool")
     for name in ("tau_f", "examples", "calls"):
         table.add_column(name, justify="right")

@@ -5,16 +5,20 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import json
+import os
 import shutil
 import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
 import pytest
+from commands import Run, Said
 from small_builds import small_build
 
+from flows import cli
 from flows.build_dataset import BuildResult, run_build
 from flows.ledger import reporting_to
 from tasks.shards import Done
@@ -81,3 +85,25 @@ def screenshots() -> ModuleType:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    """Run `toolformer` with arguments, but for taking the process down."""
+
+    def leave(code: int) -> NoReturn:
+        raise SystemExit(code)
+
+    def run_(*arguments: object) -> Said:
+        monkeypatch.setattr(cli, "leave", leave)
+        monkeypatch.setattr(sys, "argv", ["toolformer", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Said(ended.value.code, out, err)
+
+    before = dict(os.environ)  # `prepare` sets defaults there; the next test is not to meet them
+    yield run_
+    os.environ.clear()
+    os.environ.update(before)

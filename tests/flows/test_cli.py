@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 import typer.main
+from commands import Run, Said
 from typer.testing import CliRunner
 
 from flows import cli
@@ -23,46 +20,6 @@ from warehouse.queries import rows_of
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
 
 Built = tuple[BuildResult, Path, list[str]]
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a command printed, and how it ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Said]
-
-
-@pytest.fixture(autouse=True)
-def same_environment() -> Iterator[None]:
-    """`prepare` sets defaults in the environment; the next test is not to meet them."""
-    before = dict(os.environ)
-    yield
-    os.environ.clear()
-    os.environ.update(before)
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run `toolformer` with arguments, but for taking the process down."""
-
-    def leave(code: int) -> NoReturn:
-        raise SystemExit(code)
-
-    def run_(*arguments: object) -> Said:
-        monkeypatch.setattr(cli, "leave", leave)
-        monkeypatch.setattr(sys, "argv", ["toolformer", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return Said(ended.value.code, out, err)
-
-    return run_
 
 
 def commands() -> list[list[str]]:

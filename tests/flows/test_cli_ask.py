@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import sys
-from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
+from commands import Run
 from wh_fixtures import make_run, put
 
-from flows import cli, cli_evaluate
+from flows import cli_evaluate
 from flows.build_dataset import BuildResult
 from flows.display import print_summary
 from flows.evaluated import ArmPerplexity, EvaluateResult
@@ -24,35 +22,7 @@ from warehouse.store import Store
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
 
-Run = Callable[..., tuple[int, str, str]]
 Built = tuple[BuildResult, Path, list[str]]
-
-
-@pytest.fixture(autouse=True)
-def same_environment() -> Iterator[None]:
-    """`prepare` sets defaults in the environment; the next test is not to meet them."""
-    before = dict(os.environ)
-    yield
-    os.environ.clear()
-    os.environ.update(before)
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run `toolformer` with arguments, but for taking the process down; return code, output and errors."""
-
-    def leave(code: int) -> NoReturn:
-        raise SystemExit(code)
-
-    def run_(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(cli, "_leave", leave)
-        monkeypatch.setattr(sys, "argv", ["toolformer", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out, said.err
-
-    return run_
 
 
 def is_one_line(said: tuple[int, str, str], code: int, *words: str) -> None:
@@ -179,3 +149,20 @@ def test_hints_open_the_snapshot_read_only_at_a_view_with_rows(
         EvaluateResult(**about, **left, rejected={}, arms=(), perplexities=(figures,), paper={})
     )
     assert 'duckdb -readonly w.duckdb "FROM perplexity"' in capsys.readouterr().out
+
+
+def test_names_are_whole_on_80_columns(
+    run: Run, as_built: Path, few_documents: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run("reconcile", "--data", as_built).code == 0
+    planned = run("plan", "--data", as_built, "--corpus", few_documents, "--tools", "calculator,calendar").out
+    for name in ("prefilter", "assemble", "calculator", "LM tokens", "seconds"):
+        assert name in planned
+    told = run("stats", "--data", as_built).out
+    assert {"documents", "calculator", "prefilter"} <= set(told.split())
+    (first,) = rows_of(as_built / "warehouse.duckdb", "SELECT min(doc_id) AS doc_id FROM scored")
+    explained = run("explain", first["doc_id"], "--data", as_built).out
+    for name in ("calculator", "below_threshold", "gain", "L+"):
+        assert name in explained
+    assert "…" not in planned + told + explained  # nothing was cut

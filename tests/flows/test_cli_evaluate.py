@@ -3,53 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
+from commands import Run
 
-from flows import cli
 from flows.cli_evaluate import evaluate
 from flows.evaluation_plan import EvaluateParameters
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
 
-Run = Callable[..., tuple[int, str, str]]
 ITEMS = [
     {"item_id": "a", "prompt": "Adding the 12 nuts to the 30 already here gives us", "answers": ["42"]},
     {"item_id": "b", "prompt": "Twice 8 is", "answers": ["16", "sixteen"], "tool": "calculator", "group": "product"},
     {"item_id": "c", "prompt": " ", "answers": ["nothing was asked"]},
 ]
-
-
-@pytest.fixture(autouse=True)
-def same_environment() -> Iterator[None]:
-    """`prepare` sets defaults in the environment; the next test is not to meet them."""
-    before = dict(os.environ)
-    yield
-    os.environ.clear()
-    os.environ.update(before)
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run `toolformer` with arguments, but for taking the process down; return code, output and errors."""
-
-    def leave(code: int) -> NoReturn:
-        raise SystemExit(code)
-
-    def run_(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(cli, "leave", leave)
-        monkeypatch.setattr(sys, "argv", ["toolformer", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out, said.err
-
-    return run_
 
 
 @pytest.fixture
