@@ -22,7 +22,7 @@ from types import TracebackType
 
 import orjson
 
-from warehouse.errors import CatalogError, LockHeldError
+from warehouse.errors import CatalogError, LockHeldError, told
 
 __all__ = ["FileLock"]
 
@@ -54,7 +54,7 @@ class FileLock:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as exc:
-            raise CatalogError(f"cannot make the lock file {path}: {exc.strerror or exc}") from exc
+            raise CatalogError(f"cannot make the lock file {path}: {told(exc)}") from exc
         try:
             self._acquire(wait_s, waiting)
         except BaseException:

@@ -58,7 +58,7 @@ def test_a_store_survives_every_step(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["kill", "full"])
 def test_a_warehouse_survives_every_step(kind: str, tmp_path: Path) -> None:
     steps = every_step(kind, "whole", tmp_path)
-    assert len(steps) > 80
+    assert len(steps) > 75  # the store's 55 and more, and those of catalog, snapshot and gc; 80 when last looked at
     check(kind, steps)
 
 
