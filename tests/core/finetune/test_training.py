@@ -5,15 +5,17 @@ from __future__ import annotations
 import errno
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from tiny import TEXTS, tiny_lm
+from transformers import AutoTokenizer
 
 from tests.core.finetune.training_runs import RECIPE, STEPS, TRAIN, events, job_in, losses, run_program
-from toolformer_core.errors import UsageError
+from toolformer_core.errors import ModelError, UsageError
 from toolformer_core.finetune.engines import PlainEngine
 from toolformer_core.finetune.events import EVENTS_FILE, FAILURE_FILE, events_to, read_events
 from toolformer_core.finetune.loop import LossError
@@ -102,6 +104,28 @@ def test_a_loss_that_is_no_number_ends_the_run_without_a_checkpoint(tmp_path: Pa
     with pytest.raises(LossError, match="smaller learning_rate"):
         train(job_in(tmp_path, model, learning_rate=1e30, clip=0), tmp_path)
     assert not list(tmp_path.glob("checkpoints/step-*"))
+
+
+def test_a_token_the_model_has_no_embedding_for_is_told_before_the_first_step(tmp_path: Path, model: str) -> None:
+    """Two tokens added to the tokenizer, none to the model: the texts hold neither, then one of them, then all do."""
+    tokens, rows = AutoTokenizer.from_pretrained(model), len(AutoTokenizer.from_pretrained(model))
+    tokens.add_tokens(["<tool>"])
+    job = job_in(tmp_path / "job", str(shutil.copytree(model, tmp_path / "model")))
+    tokens.save_pretrained(job.model)
+    train(job, tmp_path / "job")
+    assert len(losses(tmp_path / "job")) == STEPS
+    for name in ("train", "dev"):
+        again = tmp_path / f"again-{name}"
+        job_in(again, job.model)
+        (again / f"{name}.jsonl").write_text(json.dumps({"text": "It said <tool> twice."}) + "\n")
+        with pytest.raises(ModelError, match=rf"no embedding for token {rows} \('<tool>'\).*resize_token_embeddings"):
+            train(job, again)
+        assert not (again / EVENTS_FILE).exists()
+    tokens.add_special_tokens({"eos_token": "<stop>"})
+    tokens.save_pretrained(job.model)
+    job_in(tmp_path / "end", job.model)
+    with pytest.raises(ModelError, match=rf"no embedding for token {rows + 1} \('<stop>'\)"):
+        train(job, tmp_path / "end")
 
 
 def test_an_event_begins_a_line_of_its_own(tmp_path: Path) -> None:
