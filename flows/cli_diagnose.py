@@ -164,8 +164,7 @@ def _writable(folder: Path) -> None:
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=folder):
-            pass
+        TemporaryFile(dir=folder).close()
     except OSError as exc:
         raise UsageError(f"--out: {folder} cannot be written: {exc.strerror}") from exc
 
