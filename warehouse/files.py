@@ -25,7 +25,7 @@ import pyarrow.fs as pafs
 
 from warehouse.errors import StoreError, told
 
-__all__ = ["Files", "LocalFiles", "RemoteFiles", "fsync_folder", "open_files", "put_local", "temporary_beside"]
+__all__ = ["Files", "LocalFiles", "RemoteFiles", "fsync_folder", "make_folder", "open_files", "put_local", "temporary_beside"]
 
 AnyPath = TypeVar("AnyPath", Path, PurePosixPath)
 _TEMPORARY = re.compile(r"\.\d+-[0-9a-f]+\.tmp(\.wal)?$")  # DuckDB keeps a log beside a snapshot in the making
@@ -67,6 +67,19 @@ def fsync_folder(folder: str | Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a local folder and its parents, each entry flushed to disk.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    fsync_folder(folder.parent)
 
 
 def temporary_beside(target: AnyPath) -> AnyPath:
@@ -117,7 +130,7 @@ class LocalFiles:
         """See `Files`."""
         target = self._at(path)
         try:
-            self._make_folder(target.parent)
+            make_folder(target.parent)
             put_local(target, data)
         except OSError as exc:
             raise StoreError(f"cannot write {target}: {told(exc)}") from exc
@@ -150,12 +163,12 @@ class LocalFiles:
     def move(self, path: str, target: str) -> None:
         """See `Files`."""
         try:
-            self._make_folder(self._at(target).parent)
+            make_folder(self._at(target).parent)
             os.replace(self._at(path), self._at(target))
         except FileNotFoundError:
             return
         except OSError as exc:
-            raise StoreError(f"cannot move {self._at(path)}: {exc.strerror or exc}") from exc
+            raise StoreError(f"cannot move {self._at(path)}: {told(exc)}") from exc
         fsync_folder(self._at(target).parent)
         fsync_folder(self._at(path).parent)
 
@@ -164,7 +177,7 @@ class LocalFiles:
         try:
             self._at(path).unlink(missing_ok=True)
         except OSError as exc:
-            raise StoreError(f"cannot delete {self._at(path)}: {exc.strerror or exc}") from exc
+            raise StoreError(f"cannot delete {self._at(path)}: {told(exc)}") from exc
 
     def abandoned(self, older_than_s: float) -> Iterator[str]:
         """See `Files`."""
@@ -194,14 +207,6 @@ class LocalFiles:
             prefix = "" if relative == "." else relative + "/"
             for name in sorted(names):
                 yield prefix + name
-
-    def _make_folder(self, folder: Path) -> None:
-        """Make a folder and its parents, each entry flushed to disk."""
-        if folder.is_dir():
-            return
-        self._make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
-        fsync_folder(folder.parent)
 
 
 class RemoteFiles:
@@ -285,7 +290,7 @@ class RemoteFiles:
         except FileNotFoundError:
             return
         except (OSError, pa.ArrowException) as exc:
-            raise StoreError(f"cannot delete {self.root}/{path}: {exc}") from exc
+            raise StoreError(f"cannot delete {self.root}/{path}: {told(exc)}") from exc
 
     def abandoned(self, older_than_s: float) -> Iterator[str]:
         """See `Files`; in an object store a put leaves none."""

@@ -23,6 +23,7 @@ from types import TracebackType
 import orjson
 
 from warehouse.errors import CatalogError, LockHeldError, told
+from warehouse.files import make_folder
 
 __all__ = ["FileLock"]
 
@@ -51,7 +52,7 @@ class FileLock:
     ) -> None:
         self.path = Path(path)
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path.absolute().parent)
             self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as exc:
             raise CatalogError(f"cannot make the lock file {path}: {told(exc)}") from exc

@@ -21,7 +21,7 @@ from warehouse.catalog import Catalog
 from warehouse.commits import DataFile
 from warehouse.errors import SnapshotError, told
 from warehouse.facts import Facts, facts_of
-from warehouse.files import fsync_folder, temporary_beside
+from warehouse.files import fsync_folder, make_folder, temporary_beside
 from warehouse.schema import STAGES, TABLES
 from warehouse.store import Store
 
@@ -77,7 +77,7 @@ def publish(store: Store, catalog: Catalog | None, root: str | Path | None = Non
     facts = catalog.facts() if catalog is not None else facts_of(store.commits(), store.runs(), store.datasets())
     temporary = temporary_beside(target)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         _write(temporary, store, facts, target)
         try:
             _read_through(temporary)

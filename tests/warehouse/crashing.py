@@ -77,8 +77,8 @@ def life(folder: Path, whole: bool) -> None:
             store.sweep_temporary(older_than_s=0.0)
 
 
-def _at_step(number: int, act: Callable[[], None]) -> None:
-    """Have `act` called in the place of the n-th step."""
+def _at_step(number: int, act: Callable[[], None]) -> Callable[[], bool]:
+    """Have `act` called in the place of the n-th step; return what tells whether that many have been taken."""
     count = 0
 
     def step() -> bool:
@@ -96,8 +96,9 @@ def _at_step(number: int, act: Callable[[], None]) -> None:
 
         setattr(os, name, called)
 
-    for name in ("fsync", "replace", "mkdir", "unlink"):
+    for name in ("fsync", "replace", "unlink"):
         wrap(name)
+    wrap("mkdir", lambda path, *_, **__: not os.path.isdir(path))  # a folder that is there changes no disk
     wrap("open", lambda path, flags, *_, **__: bool(flags & os.O_EXCL))
     real_fdopen = os.fdopen
 
@@ -125,6 +126,7 @@ def _at_step(number: int, act: Callable[[], None]) -> None:
             return 0
 
     os.fdopen = lambda *args, **more: Half(real_fdopen(*args, **more))  # type: ignore[assignment,arg-type]
+    return lambda: count >= number
 
 
 def _die() -> None:
@@ -215,9 +217,10 @@ def disturbed(kind: str, root: Path, whole: bool) -> Iterator[dict[str, Any]]:
     for number in itertools.count(1):
         folder = root / f"{kind}-{number:03d}"
 
-        def until(number: int = number, folder: Path = folder) -> None:
-            _at_step(number, act)
+        def until(number: int = number, folder: Path = folder) -> bool:
+            taken = _at_step(number, act)
             life(folder, whole)
+            return taken()
 
         def again(folder: Path = folder) -> dict[str, Any]:
             wrong = look(folder)
@@ -225,7 +228,7 @@ def disturbed(kind: str, root: Path, whole: bool) -> Iterator[dict[str, Any]]:
             return {"wrong": wrong, "result": result(folder, whole)}
 
         code, said = _child(until)
-        if code == 0:  # there is no such step
+        if code == 0 and not said:  # there is no such step; a life that went on in spite of it says so
             return
         after = _told(again)
         yield {
