@@ -160,7 +160,7 @@ def main() -> None:
     from warehouse.errors import WarehouseError
 
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="toolformer", standalone_mode=False)
     except TyperException as exc:
         _print_wrong_use(exc)
         code = exc.exit_code
