@@ -128,18 +128,20 @@ def tiny_lm(
     vocabulary: int = 0,
     **budgets: int,
 ) -> TransformersLM:
-    """A random two-layer model; weights scaled up so that its distributions are far from flat.
-
-    `vocabulary` gives it more words than its tokenizer has.
-    """
-    torch.manual_seed(0)
+    """A random two-layer model; `vocabulary` gives it more words than its tokenizer has."""
     coded = coded or tokenizer(merged_trigger)
-    model = AutoModelForCausalLM.from_config(_config(family, context, max(vocabulary, len(coded))))
+    return random_lm(family, _config(family, context, max(vocabulary, len(coded))), coded, **budgets)
+
+
+def random_lm(name: str, config: Any, coded: Any, **budgets: int) -> TransformersLM:
+    """A random model of a configuration; weights scaled up so that its distributions are far from flat."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for p in model.parameters():
             if p.ndim == 2:
                 p.mul_(6)
-    return TransformersLM(model.eval().requires_grad_(False), coded, name=family, digest=family, **budgets)
+    return TransformersLM(model.eval().requires_grad_(False), coded, name=name, digest=name, **budgets)
 
 
 def encode(lm: TransformersLM, text: str) -> list[int]:

@@ -117,9 +117,9 @@ class PlainScan:
         for step in range(min(max_tokens, network.context_length - len(ids))):
             fed = ids if cache is None else written[-1:]
             with torch.inference_mode():
-                out = network.model(
-                    input_ids=torch.tensor([fed], device=network.device), past_key_values=cache, logits_to_keep=1
-                )
+                row = torch.tensor([fed], device=network.device)
+                # a configuration may say that none is kept, as one does that was saved in training
+                out = network.model(input_ids=row, past_key_values=cache, use_cache=True, logits_to_keep=1)
             cache = out.past_key_values
             token = _next(out.logits[0, -1].float(), r.seed, step, temperature)
             if token in network.end_ids:

@@ -1,8 +1,9 @@
 """Whether a model can be worked with at all, found out before anything is measured with it.
 
-Its weights are numbers; it reads from left to right; a pass keeps keys and values of what it read, in every layer; and
-its output layer alone makes its logits. The last three are seen in two passes over sixteen tokens: what a model does
-says more than its configuration, in which decoders and encoders often look alike. It knows no tokenizer and no texts.
+Its weights are numbers; it reads from left to right; a pass keeps keys and values of what it read, in every layer; its
+output layer alone makes its logits; and it goes on from rows of unequal length. The last four are seen in three passes
+over a few tokens: what a model does says more than its configuration, in which decoders and encoders often look alike.
+It knows no tokenizer and no texts.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 from transformers import DynamicCache
 
 from toolformer_core.errors import ModelError
-from toolformer_core.lm.batches import key_values
+from toolformer_core.lm.batches import KeyValues, fork, key_values
 
 __all__ = ["check_passes", "check_weights", "embedding_rows"]
 
@@ -53,7 +54,7 @@ def check_weights(model: torch.nn.Module, name: str) -> None:
 
 
 def check_passes(model: Any, hidden: Callable[..., torch.Tensor], device: torch.device, name: str) -> None:
-    """See that a model reads from left to right, keeps what it read, and that its output layer makes its logits.
+    """See that a model reads from left to right, keeps what it read and goes on from it, and what makes its logits.
 
     Args:
         model: an `AutoModelForCausalLM`, in evaluation mode.
@@ -79,6 +80,7 @@ def check_passes(model: Any, hidden: Callable[..., torch.Tensor], device: torch.
             f"model {name!r} changes its logits behind the output layer (log-probabilities differ by {apart:.2g}); "
             "models with scaled or capped logits are not supported yet"
         )
+    _check_positions(model, hidden, ids, key_values(cache), whole, name)
 
 
 def _check_order(model: Any, log_p: torch.Tensor, name: str) -> None:
@@ -114,6 +116,25 @@ def _cached(
         if any(side is None or side.ndim != 4 or side.shape[2] != _TOKENS for side in layer):
             raise _no_cache(model, name, f"layer {i} has none")
     return states
+
+
+def _check_positions(
+    model: Any, hidden: Callable[..., torch.Tensor], ids: torch.Tensor, held: KeyValues, log_p: torch.Tensor, name: str
+) -> None:
+    """Go on from the whole of the first row and from less of it, side by side, as draws do: the shorter is padded."""
+    short = _TOKENS - 2
+    cache, mask = fork([held], [0, 0], [_TOKENS, short])
+    mask = torch.cat([mask, mask.new_ones(2, 1)], dim=1)
+    where = torch.tensor([[_TOKENS], [short]], device=ids.device)
+    with torch.inference_mode():
+        states = hidden(ids[0, [0, short]][:, None], mask, where, cache)[1]  # (1, D), behind `short` tokens and one
+        ours = _log_softmax(model.get_output_embeddings()(states).to(ids.device))[0]
+    apart = float((ours - log_p[0, short]).abs().max())
+    if not apart < (1e-4 if _exact(model) else 1.0):
+        raise ModelError(
+            f"model {name!r} takes no notice of the positions it is given ({type(model).__name__}: behind padding, "
+            f"log-probabilities differ by {apart:.2g}); decoders of encoder-decoder models are not supported"
+        )
 
 
 def _no_cache(model: Any, name: str, why: str) -> ModelError:

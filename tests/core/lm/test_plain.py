@@ -78,6 +78,13 @@ def assert_alike(lm: TransformersLM, texts: Sequence[str], prefixes: Sequence[st
         assert np.nanmax(np.abs(got - wanted), initial=0) < CLOSE
 
 
+def test_a_configuration_that_says_nothing_is_kept() -> None:
+    """MPT's does by default, and any that was saved in training with gradient checkpointing."""
+    lm = tiny_lm()
+    lm.network.model.config.use_cache = False
+    assert_alike(lm, TEXTS[:2])
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_shape_in_ragged_batches(family: str) -> None:
     """Texts of one token and of sixty together; a window of 24 tokens (Mistral, Qwen2) is shorter than the prompt.

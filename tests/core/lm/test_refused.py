@@ -12,6 +12,7 @@ import torch
 from tiny import PROMPT, TEXTS, tiny_lm, tokenizer
 from transformers import (
     AutoModelForCausalLM,
+    BartConfig,
     BertConfig,
     BertGenerationConfig,
     BloomConfig,
@@ -22,6 +23,7 @@ from transformers import (
     LlamaForSequenceClassification,
     MambaConfig,
     MptConfig,
+    TrOCRConfig,
     XLNetConfig,
 )
 
@@ -138,6 +140,14 @@ def test_a_model_without_keys_and_values(config: Any) -> None:
 )
 def test_a_model_that_reads_both_ways(config: Any) -> None:
     with pytest.raises(ModelError, match=r"reads both ways.*a causal LM is needed"):
+        lm_of(config)
+
+
+@pytest.mark.parametrize("kind", [BartConfig, TrOCRConfig])
+def test_a_model_that_counts_positions_by_itself(kind: Any) -> None:
+    """A decoder that numbers what comes by all that it keeps, padding too: draws of unequal length would go astray."""
+    config = kind(vocab_size=V, d_model=32, decoder_layers=2, decoder_attention_heads=4, decoder_ffn_dim=48, **ENDS)
+    with pytest.raises(ModelError, match=r"takes no notice of the positions it is given .*not supported"):
         lm_of(config)
 
 
