@@ -80,9 +80,9 @@ def train(job: Job, folder: Path, *, rank: int = 0, local_rank: int = 0) -> None
     recipe = job.recipe
     engine, tokenizer = build_engine(job.model, recipe, device)
     rows = embedding_rows(engine.model)
-    tokenizer = within(tokenizer, rows, job.model)
     start, end = start_token(tokenizer, engine.model.config), tokenizer.eos_token_id
     check_within([i for i in (start, end) if i is not None], tokenizer, rows, job.model)
+    tokenizer = within(tokenizer, rows, job.model)
     length = recipe.sequence_length
     trigger = encode_following(tokenizer, OPEN)
     packs = recipe.packing and attention.supports(engine.model, length)

@@ -59,14 +59,15 @@ class Network:
         self.shares_prefixes: bool | None = None  # whether draws may go by `branches`; found out at the first draw
         self.tokens = 0  # passed through the model so far, padding included
         check_passes(model, self.hidden, self.device, name)
-        self.tokenizer = within(tokenizer, embedding_rows(model), name)
+        rows = embedding_rows(model)
+        self.bos = start_token(tokenizer, model.config)
+        check_within([] if self.bos is None else [self.bos], tokenizer, rows, name)
+        self.tokenizer = tokenizer = within(tokenizer, rows, name)
         self.budget = Budget.automatic(model, self.device)
         self.budget.tokens = self.budget.tokens if token_budget is None else token_budget
         self.budget.cache = self.budget.cache if cache_budget is None else cache_budget
         self.vocabulary = Vocabulary(model)
         self.context_length, self._context_by = _context_length(model, tokenizer, name)
-        self.bos = start_token(tokenizer, model.config)
-        check_within([] if self.bos is None else [self.bos], tokenizer, embedding_rows(model), name)
         self.end_ids = frozenset(i for i in (tokenizer.eos_token_id, self.bos) if i is not None)
         self.trigger = encode_following(self.tokenizer, OPEN)
         if not self.trigger or tokenizer.decode(self.trigger).strip() != OPEN.strip():

@@ -6,17 +6,23 @@ token j is therefore the end of token j-1, and is valid only where a character b
 
 from __future__ import annotations
 
+import copy
+import json
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 from toolformer_core.errors import ModelError
 
 __all__ = ["Tokens", "check_within", "encode_following", "start_token", "tokenize", "within"]
 
+_LOG = logging.getLogger(__name__)
+_TOLD = 3  # tokens that a warning names
 _WORD = "a"  # one character, and a token of its own in front of a space
 
 
@@ -66,16 +72,38 @@ def start_token(tokenizer: Any, config: Any) -> int | None:
 
 
 def within(tokenizer: Any, rows: int, name: str) -> Any:
-    """Return a tokenizer that gives no token a model has no embedding for: itself, if none of its tokens is one.
+    """Return a tokenizer that gives no token a model has no embedding for: itself, or a copy without such added ones.
 
-    Tokens that were added to a tokenizer, and not to its model, do no harm until a text holds one of them.
+    Where tokens were added to a tokenizer and not to its model (one for padding, often), the model has learnt the
+    characters they are of, and reads those; else one document in a million would end what has run for days.
 
     Args:
-        tokenizer: any.
+        tokenizer: a fast one; it is not changed.
         rows: how many tokens the model has an embedding for.
         name: what the user calls the model.
+
+    Raises:
+        ModelError: a token of its own vocabulary, which no one added, is beyond: it is another model's tokenizer.
     """
-    return tokenizer if max(tokenizer.get_vocab().values(), default=0) < rows else _Within(tokenizer, rows, name)
+    beyond = {token: i for token, i in tokenizer.get_vocab().items() if i >= rows}
+    if not beyond:
+        return tokenizer
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    state["added_tokens"] = [added for added in state["added_tokens"] if added["id"] < rows]
+    out = copy.deepcopy(tokenizer)
+    out._tokenizer = Tokenizer.from_str(json.dumps(state))
+    out._tokenizer.encode_special_tokens = tokenizer.backend_tokenizer.encode_special_tokens
+    for role, token in tokenizer.special_tokens_map.items():
+        if token in beyond:
+            setattr(out, role, None)
+    check_within(out.get_vocab().values(), tokenizer, rows, name)
+    told = ", ".join(repr(token) for token in sorted(beyond, key=beyond.__getitem__)[:_TOLD])
+    more = f" and {len(beyond) - _TOLD} more" if len(beyond) > _TOLD else ""
+    _LOG.warning(
+        "model %r has no embedding for %s%s: added to its tokenizer, and not to it; they are read as plain text",
+        *(name, told, more),
+    )
+    return out
 
 
 def check_within(ids: Iterable[int], tokenizer: Any, rows: int, name: str) -> None:
@@ -85,39 +113,18 @@ def check_within(ids: Iterable[int], tokenizer: Any, rows: int, name: str) -> No
         ModelError: it does not.
     """
     largest = max(ids, default=-1)
-    if largest >= rows:
-        if largest >= len(tokenizer) and tokenizer.convert_ids_to_tokens(largest) is None:
-            raise ModelError(
-                f"model {name!r} has embeddings for {rows} tokens, and its config.json names token {largest} "
-                "(bos_token_id); set bos_token_id to one it has, or the tokenizer's bos_token"
-            )
+    if largest < rows:
+        return
+    if largest >= len(tokenizer) and tokenizer.convert_ids_to_tokens(largest) is None:
         raise ModelError(
-            f"model {name!r} has no embedding for token {largest} ({tokenizer.convert_ids_to_tokens(largest)!r}): its "
-            f"tokenizer has {len(tokenizer)} tokens, the model {rows}; call resize_token_embeddings, or use the "
-            "model's own tokenizer"
+            f"model {name!r} has embeddings for {rows} tokens, and its config.json names token {largest} "
+            "(bos_token_id); set bos_token_id to one it has, or the tokenizer's bos_token"
         )
-
-
-class _Within:
-    """A tokenizer whose answers are checked; in all else it is the one it was made of."""
-
-    def __init__(self, tokenizer: Any, rows: int, name: str) -> None:
-        self._whole, self._rows, self._name = tokenizer, rows, name
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        coded = self._whole(*args, **kwargs)
-        ids = coded["input_ids"]
-        for row in ids if len(ids) and isinstance(ids[0], list) else [ids]:
-            check_within(row, self._whole, self._rows, self._name)
-        return coded
-
-    def __len__(self) -> int:
-        return len(self._whole)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # what a copy asks before there is a tokenizer to ask
-            raise AttributeError(name)
-        return getattr(self._whole, name)
+    raise ModelError(
+        f"model {name!r} has no embedding for token {largest} ({tokenizer.decode([largest])!r}): its "
+        f"tokenizer has {len(tokenizer)} tokens, the model {rows}; call resize_token_embeddings, or use the "
+        "model's own tokenizer"
+    )
 
 
 def _without_word(ids: list[int], offsets: list[tuple[int, int]]) -> tuple[list[int], list[tuple[int, int]]]:

@@ -106,26 +106,25 @@ def test_a_loss_that_is_no_number_ends_the_run_without_a_checkpoint(tmp_path: Pa
     assert not list(tmp_path.glob("checkpoints/step-*"))
 
 
-def test_a_token_the_model_has_no_embedding_for_is_told_before_the_first_step(tmp_path: Path, model: str) -> None:
-    """Two tokens added to the tokenizer, none to the model: the texts hold neither, then one of them, then all do."""
-    tokens, rows = AutoTokenizer.from_pretrained(model), len(AutoTokenizer.from_pretrained(model))
+def test_tokens_the_model_has_no_embedding_for(tmp_path: Path, model: str) -> None:
+    """Added to the tokenizer alone, they are read as the characters they are of; but no text can end with one."""
+    given = str(shutil.copytree(model, tmp_path / "model"))
+    tokens, rows = AutoTokenizer.from_pretrained(given), len(AutoTokenizer.from_pretrained(given))
     tokens.add_tokens(["<tool>"])
-    job = job_in(tmp_path / "job", str(shutil.copytree(model, tmp_path / "model")))
-    tokens.save_pretrained(job.model)
-    train(job, tmp_path / "job")
-    assert len(losses(tmp_path / "job")) == STEPS
-    for name in ("train", "dev"):
-        again = tmp_path / f"again-{name}"
-        job_in(again, job.model)
-        (again / f"{name}.jsonl").write_text(json.dumps({"text": "It said <tool> twice."}) + "\n")
-        with pytest.raises(ModelError, match=rf"no embedding for token {rows} \('<tool>'\).*resize_token_embeddings"):
-            train(job, again)
-        assert not (again / EVENTS_FILE).exists()
+    tokens.save_pretrained(given)
+    found = []
+    for name in (model, given):
+        folder = tmp_path / f"job-{len(found)}"
+        job = job_in(folder, name)
+        for file in ("train", "dev"):
+            (folder / f"{file}.jsonl").write_text(json.dumps({"text": "It said <tool> twice."}) + "\n")
+        train(job, folder)
+        found.append([losses(folder), events(folder, "evaluated")[-1]["loss"]])
+    assert found[0] == found[1]
     tokens.add_special_tokens({"eos_token": "<stop>"})
-    tokens.save_pretrained(job.model)
-    job_in(tmp_path / "end", job.model)
-    with pytest.raises(ModelError, match=rf"no embedding for token {rows + 1} \('<stop>'\)"):
-        train(job, tmp_path / "end")
+    tokens.save_pretrained(given)
+    with pytest.raises(ModelError, match=rf"no embedding for token {rows + 1} \('<stop>'\).*resize_token_embeddings"):
+        train(job_in(tmp_path / "end", given), tmp_path / "end")
 
 
 def test_an_event_begins_a_line_of_its_own(tmp_path: Path) -> None:

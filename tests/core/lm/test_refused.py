@@ -81,24 +81,32 @@ def with_tokens(*added: str) -> TransformersLM:
     return TransformersLM(tiny_lm().network.model, tokens, name="given", digest="x")
 
 
-def test_a_tokenizer_whose_added_tokens_stand_in_every_text() -> None:
-    with pytest.raises(ModelError, match=rf"token {V} \(' \['\).* has {V + 1} tokens, the model {V}; call resize_tok"):
-        with_tokens(" [")
+def test_added_tokens_without_an_embedding_are_plain_text(caplog: pytest.LogCaptureFixture) -> None:
+    """The very numbers of the tokenizer before anything was added, also of texts that hold what was."""
+    lm, plain = with_tokens("<tool>", " [", "<a>", "<b>"), tiny_lm()
+    assert "has no embedding for '<tool>', ' [', '<a>' and 1 more: added to its tokenizer, and not to it" in caplog.text
+    texts = ["He said <tool> twice [1].", TEXTS[0]]
+    asked = [ScoreRequest(prefix, text, 3, 5) for text in texts for prefix in ("", " [QA(<b>) -> <tool>]")]
+    for got, wanted in zip(lm.log_probs(asked), plain.log_probs(asked), strict=True):
+        assert got.tolist() == wanted.tolist()
+    for one, other in zip(lm.scan(PROMPT, texts), plain.scan(PROMPT, texts), strict=True):
+        assert [x.tolist() for x in one.log_probs] == [x.tolist() for x in other.log_probs]
 
 
-def test_added_tokens_do_no_harm_until_a_text_holds_one() -> None:
-    lm = with_tokens("<tool>")
-    plain = ScoreRequest("", TEXTS[0], 0, 5)
-    assert lm.log_probs([plain])[0].tolist() == tiny_lm().log_probs([plain])[0].tolist()
-    (scan,) = lm.scan(PROMPT, TEXTS[:1])
-    assert len(scan.positions[0]) > 10
-    for ask in (
-        lambda: lm.log_probs([ScoreRequest("", "a <tool> b", 0, 5)]),
-        lambda: lm.log_probs([ScoreRequest(" <tool>", TEXTS[0], 0, 5)]),
-        lambda: list(lm.scan(PROMPT, ["a <tool> b"])),
+def test_an_added_end_or_padding_token_without_an_embedding_is_none() -> None:
+    tokens = coded()
+    tokens.add_special_tokens({"pad_token": "<pad>", "eos_token": "<stop>"})
+    network = TransformersLM(tiny_lm().network.model, tokens, name="given", digest="x").network
+    assert (network.tokenizer.pad_token_id, network.tokenizer.eos_token_id) == (None, None)
+    assert network.end_ids == {0}  # the start token, which ends a text as well
+    assert (tokens.pad_token_id, tokens.eos_token_id) == (V, V + 1)  # the user's own is as it was
+
+
+def test_a_tokenizer_of_another_model() -> None:
+    with pytest.raises(
+        ModelError, match=r"no embedding for token 409 .*: its tokenizer has 410 tokens, the model 400; "
     ):
-        with pytest.raises(ModelError, match=rf"no embedding for token {V} \('<tool>'\)"):
-            ask()
+        TransformersLM(tiny_lm().network.model, tokenizer(vocabulary=410), name="given", digest="x")
 
 
 def test_a_start_token_behind_the_embedding() -> None:
