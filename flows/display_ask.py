@@ -29,17 +29,8 @@ __all__ = ["print_datasets", "print_explained", "print_plan", "print_what_if"]
 
 _REASONS = 4  # named in a cell; the others are counted
 _WIDTH = 40  # characters of a text in a table
-_TEXTS = (
-    "input",
-    "response",
-    "answered",
-    "raw",
-    "context",
-    "detail",
-    "reason",
-    "folder",
-    "model",
-)  # columns that may be folded
+# columns that may be folded
+_TEXTS = ("input", "response", "answered", "raw", "context", "detail", "reason", "folder", "model")
 _HEADS = {
     "position": "at",
     "loss_plain": "plain",

@@ -160,11 +160,10 @@ def _yields(connection: duckdb.DuckDBPyConnection, choice: Choice) -> list[Yield
 def _moved(
     connection: duckdb.DuckDBPyConnection, before: Choice, after: Choice, n: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return calls that win their position under one choice alone, the largest gains first: those of the second, and
-    those of the first.
+    """Return the calls that win their position by the second choice alone, and those that do by the first alone.
 
-    A call without rivals wins wherever it may be kept. Those with rivals are looked at only where the two choices keep
-    different calls of their position: elsewhere the same one wins.
+    Of each the largest gains, in that order. A call without rivals wins wherever it may be kept. Those with rivals are
+    looked at only where the two choices keep different calls of their position: elsewhere the same one wins.
     """
     first = 'ORDER BY gain DESC, slot, doc, "position"'
     rows = rows_in(

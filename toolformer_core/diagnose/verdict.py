@@ -3,8 +3,8 @@
 Each step has one measure and the least that it needs. They are checked in the order in which the pipeline runs, and the
 first that falls short is named: what comes after it has no chance to show itself. Two exceptions. Tokenizer and prompt
 are only looked at, so they are not blamed where the steps that rest on them do well all the same, unless a call cannot
-be written at all. And to imitate is to
-copy from what stands before: where no response whatever helps, copying is named as the cause of what fails before it.
+be written at all. And to imitate is to copy from what stands before: where no response whatever helps, copying is named
+as the cause of what fails before it.
 
 The least figures are low on purpose. The method lives on large corpora and throws most calls away: a step that lets one
 in five through can be taught with, one that lets nothing through cannot.

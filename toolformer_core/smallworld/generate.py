@@ -131,8 +131,8 @@ def questions(world: World, per_tool: int, seed: int, unlike: Sequence[str] = ()
     """Return items that ask for a tool: a document up to a gold call, and the value that follows there.
 
     The tools take turns, so the first few items ask for all of them. Every second item of a tool has a frame that no
-    other world has. Fields are those that `evaluate.own` reads; the group is the
-    tool meant for it, and the frame: `qa`, or `qa (new frame)`. No prompt stands in one of the texts `unlike`.
+    other world has. Fields are those that `evaluate.own` reads; the group is the tool meant and the frame, `qa` or
+    `qa (new frame)`. No prompt stands in one of the texts `unlike`.
     """
     r = random.Random(f"questions/{seed}")
     each: list[list[dict[str, Any]]] = []
