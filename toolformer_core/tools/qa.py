@@ -22,7 +22,8 @@ _TITLE_BOOST = 1.0
 class QA:
     """Answers a question from passages.
 
-    Failures: `empty_input` (no word in it), `no_result` (no passage found), `no_answer` (nothing to read off them).
+    Failures: `empty_input` (no word in it), `no_result` (no passage found), `no_answer` (nothing to read off them, or
+    none has a name of the question).
     """
 
     index: PassageIndex

@@ -17,7 +17,7 @@ from toolformer_core.tools.passages import Hit
 
 __all__ = ["ExtractiveReader", "Reader", "question_kind"]
 
-VERSION = "1"
+VERSION = "2"
 _MAX_WORDS = 8
 
 # Chosen on 700 questions of NQ-open (development set), one at a time; none of them is sharp.
@@ -26,6 +26,9 @@ _RETRIEVAL = 2.0  # for the best passage's BM25 score; others in proportion
 _LATE = 0.08  # less, for each sentence before it in the passage, up to ten
 _NEAR = 0.3  # for a question word right beside the span
 _YEAR = 0.3  # more, for a date with its year
+_ALIKE = (
+    4  # first letters that a name and its adjective share, as Jamaica and Jamaican; shorter ones are often written out
+)
 
 
 class Reader(Protocol):
@@ -109,7 +112,12 @@ class ExtractiveReader:
         return digest_of(type(self).__name__, VERSION, str(self.sentences))
 
     def read(self, question: str, hits: Sequence[Hit]) -> str | None:
-        """Return the best span of the best sentences, or None if no sentence shares a word with the question."""
+        """Return the best span of the best sentences.
+
+        None if no sentence shares a word with the question, or no passage a name: all of them speak of somebody else.
+        """
+        if not _speak_of(question, hits):
+            return None
         wanted = _weights(question)
         kind = question_kind(question)
         ranked = sorted(_sentences(wanted, hits), key=lambda scored: -scored[0])[: self.sentences]
@@ -143,6 +151,14 @@ def _weights(question: str) -> dict[str, float]:
             tells = (word[0].isupper() and i > 0) or word[0].isdigit()
             weights[_stem(word.lower())] = 1.5 if tells else 1.0
     return weights
+
+
+def _speak_of(question: str, hits: Sequence[Hit]) -> bool:
+    """Say whether a passage has one of the question's names in it, or the question none; its first word tells not."""
+    words = _WORD.findall(question)[1:]
+    names = {w[:_ALIKE].lower() for w in words if w[0].isupper() and not w.isupper() and len(w) >= _ALIKE}
+    read = (w[:_ALIKE].lower() for hit in hits for w in _WORD.findall(f"{hit.passage.title} {hit.passage.text}"))
+    return not names or not names.isdisjoint(read)
 
 
 def _sentences(wanted: dict[str, float], hits: Sequence[Hit]) -> Iterator[tuple[float, str]]:

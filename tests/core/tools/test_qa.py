@@ -68,6 +68,25 @@ def test_failures_are_typed(index: PassageIndex, question: str, reason: str) -> 
     assert QA(index, passages=1).run(question) == ToolFailure(reason)
 
 
+@pytest.mark.parametrize(
+    ("question", "result"),
+    [
+        # "founded", "mayor" and "built" stand in passages of others
+        ("Who founded Microsoft?", ToolFailure("no_answer")),
+        ("Who is the mayor of Norrby?", ToolFailure("no_answer")),
+        ("Who built Norrby or Garrow?", ToolResponse("Anton Reese")),  # one of the names is enough
+        ("Which Ostmarkian river flows through the capital?", ToolResponse("Sella")),  # begins as Ostmark does
+        ("Who is the mayor of VELDEN?", ToolResponse("Tora Lind")),
+        ("Who is the mayor of the UK?", ToolResponse("Tora Lind")),  # a passage would write it out
+        ("Tell: who is its mayor?", ToolResponse("Tora Lind")),  # no name: its first word is none
+    ],
+)
+def test_of_names_that_no_passage_has_nothing_is_known(
+    index: PassageIndex, question: str, result: ToolResponse | ToolFailure
+) -> None:
+    assert QA(index).run(question) == result
+
+
 @given(ANY_TEXT)
 def test_any_text_gets_a_short_answer_or_is_refused(index: PassageIndex, text: str) -> None:
     result = QA(index).run(text)
