@@ -105,6 +105,7 @@ def test_the_same_call_again_finds_it_finished(built: Built, undisturbed: Finetu
     assert MlflowClient(again.tracking).get_run(again.run_id).info.status == "FINISHED"
 
 
+@pytest.mark.slow
 def test_a_killed_rank_is_made_up_for_from_the_last_checkpoint(
     built: Built, undisturbed: FinetuneResult, tmp_path: Path
 ) -> None:
