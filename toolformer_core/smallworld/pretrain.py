@@ -116,6 +116,7 @@ def pretrain(
     logit_limit: float = 50.0,
     device: str = "cpu",
     start: Path | None = None,
+    average: bool = False,
 ) -> float:
     """Train for `minutes` of wall time and save model and tokenizer to `out`.
 
@@ -129,12 +130,14 @@ def pretrain(
         muon: Muon's peak for the matrices; None leaves them to AdamW.
         logit_limit: of attention (see `qk_clip`).
         start: go on from the model and tokenizer in this folder instead of from nothing (its shape is kept).
+        average: save the mean of the weights that training started from and of those it ended with.
 
     Returns:
         The mean loss of the last 50 steps, in nats a token.
 
     Raises:
-        UsageError: `out` holds a finished model, or an unfinished run with other arguments or texts.
+        UsageError: `out` holds a finished model, or an unfinished run with other arguments or texts; or `average`
+            without `start`.
     """
     asked = {
         name: str(value)
@@ -143,6 +146,8 @@ def pretrain(
     }
     if tokens is not None:
         del asked["minutes"]
+    if average and start is None:
+        raise UsageError("--average is of a model that training started from: give --start")
     if (out / _FACTS).exists():
         raise UsageError(f"{out} holds a finished model: take another folder")
     torch.manual_seed(seed)
@@ -221,6 +226,8 @@ def pretrain(
             rate = (step + 1) * rows * length / (time.monotonic() - begin)
             print(f"step {step:5d}  {done:4.0%}  loss {recent:.4f}  {rate:,.0f} tokens/s  q.k {logit:.0f}", flush=True)  # noqa: T201
     final = sum(losses[-50:]) / len(losses[-50:])
+    if average:
+        _to_mean(model, start)
     _save(model, tokenizer, out)
     facts = {
         "seed": seed,
@@ -229,6 +236,7 @@ def pretrain(
         "tokens": len(losses) * rows * length,
         "loss": final,
         "lessons": lessons_digest(seed),
+        **({"average": True} if average else {}),
     }
     (out / _FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     unfinished.remove()
@@ -238,6 +246,14 @@ def pretrain(
 def _has_bfloat16(device: str) -> bool:
     """Whether the device multiplies in bfloat16 itself; a CPU that does not is three times slower than in float32."""
     return device != "cpu" or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+
+
+def _to_mean(model: Any, start: Path | None) -> None:
+    """Put each weight half way between where it was and where training took it."""
+    before = LlamaForCausalLM.from_pretrained(start, dtype=torch.float32).state_dict()
+    with torch.no_grad():
+        for name, value in model.named_parameters():  # tied weights once
+            value.lerp_(before[name].to(value.device), 0.5)
 
 
 def _save(model: Any, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
@@ -264,6 +280,7 @@ def main() -> None:
     parser.add_argument("--logit-limit", type=float, default=50.0, help="of attention's logits (default 50)")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--start", type=Path, help="go on from this folder; give another --seed for other texts")
+    parser.add_argument("--average", action="store_true", help="save the mean of --start's weights and the last ones")
     given = parser.parse_args()
     try:
         _pretrain(given)
@@ -286,6 +303,7 @@ def _pretrain(a: argparse.Namespace) -> None:
         logit_limit=a.logit_limit,
         device=a.device,
         start=a.start,
+        average=a.average,
     )
 
 

@@ -34,6 +34,24 @@ def test_a_leg_of_three_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert clip.clip() == pytest.approx(10, rel=0.05)
 
 
+def test_the_mean_of_the_first_and_the_last_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(making, "rare_pieces", lambda tokenizer: ["lend", "arch"])  # to count them takes seconds
+    weights = {}
+    for average in (False, True):
+        out = tmp_path / str(average)
+        pretrain(out, minutes=60, tokens=512, seed=7, length=128, rows=2, start=MODEL, average=average)
+        assert json.loads((out / "pretraining.json").read_text()).get("average", False) is average
+        weights[average] = LlamaForCausalLM.from_pretrained(out, dtype=torch.float32).state_dict()
+    first, moved = LlamaForCausalLM.from_pretrained(MODEL, dtype=torch.float32).state_dict(), 0.0
+    for name, last in weights[False].items():
+        half, size = (first[name] + last) / 2, first[name].abs() + last.abs()
+        assert ((weights[True][name] - half).abs() <= 2**-8 * size).all(), name  # rounded to bfloat16's 8 bits
+        moved = max(moved, float((last - first[name]).abs().max()))
+    assert moved > 0.005
+    with pytest.raises(UsageError, match="give --start"):
+        pretrain(tmp_path / "nothing", minutes=60, average=True)
+
+
 def test_tokens_that_texts_hardly_have_are_read_as_names() -> None:
     tokenizer = train_tokenizer(2, texts=2_000)
     rare = rare_pieces(tokenizer)
