@@ -62,8 +62,8 @@ GUARDS = (
         "a kill while a snapshot is written",
         "a snapshot takes its name when it is whole",
         "warehouse/snapshot.py",
-        "    temporary = temporary_beside(target)\n    try:\n        target.parent",
-        "    temporary = target\n    target.unlink(missing_ok=True)\n    try:\n        target.parent",
+        "    temporary = temporary_beside(target)\n    try:\n        make_folder",
+        "    temporary = target\n    target.unlink(missing_ok=True)\n    try:\n        make_folder",
         (f"{_SNAPSHOT}::test_readers_never_see_a_half_written_snapshot",),
     ),
     Guard(

@@ -24,13 +24,12 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from warehouse.errors import StoreError, told
+from warehouse.folders import fsync_folder, make_folder
 
 __all__ = [
     "Files",
     "LocalFiles",
     "RemoteFiles",
-    "fsync_folder",
-    "make_folder",
     "open_files",
     "put_local",
     "temporary_beside",
@@ -67,28 +66,6 @@ class Files(Protocol):
 
     def abandoned(self, older_than_s: float) -> Iterator[str]:
         """Yield the temporary files of at least that age in seconds which nobody is writing."""
-
-
-def fsync_folder(folder: str | Path) -> None:
-    """Make renames within a local folder survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def make_folder(folder: Path) -> None:
-    """Make a local folder and its parents, each entry flushed to disk.
-
-    Raises:
-        OSError: it cannot be made.
-    """
-    if folder.is_dir():
-        return
-    make_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
-    fsync_folder(folder.parent)
 
 
 def temporary_beside(target: AnyPath) -> AnyPath:

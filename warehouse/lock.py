@@ -23,7 +23,7 @@ from types import TracebackType
 import orjson
 
 from warehouse.errors import CatalogError, LockHeldError, told
-from warehouse.files import make_folder
+from warehouse.folders import make_folder
 
 __all__ = ["FileLock"]
 

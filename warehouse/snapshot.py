@@ -21,7 +21,8 @@ from warehouse.catalog import Catalog
 from warehouse.commits import DataFile
 from warehouse.errors import SnapshotError, told
 from warehouse.facts import Facts, facts_of
-from warehouse.files import fsync_folder, make_folder, temporary_beside
+from warehouse.files import temporary_beside
+from warehouse.folders import fsync_folder, make_folder
 from warehouse.schema import STAGES, TABLES
 from warehouse.store import Store
 
