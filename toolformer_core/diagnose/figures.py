@@ -1,18 +1,13 @@
 """From what was observed to figures: shares, ranks, gains, precision and recall. Plain numbers, ready for JSON.
 
-    right      a call at a gold position whose input is a gold one there, blanks and case aside
-    as good    right, or at a gold position with the same response as the gold call there, or one that tells the value
-               that the text goes on with (as whole words), as "born in Velden" does where "Velden" follows
-    elsewhere  a call that would be as good at another position of its document: mostly a word too early or too late
-
-A share of nothing is None, and so is a mean of nothing. No figure is judged here.
+What *right*, *as good* and *elsewhere* mean, `judge` says. A share of nothing is None, and so is a mean of nothing. No
+figure is judged here.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from toolformer_core.annotate.assemble import survivors
-from toolformer_core.diagnose.gold import GoldCall, normalised
+from toolformer_core.diagnose.judge import Judge
 from toolformer_core.diagnose.observe import KINDS, Observed, Place
 from toolformer_core.diagnose.structure import Structure
 
@@ -249,44 +244,8 @@ def _among(place: Place, k: int) -> bool:
     return place.log_p > -math.inf and place.rank < k
 
 
-class _Judge:
-    """Says whether a call is a gold one."""
-
-    def __init__(self, seen: Observed) -> None:
-        self.tool = seen.tool
-        self.seen = seen
-        self.gold: dict[tuple[str, int], list[GoldCall]] = {}
-        for call in seen.gold:
-            self.gold.setdefault((call.doc_id, call.position), []).append(call)
-
-    def at_gold(self, doc_id: str, position: int) -> bool:
-        return (doc_id, position) in self.gold
-
-    def exact(self, doc_id: str, position: int, input_: str) -> bool:
-        return any(call.input == input_ for call in self.gold.get((doc_id, position), ()))
-
-    def right(self, doc_id: str, position: int, input_: str) -> bool:
-        asked = normalised(self.tool, input_)
-        return any(normalised(self.tool, call.input) == asked for call in self.gold.get((doc_id, position), ()))
-
-    def as_good(self, doc_id: str, position: int, input_: str) -> bool:
-        got = self.seen.response(doc_id, input_)
-        gold = self.gold.get((doc_id, position), ())
-        serves = any(got == self.seen.response(doc_id, call.input) or _tells(got, call.value) for call in gold)
-        return self.right(doc_id, position, input_) or bool(got and serves)
-
-    def as_good_anywhere(self, doc_id: str, input_: str) -> bool:
-        return any(self.as_good(*place, input_) for place in self.gold if place[0] == doc_id)
-
-
-def _tells(response: str | None, value: str) -> bool:
-    """Return whether a response holds a value as whole words; 5 is none of 0.5 or 5.5."""
-    whole = rf"(?<![\w.,]){re.escape(value)}(?!\w|[.,]\d)"
-    return bool(response and value and re.search(whole, response))
-
-
 def _imitation(seen: Observed) -> Imitation:
-    judge = _Judge(seen)
+    judge = Judge(seen)
     outcomes: Counter[str] = Counter()
     found: Counter[str] = Counter()
     places: dict[tuple[str, int], bool] = {}
@@ -387,7 +346,7 @@ def _gains(seen: Observed, kind: str) -> Gains:
 
 
 def _kept(seen: Observed, tau_f: float) -> Kept:
-    judge = _Judge(seen)
+    judge = Judge(seen)
     kept, _ = survivors(seen.scored, {seen.tool: tau_f})
     right = sum(judge.right(c.doc_id, c.position, c.input) for c in kept)
     as_good = [(c.doc_id, c.position) for c in kept if judge.as_good(c.doc_id, c.position, c.input)]
