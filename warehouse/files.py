@@ -26,14 +26,7 @@ import pyarrow.fs as pafs
 from warehouse.errors import StoreError, told
 from warehouse.folders import fsync_folder, make_folder
 
-__all__ = [
-    "Files",
-    "LocalFiles",
-    "RemoteFiles",
-    "open_files",
-    "put_local",
-    "temporary_beside",
-]
+__all__ = ["Files", "LocalFiles", "RemoteFiles", "open_files", "put_local", "temporary_beside"]
 
 AnyPath = TypeVar("AnyPath", Path, PurePosixPath)
 _TEMPORARY = re.compile(r"\.\d+-[0-9a-f]+\.tmp(\.wal)?$")  # DuckDB keeps a log beside a snapshot in the making

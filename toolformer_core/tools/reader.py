@@ -26,9 +26,7 @@ _RETRIEVAL = 2.0  # for the best passage's BM25 score; others in proportion
 _LATE = 0.08  # less, for each sentence before it in the passage, up to ten
 _NEAR = 0.3  # for a question word right beside the span
 _YEAR = 0.3  # more, for a date with its year
-_ALIKE = (
-    4  # first letters that a name and its adjective share, as Jamaica and Jamaican; shorter ones are often written out
-)
+_ALIKE = 4  # first letters that a name and its adjective share, as Jamaica and Jamaican; a shorter one is no name here
 
 
 class Reader(Protocol):
