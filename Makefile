@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export GOMP_SPINCOUNT := 20000
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test test-slow chaos guards small-world-report bench system check format docs clean
+.PHONY: help install dev demo test fuzz test-slow chaos guards small-world-report bench system check format docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ demo: $(VENV)/.run ## corpus to C* on the embedded corpus and model (DATA=folder
 
 test: $(VENV)/.dev system ## pass the tests, in two processes, a file in one
 	$(BIN)/pytest --numprocesses 2 --dist loadfile
+
+fuzz: $(VENV)/.dev system ## pass the property tests with 20 times their examples, drawn anew each time (SEED=n: as then)
+	$(BIN)/pytest -m '' --fuzz $(if $(SEED),--hypothesis-seed=$(SEED)) --numprocesses 2 --dist loadfile
 
 test-slow: $(VENV)/.dev system ## pass the tests that take half a minute each: workers, cancelled and killed flow runs
 	$(BIN)/pytest -m slow

@@ -12,18 +12,13 @@ os.environ.setdefault("DO_NOT_TRACK", "true")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # as many tests at a time as cores; also for the processes they start
 
-import hypothesis
 import pytest
 import torch
 
 torch.set_num_threads(1)  # tiny models: threads would only wait for each other
 
-# No test is timed: beside other work one example may take long. CI tries the same examples every time.
-hypothesis.settings.register_profile("suite", deadline=None, derandomize="CI" in os.environ)
-hypothesis.settings.load_profile("suite")
-
-# A real PostgreSQL, an S3 server and MLflow's tables, for whoever asks.
-pytest_plugins = ["tests.postgres", "tests.objects", "tests.tracked"]
+# How property tests draw; a real PostgreSQL, an S3 server and MLflow's tables, for whoever asks.
+pytest_plugins = ["tests.fuzz", "tests.postgres", "tests.objects", "tests.tracked"]
 
 _status = 0
 

@@ -225,9 +225,10 @@ def _arrow_rows(path: Path, columns: frozenset[str] | None) -> Iterator[Row | Ba
                 reader = pa.ipc.open_file(file)
                 batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
             for batch in batches:
-                names = [n for n in batch.schema.names if columns is None or n in columns]
+                # by number: a name may stand twice in a schema, and the last one counts, as in Parquet and JSON
+                chosen = [i for i, n in enumerate(batch.schema.names) if columns is None or n in columns]
                 for at in range(0, batch.num_rows, _BATCH):
-                    yield from _batch_rows(batch.select(names).slice(at, _BATCH), done + at)
+                    yield from _batch_rows(batch.select(chosen).slice(at, _BATCH), done + at)
                 done += batch.num_rows
     except (pa.ArrowException, OSError) as exc:
         yield BadRow(done + 1, "truncated", str(exc)[:200])
@@ -239,7 +240,7 @@ def _batch_rows(batch: Any, done: int) -> Iterator[Row | BadRow]:
     except _NO_VALUE:  # find out which of the rows
         for i in range(batch.num_rows):
             try:
-                yield Row(done + i + 1, {name: _value(batch.column(name)[i]) for name in batch.schema.names})
+                yield Row(done + i + 1, {n: _value(batch.column(c)[i]) for c, n in enumerate(batch.schema.names)})
             except UnicodeDecodeError as exc:
                 yield BadRow(done + i + 1, "not_utf8", f"byte {exc.start}: {exc.reason}", printable(exc.object))
         return

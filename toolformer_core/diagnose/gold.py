@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from toolformer_core.annotate.ingest import file_digest, read_corpus
 from toolformer_core.annotate.prefilter import prefilter
 from toolformer_core.config import IngestConfig, PrefilterConfig
 from toolformer_core.errors import CorpusError
-from toolformer_core.records import Document, Verdict, digest_of
+from toolformer_core.records import Document, Verdict, digest_of, storable
 from toolformer_core.smallworld.embedded import ASSETS
 from toolformer_core.tools.passages import query_words
 
@@ -82,24 +83,31 @@ def read_gold(folder: Path = ASSETS) -> GoldTexts:
                 row = json.loads(line)
                 if (document := by_url.get(row["url"])) is not None:
                     calls[document.doc_id] = tuple(_gold_call(document, call) for call in row["calls"])
-    except (OSError, ValueError, KeyError, TypeError) as exc:
-        raise CorpusError(f"cannot read the gold calls {gold}: {exc}; a row is url and calls") from exc
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, RecursionError) as exc:
+        raise CorpusError(f"cannot read the gold calls {gold}: {exc!r}; a row is url and calls") from exc
     return GoldTexts(documents, calls, digest_of("gold texts", file_digest(corpus), file_digest(gold)))
 
 
 def _gold_call(document: Document, row: Mapping[str, Any]) -> GoldCall:
-    position = int(row["position"])
-    if not 0 <= position < len(document.text):
-        raise ValueError(f"position {position} is outside the text of {document.url}")
-    return GoldCall(
+    position = row["position"]
+    if not isinstance(position, int) or not 0 <= position < len(document.text):
+        raise ValueError(f"position {position!r} is no place in the text of {document.url}")
+    call = GoldCall(
         doc_id=document.doc_id,
-        tool=str(row["tool"]),
-        input=str(row["input"]),
+        tool=row["tool"],
+        input=row["input"],
         position=position,
-        value=str(row.get("value", "")),
-        family=str(row.get("family", "")),
-        held_out=bool(row.get("held_out", False)),
+        value=row.get("value", ""),
+        family=row.get("family", ""),
+        held_out=row.get("held_out", False),
     )
+    for name in ("tool", "input", "value", "family"):
+        text = getattr(call, name)
+        if not isinstance(text, str) or storable(text) != text:
+            raise TypeError(f"{name} {text!r} of a call in {document.url} is no text")
+    if not isinstance(call.held_out, bool):
+        raise TypeError(f"held_out {call.held_out!r} of a call in {document.url} is neither true nor false")
+    return call
 
 
 def choose(

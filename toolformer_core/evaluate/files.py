@@ -245,4 +245,7 @@ def hub_rows(hub: Hub, nested: Nested | None = None) -> Iterator[Located | Rejec
     for number, value in enumerate(data, start=1):
         inner = nested(value) if nested is not None else None
         for row in (value,) if inner is None else inner:
-            yield number, _lowered(row)
+            if isinstance(row, dict):
+                yield number, _lowered(row)
+            else:
+                yield Rejected(number, "not_an_object", f"a {type(row).__name__}; a row must be an object")

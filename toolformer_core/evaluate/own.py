@@ -31,7 +31,7 @@ def own_item(task: str, row: Row, source: str) -> Item:
     if not isinstance(prompt, str) or not prompt.strip():
         raise BadRowError("no_prompt", f"prompt must be a text that is not blank; the row has {', '.join(row)}"[:200])
     tool, group = optional(row, "tool"), optional(row, "group")
-    if tool is not None and tool not in TOOL_NAMES:
+    if tool is not None and not (isinstance(tool, str) and tool in TOOL_NAMES):  # a list has no hash
         raise BadRowError("unknown_tool", f"{str(tool)[:40]!r} is none of {', '.join(TOOL_NAMES)}")
     return item_of(
         task,

@@ -33,6 +33,7 @@ from toolformer_core.evaluate.questions import about_paragraph, articles, open_q
 from toolformer_core.evaluate.scoring import score
 from toolformer_core.evaluate.texts import text_items, text_items_from_hub
 from toolformer_core.evaluate.word_problems import gsm8k, mawps, stated
+from toolformer_core.records import storable
 from toolformer_core.smallworld import embedded
 
 __all__ = ["EMBEDDED", "read", "score", "task_named", "tasks"]
@@ -216,11 +217,22 @@ def _items(task: Task, rows: Iterator[Located | Rejected], source: str) -> Itera
             yield dataclasses.replace(item, source=source, line=line)
 
 
+def _storable(found: Item | Rejected) -> Item | Rejected:
+    """Reject an item with a lone surrogate, which can be neither tokenised nor stored; escape those of a rejection."""
+    if isinstance(found, Rejected):
+        return dataclasses.replace(found, detail=storable(found.detail), source=storable(found.source))
+    source = storable(found.source)
+    texts = (found.item_id, found.prompt, *found.answers, found.group)
+    if any(storable(text) != text for text in texts):
+        return Rejected(found.line, "not_utf8", "a text of the row holds a lone surrogate", source)
+    return dataclasses.replace(found, source=source)
+
+
 def _numbered(stream: Iterator[Item | Rejected], limit: int | None, one_per_id: bool) -> Iterator[Item | Rejected]:
-    """Make ids unique, and stop after the limit."""
+    """Turn away what no UTF-8 text can hold, make ids unique, and stop after the limit."""
     seen: dict[str, int] = {}
     given = 0
-    for found in stream:
+    for found in map(_storable, stream):
         if isinstance(found, Item):
             seen[found.item_id] = count = seen.get(found.item_id, 0) + 1
             if count > 1 and one_per_id:

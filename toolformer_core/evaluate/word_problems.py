@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import re
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 from toolformer_core.evaluate.fields import optional, text_of
@@ -29,6 +29,7 @@ from toolformer_core.evaluate.words import number_text
 __all__ = ["gold_number", "gsm8k", "mawps", "stated"]
 
 _PLACEHOLDER = re.compile(r"\b(?:N_|number)(\d+)\b")
+_MOST_DIGITS = 60  # of a number put into a problem: a longer one is no number of a word problem
 _DECIMALS = 6  # of an answer kept as a binary fraction: 3.3333333333333335 stands for 10/3
 
 
@@ -90,7 +91,7 @@ def gold_number(value: Any) -> str:
     if value is None or value == "" or value == []:
         raise BadRowError("no_answer", "none is given")
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-        return number_text(round(Decimal(repr(value)), _DECIMALS))
+        return _comparable(value)
     number = number_in(value) if isinstance(value, str) else None
     if number is None:
         raise BadRowError("not_one_number", f"the answer is {str(value)[:60]!r}")
@@ -99,19 +100,35 @@ def gold_number(value: Any) -> str:
     return number_text(Decimal(number.value.numerator) / Decimal(number.value.denominator))
 
 
+def _comparable(value: int | float) -> str:
+    """A finite number as text, at six decimals; rejected if it is too long for a prediction to be compared with it."""
+    exact = Decimal(repr(value))
+    if exact.adjusted() < _MOST_DIGITS:
+        exact = exact.quantize(Decimal(1).scaleb(-_DECIMALS), context=Context(prec=_MOST_DIGITS + _DECIMALS))
+        text = number_text(exact)
+        if number_in(text) is not None:
+            return text
+    raise BadRowError("not_one_number", f"the answer has {exact.adjusted() + 1} digits")
+
+
 def _filled(problem: str, numbers: Any) -> str:
     """Put the numbers, kept apart by spaces or as a list, in the place of N_00 or number0."""
     if numbers is None:
         return problem
+    if not isinstance(numbers, str | list):
+        raise BadRowError("no_number", f"Numbers is a {type(numbers).__name__}, not a text or a list")
     values = numbers.split() if isinstance(numbers, str) else [str(n) for n in numbers]
 
     def value_of(match: re.Match[str]) -> str:
-        index = int(match[1])
+        index = int(match[1]) if len(match[1]) < _MOST_DIGITS else len(values)
         if index >= len(values):
-            raise BadRowError("no_number", f"{match[0]} has no value among {values}")
+            raise BadRowError("no_number", f"{match[0][:60]} has no value among {values}"[:200])
         try:
-            return number_text(Decimal(values[index]))
+            value = Decimal(values[index])
         except ArithmeticError as exc:
-            raise BadRowError("no_number", f"{values[index]!r} is no number") from exc
+            raise BadRowError("no_number", f"{values[index][:60]!r} is no number") from exc
+        if not value.is_finite() or abs(value.adjusted()) > _MOST_DIGITS:
+            raise BadRowError("no_number", f"{values[index][:60]!r} is no number of a problem")
+        return number_text(value)
 
     return _PLACEHOLDER.sub(value_of, problem)

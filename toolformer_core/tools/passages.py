@@ -12,13 +12,14 @@ import gzip
 import json
 import threading
 import unicodedata
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from toolformer_core.errors import UsageError
-from toolformer_core.records import digest_of
+from toolformer_core.records import digest_of, storable
 
 __all__ = ["TITLE_BOOST", "Hit", "Passage", "PassageIndex", "query_words", "read_passages"]
 
@@ -59,9 +60,9 @@ def read_passages(path: Path) -> Iterator[Passage]:
             for row, line in enumerate(lines):
                 if line.strip():
                     yield _passage(row, json.loads(line))
-    except (OSError, EOFError, UnicodeDecodeError) as exc:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as exc:
         raise UsageError(f"cannot read passages from {path}: {exc}") from exc
-    except (ValueError, KeyError, TypeError) as exc:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
         raise UsageError(
             f'{path}: line {row + 1} is not a passage like {{"title": ..., "section": ..., "text": ...}}: {exc!r}'
         ) from exc
@@ -71,6 +72,8 @@ def _passage(row: int, value: dict[str, Any]) -> Passage:
     title, section, text = value["title"], value.get("section") or "", value["text"]
     if not (isinstance(title, str) and isinstance(section, str) and isinstance(text, str)):
         raise TypeError("title, section and text must be strings")
+    if any(storable(part) != part for part in (title, section, text)):
+        raise ValueError("a lone surrogate, which no UTF-8 text can hold")
     return Passage(row, *(" ".join(part.split()) for part in (title, section, text)))
 
 

@@ -184,6 +184,17 @@ def test_a_date_that_python_cannot_hold_is_none(tmp_path, name, kind):
     assert [(d.text, d.created) for d in documents(tmp_path)] == [("a", first), ("b", None)]
 
 
+@pytest.mark.parametrize("name", ["c.arrow", "c.parquet"])
+def test_of_two_columns_of_one_name_the_last_is_read(tmp_path, name):
+    table = pa.Table.from_arrays([pa.array(["first"]), pa.array(["last"])], names=["text", "text"])
+    if name.endswith(".parquet"):
+        pq.write_table(table, tmp_path / name)
+    else:
+        with pa.OSFile(str(tmp_path / name), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+    assert [d.text for d in read_corpus(tmp_path / name, IngestConfig())] == ["last"]
+
+
 def test_a_lone_surrogate_in_a_rows_keys_can_be_stored(tmp_path):
     (tmp_path / "c.jsonl").write_bytes(b'{"\\ud800": "x"}\n{"text": "t"}\n')
     bad, good = read(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -65,11 +66,31 @@ def test_gold_calls_find_their_documents(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "call", [{"tool": "qa", "input": "x", "position": 10_000}, {"tool": "qa", "input": "x"}, {"position": 0}]
+    "call",
+    [
+        {"tool": "qa", "input": "x", "position": 10_000},
+        {"tool": "qa", "input": "x"},
+        {"position": 0},
+        {"tool": [], "input": "x", "position": 0},
+        {"tool": "qa", "input": 7, "position": 0},
+        {"tool": "qa", "input": "\ud800", "position": 0},
+        {"tool": "qa", "input": "x", "position": float("inf")},
+        {"tool": "qa", "input": "x", "position": "0"},
+        {"tool": "qa", "input": "x", "position": 0, "value": {}},
+        {"tool": "qa", "input": "x", "position": 0, "held_out": "no"},
+    ],
 )
 def test_gold_calls_that_are_none(tmp_path: Path, call: dict[str, object]) -> None:
     with pytest.raises(CorpusError, match=r"gold\.jsonl\.gz"):
         read_gold(write(tmp_path, [("A text of some words.", [call])]))
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-9], lambda b: b[:12] + b"\xff" * 9 + b[21:], lambda _: b"["])
+def test_gold_files_that_are_damaged(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    gold = write(tmp_path, sums(3)) / "gold.jsonl.gz"
+    gold.write_bytes(damage(gold.read_bytes()))
+    with pytest.raises(CorpusError, match=r"gold\.jsonl\.gz"):
+        read_gold(tmp_path)
 
 
 def test_three_documents_with_a_gold_call_to_one_without(tmp_path: Path) -> None:
