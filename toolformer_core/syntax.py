@@ -1,16 +1,24 @@
-"""How a call stands in text: linearise, close, parse, find, interleave, strip.
+"""How a call stands in text: linearise, escape, close, parse, find, interleave, strip.
 
     e(c)    = " [" a "(" i ")" "]"
     e(c, r) = " [" a "(" i ")" " -> " r "]"
 
 The markers are ordinary text, so the model's vocabulary is unchanged. A call ends at the first `]` that closes it *in
 text* (brackets opened inside it are closed first), never at a token id, because tokenizers merge `)]`. The arrow is
-written `->`; `→` is accepted on reading. Nothing here knows tools, tokens or models.
+written `->`; `→` is accepted on reading.
+
+A response is data: nothing in it may open or close a call. So its square brackets are written as round ones, and all
+else stays as it is. Of a passage that shows a call of its own, "the form is [QA(x) -> y]", becomes
+
+    e(c, r) = " [WikiSearch(call syntax) -> the form is (QA(x) -> y)]"
+
+Nothing here knows tools, tokens or models.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +31,7 @@ __all__ = [
     "MAX_CALL_CHARS",
     "OPEN",
     "FoundCall",
+    "escape",
     "find_calls",
     "find_close",
     "interleave",
@@ -40,13 +49,23 @@ _NAME = re.compile(r"\s*([^\W\d]\w*)\s*\(")
 _INPUT_END = re.compile(r"\)\s*(?:(?:->|→)(?P<response>.*))?\Z", re.DOTALL)
 _BRACKET = re.compile(r"[\[\]]")
 _PAREN = re.compile(r"[()]")
+_INPUT_END_AND_ARROW = re.compile(r"\)\s*(?:->|→)")
+_ROUND = str.maketrans("[]", "()")
 _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’"}
 
 
 def linearize(call: Call, response: str | None = None) -> str:
-    """Return e(c) when the response is None, else e(c, r); an empty response keeps the arrow."""
+    """Return e(c) when the response is None, else e(c, r); an empty response keeps the arrow.
+
+    The response is escaped here, so none can open or close a call.
+    """
     head = f"{OPEN}{call.tool}({call.input})"
-    return head + CLOSE if response is None else f"{head} {ARROW} {response}{CLOSE}"
+    return head + CLOSE if response is None else f"{head} {ARROW} {escape(response)}{CLOSE}"
+
+
+def escape(response: str) -> str:
+    """Return a response as it stands in a call, its square brackets round; as long as before, and the same twice."""
+    return response.translate(_ROUND)
 
 
 def find_close(text: str, start: int = 0) -> int | None:
@@ -67,8 +86,8 @@ def parse(body: str) -> tuple[Call, str | None]:
     `)` so followed.
 
     `parse` undoes `linearize` (less " [" and "]") if the tool is an identifier, the input is balanced in parentheses
-    and is stripped and unquoted already, and the response is None or stripped. For the closing "]" to be found in
-    running text, input and response must be balanced in brackets too.
+    and is stripped and unquoted already, and the response is None, or stripped and escaped. For the closing "]"
+    to be found in running text, the input must be balanced in brackets too.
 
     Returns:
         The call, and its response if there is an arrow.
@@ -126,7 +145,9 @@ def find_calls(text: str, names: Iterable[str] | None = None) -> Iterator[FoundC
     recorded spans: a text may hold brackets of its own.
     """
     wanted = None if names is None else frozenset(names)
-    closes = _closes(text)  # once for all of them: a text of open brackets must not cost its length squared
+    # Once for the whole text, and only what is a call is parsed: nested brackets must not cost their length squared.
+    closes = _closes(text)
+    arrows = [match.start() for match in _INPUT_END_AND_ARROW.finditer(text)]
     at = 0
     while (open_ := text.find("[", at)) >= 0:
         at = open_ + 1
@@ -137,15 +158,28 @@ def find_calls(text: str, names: Iterable[str] | None = None) -> Iterator[FoundC
             or name is None
             or close - at > MAX_CALL_CHARS
             or (wanted is not None and name.group(1) not in wanted)
+            or not _ends_input(text, name.end(), close, arrows)
         ):
             continue
-        try:
-            call, response = parse(text[at:close])
-        except CallSyntaxError:
-            continue
+        call, response = parse(text[at:close])
         start = open_ - 1 if open_ > 0 and text[open_ - 1] == " " else open_
         yield FoundCall(call, response, start, close + 1)
         at = close + 1
+
+
+def _ends_input(text: str, start: int, close: int, arrows: Sequence[int]) -> bool:
+    """Return whether a `)` between two places is followed by an arrow or by nothing, so that an input ends there.
+
+    Args:
+        arrows: the places of every `)` with an arrow behind it, in order.
+    """
+    following = bisect_left(arrows, start)
+    if following < len(arrows) and arrows[following] < close:
+        return True
+    last = close - 1
+    while last >= start and text[last].isspace():
+        last -= 1
+    return last >= start and text[last] == ")"
 
 
 def _closes(text: str) -> dict[int, int]:

@@ -7,9 +7,8 @@
     | empty    | it answered, but nothing is left once control characters are removed          |
     | any word | the tool's own reason, from the `ToolFailure` it returned                     |
 
-A response becomes one line of at most `max_response_chars` characters. Its square brackets are made to pair up, because
-a call ends at the `]` that closes it: a bracket without a partner is written as the round one, so that e(c, r) can be
-read back and the spans of C* mean the same to a person and to the parser.
+A response becomes one line of at most `max_response_chars` characters, escaped (see `syntax`): nothing a tool answers
+can open or close a call.
 
 A tool is somebody else's code, so this is the one place of the core that catches `Exception`. Only a `ToolformerError`
 is let through: it says that the tool can answer nothing. The tool runs in a daemon thread; one that does not answer is
@@ -29,6 +28,7 @@ from collections.abc import Iterable, Mapping
 from toolformer_core.config import ExecuteConfig
 from toolformer_core.errors import ToolError, ToolformerError
 from toolformer_core.records import Execution, ToolFailure, ToolResponse, ToolResult, storable
+from toolformer_core.syntax import escape
 from toolformer_core.tools.base import Tool
 
 __all__ = ["execute", "guarded", "lasting", "one_line"]
@@ -99,7 +99,7 @@ def _unknown(tool: Tool, asked: list[tuple[str, str]]) -> str:
 
 
 def one_line(text: str, max_chars: int) -> str:
-    """Return a response as it may stand in a call: one line, no control characters, cut at a word, brackets paired.
+    """Return a response as it may stand in a call: one line, no control characters, cut at a word, escaped.
 
     Args:
         text: the tool's answer.
@@ -112,22 +112,7 @@ def one_line(text: str, max_chars: int) -> str:
         if line[max_chars] != " " and " " in cut:
             cut = cut[: cut.rindex(" ")]
         line = cut.rstrip()
-    return _pair_brackets(line)
-
-
-def _pair_brackets(text: str) -> str:
-    chars = list(text)
-    open_: list[int] = []
-    for i, char in enumerate(chars):
-        if char == "[":
-            open_.append(i)
-        elif char == "]" and open_:
-            open_.pop()
-        elif char == "]":
-            chars[i] = ")"
-    for i in open_:
-        chars[i] = "("
-    return "".join(chars)
+    return escape(line)
 
 
 def _record(tool: str, input_: str, context: str, result: ToolResult, max_chars: int) -> Execution:

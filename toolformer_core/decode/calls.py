@@ -25,16 +25,27 @@ from toolformer_core.syntax import ARROW, CLOSE, find_close, parse
 
 __all__ = ["arrow_end", "is_closed", "may_be_call", "may_name_a_tool", "names_a_tool", "response_tokens"]
 
-_ARROW = re.compile(f"{ARROW}|→")
+_MARK = re.compile(rf"(?P<call>\)\s*(?:{ARROW}|→))|(?P<arrow>{ARROW}|→)|[()\[\]]")
 _BEGINS = re.compile(r"\s*(?:[^\W\d]\w*\s*(?:\(.*)?)?", re.DOTALL)
 
 
 def arrow_end(body: str) -> int | None:
     """Return where the arrow ends that makes a call of what stands behind " [", or None if there is none (yet)."""
-    for arrow in _ARROW.finditer(body):
-        before = body[: arrow.start()]
-        if before.rstrip().endswith(")") or before.count("(") <= before.count(")"):
-            return None if is_closed(before) else arrow.end()
+    brackets, parentheses = 1, 0  # opened and not closed; more may be closed than were opened
+    for mark in _MARK.finditer(body):
+        if mark["call"] or (mark["arrow"] and parentheses <= 0):
+            return mark.end()
+        match mark.group():
+            case "(":
+                parentheses += 1
+            case ")":
+                parentheses -= 1
+            case "[":
+                brackets += 1
+            case "]":
+                brackets -= 1
+        if brackets == 0:
+            return None
     return None
 
 
@@ -69,7 +80,7 @@ def response_tokens(tokenizer: Any, before: str, response: str, limit: int) -> t
     Args:
         tokenizer: a fast one.
         before: text that is to be tokenised together with them (the end of the arrow, or nothing).
-        response: one line, its brackets paired; "" if the tool failed.
+        response: one line, escaped; "" if the tool failed.
         limit: the most tokens; a longer response is cut at a word, to nothing if need be.
     """
     while True:

@@ -126,9 +126,9 @@ def test_a_tool_that_hangs_does_not_keep_the_process_alive():
         ("ab cd ef", 5, "ab cd"),
         ("ab cd ef", 4, "ab"),
         ("abcdef", 4, "abcd"),
-        ("[1] a ] b [", 100, "[1] a ) b ("),
-        ("[[a]", 100, "([a]"),
-        ("a [b c]", 4, "a (b"),  # cut first, paired then
+        ("[1] a ] b [", 100, "(1) a ) b ("),
+        ("it is [Calculator(1+1) -> 2]", 100, "it is (Calculator(1+1) -> 2)"),
+        ("a [b c]", 4, "a (b"),
     ],
 )
 def test_one_line(text, most, line):

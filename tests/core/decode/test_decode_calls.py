@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import itertools
+import re
 from functools import cache
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders
 from transformers import PreTrainedTokenizerFast
 from writers import after, merging, speaks, writing_lm
 
 from tests.fakes import FakeTool
 from tests.tiny import sentencepiece, tokenizer
-from toolformer_core.decode.calls import arrow_end, may_be_call, may_name_a_tool, names_a_tool, response_tokens
+from toolformer_core.decode.calls import (
+    arrow_end,
+    is_closed,
+    may_be_call,
+    may_name_a_tool,
+    names_a_tool,
+    response_tokens,
+)
 from toolformer_core.decode.records import CallFinished, CallStarted, Finished, Generation, Settings, TextDelta
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import ToolError
@@ -49,6 +60,47 @@ def test_where_the_arrow_ends(body: str, end: int | None) -> None:
     assert arrow_end(body) == end
 
 
+def plain_arrow_end(body: str) -> int | None:
+    """The same by its definition."""
+    for arrow in re.finditer("->|→", body):
+        before = body[: arrow.start()]
+        if before.rstrip().endswith(")") or before.count("(") <= before.count(")"):
+            return None if is_closed(before) else arrow.end()
+    return None
+
+
+@given(st.text("[]()->→ a\n\x1f\u2003", max_size=40))
+def test_the_arrow_is_found_as_by_its_definition(body: str) -> None:
+    assert arrow_end(body) == plain_arrow_end(body)
+
+
+class Counted(str):
+    """A text that counts how many of its characters are copied or counted, in pieces."""
+
+    work = 0
+
+    def __getitem__(self, at: Any) -> str:
+        piece = Counted(super().__getitem__(at))
+        Counted.work += len(piece)
+        return piece
+
+
+@pytest.mark.parametrize("body", ["(->" * 5_000, "A(" * 5_000 + "->", "T(" + "[A(x -> " * 3_000], ids=lambda b: b[:6])
+def test_looking_for_the_arrow_copies_no_text_again_and_again(body: str) -> None:
+    Counted.work = 0
+    assert arrow_end(Counted(body)) is None
+    assert Counted.work <= len(body)
+
+
+def test_an_answer_that_reads_like_a_call_is_data() -> None:
+    tool = T({"7": "see [T(8) -> 64] and ] or [T(9)"})
+    g = said(speaks(tokenizer(), "T(7) ->"), tool)
+    (call,) = g.calls
+    assert call.response == "see (T(8) -> 64) and ) or (T(9)"
+    assert g.text[call.start : call.end] == " [T(7) -> see (T(8) -> 64) and ) or (T(9)]"
+    assert (tool.asked, g.text[call.end :]) == ([("7", "")], g.clean)
+
+
 def test_what_may_become_a_call() -> None:
     names = ["Calculator", "T"]
     assert all(may_be_call(b, names) for b in ["", " ", "Foo", "Foo (", "Foo(a b", "Calc", "Calculator 1 + 1"])
@@ -61,14 +113,14 @@ def test_what_may_become_a_call() -> None:
 
 def test_a_long_response_is_cut_at_a_word() -> None:
     coded = tokenizer()
-    ids, text = response_tokens(coded, "", "aa bb [cc] dd ee ff", 100)
-    assert (ids, text) == (after(coded, " aa bb [cc] dd ee ff]"), " aa bb [cc] dd ee ff]")
+    ids, text = response_tokens(coded, "", "aa bb (cc) dd ee ff", 100)
+    assert (ids, text) == (after(coded, " aa bb (cc) dd ee ff]"), " aa bb (cc) dd ee ff]")
     for limit in range(4, len(ids)):
-        fewer, shown = response_tokens(coded, "", "aa bb [cc] dd ee ff", limit)
+        fewer, shown = response_tokens(coded, "", "aa bb (cc) dd ee ff", limit)
         assert len(fewer) <= limit
         assert coded.decode(fewer) == shown
-        words = shown[1:-1].replace("(cc", "[cc").split()  # brackets are made to pair again
-        assert words == "aa bb [cc] dd ee ff".split()[: len(words)]
+        words = shown[1:-1].split()
+        assert words == "aa bb (cc) dd ee ff".split()[: len(words)]
     assert response_tokens(coded, "", "aa bb", 1)[1] == " ]"
 
 
