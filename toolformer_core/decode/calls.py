@@ -2,12 +2,15 @@
 
     | what is written behind " ["                    | it is                                                     |
     |------------------------------------------------|-----------------------------------------------------------|
-    | an arrow behind a `)`, or outside parentheses  | a call: the tool's turn, even if it does not parse        |
+    | an arrow behind a `)`, or outside parentheses, | a call: the tool's turn, even if it does not parse        |
+    | ... and a tool's name in front                 |                                                           |
+    | ... and another word in front, or none         | no call                                                   |
     | an arrow inside parentheses                    | part of the input                                         |
     | the `]` that closes it, and no arrow before    | no call                                                   |
     | neither, after all the tokens a call may take  | no call                                                   |
     | no name and `(`, nor what may become one       | no call, if the model chose the bracket by itself         |
 
+A bracket that is no call stays in the text if the model chose it by itself and it names no tool; else it is taken back.
 Everything is found in the text, never at a token, as tokenizers merge `) ->` in many ways. The response is put in as
 text that follows the arrow. Nothing here knows models or tools.
 """
@@ -23,9 +26,18 @@ from toolformer_core.errors import CallSyntaxError
 from toolformer_core.lm.tokens import encode_following, tokenize
 from toolformer_core.syntax import ARROW, CLOSE, find_close, parse
 
-__all__ = ["arrow_end", "is_closed", "may_be_call", "may_name_a_tool", "names_a_tool", "response_tokens"]
+__all__ = [
+    "arrow_end",
+    "begins_with_a_tool",
+    "is_closed",
+    "may_be_call",
+    "may_name_a_tool",
+    "names_a_tool",
+    "response_tokens",
+]
 
 _MARK = re.compile(rf"(?P<call>\)\s*(?:{ARROW}|→))|(?P<arrow>{ARROW}|→)|[()\[\]]")
+_WORD = re.compile(r"\s*([^\W\d]\w*)")
 _BEGINS = re.compile(r"\s*(?:[^\W\d]\w*\s*(?:\(.*)?)?", re.DOTALL)
 
 
@@ -63,6 +75,12 @@ def may_name_a_tool(body: str, names: Iterable[str]) -> bool:
 def is_closed(body: str) -> bool:
     """Say whether a `]` closes what was opened by " [" before `body`."""
     return find_close(body) is not None
+
+
+def begins_with_a_tool(body: str, names: Iterable[str]) -> bool:
+    """Say whether the first word is a tool's name, whatever follows it."""
+    word = _WORD.match(body)
+    return word is not None and word.group(1) in names
 
 
 def names_a_tool(body: str, names: Iterable[str]) -> bool:

@@ -74,8 +74,9 @@ class Settings:
 class ToolCall:
     """A call that came to its arrow, and what came of it.
 
-    Failures: `bad_syntax`, `unknown_tool`, `not_enabled`, `timeout`, `crashed`, `unavailable` (the tool can answer
-    nothing at all), `empty`, or the tool's own reason. The response is empty then, and decoding went on.
+    Failures: `bad_syntax`, `not_enabled` (also of the paper's tools, where they are not given), `timeout`, `crashed`,
+    `unavailable` (the tool can answer nothing at all), `empty`, or the tool's own reason. The response is empty then,
+    and decoding went on. A bracket that names no tool is none of these: it is text, or taken back.
     """
 
     tool: str  # the name as the model wrote it; "" if the call does not parse

@@ -7,7 +7,7 @@
 A call is opened though the model would rather have gone on, so it must be possible to take it back: the sequence is cut
 to where it stood, and goes on with the token it would have had. That happens to a call that never comes to its arrow
 (closed, ended or grown too long before), and it counts as one of the calls allowed. Where " [" was the model's own
-choice and no tool's name follows, it is ordinary text with a bracket in it, and stays.
+choice and no tool's name follows, it is ordinary text with a bracket in it, and stays: "[Note(see above) -> below]".
 
 A row knows token ids and text, and no model: the engine tells it the model's choice, and reads `pending` for what the
 model is to be fed next.
@@ -20,9 +20,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolformer_core.annotate.execute import one_line
-from toolformer_core.config import ExecuteConfig
+from toolformer_core.config import TOOL_NAMES, ExecuteConfig
 from toolformer_core.decode.calls import (
     arrow_end,
+    begins_with_a_tool,
     is_closed,
     may_be_call,
     may_name_a_tool,
@@ -38,6 +39,7 @@ from toolformer_core.syntax import OPEN, parse
 __all__ = ["Asked", "Row", "Vocabulary"]
 
 _MAX_RESPONSE_CHARS = ExecuteConfig().max_response_chars
+_KNOWN_NAMES = frozenset(TOOL_NAMES.values())  # a tool that is not at hand is asked in vain, and is no other text
 _SAME_CALLS = 3  # the same call so often in a row is a loop: no more calls then
 
 
@@ -207,7 +209,7 @@ class Row:
         body = self._body(open_)
         end = None if ended else arrow_end(body)
         room = self._v.context_length - len(self.ids)
-        if end is not None and room > self._closing():
+        if end is not None and room > self._closing() and begins_with_a_tool(body, {*self._v.tools, *_KNOWN_NAMES}):
             return self._at_arrow(open_, body, end)
         written = len(self.ids) - open_.at - len(self._v.trigger)
         no_call = ended or is_closed(body) or (open_.own and self._is_text(open_, body))
@@ -285,10 +287,9 @@ class Row:
         return None
 
     def _refusal(self, name: str) -> str:
-        if name not in self._v.tools:
-            return "unknown_tool"
-        allowed = self.settings.tools
-        return "" if allowed is None or self._v.tools[name] in allowed else "not_enabled"
+        """Return why a tool is not asked, "" if it is."""
+        key, allowed = self._v.tools.get(name), self.settings.tools
+        return "" if key is not None and (allowed is None or key in allowed) else "not_enabled"
 
     def answer(self, result: ToolResult, seconds: float) -> None:
         """Put the tool's answer into the text; it is ignored if the row has ended meanwhile."""

@@ -45,7 +45,7 @@ _NEW_TOKENS = {
     Rule.FIRST_20_WORDS: 96,
     Rule.FIRST_NUMBER: 64,
 }
-_NOT_ASKED = ("bad_syntax", "unknown_tool", "not_enabled")  # failures of calls for which no tool was asked
+_NOT_ASKED = ("bad_syntax", "not_enabled")  # failures of calls for which no tool was asked
 _KEYS = {name: key for key, name in TOOL_NAMES.items()}
 
 

@@ -42,7 +42,7 @@ __all__ = ["HarnessModel", "Written"]
 
 _LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # the first given counts
 _ONLY_IN_DRAWS = ("top_k", "min_p", "typical_p")  # of no meaning to greedy decoding; another top_k than ours
-_NOT_ASKED = ("bad_syntax", "unknown_tool", "not_enabled")  # failures of calls for which no tool was asked
+_NOT_ASKED = ("bad_syntax", "not_enabled")  # failures of calls for which no tool was asked
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -221,7 +221,7 @@ def test_a_failing_tool_leaves_an_empty_response(answer: object, failure: str) -
 @pytest.mark.parametrize(
     ("written", "tools", "failure", "name"),
     [
-        ("U(7) ->", None, "unknown_tool", "U"),
+        ("QA(7) ->", None, "not_enabled", "QA"),  # a tool of the paper's that is not given
         ("T(7) ->", (), "not_enabled", "T"),
         ("T->", None, "bad_syntax", ""),
     ],
@@ -234,6 +234,24 @@ def test_calls_that_no_tool_answers(written: str, tools: tuple[str, ...] | None,
     assert g.text.startswith(f" [{written} ]")
     assert not tool.asked
     assert g.new_tokens == 12
+
+
+@pytest.mark.parametrize("written", ["U(7) ->", "To->", "U ->4", "->"])
+def test_a_bracket_that_names_no_tool_is_text(written: str) -> None:
+    tool = T({"7": "49"})
+    g = said(speaks(merging("->"), written), tool, Settings(max_new_tokens=12, top_k=1))
+    assert g.text.startswith(f" [{written}")
+    assert (g.calls, g.taken_back, g.clean, g.new_tokens, tool.asked) == ((), 0, g.text, 12, [])
+
+
+def test_a_bracket_that_names_no_tool_and_that_the_model_did_not_choose_is_taken_back() -> None:
+    coded = tokenizer()
+    ids = after(coded, " [U(7) ->")
+    lm = writing_lm("llama", coded, [([a], [b]) for a, b in itertools.pairwise(ids)])
+    wide = Settings(max_new_tokens=6, top_k=len(coded))
+    (g,) = Toolformer(lm, [T({"7": "49"})]).generate(["So!"], wide)
+    (plain,) = Toolformer(lm, []).generate(["So!"], Settings(max_new_tokens=6, top_k=0))
+    assert (g.taken_back, g.calls, g.text, g.ids) == (1, (), plain.text, plain.ids)
 
 
 def test_the_context_reaches_the_tool() -> None:

@@ -8,8 +8,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import encode, plain_log_probs, tiny_lm
+from tiny import encode, plain_log_probs, tiny_lm, tokenizer
 
+from tests.core.decode.writers import speaks
+from tests.fakes import FakeTool
 from toolformer_core.decode.records import Generation, Settings, ToolCall
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import UsageError
@@ -121,20 +123,29 @@ class Writer:
 def test_what_a_tool_answers_is_not_what_the_model_says() -> None:
     # i0's call gives 35 and the model says 36: wrong. i1 says it behind its call: right.
     call = ToolCall("Calculator", "27 + 4 * 2", "35", None, "", 3, 35, 0.0)
-    failed = ToolCall("Abacus", "5 * 7", "", "unknown_tool", "", 0, 18, 0.0)
+    failed = ToolCall("MT", "5 * 7", "", "not_enabled", "", 0, 14, 0.0)
     writer = Writer(
-        (" it [Calculator(27 + 4 * 2) -> 35] is 36", " it is 36", call), (" [Abacus(5 * 7) ->] 35.", " 35.", failed)
+        (" it [Calculator(27 + 4 * 2) -> 35] is 36", " it is 36", call), (" [MT(5 * 7) ->] 35.", " 35.", failed)
     )
     asked = [Item("i0", "demo", "a", ("35",), date="2023-01-30"), Item("i1", "demo", "b", ("35",))]
     found = answer(writer, task_named("small-world"), asked, top_k=10, tools=["calculator"])  # type: ignore[arg-type]
     assert [(p.correct, p.called, p.tool, p.input, p.response, p.failure) for p in found] == [
         (False, True, "calculator", "27 + 4 * 2", "35", None),
-        (True, False, "Abacus", "5 * 7", "", "unknown_tool"),  # no tool was asked: no call
+        (True, False, "mt", "5 * 7", "", "not_enabled"),  # no tool was asked: no call
     ]
     assert [(s.top_k, s.max_calls, s.max_new_tokens, s.context, s.tools, s.temperature) for s in writer.settings] == [
         (10, 1, 32, "2023-01-30", ("calculator",), 0.0),
         (10, 1, 32, "", ("calculator",), 0.0),
     ]
+
+
+def test_a_bracket_that_names_no_tool_is_scored_as_text() -> None:
+    lm = speaks(tokenizer(), "U(7) -> 35")
+    toolformer = Toolformer(lm, [FakeTool({})])
+    item = Item("i0", "small-world", "So!", ("35",))
+    (found,) = answer(toolformer, task_named("small-world"), [item], top_k=1, tools=["fake"], max_new_tokens=12)
+    assert found.continuation.startswith(" [U(7) -> 35")
+    assert (found.clean, found.correct, found.called, found.tool) == (found.continuation, True, False, None)
 
 
 def test_a_prompt_longer_than_the_context_is_wrong_and_says_why_and_the_others_go_on() -> None:
