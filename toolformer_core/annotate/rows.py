@@ -207,9 +207,10 @@ def _parquet_rows(path: Path, columns: frozenset[str] | None) -> Iterator[Row | 
         with path.open("rb") as opened, pq.ParquetFile(opened) as file:
             names = [n for n in file.schema_arrow.names if columns is None or n in columns]
             for batch in file.iter_batches(batch_size=_BATCH, columns=names):
+                _check(batch)
                 yield from _batch_rows(batch, done)
                 done += batch.num_rows
-    except (pa.ArrowException, OSError) as exc:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:  # the last: a column's name is damaged
         yield BadRow(done + 1, "truncated", str(exc)[:200])
 
 
@@ -227,11 +228,46 @@ def _arrow_rows(path: Path, columns: frozenset[str] | None) -> Iterator[Row | Ba
             for batch in batches:
                 # by number: a name may stand twice in a schema, and the last one counts, as in Parquet and JSON
                 chosen = [i for i, n in enumerate(batch.schema.names) if columns is None or n in columns]
+                wanted = batch.select(chosen)
+                _check(wanted)
                 for at in range(0, batch.num_rows, _BATCH):
-                    yield from _batch_rows(batch.select(chosen).slice(at, _BATCH), done + at)
+                    yield from _batch_rows(wanted.slice(at, _BATCH), done + at)
                 done += batch.num_rows
-    except (pa.ArrowException, OSError) as exc:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:  # the last: a column's name is damaged
         yield BadRow(done + 1, "truncated", str(exc)[:200])
+
+
+def _check(batch: Any) -> None:
+    """Look at a batch's memory before any value is taken out of it: an offset out of bounds would end the process.
+
+    Texts are looked at as bytes, since one that is no UTF-8 costs a row and not the file.
+
+    Raises:
+        pyarrow.ArrowInvalid: a length, an offset or an index leads out of the batch's memory.
+    """
+    for column in batch.columns:
+        column.view(_as_bytes(column.type)).validate(full=True)
+
+
+def _as_bytes(kind: Any) -> Any:
+    """Return the type with binary in the place of every string."""
+    import pyarrow as pa
+
+    if pa.types.is_string(kind):
+        return pa.binary()
+    if pa.types.is_large_string(kind):
+        return pa.large_binary()
+    if pa.types.is_string_view(kind):
+        return pa.binary_view()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_as_bytes(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_as_bytes(kind.key_type), _as_bytes(kind.item_type), kind.keys_sorted)
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_as_bytes(kind.value_type)))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_as_bytes(kind.value_type)))
+    return kind
 
 
 def _batch_rows(batch: Any, done: int) -> Iterator[Row | BadRow]:

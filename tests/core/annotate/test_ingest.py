@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -182,6 +183,40 @@ def test_a_date_that_python_cannot_hold_is_none(tmp_path, name, kind):
     write(pa.table({"text": ["a", "b"], "date": numbers.view(kind)}), tmp_path / name)
     first = None if kind == pa.timestamp("us", "No/Where") else "1970-01-01"
     assert [(d.text, d.created) for d in documents(tmp_path)] == [("a", first), ("b", None)]
+
+
+READ_DAMAGED = """
+import sys
+from pathlib import Path
+from toolformer_core.annotate.ingest import read_corpus
+from toolformer_core.config import IngestConfig
+from toolformer_core.evaluate.tasks import read, task_named
+for path in map(Path, sys.argv[1:]):
+    *rows, last = read_corpus(path, IngestConfig())
+    *items, end = read(task_named("small-world"), path)
+    print(len(rows), last.line, last.reason, len(items), end.line, end.reason)
+"""
+
+
+def test_offsets_that_lead_out_of_an_arrow_file_end_the_file_and_not_the_process(tmp_path):
+    first, second = ([f"The {i:03d}rd of many texts." for i in range(start, start + 20)] for start in (0, 20))
+    batches = [pa.record_batch({"text": t, "prompt": t, "answers": t}) for t in (first, second)]
+    size = len(first[0])
+    row_10 = np.array([10 * size, 11 * size, 12 * size], dtype="<i4").tobytes()
+    files = []
+    for name, writer in (("stream.arrow", pa.ipc.new_stream), ("file.arrow", pa.ipc.new_file)):
+        files.append(tmp_path / name)
+        with pa.OSFile(str(files[-1]), "wb") as sink, writer(sink, batches[0].schema) as out:
+            for batch in batches:
+                out.write_batch(batch)
+        data = files[-1].read_bytes()
+        for _ in range(3):  # of each column of the second batch: behind row 10 comes row 100 million
+            at = data.rindex(row_10)
+            data = data[: at + 4] + np.array([10**9], dtype="<i4").tobytes() + data[at + 8 :]
+        files[-1].write_bytes(data)
+    # in a process of its own: reading the texts would end it
+    ended = subprocess.run([sys.executable, "-c", READ_DAMAGED, *files], capture_output=True, text=True, check=True)
+    assert ended.stdout == "20 21 truncated 20 21 truncated\n" * 2
 
 
 @pytest.mark.parametrize("name", ["c.arrow", "c.parquet"])
