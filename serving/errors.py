@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["RequestError", "busy", "error_body", "unavailable", "unsupported"]
+from toolformer_core.records import storable, unencodable
+
+__all__ = ["RequestError", "busy", "check_text", "error_body", "unavailable", "unsupported"]
 
 
 class RequestError(Exception):
@@ -47,13 +49,26 @@ class RequestError(Exception):
 
 
 def error_body(message: str, kind: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:
-    """Return an error as OpenAI's API writes it."""
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    """Return an error as OpenAI's API writes it; of what a client sent, lone surrogates are escaped."""
+    named = None if param is None else storable(param)
+    return {"error": {"message": storable(message), "type": kind, "param": named, "code": code}}
 
 
 def unsupported(param: str, message: str) -> RequestError:
     """What this server cannot do."""
     return RequestError(400, message, param=param, code="unsupported_parameter")
+
+
+def check_text(text: str, param: str) -> None:
+    """Refuse a text that no tokenizer can read.
+
+    Raises:
+        RequestError: 400, naming the field: it holds a lone surrogate.
+    """
+    if wrong := unencodable(text):
+        raise RequestError(
+            400, f"{param} is not UTF-8 text ({wrong}); remove that character", param=param, code="invalid_value"
+        )
 
 
 def busy(places: int, retry_after_s: int) -> RequestError:

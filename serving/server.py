@@ -18,6 +18,7 @@ from serving.app import MAX_BODY, make_app
 from serving.driver import Driver
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import UsageError
+from toolformer_core.records import unencodable
 
 __all__ = ["Server", "ServerSettings", "is_loopback"]
 
@@ -54,6 +55,9 @@ class ServerSettings:
             raise UsageError("rows and bytes must be at least 1, queue and grace at least 0")
         if self.api_key == "":
             raise UsageError("the API key is empty; give one, or none at all")
+        for what, text in (("the model's name", self.name), ("the API key", self.api_key or "")):
+            if wrong := unencodable(text):
+                raise UsageError(f"{what} is not UTF-8 text ({wrong}); give another")
 
 
 def is_loopback(host: str) -> bool:

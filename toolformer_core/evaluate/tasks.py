@@ -33,6 +33,7 @@ from toolformer_core.evaluate.questions import about_paragraph, articles, open_q
 from toolformer_core.evaluate.scoring import score
 from toolformer_core.evaluate.texts import text_items, text_items_from_hub
 from toolformer_core.evaluate.word_problems import gsm8k, mawps, stated
+from toolformer_core.records import storable, unencodable
 from toolformer_core.smallworld import embedded
 
 __all__ = ["EMBEDDED", "read", "score", "task_named", "tasks"]
@@ -164,7 +165,7 @@ def read(task: Task, path: Path | None = None, limit: int | None = None) -> Iter
     """
     if limit is not None and limit < 1:
         raise UsageError(f"limit must be positive, got {limit}")
-    stream = _numbered(_stream(task, path), limit, task.one_per_id)
+    stream = _numbered(_encodable(_stream(task, path)), limit, task.one_per_id)
     head: list[Item | Rejected] = []
     for found in stream:
         head.append(found)
@@ -214,6 +215,18 @@ def _items(task: Task, rows: Iterator[Located | Rejected], source: str) -> Itera
             continue
         if item is not None:
             yield dataclasses.replace(item, source=source, line=line)
+
+
+def _encodable(stream: Iterator[Item | Rejected]) -> Iterator[Item | Rejected]:
+    """Reject items that hold a lone surrogate: no tokenizer takes it, and no file holds it."""
+    for found in stream:
+        source = storable(found.source)
+        if isinstance(found, Rejected):
+            yield dataclasses.replace(found, detail=storable(found.detail), source=source)
+            continue
+        texts = (found.prompt, *found.answers, found.item_id, found.group)
+        wrong = next(filter(None, map(unencodable, texts)), None)
+        yield Rejected(found.line, "not_utf8", wrong, source) if wrong else dataclasses.replace(found, source=source)
 
 
 def _numbered(stream: Iterator[Item | Rejected], limit: int | None, one_per_id: bool) -> Iterator[Item | Rejected]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from toolformer_core.errors import UsageError
-from toolformer_core.records import digest_of
+from toolformer_core.records import digest_of, unencodable
 
 __all__ = ["TITLE_BOOST", "Hit", "Passage", "PassageIndex", "query_words", "read_passages"]
 
@@ -71,6 +71,9 @@ def _passage(row: int, value: dict[str, Any]) -> Passage:
     title, section, text = value["title"], value.get("section") or "", value["text"]
     if not (isinstance(title, str) and isinstance(section, str) and isinstance(text, str)):
         raise TypeError("title, section and text must be strings")
+    for part in (title, section, text):
+        if wrong := unencodable(part):
+            raise ValueError(wrong)
     return Passage(row, *(" ".join(part.split()) for part in (title, section, text)))
 
 
