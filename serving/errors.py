@@ -6,7 +6,9 @@ from typing import Any
 
 from toolformer_core.records import storable, unencodable
 
-__all__ = ["RequestError", "busy", "check_text", "error_body", "unavailable", "unsupported"]
+__all__ = ["CLIENT_GONE", "RequestError", "busy", "check_text", "error_body", "unavailable", "unsupported"]
+
+CLIENT_GONE = 499  # the status counted where the client left before its answer; nginx's, HTTP has none
 
 
 class RequestError(Exception):
