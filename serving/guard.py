@@ -22,9 +22,7 @@ from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import orjson
-
-from serving.errors import CLIENT_GONE, RequestError
+from serving.errors import CLIENT_GONE, RequestError, closing_answer
 from serving.metrics import Metrics
 
 __all__ = ["Guard"]
@@ -180,17 +178,8 @@ async def _refuse(receive: _Incoming, send: Send, error: RequestError) -> None:
 
     A connection closed over bytes nobody read is reset, and the client may lose the answer it was sent.
     """
-    content = orjson.dumps(error.body)
-    headers = {
-        "content-type": "application/json",
-        "content-length": str(len(content)),
-        "connection": "close",
-        **error.headers,
-    }
-    if error.status == 401:
-        headers["www-authenticate"] = "Bearer"
-    coded = [(k.lower().encode(), v.encode()) for k, v in headers.items()]
-    await send({"type": "http.response.start", "status": error.status, "headers": coded})
+    headers, content = closing_answer(error)
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": content, "more_body": True})
     with suppress(TimeoutError):
         async with asyncio.timeout(_LINGER_S):
