@@ -6,12 +6,13 @@ They import what they need when they run, and answer a mistake before a model is
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -84,7 +85,7 @@ def generate(
         stop=tuple(stop or ()),
         context=_day(date_),
     )
-    prompt = sys.stdin.read().rstrip("\n") if text == "-" else text
+    prompt = _utf8(_stdin().read().rstrip("\n"), "standard input") if text == "-" else _utf8(text, "TEXT")
     with _toolformer(model, _built(tools, settings.top_k > 0, passages, phrases), tool_timeout) as toolformer:
         events = toolformer.stream(prompt, settings)
         if as_json:
@@ -130,6 +131,7 @@ def chat(
         seed=seed,
         context=_day(date_),
     )
+    _utf8(system, "--system")
     with _toolformer(model, _built(tools, settings.top_k > 0, passages, phrases), tool_timeout) as toolformer:
         talk = _Talk(toolformer, settings, system, _console())
         if sys.stdin.isatty():
@@ -208,6 +210,27 @@ def _day(given: str) -> str:
         raise UsageError(f"--date: {given!r} is no ISO date; write e.g. 2023-01-30") from exc
 
 
+def _utf8(text: str, what: str) -> str:
+    """Return a text of the user's as it is.
+
+    Raises:
+        UsageError: it holds bytes that are no UTF-8, or a lone surrogate.
+    """
+    from toolformer_core.errors import UsageError
+    from toolformer_core.records import unencodable
+
+    if wrong := unencodable(text):
+        raise UsageError(f"{what} is not UTF-8 text ({wrong}); convert it, e.g. with iconv -t UTF-8")
+    return text
+
+
+def _stdin() -> TextIO:
+    """Return standard input; bytes that are no UTF-8 become lone surrogates there, whatever the locale."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")
+    return sys.stdin
+
+
 def _built(tools: str, wanted: bool, passages: Path | None, phrases: Path | None) -> list[Tool]:
     from toolformer_core.tools.build import ToolSettings, build_tools
 
@@ -276,15 +299,25 @@ def _show(console: Console, events: Iterable[Event]) -> None:
 
 
 def _lines() -> Iterator[str]:
-    """Yield what the user types, or the lines of a pipe."""
+    """Yield what the user types, or the lines of a pipe.
+
+    Raises:
+        UsageError: a pipe's line is no UTF-8; a user may type it again.
+    """
+    from toolformer_core.errors import UsageError
+
     if not sys.stdin.isatty():
-        yield from (line.strip() for line in sys.stdin)
+        for number, line in enumerate(_stdin(), start=1):
+            yield _utf8(line.strip(), f"line {number} of standard input")
         return
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401  # input() then knows earlier lines
+    _stdin()
     while True:
         try:
-            yield input("> ").strip()
+            yield _utf8(input("> ").strip(), "the line")
+        except UsageError as exc:
+            print(f"error: {exc}", file=sys.stderr)
         except EOFError:
             print()
             return

@@ -16,7 +16,7 @@ from fastapi.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from serving.driver import Driver, Ticket
-from serving.errors import error_body, unavailable
+from serving.errors import CLIENT_GONE, error_body, unavailable
 from serving.wire import DONE, KEEP_ALIVE, Writer, sse
 from toolformer_core.decode.records import Event, Finished
 
@@ -40,7 +40,7 @@ class Answer:
         work = asyncio.ensure_future(self._to_the_end())
         try:
             if not await _unless_gone(work, request.receive):
-                return Response(status_code=499)  # nobody reads it; the log does
+                return Response(status_code=CLIENT_GONE)  # nobody reads it; the metrics do
         finally:
             self.close()
         if self.writer.cut:

@@ -37,7 +37,13 @@ _CSP = (
 
 
 def make_app(
-    driver: Driver, *, name: str, api_key: str | None = None, loopback: bool = True, max_body: int = MAX_BODY
+    driver: Driver,
+    *,
+    name: str,
+    api_key: str | None = None,
+    loopback: bool = True,
+    max_body: int = MAX_BODY,
+    body_timeout_s: float = 30.0,
 ) -> FastAPI:
     """Return the application; it starts the driver with itself and ends it.
 
@@ -47,6 +53,7 @@ def make_app(
         api_key: what clients must send; None lets everybody in.
         loopback: whether the server is bound to the loopback interface.
         max_body: bytes a request may have.
+        body_timeout_s: seconds in which they must have come.
     """
 
     @contextlib.asynccontextmanager
@@ -57,7 +64,14 @@ def make_app(
 
     # No pages of documentation: they would load scripts from elsewhere. /openapi.json is there.
     app = FastAPI(title="Toolformer", docs_url=None, redoc_url=None, lifespan=life)
-    app.add_middleware(Guard, metrics=driver.metrics, api_key=api_key, max_body=max_body, loopback=loopback)
+    app.add_middleware(
+        Guard,
+        metrics=driver.metrics,
+        api_key=api_key,
+        max_body=max_body,
+        loopback=loopback,
+        body_timeout_s=body_timeout_s,
+    )
     _answer_errors(app)
     _add_probes(app, driver)
     _add_models(app, driver, name)

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from serving.errors import RequestError, unsupported
+from serving.errors import RequestError, check_text, unsupported
 from serving.schemas import Message
 
 __all__ = ["ChatPrompt", "chat_prompt", "turns_of"]
@@ -41,7 +41,7 @@ def turns_of(messages: Sequence[Message]) -> list[dict[str, str]]:
     """Return the turns as role and text.
 
     Raises:
-        RequestError: 400: a role or a kind of content that is not text.
+        RequestError: 400: a role or a kind of content that is not text, or a text with a lone surrogate.
     """
     turns = []
     for i, message in enumerate(messages):
@@ -53,7 +53,9 @@ def turns_of(messages: Sequence[Message]) -> list[dict[str, str]]:
             raise RequestError(
                 400, f"unknown role {message.role!r}; use system, developer, user or assistant", param=f"{where}.role"
             )
-        turns.append({"role": role, "content": _text(message, where)})
+        text = _text(message, where)
+        check_text(text, f"{where}.content")
+        turns.append({"role": role, "content": text})
     return turns
 
 

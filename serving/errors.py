@@ -1,10 +1,25 @@
-"""What a request can be refused for, in OpenAI's error shape. It knows no framework: `app` makes responses of it."""
+"""What a request can be refused for, in OpenAI's error shape. It knows no framework: others make responses of it."""
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["RequestError", "busy", "error_body", "unavailable", "unsupported"]
+import orjson
+
+from toolformer_core.records import storable, unencodable
+
+__all__ = [
+    "CLIENT_GONE",
+    "RequestError",
+    "busy",
+    "check_text",
+    "closing_answer",
+    "error_body",
+    "unavailable",
+    "unsupported",
+]
+
+CLIENT_GONE = 499  # the status counted where the client left before its answer; nginx's, HTTP has none
 
 
 class RequestError(Exception):
@@ -47,13 +62,40 @@ class RequestError(Exception):
 
 
 def error_body(message: str, kind: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:
-    """Return an error as OpenAI's API writes it."""
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    """Return an error as OpenAI's API writes it; of what a client sent, lone surrogates are escaped."""
+    named = None if param is None else storable(param)
+    return {"error": {"message": storable(message), "type": kind, "param": named, "code": code}}
+
+
+def closing_answer(error: RequestError) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """Return the headers and the body of an answer behind which the connection is closed."""
+    content = orjson.dumps(error.body)
+    headers = {
+        "content-type": "application/json",
+        "content-length": str(len(content)),
+        "connection": "close",
+        **error.headers,
+    }
+    if error.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return [(name.lower().encode(), value.encode()) for name, value in headers.items()], content
 
 
 def unsupported(param: str, message: str) -> RequestError:
     """What this server cannot do."""
     return RequestError(400, message, param=param, code="unsupported_parameter")
+
+
+def check_text(text: str, param: str) -> None:
+    """Refuse a text that no tokenizer can read.
+
+    Raises:
+        RequestError: 400, naming the field: it holds a lone surrogate.
+    """
+    if wrong := unencodable(text):
+        raise RequestError(
+            400, f"{param} is not UTF-8 text ({wrong}); remove that character", param=param, code="invalid_value"
+        )
 
 
 def busy(places: int, retry_after_s: int) -> RequestError:

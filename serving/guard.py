@@ -7,6 +7,8 @@
     | a body larger than allowed, told beforehand or found out       | 413    |
     | a body that does not come                                      | 408    |
 
+A client that left before its answer is counted as 499; a request whose handler raised, as the 500 it is answered with.
+
 The host's name matters where no key does: a web page may give its own name the address 127.0.0.1, and would be let
 in by the browser.
 """
@@ -20,9 +22,7 @@ from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import orjson
-
-from serving.errors import RequestError
+from serving.errors import CLIENT_GONE, RequestError, closing_answer
 from serving.metrics import Metrics
 
 __all__ = ["Guard"]
@@ -88,12 +88,15 @@ class Guard:
         else:
             if body is not None:
                 await self._app(scope, _replaying(body, receive), send)
+            else:  # nobody reads this; the metrics do
+                await send({"type": "http.response.start", "status": CLIENT_GONE, "headers": []})
+                await send({"type": "http.response.body", "body": b""})
 
     @contextmanager
     def _counted(self, path: str, send: Send) -> Iterator[Send]:
         """Count a request with its status, and its time until all of it is out."""
         endpoint = path if path in _COUNTED else "other"
-        since, status = time.monotonic(), "none"
+        since, status = time.monotonic(), "500"  # where no response comes through here, one is sent outside
 
         async def counting(message: Message) -> None:
             nonlocal status
@@ -175,17 +178,8 @@ async def _refuse(receive: _Incoming, send: Send, error: RequestError) -> None:
 
     A connection closed over bytes nobody read is reset, and the client may lose the answer it was sent.
     """
-    content = orjson.dumps(error.body)
-    headers = {
-        "content-type": "application/json",
-        "content-length": str(len(content)),
-        "connection": "close",
-        **error.headers,
-    }
-    if error.status == 401:
-        headers["www-authenticate"] = "Bearer"
-    coded = [(k.lower().encode(), v.encode()) for k, v in headers.items()]
-    await send({"type": "http.response.start", "status": error.status, "headers": coded})
+    headers, content = closing_answer(error)
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": content, "more_body": True})
     with suppress(TimeoutError):
         async with asyncio.timeout(_LINGER_S):

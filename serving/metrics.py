@@ -34,7 +34,10 @@ class Metrics:
         self._registry = r = CollectorRegistry()
         self._tools: frozenset[str] = frozenset()
         self.requests = Counter(
-            "toolformer_requests", "Requests by endpoint and HTTP status", ["endpoint", "status"], registry=r
+            "toolformer_requests",
+            "Requests by endpoint and HTTP status (499: the client left before its answer)",
+            ["endpoint", "status"],
+            registry=r,
         )
         self._tokens = Counter(
             "toolformer_tokens", "Tokens: prompt, text, call (responses included)", ["kind"], registry=r

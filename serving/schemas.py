@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from serving.errors import RequestError, unsupported
+from serving.errors import RequestError, check_text, unsupported
 from toolformer_core.decode.records import Settings
 
 __all__ = [
@@ -185,18 +185,22 @@ def check(request: _Common) -> None:
     stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
     if len(stops) > 4 or "" in stops:
         raise RequestError(400, "stop takes up to 4 strings that are not empty", param="stop")
+    for stop in stops:
+        check_text(stop, "stop")
 
 
 def prompts_of(prompt: Any) -> list[str]:
     """Return the texts of a completion request.
 
     Raises:
-        RequestError: 400: no text, or token ids.
+        RequestError: 400: no text, a text with a lone surrogate, or token ids.
     """
     texts = [prompt] if isinstance(prompt, str) else prompt
     if isinstance(texts, list) and texts and all(isinstance(t, str) for t in texts):
         if len(texts) > MAX_CHOICES:
             raise RequestError(400, f"at most {MAX_CHOICES} prompts in a request", param="prompt")
+        for text in texts:
+            check_text(text, "prompt")
         return texts
     if isinstance(texts, list) and any(isinstance(t, int | list) for t in texts):
         raise unsupported("prompt", "prompts of token ids are not supported; send text")

@@ -7,19 +7,25 @@ with an error event. The second ends at once. It knows no options and no environ
 from __future__ import annotations
 
 import ipaddress
+import logging
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
 
 import uvicorn
 
 from serving.app import MAX_BODY, make_app
+from serving.connections import Connection, ConnectionLimits, open_files
 from serving.driver import Driver
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import UsageError
+from toolformer_core.records import unencodable
 
 __all__ = ["Server", "ServerSettings", "is_loopback"]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,9 @@ class ServerSettings:
         queue: sequences that may wait besides; others get 429.
         max_body: bytes a request may have.
         grace_s: seconds open answers have when the server is told to end.
+        connections: open at once; None: four for each row and place in the queue, and 256.
+        header_timeout_s: seconds in which a request's line and headers must have come.
+        body_timeout_s: seconds in which its body must have come after that.
 
     Raises:
         UsageError: a value out of range.
@@ -48,12 +57,22 @@ class ServerSettings:
     queue: int = 256
     max_body: int = MAX_BODY
     grace_s: float = 10.0
+    connections: int | None = None
+    header_timeout_s: float = 10.0
+    body_timeout_s: float = 30.0
 
     def __post_init__(self) -> None:
         if self.max_rows < 1 or self.queue < 0 or self.max_body < 1 or not self.grace_s >= 0:
             raise UsageError("rows and bytes must be at least 1, queue and grace at least 0")
+        if not (self.header_timeout_s > 0 and self.body_timeout_s > 0) or (
+            self.connections is not None and self.connections < 1
+        ):
+            raise UsageError("connections must be at least 1, the time for headers and for a body positive")
         if self.api_key == "":
             raise UsageError("the API key is empty; give one, or none at all")
+        for what, text in (("the model's name", self.name), ("the API key", self.api_key or "")):
+            if wrong := unencodable(text):
+                raise UsageError(f"{what} is not UTF-8 text ({wrong}); give another")
 
 
 def is_loopback(host: str) -> bool:
@@ -84,7 +103,10 @@ class Server(uvicorn.Server):
             api_key=settings.api_key,
             loopback=is_loopback(settings.host),
             max_body=settings.max_body,
+            body_timeout_s=settings.body_timeout_s,
         )
+        limit = self._connection_limit()
+        limits = ConnectionLimits(limit, settings.header_timeout_s)
         super().__init__(
             uvicorn.Config(
                 app,
@@ -93,11 +115,24 @@ class Server(uvicorn.Server):
                 server_header=False,
                 ws="none",
                 lifespan="on",
-                limit_concurrency=4 * self.driver.places + 256,  # connections, those of 429s included
+                http=partial(Connection, limits=limits),  # type: ignore[arg-type]  # uvicorn calls it, no more
+                backlog=limit,  # as many may be accepted at a time
                 timeout_graceful_shutdown=int(settings.grace_s) + 10,
             )
         )
         self._socket = _bound(settings.host, settings.port)
+
+    def _connection_limit(self) -> int:
+        wanted = self.settings.connections or 4 * self.driver.places + 256
+        limit = open_files(wanted)
+        if limit < wanted:
+            _log.warning(
+                "warning: this system lets the server have %d connections open, not %d; raise its hard limit of open "
+                "files (ulimit -Hn)",
+                limit,
+                wanted,
+            )
+        return limit
 
     @property
     def url(self) -> str:

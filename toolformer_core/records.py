@@ -28,6 +28,7 @@ __all__ = [
     "digest_of",
     "numbers_of",
     "storable",
+    "unencodable",
 ]
 
 
@@ -55,6 +56,18 @@ def _feed(update: Callable[[bytes], object], parts: Iterable[str | bytes]) -> No
 def storable(text: str) -> str:
     """Return a text as UTF-8 can hold it: a lone surrogate is escaped (`\\udcff`), so that texts stay different."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def unencodable(text: str) -> str | None:
+    """Return what of a text UTF-8 cannot hold, e.g. `lone surrogate U+D800 at character 2`; None if there is nothing.
+
+    They come out of `"\\ud800"` in JSON, and for bytes that are no UTF-8 on a command line.
+    """
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as exc:
+        return f"lone surrogate U+{ord(text[exc.start]):04X} at character {exc.start + 1}"
+    return None
 
 
 @dataclass(frozen=True, slots=True)

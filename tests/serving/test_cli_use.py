@@ -75,6 +75,26 @@ def test_mistakes_are_told_before_a_model_is_loaded(arguments: list[str], messag
         assert message in str(result.exception)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "says"),
+    [
+        (["generate", "a\udcffb"], b"", "TEXT is not UTF-8"),
+        (["generate", "-"], b"a\xffb", "standard input is not UTF-8"),
+        (["generate", "x", "--stop", "\udcff"], b"", "stop string is not UTF-8"),
+        (["chat"], b"\na\xffb\n", "line 2 of standard input is not UTF-8"),
+        (["chat", "--system", "\udcff"], b"", "--system is not UTF-8"),
+        (["serve", "--name", "\udcff", "--port", "0"], b"", "the model's name is not UTF-8"),
+    ],
+)
+def test_bytes_that_are_no_utf_8_are_a_mistake(arguments: list[str], stdin: bytes, says: str) -> None:
+    """On a command line they arrive as lone surrogates; character 1 or 2 is the 0xff."""
+    result = CliRunner().invoke(app, [*arguments, "--tools", "calculator"], input=stdin)
+    assert isinstance(result.exception, UsageError)
+    assert says in str(result.exception)
+    assert "lone surrogate U+DCFF at character" in str(result.exception)
+    assert "\n" not in str(result.exception)
+
+
 def test_a_chat_through_a_pipe() -> None:
     one = run("chat", *FEW, "--no-tools", stdin="What is a week?\n")
     two = run("chat", *FEW, "--no-tools", stdin="What is a week?\n/reset\n\nWhat is a week?\n/nonsense\n/exit\nWhat?\n")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,7 +20,7 @@ import pytest
 from serving.guard import Guard
 from serving.metrics import Metrics
 from serving.server import Server, ServerSettings, is_loopback
-from tests.serving.servers import DEADLINE_S, NAME, body_of, running, until
+from tests.serving.servers import DEADLINE_S, NAME, address_of, body_of, raw, running, until
 from tests.serving.test_serving_load import Gated
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import ModelError, UsageError
@@ -113,6 +115,51 @@ def test_errors_have_openai_s_shape(server: Server) -> None:
         assert set(response.json()["error"]) == {"message", "type", "param", "code"}
     # what a page of another site may send without asking the browser is not read as JSON
     assert httpx.post(server.url + "/v1/completions", content=json.dumps(body_of())).status_code == 400
+
+
+def requests_by_status(server: Server) -> dict[str, float]:
+    """What /metrics counted of completions."""
+    found = re.findall(
+        r'toolformer_requests_total\{endpoint="/v1/completions",status="(\w+)"\} (\S+)',
+        httpx.get(f"{server.url}/metrics").text,
+    )
+    return {status: float(count) for status, count in found}
+
+
+def test_a_request_whose_handler_fails_is_counted_as_what_it_is_answered_with(
+    lm: TransformersLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object) -> None:
+        raise KeyError("nobody thought of this")
+
+    with running(lambda: Toolformer(lm, [], max_rows=2), max_rows=2) as server:
+        monkeypatch.setattr(server.driver, "submit", broken)
+        answer = httpx.post(f"{server.url}/v1/completions", json=body_of())
+        assert answer.status_code == 500
+        assert answer.json()["error"] == {
+            "message": "the server failed; its log says why",
+            "type": "server_error",
+            "param": None,
+            "code": None,
+        }
+        monkeypatch.undo()
+        assert httpx.post(f"{server.url}/v1/completions", json=body_of()).status_code == 200
+        until(lambda: requests_by_status(server) == {"500": 1, "200": 1}, "the count of both")
+
+
+def test_a_client_that_goes_before_its_answer_has_a_status_of_its_own(lm: TransformersLM) -> None:
+    tools = [Gated("T"), Gated("U")]
+    with running(lambda: Toolformer(lm, tools, max_rows=2, tool_timeout_s=60), max_rows=2, grace_s=0.1) as server:
+        request = raw(body_of(toolformer={"k": 1}))
+        with socket.create_connection(address_of(server)) as client:
+            client.sendall(request[:-5])  # it goes before its body is there
+        until(lambda: requests_by_status(server) == {"499": 1}, "the count of the first")
+        with socket.create_connection(address_of(server)) as client:
+            client.sendall(request)  # and while a tool is at work
+            until(lambda: server.driver._running() == 1, "its row")
+        until(lambda: requests_by_status(server) == {"499": 2}, "the count of the second")
+        for tool in tools:
+            tool.let_go.set()
 
 
 def test_health_while_the_model_is_loading(lm: TransformersLM) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import date
 
+import httpx
 import openai
 import pytest
 
@@ -264,3 +266,34 @@ def test_another_model_is_not_there(client: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as caught:
         client.completions.create(model="other", prompt="x")
     assert caught.value.code == "model_not_found"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("path", "more", "param"),
+    [
+        ("completions", {"prompt": "a\ud800b"}, "prompt"),
+        ("completions", {"prompt": ["So!", "a\udfff"]}, "prompt"),
+        ("completions", {"prompt": "So!", "stop": "\ud800"}, "stop"),
+        ("completions", {"prompt": "So!", "stop": ["x", "\ud800"]}, "stop"),
+        ("completions", {"prompt": "So!", "toolformer": {"date": "\ud800"}}, "toolformer.date"),
+        ("completions", {"prompt": "So!", "toolformer": {"tools": ["\ud800"]}}, "toolformer.tools"),
+        ("chat/completions", {"messages": [TURNS[0], {"role": "user", "content": "\ud800"}]}, "messages[1].content"),
+        ("chat/completions", {"messages": [{"role": "assistant", "content": "\ud800"}]}, "messages[0].content"),
+        (
+            "chat/completions",
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": "\ud800"}]}]},
+            "messages[0].content",
+        ),
+        ("chat/completions", {"messages": [{"role": "\ud800", "content": "x"}]}, "messages[0].role"),
+        ("chat/completions", {"messages": TURNS, "\ud800": 1}, None),
+    ],
+)
+def test_a_lone_surrogate_is_refused(
+    server: Server, path: str, more: dict[str, object], param: str | None, stream: bool
+) -> None:
+    """JSON can write half of a character, which no UTF-8 text holds and no tokenizer reads."""
+    body = json.dumps({"model": NAME, "max_tokens": 2, "stream": stream, **more})
+    refused = httpx.post(f"{server.url}/v1/{path}", content=body, headers={"content-type": "application/json"})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
+    assert refused.json()["error"]["type"] == "invalid_request_error"

@@ -45,7 +45,7 @@ from typing import Any
 from toolformer_core.annotate.rows import SUFFIXES, BadRow, Row, dataset_files, kind_of, rows_of
 from toolformer_core.config import IngestConfig
 from toolformer_core.errors import CorpusError, UnknownNameError
-from toolformer_core.records import Document, Rejection, digest_of, storable
+from toolformer_core.records import Document, Rejection, digest_of, storable, unencodable
 
 __all__ = ["corpus_files", "file_digest", "read_corpus"]
 
@@ -197,7 +197,7 @@ def _document(source: str, row: Row, columns: _Columns, max_chars: int) -> Docum
         return reject("too_long", f"{len(text)} characters, the limit is {max_chars}")
     if not text.strip():
         return reject("empty_text", f"{len(text)} characters of whitespace")
-    if not _encodable(text):
+    if unencodable(text):
         return reject("not_utf8", "the text holds a lone surrogate")
     url = _url(row.value, columns.url)
     created = next((iso for name in columns.created if (iso := _iso_date(_get(row.value, name)))), None)
@@ -206,14 +206,6 @@ def _document(source: str, row: Row, columns: _Columns, max_chars: int) -> Docum
 
 def _rejection(source: str, row: Row | BadRow, reason: str, detail: str) -> Rejection:
     return Rejection(source, row.line, reason, storable(detail), storable(row.raw))
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _has(row: Row_, name: str) -> bool:
@@ -238,7 +230,7 @@ def _get(row: Row_, name: str) -> Any:
 def _url(row: Row_, names: tuple[str, ...]) -> str | None:
     for name in names:
         value = _get(row, name)
-        if not isinstance(value, str) or not value or not _encodable(value):
+        if not isinstance(value, str) or not value or unencodable(value):
             continue
         if name == "id" and names is _URL and not re.match(r"https?://", value):
             continue  # an id that is just an id

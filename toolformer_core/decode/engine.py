@@ -32,6 +32,7 @@ from toolformer_core.decode.row import Row, Vocabulary
 from toolformer_core.decode.slots import Slots
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.lm.network import Network
+from toolformer_core.records import unencodable
 
 __all__ = ["Engine", "Handle", "end_ids"]
 
@@ -119,7 +120,7 @@ class Engine:
 
         Raises:
             UsageError: the prompt is longer than the model's context, or the sequence than the cache; or there is
-                nothing to go on from.
+                nothing to go on from; or the prompt holds a lone surrogate.
             UnknownNameError: the settings name a tool that is not there.
         """
         keys = self._vocabulary.tools.values()
@@ -142,6 +143,8 @@ class Engine:
         return handle
 
     def _prompt_ids(self, prompt: str) -> list[int]:
+        if wrong := unencodable(prompt):
+            raise UsageError(f"the prompt is not UTF-8 text ({wrong}); remove that character")
         ids = self.network.encode(prompt)
         if self.network.bos is not None and ids[:1] != [self.network.bos]:
             ids.insert(0, self.network.bos)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from toolformer_core.errors import UsageError
+from toolformer_core.records import unencodable
 
 __all__ = ["CallFinished", "CallStarted", "Event", "Finished", "Generation", "Settings", "TextDelta", "ToolCall"]
 
@@ -68,6 +69,9 @@ class Settings:
             raise UsageError("seed must be less than 2 to the 64")
         if isinstance(self.stop, str) or not all(self.stop):
             raise UsageError("stop must be a sequence of strings that are not empty")
+        for text in self.stop:
+            if wrong := unencodable(text):
+                raise UsageError(f"a stop string is not UTF-8 text ({wrong}); remove that character")
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from toolformer_core.evaluate.questions import about_paragraph, articles, open_q
 from toolformer_core.evaluate.scoring import score
 from toolformer_core.evaluate.texts import text_items, text_items_from_hub
 from toolformer_core.evaluate.word_problems import gsm8k, mawps, stated
-from toolformer_core.records import storable
+from toolformer_core.records import storable, unencodable
 from toolformer_core.smallworld import embedded
 
 __all__ = ["EMBEDDED", "read", "score", "task_named", "tasks"]
@@ -165,7 +165,7 @@ def read(task: Task, path: Path | None = None, limit: int | None = None) -> Iter
     """
     if limit is not None and limit < 1:
         raise UsageError(f"limit must be positive, got {limit}")
-    stream = _numbered(_stream(task, path), limit, task.one_per_id)
+    stream = _numbered(_encodable(_stream(task, path)), limit, task.one_per_id)
     head: list[Item | Rejected] = []
     for found in stream:
         head.append(found)
@@ -217,22 +217,23 @@ def _items(task: Task, rows: Iterator[Located | Rejected], source: str) -> Itera
             yield dataclasses.replace(item, source=source, line=line)
 
 
-def _storable(found: Item | Rejected) -> Item | Rejected:
-    """Reject an item with a lone surrogate, which can be neither tokenised nor stored; escape those of a rejection."""
-    if isinstance(found, Rejected):
-        return dataclasses.replace(found, detail=storable(found.detail), source=storable(found.source))
-    source = storable(found.source)
-    texts = (found.item_id, found.prompt, *found.answers, found.group)
-    if any(storable(text) != text for text in texts):
-        return Rejected(found.line, "not_utf8", "a text of the row holds a lone surrogate", source)
-    return dataclasses.replace(found, source=source)
+def _encodable(stream: Iterator[Item | Rejected]) -> Iterator[Item | Rejected]:
+    """Reject items that hold a lone surrogate: no tokenizer takes it, and no file holds it."""
+    for found in stream:
+        source = storable(found.source)
+        if isinstance(found, Rejected):
+            yield dataclasses.replace(found, detail=storable(found.detail), source=source)
+            continue
+        texts = (found.prompt, *found.answers, found.item_id, found.group)
+        wrong = next(filter(None, map(unencodable, texts)), None)
+        yield Rejected(found.line, "not_utf8", wrong, source) if wrong else dataclasses.replace(found, source=source)
 
 
 def _numbered(stream: Iterator[Item | Rejected], limit: int | None, one_per_id: bool) -> Iterator[Item | Rejected]:
     """Turn away what no UTF-8 text can hold, make ids unique, and stop after the limit."""
     seen: dict[str, int] = {}
     given = 0
-    for found in map(_storable, stream):
+    for found in stream:
         if isinstance(found, Item):
             seen[found.item_id] = count = seen.get(found.item_id, 0) + 1
             if count > 1 and one_per_id:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from toolformer_core.errors import UsageError
-from toolformer_core.records import digest_of, storable
+from toolformer_core.records import digest_of, unencodable
 
 __all__ = ["TITLE_BOOST", "Hit", "Passage", "PassageIndex", "query_words", "read_passages"]
 
@@ -72,8 +72,9 @@ def _passage(row: int, value: dict[str, Any]) -> Passage:
     title, section, text = value["title"], value.get("section") or "", value["text"]
     if not (isinstance(title, str) and isinstance(section, str) and isinstance(text, str)):
         raise TypeError("title, section and text must be strings")
-    if any(storable(part) != part for part in (title, section, text)):
-        raise ValueError("a lone surrogate, which no UTF-8 text can hold")
+    for part in (title, section, text):
+        if wrong := unencodable(part):
+            raise ValueError(wrong)
     return Passage(row, *(" ".join(part.split()) for part in (title, section, text)))
 
 

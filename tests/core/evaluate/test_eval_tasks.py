@@ -249,6 +249,35 @@ def test_bytes_that_are_no_text(tmp_path):
         read(task_named("svamp"), path)
 
 
+def test_lone_surrogates_are_a_reason_to_drop_a_row(tmp_path):
+    """JSON can write half of a character, which no tokenizer reads and no file of results holds."""
+    half = r"\ud800"
+    path = tmp_path / "items.jsonl"
+    path.write_text(
+        "".join(
+            f'{{"prompt": "{prompt}", "answers": ["{answer}"], "item_id": "{own}", "group": "{group}"}}\n'
+            for prompt, answer, own, group in [
+                ("It is", "x", "sound", ""),
+                (f"It {half} is", "x", "1", ""),
+                ("It is", half + "x", "2", ""),
+                ("It is", "x", half, ""),
+                ("It is", "x", "4", half),
+            ]
+        )
+        + f'{{"{half}": 1}}\n'
+    )
+    items, rejected = split(read(task_named("small-world"), path))
+    assert [item.item_id for item in items] == ["sound"]
+    reasons = [(r.line, r.reason) for r in rejected]
+    assert reasons == [*((line, "not_utf8") for line in (2, 3, 4, 5)), (6, "no_prompt")]
+    assert rejected[0].detail == "lone surrogate U+D800 at character 4"  # behind "It "
+    assert all(r.detail.isascii() for r in rejected)  # what is told of them can be written anywhere
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text(lines({"text": " = A = "}, {"text": "Sound."}) + f'{{"text": "{half}"}}\n')
+    with pytest.raises(CorpusError, match="not_utf8"):  # the one article holds it
+        read(task_named("perplexity"), texts)
+
+
 # --- the hub ----------------------------------------------------------------------------------------------------------
 
 

@@ -129,7 +129,7 @@ def test_a_gzipped_file_is_read(tmp_path: Path) -> None:
         (b"[1]", "line 1 is not a passage"),
         (b'{"title": 1, "text": "b"}', "line 1 is not a passage"),
         (b"{", "line 1 is not a passage"),
-        (b'{"title": "a", "text": "\\ud800"}', "line 1 is not a passage.*surrogate"),
+        (b'{"title": "a", "text": "\\ud800"}', "line 1 is not a passage.*surrogate U.D800"),
         (b"[" * 100_000, "line 1 is not a passage"),
         (b"\xff", "cannot read passages"),
         (b"\n", "holds no passages"),
