@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from prefect import flow, get_run_logger
@@ -37,7 +36,7 @@ from tasks.stages import (
 from tasks.works import Assembly, Shard, shards_of
 from toolformer_core.errors import UsageError
 from toolformer_core.records import digest_of
-from warehouse.commits import Dataset, Run
+from warehouse.commits import Run
 from warehouse.queries import gain_histogram, stats
 from warehouse.store import Store
 
@@ -59,6 +58,7 @@ class BuildResult:
     run_id: str
     dataset: str
     version: str
+    made: str  # tells this way of making the version from others
     snapshot: str
     examples: int
     counts: dict[str, int]  # tool -> examples holding one of its calls
@@ -122,22 +122,28 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
     )
     with keeping(store, run) as ledger, showing(ledger, get_run_logger()), running(parameters.workers):
         files = _build(spec, store, ledger)
-        dataset = write_version(
-            ledger,
-            parameters.dataset,
-            files,
-            spec.tools,
-            spec.assemble.tau_f,
-            licence=parameters.licence,
-        )
-    card = write_card(store, dataset, ledger.snapshot)
+        with ledger.own_snapshot() as own:  # the published one may speak of another run
+            dataset = write_version(
+                ledger,
+                parameters.dataset,
+                files,
+                spec.tools,
+                spec.assemble.tau_f,
+                own,
+                licence=parameters.licence,
+            )
+            balances, gains = stats(own).balances, gain_histogram(own)
+    card = write_card(store, dataset)
     fresh = ledger.skipped < len(ledger.keys)
-    tracked = tracked_build(store, parameters.data, dataset) if fresh else None
-    _tell(card, dataset, ledger.snapshot, tracked)
+    run_id, address = (tracked_build(store, parameters.data, dataset) if fresh else None) or ("", None)
+    place = address or (run_id and f"run {run_id}")
+    publish_summary(build_summary(card, dataset, balances, gains, str(ledger.snapshot), place), "build-summary")
+    publish_link(address, "build-mlflow-run", "The run in MLflow")
     return BuildResult(
         run_id=spec.run_id,
         dataset=dataset.name,
         version=dataset.version,
+        made=dataset.made,
         snapshot=str(ledger.snapshot),
         examples=sum(f.rows for f in dataset.files),
         counts=dataset.counts,
@@ -145,15 +151,6 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
         skipped=ledger.skipped,
         seconds=time.monotonic() - begin,
     )
-
-
-def _tell(card: str, dataset: Dataset, snapshot: Path, tracked: tuple[str, str | None] | None) -> None:
-    """Leave a summary with the flow run, and a link to its MLflow run if there is one."""
-    run_id, address = tracked or ("", None)
-    found, gains = stats(snapshot), gain_histogram(snapshot)
-    told = build_summary(card, dataset, found.balances, gains, str(snapshot), address or (run_id and f"run {run_id}"))
-    publish_summary(told, "build-summary")
-    publish_link(address, "build-mlflow-run", "The run in MLflow")
 
 
 def _build(spec: BuildSpec, store: Store, ledger: Ledger) -> list[Done]:

@@ -209,7 +209,7 @@ def print_summary(result: BuildResult) -> None:
         )
     kept = ", ".join(f"{tool} {n:,}" for tool, n in result.counts.items())
     console.print(
-        f"\nC* is dataset [bold]{escape(result.dataset)}@{result.version}[/bold]: "
+        f"\nC* is dataset [bold]{escape(result.dataset)}@{result.version}-{result.made}[/bold]: "
         f"{result.examples:,} documents with calls ({kept})",
         highlight=False,
     )

@@ -34,6 +34,7 @@ __all__ = [
     "samples",
     "stats",
     "subject",
+    "with_column",
     "yield_by_threshold",
 ]
 
@@ -65,11 +66,19 @@ FROM facts.balances AS b JOIN facts.commits AS c USING (commit_id) JOIN facts.cu
 JOIN facts.stages AS s ON s.stage = c.stage
 GROUP BY s.rank, c.stage, c.tool, b.unit, b.kind, b.reason ORDER BY s.rank, c.tool, b.unit, b.kind, b.reason"""
 
-# The run whose commits are current, and the version of C* that it made.
-_SUBJECT = """
+
+def with_column(table: str, column: str) -> str:
+    """SQL of a table of the snapshot with a column of text that snapshots of earlier versions lack: there it is ''."""
+    lacking = f"FROM facts.{table} UNION ALL BY NAME SELECT NULL::VARCHAR AS {column} WHERE false"
+    return f"(SELECT * REPLACE (coalesce({column}, '') AS {column}) FROM ({lacking}))"
+
+
+# The run whose commits are current, and the version of C* that it made, or found made by an earlier run.
+_SUBJECT = f"""
 SELECT r.run_id, r.flow, r.started, r.state, r.corpus, r.model,
        coalesce(d.name, '') AS name, coalesce(d.version, '') AS version, d.created
-FROM facts.runs AS r LEFT JOIN facts.datasets AS d USING (run_id)
+FROM {with_column("runs", "dataset")} AS r LEFT JOIN {with_column("datasets", "made")} AS d
+    ON r.run_id = d.run_id OR r.dataset = d.name || '/' || d.version || '-' || d.made
 WHERE r.run_id IN (
     SELECT rc.run_id FROM facts.run_commits AS rc JOIN facts.current USING (commit_id)
     JOIN facts.commits AS c USING (commit_id) WHERE c.stage = 'ingest')
