@@ -19,6 +19,7 @@ from prefect.futures import PrefectFuture, as_completed
 from flows.artifacts import named, publish_link, publish_summary, showing
 from flows.build_tracking import tracked_build
 from flows.ledger import Ledger, keeping, new_run_id, now
+from flows.nothing_kept import nothing_kept
 from flows.parameters import BuildParameters, resolve
 from flows.runners import grouped, model_resources, on, running, taking, tasks_at_most
 from flows.server import note_server
@@ -37,10 +38,12 @@ from tasks.works import Assembly, Shard, shards_of
 from toolformer_core.errors import UsageError
 from toolformer_core.records import digest_of
 from warehouse.commits import Run
-from warehouse.queries import gain_histogram, stats
+from warehouse.queries import gain_histogram, samples, stats
 from warehouse.store import Store
 
 __all__ = ["BuildResult", "build_dataset", "run_build"]
+
+_BEST = 20  # calls that are looked at where none was kept
 
 # What helps where no row at all could be used, by the reason for which rows are rejected.
 _ADVICE = {
@@ -65,6 +68,8 @@ class BuildResult:
     done: int  # shards of stages worked on
     skipped: int  # ... and found done before
     seconds: float
+    thresholds: dict[str, float] = field(default_factory=dict)  # tool -> tau_f, in nats
+    nothing_kept: list[str] = field(default_factory=list)  # of an empty C*: what is said of it, why, what to do next
 
 
 @dataclass(slots=True)
@@ -132,12 +137,14 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
                 own,
                 licence=parameters.licence,
             )
-            balances, gains = stats(own).balances, gain_histogram(own)
+            balances, gains, best = stats(own).balances, gain_histogram(own), samples(own, _BEST)
+    examples = sum(f.rows for f in dataset.files)
+    why = [] if examples else nothing_kept(balances, best, dataset.thresholds, run.parameters).lines()
     card = write_card(store, dataset)
     fresh = ledger.skipped < len(ledger.keys)
     run_id, address = (tracked_build(store, parameters.data, dataset) if fresh else None) or ("", None)
     place = address or (run_id and f"run {run_id}")
-    publish_summary(build_summary(card, dataset, balances, gains, str(ledger.snapshot), place), "build-summary")
+    publish_summary(build_summary(card, dataset, balances, gains, str(ledger.snapshot), place, why), "build-summary")
     publish_link(address, "build-mlflow-run", "The run in MLflow")
     return BuildResult(
         run_id=spec.run_id,
@@ -145,11 +152,13 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
         version=dataset.version,
         made=dataset.made,
         snapshot=str(ledger.snapshot),
-        examples=sum(f.rows for f in dataset.files),
+        examples=examples,
         counts=dataset.counts,
         done=len(ledger.keys) - ledger.skipped,
         skipped=ledger.skipped,
         seconds=time.monotonic() - begin,
+        thresholds=dataset.thresholds,
+        nothing_kept=why,
     )
 
 

@@ -99,11 +99,13 @@ def _card(dataset: Dataset, ways: Sequence[Dataset]) -> str:
     Args:
         ways: every record of the content, the one whose figures are shown first.
     """
+    examples = sum(file.rows for file in dataset.files)
     lines = [
         f"# {dataset.name}@{dataset.version}",
         "",
-        f"{sum(file.rows for file in dataset.files):,} texts with tool calls that help a language model predict what "
-        "follows them.",
+        f"{examples:,} texts with tool calls that help a language model predict what follows them."
+        if examples
+        else "No texts: no tool call was kept.",
     ]
     if len(ways) > 1:
         lines += ["", f"This content was made in {len(ways)} ways. Each has a record and a section here."]

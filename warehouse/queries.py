@@ -7,7 +7,7 @@ under the same name, seen at the next opening.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,9 @@ __all__ = [
 _TRIES = 50  # to open a snapshot that is being replaced, once in twenty seconds as a rule
 
 _SAMPLES = """
-WITH picked AS (SELECT * FROM best_calls WHERE $tool IS NULL OR tool = $tool
+WITH picked AS (SELECT * FROM best_calls
+                WHERE ($tool IS NULL OR tool = $tool)
+                  AND ($tools IS NULL OR gain >= $taus[list_position($tools, tool)])
                 ORDER BY gain DESC, doc_id, "position", tool LIMIT $n)
 SELECT c.doc_id, c.tool, c."position", c.input, c.response, c.gain,
        substring(d.text, greatest(c."position" - $width, 0) + 1, least($width, c."position")) AS before,
@@ -289,13 +291,27 @@ def subject(path: str | Path) -> Subject | None:
     return Subject(**found[0]) if found else None
 
 
-def samples(path: str | Path, n: int = 10, tool: str | None = None, width: int = 60) -> list[Sample]:
+def samples(
+    path: str | Path,
+    n: int = 10,
+    tool: str | None = None,
+    width: int = 60,
+    tau_f: Mapping[str, float] | None = None,
+) -> list[Sample]:
     """Return the n best calls by gain, with `width` characters of text on either side.
+
+    Args:
+        path: the snapshot.
+        n: how many at most.
+        tool: only this one's calls; None: those of all.
+        width: characters.
+        tau_f: only calls that gain at least their tool's threshold (nats), of the tools named; None: all.
 
     Raises:
         SnapshotError: there is no snapshot.
     """
-    found = rows_of(path, _SAMPLES, {"n": n, "tool": tool, "width": width})
+    tools, taus = (None, None) if tau_f is None else (list(tau_f), [float(value) for value in tau_f.values()])
+    found = rows_of(path, _SAMPLES, {"n": n, "tool": tool, "width": width, "tools": tools, "taus": taus})
     return [Sample(**row) for row in found]
 
 
