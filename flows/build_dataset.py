@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from prefect import flow, get_run_logger
@@ -20,6 +19,7 @@ from prefect.futures import PrefectFuture, as_completed
 from flows.artifacts import named, publish_link, publish_summary, showing
 from flows.build_tracking import tracked_build
 from flows.ledger import Ledger, keeping, new_run_id, now
+from flows.nothing_kept import nothing_kept
 from flows.parameters import BuildParameters, resolve
 from flows.runners import grouped, model_resources, on, running, taking, tasks_at_most
 from flows.server import note_server
@@ -37,11 +37,13 @@ from tasks.stages import (
 from tasks.works import Assembly, Shard, shards_of
 from toolformer_core.errors import UsageError
 from toolformer_core.records import digest_of
-from warehouse.commits import Dataset, Run
-from warehouse.queries import gain_histogram, stats
+from warehouse.commits import Run
+from warehouse.queries import gain_histogram, samples, stats
 from warehouse.store import Store
 
 __all__ = ["BuildResult", "build_dataset", "run_build"]
+
+_BEST = 20  # calls that are looked at where none was kept
 
 # What helps where no row at all could be used, by the reason for which rows are rejected.
 _ADVICE = {
@@ -59,12 +61,15 @@ class BuildResult:
     run_id: str
     dataset: str
     version: str
+    made: str  # tells this way of making the version from others
     snapshot: str
     examples: int
     counts: dict[str, int]  # tool -> examples holding one of its calls
     done: int  # shards of stages worked on
     skipped: int  # ... and found done before
     seconds: float
+    thresholds: dict[str, float] = field(default_factory=dict)  # tool -> tau_f, in nats
+    nothing_kept: list[str] = field(default_factory=list)  # of an empty C*: what is said of it, why, what to do next
 
 
 @dataclass(slots=True)
@@ -122,38 +127,39 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
     )
     with keeping(store, run) as ledger, showing(ledger, get_run_logger()), running(parameters.workers):
         files = _build(spec, store, ledger)
-        dataset = write_version(
-            ledger,
-            parameters.dataset,
-            files,
-            spec.tools,
-            spec.assemble.tau_f,
-            licence=parameters.licence,
-        )
-    card = write_card(store, dataset, ledger.snapshot)
+        with ledger.own_snapshot() as own:  # the published one may speak of another run
+            dataset = write_version(
+                ledger,
+                parameters.dataset,
+                files,
+                spec.tools,
+                spec.assemble.tau_f,
+                own,
+                licence=parameters.licence,
+            )
+            balances, gains, best = stats(own).balances, gain_histogram(own), samples(own, _BEST)
+    examples = sum(f.rows for f in dataset.files)
+    why = [] if examples else nothing_kept(balances, best, dataset.thresholds, run.parameters).lines()
+    card = write_card(store, dataset)
     fresh = ledger.skipped < len(ledger.keys)
-    tracked = tracked_build(store, parameters.data, dataset) if fresh else None
-    _tell(card, dataset, ledger.snapshot, tracked)
+    run_id, address = (tracked_build(store, parameters.data, dataset) if fresh else None) or ("", None)
+    place = address or (run_id and f"run {run_id}")
+    publish_summary(build_summary(card, dataset, balances, gains, str(ledger.snapshot), place, why), "build-summary")
+    publish_link(address, "build-mlflow-run", "The run in MLflow")
     return BuildResult(
         run_id=spec.run_id,
         dataset=dataset.name,
         version=dataset.version,
+        made=dataset.made,
         snapshot=str(ledger.snapshot),
-        examples=sum(f.rows for f in dataset.files),
+        examples=examples,
         counts=dataset.counts,
         done=len(ledger.keys) - ledger.skipped,
         skipped=ledger.skipped,
         seconds=time.monotonic() - begin,
+        thresholds=dataset.thresholds,
+        nothing_kept=why,
     )
-
-
-def _tell(card: str, dataset: Dataset, snapshot: Path, tracked: tuple[str, str | None] | None) -> None:
-    """Leave a summary with the flow run, and a link to its MLflow run if there is one."""
-    run_id, address = tracked or ("", None)
-    found, gains = stats(snapshot), gain_histogram(snapshot)
-    told = build_summary(card, dataset, found.balances, gains, str(snapshot), address or (run_id and f"run {run_id}"))
-    publish_summary(told, "build-summary")
-    publish_link(address, "build-mlflow-run", "The run in MLflow")
 
 
 def _build(spec: BuildSpec, store: Store, ledger: Ledger) -> list[Done]:

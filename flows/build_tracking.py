@@ -1,4 +1,4 @@
-"""One MLflow run per version of C*: its thresholds, what it was made of, its yields, and examples of its calls.
+"""One MLflow run for each way in which a version of C* was made: thresholds, what it was made of, yields, best calls.
 
 A training's run points at the run of its dataset, so a checkpoint leads to its thresholds. To bring MLflow up takes
 longer than a small build, so a build by itself does not: where MLflow is in use (MLFLOW_TRACKING_URI is set, or the
@@ -18,7 +18,7 @@ from tasks.settings import seconds, tracking_uri
 from toolformer_core.errors import UsageError
 from warehouse.commits import Dataset
 from warehouse.lock import FileLock
-from warehouse.queries import GainBin, gain_histogram, rows_of, samples, stats
+from warehouse.queries import GainBin, gain_histogram, rows_of, samples, stats, with_column
 from warehouse.snapshot import SNAPSHOT
 from warehouse.store import Store
 
@@ -28,9 +28,10 @@ _log = logging.getLogger(__name__)
 
 KIND = "build"  # the tag `kind` of these runs
 _CALLS_SHOWN = 100  # in the table of the most helpful calls, with their text
-_CURRENT = """
-SELECT count(DISTINCT df.path) AS files FROM facts.dataset_files AS df JOIN facts.files AS f USING (path, digest)
-JOIN facts.current USING (commit_id) WHERE df.name = $name AND df.version = $version"""
+_CURRENT = f"""
+SELECT count(DISTINCT df.path) AS files FROM {with_column("dataset_files", "made")} AS df
+JOIN facts.files AS f USING (path, digest)
+JOIN facts.current USING (commit_id) WHERE df.name = $name AND df.version = $version AND df.made = $made"""
 _COSTS = """
 SELECT stage, sum(seconds) AS seconds, sum((counters->>'lm_tokens')::DOUBLE) AS lm_tokens
 FROM shards WHERE "current" AND stage <> 'assemble' GROUP BY stage"""
@@ -68,7 +69,7 @@ def tracked_build(store: Store, data: str, dataset: Dataset) -> tuple[str, str |
 
 
 def track_build(tracking: Any, store: Store, data: str, dataset: Dataset) -> str:
-    """Return the id of a version's run, made if it is not there.
+    """Return the id of the run of a version's record, made if it is not there.
 
     Raises:
         TrackingError: MLflow could not be reached.
@@ -78,7 +79,8 @@ def track_build(tracking: Any, store: Store, data: str, dataset: Dataset) -> str
 
     label = f"{dataset.name}@{dataset.version}"
     with FileLock(store.beside / "tracking.lock", wait_s=seconds("wait")):
-        known: str | None = tracking.find(project(data), {"kind": KIND, "dataset": label})
+        own = {"kind": KIND, "dataset": label, "flow_run": dataset.run_id}
+        known: str | None = tracking.find(project(data), own)
         return known or _make(tracking, store, data, dataset, label)
 
 
@@ -125,7 +127,8 @@ def _is_current(snapshot: Path, dataset: Dataset) -> bool:
     """Whether the snapshot's figures are those of this version."""
     if not snapshot.is_file():
         return False
-    found = rows_of(snapshot, _CURRENT, {"name": dataset.name, "version": dataset.version})
+    own = {"name": dataset.name, "version": dataset.version, "made": dataset.made}
+    found = rows_of(snapshot, _CURRENT, own)
     return bool(dataset.files) and found[0]["files"] == len({file.path for file in dataset.files})
 
 

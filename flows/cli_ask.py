@@ -137,17 +137,19 @@ def what_if(
     print_what_if(asked, found, limit, now)
     if made is not None:
         kept = ", ".join(f"{tool} {n:,}" for tool, n in made.counts.items())
-        print(f"\nassembled {made.name}@{made.version}: {sum(file.rows for file in made.files):,} examples ({kept})")
+        print(f"\nassembled {made.label}: {sum(file.rows for file in made.files):,} examples ({kept})")
 
 
 def datasets(
-    name: Annotated[str, typer.Argument(help="name, or name@version: print its card")] = "",
+    name: Annotated[str, typer.Argument(help="name, name@version or name@version-made: print its card")] = "",
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
     """List the versions of C*; of one that is named, print the card.
 
-    A version whose files are gone or cut short is marked; `toolformer reconcile --check` reads every byte.
+    A version is named by its content. Where several thresholds, corpora or models gave the same content, each of them
+    is listed, as name@version-made, and the card tells of all. A version whose files are gone or cut short is marked;
+    `toolformer reconcile --check` reads every byte.
 
     Example: toolformer datasets --data runs/c4     then toolformer datasets cstar --data runs/c4
     """

@@ -86,7 +86,7 @@ def reconcile(
         print_json({**counts, **({"damaged": [asdict(one) for one in damaged]} if check else {})})
     else:
         print(
-            f"{counts['commits']:,} commits, {counts['runs']:,} runs and {counts['datasets']:,} dataset versions found"
+            f"{counts['commits']:,} commits, {counts['runs']:,} runs and {counts['datasets']:,} dataset records found"
         )
         _print_damage(damaged)
     if damaged:

@@ -163,6 +163,7 @@ def print_finetuned(result: FinetuneResult) -> None:
     console.print(f"Compare runs: mlflow ui --backend-store-uri {result.tracking}", soft_wrap=True, highlight=False)
 
 
+_SHOWN = 3  # calls after a build
 _SHORT = {"calculator": "calc", "calendar": "cal", "wikisearch": "wiki"}  # the table fits into 80 columns
 
 
@@ -197,19 +198,17 @@ def print_demo(rows: Sequence[DemoRow], tracking: str, model: str) -> None:
 def print_summary(result: BuildResult) -> None:
     """Print what a build gave: balances, the yield at three thresholds, three calls and where things are."""
     console = Console()
-    print_stats(queries.stats(result.snapshot))
-    shown = queries.samples(result.snapshot, 3)
-    if shown:
-        console.print("\n[bold]Three of its calls[/bold] (the most helpful ones, with L- - L+ in nats)")
-    for s in shown:
-        before, after = escape(s.before.replace("\n", " ")), escape(s.after.replace("\n", " "))
-        call = escape(linearize(Call(TOOL_NAMES.get(s.tool, s.tool), s.input), s.response))
-        console.print(
-            f"  {s.gain:+.2f}  …{before}[bold cyan]{call}[/bold cyan]{after}…", soft_wrap=True, highlight=False
-        )
+    now = queries.subject(result.snapshot)
+    if now is not None and now.run_id == result.run_id:
+        print_stats(queries.stats(result.snapshot))
+        _print_best(console, result)
+    else:  # of a run that began later, or has ended since
+        console.print(escape(f"The snapshot speaks of {now} now; of this build, see toolformer datasets."))
+    for line in result.nothing_kept:
+        console.print(f"{escape(line)}", soft_wrap=True, highlight=False)
     kept = ", ".join(f"{tool} {n:,}" for tool, n in result.counts.items())
     console.print(
-        f"\nC* is dataset [bold]{escape(result.dataset)}@{result.version}[/bold]: "
+        f"\nC* is dataset [bold]{escape(result.dataset)}@{result.version}-{result.made}[/bold]: "
         f"{result.examples:,} documents with calls ({kept})",
         highlight=False,
     )
@@ -221,6 +220,20 @@ def print_summary(result: BuildResult) -> None:
     console.print(
         f'Ask it anything: duckdb -readonly {result.snapshot} "SELECT * FROM yield_by_threshold"', soft_wrap=True
     )
+
+
+def _print_best(console: Console, result: BuildResult) -> None:
+    """Print the calls that help most among those that were kept; where none was, the best ones as what they are."""
+    shown = queries.samples(result.snapshot, _SHOWN, tau_f=result.thresholds if result.examples else None)
+    if shown:
+        title = "The most helpful of its calls" if result.examples else "The best calls, none of which was kept"
+        console.print(f"\n[bold]{title}[/bold] (with L- - L+ in nats)")
+    for s in shown:
+        before, after = escape(s.before.replace("\n", " ")), escape(s.after.replace("\n", " "))
+        call = escape(linearize(Call(TOOL_NAMES.get(s.tool, s.tool), s.input), s.response))
+        console.print(
+            f"  {s.gain:+.2f}  …{before}[bold cyan]{call}[/bold cyan]{after}…", soft_wrap=True, highlight=False
+        )
 
 
 def print_stats(found: queries.Stats, of: queries.Subject | None = None) -> None:

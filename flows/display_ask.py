@@ -191,10 +191,10 @@ def _calls(console: Console, samples: Iterable[Sample]) -> None:
 
 
 def print_datasets(found: Iterable[tuple[Dataset, Sequence[str]]]) -> None:
-    """Print dataset versions, newest last, with their files that are gone; `export` is given what stands first."""
+    """Print dataset records, newest last, with their files that are gone; `export` is given what stands first."""
     console = Console()
     for d, gone in found:
-        console.print(f"[bold]{escape(d.name)}@{d.version}[/bold]  {d.created[:19]}", highlight=False, soft_wrap=True)
+        console.print(f"[bold]{escape(d.label)}[/bold]  {d.created[:19]}", highlight=False, soft_wrap=True)
         kept = ", ".join(f"{tool} {n:,} (tau_f {d.thresholds.get(tool, 0):g})" for tool, n in d.counts.items())
         card = {"examples": kept, "model": d.model, "corpus": d.corpus, "licence": d.licence, "run": d.run_id}
         for name, value in card.items():

@@ -26,7 +26,9 @@ _HF_ROWS = 10_000  # per Arrow batch
 
 
 def find_dataset(store: Store, name: str) -> Dataset:
-    """Return a dataset by `name` (its newest version) or `name@version` (which may be shortened).
+    """Return a dataset by `name`, `name@version` or `name@version-made` (the last two may be shortened).
+
+    Of several that fit, it is the one that was made last, or made again in the same way last.
 
     Raises:
         UnknownNameError: there is none of that name.
@@ -39,12 +41,15 @@ def find_dataset(store: Store, name: str) -> Dataset:
     versions = [d for d in found if d.name == plain]
     if not versions:
         raise UnknownNameError("dataset", plain, {d.name for d in found})
-    chosen = [d for d in versions if d.version.startswith(version)]
+    chosen = [d for d in versions if d.id.startswith(version)]
     if not chosen:
-        raise UsageError(
-            f"dataset {plain!r} has no version {version!r}; it has: {', '.join(d.version for d in versions)}"
-        )
-    return chosen[-1]
+        raise UsageError(f"dataset {plain!r} has no version {version!r}; it has: {', '.join(d.id for d in versions)}")
+    if len(chosen) == 1:
+        return chosen[0]
+    again: dict[str, str] = {}
+    for run in store.runs():  # oldest first
+        again[run.dataset] = run.finished or run.started
+    return max(chosen, key=lambda d: (again.get(d.key, d.created), d.created))
 
 
 def export_dataset(store: Store, name: str, format_: str, out: Path) -> int:

@@ -24,7 +24,7 @@ from tasks.shards import Done
 from warehouse.catalog import Catalog
 from warehouse.commits import Commit, CommitKey, Run
 from warehouse.errors import LockHeldError, StoreError, WarehouseError
-from warehouse.snapshot import SNAPSHOT, publish
+from warehouse.snapshot import SNAPSHOT, publish, snapshot_of
 from warehouse.store import Store
 
 __all__ = ["Ledger", "Progress", "keeping", "new_run_id", "now", "reporting_to"]
@@ -196,6 +196,14 @@ class Ledger:
             self.run = replace(self.run, commits=keys, state=state, finished=ended)
             self.store.write_run(self.run)
             self.catalog.record_run(self.run)
+
+    @contextmanager
+    def own_snapshot(self) -> Iterator[Path]:
+        """Write the run's manifest, and yield a snapshot of this run alone; see `snapshot_of`."""
+        with self._turn:
+            self.record("running")
+        with snapshot_of(self.store, self.catalog, self.run.run_id) as own:
+            yield own
 
     def publish(self, state: str) -> None:
         """Write the run's manifest, then the snapshot."""

@@ -20,7 +20,13 @@ _BAR = 40  # characters of the longest
 
 
 def build_summary(
-    card: str, dataset: Dataset, balances: Sequence[StageBalance], gains: Sequence[GainBin], snapshot: str, mlflow: str
+    card: str,
+    dataset: Dataset,
+    balances: Sequence[StageBalance],
+    gains: Sequence[GainBin],
+    snapshot: str,
+    mlflow: str,
+    nothing_kept: Sequence[str] = (),
 ) -> str:
     """Return the summary of a build: the dataset's card, its lineage, its gains, and where to ask on.
 
@@ -28,10 +34,12 @@ def build_summary(
         card: see `flows.versions`: thresholds, and the yield per tool and threshold.
         snapshot: its path.
         mlflow: the address or the id of its run in MLflow; "" if it has none.
+        nothing_kept: of an empty C*, what is said of it, why, and what to do next.
     """
     lines = [
         card.rstrip(),
         "",
+        *([*(f"- {line}" for line in nothing_kept), ""] if nothing_kept else []),
         "## Lineage",
         "",
         "Rows in and kept; a reason for every row that was not stands in the view `drops`.",

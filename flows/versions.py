@@ -1,25 +1,28 @@
 """Versions of C*: a name and a content address, and a card in Markdown beside each for whoever comes upon the data.
 
-The record (`datasets/<name>/<version>.json`) is the truth; the card (`.md`) is drawn from it and from the snapshot, and
-drawn again where it is missing.
+The same content may be made in several ways: by other thresholds, of another corpus. Each way has a record of its own
+(`datasets/<name>/<version>-<made>.json`), which is never overwritten and holds the figures of the run that made it. The
+card of the content (`<version>.md`) is drawn from its records alone and lists all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from flows.ledger import Ledger, now
 from tasks.assembling import examples_per_tool
 from tasks.shards import Done
 from toolformer_core.config import tau_f_for
-from warehouse.commits import Dataset, dataset_version
-from warehouse.queries import Yield, rows_of, yield_by_threshold
+from warehouse.commits import Dataset, dataset_version, made_how
+from warehouse.queries import rows_of, yield_by_threshold
 from warehouse.store import Store
 
 __all__ = ["card_of", "write_card", "write_version"]
 
 _SOURCES = 20  # files of the corpus that a card names
+_SOURCES_SQL = "SELECT source, count(*) AS documents FROM documents GROUP BY ALL ORDER BY documents DESC, source"
 
 
 def write_version(
@@ -28,6 +31,7 @@ def write_version(
     assembled: Sequence[Done],
     tools: Sequence[str],
     tau_f: Mapping[str, float],
+    own: Path,
     *,
     licence: str = "",
     notes: str = "",
@@ -37,11 +41,13 @@ def write_version(
     Args:
         tools: those asked for; a tool without examples is counted as 0.
         tau_f: thresholds that are not the paper's, per tool.
+        own: the run's own snapshot, `ledger.own_snapshot()`.
         licence: the corpus's, as its owner states it.
         notes: what else a reader must know.
     """
     files = tuple(file for done in assembled for file in done.files)
     run = ledger.run
+    sources = tuple((row["source"], row["documents"]) for row in rows_of(own, _SOURCES_SQL))
     dataset = Dataset(
         name=name,
         version=dataset_version(files),
@@ -54,42 +60,65 @@ def write_version(
         created=now(),
         licence=licence,
         notes=notes,
+        yields=tuple((y.tool, y.tau_f, y.examples) for y in yield_by_threshold(own)),
+        sources=sources[:_SOURCES],
+        more_sources=max(0, len(sources) - _SOURCES),
     )
-    ledger.record("running")  # a dataset's card names a run whose manifest lists all it stands on
-    ledger.store.write_dataset(dataset)
+    dataset = ledger.store.write_dataset(replace(dataset, made=made_how(dataset, run)))
+    ledger.run = replace(run, dataset=dataset.key)
     ledger.catalog.record_dataset(dataset)
     return dataset
 
 
-def write_card(store: Store, dataset: Dataset, snapshot: str | Path) -> str:
-    """Write a version's card beside its record, from a snapshot in which it is the current one; return it.
+def write_card(store: Store, dataset: Dataset) -> str:
+    """Write the card of a version's content beside its records; return it.
 
     Raises:
-        SnapshotError: there is no such snapshot.
         StoreError: it could not be written.
     """
-    sources = rows_of(
-        snapshot, "SELECT source, count(*) AS documents FROM documents GROUP BY ALL ORDER BY documents DESC, source"
-    )
-    card = _card(dataset, yield_by_threshold(snapshot), {row["source"]: row["documents"] for row in sources})
+    card = card_of(store, dataset)
     store.files.put(_path(dataset), card.encode())
     return card
 
 
 def card_of(store: Store, dataset: Dataset) -> str:
-    """Return a version's card as it was written; without yields and sources if it was not."""
-    found = store.files.get(_path(dataset))
-    return found.decode() if found is not None else _card(dataset, [], {})
+    """Return the card of a version's content: the record that is named first, then the others that gave the same."""
+    ways = [own for own in store.datasets() if (own.name, own.version) == (dataset.name, dataset.version)]
+    if all(not own.made for own in ways) and (found := store.files.get(_path(dataset))) is not None:
+        return found.decode()  # of before records held figures: what was written then says more
+    return _card(dataset, [dataset, *(own for own in reversed(ways) if own.key != dataset.key)])
 
 
 def _path(dataset: Dataset) -> str:
     return f"datasets/{dataset.name}/{dataset.version}.md"
 
 
-def _card(dataset: Dataset, yields: Sequence[Yield], sources: Mapping[str, int]) -> str:
+def _card(dataset: Dataset, ways: Sequence[Dataset]) -> str:
+    """Return the card.
+
+    Args:
+        ways: every record of the content, the one whose figures are shown first.
+    """
     examples = sum(file.rows for file in dataset.files)
-    thresholds = sorted({y.tau_f for y in yields})
-    by_tool = {(y.tool, y.tau_f): y.examples for y in yields}
+    lines = [
+        f"# {dataset.name}@{dataset.version}",
+        "",
+        f"{examples:,} texts with tool calls that help a language model predict what follows them."
+        if examples
+        else "No texts: no tool call was kept.",
+    ]
+    if len(ways) > 1:
+        lines += ["", f"This content was made in {len(ways)} ways. Each has a record and a section here."]
+    for own in ways:
+        lines += _way(own, f"## Made {own.created[:19]} UTC: {own.label}" if len(ways) > 1 else "")
+    return "\n".join(lines) + "\n"
+
+
+def _way(dataset: Dataset, title: str) -> list[str]:
+    """Return the lines on one way in which a version was made; without a title they are all there is."""
+    head = "###" if title else "##"
+    thresholds = sorted({tau for _, tau, _ in dataset.yields})
+    by_tool = {(tool, tau): examples for tool, tau, examples in dataset.yields}
     header = "".join(f" examples at {tau:g} |" for tau in thresholds)
     rows = [
         f"| {tool} | {tau_f:g} | {dataset.counts.get(tool, 0):,} |"
@@ -97,9 +126,7 @@ def _card(dataset: Dataset, yields: Sequence[Yield], sources: Mapping[str, int])
         for tool, tau_f in dataset.thresholds.items()
     ]
     lines = [
-        f"# {dataset.name}@{dataset.version}",
-        "",
-        f"{examples:,} texts with tool calls that help a language model predict what follows them.",
+        *(["", title] if title else []),
         "",
         "| | |",
         "|---|---|",
@@ -107,9 +134,10 @@ def _card(dataset: Dataset, yields: Sequence[Yield], sources: Mapping[str, int])
         f"| corpus | {_cell(dataset.corpus)} |",
         f"| annotated and scored by | {_cell(dataset.model)} |",
         f"| made | {dataset.created[:19]} UTC, run {dataset.run_id} |",
+        f"| record | {dataset.key}.json |",
         f"| files | {len(dataset.files):,} Parquet, {sum(f.bytes for f in dataset.files):,} bytes |",
         "",
-        "## Examples per tool",
+        f"{head} Examples per tool",
         "",
         "An example counts for every tool of which it holds a call; tau_f is in nats.",
         "",
@@ -117,13 +145,13 @@ def _card(dataset: Dataset, yields: Sequence[Yield], sources: Mapping[str, int])
         "|---|---|---|" + "---|" * len(thresholds),
         *rows,
     ]
-    if sources:
-        lines += ["", "## Sources", "", "| file | documents |", "|---|---|"]
-        lines += [f"| {_cell(source)} | {n:,} |" for source, n in list(sources.items())[:_SOURCES]]
-        lines += [f"| and {len(sources) - _SOURCES:,} more | |"] if len(sources) > _SOURCES else []
+    if dataset.sources:
+        lines += ["", f"{head} Sources", "", "| file | documents |", "|---|---|"]
+        lines += [f"| {_cell(source)} | {n:,} |" for source, n in dataset.sources]
+        lines += [f"| and {dataset.more_sources:,} more | |"] if dataset.more_sources else []
     if dataset.notes:
-        lines += ["", "## Notes", "", dataset.notes]
-    return "\n".join(lines) + "\n"
+        lines += ["", f"{head} Notes", "", dataset.notes]
+    return lines
 
 
 def _cell(text: str) -> str:

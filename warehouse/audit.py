@@ -23,7 +23,7 @@ class Damage:
 
     path: str  # within the store, where it was
     why: str
-    datasets: tuple[str, ...]  # name@version of those that rest on it
+    datasets: tuple[str, ...]  # labels of the dataset records that rest on it: name@version-made
 
 
 def audit(store: Store) -> list[Damage]:
@@ -35,7 +35,7 @@ def audit(store: Store) -> list[Damage]:
     records = {kind: store.names(kind) for kind in ("commits", "runs", "datasets")}
     commits = {commit.id: commit for commit in store.commits()}
     runs, datasets = store.runs(), store.datasets()
-    needs = {f"{d.name}@{d.version}": rests_on(d, commits, runs) for d in datasets}
+    needs = {d.label: rests_on(d, commits, runs) for d in datasets}
 
     def resting(commit_id: str) -> tuple[str, ...]:
         return tuple(sorted(name for name, ids in needs.items() if commit_id in ids))
@@ -43,9 +43,9 @@ def audit(store: Store) -> list[Damage]:
     lost = "is truncated or altered: it has not the digest that it carries"
     out = [Damage(f"commits/{own}.json", lost, resting(own)) for own in sorted(records["commits"] - commits.keys())]
     for name in sorted(records["runs"] - {run.run_id for run in runs}):
-        theirs = tuple(f"{d.name}@{d.version}" for d in datasets if d.run_id == name)
+        theirs = tuple(d.label for d in datasets if d.run_id == name)
         out.append(Damage(f"runs/{name}.json", lost, theirs))
-    for name in sorted(records["datasets"] - {f"{d.name}/{d.version}" for d in datasets}):
+    for name in sorted(records["datasets"] - {d.key for d in datasets}):
         out.append(Damage(f"datasets/{name}.json", lost, (name.replace("/", "@"),)))
     for own, commit in commits.items():
         if store.damage(commit):
@@ -72,4 +72,4 @@ def _own_files(store: Store, dataset: Dataset) -> Iterator[Damage]:
             store.read(file, columns=[])
         except StoreError as exc:
             store.set_aside(file.path, str(exc))
-            yield Damage(file.path, "is truncated, altered or gone", (f"{dataset.name}@{dataset.version}",))
+            yield Damage(file.path, "is truncated, altered or gone", (dataset.label,))

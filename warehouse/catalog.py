@@ -21,7 +21,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 import sqlalchemy.exc
 
-from warehouse.commits import Commit, Dataset, Run
+from warehouse.commits import Commit, Dataset, Run, key_parts
 from warehouse.errors import CatalogError, LockHeldError, told
 from warehouse.facts import METADATA, Facts, arrow_schema, facts_of
 from warehouse.lock import FileLock
@@ -89,7 +89,7 @@ class Catalog:
         try:
             self._make()
             if store is not None:
-                (self.reconcile if rebuild else self.catch_up)(store)
+                (self.reconcile if rebuild or self._outdated() else self.catch_up)(store)
         except CatalogError as exc:
             if store is None:
                 raise CatalogError(f"{exc} (if it is damaged, toolformer reconcile rebuilds it)") from exc
@@ -101,6 +101,16 @@ class Catalog:
     def _make(self) -> None:
         with self._write() as connection:
             METADATA.create_all(connection)
+
+    def _outdated(self) -> bool:
+        """True if another version of this program made the tables, with other columns."""
+        places = self._engine.get_execution_options().get("schema_translate_map", {})
+        schema = places.get(None, "main" if self.is_duckdb else "public")
+        sql = "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = :schema"
+        with self._write() as connection:
+            there = {tuple(row) for row in connection.execute(sa.text(sql), {"schema": schema})}
+        declared = {(name, column.name) for name, table in METADATA.tables.items() for column in table.columns}
+        return not declared <= there
 
     def _set_aside(self, path: Path, why: CatalogError) -> None:
         """Move a database that cannot be used out of the way; it holds nothing that the commits do not say.
@@ -126,7 +136,7 @@ class Catalog:
         self._replace(facts_of(runs=[run]), _OF_RUN)
 
     def record_dataset(self, dataset: Dataset) -> None:
-        """Add a dataset version, or replace its card."""
+        """Add the record of how a dataset version was made."""
         self._replace(facts_of(datasets=[dataset]), _OF_DATASET)
 
     def reconcile(self, store: Store) -> dict[str, int]:
@@ -150,8 +160,11 @@ class Catalog:
         """
         with self._write() as connection:
             known = {
-                kind: {"/".join(row) for row in connection.execute(sa.select(*_keys(kind)))}
-                for kind in ("commits", "runs", "datasets")
+                kind: {row for (row,) in connection.execute(sa.select(*_keys(kind)))} for kind in ("commits", "runs")
+            }
+            known["datasets"] = {
+                f"{name}/{version}-{made}" if made else f"{name}/{version}"
+                for name, version, made in connection.execute(sa.select(*_keys("datasets")))
             }
             runs = METADATA.tables["runs"]
             known["runs"] -= set(connection.scalars(sa.select(runs.c.run_id).where(runs.c.state == "running")))
@@ -160,7 +173,7 @@ class Catalog:
         gone = {kind: sorted(known[kind] - there[kind]) for kind in known}
         self._remove(_OF_COMMIT, [(name,) for name in gone["commits"]])
         self._remove(_OF_RUN, [(name,) for name in gone["runs"]])
-        self._remove(_OF_DATASET, [tuple(name.split("/")) for name in gone["datasets"]])
+        self._remove(_OF_DATASET, [key_parts(key) for key in gone["datasets"]])
         self.record(store.commits_named(new["commits"]))
         for run in store.runs(new["runs"]):
             self.record_run(run)

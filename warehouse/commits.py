@@ -2,8 +2,8 @@
 
 A commit is written last, after its data, so that a commit on disk means data on disk. It holds what the work
 depended on (the fingerprint and its named parts), what came of it (files, balances) and what it cost. A run lists
-the commits it used, made or reused: the newest completed one decides what is current. A dataset is a named,
-content-addressed version of C*.
+the commits it used, made or reused: the newest completed one decides what is current. A dataset is one way in which a
+named, content-addressed version of C* was made.
 This module does no input or output and knows no stage by name; it turns records into plain values and back.
 """
 
@@ -32,9 +32,13 @@ __all__ = [
     "dataset_version",
     "digest",
     "fingerprint",
+    "key_parts",
+    "made_how",
 ]
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,150}")
+_MADE_DIGITS = 12
+_MADE = re.compile(rf"(.+)-([0-9a-f]{{{_MADE_DIGITS}}})")
 _NO_TOOL = "_"  # the folder of stages that run once for all tools
 
 
@@ -218,6 +222,7 @@ class Run:
     corpus: str
     model: str
     commits: tuple[CommitKey, ...] = ()  # made or reused
+    dataset: str = ""  # key of the record of C* that it made or found made (see `Dataset.key`); "" if it made none
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; a commit key is a list of its four fields."""
@@ -236,7 +241,11 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """One version of a named C*: its files, and the card a reader wants."""
+    """One way in which a version of a named C* was made: its files, and what its card says of this way.
+
+    Versions are named by their content alone. Where other thresholds, another corpus or another model gave the same
+    content, the version has a record for each of them, told apart by `made`.
+    """
 
     name: str
     version: str  # `dataset_version(files)`
@@ -249,6 +258,25 @@ class Dataset:
     created: str  # ISO UTC
     licence: str = ""  # the corpus's, as its owner states it
     notes: str = ""
+    made: str = ""  # `made_how(...)`; "" in records written before a version could have several
+    yields: tuple[tuple[str, float, int], ...] = ()  # tool, tau_f in nats for all tools alike, examples
+    sources: tuple[tuple[str, int], ...] = ()  # the largest files of the corpus, with their documents
+    more_sources: int = 0  # files that `sources` leaves out
+
+    @property
+    def id(self) -> str:
+        """What names this record among those of its name: `version`, or `version-made`."""
+        return f"{self.version}-{self.made}" if self.made else self.version
+
+    @property
+    def key(self) -> str:
+        """The record's path below `datasets/`, without its ending; `key_parts` takes it apart."""
+        return f"{self.name}/{self.id}"
+
+    @property
+    def label(self) -> str:
+        """What a user names it by: `name@version-made`."""
+        return f"{self.name}@{self.id}"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -261,7 +289,27 @@ class Dataset:
         Raises:
             KeyError, TypeError, ValueError: it is not a dataset.
         """
-        return cls(**{**value, "files": tuple(DataFile(**file) for file in value["files"])})
+        listed = {name: tuple(tuple(row) for row in value.get(name, ())) for name in ("yields", "sources")}
+        return cls(**{**value, **listed, "files": tuple(DataFile(**file) for file in value["files"])})
+
+
+def key_parts(key: str) -> tuple[str, str, str]:
+    """Return name, version and `made` of a dataset record's key; `made` is "" in records of the old layout."""
+    name, _, own = key.partition("/")
+    found = _MADE.fullmatch(own)
+    return (name, *found.groups()) if found else (name, own, "")  # type: ignore[return-value]
+
+
+def made_how(dataset: Dataset, run: Run) -> str:
+    """Return an id of how a version was made, 12 hex digits: made again in the same way, it is the same id.
+
+    It covers what the record says (but for who made it and when) and every commit that the run used, whose
+    fingerprints tell corpus, model, prompts, tools and settings also where all files are empty.
+    """
+    said = {name: getattr(dataset, name) for name in ("thresholds", "model", "corpus", "licence", "notes")}
+    files = [(file.path, file.digest) for file in dataset.files]
+    commits = sorted({key.id for key in run.commits})
+    return digest(canonical({**said, "flow": run.flow, "files": files, "commits": commits}))[:_MADE_DIGITS]
 
 
 def dataset_version(files: Iterable[DataFile]) -> str:

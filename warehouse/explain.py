@@ -35,10 +35,10 @@ ORDER BY f.table_name, f.path"""
 # The files of every dataset version that were made of the document's own file; of versions without such a file, all.
 _IN_DATASETS = """
 WITH own AS (
-    SELECT d.name, d.version, df.path, EXISTS (
+    SELECT DISTINCT df.name, df.version, df.path, EXISTS (
         FROM facts.files AS f JOIN facts.commit_inputs AS i USING (commit_id)
         WHERE f.path = df.path AND f.digest = df.digest AND i.digest = $digest) AS made
-    FROM facts.datasets AS d JOIN facts.dataset_files AS df USING (name, version) WHERE df.rows > 0
+    FROM facts.dataset_files AS df WHERE df.rows > 0
 )
 SELECT name, version, path FROM own
 WHERE made OR (name, version) NOT IN (SELECT (name, version) FROM own WHERE made) ORDER BY ALL"""
@@ -139,7 +139,9 @@ def _datasets(connection: duckdb.DuckDBPyConnection, root: str, digest: str, doc
     sql = f"SELECT file_index, calls FROM {parquet_sql(_under(root, places))} WHERE doc_id = $doc_id"
     calls = {places[row["file_index"]]: row["calls"] for row in rows_in(connection, sql, {"doc_id": doc_id})}
     versions = {(row["name"], row["version"]): calls[row["path"]] for row in held if row["path"] in calls}
-    order = rows_in(connection, "SELECT name, version FROM facts.datasets ORDER BY created, name, version")
+    order = rows_in(
+        connection, "SELECT name, version FROM facts.datasets GROUP BY ALL ORDER BY min(created), name, version"
+    )
     return tuple({**row, "calls": versions[key]} for row in order if (key := (row["name"], row["version"])) in versions)
 
 

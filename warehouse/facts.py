@@ -3,8 +3,8 @@
     commits        one row per commit            commit_parts   what its fingerprint is made of
     files          its data files                commit_inputs  digests of the files it read
     balances       where its rows went           runs           one row per run
-    run_commits    which commits a run used      datasets       one row per dataset version
-    dataset_files  the files of a version
+    run_commits    which commits a run used      datasets       one row per way in which a dataset version was made
+    dataset_files  the files of each of them
 
 The same tables serve the catalog on DuckDB, the catalog on PostgreSQL and the published snapshot. Every key is a
 natural one, so no table needs a sequence or an autoincrement (which duckdb-engine cannot do). Times are ISO UTC
@@ -85,6 +85,7 @@ sa.Table(
     _text("parameters"),
     _text("corpus"),
     _text("model"),
+    _text("dataset"),
 )
 sa.Table("run_commits", METADATA, _text("run_id"), _text("commit_id"))
 sa.Table(
@@ -92,6 +93,7 @@ sa.Table(
     METADATA,
     _text("name", key=True),
     _text("version", key=True),
+    _text("made", key=True),
     _text("counts"),
     _text("thresholds"),
     _text("run_id"),
@@ -106,6 +108,7 @@ sa.Table(
     METADATA,
     _text("name"),
     _text("version"),
+    _text("made"),
     _text("path"),
     _text("digest"),
     _int("rows"),
@@ -179,13 +182,14 @@ def facts_of(commits: Iterable[Commit] = (), runs: Iterable[Run] = (), datasets:
     for run in runs:
         parameters = _json(run.parameters)
         rows["runs"].append(
-            (run.run_id, run.flow, run.started, run.finished, run.state, parameters, run.corpus, run.model)
+            (run.run_id, run.flow, run.started, run.finished, run.state, parameters, run.corpus, run.model, run.dataset)
         )
         rows["run_commits"] += [(run.run_id, own) for own in dict.fromkeys(key.id for key in run.commits)]
     for one in datasets:
         card = (_json(one.counts), _json(one.thresholds), one.run_id, one.model, one.corpus, one.created)
-        rows["datasets"].append((one.name, one.version, *card, one.licence, one.notes))
-        rows["dataset_files"] += [(one.name, one.version, f.path, f.digest, f.rows, f.bytes) for f in one.files]
+        key = (one.name, one.version, one.made)
+        rows["datasets"].append((*key, *card, one.licence, one.notes))
+        rows["dataset_files"] += [(*key, f.path, f.digest, f.rows, f.bytes) for f in one.files]
     return {name: _arrow(METADATA.tables[name], found) for name, found in rows.items()}
 
 

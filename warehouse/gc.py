@@ -20,11 +20,11 @@ ends with an error, and does it anew when it is started again.
 from __future__ import annotations
 
 import datetime as dt
+import re
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 import duckdb
 
@@ -40,7 +40,8 @@ __all__ = ["Garbage", "collect", "garbage", "going_on", "needed", "rests_on"]
 _DAY_S = 86_400.0
 _SUPERSEDED = "superseded: not current, and no dataset rests on it"
 _ANSWERS = f"{_SUPERSEDED}; what tools answered in it can then not be replayed"
-_VERSION_DIGITS = 16
+# A dataset's record in quarantine, where a number may have been added to its name; the group is its key.
+_RECORD = re.compile(r"quarantine/datasets/([^/]+/[0-9a-f]{16}(?:-[0-9a-f]{12})?)(?:-[0-9]+)?[.]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +184,11 @@ def _item(store: Store, kind: str, path: str, why: str) -> Garbage:
 
 def _lost_cards(store: Store, datasets: Iterable[Dataset]) -> set[str]:
     """Return the paths in quarantine of dataset cards that were not written anew since."""
-    known = {(dataset.name, dataset.version) for dataset in datasets}
+    known = {dataset.key for dataset in datasets}
     out = set()
     for path in store.files.walk("quarantine/datasets"):
-        name, version = PurePosixPath(path).parent.name, PurePosixPath(path).name[:_VERSION_DIGITS]
-        if (name, version) not in known:
+        found = _RECORD.match(path)
+        if found is None or found[1] not in known:
             out.add(path)
     return out
 

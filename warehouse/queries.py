@@ -7,7 +7,7 @@ under the same name, seen at the next opening.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,13 +34,16 @@ __all__ = [
     "samples",
     "stats",
     "subject",
+    "with_column",
     "yield_by_threshold",
 ]
 
 _TRIES = 50  # to open a snapshot that is being replaced, once in twenty seconds as a rule
 
 _SAMPLES = """
-WITH picked AS (SELECT * FROM best_calls WHERE $tool IS NULL OR tool = $tool
+WITH picked AS (SELECT * FROM best_calls
+                WHERE ($tool IS NULL OR tool = $tool)
+                  AND ($tools IS NULL OR gain >= $taus[list_position($tools, tool)])
                 ORDER BY gain DESC, doc_id, "position", tool LIMIT $n)
 SELECT c.doc_id, c.tool, c."position", c.input, c.response, c.gain,
        substring(d.text, greatest(c."position" - $width, 0) + 1, least($width, c."position")) AS before,
@@ -65,11 +68,19 @@ FROM facts.balances AS b JOIN facts.commits AS c USING (commit_id) JOIN facts.cu
 JOIN facts.stages AS s ON s.stage = c.stage
 GROUP BY s.rank, c.stage, c.tool, b.unit, b.kind, b.reason ORDER BY s.rank, c.tool, b.unit, b.kind, b.reason"""
 
-# The run whose commits are current, and the version of C* that it made.
-_SUBJECT = """
+
+def with_column(table: str, column: str) -> str:
+    """SQL of a table of the snapshot with a column of text that snapshots of earlier versions lack: there it is ''."""
+    lacking = f"FROM facts.{table} UNION ALL BY NAME SELECT NULL::VARCHAR AS {column} WHERE false"
+    return f"(SELECT * REPLACE (coalesce({column}, '') AS {column}) FROM ({lacking}))"
+
+
+# The run whose commits are current, and the version of C* that it made, or found made by an earlier run.
+_SUBJECT = f"""
 SELECT r.run_id, r.flow, r.started, r.state, r.corpus, r.model,
        coalesce(d.name, '') AS name, coalesce(d.version, '') AS version, d.created
-FROM facts.runs AS r LEFT JOIN facts.datasets AS d USING (run_id)
+FROM {with_column("runs", "dataset")} AS r LEFT JOIN {with_column("datasets", "made")} AS d
+    ON r.run_id = d.run_id OR r.dataset = d.name || '/' || d.version || '-' || d.made
 WHERE r.run_id IN (
     SELECT rc.run_id FROM facts.run_commits AS rc JOIN facts.current USING (commit_id)
     JOIN facts.commits AS c USING (commit_id) WHERE c.stage = 'ingest')
@@ -280,13 +291,27 @@ def subject(path: str | Path) -> Subject | None:
     return Subject(**found[0]) if found else None
 
 
-def samples(path: str | Path, n: int = 10, tool: str | None = None, width: int = 60) -> list[Sample]:
+def samples(
+    path: str | Path,
+    n: int = 10,
+    tool: str | None = None,
+    width: int = 60,
+    tau_f: Mapping[str, float] | None = None,
+) -> list[Sample]:
     """Return the n best calls by gain, with `width` characters of text on either side.
+
+    Args:
+        path: the snapshot.
+        n: how many at most.
+        tool: only this one's calls; None: those of all.
+        width: characters.
+        tau_f: only calls that gain at least their tool's threshold (nats), of the tools named; None: all.
 
     Raises:
         SnapshotError: there is no snapshot.
     """
-    found = rows_of(path, _SAMPLES, {"n": n, "tool": tool, "width": width})
+    tools, taus = (None, None) if tau_f is None else (list(tau_f), [float(value) for value in tau_f.values()])
+    found = rows_of(path, _SAMPLES, {"n": n, "tool": tool, "width": width, "tools": tools, "taus": taus})
     return [Sample(**row) for row in found]
 
 

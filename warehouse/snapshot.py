@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from warehouse import index, views
 from warehouse.catalog import Catalog
@@ -26,7 +28,7 @@ from warehouse.folders import fsync_folder, make_folder
 from warehouse.schema import STAGES, TABLES
 from warehouse.store import Store
 
-__all__ = ["SNAPSHOT", "publish"]
+__all__ = ["SNAPSHOT", "publish", "snapshot_of"]
 
 SNAPSHOT = "warehouse.duckdb"
 
@@ -35,8 +37,8 @@ _ABOUT = {facts.table: facts.about for facts in STAGES.values()} | {
     "shards": "Every commit: what was done, whether it is current (used by the newest completed run) and intact.",
     "drops": "Where the rows of the current shards went: kept, dropped or failed, by reason.",
     "runs": "One row per build or evaluation, newest last.",
-    "datasets": "Versions of C*.",
-    "lineage": "Which commits and files each dataset version rests on.",
+    "datasets": "Versions of C*; one row for each way in which a version was made.",
+    "lineage": "Which commits and files each dataset version, made in one way, rests on.",
     "best_calls": "At each position, of the calls the rules allow, the one with the largest gain.",
     "yield_by_threshold": "Examples and calls per tool that the thresholds 0.5, 1 and 2 would keep.",
     "evaluations": "One row per evaluation: an arm at one k on one task, and whether its run was completed.",
@@ -90,15 +92,61 @@ def publish(store: Store, catalog: Catalog | None, root: str | Path | None = Non
     except (OSError, duckdb.Error) as exc:
         raise SnapshotError(f"cannot publish {target}: {told(exc)}") from exc
     finally:
-        for left in (temporary, temporary.with_name(temporary.name + ".wal")):
-            with contextlib.suppress(OSError):
-                left.unlink(missing_ok=True)
+        _remove(temporary)
     return target
 
 
-def _write(temporary: Path, store: Store, facts: Facts, earlier: Path) -> None:
+@contextlib.contextmanager
+def snapshot_of(store: Store, catalog: Catalog, run_id: str) -> Iterator[Path]:
+    """Yield a snapshot that knows one run alone; it is removed afterwards.
+
+    The published one may speak of another run: of one that began later, or that has published since.
+
+    Args:
+        store: where the data is; the run's is taken to be whole.
+        catalog: it knows the run and its commits.
+        run_id: the run's.
+
+    Raises:
+        SnapshotError: it could not be written.
+        CatalogError: the catalog could not be read.
+    """
+    published = store.beside / SNAPSHOT
+    facts = _of_run(catalog.facts(), run_id)
+    temporary = temporary_beside(published)
+    try:
+        try:
+            make_folder(temporary.parent)
+            _write(temporary, store, facts, published, look=False)
+        except (OSError, duckdb.Error) as exc:
+            raise SnapshotError(f"cannot write a snapshot of run {run_id} beside {published}: {told(exc)}") from exc
+        yield temporary
+    finally:
+        _remove(temporary)
+
+
+def _of_run(facts: Facts, run_id: str) -> Facts:
+    """Return the facts that one run rests on, without datasets."""
+    own = pc.field("run_id") == run_id
+    used = facts["run_commits"].filter(own)
+    among = pc.field("commit_id").isin(used["commit_id"].combine_chunks())
+    out = {name: rows.filter(among) if "commit_id" in rows.column_names else rows for name, rows in facts.items()}
+    return out | {
+        "run_commits": used,
+        "runs": facts["runs"].filter(own),
+        **{name: facts[name].slice(0, 0) for name in ("datasets", "dataset_files")},
+    }
+
+
+def _remove(temporary: Path) -> None:
+    for left in (temporary, temporary.with_name(temporary.name + ".wal")):
+        with contextlib.suppress(OSError):
+            left.unlink(missing_ok=True)
+
+
+def _write(temporary: Path, store: Store, facts: Facts, earlier: Path, *, look: bool = True) -> None:
     with duckdb.connect(str(temporary)) as connection:
-        _fill(connection, store, facts, earlier)
+        _fill(connection, store, facts, earlier, look)
         connection.execute("CHECKPOINT")
 
 
@@ -125,11 +173,11 @@ def _replace(temporary: Path, target: Path) -> None:
     fsync_folder(target.parent)
 
 
-def _fill(connection: duckdb.DuckDBPyConnection, store: Store, facts: Facts, earlier: Path) -> None:
+def _fill(connection: duckdb.DuckDBPyConnection, store: Store, facts: Facts, earlier: Path, look: bool) -> None:
     connection.execute("BEGIN")
     connection.execute("CREATE SCHEMA facts")
     stages = pa.table({"rank": list(range(len(STAGES))), "stage": list(STAGES)})
-    broken = pa.table({"commit_id": pa.array(_broken(store, facts), pa.string())})
+    broken = pa.table({"commit_id": pa.array(_broken(store, facts) if look else [], pa.string())})
     about = {"published": datetime.now(UTC).isoformat(), "data": store.root}
     extra = {
         "stages": stages,

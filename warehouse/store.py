@@ -4,7 +4,7 @@
     DATA/commits/<stage>/<tool or _>/<shard>-<fingerprint[:16]>.json    the commit, written last
     DATA/rejects/<stage>/<tool or _>/<name>-<fingerprint[:16]>.parquet  rejected rows, listed in the commit too
     DATA/runs/<run_id>.json                                             which commits a run used
-    DATA/datasets/<name>/<version>.json                                 versions of C*
+    DATA/datasets/<name>/<version>-<made>.json                          versions of C*, a record for each way of making
     DATA/quarantine/...                                                 what was found broken, kept to be looked at
 
 A data file is never overwritten: other bytes under the same fingerprint go to a name of their own, so what a commit
@@ -327,7 +327,7 @@ class Store:
         return len(found)
 
     def names(self, kind: str) -> set[str]:
-        """Return the names of all records of a kind: ids of `commits`, ids of `runs`, name/version of `datasets`."""
+        """Return the names of all records of a kind: ids of `commits`, ids of `runs`, keys of `datasets`."""
         return {path[len(kind) + 1 : -len(".json")] for path in self.files.walk(kind, ".json")}
 
     def _size(self, path: str) -> int | None:
@@ -383,15 +383,23 @@ class Store:
         found = [Run.from_json(value) for value in self._records("runs", names)]
         return sorted(found, key=lambda run: (run.started, run.run_id))
 
-    def write_dataset(self, dataset: Dataset) -> None:
-        """Write a dataset version; writing the same version again changes only its card."""
-        name, version = check_name("dataset", dataset.name), check_name("version", dataset.version)
-        self.write_json(f"datasets/{name}/{version}.json", dataset.to_json())
+    def write_dataset(self, dataset: Dataset) -> Dataset:
+        """Write the record of how a version was made, unless it is there; return the one that is there then.
+
+        A record is never overwritten: what was made again in the same way keeps its first record.
+        """
+        check_name("dataset", dataset.name)
+        check_name("version", dataset.id)
+        held = self.datasets([dataset.key])
+        if held:
+            return held[0]
+        self.write_json(f"datasets/{dataset.key}.json", dataset.to_json())
+        return dataset
 
     def datasets(self, names: Iterable[str] | None = None) -> list[Dataset]:
-        """Return every readable dataset version, or of these names (name/version), oldest first."""
+        """Return every readable dataset record, or those of these keys, oldest first."""
         found = [Dataset.from_json(value) for value in self._records("datasets", names)]
-        return sorted(found, key=lambda d: (d.created, d.name, d.version))
+        return sorted(found, key=lambda d: (d.created, d.name, d.id))
 
     def _records(self, kind: str, names: Iterable[str] | None) -> Iterator[dict[str, Any]]:
         for name in sorted(self.names(kind) if names is None else names):

@@ -89,12 +89,12 @@ WHERE b.kind <> 'in'
 GROUP BY ALL"""
 
 LINEAGE = """
-WITH RECURSIVE used(name, version, run_id, commit_id) AS (
-    SELECT d.name, d.version, d.run_id, f.commit_id
-    FROM facts.datasets AS d JOIN facts.dataset_files AS df USING (name, version)
+WITH RECURSIVE used(name, version, made, run_id, commit_id) AS (
+    SELECT d.name, d.version, d.made, d.run_id, f.commit_id
+    FROM facts.datasets AS d JOIN facts.dataset_files AS df USING (name, version, made)
     JOIN facts.files AS f ON f.path = df.path AND f.digest = df.digest
     UNION
-    SELECT u.name, u.version, u.run_id, source.commit_id
+    SELECT u.name, u.version, u.made, u.run_id, source.commit_id
     FROM used AS u JOIN facts.commits AS own ON own.commit_id = u.commit_id
     JOIN facts.commit_inputs AS i ON i.commit_id = u.commit_id
     JOIN facts.files AS f ON f.digest = i.digest AND f.commit_id <> u.commit_id
@@ -103,7 +103,7 @@ WITH RECURSIVE used(name, version, run_id, commit_id) AS (
       AND (EXISTS (FROM facts.run_commits AS rc WHERE rc.run_id = u.run_id AND rc.commit_id = source.commit_id)
            OR NOT EXISTS (FROM facts.run_commits AS rc WHERE rc.run_id = u.run_id))
 )
-SELECT u.name AS dataset, u.version, c.stage, c.tool, c.shard, f.path AS file, f.rows, f.digest, c.commit_id
+SELECT u.name AS dataset, u.version, u.made, c.stage, c.tool, c.shard, f.path AS file, f.rows, f.digest, c.commit_id
 FROM used AS u JOIN facts.commits AS c USING (commit_id) JOIN facts.files AS f USING (commit_id)"""
 
 

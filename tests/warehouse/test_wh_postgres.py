@@ -138,9 +138,6 @@ def test_tables_of_an_older_version_are_made_anew(postgres: str, tmp_path: Path)
         pass
     asked(postgres, f"ALTER TABLE {schema(store.root)}.commits DROP COLUMN content_digest")
     with Catalog(postgres, store=store) as catalog:
-        with pytest.raises(CatalogError):
-            catalog.facts()
-        catalog.reconcile(store)
         assert catalog.facts()["commits"].num_rows == 6
 
 

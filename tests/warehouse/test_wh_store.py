@@ -13,7 +13,7 @@ import pyarrow.fs as pafs
 import pytest
 from wh_fixtures import make_commit, make_run, put, table
 
-from warehouse.commits import Balance, DataFile, Dataset, dataset_version, fingerprint
+from warehouse.commits import Balance, DataFile, Dataset, dataset_version, fingerprint, key_parts, made_how
 from warehouse.errors import ConservationError, CorruptDataError, SchemaError, StoreError
 from warehouse.files import RemoteFiles
 from warehouse.store import Store
@@ -184,6 +184,32 @@ def test_runs_and_datasets_come_back_oldest_first(store: Store) -> None:
     store.write_dataset(dataset)
     assert store.datasets() == [dataset]
     assert store.read_json("datasets/none/none.json") is None
+
+
+def test_every_way_of_making_a_version_has_a_record_that_is_never_overwritten(store: Store) -> None:
+    files = (DataFile("p", "d1", 1, 2),)
+    old = Dataset("cstar", dataset_version(files), files, {"qa": 1}, {"qa": 1.0}, "a", "m", "c", "2024-01-01")
+    run = make_run("b", [make_commit("score", "qa", "s").key])
+
+    def made(**changes: object) -> Dataset:
+        own = dataclasses.replace(old, **{"created": "2024-01-02", **changes})  # type: ignore[arg-type]
+        return dataclasses.replace(own, made=made_how(own, run))
+
+    ways = [made(), made(thresholds={"qa": 2.0}), made(corpus="d"), made(licence="CC0")]
+    for own in (old, *ways):
+        assert store.write_dataset(own) == own
+        assert key_parts(own.key) == ("cstar", own.version, own.made)
+    assert store.names("datasets") == {own.key for own in (old, *ways)}
+    assert {own.key for own in store.datasets()} == store.names("datasets")
+    # in the same way by another run, later: the same record, whatever it would say of run and time
+    again = made(run_id="z", created="2025", thresholds={"qa": 2.0})
+    assert again.made == ways[1].made
+    assert store.write_dataset(again) == ways[1]
+    assert made_how(old, make_run("b", [make_commit("score", "mt", "s").key])) != made_how(old, run)
+    # a damaged one is set aside, and may be written anew
+    store.files.put(f"datasets/{again.key}.json", b"{")
+    assert store.write_dataset(again) == again
+    assert ways[1] not in store.datasets()
 
 
 KILLED = """
