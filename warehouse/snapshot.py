@@ -22,7 +22,7 @@ from warehouse.commits import DataFile
 from warehouse.errors import SnapshotError, told
 from warehouse.facts import Facts, facts_of
 from warehouse.files import temporary_beside
-from warehouse.folders import fsync_folder, make_folder
+from warehouse.folders import fsync_folder, make_folder, make_private, private_mode
 from warehouse.schema import STAGES, TABLES
 from warehouse.store import Store
 
@@ -98,6 +98,7 @@ def publish(store: Store, catalog: Catalog | None, root: str | Path | None = Non
 
 def _write(temporary: Path, store: Store, facts: Facts, earlier: Path) -> None:
     with duckdb.connect(str(temporary)) as connection:
+        make_private(temporary, create=False)
         _fill(connection, store, facts, earlier)
         connection.execute("CHECKPOINT")
 
@@ -118,7 +119,7 @@ def _replace(temporary: Path, target: Path) -> None:
     handle = os.open(temporary, os.O_RDONLY)
     try:
         os.fsync(handle)
-        os.fchmod(handle, 0o444)
+        os.fchmod(handle, private_mode(target.parent) & 0o444)  # nobody writes it
     finally:
         os.close(handle)
     os.replace(temporary, target)
