@@ -25,7 +25,7 @@ from flows.cli_operate import doctor, up
 from flows.cli_teach import finetune
 from flows.cli_use import chat, generate, serve
 from flows.cli_warehouse import built_store, gc, reconcile
-from flows.terminal import leave, print_json
+from flows.terminal import leave, print_json, without_credentials
 
 __all__ = ["app", "main"]
 
@@ -160,6 +160,7 @@ def main() -> None:
     from warehouse.errors import WarehouseError
 
     try:
+        sys.argv[1:] = without_credentials(sys.argv[1:])  # what a lock or a log says of this command has none either
         code = app(prog_name="toolformer", standalone_mode=False)
     except TyperException as exc:
         _print_wrong_use(exc)

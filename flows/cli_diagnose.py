@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.terminal import parse_tau_f, print_json
-from tasks.settings import prepare
+from tasks.settings import model_credentials, prepare
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -91,7 +91,7 @@ def diagnose(
     found: list[Diagnosis] = []
     try:
         with _Display(as_json) as display:
-            for one in run(model, built, texts, config, reference, display):
+            for one in run(model, built, texts, config, reference, display, model_credentials(model)):
                 found.append(one)
                 if not as_json:
                     _print(display.out, one)

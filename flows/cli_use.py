@@ -18,7 +18,7 @@ import typer
 
 from flows.terminal import print_json
 from tasks.settings import api_key as api_key_from
-from tasks.settings import prepare
+from tasks.settings import model_credentials, prepare
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -243,7 +243,8 @@ def _loaded(model: str, tools: list[Tool], timeout_s: float, max_rows: int = 1) 
     from toolformer_core.decode.toolformer import Toolformer
     from toolformer_core.lm.load import load_model
 
-    return Toolformer(load_model(model), tools, tool_timeout_s=timeout_s, max_rows=max_rows)
+    lm = load_model(model, credentials=model_credentials(model))
+    return Toolformer(lm, tools, tool_timeout_s=timeout_s, max_rows=max_rows)
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from tasks.settings import data_folder
+from tasks.settings import data_folder, shown_url
 from toolformer_core import __version__
 from toolformer_core.errors import ToolformerError, UsageError
 
@@ -106,7 +106,7 @@ class Options:
             data folder's database.
 
     Raises:
-        UsageError: a schedule without a corpus.
+        UsageError: a schedule without a corpus, or a password that would be stored.
     """
 
     data: str
@@ -118,6 +118,11 @@ class Options:
     def __post_init__(self) -> None:
         if self.schedule and not self.corpus:
             raise UsageError("--schedule needs --corpus: what is to be built at those times")
+        if shown_url(self.tracking) != self.tracking:
+            raise UsageError(
+                f"--tracking: {shown_url(self.tracking)} holds a password, which Prefect's database would keep: set "
+                "MLFLOW_TRACKING_URI (or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD) where the workers run"
+            )
 
 
 def form(deployment: Deployment) -> dict[str, Any]:
@@ -244,7 +249,7 @@ def deploy(options: Options, *, api: str | None = None, wait_s: float = 0.0) -> 
             return [_apply(client, told, schema) for told, schema in wanted]
     except (HTTPError, PrefectException) as exc:
         told = next(iter(str(exc).splitlines()), "") or type(exc).__name__
-        raise DeployError(f"Prefect's server at {address}: {told}") from exc
+        raise DeployError(f"Prefect's server at {shown_url(address)}: {shown_url(told)}") from exc
 
 
 def _make_pool(client: Any, name: str, description: str) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal
 import psutil
 
 from flows.services import holder_of
-from tasks.settings import shared_catalog, tracking_uri
+from tasks.settings import shared_catalog, shown_url, tracking_uri
 from toolformer_core.errors import ToolformerError
 from warehouse.errors import LockHeldError, WarehouseError
 
@@ -303,7 +303,7 @@ def _mlflow(asked: Asked) -> Told:
             yield "ok", "no run was tracked yet"
             return
         Tracking(uri)
-        yield "ok", f"MLflow's runs at {uri} can be read"
+        yield "ok", f"MLflow's runs at {shown_url(uri)} can be read"
     except ToolformerError as exc:
         yield "fail", f"MLflow: {exc}", "mlflow db upgrade URL if its tables are of an older version, else start it"
 

@@ -22,6 +22,7 @@ from flows.runners import model_resources, on, running, taking
 from flows.server import note_server
 from tasks.evaluate import Evaluation, evaluate_shard, perplexity_shard, read_benchmark, shards_of
 from tasks.settings import prepare as quieten
+from tasks.settings import shown_url
 from tasks.shards import Done
 from toolformer_core.evaluate.items import Rule
 from warehouse.commits import Run
@@ -69,7 +70,7 @@ def evaluate(parameters: EvaluateParameters) -> EvaluateResult:
         perplexities=tuple(perplexities),
         paper=dict(plan.task.figures),
         snapshot=str(snapshot),
-        tracking=plan.tracking,
+        tracking=shown_url(plan.tracking),
         mlflow_run=tracked,
         done=len(ledger.keys) - ledger.skipped,
         skipped=ledger.skipped,

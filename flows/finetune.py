@@ -34,7 +34,7 @@ from tasks.finetuned import MLFLOW_NOTE
 from tasks.following import Outcome, TrainingError, follow, launch, stop
 from tasks.launch.base import LaunchError, LostError
 from tasks.settings import prepare as quieten
-from tasks.settings import tracking_uri, versions
+from tasks.settings import shown_url, tracking_uri, versions
 from toolformer_core.errors import ToolformerError
 from toolformer_core.finetune.checkpoints import best
 from toolformer_core.finetune.events import read_events
@@ -223,7 +223,7 @@ def finetune(parameters: FinetuneParameters) -> FinetuneResult:
         best_step=outcome.best_step,
         best_perplexity=outcome.best_perplexity,
         base_perplexity=base,
-        tracking=plan.tracking,
+        tracking=shown_url(plan.tracking),
         run_id=run.run_id,
         skipped=found is not None,
         seconds=time.monotonic() - begin,

@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema
 
+from tasks.settings import model_key_variable, shown_url
 from toolformer_core.config import TOOL_NAMES
+from toolformer_core.errors import ModelError
+from toolformer_core.lm.served import served_model
 
 __all__ = [
     "FORM",
@@ -30,7 +33,7 @@ __all__ = [
 ]
 
 _ROOTED = "^/"
-_ROOTED_OR_URL = "^(/|[A-Za-z][A-Za-z0-9+.-]*://)"
+_ROOTED_OR_URL = "^(/|[A-Za-z][A-Za-z0-9+.-]*://(?![^/]*:[^/]*@))"  # and no password: the API would store it
 _NAME = "[A-Za-z0-9_][A-Za-z0-9._-]{0,150}"  # as `warehouse.commits.check_name` has it
 _KEYS = list(TOOL_NAMES)
 
@@ -45,15 +48,38 @@ def one_of(names: Iterable[str], pattern: str = "") -> WithJsonSchema:
     return WithJsonSchema({"anyOf": [choice, {"type": "string", "pattern": pattern}]} if pattern else choice)
 
 
+def _without_password(url: str) -> str:
+    if "://" in url and shown_url(url) != url:
+        raise ValueError(
+            f"{shown_url(url)} is given with credentials, which would be stored with the run: give them in the "
+            "environment, for S3 in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
+    return url
+
+
+def _without_credentials(name: str) -> str:
+    try:
+        served = served_model(name)
+    except ModelError as exc:
+        raise ValueError(str(exc)) from None
+    if served is not None and served.credentials:
+        raise ValueError(
+            f"{served.name} is given with credentials, which would be stored with the run: give them in the "
+            f"environment, in {model_key_variable(name)}"
+        )
+    return name
+
+
 AbsolutePath = Annotated[str, _text(_ROOTED)]
-PathOrUrl = Annotated[str, _text(_ROOTED_OR_URL)]
+PathOrUrl = Annotated[str, AfterValidator(_without_password), _text(_ROOTED_OR_URL)]
 Passages = Annotated[
     AbsolutePath | None, Field(description="Passages for wikisearch and qa: JSONL of title, section, text")
 ]
 Phrases = Annotated[
     AbsolutePath | None, Field(description="Phrase table for mt: language, source, english, tab-separated")
 ]
-ModelName = Annotated[str, _text("^[^.~ ]")]  # a folder's path from the root, a hub name, or `embedded`
+# A folder's path from the root, a hub name, or `embedded`; of a server no credentials, which the API would store.
+ModelName = Annotated[str, AfterValidator(_without_credentials), _text(r"^(?!vllm\+[^#]*[@?])(?!vllm\+.*#.*#)[^.~ ]")]
 DatasetName = Annotated[str, _text(f"^{_NAME}$")]
 Version = Annotated[str, _text(f"^{_NAME}(@{_NAME})?$")]
 Tools = Annotated[
@@ -78,4 +104,5 @@ def _for_workers(schema: dict[str, Any]) -> None:
     schema["required"] = sorted({*schema.get("required", ()), "data"})
 
 
-FORM = ConfigDict(extra="forbid", json_schema_extra=_for_workers)
+# Messages do not repeat what was given: it may hold credentials.
+FORM = ConfigDict(extra="forbid", json_schema_extra=_for_workers, hide_input_in_errors=True)

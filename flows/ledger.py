@@ -206,10 +206,10 @@ class Ledger:
             yield own
 
     def publish(self, state: str) -> None:
-        """Write the run's manifest, then the snapshot."""
+        """Write the run's manifest, then the snapshot; at the run's end every data file is looked at once more."""
         with self._turn:
             self.record(state)
-            publish(self.store, self.catalog, self.snapshot.parent)
+            publish(self.store, self.catalog, self.snapshot.parent, again=state != "running")
             self._published = self.clock()
 
 

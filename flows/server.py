@@ -39,6 +39,7 @@ from tasks.settings import cache_folder, environment, own_server_home, seconds, 
 from toolformer_core.errors import ToolformerError
 from warehouse.errors import LockHeldError
 from warehouse.files import temporary_beside
+from warehouse.folders import make_private, private_mode
 from warehouse.lock import FileLock
 
 __all__ = [
@@ -160,6 +161,7 @@ def begin_server() -> None:
     address, log = f"http://127.0.0.1:{port}/api", home / "server.log"
     argv = [sys.executable, "-m", "uvicorn", "--app-dir", str(Path(found.origin).parents[1]), "--factory"]
     argv += ["prefect.server.api.server:create_app", "--host", "127.0.0.1", "--port", str(port)]
+    make_private(log)
     with log.open("wb") as stream:
         process = subprocess.Popen(
             [*argv, "--log-level", "error", "--lifespan", "on"],
@@ -167,6 +169,7 @@ def begin_server() -> None:
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=subprocess.STDOUT,
+            umask=0o777 & ~private_mode(home),  # of its database
         )
     _own[:] = [(process, address, log)]
     use_own_server(address)
@@ -179,6 +182,7 @@ def begin_database() -> None:
     if home is not None and not (home / _DATABASE[0]).exists():
         with contextlib.suppress(OSError):
             shutil.copyfile(_template(), home / _DATABASE[0])
+            make_private(home / _DATABASE[0])
 
 
 def await_server() -> None:

@@ -24,6 +24,7 @@ import psutil
 from tasks.launch.processes import find
 from tasks.settings import environment
 from toolformer_core.errors import ToolformerError, UsageError
+from warehouse.folders import make_private
 
 __all__ = ["LOOPBACK", "MARK", "Group", "Service", "ServiceError", "end", "free_port", "holder_of"]
 
@@ -50,6 +51,7 @@ class Service:
         variables: on top of this process's environment; None takes one away.
         healthy: whether it does its work.
         folder: where it runs; None: where its log lies, so that no file of the user's is taken for a module.
+        umask: of the files it makes; -1: this process's.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Service:
     variables: Mapping[str, str | None]
     healthy: Callable[[], bool]
     folder: Path | None = None
+    umask: int = -1
 
 
 @dataclass(slots=True)
@@ -80,6 +83,7 @@ class Group:
                 [sys.executable, "-m", "flows.services", self.mark], stdin=subprocess.PIPE, start_new_session=True
             )
         variables = {**environment(), **service.variables, MARK: self.mark}
+        make_private(service.log)
         with service.log.open("ab") as log:
             process = subprocess.Popen(
                 service.argv,
@@ -89,6 +93,7 @@ class Group:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                umask=service.umask,
             )
         self._running[service.name] = (service, process)
         return process

@@ -7,24 +7,60 @@ import json
 import logging
 import math
 import os
+import re
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from tasks.settings import own_server_home
+from tasks.settings import own_server_home, public_model
 from toolformer_core.errors import UsageError
 
-__all__ = ["leave", "parse_tau_f", "print_json", "stopping_at_once", "tell_failures_once", "validated"]
+__all__ = [
+    "leave",
+    "parse_tau_f",
+    "print_json",
+    "stopping_at_once",
+    "tell_failures_once",
+    "validated",
+    "without_credentials",
+]
+
+_SERVED = re.compile(r"(?P<option>--[\w-]+=)?(?P<model>vllm\+.*)", re.DOTALL)
 
 Form = TypeVar("Form", bound=BaseModel)
 
 
 def print_json(value: Any) -> None:
     print(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+
+
+def without_credentials(arguments: Sequence[str]) -> list[str]:
+    """Return a command's arguments without the credentials of model servers, which go into the environment.
+
+    Nothing behind this sees them: no parameter, run record, message or log. Says so on standard error, once a variable.
+
+    Raises:
+        ModelError: a server's URL cannot be read.
+    """
+    out, variables = [], set()
+    for argument in arguments:
+        found = _SERVED.fullmatch(argument)
+        if found is not None:
+            name, variable = public_model(found["model"])
+            argument = f"{found['option'] or ''}{name}"
+            variables.add(variable)
+        out.append(argument)
+    for variable in sorted(variables - {""}):
+        print(
+            f"warning: a command line is seen by others and kept by the shell: put the credentials of a model's URL "
+            f"into the environment instead, in {variable} (this command has them from there now, and stores none)",
+            file=sys.stderr,
+        )
+    return out
 
 
 def validated(kind: type[Form], **values: Any) -> Form:
@@ -38,6 +74,8 @@ def validated(kind: type[Form], **values: Any) -> Form:
     except ValidationError as exc:
         first = exc.errors()[0]
         option = "--" + str(first["loc"][0]).replace("_", "-")
+        if first["type"] == "value_error":  # of our own: it says what is wrong, and shows what may be shown
+            raise UsageError(f"{option}: {first['ctx']['error']}") from None
         raise UsageError(f"{option}: {first['msg']} (got {first['input']!r})") from exc
 
 

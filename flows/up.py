@@ -33,6 +33,7 @@ from tasks.launch.processes import MARK as TRAINING
 from tasks.settings import forget_server, host, prepare
 from toolformer_core.errors import ToolformerError, UsageError
 from warehouse.errors import LockHeldError
+from warehouse.folders import private_mode
 from warehouse.lock import FileLock
 from warehouse.snapshot import SNAPSHOT
 from warehouse.store import Store
@@ -253,6 +254,7 @@ class Up:
                 "PREFECT_SERVER_UI_V2_ENABLED": "false",
             },
             lambda: _get(f"{self.addresses.api}/health") is not None,
+            umask=0o777 & ~private_mode(self._folder),  # of its database
         )
 
     def _mlflow(self) -> Service:
@@ -266,6 +268,7 @@ class Up:
             self._folder / "mlflow-server.log",
             {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_TRACKING_URI": None},
             lambda: _get(f"{self.addresses.mlflow}/health", text=True) is not None,
+            umask=0o777 & ~private_mode(home),
         )
 
     def _deployments(self) -> Service:

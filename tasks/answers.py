@@ -5,6 +5,10 @@ questions and answers, so the answers of a tool are the rows of all commits that
 once lose none. A file's digest is compared when it is read; one that is damaged answers nothing. Held in memory are 20
 bytes a distinct question: where its answer lies.
 
+Every commit is read once a process. This process's own are handed over as they are made (`committed`); others are found
+by listing, which is repeated the more seldom the more there are, so that the work grows with the shards and not with
+their square. What is found late is asked of the tool once more, no worse.
+
     | what a call came to                              | a later run           | a later run with `--offline` |
     |--------------------------------------------------|-----------------------|------------------------------|
     | a response, a failure that is the tool's own     | uses it               | uses it                      |
@@ -20,9 +24,11 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -44,6 +50,7 @@ _log = logging.getLogger(__name__)
 
 ANSWERED = "answered"  # the counter of a commit: when the oldest answer in it was given, seconds since 1970
 _SAME = ("code", "config", "answers")  # the parts of a fingerprint that must agree: stage, its config, the tool
+_LISTED_PER_RECALL = 16  # names of commits, on average; a folder with fewer is listed at every recall
 _SEGMENTS = 16  # of an index before they become one
 
 Question = tuple[str, str]  # input, context
@@ -117,6 +124,8 @@ class Answers:
         self._clock = clock
         self._turn = threading.Lock()
         self._seen: set[str] = set()  # ids of commits looked at
+        self._own: deque[str] = deque()  # ids of commits made by this process and not looked at yet
+        self._until_listing = 0  # recalls
         self._files: list[tuple[DataFile, float]] = []  # and when the oldest answer in each was given
         self._lasting = _Index()
         self._passing = _Index()  # what only a run that may ask nothing uses
@@ -140,10 +149,22 @@ class Answers:
                 answered = min(answered, self._from(self._passing, wanted, known, offline))
             return Recalled(known, answered)
 
+    def committed(self, commit_id: str) -> None:
+        """Take note of a commit that this process has made: it is read without being looked for."""
+        self._own.append(commit_id)
+
     def _look(self) -> None:
-        """Take note of commits that were not there before."""
+        """Take note of commits that were not there before, as far as it is time to look for others'."""
+        self._take([self._own.popleft() for _ in range(len(self._own))])
+        self._until_listing -= 1
+        if self._until_listing > 0:
+            return
         folder = f"commits/execute/{self._tool}"
         ids = [path[len("commits/") : -len(".json")] for path in self._store.files.walk(folder, ".json")]
+        self._until_listing = math.ceil(len(ids) / _LISTED_PER_RECALL)
+        self._take(ids)
+
+    def _take(self, ids: Sequence[str]) -> None:
         for commit in self._store.commits_named(own for own in ids if own not in self._seen):
             self._seen.add(commit.id)
             if all(commit.parts.get(name) == value for name, value in self._parts.items()):

@@ -30,6 +30,7 @@ from prefect import task as prefect_task
 
 from tasks import translate
 from tasks.models import in_model_thread
+from tasks.settings import model_credentials
 from tasks.shards import Done, Outcome, Work, Writer, run_shard
 from tasks.spec import claims_of
 from tasks.stages import Shard
@@ -318,7 +319,9 @@ def _toolformer(evaluation: Evaluation) -> Toolformer:
         if held is not None:
             held.close()
             del held
-        lm = lm or load_model(evaluation.model, digest=evaluation.model_digest)
+        lm = lm or load_model(
+            evaluation.model, digest=evaluation.model_digest, credentials=model_credentials(evaluation.model)
+        )
         tools = build_tools(evaluation.offered, evaluation.tool_settings) if evaluation.offered else {}
         _HELD.toolformer, _HELD.key = Toolformer(lm, list(tools.values())), key
         return _HELD.toolformer

@@ -11,6 +11,12 @@
                            not given; set it for workers on other machines too (default: a DuckDB file)
     TOOLFORMER_LEASE_S     seconds after which a machine that is not heard of loses its shard to another (default 60)
     TOOLFORMER_SWEEP_S     seconds after which a temporary file is taken for a dead writer's (default 3600)
+    TOOLFORMER_MODEL_KEY   what the server of a model `vllm+http://...` wants to know: a key (a bearer token), or
+                           `user:password@`, `?name=value` or both, as they would stand in its URL (default: nothing)
+    TOOLFORMER_MODEL_KEY_<HOST>_<PORT>  the same for one server, before the former, e.g. ..._GPU_EXAMPLE_8000
+
+Credentials stay in the environment: a URL is stored and shown without them, and what `public_*` takes out of one is
+kept there for this process and those it starts.
 
 Nothing else in this project looks at os.environ. `prepare` is called before Prefect is imported.
 """
@@ -21,11 +27,14 @@ import contextlib
 import itertools
 import os
 import platform
+import re
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from toolformer_core.errors import UsageError
+from toolformer_core.lm.served import Credentials, public_name, served_model
 from warehouse.errors import LockHeldError
 from warehouse.lock import FileLock
 
@@ -36,11 +45,16 @@ __all__ = [
     "environment",
     "forget_server",
     "host",
+    "model_credentials",
+    "model_key_variable",
     "own_server_home",
     "prepare",
+    "public_data",
+    "public_model",
     "runner_named",
     "seconds",
     "shared_catalog",
+    "shown_url",
     "tracking_uri",
     "use_own_server",
     "versions",
@@ -61,6 +75,9 @@ _DEFAULTS = {
     # Arrow's own allocator keeps what each thread has freed: 150 of a build's 490 MB, and ever more of it.
     "ARROW_DEFAULT_MEMORY_POOL": "system",
 }
+_MODEL_KEY = "TOOLFORMER_MODEL_KEY"
+_PASSWORD = re.compile(r"([A-Za-z][\w+.-]*://)[^/?#\s]*:[^/?#\s]*@")
+_QUERY_SECRET = re.compile(r"([?&][^=&#\s]*(?:key|token|secret|passw|sig)[^=&#\s]*=)[^&#\s]+", re.IGNORECASE)
 _SECONDS = {"wait": 600.0, "refresh": 20.0, "sweep": 3600.0, "lease": 60.0}
 _own_server: list[str] = []  # the address of this process's own server, while it has one
 _held: list[FileLock] = []  # on the folder of this process's own server, until it ends
@@ -68,8 +85,73 @@ _RECORDED = ("toolformer-platform", "torch", "transformers", "pyarrow", "duckdb"
 
 
 def data_folder(given: str | None = None) -> str:
-    """Return the data folder: what was given, else $TOOLFORMER_DATA, else ./toolformer-data."""
-    return given or os.environ.get("TOOLFORMER_DATA") or "toolformer-data"
+    """Return the data folder: what was given, else $TOOLFORMER_DATA, else ./toolformer-data; without credentials.
+
+    Raises:
+        UsageError: see `public_data`.
+    """
+    return public_data(given or os.environ.get("TOOLFORMER_DATA") or "toolformer-data")
+
+
+def shown_url(url: str) -> str:
+    """Return a URL as it may be shown or stored: without a password, and without what may be a key in its query."""
+    return _QUERY_SECRET.sub(r"\1***", _PASSWORD.sub(r"\1", url))
+
+
+def public_data(url: str) -> str:
+    """Return a data folder's URL without credentials; those of S3 go into the environment, unless it has some.
+
+    Raises:
+        UsageError: it holds a password of another file system, which takes it from its own variables.
+    """
+    if "://" not in url or not _PASSWORD.match(url):
+        return url
+    parts = urlsplit(url)
+    login, _, place = parts.netloc.rpartition("@")
+    user, _, password = login.partition(":")
+    if parts.scheme != "s3":
+        own = f"FSSPEC_{parts.scheme.upper()}_USERNAME and FSSPEC_{parts.scheme.upper()}_PASSWORD"
+        raise UsageError(
+            f"{shown_url(url)} holds a password, which would be stored with every run: leave it out, and give it where "
+            f"that file system looks for it (with fsspec: {own})"
+        )
+    if "AWS_ACCESS_KEY_ID" not in os.environ:
+        os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"] = unquote(user), unquote(password)
+    return urlunsplit(parts._replace(netloc=place))
+
+
+def model_key_variable(name: str) -> str:
+    """Return the variable that holds the credentials of one model server, e.g. TOOLFORMER_MODEL_KEY_GPU_EXAMPLE_8000.
+
+    Raises:
+        ModelError: the name cannot be read.
+    """
+    served = served_model(name)
+    if served is None:
+        return _MODEL_KEY
+    return f"{_MODEL_KEY}_{re.sub('[^A-Z0-9]+', '_', urlsplit(served.url).netloc.upper()).strip('_')}"
+
+
+def model_credentials(name: str) -> Credentials | None:
+    """Return the credentials that the environment holds for a model's server; None if it holds none."""
+    if served_model(name) is None:
+        return None
+    text = os.environ.get(model_key_variable(name)) or os.environ.get(_MODEL_KEY) or ""
+    return Credentials.parse(text.strip()) if text.strip() else None
+
+
+def public_model(name: str) -> tuple[str, str]:
+    """Return a model's name without credentials, which go into the environment, and the variable ("" without any).
+
+    Raises:
+        ModelError: the name cannot be read.
+    """
+    served = served_model(name)
+    if served is None or not served.credentials:
+        return name, ""
+    variable = model_key_variable(name)
+    os.environ[variable] = served.credentials.text()
+    return public_name(name), variable
 
 
 def api_key(given: str | None = None) -> str | None:
@@ -181,10 +263,26 @@ def tracking_uri(data: str) -> str:
         UsageError: the data folder is a URL, where no database can lie, and no other place is named.
     """
     if named := os.environ.get("MLFLOW_TRACKING_URI"):
-        return named
+        return _without_login(named)
     if "://" in data:
         raise UsageError(f"no MLflow database can lie at {data}: set MLFLOW_TRACKING_URI to a server or database")
     return f"sqlite:///{Path(data).absolute() / 'mlflow.db'}"
+
+
+def _without_login(uri: str) -> str:
+    """Return the address of an MLflow server without its user and password, which MLflow takes from the environment.
+
+    The URL of a database needs its password: it is used as it is, and shown by `shown_url`.
+    """
+    parts = urlsplit(uri)
+    login, _, place = parts.netloc.rpartition("@")
+    if parts.scheme not in ("http", "https") or not login:
+        return uri
+    user, _, password = login.partition(":")
+    os.environ.setdefault("MLFLOW_TRACKING_USERNAME", unquote(user))
+    os.environ.setdefault("MLFLOW_TRACKING_PASSWORD", unquote(password))
+    os.environ["MLFLOW_TRACKING_URI"] = urlunsplit(parts._replace(netloc=place))
+    return os.environ["MLFLOW_TRACKING_URI"]
 
 
 def environment() -> dict[str, str]:

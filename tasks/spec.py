@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tasks.models import in_model_thread
-from tasks.settings import seconds, shared_catalog
+from tasks.settings import model_credentials, seconds, shared_catalog
 from toolformer_core.config import (
     AssembleConfig,
     ExecuteConfig,
@@ -100,7 +100,7 @@ def claims_of(store: Store) -> Claims | None:
 def _load_model(name: str, digest: str) -> LanguageModel:
     from toolformer_core.lm.load import load_model
 
-    return in_model_thread(lambda: load_model(name, digest=digest), finishing=True)
+    return in_model_thread(lambda: load_model(name, digest=digest, credentials=model_credentials(name)), finishing=True)
 
 
 @lru_cache(maxsize=16)

@@ -25,7 +25,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from tasks import translate
-from tasks.answers import ANSWERED, answers_in
+from tasks.answers import ANSWERED, Answers, answers_in
 from tasks.assembling import assemble_part, positive
 from tasks.models import InTurn
 from tasks.shards import Done, Outcome, Writer, run_shard, tell
@@ -157,6 +157,7 @@ def sample_shard(spec: BuildSpec, tool: str, shard: Shard, prefiltered: Done) ->
 def execute_shard(spec: BuildSpec, tool: str, shard: Shard, prefiltered: Done, sampled: Done) -> Done:
     """Run the tool on every distinct call of a shard whose answer is not known from earlier."""
     store, work = spec.store(), execute_work(spec, tool, shard, prefiltered, sampled)
+    told: list[Answers] = []
 
     def do(write: Writer) -> Outcome:
         context = {v.doc_id: v.context for v in _verdicts(store, prefiltered)}
@@ -167,6 +168,7 @@ def execute_shard(spec: BuildSpec, tool: str, shard: Shard, prefiltered: Done, s
         asked = tool_of(spec, tool)
         begin = time.time()
         answers = answers_in(spec.data, tool, work.all_parts(), lifetime_s(asked))
+        told.append(answers)
         recalled = answers.recall(requests, offline=spec.offline)
         executions = execute(asked, requests, spec.execute, recalled.known, offline=spec.offline)
         failed = Counter(e.failure for e in executions if e.failure)
@@ -176,7 +178,10 @@ def execute_shard(spec: BuildSpec, tool: str, shard: Shard, prefiltered: Done, s
         counters = {"cache_hits": len(recalled.known), ANSWERED: min(begin, recalled.answered)}
         return Outcome((balance,), counters)
 
-    return run_shard(store, work, spec.run_id, do, claims_of(store))
+    done = run_shard(store, work, spec.run_id, do, claims_of(store))
+    for answers in told:
+        answers.committed(done.key.id)
+    return done
 
 
 def score_shard(spec: BuildSpec, tool: str, shard: Shard, prefiltered: Done, sampled: Done, executed: Done) -> Done:

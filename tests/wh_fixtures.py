@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from warehouse.commits import Balance, Commit, CommitKey, DataFile, Run, fingerprint
+from warehouse.files import LocalFiles
 from warehouse.schema import stage_facts
 from warehouse.store import Store
 
 CREATED = "2024-05-01T12:00:00+00:00"
+
+
+class CountingFiles(LocalFiles):
+    """A folder that counts how often it is asked, and how many names it lists."""
+
+    def __init__(self, root: str | Path) -> None:
+        super().__init__(root)
+        self.looks: list[str] = []
+        self.reads: list[str] = []
+        self.listed = 0
+
+    def look(self, path: str) -> tuple[int, float] | None:
+        self.looks.append(path)
+        return super().look(path)
+
+    def get(self, path: str) -> bytes | None:
+        self.reads.append(path)
+        return super().get(path)
+
+    def walk(self, folder: str, suffix: str = "") -> Iterator[str]:
+        for path in super().walk(folder, suffix):
+            self.listed += 1
+            yield path
 
 
 def table(stage: str, rows: list[dict[str, Any]]) -> pa.Table:

@@ -24,8 +24,9 @@ import sqlalchemy.exc
 from warehouse.commits import Commit, Dataset, Run, key_parts
 from warehouse.errors import CatalogError, LockHeldError, told
 from warehouse.facts import METADATA, Facts, arrow_schema, facts_of
+from warehouse.folders import make_private
 from warehouse.lock import FileLock
-from warehouse.shared import database, opened, writing
+from warehouse.shared import database, opened, shown, writing
 from warehouse.store import Store
 
 __all__ = ["Catalog"]
@@ -67,6 +68,7 @@ class Catalog:
     ) -> None:
         text = str(url).removeprefix("duckdb:///")
         path = Path(text).absolute() if "://" not in text else None
+        self._path = path
         self._lock: FileLock | None = None
         self._turn = threading.RLock()  # tasks of one flow process call from several threads
         if path is not None:
@@ -78,7 +80,7 @@ class Catalog:
             self._release()
             raise
         self.is_duckdb = self._engine.dialect.name == "duckdb"
-        self._shown = str(path) if path is not None else self._engine.url.render_as_string(hide_password=True)
+        self._shown = str(path) if path is not None else shown(self._engine.url)
         try:
             self._open(path, store, rebuild)
         except BaseException:
@@ -225,6 +227,8 @@ class Catalog:
         try:
             with self._turn, self._engine.begin() if self.is_duckdb else writing(self._engine) as connection:
                 yield connection
+            if self._path is not None:  # DuckDB has no word for a file's mode, and opens no empty file
+                make_private(self._path, self._path.with_name(self._path.name + ".wal"), create=False)
         except (sa.exc.SQLAlchemyError, duckdb.Error) as exc:
             raise CatalogError(f"the catalog {self._shown} could not be used: {told(exc)}") from exc
 

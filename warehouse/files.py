@@ -24,12 +24,13 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from warehouse.errors import StoreError, told
-from warehouse.folders import fsync_folder, make_folder
+from warehouse.folders import fsync_folder, make_folder, private_mode
 
 __all__ = ["Files", "LocalFiles", "RemoteFiles", "open_files", "put_local", "temporary_beside"]
 
 AnyPath = TypeVar("AnyPath", Path, PurePosixPath)
 _TEMPORARY = re.compile(r"\.\d+-[0-9a-f]+\.tmp(\.wal)?$")  # DuckDB keeps a log beside a snapshot in the making
+_PRIVATE = "runs/"  # what users asked for
 # Object stores have no folders; making one would only leave a marker object.
 _NO_FOLDERS = frozenset({"s3", "gcs", "abfs"})
 
@@ -77,14 +78,14 @@ def _try_lock(handle: int) -> bool:
     return True
 
 
-def put_local(target: Path, data: bytes) -> None:
-    """Write a local file so that it appears whole or not at all, and stays.
+def put_local(target: Path, data: bytes, mode: int = 0o644) -> None:
+    """Write a local file so that it appears whole or not at all, and stays; `mode` is what the umask is taken off.
 
     Raises:
         OSError: the disk is full, or the folder cannot be written; nothing is left behind.
     """
     temporary = temporary_beside(target)
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(handle, "wb") as stream:
             _try_lock(handle)  # so that no sweep takes it for a dead writer's
@@ -110,7 +111,7 @@ class LocalFiles:
         target = self._at(path)
         try:
             make_folder(target.parent)
-            put_local(target, data)
+            put_local(target, data, private_mode(target.parent) if path.startswith(_PRIVATE) else 0o644)
         except OSError as exc:
             raise StoreError(f"cannot write {target}: {told(exc)}") from exc
 

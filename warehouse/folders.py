@@ -1,11 +1,42 @@
-"""Folders of this machine whose entries survive a power cut. Light: `lock` needs it before pyarrow may be imported."""
+"""Folders of this machine whose entries survive a power cut, and files in them that others may not read.
+
+Light: `lock` needs it before pyarrow may be imported.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 from pathlib import Path
 
-__all__ = ["fsync_folder", "make_folder"]
+__all__ = ["fsync_folder", "make_folder", "make_private", "private_mode"]
+
+
+def private_mode(folder: Path) -> int:
+    """Return the mode of databases, logs and records of runs in a folder: 0600, for its owner alone.
+
+    A folder with the set-group-id bit (`chmod g+s`) is shared with its group on purpose: 0660.
+    """
+    return 0o660 if folder.stat().st_mode & stat.S_ISGID else 0o600
+
+
+def make_private(*files: Path, create: bool = True) -> None:
+    """Give files the mode that `private_mode` says, but those of other users.
+
+    Args:
+        create: make those that are missing, empty.
+
+    Raises:
+        OSError: a file cannot be made.
+    """
+    for file in files:
+        mode = private_mode(file.parent)
+        if create:
+            os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, mode))
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            if stat.S_IMODE(file.stat().st_mode) != mode:
+                file.chmod(mode)
 
 
 def fsync_folder(folder: str | Path) -> None:

@@ -17,10 +17,15 @@ import sqlalchemy.exc
 from warehouse.errors import CatalogError, told
 from warehouse.store import Store
 
-__all__ = ["database", "opened", "schema_of", "writing"]
+__all__ = ["database", "opened", "schema_of", "shown", "writing"]
 
 _IDENTITY = "identity.json"
 _LOCK = 7_305_180_411  # PostgreSQL's advisory lock for all writers of a database; any constant would do
+
+
+def shown(url: sa.URL) -> str:
+    """Return a database's URL as it may be shown: no password, nor what else libpq takes for one in the query."""
+    return url.difference_update_query(["password", "passfile", "sslpassword"]).render_as_string(hide_password=True)
 
 
 def database(url: str, schema: str | None = None) -> sa.Engine:
@@ -48,8 +53,7 @@ def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
             connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
             yield connection
     except sa.exc.SQLAlchemyError as exc:
-        shown = engine.url.render_as_string(hide_password=True)
-        raise CatalogError(f"the catalog {shown} could not be used: {told(exc)}") from exc
+        raise CatalogError(f"the catalog {shown(engine.url)} could not be used: {told(exc)}") from exc
 
 
 def schema_of(url: str, store: Store) -> str:

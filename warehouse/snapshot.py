@@ -24,7 +24,7 @@ from warehouse.commits import DataFile
 from warehouse.errors import SnapshotError, told
 from warehouse.facts import Facts, facts_of
 from warehouse.files import temporary_beside
-from warehouse.folders import fsync_folder, make_folder
+from warehouse.folders import fsync_folder, make_folder, make_private, private_mode
 from warehouse.schema import STAGES, TABLES
 from warehouse.store import Store
 
@@ -62,13 +62,15 @@ _VIEWS = {
 }
 
 
-def publish(store: Store, catalog: Catalog | None, root: str | Path | None = None) -> Path:
+def publish(store: Store, catalog: Catalog | None, root: str | Path | None = None, *, again: bool = True) -> Path:
     """Write `warehouse.duckdb` into a local folder, replacing the last one in one step; return its path.
 
     Args:
         store: where the data is.
         catalog: the index to copy; None: read the store's commits instead.
         root: the folder; default: the store's own, which must then be local.
+        again: look at every data file, whether it is still what its commit says; False: only at those that this store
+            has not found sound before, so that the work of a refresh does not grow with all that was ever written.
 
     Raises:
         SnapshotError: it could not be written; the last snapshot stays.
@@ -81,12 +83,12 @@ def publish(store: Store, catalog: Catalog | None, root: str | Path | None = Non
     temporary = temporary_beside(target)
     try:
         make_folder(target.parent)
-        _write(temporary, store, facts, target)
         try:
+            _write(temporary, store, facts, target, again)
             _read_through(temporary)
-        except duckdb.Error:  # DuckDB has had checkpoints that wrote what it could not read: once more, from nothing
-            temporary.unlink()
-            _write(temporary, store, facts, target)
+        except duckdb.Error:  # DuckDB has had checkpoints that wrote what it could not read, and a file may be gone
+            temporary.unlink(missing_ok=True)
+            _write(temporary, store, facts, target, True)  # once more, from nothing
             _read_through(temporary)
         _replace(temporary, target)
     except (OSError, duckdb.Error) as exc:
@@ -103,7 +105,7 @@ def snapshot_of(store: Store, catalog: Catalog, run_id: str) -> Iterator[Path]:
     The published one may speak of another run: of one that began later, or that has published since.
 
     Args:
-        store: where the data is; the run's is taken to be whole.
+        store: where the data is; of the run's files, those that it has found sound before are not looked at again.
         catalog: it knows the run and its commits.
         run_id: the run's.
 
@@ -117,7 +119,7 @@ def snapshot_of(store: Store, catalog: Catalog, run_id: str) -> Iterator[Path]:
     try:
         try:
             make_folder(temporary.parent)
-            _write(temporary, store, facts, published, look=False)
+            _write(temporary, store, facts, published, again=False)
         except (OSError, duckdb.Error) as exc:
             raise SnapshotError(f"cannot write a snapshot of run {run_id} beside {published}: {told(exc)}") from exc
         yield temporary
@@ -144,9 +146,10 @@ def _remove(temporary: Path) -> None:
             left.unlink(missing_ok=True)
 
 
-def _write(temporary: Path, store: Store, facts: Facts, earlier: Path, *, look: bool = True) -> None:
+def _write(temporary: Path, store: Store, facts: Facts, earlier: Path, again: bool) -> None:
     with duckdb.connect(str(temporary)) as connection:
-        _fill(connection, store, facts, earlier, look)
+        make_private(temporary, create=False)
+        _fill(connection, store, facts, earlier, again)
         connection.execute("CHECKPOINT")
 
 
@@ -166,18 +169,18 @@ def _replace(temporary: Path, target: Path) -> None:
     handle = os.open(temporary, os.O_RDONLY)
     try:
         os.fsync(handle)
-        os.fchmod(handle, 0o444)
+        os.fchmod(handle, private_mode(target.parent) & 0o444)  # nobody writes it
     finally:
         os.close(handle)
     os.replace(temporary, target)
     fsync_folder(target.parent)
 
 
-def _fill(connection: duckdb.DuckDBPyConnection, store: Store, facts: Facts, earlier: Path, look: bool) -> None:
+def _fill(connection: duckdb.DuckDBPyConnection, store: Store, facts: Facts, earlier: Path, again: bool) -> None:
     connection.execute("BEGIN")
     connection.execute("CREATE SCHEMA facts")
     stages = pa.table({"rank": list(range(len(STAGES))), "stage": list(STAGES)})
-    broken = pa.table({"commit_id": pa.array(_broken(store, facts) if look else [], pa.string())})
+    broken = pa.table({"commit_id": pa.array(_broken(store, facts, again), pa.string())})
     about = {"published": datetime.now(UTC).isoformat(), "data": store.root}
     extra = {
         "stages": stages,
@@ -221,14 +224,14 @@ def _big_table(connection: duckdb.DuckDBPyConnection, store: Store, table: str, 
     connection.unregister("_rows")
 
 
-def _broken(store: Store, facts: Facts) -> list[str]:
+def _broken(store: Store, facts: Facts, again: bool) -> list[str]:
     """Return the ids of commits of which a file is missing, short, or altered after its commit was written."""
     commits = facts["commits"].select(["commit_id", "created"]).to_pylist()
     since = {row["commit_id"]: _written_by(row["created"]) for row in commits}
     out = set()
     for row in facts["files"].select(["commit_id", "path", "digest", "rows", "bytes"]).to_pylist():
         own = row.pop("commit_id")
-        if not store.sound(DataFile(**row), since[own]):
+        if not store.sound(DataFile(**row), since[own], again=again):
             out.add(own)
     return sorted(out)
 

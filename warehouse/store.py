@@ -68,6 +68,8 @@ class Store:
     def __init__(self, url: str | Path, *, files: Files | None = None) -> None:
         self.files = files if files is not None else open_files(url)
         self._compared: dict[str, tuple[int, float]] = {}  # path -> size and time at which its digest was right
+        self._sound: dict[str, str] = {}  # path -> digest of the file that was last found sound
+        self._near: set[str] = set()  # paths of remote files whose copy was found whole
 
     @property
     def root(self) -> str:
@@ -101,11 +103,16 @@ class Store:
         if self.is_local:
             return self.locate(path)
         copies = LocalFiles(self.beside)
-        there, here = self.files.look(path), copies.look(path)
+        here = copies.look(path)
+        if here is not None and path in self._near:
+            return f"{copies.root}/{path}"
+        there = self.files.look(path)
         if there is not None and (here is None or here[0] != there[0]):
             data = self.files.get(path)
             if data is not None:
                 copies.put(path, data)
+        if there is not None:
+            self._near.add(path)
         return f"{copies.root}/{path}"
 
     def locate(self, path: str) -> str:
@@ -205,11 +212,20 @@ class Store:
             "is altered: it has not the digest that its commit says" if verify and digest(data) != file.digest else ""
         )
 
-    def sound(self, file: DataFile, since: float) -> bool:
+    def sound(self, file: DataFile, since: float, *, again: bool = True) -> bool:
         """Say whether a data file is there in its full size and has not been altered, as far as its times tell.
 
-        Only a file that was written to after `since` (seconds since 1970) is read and its digest compared, once.
+        Only a file that was written to after `since` (seconds since 1970) is read and its digest compared, once. One
+        that this store has found sound before is looked at only if `again` says so.
         """
+        if not again and self._sound.get(file.path) == file.digest:
+            return True
+        self._sound.pop(file.path, None)
+        if sound := self._unaltered(file, since):
+            self._sound[file.path] = file.digest
+        return sound
+
+    def _unaltered(self, file: DataFile, since: float) -> bool:
         found = self.files.look(file.path)
         if found is None or found[0] != file.bytes:
             return False

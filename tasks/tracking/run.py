@@ -18,6 +18,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS
 from mlflow.utils.validation import MAX_METRICS_PER_BATCH
 from sqlalchemy.exc import SQLAlchemyError
 
+from tasks.settings import shown_url
 from tasks.tracking.figures import Figure, Point
 from toolformer_core.errors import ToolformerError
 
@@ -37,7 +38,7 @@ def translated(doing: str) -> Iterator[None]:
         yield
     except (MlflowException, OSError, SQLAlchemyError) as exc:  # artifacts may be files, a database none
         told = next(iter(str(exc).strip().splitlines()), type(exc).__name__)
-        raise TrackingError(f"MLflow, {doing}: {told}") from exc
+        raise TrackingError(f"MLflow, {doing}: {shown_url(told)}") from exc
 
 
 class Tracked:

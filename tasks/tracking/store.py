@@ -20,6 +20,7 @@ from mlflow.utils.validation import MAX_DATASET_DIGEST_SIZE, MAX_PARAM_VAL_LENGT
 from tasks.tracking.run import TrackingError, page, safe_name, translated
 from tasks.tracking.training import TrainingRun
 from warehouse.errors import CatalogError
+from warehouse.folders import make_private
 from warehouse.lock import FileLock
 
 __all__ = ["DatasetRef", "Tracking", "flatten", "project"]
@@ -92,6 +93,7 @@ class Tracking:
         self.artifacts = artifacts or str(path.parent / "mlartifacts")
         try:
             with FileLock(f"{path}.lock", wait_s=math.inf):
+                make_private(path)
                 self.client = self._open()
         except CatalogError as exc:
             raise TrackingError(str(exc)) from exc

@@ -66,6 +66,9 @@ def test_a_build_needs_no_network(few_documents: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["done"] > 0
     assert (data / "warehouse.duckdb").is_file()
+    private = [*data.glob("*.duckdb"), *data.rglob("prefect.db*"), *data.rglob("*.log"), *data.glob("runs/*.json")]
+    assert {"catalog.duckdb", "prefect.db", "server.log"} <= {file.name for file in private}
+    assert not [file for file in private if file.stat().st_mode & 0o077]  # others may not read them
 
 
 def test_what_must_be_fetched_is_told_in_one_line(few_documents: Path, tmp_path: Path) -> None:

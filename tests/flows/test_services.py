@@ -52,6 +52,14 @@ def test_all_that_a_group_began_ends_with_it_and_nothing_else(group: Group, tmp_
     stranger.wait()
 
 
+def test_what_a_server_writes_its_owner_alone_may_read(group: Group, tmp_path: Path) -> None:
+    code = "open('database', 'w'); print(0, flush=True); import time; time.sleep(600)"
+    server = Service("server", (sys.executable, "-c", code), tmp_path / "server.log", {}, lambda: True, umask=0o177)
+    group.start(server)
+    soon(lambda: server.log.read_text() == "0\n")
+    assert [oct((tmp_path / name).stat().st_mode & 0o777) for name in ("server.log", "database")] == ["0o600"] * 2
+
+
 def test_what_its_holder_leaves_behind_when_killed_the_guard_ends(tmp_path: Path) -> None:
     holder = subprocess.Popen(
         [

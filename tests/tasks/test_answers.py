@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from wh_fixtures import CountingFiles
 
 from tasks.answers import ANSWERED, Answers, Question
 from tasks.shards import Done, Outcome, Work, Writer, run_shard
@@ -128,6 +130,37 @@ def test_a_damaged_file_answers_nothing(tmp_path: Path) -> None:
     assert (lie.bytes, lie.digest != bad.digest) == (bad.bytes, True)
     assert responses(found.recall(asked).known) == {"b": "2"}  # it was indexed before
     assert responses(answers(store).recall(asked).known) == {"b": "2"}
+
+
+def test_the_work_of_finding_commits_grows_with_the_shards_and_not_with_their_square(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    shards = 160
+    files = CountingFiles(tmp_path)
+    found, store = Answers(Store(tmp_path, files=files), "qa", PARTS, None), Store(tmp_path)
+    for number in range(shards):
+        found.recall([("new", "")])
+        found.committed(keep(store, f"s{number}", [said(str(number), "x")]).key.id)
+    # listed at every recall it would be 0 + 1 + ... + 159 = 12,720 names; 16 for each recall are 2,560
+    assert files.listed <= 16 * shards
+    assert responses(found.recall([("0", ""), (str(shards - 1), "")]).known) == {"0": "x", str(shards - 1): "x"}
+    commits = [path for path in files.reads if path.startswith("commits/")]
+    assert len(commits) == len(set(commits)) == shards  # each read once
+
+
+def test_what_other_processes_commit_beside_many_of_ones_own_is_found_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    store = Store(tmp_path)
+    for number in range(48):
+        keep(store, f"s{number}", [said(str(number), "x")])
+    found, asked = answers(store), [("theirs", "")]
+    found.recall(asked)
+    keep(store, "other", [said("theirs", "y")])
+    # 48 / 16: the third recall lists again
+    assert [responses(found.recall(asked).known) for _ in range(3)] == [{}, {}, {"theirs": "y"}]
 
 
 @settings(max_examples=15, deadline=None)

@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from wh_fixtures import make_commit, make_run, put, scored, table
+from wh_fixtures import CountingFiles, make_commit, make_run, put, scored, table
 
 from warehouse import snapshot as snapshot_module
 from warehouse import views
@@ -294,6 +294,31 @@ def test_what_a_reader_meets_when_something_is_wrong(tmp_path: Path, snapshot: P
     with pytest.raises(SnapshotError, match="cannot publish"):
         publish(Store(tmp_path / "d"), None, tmp_path / "file")
     assert snapshot.stat().st_mode & 0o222 == 0
+
+
+def test_a_refresh_looks_only_at_files_that_are_new(tmp_path: Path) -> None:
+    files = CountingFiles(tmp_path)
+    store, keys, looks = Store(tmp_path, files=files), [], []
+    for shard in range(3):
+        keys.append(put(store, "score", "qa", f"s{shard}", [scored(f"d{shard}", "qa", 1, 2.0)]).key)
+        store.write_run(make_run("r", keys))
+        files.looks.clear()
+        publish(store, None, again=False)
+        looks.append(len(files.looks))
+    assert looks == [1, 1, 1]  # of n shards n looks; were all looked at each time: 1 + 2 + 3
+    files.looks.clear()
+    publish(store, None)  # a run's last snapshot
+    assert len(files.looks) == 3
+
+
+def test_a_file_that_is_gone_since_is_found_out_by_a_refresh(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    commits = [put(store, "score", "qa", f"s{n}", [scored(f"d{n}", "qa", 1, 2.0)]) for n in range(2)]
+    store.write_run(make_run("r", [commit.key for commit in commits]))
+    publish(store, None)
+    (tmp_path / commits[0].files[0].path).unlink()
+    snapshot = publish(store, None, again=False)
+    assert rows_of(snapshot, "SELECT doc_id FROM scored") == [{"doc_id": "d1"}]
 
 
 @pytest.mark.parametrize(("damaged", "published"), [(1, True), (2, False)])

@@ -20,6 +20,7 @@ from toolformer_core.diagnose.verdict import Verdict, judge
 from toolformer_core.errors import TokenizerError, UnknownNameError
 from toolformer_core.lm.hf import TransformersLM
 from toolformer_core.lm.load import load_model
+from toolformer_core.lm.served import Credentials
 from toolformer_core.prompts.load import load_prompt
 from toolformer_core.tools.base import Tool
 
@@ -110,6 +111,7 @@ def diagnose(
     config: DiagnoseConfig,
     reference: Reference,
     tell: Tell | None = None,
+    credentials: Credentials | None = None,
 ) -> Iterator[Diagnosis]:
     """Load a model and yield a verdict per tool.
 
@@ -122,6 +124,7 @@ def diagnose(
         config: how much, and with which settings.
         reference: the embedded model's figures.
         tell: called with (tool, documents done, in all).
+        credentials: for the model's server; see `load_model`.
 
     Raises:
         UsageError: the model cannot be found or loaded, or see `measure`.
@@ -130,7 +133,7 @@ def diagnose(
         load_prompt(key, config.prompts)
         config.sampling(key)
     try:
-        lm = load_model(model)
+        lm = load_model(model, credentials=credentials)
     except TokenizerError as exc:
         for key in tools:
             yield _unwritable(key, str(exc), config, reference)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolformer_core.errors import ModelError
+from toolformer_core.lm.served import Credentials, served_model
 from toolformer_core.records import digest_of
 from toolformer_core.smallworld.embedded import MODEL
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["load_model", "load_parts", "model_digest", "model_digests", "model_folder"]
 
-_SERVED = re.compile(r"vllm\+(?P<url>https?://[^#\s]+)#(?P<model>.+)")
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _TOKENIZER = ("tokenizer", "vocab", "merges", "special_tokens_map", "added_tokens", "chat_template")
 _WANTED = ("*.json", "*.safetensors", "*.model", "*.txt", "*.bin")
@@ -82,20 +82,13 @@ def _refuse_adapter(folder: Path, name: str) -> None:
 
 
 def _parted(name: str) -> tuple[str | None, str]:
-    """Return the server that draws, if one does, and the model's own name.
+    """Return the address of the server that draws, if one does, and the model's own name.
 
     Raises:
         ModelError: a server is named without its model.
     """
-    if not name.startswith("vllm+"):
-        return None, name
-    served = _SERVED.fullmatch(name)
-    if served is None:
-        raise ModelError(
-            f"model {name!r} names no server and model; write vllm+http://host:port/v1#model, with the folder or hub "
-            "name that `vllm serve` was given"
-        )
-    return served["url"], served["model"]
+    served = served_model(name)
+    return (None, name) if served is None else (served.url, served.model)
 
 
 def model_digest(name: str) -> str:
@@ -138,7 +131,9 @@ def _model_files(name: str) -> dict[str, str]:
     return out
 
 
-def load_model(name: str, *, device: str | None = None, digest: str | None = None) -> TransformersLM:
+def load_model(
+    name: str, *, device: str | None = None, digest: str | None = None, credentials: Credentials | None = None
+) -> TransformersLM:
     """Load a model for annotation.
 
     Args:
@@ -146,6 +141,7 @@ def load_model(name: str, *, device: str | None = None, digest: str | None = Non
         device: `cpu`, `cuda`, ...; `auto` spreads the layers over all GPUs (and the CPU, where those do not suffice);
             None takes the GPU if there is one, and all of them for a model that does not fit into one.
         digest: the model's digest if it is known already.
+        credentials: what the server wants to know; default: what stands in the name. The model's own name has none.
 
     Returns:
         The model in float32 on a CPU, in its own precision (bfloat16 where the device has it) on a GPU.
@@ -158,6 +154,8 @@ def load_model(name: str, *, device: str | None = None, digest: str | None = Non
 
     from toolformer_core.lm.hf import TransformersLM
 
+    served = served_model(name)
+    name = name if served is None else served.name
     folder = model_folder(name)
     device = device or _device_for(folder)
     on_gpu = torch.cuda.is_available() if device == "auto" else torch.device(device).type != "cpu"
@@ -169,12 +167,12 @@ def load_model(name: str, *, device: str | None = None, digest: str | None = Non
     if device != "auto":
         model.to(device)
     lm = TransformersLM(model, tokenizer, name=name, digest=digest or model_digest(name))
-    url, served = _parted(name)
-    if url is None:
+    if served is None:
         return lm
     from toolformer_core.lm.vllm import Server, VllmLM
 
-    return VllmLM(lm, Server(url, served), name=name, digest=lm.digest)
+    server = Server(served.url, served.model, credentials=credentials or served.credentials)
+    return VllmLM(lm, server, name=name, digest=lm.digest)
 
 
 def _installed(package: str) -> bool:

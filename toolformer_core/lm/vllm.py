@@ -14,6 +14,7 @@ batches round alike. vLLM itself is not imported, and need not be installed here
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -28,6 +29,7 @@ from toolformer_core.errors import ModelError
 from toolformer_core.lm.base import Draw, DrawRequest, Scan, ScanAround, ScoreRequest
 from toolformer_core.lm.hf import TransformersLM
 from toolformer_core.lm.scanning import HFScan, scan_texts
+from toolformer_core.lm.served import NOBODY, Credentials
 from toolformer_core.records import Prompt
 from toolformer_core.syntax import CLOSE, find_close
 
@@ -35,6 +37,7 @@ __all__ = ["Server", "VllmLM"]
 
 _AT_ONCE = 64  # requests on their way; the server makes its own batches of them
 _PROBE = "Of the 30 apples, 12 are red, and [Calculator(30 - 12) -> 18] 18 are green."
+_KEY_HINT = " (a server's key is read from the environment: TOOLFORMER_MODEL_KEY)"
 _APART = 0.1  # mean difference of log-probabilities a token, in nats: bfloat16 stays below, another model does not
 
 
@@ -43,14 +46,16 @@ class Server:
     """A vLLM server's OpenAI-compatible endpoints.
 
     Args:
-        url: with its `/v1`.
+        url: with its `/v1`, without credentials.
         model: what it serves.
         timeout_s: for one answer.
+        credentials: what it wants to know of whoever asks; in no message and no `repr`.
     """
 
     url: str
     model: str
     timeout_s: float = 600.0
+    credentials: Credentials = NOBODY
 
     def complete(self, prompt: Sequence[int], **asked: Any) -> dict[str, Any]:
         """Return the one choice of a completion of token ids, drawn from the model's own distribution.
@@ -80,19 +85,27 @@ class Server:
             raise ModelError(f"{self.url} does not tell prompt_logprobs; is it a vLLM server?") from exc
 
     def _post(self, path: str, body: dict[str, Any]) -> Any:
-        request = urllib.request.Request(
-            self.url.rstrip("/") + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
-        )
+        credentials = self.credentials
+        query = f"?{credentials.query}" if credentials.query else ""
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
+            request = urllib.request.Request(
+                self.url.rstrip("/") + path + query, json.dumps(body).encode(), {"Content-Type": "application/json"}
+            )
+            if header := credentials.authorization():
+                request.add_unredirected_header("Authorization", header)  # another host is not told it
             with direct.open(request, timeout=self.timeout_s) as answer:
                 return json.load(answer)
-        except urllib.error.HTTPError as exc:
-            raise ModelError(f"{self.url} refused to draw from {self.model!r}: {_reason(exc)}") from exc
-        except (OSError, ValueError) as exc:
+        except urllib.error.HTTPError as exc:  # a cause would be printed with the address, and be kept with it
+            told = f"{self.url} refused to draw from {self.model!r}: {credentials.hidden_in(_reason(exc))}"
+            raise ModelError(told + (_KEY_HINT if exc.code in (401, 403) else "")) from None
+        except (OSError, ValueError, http.client.HTTPException) as exc:
+            # others, e.g. InvalidURL, repeat what was sent, and escape it
+            told = str(exc) if isinstance(exc, OSError | json.JSONDecodeError) else type(exc).__name__
             raise ModelError(
-                f"no vLLM server answers at {self.url} ({exc}); start one with `vllm serve {self.model}`"
-            ) from exc
+                f"no vLLM server answers at {self.url} ({credentials.hidden_in(told)}); start one with "
+                f"`vllm serve {self.model}`"
+            ) from None
 
 
 def _reason(exc: urllib.error.HTTPError) -> str:

@@ -1,0 +1,72 @@
+"""Names of models behind a server: what of them is a name, and what is a secret."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolformer_core.errors import ModelError
+from toolformer_core.lm.served import Credentials, public_name, served_model
+from toolformer_core.lm.vllm import Server
+
+_UNRESERVED = st.text("abcXYZ019-._~%", min_size=1, max_size=12)
+
+
+@given(login=_UNRESERVED, password=_UNRESERVED, query=_UNRESERVED)
+def test_what_stands_in_a_url_is_what_the_environment_holds(login: str, password: str, query: str) -> None:
+    served = served_model(f"vllm+https://{login}:{password}@gpu.example:8000/v1?key={query}#org/model")
+    assert served is not None
+    assert (served.url, served.model) == ("https://gpu.example:8000/v1", "org/model")
+    assert served.name == "vllm+https://gpu.example:8000/v1#org/model"
+    assert served.credentials == Credentials(login=f"{login}:{password}", query=f"key={query}")
+    assert Credentials.parse(served.credentials.text()) == served.credentials
+
+
+@pytest.mark.parametrize(
+    ("text", "credentials", "header"),
+    [
+        ("sk-abc", Credentials(key="sk-abc"), "Bearer sk-abc"),
+        ("a@b", Credentials(key="a@b"), "Bearer a@b"),  # a login ends with its @
+        ("user:p%40w@", Credentials(login="user:p%40w"), "Basic dXNlcjpwQHc="),  # base64 of user:p@w
+        ("?key=K", Credentials(query="key=K"), ""),
+        ("user:pw@?key=K", Credentials(login="user:pw", query="key=K"), "Basic dXNlcjpwdw=="),
+        ("", Credentials(), ""),
+    ],
+)
+def test_what_the_environment_may_hold(text: str, credentials: Credentials, header: str) -> None:
+    assert Credentials.parse(text) == credentials
+    assert credentials.authorization() == header
+    assert bool(credentials) == bool(text)
+
+
+def test_no_repr_holds_a_secret() -> None:
+    server = Server("http://h/v1", "m", credentials=Credentials("sesame", "user:sesame", "key=sesame"))
+    assert "sesame" not in repr(server)
+    assert server.credentials.hidden_in("GET /v1?key=sesame by user:sesame") == "GET /v1?*** by ***"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "vllm+http://user:sesame/pw@host/v1#model",  # unescaped: / ends the host
+        "vllm+http://user:12/sesame@host/v1#model",
+        "vllm+http://user:12#sesame@host/v1#model",
+        "vllm+http://user:12?sesame@host/v1#model",
+        "vllm+user:sesame@host#model",
+        "vllm+http://user:sesame@host/v1",
+    ],
+)
+def test_what_cannot_be_read_is_not_repeated(name: str) -> None:
+    with pytest.raises(ModelError, match="write vllm\\+http://host:port/v1#model") as caught:
+        served_model(name)
+    assert "sesame" not in str(caught.value)
+    assert "12" not in str(caught.value)
+    assert public_name(name) == "vllm+***"
+
+
+def test_a_folder_may_have_an_at_in_its_name() -> None:
+    served = served_model("vllm+http://host/v1#/models@v2/x?")
+    assert served is not None
+    assert (served.model, bool(served.credentials)) == ("/models@v2/x?", False)
+    assert public_name("embedded") == "embedded"

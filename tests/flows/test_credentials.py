@@ -1,0 +1,154 @@
+"""A model's URL with credentials: the server is told them, and nothing that stays holds them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from commands import Run
+from fake_vllm import FakeVllm, fake_vllm
+from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL
+from tiny import tiny_lm
+
+from flows.deployments import DEPLOYMENTS, Options, form
+from flows.evaluation_plan import EvaluateParameters
+from flows.parameters import BuildParameters
+from tasks.settings import data_folder, environment, model_credentials, shown_url, tracking_uri
+from toolformer_core.errors import UsageError
+from toolformer_core.lm.served import Credentials
+from warehouse.store import Store
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
+
+PASSWORD, KEY = "op3nSesame", "K3yOfTheDoor"
+SECRETS = (PASSWORD, KEY, "dXNlcjpvcDNuU2VzYW1l")  # and base64 of user:op3nSesame
+REFUSED = ("vllm+http://user:pw@host/v1#m", "vllm+http://host/v1?key=K#m", "vllm+http://user:p/w@host/v1#m")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    network = tiny_lm("gpt2", context=1024).network  # a prompt takes about 600
+    network.model.save_pretrained(tmp_path / "model")
+    network.tokenizer.save_pretrained(tmp_path / "model")
+    return str(tmp_path / "model")
+
+
+@pytest.fixture
+def server(model: str) -> Iterator[FakeVllm]:
+    with fake_vllm(model, tiny_lm("gpt2", context=1024)) as server:
+        server.wanted = (f"key={KEY}", "Basic dXNlcjpvcDNuU2VzYW1l")
+        yield server
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.jsonl"
+    path.write_text(json.dumps({"text": "Of 1400 men, 400 (or 29 %) and 3 in 7 passed in 2019."}) + "\n")
+    return path
+
+
+def holding_a_secret(folder: Path) -> list[str]:
+    """Return the files below a folder in which a secret stands, databases and their journals included."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return [str(path) for path in files if any(secret.encode() in path.read_bytes() for secret in SECRETS)]
+
+
+def test_what_is_secret_in_a_models_url_stays_nowhere(
+    prefect_server: None,
+    empty_database: Path,
+    run: Run,
+    server: FakeVllm,
+    model: str,
+    corpus: Path,
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    shutil.copyfile(empty_database, data / "mlflow.db")  # so that the build enters itself there
+    url = server.url.replace("://", f"://user:{PASSWORD}@")
+    words = ["--corpus", corpus, "--data", data, "--tools", "calculator", "--top-k", 1, "--draws", 1]
+    words += ["--max-call-tokens", 2, "--json"]
+    said = run("build", *words, "--model", f"vllm+{url}?key={KEY}#{model}")
+    variable = f"TOOLFORMER_MODEL_KEY_127_0_0_1_{server.server_port}"
+    assert said.code == 0, said.err
+    assert len(server.asked) >= 2  # the check and a draw: it was told the credentials
+    assert variable in said.err
+    assert said.err.count("TOOLFORMER_MODEL_KEY") == 1
+    store = Store(data)
+    named = f"vllm+{server.url}#{model}"
+    assert {store.runs()[0].model, store.runs()[0].parameters["model"], store.datasets()[0].model} == {named}
+    assert not [secret for secret in SECRETS if secret in said.out + said.err]
+    assert holding_a_secret(data) == []
+    prefect_db = Path(PREFECT_API_DATABASE_CONNECTION_URL.value().partition(":///")[2])
+    assert named.encode() in b"".join(path.read_bytes() for path in prefect_db.parent.glob(prefect_db.name + "*"))
+    assert holding_a_secret(prefect_db.parent) == []
+    assert named.encode() in (data / "mlflow.db").read_bytes()
+
+    # The same server with another key is the same model, and a key in the environment is enough: all is found done.
+    again = run("build", *words, "--model", named)
+    assert (again.code, json.loads(again.out)["done"]) == (0, 0)
+
+
+def test_a_server_that_refuses_repeats_no_secret(
+    prefect_server: None, run: Run, server: FakeVllm, model: str, corpus: Path, tmp_path: Path
+) -> None:
+    server.wanted = ("", None)  # type: ignore[assignment]  # its refusal repeats the address with the key
+    words = ["--corpus", corpus, "--data", tmp_path / "data", "--tools", "calculator", "--top-k", 1, "--draws", 1]
+    said = run("build", *words, "--model", f"vllm+{server.url}?key={KEY}#{model}")
+    assert said.code == 2
+    assert "401 who are you, /v1/completions?***?" in said.err
+    assert "TOOLFORMER_MODEL_KEY" in said.err.splitlines()[-1]
+    assert not [secret for secret in SECRETS if secret in said.out + said.err]
+    assert holding_a_secret(tmp_path / "data") == []
+
+
+@pytest.mark.parametrize("url", REFUSED)
+def test_a_form_refuses_credentials_and_does_not_repeat_them(url: str) -> None:
+    secret = "user" if "user" in url else "key=K"
+    for field, kind in (("model", BuildParameters), ("model", EvaluateParameters), ("cc", EvaluateParameters)):
+        with pytest.raises(ValueError, match="vllm") as caught:
+            kind.model_validate({"corpus": "c.jsonl", "task": "svamp", field: url})
+        assert secret not in str(caught.value)
+        told = str(caught.value)
+        assert "TOOLFORMER_MODEL_KEY_HOST" in told or "the environment" in told
+    deployed = form(DEPLOYMENTS[0])["definitions"]["BuildParameters"]["properties"]["model"]
+    import jsonschema
+
+    with pytest.raises(jsonschema.ValidationError):  # so the API refuses it, before it is in a database
+        jsonschema.validate(url, deployed)
+    jsonschema.validate("vllm+http://host:8000/v1#/models/x", deployed)
+
+
+def test_a_data_folders_keys_go_into_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    assert data_folder("s3://ID:sec%2Fret@bucket/c4?scheme=http") == "s3://bucket/c4?scheme=http"
+    told = environment()
+    assert (told["AWS_ACCESS_KEY_ID"], told["AWS_SECRET_ACCESS_KEY"]) == ("ID", "sec/ret")
+    with pytest.raises(UsageError, match="FSSPEC_SFTP_PASSWORD") as caught:
+        data_folder("sftp://me:secret@host/x")
+    assert "secret" not in str(caught.value)
+    with pytest.raises(ValueError, match="s3://bucket") as refused:
+        BuildParameters(corpus="c.jsonl", data="s3://ID:secret@bucket/c4")
+    assert "secret" not in str(refused.value)
+
+
+def test_mlflows_password_is_not_part_of_its_address(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_USERNAME", raising=False)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://me:secret@mlflow.example/x")
+    assert tracking_uri("data") == "https://mlflow.example/x"
+    assert environment()["MLFLOW_TRACKING_PASSWORD"] == "secret"
+    assert shown_url("postgresql://me:secret@db/mlflow") == "postgresql://db/mlflow"
+    with pytest.raises(UsageError, match="MLFLOW_TRACKING_PASSWORD") as caught:
+        Options("data", tracking="http://me:secret@mlflow.example")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_servers_own_key_comes_before_the_one_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLFORMER_MODEL_KEY", "all")
+    assert model_credentials("vllm+http://gpu.example:8000/v1#m") == Credentials("all")
+    monkeypatch.setenv("TOOLFORMER_MODEL_KEY_GPU_EXAMPLE_8000", "me:pw@\n")
+    assert model_credentials("vllm+http://gpu.example:8000/v1#m") == Credentials(login="me:pw")
+    assert model_credentials("embedded") is None
