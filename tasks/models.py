@@ -185,6 +185,7 @@ class InTurn:
         self._lm = lm
         self._waited = waited
         self._scan: Generator[Scan, None, None] | None = None
+        self._hold: Hold | None = None  # of the last scan
         self.tokens = 0  # passed through the model for this shard, as far as it counts them
 
     @property
@@ -197,12 +198,17 @@ class InTurn:
         return self._lm.digest
 
     def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[Scan]:
-        """See `LanguageModel`; the model is held until the last scan has been used."""
+        """See `LanguageModel`; the model is held until the last scan has been used.
+
+        Raises:
+            RuntimeError: when it is asked for its first scan, while another scan of this shard holds the model.
+        """
         self._scan = self._scanned(prompt, texts)
         return self._scan
 
     def _scanned(self, prompt: Prompt, texts: Sequence[str]) -> Generator[Scan, None, None]:
-        hold = Hold(self._waited)
+        self._check_free()
+        hold = self._hold = Hold(self._waited)
         scans = self._lm.scan(prompt, texts)
 
         def do(work: Callable[[], Result]) -> Result:
@@ -219,12 +225,24 @@ class InTurn:
                 hold.let_go()
 
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
-        """See `LanguageModel`."""
+        """See `LanguageModel`.
+
+        Raises:
+            RuntimeError: a scan of this shard holds the model.
+        """
+        self._check_free()
 
         def scored() -> list[NDArray[np.float32]]:
             return self._counted(lambda: self._lm.log_probs(requests))
 
         return in_model_thread(scored, finishing=True, waited=self._waited)
+
+    def _check_free(self) -> None:
+        """See that no scan of this shard holds the model: what is asked besides would wait for its end for ever."""
+        if self._hold is not None and self._hold.held:
+            raise RuntimeError(
+                "a scan of this shard still holds the model: go on to its end, or close it, before you ask anything else"
+            )
 
     def _counted(self, work: Callable[[], Result]) -> Result:
         begin = tokens_passed(self._lm)

@@ -57,6 +57,28 @@ def test_an_error_amid_the_scans_gives_the_model_back() -> None:
     assert kept.value is not None  # who keeps the error keeps its frames, and yet not the model
 
 
+@pytest.mark.parametrize("asks", ["log_probs", "another scan"])
+def test_asking_the_holder_between_two_scans_is_an_error_and_no_wait_for_ever(asks: str) -> None:
+    said: list[str] = []
+
+    def shard() -> None:
+        with InTurn(scripted()) as lm:
+            scans = lm.scan(a_prompt(), TEXTS)
+            next(scans)
+            with pytest.raises(RuntimeError, match="a scan of this shard still holds the model") as caught:
+                lm.log_probs([REQUEST]) if asks == "log_probs" else next(lm.scan(a_prompt(), TEXTS))
+            said.append(str(caught.value))
+            list(scans)  # the scan is none the worse for it, and once it has ended the model may be asked
+            assert lm.log_probs([REQUEST])[0].tolist() == [-0.5]
+            said.append("scored")
+
+    thread = threading.Thread(target=shard, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert [*map(bool, said), thread.is_alive()] == [True, True, False]
+    assert free()
+
+
 def asked(name: str, finishing: bool, came: list[str]) -> threading.Thread:
     """A thread that wants the model, once it waits for it."""
     before = waiting()

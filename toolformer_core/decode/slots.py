@@ -21,7 +21,9 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from toolformer_core.errors import ModelError
+from toolformer_core.lm.agreement import REFUSING, agree, difference
 from toolformer_core.lm.batches import key_values
+from toolformer_core.lm.memory import out_of_memory
 from toolformer_core.lm.network import Network
 
 __all__ = ["Slots", "bytes_per_token"]
@@ -206,8 +208,13 @@ def bytes_per_token(network: Network) -> int:
 
     Raises:
         ModelError: the model's numbers are other ones this way (it keeps no plain keys and values, or biases its
-            attention by where a token stands in the batch).
+            attention by where a token stands in the batch); or there is no memory to try it.
     """
+    (size,) = network.budget.in_parts([network], lambda _: _tried(network))
+    return size
+
+
+def _tried(network: Network) -> int:
     vocabulary = network.model.config.get_text_config().vocab_size
     one, other = ([i % vocabulary for i in range(first, first + 7)] for first in (1, 4))
     slots = Slots(network)
@@ -218,16 +225,20 @@ def bytes_per_token(network: Network) -> int:
             slots.feed([1], [5], [other[5:6]])
             slots.swap(0, 1, 6)
             slots.feed([1], [3], [one[3:6]])
-            got = network.logits(slots.feed([0, 1], [6, 6], [other[6:], one[6:]]))
-            apart = float((got - _plain(network, [other, one])).abs().max())
+            got = [network.logits(slots.feed([0, 1], [6, 6], [other[6:], one[6:]]))]
             slots.feed([0, 1], [3, 6], [other[3:6], one[6:]])
-            got = network.logits(slots.feed([0, 1], [6, 6], [other[6:], one[6:]]))
-            apart = max(apart, float((got - _plain(network, [other, one])).abs().max()))
+            got.append(network.logits(slots.feed([0, 1], [6, 6], [other[6:], one[6:]])))
+            wanted = _plain(network, [other, one])
             size = sum(2 * keys[0, :, 0].numel() * keys.element_size() for keys, _ in key_values(slots._cache))
         except (NotImplementedError, TypeError, AttributeError, RuntimeError, ValueError, IndexError, KeyError) as exc:
+            if out_of_memory(exc):
+                raise
             raise ModelError(f"model {network.name!r} cannot decode rows of different lengths: {exc}") from exc
-    if not apart < (1e-3 if network.model.dtype == torch.float32 else 1.0):
-        raise ModelError(f"model {network.name!r} cannot decode rows of different lengths (logits {apart:.2g} apart)")
+    if not all(agree(logits, wanted, network.model.dtype, slack=REFUSING) for logits in got):
+        apart = max(difference(logits, wanted) for logits in got)
+        raise ModelError(
+            f"model {network.name!r} cannot decode rows of different lengths (logits {apart:.2g} of their size apart)"
+        )
     return size
 
 

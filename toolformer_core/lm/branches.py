@@ -12,6 +12,7 @@ not sample and knows no text.
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
@@ -19,12 +20,16 @@ import torch
 from transformers import AttentionInterface, DynamicCache
 from transformers.cache_utils import DynamicLayer
 
+from toolformer_core.lm.agreement import agree, difference, tolerance
 from toolformer_core.lm.batches import KeyValues, fork, key_values
+from toolformer_core.lm.memory import out_of_memory
 from toolformer_core.lm.network import Network
 
 __all__ = ["Branches", "works_for"]
 
 _NAME = "toolformer_branches"
+_LOG = logging.getLogger(__name__)
+_PREFIX, _SHORT, _STEPS = 8, 5, 4  # of a trial: tokens of the prefix, those that one row sees of it, tokens written
 
 
 class _OwnLayer(DynamicLayer):  # type: ignore[no-untyped-call]
@@ -244,26 +249,50 @@ AttentionInterface.register(_NAME, _attention)
 
 
 def works_for(network: Network) -> bool:
-    """Say whether a model's next tokens are the same this way as the plain way, by trying it on a few tokens."""
-    ids = torch.arange(1, 9, device=network.device)[None] % network.model.config.get_text_config().vocab_size
+    """Return whether a model's next tokens are the same this way as the plain way, by trying it on a few tokens.
+
+    If they are not, a warning says why, and what it costs.
+
+    Raises:
+        torch.OutOfMemoryError, RuntimeError, MemoryError: there was no memory to try it, which says nothing of the
+            model.
+    """
+    vocabulary = network.model.config.get_text_config().vocab_size
+    device = network.device
+    ids = torch.arange(1, _PREFIX + 1, device=device)[None] % vocabulary
+    # a token of its own for each row and step: keys and values that are all alike would hide which of them are seen
+    tokens = (torch.arange(2 * _STEPS, device=device).view(_STEPS, 2) + _PREFIX + 1) % vocabulary
     prefix = DynamicCache()
-    where = torch.arange(8, device=network.device)[None]
+    where = torch.arange(_PREFIX, device=device)[None]
     with torch.inference_mode():
         network.hidden(ids, torch.ones_like(ids), where, prefix)
         kv = key_values(prefix)
-        places = [(0, 5), (0, 8)]
-        tokens = torch.tensor([1, 2], device=network.device)
+        places = [(0, _SHORT), (0, _PREFIX)]
         try:
-            branches = Branches(network, [kv], places, room=2, common=3)
-            got = [network.logits(branches.feed(tokens)) for _ in range(2)]
-        except (NotImplementedError, TypeError, AttributeError, RuntimeError, ValueError, KeyError):
-            return False
-        plain, mask = fork([kv], [0, 0], [5, 8])
+            branches = Branches(network, [kv], places, room=_STEPS, common=_SHORT - 2)
+            got = [network.logits(branches.feed(fed)) for fed in tokens]
+        except (NotImplementedError, TypeError, AttributeError, RuntimeError, ValueError, KeyError) as exc:
+            if out_of_memory(exc):
+                raise
+            return _does_not(network, f"its attention is not called as this needs it: {type(exc).__name__}")
+        plain, mask = fork([kv], [0, 0], [_SHORT, _PREFIX])
         for step, logits in enumerate(got):
             mask = torch.cat([mask, mask.new_ones(2, 1)], dim=1)
-            at = torch.tensor([[5 + step], [8 + step]], device=network.device)
-            wanted = network.logits(network.hidden(tokens[:, None], mask, at, plain)[:, -1])
-            close = 1e-4 if wanted.dtype == network.model.dtype else 0.2  # bfloat16 rounds differently in other orders
-            if (torch.log_softmax(logits, -1) - torch.log_softmax(wanted, -1)).abs().max() > close:
-                return False
+            at = torch.tensor([[_SHORT + step], [_PREFIX + step]], device=device)
+            wanted = network.logits(network.hidden(tokens[step][:, None], mask, at, plain)[:, -1])
+            if not agree(logits, wanted, network.model.dtype):
+                apart, most = difference(logits, wanted), tolerance(network.model.dtype)
+                return _does_not(
+                    network, f"in a trial its logits differ by {apart:.2g} of their size, {most:.2g} allowed"
+                )
     return True
+
+
+def _does_not(network: Network, why: str) -> bool:
+    _LOG.warning(
+        "model %r: the calls drawn from a document cannot share its keys and values (%s); each draw takes a copy of "
+        "them, which is as correct, but slower and takes more memory",
+        network.name,
+        why,
+    )
+    return False

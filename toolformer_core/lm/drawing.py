@@ -56,7 +56,7 @@ def draw_calls(
         temperature: 1 draws from the model's own distribution, 0 takes the likeliest token.
     """
     if network.shares_prefixes is None:
-        network.shares_prefixes = works_for(network)
+        (network.shares_prefixes,) = network.budget.in_parts([network], lambda _: works_for(network))
     shared = network.shares_prefixes
     per_token = sum(2 * keys[0, :, 0].numel() * keys.element_size() for keys, _ in prefixes[0])
     # draws of one document stand together where they share its keys and values, of one length where they do not

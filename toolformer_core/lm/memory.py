@@ -17,13 +17,14 @@ import torch
 
 from toolformer_core.errors import ModelError
 
-__all__ = ["Budget", "free_bytes"]
+__all__ = ["Budget", "free_bytes", "out_of_memory"]
 
 _LOG = logging.getLogger(__name__)
 _CPU_ACTIVATIONS = 1 << 21  # a layer's widest, in numbers: more makes no processor faster, and memory slower
 _GPU_TOKENS = 131_072
 _CPU_CACHE = 1 << 30
 _SMALLEST = 64
+_FULL_WORDS = ("can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED")  # of a plain RuntimeError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -60,7 +61,7 @@ class Budget:
         try:
             done = run(items)
         except (RuntimeError, MemoryError) as exc:
-            if not _out_of_memory(exc):
+            if not out_of_memory(exc):
                 raise
             if len(items) == 1:
                 raise ModelError(
@@ -134,5 +135,6 @@ def _widest(model: Any) -> int:
     return int(getattr(config, "intermediate_size", None) or getattr(config, "n_inner", None) or 4 * config.hidden_size)
 
 
-def _out_of_memory(exc: BaseException) -> bool:
-    return isinstance(exc, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(exc)
+def out_of_memory(exc: BaseException) -> bool:
+    """Return whether an error says that memory does not suffice: a GPU's, cuBLAS's, the CPU's or Python's own."""
+    return isinstance(exc, (torch.OutOfMemoryError, MemoryError)) or any(words in str(exc) for words in _FULL_WORDS)

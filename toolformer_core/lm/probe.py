@@ -1,7 +1,7 @@
 """Whether a model can be worked with at all, found out before anything is measured with it.
 
 Its weights are numbers; it reads from left to right; a pass keeps keys and values of what it read, in every layer; its
-output layer alone makes its logits; and it goes on from rows of unequal length. The last four are seen in three passes
+output layer alone makes its logits; and it goes on from rows of unequal length. The last four are seen in four passes
 over a few tokens: what a model does says more than its configuration, in which decoders and encoders often look alike.
 It knows no tokenizer and no texts.
 """
@@ -15,6 +15,7 @@ import torch
 from transformers import DynamicCache
 
 from toolformer_core.errors import ModelError
+from toolformer_core.lm.agreement import REFUSING, agree, difference
 from toolformer_core.lm.batches import KeyValues, fork, key_values
 
 __all__ = ["check_passes", "check_weights", "embedding_rows"]
@@ -70,30 +71,35 @@ def check_passes(model: Any, hidden: Callable[..., torch.Tensor], device: torch.
     ids = torch.stack([first, torch.cat([first[:1], (first[1:] + _TOKENS) % size])])  # alike in one token alone
     cache = DynamicCache()
     with torch.inference_mode():
-        whole = _log_softmax(model(input_ids=ids, use_cache=False).logits.to(device))  # (2, T, V)
+        whole = model(input_ids=ids, use_cache=False).logits.to(device).float()  # (2, T, V)
         _check_order(model, whole, name)
         states = _cached(model, hidden, ids, cache, name)
-        ours = _log_softmax(model.get_output_embeddings()(states).to(device))
-    apart = float((ours - whole).abs().max())
-    if not apart < (1e-4 if _exact(model) else 0.1):
+        ours = _logits(model, states)
+        alone = _logits(model, hidden(ids, None, _counted(ids), None))  # the very pass that made `whole`
+    apart = difference(alone, whole)
+    # the same hidden states through the same layer: no more lies between them than the rounding of a logit, which is
+    # wrong by half an epsilon at most; a cap of 30 on logits of 10 takes 0.04 of them away, five epsilons of bfloat16
+    if not apart <= max(1e-4, torch.finfo(model.dtype).eps / 2):
         raise ModelError(
-            f"model {name!r} changes its logits behind the output layer (log-probabilities differ by {apart:.2g}); "
+            f"model {name!r} changes its logits behind the output layer (by {apart:.2g} of their size); "
             "models with scaled or capped logits are not supported yet"
         )
+    if not agree(ours, whole, model.dtype, slack=REFUSING):
+        raise _no_cache(model, name, f"with a cache its logits differ by {difference(ours, whole):.2g} of their size")
     _check_positions(model, hidden, ids, key_values(cache), whole, name)
 
 
-def _check_order(model: Any, log_p: torch.Tensor, name: str) -> None:
+def _check_order(model: Any, logits: torch.Tensor, name: str) -> None:
     """The two rows begin with the same token: of what follows it a causal model says the same, whatever stands behind.
 
     In half precision rows that differ elsewhere may be rounded differently here, as experts see them in other batches.
     """
-    apart = float((log_p[0, 0] - log_p[1, 0]).abs().max())
-    if apart > (1e-4 if _exact(model) else 1.0):
+    if not agree(logits[1, :1], logits[0, :1], model.dtype, slack=REFUSING):
+        apart = difference(logits[1, :1], logits[0, :1])
         unset = getattr(model.config, "is_decoder", None) is False
         raise ModelError(
             f"model {name!r} reads both ways, as an encoder does: what stands behind a token changes what it says of it"
-            f" (log-probabilities differ by {apart:.2g}); a causal LM is needed"
+            f" (logits differ by {apart:.2g} of their size); a causal LM is needed"
             + (", or is_decoder: true in the config.json of one that was trained as such" if unset else "")
         )
 
@@ -102,9 +108,8 @@ def _cached(
     model: Any, hidden: Callable[..., torch.Tensor], ids: torch.Tensor, cache: DynamicCache, name: str
 ) -> torch.Tensor:
     """Hidden states (2, T, D) of a pass that fills a cache, as the engine's passes do."""
-    where = torch.arange(_TOKENS, device=ids.device).expand(len(ids), -1)
     try:
-        states = hidden(ids, torch.ones_like(ids), where, cache)
+        states = hidden(ids, torch.ones_like(ids), _counted(ids), cache)
     # a model that keeps a state of another kind stumbles over a cache of this one in ways of its own
     except (TypeError, ValueError, AttributeError, LookupError, NotImplementedError) as exc:
         raise _no_cache(model, name, f"with a cache it ends in {type(exc).__name__}") from exc
@@ -119,7 +124,7 @@ def _cached(
 
 
 def _check_positions(
-    model: Any, hidden: Callable[..., torch.Tensor], ids: torch.Tensor, held: KeyValues, log_p: torch.Tensor, name: str
+    model: Any, hidden: Callable[..., torch.Tensor], ids: torch.Tensor, held: KeyValues, logits: torch.Tensor, name: str
 ) -> None:
     """Go on from the whole of the first row and from less of it, side by side, as draws do: the shorter is padded."""
     short = _TOKENS - 2
@@ -128,12 +133,13 @@ def _check_positions(
     where = torch.tensor([[_TOKENS], [short]], device=ids.device)
     with torch.inference_mode():
         states = hidden(ids[0, [0, short]][:, None], mask, where, cache)[1]  # (1, D), behind `short` tokens and one
-        ours = _log_softmax(model.get_output_embeddings()(states).to(ids.device))[0]
-    apart = float((ours - log_p[0, short]).abs().max())
-    if not apart < (1e-4 if _exact(model) else 1.0):
+        ours = _logits(model, states)
+    wanted = logits[0, short : short + 1]
+    if not agree(ours, wanted, model.dtype, slack=REFUSING):
         raise ModelError(
             f"model {name!r} takes no notice of the positions it is given ({type(model).__name__}: behind padding, "
-            f"log-probabilities differ by {apart:.2g}); decoders of encoder-decoder models are not supported"
+            f"logits differ by {difference(ours, wanted):.2g} of their size); decoders of encoder-decoder models are "
+            "not supported"
         )
 
 
@@ -144,9 +150,9 @@ def _no_cache(model: Any, name: str, why: str) -> ModelError:
     )
 
 
-def _log_softmax(logits: torch.Tensor) -> torch.Tensor:
-    return torch.log_softmax(logits.float(), -1)
+def _counted(ids: torch.Tensor) -> torch.Tensor:
+    return torch.arange(ids.shape[1], device=ids.device).expand(len(ids), -1)
 
 
-def _exact(model: Any) -> bool:
-    return bool(model.dtype == torch.float32)
+def _logits(model: Any, states: torch.Tensor) -> torch.Tensor:
+    return model.get_output_embeddings()(states).to(states.device).float()  # type: ignore[no-any-return]
