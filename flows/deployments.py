@@ -29,7 +29,7 @@ from typing import Any
 from uuid import uuid4
 
 from flows.work_pools import POOLS, make_pool, template
-from tasks.settings import data_folder
+from tasks.settings import data_folder, prepare
 from toolformer_core import __version__
 from toolformer_core.errors import ToolformerError, UsageError
 
@@ -326,6 +326,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--yaml", action="store_true", help="print prefect.yaml instead")
     parser.add_argument("--template", action="store_true", help="print the work pools' base job template instead")
     told = parser.parse_args(words)
+    prepare()
     try:
         if told.yaml:
             sys.stdout.write(as_yaml())

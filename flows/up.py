@@ -310,6 +310,7 @@ class Up:
                 "PREFECT_WORKER_QUERY_SECONDS": "2",
             },
             online,
+            work=_FLOW_RUN,
         )
 
     def _runs(self) -> list[psutil.Process]:

@@ -151,6 +151,8 @@ def shared_catalog(given: str | None = None) -> str | None:
 def prepare(data: str | None = None) -> None:
     """Set defaults that a user's own environment overrides; with a data folder, Prefect's records go there.
 
+    Where a proxy is named, nothing on loopback is asked by way of it, neither here nor by what is started here.
+
     A server named by PREFECT_API_URL is used as it is. Without one each flow starts a server of its own, and its
     database must not be shared with the flows of another data folder, nor with those that share the catalog.
 
@@ -159,12 +161,24 @@ def prepare(data: str | None = None) -> None:
     """
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
+    _ask_loopback_directly()
     if data is not None and "PREFECT_API_URL" not in os.environ:
         home = Path(os.environ.setdefault("PREFECT_HOME", str(_server_home(data))))
         try:
             home.mkdir(parents=True, exist_ok=True)
         except OSError as exc:
             raise UsageError(f"the data folder {data} cannot be written: {exc.strerror}") from exc
+
+
+def _ask_loopback_directly() -> None:
+    """Add loopback to NO_PROXY if there is a proxy: Prefect's and MLflow's clients know no other way to be told."""
+    if not any(name.lower().endswith("_proxy") and name.lower() != "no_proxy" for name in os.environ):
+        return
+    known = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""  # in this order, as the clients do
+    names = [name.strip() for name in known.split(",") if name.strip()]
+    names += [name for name in ("localhost", "127.0.0.1", "::1") if name not in names]
+    if "*" not in names:
+        os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(names)
 
 
 def forget_server() -> None:
