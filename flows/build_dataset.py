@@ -22,7 +22,7 @@ from flows.ledger import Ledger, keeping, new_run_id, now
 from flows.nothing_kept import nothing_kept
 from flows.parameters import BuildParameters, resolve
 from flows.runners import grouped, model_resources, on, running, taking, tasks_at_most
-from flows.server import note_server
+from flows.server import guard_prefects_start, note_server
 from flows.summaries import build_summary
 from flows.versions import write_card, write_version
 from tasks.assembling import over_limit
@@ -233,5 +233,6 @@ def run_build(parameters: BuildParameters, runner: str | None = None) -> BuildRe
     Raises:
         UsageError: something asked for is wrong.
     """
+    guard_prefects_start()
     with on(runner):
         return build_dataset(parameters)

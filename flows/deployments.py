@@ -7,14 +7,17 @@
 A worker imports the flow from its own installation; no code is copied. It runs each flow in an empty temporary folder,
 so paths in the form must be absolute, and mean what they mean on the worker: the form's schema says so (`flows.forms`),
 and the API refuses others before anything runs. `--limit 1` lets a worker train one model at a time; a pool's own limit
-would count all nodes together. `python -m flows.deployments --data FOLDER` makes pools and deployments, as often as is
+would count all nodes together.
+ `python -m flows.deployments --data FOLDER` makes pools and deployments, as often as is
 liked; what somebody has switched on or off in the UI stays so. With `--yaml` it prints the same as the repository's
-`prefect.yaml`, for `prefect deploy`. This module starts no server and no worker.
+`prefect.yaml`, for `prefect deploy`, with `--template` what `prefect work-pool create` needs. This module starts no
+server and no worker.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Sequence
@@ -25,7 +28,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from tasks.settings import data_folder, shown_url
+from flows.work_pools import POOLS, make_pool, template
+from tasks.settings import data_folder, prepare, shown_url
 from toolformer_core import __version__
 from toolformer_core.errors import ToolformerError, UsageError
 
@@ -43,11 +47,6 @@ __all__ = [
     "form",
 ]
 
-POOLS = {
-    "cpu": "Annotates corpora: workers on machines that see the data folder",
-    "gpu": "Trains and evaluates models: a worker on each GPU node, or one where jobs are sent from; start it with "
-    "--limit 1",
-}
 ARRIVED = "toolformer.corpus.arrived"  # an event whose payload names the file or folder as `corpus`
 _NIGHTLY = "0 2 * * *"
 _STEP = "prefect.deployments.steps.set_working_directory"
@@ -157,10 +156,7 @@ def definition(deployment: Deployment, options: Options) -> dict[str, Any]:
         "parameters": {"parameters": filled},
         "enforce_parameter_schema": True,
         "pull": [{_STEP: {"directory": folder}}],
-        "work_pool": {
-            "name": deployment.pool,
-            "job_variables": {"env": {"MLFLOW_TRACKING_URI": options.tracking}} if options.tracking else {},
-        },
+        "work_pool": {"name": deployment.pool},
     }
     if filled is not data:
         cron = options.schedule or _NIGHTLY
@@ -191,7 +187,7 @@ def as_yaml() -> str:
     """Return `prefect.yaml`: the deployments, what differs from team to team taken from the environment."""
     import yaml
 
-    options = Options("{{ $TOOLFORMER_DATA }}", "{{ $TOOLFORMER_CORPUS }}", tracking="{{ $MLFLOW_TRACKING_URI }}")
+    options = Options("{{ $TOOLFORMER_DATA }}", "{{ $TOOLFORMER_CORPUS }}")
     told = {
         "name": "toolformer-platform",
         "build": None,
@@ -215,8 +211,8 @@ def announcement(corpus: Path) -> dict[str, Any]:
 def deploy(options: Options, *, api: str | None = None, wait_s: float = 0.0) -> list[str]:
     """Make the work pools that are missing, and make or renew the deployments.
 
-    A pool that is there is left as it is; runs that wait or go on are not touched. A schedule or trigger that is there
-    stays on or off as it is, unless an option asks for it.
+    A pool that is there is left as it is, but for its template (`work_pools`); runs that wait or go on are not touched.
+    A schedule or trigger that is there stays on or off as it is, unless an option asks for it.
 
     Args:
         options: what the forms are filled in with.
@@ -245,25 +241,11 @@ def deploy(options: Options, *, api: str | None = None, wait_s: float = 0.0) -> 
             while client.api_healthcheck() is not None and time.monotonic() < deadline:
                 time.sleep(0.1)
             for name, description in POOLS.items():
-                _make_pool(client, name, description)
+                make_pool(client, name, description, options.tracking)
             return [_apply(client, told, schema) for told, schema in wanted]
     except (HTTPError, PrefectException) as exc:
         told = next(iter(str(exc).splitlines()), "") or type(exc).__name__
         raise DeployError(f"Prefect's server at {shown_url(address)}: {shown_url(told)}") from exc
-
-
-def _make_pool(client: Any, name: str, description: str) -> None:
-    from prefect.client.schemas.actions import WorkPoolCreate
-    from prefect.exceptions import ObjectAlreadyExists
-    from prefect.workers.process import ProcessWorker
-
-    template = ProcessWorker.get_default_base_job_template()
-    try:
-        client.create_work_pool(
-            WorkPoolCreate(name=name, type="process", description=description, base_job_template=template)
-        )
-    except ObjectAlreadyExists:
-        return
 
 
 def _apply(client: Any, told: dict[str, Any], schema: dict[str, Any]) -> str:
@@ -287,7 +269,7 @@ def _apply(client: Any, told: dict[str, Any], schema: dict[str, Any]) -> str:
         parameters=told["parameters"],
         parameter_openapi_schema=schema,
         enforce_parameter_schema=told["enforce_parameter_schema"],
-        job_variables=told["work_pool"]["job_variables"],
+        job_variables={},  # an earlier version had `env` here, which the pools now refuse
         schedules=_schedules(told.get("schedules", ()), before),
     )
     for trigger in told.get("triggers", ()):
@@ -347,10 +329,15 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--wait", type=float, default=0.0, metavar="S", help="seconds to wait for the server")
     parser.add_argument("--note", type=Path, help="a file to write when it is done")
     parser.add_argument("--yaml", action="store_true", help="print prefect.yaml instead")
+    parser.add_argument("--template", action="store_true", help="print the work pools' base job template instead")
     told = parser.parse_args(words)
+    prepare()
     try:
         if told.yaml:
             sys.stdout.write(as_yaml())
+            return
+        if told.template:
+            sys.stdout.write(json.dumps(template(told.tracking), indent=2) + "\n")
             return
         data = data_folder(told.data)
         options = Options(data, told.corpus, told.schedule, told.on_arrival, told.tracking)

@@ -19,7 +19,7 @@ from flows.evaluation_plan import EvaluateParameters, EvaluationPlan, plan_evalu
 from flows.evaluation_tracking import track
 from flows.ledger import Ledger, keeping, new_run_id, now
 from flows.runners import model_resources, on, running, taking
-from flows.server import note_server
+from flows.server import guard_prefects_start, note_server
 from tasks.evaluate import Evaluation, evaluate_shard, perplexity_shard, read_benchmark, shards_of
 from tasks.settings import prepare as quieten
 from tasks.settings import shown_url
@@ -130,5 +130,6 @@ def run_evaluate(parameters: EvaluateParameters, runner: str | None = None) -> E
     Raises:
         UsageError: something asked for is wrong.
     """
+    guard_prefects_start()
     with on(runner):
         return evaluate(parameters)

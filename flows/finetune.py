@@ -27,7 +27,7 @@ from prefect.runtime import flow_run as this_run
 from flows.artifacts import named, publish_link, publish_summary
 from flows.build_tracking import track_build
 from flows.finetune_plan import FinetuneParameters, FinetunePlan, jobs_folder, plan_finetune
-from flows.server import note_server
+from flows.server import guard_prefects_start, note_server
 from flows.training_profiles import load_profile
 from tasks.finetune import Card, FinetuneSpec, prepare
 from tasks.finetuned import MLFLOW_NOTE
@@ -352,4 +352,5 @@ def run_finetune(parameters: FinetuneParameters) -> FinetuneResult:
         UsageError: something asked for is wrong.
         TrainingError, Stopped: see `finetune`.
     """
+    guard_prefects_start()
     return finetune(parameters)

@@ -72,10 +72,24 @@ def running(workers: int) -> Iterator[None]:
     if context is None:
         raise RuntimeError("running() is for the inside of a flow")
     name = _asked.get() or runner_named()
-    with task_runner(name, workers) as chosen, context.model_copy(update={"task_runner": chosen}), _collecting_less():
+    with (
+        _no_pages(name),
+        task_runner(name, workers) as chosen,
+        context.model_copy(update={"task_runner": chosen}),
+        _collecting_less(),
+    ):
         if "://" in name:
             _reach(chosen, name)
         yield
+
+
+def _no_pages(name: str) -> AbstractContextManager[Any]:
+    """Have the Dask scheduler and workers that a flow starts serve no page: theirs would answer any host and origin."""
+    if name != "dask":
+        return nullcontext()
+    from dask import config
+
+    return config.set({"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []})  # type: ignore[no-any-return]
 
 
 @contextmanager

@@ -5,6 +5,8 @@ nobody to serve. So a run writes down which server it has and who it is itself, 
 that server if that run is gone. A process is known by its id and its time of creation, as ids are used again. It never
 touches a process that was not written down.
 
+Every server stands behind the door of `prefect_app`, also one that Prefect starts by itself (`guard_prefects_start`).
+
 A server's first start makes its database, in many steps. Two at once in one folder would trip over each other, so they
 take turns; and one that was killed before it was done leaves a database that no server starts on, so that is set aside.
 
@@ -35,6 +37,7 @@ from typing import Any
 
 import psutil
 
+from flows.prefect_app import APP
 from tasks.settings import cache_folder, environment, own_server_home, seconds, use_own_server
 from toolformer_core.errors import ToolformerError
 from warehouse.errors import LockHeldError
@@ -49,6 +52,7 @@ __all__ = [
     "begin_server",
     "end_children",
     "end_orphan",
+    "guard_prefects_start",
     "make_way",
     "note_server",
 ]
@@ -151,20 +155,17 @@ def begin_server() -> None:
     if home is None or (_own and _own[0][0].poll() is None):
         return
     make_way()
-    found = find_spec("prefect")
-    if "prefect" in sys.modules or found is None or found.origin is None:
+    if "prefect" in sys.modules or find_spec("prefect") is None:
         return
     begin_database()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     address, log = f"http://127.0.0.1:{port}/api", home / "server.log"
-    argv = [sys.executable, "-m", "uvicorn", "--app-dir", str(Path(found.origin).parents[1]), "--factory"]
-    argv += ["prefect.server.api.server:create_app", "--host", "127.0.0.1", "--port", str(port)]
     make_private(log)
     with log.open("wb") as stream:
         process = subprocess.Popen(
-            [*argv, "--log-level", "error", "--lifespan", "on"],
+            _command(port),
             env={**environment(), **_SERVER},
             stdin=subprocess.DEVNULL,
             stdout=stream,
@@ -174,6 +175,33 @@ def begin_server() -> None:
     _own[:] = [(process, address, log)]
     use_own_server(address)
     atexit.register(_stop, process)
+
+
+def _command(port: int) -> list[str]:
+    """Return what starts a guarded server; our own folder comes first, so that no file of the user's is taken for it.
+
+    Its command line holds `uvicorn`, by which `_servers` knows it.
+    """
+    words = [sys.executable, "-m", "uvicorn", "--app-dir", str(Path(__file__).parents[1]), "--factory", APP]
+    return [*words, "--host", "127.0.0.1", "--port", str(port), "--log-level", "error", "--lifespan", "on"]
+
+
+def guard_prefects_start() -> None:
+    """Have the server that Prefect starts by itself stand behind the door; nothing is done where one is named.
+
+    Prefect starts one where a flow is called in a process in which no server was begun.
+    """
+    from prefect.settings import PREFECT_API_URL, get_current_settings
+
+    if PREFECT_API_URL.value():
+        return
+    from prefect.server.api.server import SubprocessASGIServer
+
+    def start(own: SubprocessASGIServer) -> subprocess.Popen[bytes]:
+        settings = get_current_settings().to_environment_variables(exclude_unset=True)
+        return subprocess.Popen(_command(int(own.port or 0)), env={**environment(), **_SERVER, **settings})
+
+    SubprocessASGIServer._run_uvicorn_command = start  # type: ignore[method-assign]
 
 
 def begin_database() -> None:
@@ -212,7 +240,8 @@ def await_server() -> None:
 
 
 def _answers(address: str) -> bool:
-    with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/health", timeout=_STOP_S) as answer:
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy, whatever the environment names
+    with contextlib.suppress(OSError), direct.open(f"{address}/health", timeout=_STOP_S) as answer:
         return bool(answer.status == 200)
     return False
 

@@ -1,7 +1,8 @@
 """Programs that run side by side on this machine: started, waited for, looked after, ended with all they began.
 
 Every process of a group carries the group's mark in its environment, and so does whatever it starts. When the group is
-to end, everything with the mark is ended, wherever it hangs in the tree of processes; nothing without it is touched.
+to end, everything with the mark is ended, wherever it hangs in the tree of processes; nothing without it is touched. A
+service's processes carry a mark of its own as well: what a dead one leaves behind is ended before it is started again.
 Should the process that holds the group be killed, a guard does the same in its place: it waits for the end of a pipe
 that the kernel closes with its holder (`python -m flows.services MARK`). It knows no Prefect, MLflow or flow.
 """
@@ -32,7 +33,10 @@ LOOPBACK = "127.0.0.1"
 MARK = "TOOLFORMER_UP"
 _POLL_S = 0.1
 _KILL_S = 5.0  # from SIGTERM to SIGKILL, where nothing else is said
-_RESTARTS = 3  # of one service, before the group gives up
+_RESTARTS = 10  # of one service within an hour; at one more end the group gives up
+_HOUR_S = 3600.0
+_LONGEST_S = 60.0  # between a service's end and its next start
+_SERVICE = "TOOLFORMER_UP_SERVICE"
 _TAIL_CHARS = 300
 
 
@@ -52,6 +56,7 @@ class Service:
         healthy: whether it does its work.
         folder: where it runs; None: where its log lies, so that no file of the user's is taken for a module.
         umask: of the files it makes; -1: this process's.
+        work: a variable in the environment of the work that it has begun, which goes on without it; "": it has none.
     """
 
     name: str
@@ -61,15 +66,23 @@ class Service:
     healthy: Callable[[], bool]
     folder: Path | None = None
     umask: int = -1
+    work: str = ""
 
 
 @dataclass(slots=True)
 class Group:
-    """Services under one mark, and their guard."""
+    """Services under one mark, and their guard.
+
+    Args:
+        mark: what all its processes carry.
+        clock: seconds that pass, for the restarts.
+    """
 
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+    clock: Callable[[], float] = time.monotonic
     _running: dict[str, tuple[Service, subprocess.Popen[bytes]]] = field(default_factory=dict)
-    _restarts: dict[str, int] = field(default_factory=dict)
+    _ends: dict[str, list[float]] = field(default_factory=dict)  # of each service within the last hour
+    _due: dict[str, float] = field(default_factory=dict)  # when a service that has ended is to be started again
     _guard: subprocess.Popen[bytes] | None = None
 
     def start(self, service: Service) -> subprocess.Popen[bytes]:
@@ -82,7 +95,7 @@ class Group:
             self._guard = subprocess.Popen(
                 [sys.executable, "-m", "flows.services", self.mark], stdin=subprocess.PIPE, start_new_session=True
             )
-        variables = {**environment(), **service.variables, MARK: self.mark}
+        variables = {**environment(), **service.variables, MARK: self.mark, _SERVICE: self._mark_of(service)}
         make_private(service.log)
         with service.log.open("ab") as log:
             process = subprocess.Popen(
@@ -118,24 +131,40 @@ class Group:
             time.sleep(_POLL_S if waiting else 0)
 
     def tend(self, services: Iterable[Service], tell: Callable[[str], None]) -> None:
-        """Start services again that have ended.
+        """Start services again that have ended: the first time at once, then after 1, 2, 4, ... 60 seconds.
 
         Args:
             services: those that should run.
             tell: is told of each.
 
         Raises:
-            ServiceError: one has ended too often.
+            ServiceError: one has ended too often within an hour.
         """
         for service in services:
             code = self._running[service.name][1].poll()
             if code is None:
                 continue
-            self._restarts[service.name] = count = self._restarts.get(service.name, 0) + 1
-            if count > _RESTARTS:
-                raise ServiceError(f"the {service.name} ended {count} times (exit {code}): {_why(service.log)}")
-            tell(f"the {service.name} ended (exit {code}) and is started again; see {service.log}")
-            self.start(service)
+            if service.name not in self._due:
+                self._note_end(service, code, tell)
+            if self.clock() >= self._due[service.name]:
+                del self._due[service.name]
+                self.start(service)
+
+    def _note_end(self, service: Service, code: int, tell: Callable[[str], None]) -> None:
+        """End what a service has left behind, and set the time of its next start."""
+        now = self.clock()
+        ends = self._ends[service.name] = [t for t in self._ends.get(service.name, ()) if now - t < _HOUR_S] + [now]
+        if len(ends) > _RESTARTS:
+            told = f"the {service.name} ended {len(ends)} times within an hour"
+            raise ServiceError(f"{told} (exit {code}): {_why(service.log)}")
+        wait = min(2.0 ** (len(ends) - 2), _LONGEST_S) if len(ends) > 1 else 0.0
+        when = f" in {wait:.0f} s" if wait else ""
+        tell(f"the {service.name} ended (exit {code}) and is started again{when}; see {service.log}")
+        end(self._mark_of(service), variable=_SERVICE, spared=service.work)
+        self._due[service.name] = now + wait
+
+    def _mark_of(self, service: Service) -> str:
+        return f"{self.mark}/{service.name}"
 
     def processes(self) -> list[psutil.Process]:
         """Return every living process of the group, oldest first."""
@@ -167,11 +196,18 @@ class Group:
             self._guard = None
 
 
-def end(mark: str, grace_s: float = _KILL_S) -> None:
-    """End every process that carries a mark: SIGTERM, and SIGKILL for those still there after the grace period."""
+def end(mark: str, grace_s: float = _KILL_S, *, variable: str = MARK, spared: str = "") -> None:
+    """End every process that carries a mark: SIGTERM, and SIGKILL for those still there after the grace period.
+
+    Args:
+        mark: of the processes.
+        grace_s: seconds between the two signals.
+        variable: which holds the mark.
+        spared: whoever has this variable in its environment stays; "": nobody.
+    """
     number, deadline = signal.SIGTERM, time.monotonic() + grace_s
     asked: set[int] = set()
-    while left := find(mark, MARK):
+    while left := [process for process in find(mark, variable) if not (spared and _has(process, spared))]:
         if time.monotonic() > deadline:
             number, asked = signal.SIGKILL, set()
         for process in left:
@@ -180,6 +216,12 @@ def end(mark: str, grace_s: float = _KILL_S) -> None:
                 with contextlib.suppress(psutil.Error):
                     process.send_signal(number)
         time.sleep(_POLL_S)
+
+
+def _has(process: psutil.Process, variable: str) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return variable in process.environ()
+    return False
 
 
 def free_port() -> int:

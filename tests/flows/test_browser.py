@@ -6,11 +6,14 @@ With TOOLFORMER_PICTURES=docs/images the pictures that the documentation shows a
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
 
@@ -39,6 +42,56 @@ def up(screenshots: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Ite
             folder.mkdir()
             stack.callback(shutil.rmtree, folder)
         yield stack.enter_context(started(folder / "runs"))
+
+
+_ATTACK = """async ({url, body}) => {
+    const told = {method: 'POST', headers: {'Content-Type': 'application/json'}, body};
+    const read = await fetch(url, told).then(answer => answer.status, error => String(error));
+    // Without asking first: the browser sends it, and lets nobody read the answer.
+    const sent = await fetch(url, {...told, headers: {'Content-Type': 'text/plain'}, mode: 'no-cors'})
+        .then(answer => answer.type, error => String(error));
+    return [read, sent];
+}"""
+
+
+class Page(BaseHTTPRequestHandler):
+    """A page of nobody in particular."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<title>Another page</title>")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_page_of_another_origin_runs_nothing(up: Running, screenshots: ModuleType, tmp_path: Path) -> None:
+    deployment = up.ask("/deployments/name/build-dataset/build-dataset")["id"]
+    url = f"{up.told['api']}/deployments/{deployment}/create_flow_run"
+    told = {"parameters": {"parameters": {"corpus": "/none.jsonl", "data": "/none"}}, "state": {"type": "SCHEDULED"}}
+    body = json.dumps({**told, "job_variables": {"command": f"touch {tmp_path / 'here'}"}})
+    before = up.ask("/flow_runs/count", {})
+    statuses = []
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), Page) as foreign,
+        screenshots.browser_page(_WIDTH_PX, _HEIGHT_PX) as page,
+    ):
+        threading.Thread(target=foreign.serve_forever).start()
+        try:
+            page.on("response", lambda answer: statuses.append((answer.request.method, answer.status, answer.url)))
+            page.goto(f"http://127.0.0.1:{foreign.server_port}")
+            assert page.evaluate(_ATTACK, {"url": url, "body": body}) == ["TypeError: Failed to fetch", "opaque"]
+            page.goto(up.told["ui"].replace("127.0.0.1", "localhost"), wait_until="domcontentloaded")  # its own page
+            page.get_by_text("Deployments", exact=True).first.click()
+            page.get_by_text("build-dataset").first.wait_for()
+        finally:
+            foreign.shutdown()
+    assert {status for method, status, at in statuses if at == url} == {403}
+    assert ("POST", 403, url) in statuses
+    assert up.ask("/flow_runs/count", {}) == before
+    assert not (tmp_path / "here").exists()
 
 
 def test_a_form_is_filled_in_runs_and_is_compared(up: Running, screenshots: ModuleType, tmp_path: Path) -> None:

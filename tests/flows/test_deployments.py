@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -18,17 +19,19 @@ import psutil
 import pytest
 from mlflow import MlflowClient
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.actions import WorkPoolUpdate
+from prefect.client.schemas.actions import DeploymentUpdate, WorkPoolUpdate
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.exceptions import PrefectHTTPStatusError
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelling
+from prefect.workers.process import ProcessJobConfiguration, ProcessWorker
 from servers_up import soon
 
 from flows.build_dataset import BuildResult
 from flows.deployments import POOLS, DeployError, Options, deploy, main
 from flows.finetune import _tracked, end_cancelled, finetune, prepare_job, run_finetune
 from flows.finetune_plan import FinetuneParameters, plan_finetune
+from flows.work_pools import template
 from tasks.following import launch, running
 from tasks.launch.processes import MARK
 from toolformer_core import __version__
@@ -246,13 +249,65 @@ def test_a_wrong_schedule_is_told_in_one_line(client: SyncPrefectClient) -> None
         deploy(Options("data", corpus="/corpora", schedule="at night"))
 
 
+TRACKING = {"MLFLOW_TRACKING_URI": "http://127.0.0.1:5000"}
+
+
+def configured(client: SyncPrefectClient, pool: str, **posted: Any) -> ProcessJobConfiguration:
+    """What a worker of the pool makes of a run's job variables, though the API had let them through."""
+    template = client.read_work_pool(pool).base_job_template
+    return asyncio.run(ProcessJobConfiguration.from_template_and_values(template, posted))
+
+
 def test_workers_are_told_of_one_tracking_server(client: SyncPrefectClient, built: Built) -> None:
     [*_, name] = deploy(Options(str(built[1]), tracking="http://127.0.0.1:5000"))
-    assert client.read_deployment_by_name(name).job_variables == {
-        "env": {"MLFLOW_TRACKING_URI": "http://127.0.0.1:5000"}
-    }
-    deploy(Options(str(built[1])))
     assert client.read_deployment_by_name(name).job_variables == {}
+    assert configured(client, "gpu").env == TRACKING
+    deploy(Options(str(built[1])))
+    assert configured(client, "gpu").env == {}
+
+
+CHOSEN = {"command": "touch /tmp/here", "env": {"PYTHONPATH": "/tmp"}, "working_dir": "/tmp", "env.PYTHONPATH": "/tmp"}
+
+
+def test_a_run_does_not_choose_what_a_worker_executes(client: SyncPrefectClient) -> None:
+    one = client.read_deployment_by_name(FINETUNE)
+    before = len(client.read_flow_runs())
+    for name, value in CHOSEN.items():
+        told = {"parameters": {"parameters": WHERE}, "job_variables": {name: value}}
+        with pytest.raises(PrefectHTTPStatusError, match="422") as failed:
+            client.request("POST", "/deployments/{id}/create_flow_run", path_params={"id": one.id}, json=told)
+        assert f"'{name}' was unexpected" in failed.value.response.text
+        assert configured(client, "gpu", **{name: value}) == configured(client, "gpu")
+    assert len(client.read_flow_runs()) == before
+
+
+def test_the_pools_of_an_older_installation_are_closed(client: SyncPrefectClient, built: Built) -> None:
+    """A pool as Prefect makes it, with an owner's own defaults; a deployment with job variables of its own."""
+    old = ProcessWorker.get_default_base_job_template()
+    old["variables"]["properties"]["env"]["default"] = {"HTTPS_PROXY": "http://10.0.0.1:3128"}
+    old["variables"]["properties"]["stream_output"]["default"] = False
+    client.update_work_pool("gpu", WorkPoolUpdate(base_job_template=old))
+    name = deploy(Options(str(built[1])))[-1]  # closes it
+    client.update_work_pool("gpu", WorkPoolUpdate(base_job_template=old))
+    one = client.read_deployment_by_name(name)
+    client.update_deployment(one.id, DeploymentUpdate(job_variables={"env": TRACKING}))
+    deploy(Options(str(built[1])))  # as the next `toolformer up` does
+    found = configured(client, "gpu", **CHOSEN)
+    assert found.command is None
+    assert found.working_dir is None
+    assert found.stream_output is False
+    assert configured(client, "gpu").env == {"HTTPS_PROXY": "http://10.0.0.1:3128"}
+    run = client.create_flow_run_from_deployment(one.id, parameters={"parameters": WHERE})  # no old variable is refused
+    client.delete_flow_run(run.id)
+    closed_once = client.read_work_pool("gpu").base_job_template
+    deploy(Options(str(built[1])))
+    assert client.read_work_pool("gpu").base_job_template == closed_once
+    client.update_work_pool("gpu", WorkPoolUpdate(base_job_template=template()))
+
+
+def test_the_template_for_prefects_own_command_is_that_of_the_pools(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--template", "--tracking", "http://127.0.0.1:5000"])
+    assert json.loads(capsys.readouterr().out) == template("http://127.0.0.1:5000")
 
 
 def test_data_at_a_url_stays_a_url_and_its_builds_run_where_deploy_was_called(

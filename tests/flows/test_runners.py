@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
+import httpx
 import pytest
 from distributed import Scheduler, SpecCluster, Worker, get_worker
 from hypothesis import given
@@ -189,3 +190,22 @@ def test_a_build_has_its_model_at_work_where_the_gpus_are_and_assembles_anywhere
         monkeypatch.setattr(work, "submit", noting(work, name))
     run_build(small_build(few_documents, as_built))
     assert told == [{"GPU": 1.0}, "annotate", "annotate", "anywhere", "assemble"] * 3  # two tools, three shards
+
+
+@flow
+def pages() -> dict[str, int]:
+    """The statuses of the pages that a local cluster's scheduler and worker have had since Dask began."""
+    with running(1):
+        context = FlowRunContext.get()
+        assert context is not None
+        [worker] = context.task_runner.client.scheduler_info()["workers"].values()
+        scheduler = context.task_runner.client.cluster.scheduler.http_server
+        ports = {"scheduler": scheduler.port, "worker": worker["services"]["dashboard"]}
+        paths = ("health", "info/main/workers.html", "json/counts.json", "metrics")
+        asked = {f"{name}/{path}": f"http://127.0.0.1:{port}/{path}" for name, port in ports.items() for path in paths}
+        return {name: httpx.get(url).status_code for name, url in asked.items()}
+
+
+def test_dask_on_this_machine_has_no_pages(prefect_server: None) -> None:
+    with on("dask"):
+        assert {name: status for name, status in pages().items() if status != 404} == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -138,7 +139,7 @@ def test_what_is_imported_early_is_there() -> None:
 
 
 _BEGINS = """
-import json, os, sqlite3, sys, urllib.request
+import json, os, sqlite3, sys, httpx
 from flows.server import await_server, begin_server
 from tasks.settings import own_server_home, prepare
 prepare(sys.argv[1])
@@ -153,13 +154,18 @@ from prefect.client.orchestration import get_client
 with get_client(sync_client=True) as client:
     flows = len(client.read_flows())
     used = str(client.api_url)
+foreign = [httpx.post(used.rstrip("/") + "/flows/filter", json={}, headers=headers).status_code
+           for headers in ({}, {"Origin": "http://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"})]
 print(json.dumps({"copied": copied, "early": early, "used": used, "named": os.environ["PREFECT_API_URL"],
-                  "flows": flows, "noted": json.loads((home / "server.json").read_text())}))
+                  "foreign": foreign, "flows": flows, "noted": json.loads((home / "server.json").read_text())}))
 """
 
 
 def test_a_server_begun_early_is_the_one_that_is_used_and_ends_with_its_process(tmp_path: Path) -> None:
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    proxy = socket.create_server(("127.0.0.1", 0))  # it answers nobody
+    proxy.setblocking(False)
+    variables |= {"http_proxy": f"http://127.0.0.1:{proxy.getsockname()[1]}", "no_proxy": "", "NO_PROXY": ""}
     for number, copied in enumerate([False, True]):  # the second data folder begins with the first one's database
         said = subprocess.run(
             [sys.executable, "-c", _BEGINS, str(tmp_path / f"data-{number}")],
@@ -175,9 +181,24 @@ def test_a_server_begun_early_is_the_one_that_is_used_and_ends_with_its_process(
         assert not told["early"]
         assert told["used"].rstrip("/") == told["named"]
         assert told["flows"] == 0
+        assert told["foreign"] == [200, 403, 403, 403]
         (noted,) = told["noted"]
         assert not psutil.pid_exists(noted["pid"])
     assert len(list((tmp_path / "cache" / "toolformer").iterdir())) == 1
+    with proxy, pytest.raises(BlockingIOError):  # nobody has asked it
+        proxy.accept()
+
+
+def test_a_server_of_ones_own_is_asked_directly(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as proxy, socket.socket() as free:
+        free.bind(("127.0.0.1", 0))  # nobody listens there
+        proxy.setblocking(False)
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        monkeypatch.setenv("no_proxy", "")
+        monkeypatch.setattr(server, "_STOP_S", 1.0)  # so long it would wait for the proxy's answer
+        assert not server._answers(f"http://127.0.0.1:{free.getsockname()[1]}/api")
+        with pytest.raises(BlockingIOError):
+            proxy.accept()
 
 
 def test_a_server_that_cannot_start_is_said_and_leaves_nothing_in_the_way(

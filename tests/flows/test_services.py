@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -97,20 +98,98 @@ def test_what_does_not_come_up_is_told_with_its_last_words_and_its_log(group: Gr
         group.wait([slow], 0.0)
 
 
-def test_what_ends_is_started_again_but_not_for_ever(group: Group, tmp_path: Path) -> None:
+class Clock:
+    """Time that passes when a test says so."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_what_ends_is_started_again_ever_later_and_not_for_ever(tmp_path: Path) -> None:
     told: list[str] = []
+    clock = Clock()
+    group = Group(clock=clock)
     one = service(tmp_path, IDLE)
-    group.start(one)
-    for count in range(4):
+
+    def ends() -> None:
         [running] = group.processes()
         running.kill()
         soon(lambda: not group.processes())
-        if count < 3:
-            group.tend([one], told.append)
-    assert len(told) == 3
-    assert told[0].startswith("the idler ended (exit -9) and is started again; see ")
-    with pytest.raises(ServiceError, match="the idler ended 4 times"):
         group.tend([one], told.append)
+
+    try:
+        group.start(one)
+        # At once, then after 2**0, 2**1, ... seconds, 60 at most: 2**6 is more
+        for wait in (0, 1, 2, 4, 8, 16, 32, 60, 60, 60):
+            ends()
+            if wait:
+                clock.now += wait - 0.5
+                group.tend([one], told.append)
+                assert group.processes() == []
+                clock.now += 0.5
+                group.tend([one], told.append)
+            assert len(group.processes()) == 1
+        assert len(told) == 10
+        assert told[0].startswith("the idler ended (exit -9) and is started again; see ")
+        assert told[2].startswith("the idler ended (exit -9) and is started again in 2 s; see ")
+        with pytest.raises(ServiceError, match="the idler ended 11 times within an hour"):
+            ends()
+    finally:
+        end(group.mark, grace_s=0.0)
+        group.close()
+
+
+def test_what_ended_more_than_an_hour_ago_does_not_count(tmp_path: Path) -> None:
+    told: list[str] = []
+    clock = Clock()
+    group = Group(clock=clock)
+    one = service(tmp_path, IDLE)
+    try:
+        group.start(one)
+        for _ in range(12):  # more than an hour would allow
+            [running] = group.processes()
+            running.kill()
+            soon(lambda: not group.processes())
+            group.tend([one], told.append)
+            clock.now += 3600
+        assert [line for line in told if " in " in line] == []
+    finally:
+        end(group.mark, grace_s=0.0)
+        group.close()
+
+
+# It starts a child that holds a port, and waits for it, as MLflow's server does; work has a variable of its own.
+LISTENS = (
+    "import os, subprocess, sys, time;"
+    'child = \'import socket, sys; s = socket.create_server(("127.0.0.1", int(sys.argv[1])));'
+    'print("listens", flush=True); s.accept()\';'
+    "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], env=os.environ | {'ITS_WORK': '1'});"
+    "subprocess.Popen([sys.executable, '-c', child, '{port}']).wait()"
+)
+
+
+def test_what_a_dead_service_leaves_behind_is_ended_before_it_is_started_again(group: Group, tmp_path: Path) -> None:
+    told: list[str] = []
+    code = LISTENS.replace("{port}", str(free_port()))
+    one = replace(service(tmp_path, code, "listener"), work="ITS_WORK")
+    bystander = service(tmp_path, IDLE, "bystander")
+    group.start(bystander)
+    first = group.start(one)
+
+    def work() -> list[psutil.Process]:
+        return [process for process in group.processes() if "ITS_WORK" in process.environ()]
+
+    soon(lambda: "listens" in one.log.read_text() and work())
+    kept = {process.pid for process in group.processes()} - {p.pid for p in psutil.Process(first.pid).children()}
+    kept = kept - {first.pid} | {process.pid for process in work()}
+    first.kill()
+    first.wait()
+    group.tend([bystander, one], told.append)
+    soon(lambda: one.log.read_text().split() == ["listens", "listens"])  # an error would stand there
+    assert len(told) == 1
+    assert kept <= {process.pid for process in group.processes()}  # the other service, and the work that was begun
 
 
 def test_a_service_is_asked_and_waited_for(group: Group, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +63,27 @@ def test_everything_answers_on_loopback(up: Running) -> None:
     listening = {c.laddr.ip for p in up.processes() for c in p.net_connections("inet") if c.status == "LISTEN"}
     assert listening == {LOOPBACK}
     assert running(Store(Path(up.told["warehouse"]).parent)) is not None
+
+
+def status(address: str, path: str, **headers: str) -> int:
+    """POST nothing in particular as a browser page may, without asking first; return the status."""
+    told = {"Content-Type": "text/plain", **headers}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address + path, b"{}", told), timeout=30) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as exc:
+        return exc.code
+
+
+def test_no_page_of_another_origin_and_no_other_name_is_let_in(up: Running) -> None:
+    deployment = up.ask("/deployments/name/build-dataset/build-dataset")["id"]
+    before = up.ask("/flow_runs/count", {})
+    for path in (f"/api/deployments/{deployment}/create_flow_run", "/api/flow_runs/filter"):
+        for headers in ({"Origin": "http://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"}):
+            assert status(up.told["ui"], path, **headers) == 403
+    for headers in ({"Origin": "http://evil.example"}, {"Host": "evil.example"}, {"Host": "10.evil.example"}):
+        assert status(up.told["mlflow"], "/api/2.0/mlflow/experiments/search", **headers) == 403
+    assert up.ask("/flow_runs/count", {}) == before
 
 
 def test_a_second_start_explains_itself(up: Running) -> None:

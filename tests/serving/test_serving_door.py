@@ -57,6 +57,17 @@ def test_without_a_key_only_this_machine_s_names_are_answered(server: Server) ->
         assert httpx.get(server.url + "/v1/models", headers={"host": host}).status_code == 200
 
 
+def test_without_a_key_no_page_of_another_origin_is_answered(server: Server) -> None:
+    for origin in ("http://elsewhere.example", "null", "http://127.0.0.1:9"):
+        for method, path in (("GET", "/v1/models"), ("POST", "/v1/completions"), ("OPTIONS", "/v1/completions")):
+            refused = httpx.request(method, server.url + path, headers={"origin": origin, "content-type": "text/plain"})
+            assert refused.status_code == 403
+            assert "set an API key" in refused.json()["error"]["message"]
+    port = server.url.rpartition(":")[2]
+    for origin in (server.url, f"http://localhost:{port}"):
+        assert httpx.get(server.url + "/v1/models", headers={"origin": origin}).status_code == 200
+
+
 def test_too_large_a_body(lm: TransformersLM) -> None:
     with running(lambda: Toolformer(lm, [], max_rows=2), max_rows=2, max_body=2000) as server:
         url = server.url + "/v1/completions"

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 
+import httpx
 import pytest
+import requests
+from websockets.sync.client import connect
 
 from tasks import settings
 from tasks.settings import environment, host, own_server_home, prepare, seconds, shared_catalog
 from toolformer_core.errors import UsageError
 
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 SHARED = "postgresql+psycopg://db.example/toolformer"
 
 
 @pytest.fixture(autouse=True)
 def own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("TOOLFORMER_CATALOG", "PREFECT_HOME", "PREFECT_API_URL"):
+    for name in ("TOOLFORMER_CATALOG", "PREFECT_HOME", "PREFECT_API_URL", "NO_PROXY", "no_proxy", *PROXIES):
         monkeypatch.setenv(name, "x")  # so that it is restored, whatever a test does
         monkeypatch.delenv(name)
     monkeypatch.setattr(settings, "_held", [])
@@ -72,3 +80,48 @@ print(pyarrow.default_memory_pool().backend_name)
     for given, used in (({}, "system"), ({"ARROW_DEFAULT_MEMORY_POOL": "mimalloc"}, "mimalloc")):
         told = subprocess.run([sys.executable, "-c", asked], env={**own, **given}, text=True, capture_output=True)
         assert (told.stdout, told.stderr) == (f"{used}\n", "")
+
+
+def test_nothing_on_loopback_is_asked_by_way_of_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Urllib, httpx (Prefect), requests (MLflow) and websockets (Prefect) ask a port on which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as proxy, socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        proxy.setblocking(False)
+        for name in PROXIES:
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        prepare()
+        for host in ("127.0.0.1", "localhost"):
+            at = f"{host}:{free.getsockname()[1]}"
+            with pytest.raises(httpx.ConnectError):
+                httpx.get(f"http://{at}", timeout=5)
+            with pytest.raises(requests.ConnectionError):
+                requests.get(f"http://{at}", timeout=5)
+            with pytest.raises(urllib.error.URLError, match="refused"):
+                urllib.request.urlopen(f"http://{at}", timeout=5)
+            with pytest.raises(ConnectionRefusedError):
+                connect(f"ws://{at}", open_timeout=5)
+        with pytest.raises(BlockingIOError):  # nobody has asked the proxy
+            proxy.accept()
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        ("", "localhost,127.0.0.1,::1"),
+        ("intern.example, 127.0.0.1", "intern.example,127.0.0.1,localhost,::1"),
+        ("*", None),
+    ],
+)
+def test_what_a_user_asks_directly_stays_so(named: str, expected: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
+    monkeypatch.setenv("NO_PROXY", named)
+    prepare()
+    assert environment()["NO_PROXY"] == (named if expected is None else expected)
+    assert environment().get("no_proxy") == expected
+    prepare()  # twice changes nothing
+    assert environment()["NO_PROXY"] == (named if expected is None else expected)
+
+
+def test_without_a_proxy_the_environment_stays_as_it_is() -> None:
+    prepare()
+    assert not {"NO_PROXY", "no_proxy"} & os.environ.keys()

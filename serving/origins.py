@@ -1,0 +1,128 @@
+"""Who may ask a server of this machine from a browser: its own pages, under its own names. Pure ASGI, any server.
+
+    | refused                                                                    | status |
+    |----------------------------------------------------------------------------|--------|
+    | a Host that is neither a loopback name nor an allowed one                  | 403    |
+    | an Origin that is neither the server's own nor an allowed one; `null` too  | 403    |
+
+A web page may send requests to 127.0.0.1 although it cannot read the answers, and may give its own name the address
+127.0.0.1 (DNS rebinding) to read them, too. Browsers name the page in `Origin` and the name in `Host`. Programs other
+than browsers send no Origin. What the server behind it does is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+from urllib.parse import urlsplit
+
+__all__ = ["LOOPBACK_NAMES", "OwnOriginOnly", "origin_of", "refusal"]
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+_PORTS = {"http": "80", "https": "443"}
+_SHOWN = 100  # characters of a header in the reason
+
+
+def origin_of(url: str) -> str | None:
+    """Return the origin of a URL as browsers write it, `https://name:8443`; None if it is no HTTP URL."""
+    try:
+        parts = urlsplit(url.strip().lower())
+        port = parts.port
+    except ValueError:
+        return None
+    if parts.scheme not in _PORTS or not parts.hostname or parts.username is not None:
+        return None
+    name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{parts.scheme}://{name}" + (f":{port}" if port is not None and str(port) != _PORTS[parts.scheme] else "")
+
+
+def refusal(scope: Scope, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> str | None:
+    """Return why a request is refused, in one line; None if it is let in.
+
+    Args:
+        scope: of an HTTP request or a websocket.
+        hosts: names besides the loopback ones, in lower case and without port.
+        origins: besides the server's own, as `origin_of` writes them; their names are taken as hosts, too.
+    """
+    origins = set(origins)
+    names = {*LOOPBACK_NAMES, *hosts, *(_split(origin.partition("://")[2])[0] for origin in origins)}
+    given = [value.decode("latin-1").strip().lower() for name, value in scope["headers"] if name.lower() == b"host"]
+    for host in given:  # without one it is no browser's request
+        if _split(host)[0] not in names:
+            return f"this server answers to {', '.join(LOOPBACK_NAMES[:2])}, not to {host[:_SHOWN]!r}"
+    scheme = {"ws": "http", "wss": "https"}.get(scope.get("scheme", "http"), scope.get("scheme", "http"))
+    for name, value in scope["headers"]:
+        if name.lower() == b"origin":
+            origin = value.decode("latin-1").strip().lower()
+            if origin_of(origin) not in origins and not any(_is_own(origin, scheme, host) for host in given):
+                return f"this server takes requests from its own pages, not from those of {origin[:_SHOWN]!r}"
+    return None
+
+
+def _split(host: str) -> tuple[str, str]:
+    """Return the name and the port of `name:port`; "" without a port."""
+    name, colon, port = host.rpartition(":")
+    return (name, port) if colon and port.isdigit() else (host, "")
+
+
+def _is_own(origin: str, scheme: str, host: str) -> bool:
+    """Return True if an origin is that of the server asked; all loopback names of one port are one server."""
+    asking, asked = (_one_name(origin_of(url)) for url in (origin, f"{scheme}://{host}"))
+    return asking is not None and asking == asked
+
+
+def _one_name(origin: str | None) -> str | None:
+    """Return an origin with `localhost` in place of any loopback name."""
+    scheme, _, host = (origin or "").partition("://")
+    name, port = _split(host)
+    return f"{scheme}://localhost:{port}" if name in LOOPBACK_NAMES else origin
+
+
+class OwnOriginOnly:
+    """Lets requests and websockets through to `app`, but for those that `refusal` refuses.
+
+    Args:
+        app: what is behind it; it does not see what is refused.
+        hosts: see `refusal`.
+        origins: see `refusal`.
+        advice: ends the reason: how another name is allowed.
+    """
+
+    def __init__(self, app: App, *, hosts: Iterable[str] = (), origins: Iterable[str] = (), advice: str = "") -> None:
+        self._app = app
+        self._hosts = tuple(hosts)
+        self._origins = tuple(filter(None, map(origin_of, origins)))
+        self._advice = f"; {advice}" if advice else ""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] in ("http", "websocket"):
+            reason = refusal(scope, self._hosts, self._origins)
+            if reason is not None:
+                await _refuse(scope, send, f"{reason}{self._advice}\n")
+                return
+        await self._app(scope, receive, send)
+
+
+async def _refuse(scope: Scope, send: Send, reason: str) -> None:
+    kind = scope["type"]
+    if kind == "websocket":
+        if "websocket.http.response" not in scope.get("extensions", {}):
+            await send({"type": "websocket.close", "code": 1008})  # before it is accepted: the server answers 403
+            return
+        kind = "websocket.http"
+    body = reason.encode()
+    headers = {
+        "content-type": "text/plain; charset=utf-8",
+        "content-length": str(len(body)),
+        "x-content-type-options": "nosniff",
+        "connection": "close",  # the body of a refused request is not read
+    }
+    coded = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": f"{kind}.response.start", "status": 403, "headers": coded})
+    await send({"type": f"{kind}.response.body", "body": body})
