@@ -86,6 +86,7 @@ def _until_stopped(own: Up) -> Iterator[threading.Event]:
     def asked(number: int, frame: object) -> None:
         if stop.is_set():
             own.hurry()
+        own.terminated = own.terminated or number == signal.SIGTERM
         stop.set()
         if own.starting:
             raise _Stopped

@@ -28,6 +28,7 @@ from flows.artifacts import named, publish_link, publish_summary
 from flows.build_tracking import track_build
 from flows.finetune_plan import FinetuneParameters, FinetunePlan, jobs_folder, plan_finetune
 from flows.server import note_server
+from flows.stopping import keep_stop_handler
 from flows.training_profiles import load_profile
 from tasks.finetune import Card, FinetuneSpec, prepare
 from tasks.finetuned import MLFLOW_NOTE
@@ -201,6 +202,7 @@ def finetune(parameters: FinetuneParameters) -> FinetuneResult:
     started = time.time()
     quieten()
     note_server()
+    keep_stop_handler()
     plan = plan_finetune(parameters)
     card = prepare_job(plan.spec, parameters.data)
     found = _finished(plan.spec.folder)
