@@ -46,8 +46,8 @@ _START_S = 180.0  # on a busy machine, and the first start makes databases
 _TEND_S = 0.5
 _RUNS_S = 6.0  # for flow runs to stop; a thread of theirs that is inside a model or a tool cannot be interrupted
 _CHECKPOINT_S = 30.0  # for trainings to save a checkpoint
-_KILLED_SOON_S = 10.0  # ... after SIGTERM: whoever sends it sends SIGKILL soon after
-_SERVERS_S = 4.0
+_KILLED_SOON_S = 8.0  # ... after SIGTERM: whoever sends it sends SIGKILL soon after
+_SERVERS_S = 3.0  # for workers, and as long for servers
 _ASK_S = 3.0
 
 
@@ -235,6 +235,10 @@ class Up:
             self._group.ended(self._workers, _SERVERS_S)
             self._group.ask(self._servers, signal.SIGTERM)
             self._group.ended(self._servers, _SERVERS_S)
+        for process, variables in self._environments():  # trainings have some seconds more
+            if TRAINING not in variables:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
         self._group.close()
         with contextlib.suppress(OSError):
             (self._folder / "addresses.json").unlink(missing_ok=True)
