@@ -106,7 +106,6 @@ def finetune(
         print(plan_finetune(parameters).preview())
         return
     prepare(folder)
-    tell_failures_once()
     (result,) = run_trainings([parameters], quiet=as_json)
     if as_json:
         print_json(asdict(result))
@@ -123,15 +122,18 @@ def run_trainings(asked: Sequence[FinetuneParameters], *, quiet: bool) -> list[F
         typer.Exit: they stopped because asked to.
         ToolformerError: see `run_finetune`.
     """
+    from flows.finetune_plan import check_machine, plan_finetune
     from flows.server import await_server, begin_server
 
+    plans = [plan_finetune(parameters) for parameters in asked]
+    for plan in plans:
+        check_machine(plan)  # before any server knows of it
     begin_server()
     from flows.display import TrainingDisplay
     from flows.finetune import Stopped, reporting_to, run_finetune
-    from flows.finetune_plan import plan_finetune
 
-    plans = [plan_finetune(parameters) for parameters in asked]
     await_server()
+    tell_failures_once()
     display = TrainingDisplay([p.arm if len(asked) > 1 else "" for p in asked], asked[0].steps, quiet=quiet)
 
     def run(index: int, report: Report) -> FinetuneResult:

@@ -26,7 +26,7 @@ from prefect.runtime import flow_run as this_run
 
 from flows.artifacts import named, publish_link, publish_summary
 from flows.build_tracking import track_build
-from flows.finetune_plan import FinetuneParameters, FinetunePlan, jobs_folder, plan_finetune
+from flows.finetune_plan import FinetuneParameters, FinetunePlan, check_machine, jobs_folder, plan_finetune
 from flows.server import note_server
 from flows.stopping import keep_stop_handler
 from flows.training_profiles import load_profile
@@ -205,6 +205,7 @@ def finetune(parameters: FinetuneParameters) -> FinetuneResult:
     note_server()
     keep_stop_handler()
     plan = plan_finetune(parameters)
+    check_machine(plan)
     with alone(plan.spec.folder):
         card = prepare_job(plan.spec, parameters.data)
         found = _finished(plan.spec.folder)
