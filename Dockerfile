@@ -6,7 +6,7 @@
 FROM python:3.11-slim AS build
 
 ARG TORCH_INDEX=""
-ARG EXTRAS="deepspeed,hf,lora,postgres"
+ARG EXTRAS="deepspeed,hf,lora,postgres,s3"
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 RUN python -m venv /opt/toolformer
 ENV PATH=/opt/toolformer/bin:$PATH

@@ -23,6 +23,7 @@ from flows.nothing_kept import nothing_kept
 from flows.parameters import BuildParameters, resolve
 from flows.runners import grouped, model_resources, on, running, taking, tasks_at_most
 from flows.server import guard_prefects_start, note_server
+from flows.stopping import keep_stop_handler
 from flows.summaries import build_summary
 from flows.versions import write_card, write_version
 from tasks.assembling import over_limit
@@ -113,6 +114,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
     """
     begin = time.monotonic()
     note_server()
+    keep_stop_handler()
     spec = resolve(parameters, run_id=new_run_id())
     store = spec.store()
     run = Run(

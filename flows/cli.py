@@ -25,6 +25,7 @@ from flows.cli_operate import doctor, up
 from flows.cli_teach import finetune
 from flows.cli_use import chat, generate, serve
 from flows.cli_warehouse import built_store, gc, reconcile
+from flows.stopping import STOPPED, TERMINATED, Terminated, terminable
 from flows.terminal import leave, print_json, without_credentials
 
 __all__ = ["app", "main"]
@@ -161,13 +162,17 @@ def main() -> None:
 
     try:
         sys.argv[1:] = without_credentials(sys.argv[1:])  # what a lock or a log says of this command has none either
-        code = app(prog_name="toolformer", standalone_mode=False)
+        with terminable():
+            code = app(prog_name="toolformer", standalone_mode=False)
     except TyperException as exc:
         _print_wrong_use(exc)
         code = exc.exit_code
     except (typer.Abort, KeyboardInterrupt):
-        print("stopped; run the same command again to go on", file=sys.stderr)
+        print(STOPPED, file=sys.stderr)
         code = 130
+    except Terminated:
+        print(STOPPED, file=sys.stderr)
+        code = TERMINATED
     except UsageError as exc:
         print(f"error: {exc}", file=sys.stderr)
         code = 2

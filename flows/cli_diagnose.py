@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flows.stopping import TERMINATED, Terminated
 from flows.terminal import parse_tau_f, print_json
 from tasks.settings import model_credentials, prepare
 
@@ -95,9 +96,9 @@ def diagnose(
                 found.append(one)
                 if not as_json:
                     _print(display.out, one)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Terminated) as exc:
         print("stopped; nothing of a diagnosis is kept, the next one begins anew", file=sys.stderr)
-        raise typer.Exit(130) from None
+        raise typer.Exit(TERMINATED if isinstance(exc, Terminated) else 130) from None
     told: dict[str, Any] = {
         "model": model,
         "texts": texts.digest,

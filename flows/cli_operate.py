@@ -75,7 +75,7 @@ def up(
 
 
 class _Stopped(BaseException):
-    """Asked to stop before everything was up."""
+    """Asked to stop before everything was up; its argument is the signal."""
 
 
 @contextmanager
@@ -86,15 +86,17 @@ def _until_stopped(own: Up) -> Iterator[threading.Event]:
     def asked(number: int, frame: object) -> None:
         if stop.is_set():
             own.hurry()
+        own.terminated = own.terminated or number == signal.SIGTERM
         stop.set()
         if own.starting:
-            raise _Stopped
+            raise _Stopped(number)
 
     before = {n: signal.signal(n, asked) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield stop
-    except _Stopped:
-        raise typer.Exit(130) from None
+    except _Stopped as exc:
+        print("stopped before everything was up", file=sys.stderr)
+        raise typer.Exit(128 + exc.args[0]) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

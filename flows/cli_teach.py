@@ -5,12 +5,11 @@ They import what they need when they run, and answer a mistake before anything i
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli_warehouse import built_store
+from flows.stopping import STOPPED, TERMINATED, handling_stop, leave_at_once, leave_later
 from flows.terminal import print_json, tell_failures_once, validated
 from tasks.settings import data_folder, prepare
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from flows.finetune_plan import FinetuneParameters, FinetunePlan
 
 __all__ = ["finetune", "run_trainings"]
+
+_CHECKPOINT_S = 15.0  # from SIGTERM, for the step at hand and its checkpoint
 
 Report = Callable[[int, Mapping[str, Any]], None]  # which training, and an event of it
 
@@ -104,7 +106,6 @@ def finetune(
         print(plan_finetune(parameters).preview())
         return
     prepare(folder)
-    tell_failures_once()
     (result,) = run_trainings([parameters], quiet=as_json)
     if as_json:
         print_json(asdict(result))
@@ -121,72 +122,92 @@ def run_trainings(asked: Sequence[FinetuneParameters], *, quiet: bool) -> list[F
         typer.Exit: they stopped because asked to.
         ToolformerError: see `run_finetune`.
     """
+    from flows.finetune_plan import check_machine, plan_finetune
     from flows.server import await_server, begin_server
 
+    plans = [plan_finetune(parameters) for parameters in asked]
+    for plan in plans:
+        check_machine(plan)  # before any server knows of it
     begin_server()
     from flows.display import TrainingDisplay
     from flows.finetune import Stopped, reporting_to, run_finetune
-    from flows.finetune_plan import plan_finetune
 
-    plans = [plan_finetune(parameters) for parameters in asked]
     await_server()
+    tell_failures_once()
     display = TrainingDisplay([p.arm if len(asked) > 1 else "" for p in asked], asked[0].steps, quiet=quiet)
 
     def run(index: int, report: Report) -> FinetuneResult:
         with reporting_to(lambda event: report(index, event)):
             return run_finetune(asked[index])
 
+    stopping = _Stopping(display, plans)
     try:
-        with display, _stopping_politely(display, plans) as report:
+        with display, handling_stop(stopping.stop):
             if len(asked) == 1:
-                return [run(0, report)]
+                return [run(0, stopping.report)]
             with ThreadPoolExecutor(len(asked)) as threads:
-                return list(threads.map(run, range(len(asked)), [report] * len(asked)))
+                return list(threads.map(run, range(len(asked)), [stopping.report] * len(asked)))
     except Stopped as exc:
         print(exc, file=sys.stderr)
-        raise typer.Exit(130) from exc
+        raise typer.Exit(stopping.code) from exc
 
 
-@contextmanager
-def _stopping_politely(display: TrainingDisplay, plans: Sequence[FinetunePlan]) -> Iterator[Report]:
-    """The first Ctrl-C asks the trainings to stop with a checkpoint; the second ends them where they stand.
+class _Stopping:
+    """Ctrl-C and SIGTERM: the first asks trainings to stop with a checkpoint, the second ends them, the third leaves.
 
-    Yields what is to be told of every event: a stop asked for before a job was started is asked for again.
+    Whoever sends SIGTERM kills soon after. So the command then waits for the checkpoint for a limited time only; the
+    training saves it all the same, and ends.
     """
-    from flows.server import end_children
-    from tasks.following import running
-    from toolformer_core.errors import ToolformerError
-    from toolformer_core.finetune.events import STOP_FILE
 
-    asked = False
+    def __init__(self, display: TrainingDisplay, plans: Sequence[FinetunePlan]) -> None:
+        self.code = 0  # 130 or 143 once a signal has come
+        self._signals = 0
+        self._display = display
+        self._plans = plans
 
-    def stop(number: int, frame: object) -> None:
-        nonlocal asked
-        if asked:
-            display.close()
-            for plan in plans:
-                with suppress(ToolformerError):
-                    if handle := running(plan.launcher, plan.spec.folder):
-                        plan.launcher.cancel(handle)
-            end_children()
-            os._exit(128 + number)
-        asked = True
-        print("\nstopping after this step, with a checkpoint; once more to end it now", file=sys.stderr, flush=True)
-        for plan in plans:
-            ask(plan)
+    def report(self, index: int, event: Mapping[str, Any]) -> None:
+        """Show an event; a stop that was asked for before its training was started is asked for again."""
+        self._display(index, event)
+        if self.code:
+            self._ask(self._plans[index])
 
-    def ask(plan: FinetunePlan) -> None:
+    def stop(self, number: int, frame: object) -> None:
+        """Handle a signal."""
+        self._signals += 1
+        if number == signal.SIGTERM and self.code != TERMINATED:
+            leave_later(_CHECKPOINT_S, self._leave)
+        self.code = 128 + number
+        if self._signals > 2:
+            self._leave()
+        if self._signals == 2:
+            self._end()
+        if number == signal.SIGINT:
+            told = "\nstopping after this step, with a checkpoint; once more to end it now"
+            print(told, file=sys.stderr, flush=True)
+        for plan in self._plans:
+            self._ask(plan)
+
+    def _leave(self) -> None:
+        for plan in self._plans:
+            self._ask(plan)  # it may have been started since
+        told = (
+            "stopped; a training under way ends after its step, with a checkpoint; run the same command again to go on"
+        )
+        leave_at_once(self.code, told, self._display.close)
+
+    def _end(self) -> None:
+        from tasks.following import running
+        from toolformer_core.errors import ToolformerError
+
+        for plan in self._plans:
+            with suppress(ToolformerError):
+                if handle := running(plan.launcher, plan.spec.folder):
+                    plan.launcher.cancel(handle)
+        leave_at_once(self.code, STOPPED, self._display.close)
+
+    @staticmethod
+    def _ask(plan: FinetunePlan) -> None:
+        from toolformer_core.finetune.events import STOP_FILE
+
         with suppress(OSError):
             (plan.spec.folder / STOP_FILE).touch()
-
-    def report(index: int, event: Mapping[str, Any]) -> None:
-        display(index, event)
-        if asked:
-            ask(plans[index])
-
-    before = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield report
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

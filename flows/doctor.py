@@ -23,6 +23,7 @@ import psutil
 from flows.services import holder_of
 from tasks.settings import shared_catalog, shown_url, tracking_uri
 from toolformer_core.errors import ToolformerError
+from toolformer_core.extras import how_to_install
 from warehouse.errors import LockHeldError, WarehouseError
 
 if TYPE_CHECKING:
@@ -328,7 +329,7 @@ def _training(asked: Asked) -> Told:
     for package, wanted in packages.items():
         if wanted and _installed(package) is None:
             extra = "lora" if package == "peft" else package
-            yield "fail", f"{package} is not installed", f"pip install --constraint constraints.txt -e '.[{extra}]'"
+            yield "fail", f"{package} is not installed", how_to_install(extra)
     have = [name for name in packages if _installed(name)] + [p for p in ("ssh", "pdsh", "sbatch") if shutil.which(p)]
     if not absent:
         yield "ok", f"profile {asked.profile}: {profile.launcher}; here are {', '.join(have) or 'no further engines'}"

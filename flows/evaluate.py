@@ -20,6 +20,7 @@ from flows.evaluation_tracking import track
 from flows.ledger import Ledger, keeping, new_run_id, now
 from flows.runners import model_resources, on, running, taking
 from flows.server import guard_prefects_start, note_server
+from flows.stopping import keep_stop_handler
 from tasks.evaluate import Evaluation, evaluate_shard, perplexity_shard, read_benchmark, shards_of
 from tasks.settings import prepare as quieten
 from tasks.settings import shown_url
@@ -42,6 +43,7 @@ def evaluate(parameters: EvaluateParameters) -> EvaluateResult:
     begin = time.monotonic()
     quieten()
     note_server()
+    keep_stop_handler()
     plan = plan_evaluate(parameters, new_run_id())
     store = plan.benchmark.store()
     run = Run(

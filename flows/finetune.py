@@ -26,12 +26,13 @@ from prefect.runtime import flow_run as this_run
 
 from flows.artifacts import named, publish_link, publish_summary
 from flows.build_tracking import track_build
-from flows.finetune_plan import FinetuneParameters, FinetunePlan, jobs_folder, plan_finetune
+from flows.finetune_plan import FinetuneParameters, FinetunePlan, check_machine, jobs_folder, plan_finetune
 from flows.server import guard_prefects_start, note_server
+from flows.stopping import keep_stop_handler
 from flows.training_profiles import load_profile
 from tasks.finetune import Card, FinetuneSpec, prepare
 from tasks.finetuned import MLFLOW_NOTE
-from tasks.following import Outcome, TrainingError, follow, launch, stop
+from tasks.following import Outcome, TrainingError, alone, follow, launch, stop
 from tasks.launch.base import LaunchError, LostError
 from tasks.settings import prepare as quieten
 from tasks.settings import shown_url, tracking_uri, versions
@@ -39,6 +40,7 @@ from toolformer_core.errors import ToolformerError
 from toolformer_core.finetune.checkpoints import best
 from toolformer_core.finetune.events import read_events
 from toolformer_core.finetune.recipe import Recipe
+from warehouse.errors import LockHeldError
 from warehouse.store import Store
 
 __all__ = [
@@ -201,10 +203,13 @@ def finetune(parameters: FinetuneParameters) -> FinetuneResult:
     started = time.time()
     quieten()
     note_server()
+    keep_stop_handler()
     plan = plan_finetune(parameters)
-    card = prepare_job(plan.spec, parameters.data)
-    found = _finished(plan.spec.folder)
-    run = _tracked(plan, parameters, card)
+    check_machine(plan)
+    with alone(plan.spec.folder):
+        card = prepare_job(plan.spec, parameters.data)
+        found = _finished(plan.spec.folder)
+        run = _tracked(plan, parameters, card)
     if found is None:
         outcome = _train(plan, run, parameters, started)
     else:
@@ -260,7 +265,7 @@ def _train(plan: FinetunePlan, run: Any, parameters: FinetuneParameters, started
         publish_summary(f"**{exc}**\n\n```\n{exc.tail}\n```\n", "training-failure")
         run.finish("FAILED")
         raise
-    except LostError:
+    except (LostError, LockHeldError):
         raise  # the training may go on, and so may its MLflow run
     except LaunchError:
         run.finish("FAILED")

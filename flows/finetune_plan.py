@@ -15,13 +15,15 @@ from flows.export import find_dataset
 from flows.forms import FORM, ModelName, PathOrUrl, Version, one_of
 from flows.training_profiles import PROFILES, Profile, load_profile
 from tasks.finetune import FinetuneSpec
-from tasks.following import launch_request
+from tasks.following import launch_request, outcome_of
 from tasks.launch.base import Launcher
 from tasks.settings import tracking_uri
 from toolformer_core.errors import UsageError
+from toolformer_core.extras import how_to_install, is_installed
+from toolformer_core.finetune.events import read_events
 from warehouse.store import Store
 
-__all__ = ["FinetuneParameters", "FinetunePlan", "jobs_folder", "plan_finetune"]
+__all__ = ["FinetuneParameters", "FinetunePlan", "check_machine", "jobs_folder", "plan_finetune"]
 
 
 class FinetuneParameters(BaseModel):
@@ -97,6 +99,38 @@ def plan_finetune(p: FinetuneParameters) -> FinetunePlan:
         jobs=jobs_folder(profile, store),
     )
     return FinetunePlan(spec, profile, processes, profile.build_launcher(), tracking_uri(p.data))
+
+
+def check_machine(plan: FinetunePlan) -> None:
+    """See whether this machine can do a training that it is to do itself: others' machines are not looked at.
+
+    Raises:
+        UsageError: there is no GPU, there are too few, or a package is missing; the message says how to mend it.
+    """
+    profile = plan.profile
+    ended = outcome_of(read_events(plan.spec.folder)[0])
+    if profile.launcher != "local" or (ended is not None and ended.finished):
+        return
+    if profile.device == "cuda":
+        import torch
+
+        gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if gpus == 0:
+            raise UsageError(
+                "no GPU here, and the profile trains on one: give --profile cpu, or another machine's profile"
+            )
+        if plan.processes > gpus:
+            raise UsageError(
+                f"{plan.processes} processes need as many GPUs, and here are {gpus}: give --processes {gpus}"
+            )
+    if profile.python:
+        return  # another interpreter has packages of its own
+    recipe = plan.spec.recipe
+    if recipe.engine == "deepspeed" and not is_installed("deepspeed"):
+        asks = f"{plan.processes} processes need" if plan.processes > 1 else "this profile needs"
+        raise UsageError(f"{asks} DeepSpeed, which is not installed: {how_to_install('deepspeed')}")
+    if recipe.lora is not None and not is_installed("peft"):
+        raise UsageError(f"this profile needs peft, which is not installed: {how_to_install('lora')}")
 
 
 def jobs_folder(profile: Profile, store: Store) -> Path:

@@ -8,7 +8,6 @@ import logging
 import math
 import os
 import re
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from flows.stopping import STOPPED, handling_stop, leave_at_once
 from tasks.settings import own_server_home, public_model
 from toolformer_core.errors import UsageError
 
@@ -113,21 +113,13 @@ def tell_failures_once() -> None:
 
 @contextmanager
 def stopping_at_once(display: Any) -> Iterator[None]:
-    """Ctrl-C ends the process where it stands: commits are whole or absent, so there is nothing to wait for."""
-    from flows.server import end_children
+    """Ctrl-C and SIGTERM end the process where it stands: commits are whole or absent, so nothing is waited for."""
 
     def stop(number: int, frame: object) -> None:
-        display.close()
-        print("\nstopped; run the same command again to go on", file=sys.stderr, flush=True)
-        end_children()
-        os._exit(128 + number)
+        leave_at_once(128 + number, STOPPED, display.close)
 
-    before = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with handling_stop(stop):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def leave(code: int) -> None:

@@ -46,8 +46,10 @@ _POOLS = ("cpu", "gpu")
 _FLOW_RUN = "PREFECT__FLOW_RUN_ID"  # in the environment of every process of a flow run
 _START_S = 180.0  # on a busy machine, and the first start makes databases
 _TEND_S = 0.5
-_RUNS_S = 30.0  # for flow runs to stop, and trainings to save a checkpoint
-_SERVERS_S = 10.0
+_RUNS_S = 6.0  # for flow runs to stop; a thread of theirs that is inside a model or a tool cannot be interrupted
+_CHECKPOINT_S = 30.0  # for trainings to save a checkpoint
+_KILLED_SOON_S = 8.0  # ... after SIGTERM: whoever sends it sends SIGKILL soon after
+_SERVERS_S = 3.0  # for workers, and as long for servers
 _ASK_S = 3.0
 
 
@@ -151,6 +153,7 @@ class Up:
         self._servers: list[Service] = []
         self._hurry = threading.Event()
         self.starting = False
+        self.terminated = False  # by SIGTERM: `stop` then takes less than 20 s
 
     def start(self) -> Addresses:
         """Start everything and wait until it is healthy.
@@ -215,9 +218,15 @@ class Up:
     def stop(self) -> None:
         """End everything: workers take no more runs, flow runs stop where they can go on, and then the servers."""
         self._group.ask(self._workers, signal.SIGINT)
-        deadline = time.monotonic() + _RUNS_S
+        begin = time.monotonic()
+        longest = _KILLED_SOON_S if self.terminated else _CHECKPOINT_S
         asked: set[int] = set()
-        while not self._hurry.is_set() and (runs := self._runs()) and time.monotonic() < deadline:
+        while not self._hurry.is_set() and (runs := self._runs()):
+            if time.monotonic() - begin > (longest if self._trainings() else _RUNS_S):
+                for process in runs:
+                    with contextlib.suppress(psutil.Error):
+                        process.kill()
+                break
             for process in runs:
                 if process.pid not in asked:
                     asked.add(process.pid)
@@ -228,6 +237,10 @@ class Up:
             self._group.ended(self._workers, _SERVERS_S)
             self._group.ask(self._servers, signal.SIGTERM)
             self._group.ended(self._servers, _SERVERS_S)
+        for process, variables in self._environments():  # trainings have some seconds more
+            if TRAINING not in variables:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
         self._group.close()
         with contextlib.suppress(OSError):
             (self._folder / "addresses.json").unlink(missing_ok=True)
@@ -318,13 +331,20 @@ class Up:
 
     def _runs(self) -> list[psutil.Process]:
         """Return the processes in which flow runs go on; not their trainings, which they stop themselves."""
-        found = []
+        return [
+            process
+            for process, variables in self._environments()
+            if _FLOW_RUN in variables and TRAINING not in variables
+        ]
+
+    def _trainings(self) -> list[psutil.Process]:
+        return [process for process, variables in self._environments() if TRAINING in variables]
+
+    def _environments(self) -> Iterator[tuple[psutil.Process, set[str]]]:
+        """Yield every living process of the group with the names of its environment's variables."""
         for process in self._group.processes():
             with contextlib.suppress(psutil.Error):
-                variables = process.environ()
-                if _FLOW_RUN in variables and TRAINING not in variables:
-                    found.append(process)
-        return found
+                yield process, set(process.environ())
 
     def _end_dead_runs(self) -> None:
         """Say of the runs that an earlier `up` was killed with that they are over: nobody else would."""

@@ -12,19 +12,24 @@ import math
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tasks.launch.base import JobState, Launcher, LaunchError, LaunchRequest, LostError, dns_name, read_tail, write_file
+from tasks.settings import seconds
 from toolformer_core.errors import ToolformerError, UsageError
 from toolformer_core.finetune.events import FAILURE_FILE, STOP_FILE, read_events
+from warehouse.errors import LockHeldError
+from warehouse.lock import FileLock
 
 __all__ = [
     "Event",
     "Outcome",
     "TrainingError",
+    "alone",
     "follow",
     "launch",
     "launch_request",
@@ -85,18 +90,41 @@ def _next_attempt(folder: Path) -> int:
     return max(int(noted.get("attempt", 0)), started) + 1
 
 
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Be the only one to prepare a job's folder or to start its job, inside this block; others wait.
+
+    Raises:
+        LockHeldError: another process is at it, and still was after $TOOLFORMER_WAIT_S.
+    """
+
+    def waiting(held: LockHeldError) -> None:
+        _log.warning("waiting at most %.0f s: %s", seconds("wait"), held)
+
+    with FileLock(folder.with_name(f".{folder.name}.lock"), wait_s=seconds("wait"), waiting=waiting):
+        yield
+
+
 def launch(launcher: Launcher, folder: Path, processes: int, python: str | None = None) -> str:
     """Start the job, or find it running; return its handle.
 
     What is asked for is noted before it is asked: should the answer be lost, or this process be killed, the same call
     asks for the same attempt again, which a launcher takes over if it is there.
 
+    Of two callers at once the second waits until the first has noted its job, and finds that.
+
     Raises:
+        LockHeldError: another process starts the job, and still did after $TOOLFORMER_WAIT_S.
         UsageError: another launcher started the job, and nobody can say that it has ended.
         UsageError, LaunchError: see `Launcher.submit`, and `Launcher.cancel` for what an earlier attempt left behind.
         LaunchError: that does not end, or the launch cannot be noted.
         LostError: see `Launcher.submit` and `Launcher.state`; the same call goes on.
     """
+    with alone(folder):
+        return _launch(launcher, folder, processes, python)
+
+
+def _launch(launcher: Launcher, folder: Path, processes: int, python: str | None) -> str:
     handle = running(launcher, folder)
     before = _noted(folder)
     asked = _unanswered(before) and before["launcher"] == launcher.name

@@ -293,6 +293,8 @@ def use_own_server(address: str | None) -> None:
             del os.environ["PREFECT_API_URL"]
     if address is not None:
         os.environ["PREFECT_API_URL"] = address
+        # It ends with this process, so nobody could read its logs; and a log that is sent as it ends prints pages.
+        os.environ.setdefault("PREFECT_LOGGING_TO_API_ENABLED", "false")
         _own_server.append(address)
 
 

@@ -180,8 +180,8 @@ def _worked(store: Store, work: Work, key: CommitKey, run_id: str, do: Callable[
 
 
 def _committed(store: Store, commit: Commit) -> Done:
-    store.commit(commit)
-    return done_of(commit, skipped=False)
+    standing = store.commit(commit)
+    return done_of(standing, skipped=standing != commit)  # another process may have been faster
 
 
 def done_of(commit: Commit, *, skipped: bool) -> Done:

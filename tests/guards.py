@@ -168,6 +168,22 @@ GUARDS = (
         (f"{_LEDGER}::test_a_run_that_is_not_given_the_folder_says_who_has_it",),
     ),
     Guard(
+        "a second writer of one shard, held up until the first has committed",
+        "its data takes no other file's place",
+        "warehouse/files.py",
+        "        os.link(temporary, target)\n",
+        "        os.replace(temporary, target)\n        return True\n",
+        (f"{_STORE}::test_a_writer_that_was_held_up_replaces_no_data",),
+    ),
+    Guard(
+        "a second writer of one shard, held up until the first has committed",
+        "the first commit stands",
+        "warehouse/store.py",
+        "        while not self.files.create(path, text):\n",
+        "        self.files.put(path, text)\n        while False:\n",
+        (f"{_STORE}::test_a_writer_that_was_held_up_replaces_no_commit",),
+    ),
+    Guard(
         "a sweep while somebody writes",
         "young files stay",
         "warehouse/files.py",

@@ -3,19 +3,24 @@
 Local is the complete, crash-safe implementation: a file appears whole or not at all, and once `put` returns it
 survives a power cut (temp name in the same folder -> write -> fsync -> rename -> fsync of the folder). Object
 stores put an object in one piece already, so there `put` is a single upload.
+
+`create` never replaces a file, whoever writes at the same time: it gives the name by a hard link, on S3 by a put on the
+condition that there is no such object. Where a place can do neither (a file system without hard links, another object
+store, S3 without botocore), it looks first, and of two writers within that moment the later one's file stays.
 It does not know what the bytes mean. Paths are relative to the root, with forward slashes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import math
 import os
 import re
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -25,14 +30,17 @@ import pyarrow.fs as pafs
 
 from warehouse.errors import StoreError, told
 from warehouse.folders import fsync_folder, make_folder, private_mode
+from warehouse.objects import Create, creator_of
 
-__all__ = ["Files", "LocalFiles", "RemoteFiles", "open_files", "put_local", "temporary_beside"]
+__all__ = ["Files", "LocalFiles", "RemoteFiles", "create_local", "open_files", "put_local", "temporary_beside"]
 
 AnyPath = TypeVar("AnyPath", Path, PurePosixPath)
+Written = TypeVar("Written", None, bool)
 _TEMPORARY = re.compile(r"\.\d+-[0-9a-f]+\.tmp(\.wal)?$")  # DuckDB keeps a log beside a snapshot in the making
 _PRIVATE = "runs/"  # what users asked for
 # Object stores have no folders; making one would only leave a marker object.
 _NO_FOLDERS = frozenset({"s3", "gcs", "abfs"})
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)  # of file systems without them
 
 
 class Files(Protocol):
@@ -42,6 +50,9 @@ class Files(Protocol):
 
     def put(self, path: str, data: bytes) -> None:
         """Write a whole file, replacing any of that name."""
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Write a whole file unless there is one of that name; return whether it was written."""
 
     def get(self, path: str) -> bytes | None:
         """Return a file's bytes, None if there is none."""
@@ -84,6 +95,44 @@ def put_local(target: Path, data: bytes, mode: int = 0o644) -> None:
     Raises:
         OSError: the disk is full, or the folder cannot be written; nothing is left behind.
     """
+    _write_local(target, data, mode, _replace)
+
+
+def create_local(target: Path, data: bytes, mode: int = 0o644) -> bool:
+    """Do as `put_local` does, unless there is a file of that name; return whether this file got it.
+
+    Raises:
+        OSError: the disk is full, or the folder cannot be written; nothing is left behind.
+    """
+    return _write_local(target, data, mode, _link)
+
+
+def _replace(temporary: Path, target: Path) -> bool:
+    os.replace(temporary, target)
+    return True
+
+
+def _link(temporary: Path, target: Path) -> bool:
+    """Give a file its name unless another one has it; the kernel sees to it that only one gets it."""
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        if os.stat(temporary).st_nlink == 1:  # else NFS was asked twice, as its first answer was lost
+            os.unlink(temporary)
+            return False
+    except OSError as exc:
+        if exc.errno not in _NO_LINKS:
+            raise
+        if target.exists():
+            os.unlink(temporary)
+            return False
+        return _replace(temporary, target)
+    with contextlib.suppress(OSError):  # the file has its name; a sweep takes the other one
+        os.unlink(temporary)
+    return True
+
+
+def _write_local(target: Path, data: bytes, mode: int, give_name: Callable[[Path, Path], bool]) -> bool:
     temporary = temporary_beside(target)
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
@@ -92,12 +141,13 @@ def put_local(target: Path, data: bytes, mode: int = 0o644) -> None:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        os.replace(temporary, target)
+        given = give_name(temporary, target)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
-    fsync_folder(target.parent)
+    fsync_folder(target.parent)  # also of another's file: whoever reads it now relies on it
+    return given
 
 
 class LocalFiles:
@@ -108,10 +158,17 @@ class LocalFiles:
 
     def put(self, path: str, data: bytes) -> None:
         """See `Files`."""
+        self._write(path, data, put_local)
+
+    def create(self, path: str, data: bytes) -> bool:
+        """See `Files`."""
+        return self._write(path, data, create_local)
+
+    def _write(self, path: str, data: bytes, how: Callable[[Path, bytes, int], Written]) -> Written:
         target = self._at(path)
         try:
             make_folder(target.parent)
-            put_local(target, data, private_mode(target.parent) if path.startswith(_PRIVATE) else 0o644)
+            return how(target, data, private_mode(target.parent) if path.startswith(_PRIVATE) else 0o644)
         except OSError as exc:
             raise StoreError(f"cannot write {target}: {told(exc)}") from exc
 
@@ -196,12 +253,14 @@ class RemoteFiles:
         root: the URL, kept for messages and views.
         filesystem: a `pyarrow.fs.FileSystem`.
         base: the root's path within that file system.
+        create_object: makes an object unless there is one, where the place can do that.
     """
 
-    def __init__(self, root: str, filesystem: Any, base: str) -> None:
+    def __init__(self, root: str, filesystem: Any, base: str, create_object: Create | None = None) -> None:
         self.root = root.rstrip("/")
         self._fs = filesystem
         self._base = base.rstrip("/")
+        self._create_object = create_object
 
     def put(self, path: str, data: bytes) -> None:
         """See `Files`."""
@@ -216,6 +275,15 @@ class RemoteFiles:
                 self._fs.move(temporary, target)
         except (OSError, pa.ArrowException) as exc:
             raise StoreError(f"cannot write {self.root}/{path}: {exc}") from exc
+
+    def create(self, path: str, data: bytes) -> bool:
+        """See `Files`."""
+        if self._create_object is not None and (made := self._create_object(self._at(path), data)) is not None:
+            return made
+        if self.look(path) is not None:
+            return False
+        self.put(path, data)
+        return True
 
     def _write(self, target: str, data: bytes) -> None:
         with self._fs.open_output_stream(target) as stream:
@@ -305,7 +373,8 @@ def open_files(url: str | Path) -> Files:
         filesystem, base = _file_system(text)
     except (OSError, ValueError, ImportError, pa.ArrowException) as exc:
         raise StoreError(f"cannot open {shown}: {type(exc).__name__}") from exc
-    return RemoteFiles(shown, filesystem, base)
+    creator = creator_of(text, filesystem.region) if isinstance(filesystem, pafs.S3FileSystem) else None
+    return RemoteFiles(shown, filesystem, base, creator)
 
 
 def _file_system(url: str) -> tuple[Any, str]:

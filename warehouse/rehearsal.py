@@ -32,6 +32,10 @@ class Rehearsal:
         """See `Files`; the data's own file stays."""
         self._own.put(path, data)
 
+    def create(self, path: str, data: bytes) -> bool:
+        """See `Files`."""
+        return self.look(path) is None and self._own.create(path, data)
+
     def get(self, path: str) -> bytes | None:
         """See `Files`."""
         found = self._own.get(path)

@@ -156,12 +156,10 @@ class Store:
         data = _parquet(table)
         own = digest(data)
         path = f"{kind}/{key.id}.parquet"
-        there = self.files.get(path)
-        if there is not None and there != data:
+        if not self.files.create(path, data) and self.files.get(path) != data:
             path = f"{kind}/{key.id}-{own[:8]}.parquet"
-            there = self.files.get(path)
-        if there != data:
-            self.files.put(path, data)
+            if self.files.get(path) != data:
+                self.files.put(path, data)  # what is replaced is damaged: the name says what belongs there
         return DataFile(path, own, table.num_rows, len(data))
 
     def read(self, file: DataFile, columns: list[str] | None = None, verify: bool = True) -> pa.Table:
@@ -239,8 +237,10 @@ class Store:
 
     # Commits.
 
-    def commit(self, commit: Commit) -> None:
-        """Write a commit; its data must be there already.
+    def commit(self, commit: Commit) -> Commit:
+        """Write a commit, unless the shard has a whole one; return the one that stands. Its data must be there already.
+
+        Of two processes that do one shard the first to commit is right; `gc` takes away what the other one wrote.
 
         Raises:
             ConservationError: a balance does not close.
@@ -251,7 +251,16 @@ class Store:
         for file in commit.files:
             if self._size(file.path) != file.bytes:
                 raise StoreError(f"{commit.id}: data comes first, but {file.path} is missing or short")
-        self.write_json(f"commits/{commit.id}.json", commit.to_json())
+        text = self._record(path := f"commits/{commit.id}.json", commit.to_json())
+        while not self.files.create(path, text):
+            standing = self.recorded(commit.key)
+            if standing is None:
+                self.set_aside(path, "it is not this shard's commit")
+            elif self.intact(standing):
+                return standing
+            else:
+                self.quarantine(standing)
+        return commit
 
     def find(self, stage: str, tool: str, shard: str, fingerprint: str) -> Commit | None:
         """Return the commit of a shard if it was done, else None.
@@ -358,15 +367,18 @@ class Store:
         Raises:
             StoreError: the value is not JSON, or the disk is full.
         """
+        self.files.put(path, self._record(path, value))
+
+    @staticmethod
+    def _record(path: str, value: Mapping[str, Any]) -> bytes:
         try:
             body = canonical(dict(value))
             envelope = {"format": _FORMAT, "digest": digest(body), "value": dict(value)}
-            text = orjson.dumps(
+            return orjson.dumps(
                 envelope, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
             )
         except orjson.JSONEncodeError as exc:
             raise StoreError(f"{path}: not a JSON value: {exc}") from exc
-        self.files.put(path, text)
 
     def read_json(self, path: str) -> dict[str, Any] | None:
         """Return a small record; None if there is none or it was damaged (it is then moved to `quarantine/`).

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,13 @@ from typing import Any
 import psutil
 import pytest
 import torch
+from commands import Run
 from mlflow import MlflowClient
+from servers_up import toolformer, variables
 
 from flows.build_dataset import BuildResult
 from flows.finetune import FinetuneResult, reporting_to, run_finetune
-from flows.finetune_plan import FinetuneParameters, plan_finetune
+from flows.finetune_plan import FinetuneParameters, check_machine, plan_finetune
 from tasks.finetune import prepare
 from tasks.following import TrainingError, follow, launch, outcome_of
 from tasks.launch.base import JobState, LaunchError, LaunchRequest, LostError
@@ -31,6 +35,7 @@ from warehouse.store import Store
 
 Built = tuple[BuildResult, Path, list[str]]
 NAMES = ["Calculator", "Calendar"]
+ROOT = Path(__file__).parents[2]
 
 
 def asked(built: Built, folder: Path, *, profile: dict[str, Any] | None = None, **changes: Any) -> FinetuneParameters:
@@ -228,6 +233,57 @@ def test_mistakes_are_answered_before_anything_starts(built: Built, tmp_path: Pa
         plan_finetune(asked(built, tmp_path, profile={"processes": 2, "engine": "plain"}))
     with pytest.raises(UsageError, match="hostss"):
         plan_finetune(asked(built, tmp_path, profile={"launcher": "ssh", "ssh": {"hostss": ["a"]}}))
+
+
+@pytest.mark.parametrize(
+    ("options", "package", "told"),
+    [
+        (["--profile", "gpu"], "", "no GPU here, and the profile trains on one: give --profile cpu"),
+        (["--profile", "lora"], "", "no GPU here"),
+        (["--profile", "cpu", "--processes", "2"], "deepspeed", "2 processes need DeepSpeed, which is not installed: "),
+    ],
+)
+def test_what_this_machine_cannot_do_is_refused_before_anything_starts(
+    run: Run, as_built: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], package: str, told: str
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("flows.server.begin_server", lambda: pytest.fail("a server was started"))
+    if package:
+        monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    before = {path.name for path in as_built.iterdir()}
+    said = run("finetune", "--data", as_built, *options)
+    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
+    assert said.err.startswith(f"error: {told}")
+    if package:
+        assert said.err.endswith(f"--editable '{ROOT}[deepspeed]'\n")  # a command that works from this clone
+    assert {path.name for path in as_built.iterdir()} - before <= {"prefect"}  # no job, and no MLflow run
+
+
+def test_other_machines_are_not_measured_by_this_one(built: Built, tmp_path: Path) -> None:
+    told = {"launcher": "ssh", "device": "cuda", "ssh": {"hosts": ["somewhere"]}, "processes": 8}
+    check_machine(plan_finetune(asked(built, tmp_path, profile=told)))
+
+
+def test_what_is_finished_needs_no_gpu_any_more(built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    plan = plan_finetune(asked(built, tmp_path, profile={"device": "cuda", "processes": 1}))
+    with pytest.raises(UsageError, match="no GPU here"):
+        check_machine(plan)
+    plan.spec.folder.mkdir(parents=True)
+    events = [{"event": "started"}, {"event": "finished", "step": 8, "best_step": 4, "best_perplexity": 2.0}]
+    (plan.spec.folder / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in events))
+    check_machine(plan)
+
+
+@pytest.mark.slow
+def test_a_failure_is_told_once_and_nothing_of_prefect_s_behind_it(as_built: Path) -> None:
+    words = ["finetune", "--data", str(as_built), "--profile", "core", "--steps", "4", "--batch", "2", "--retries", "0"]
+    ended = subprocess.run(
+        toolformer(*words, "--learning-rate", "1e30"), env=variables(), capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1].startswith("error: training failed (nan_loss): ")
+    assert not any(told in ended.stderr for told in ("Traceback", "Logging error", "Error logging", "attempts failed"))
 
 
 def test_the_last_attempt_s_word_counts() -> None:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tasks import following
-from tasks.following import TrainingError, follow, launch, launch_request, outcome_of, stop
+from tasks.following import TrainingError, alone, follow, launch, launch_request, outcome_of, stop
 from tasks.launch.base import JobState, LaunchError, LaunchRequest, LostError
 from toolformer_core.errors import UsageError
 from toolformer_core.finetune.events import FAILURE_FILE, STOP_FILE
+from warehouse.errors import LockHeldError
 
 STARTED = {"event": "started"}
 FINISHED = {"event": "finished", "step": 8, "best_step": 4, "best_perplexity": 2.0}
@@ -69,6 +75,41 @@ def test_what_cannot_be_told_now_is_told_later(tmp_path: Path, caplog: pytest.Lo
     assert not (tmp_path / STOP_FILE).exists()
     assert launcher.asked == []
     assert "the server is away" in caplog.text
+
+
+def test_two_that_launch_at_once_have_one_job(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    go_on = threading.Event()
+
+    class Slow(Told):
+        def submit(self, request: LaunchRequest) -> str:
+            handle = super().submit(request)
+            assert go_on.wait(60)
+            return handle
+
+    first, second = Slow(RUNS), Slow(RUNS)
+    with ThreadPoolExecutor(2) as pool:
+        own = pool.submit(launch, first, tmp_path, 1)
+        _until(lambda: first.asked == ["submit"])
+        other = pool.submit(launch, second, tmp_path, 1)
+        _until(lambda: "is held by process" in caplog.text or bool(second.asked))
+        go_on.set()
+        assert (own.result(60), other.result(60)) == ("handle 1", "handle 1")
+    assert second.asked == []  # it follows the first one's job
+
+
+def test_who_does_not_wait_is_told_who_launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLFORMER_WAIT_S", "0")
+    launcher = Told(RUNS)
+    with alone(tmp_path), pytest.raises(LockHeldError, match=f"held by process {os.getpid()} "):
+        launch(launcher, tmp_path, 1)
+    assert launcher.asked == []
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come about within a minute"
+        time.sleep(0.01)
 
 
 def test_what_cannot_be_told_at_all_is_an_error_after_the_end(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def _at_step(number: int, act: Callable[[], None]) -> Callable[[], bool]:
 
         setattr(os, name, called)
 
-    for name in ("fsync", "replace", "unlink"):
+    for name in ("fsync", "link", "replace", "unlink"):
         wrap(name)
     wrap("mkdir", lambda path, *_, **__: not os.path.isdir(path))  # a folder that is there changes no disk
     wrap("open", lambda path, flags, *_, **__: bool(flags & os.O_EXCL))

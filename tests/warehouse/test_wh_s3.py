@@ -10,7 +10,7 @@ import pytest
 from wh_fixtures import make_commit, make_run, put, scored, table
 
 from warehouse.catalog import Catalog
-from warehouse.commits import fingerprint
+from warehouse.commits import Commit, fingerprint
 from warehouse.errors import CorruptDataError, StoreError
 from warehouse.files import RemoteFiles
 from warehouse.queries import rows_of
@@ -46,6 +46,35 @@ def test_a_commit_whose_data_is_not_there_is_refused(url: str) -> None:
     with pytest.raises(StoreError, match="data comes first"):
         store.commit(make_commit("score", "qa", "s0", [file], parts=parts))
     assert list(store.commits()) == []
+
+
+def test_a_file_is_made_once(url: str) -> None:
+    files = Store(url).files
+    assert [files.create("a/b", b"one"), files.create("a/b", b"two")] == [True, False]
+    assert files.get("a/b") == b"one"
+
+
+def test_an_object_of_s3_is_made_once_whatever_a_writer_saw_before(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = Store(bucket).files
+    monkeypatch.setattr(files, "look", lambda path: None)  # it looked, and was held up
+    assert [files.create("a", b"one"), files.create("a", b"two")] == [True, False]
+    assert files.get("a") == b"one"
+
+
+def test_a_writer_that_was_held_up_replaces_nothing(url: str) -> None:
+    fast = Store(url)
+
+    class HeldUp(Store):
+        def commit(self, commit: Commit) -> Commit:
+            self.first = put(fast, "score", "qa", "s0", [scored("d", "qa", 0, 1.0)])
+            return super().commit(commit)
+
+    slow = HeldUp(url)
+    put(slow, "score", "qa", "s0", [scored("d", "qa", 0, 2.0)])
+    assert list(fast.commits()) == [slow.first]
+    assert fast.damage(slow.first) == {}
 
 
 def test_damage_is_found_and_set_aside(url: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import subprocess
 import sys
@@ -13,9 +14,9 @@ import pyarrow.fs as pafs
 import pytest
 from wh_fixtures import make_commit, make_run, put, table
 
-from warehouse.commits import Balance, DataFile, Dataset, dataset_version, fingerprint, key_parts, made_how
+from warehouse.commits import Balance, Commit, DataFile, Dataset, dataset_version, fingerprint, key_parts, made_how
 from warehouse.errors import ConservationError, CorruptDataError, SchemaError, StoreError
-from warehouse.files import RemoteFiles
+from warehouse.files import LocalFiles, RemoteFiles
 from warehouse.store import Store
 
 ROWS = [{"doc_id": f"d{i}", "text": f"text {i} é"} for i in range(50)]
@@ -223,11 +224,11 @@ at = os.environ["AT"]
 if at == "before_commit":
     warehouse.store.Store.commit = lambda self, commit: os.kill(os.getpid(), signal.SIGKILL)
 else:
-    real, left = os.replace, [1 if at == "in_data" else 2]
+    real, left = os.link, [1 if at == "in_data" else 2]
     def dying(a, b):
         left[0] -= 1
         os.kill(os.getpid(), signal.SIGKILL) if left[0] == 0 else real(a, b)
-    os.replace = dying
+    os.link = dying
 put(store, "ingest", "", "s0", [{"doc_id": f"d{i}", "text": f"text {i} é"} for i in range(50)])
 """
 
@@ -247,6 +248,80 @@ def test_a_writer_killed_at_any_step_leaves_nothing_that_counts(tmp_path: Path, 
     commit = put(store, "ingest", "", "s0", ROWS)
     assert store.find("ingest", "", "s0", FP) == commit
     assert len(list(store.files.walk("shards"))) == 1
+
+
+def test_a_writer_that_was_held_up_replaces_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fast, real, firsts = Store(tmp_path), os.fsync, []
+
+    def held_up(handle: int) -> None:
+        monkeypatch.setattr("warehouse.files.os.fsync", real)
+        firsts.append(put(fast, "ingest", "", "s0", ROWS[:20]))  # another process does all of the shard meanwhile
+        real(handle)
+
+    monkeypatch.setattr("warehouse.files.os.fsync", held_up)
+    put(Store(tmp_path), "ingest", "", "s0", ROWS)
+    [first] = firsts
+    assert fast.damage(first) == {}
+    assert list(fast.commits()) == [first]
+    assert len(list(fast.files.walk("shards"))) == 2  # the later one's rows have a name of their own
+    assert not list(fast.files.abandoned(0))
+
+
+def test_a_writer_that_was_held_up_replaces_no_commit(tmp_path: Path) -> None:
+    fast = Store(tmp_path)
+
+    class HeldUp(Store):
+        def commit(self, commit: Commit) -> Commit:
+            self.first = put(fast, "ingest", "", "s0", ROWS[:20])
+            self.standing = super().commit(commit)
+            return self.standing
+
+    slow = HeldUp(tmp_path)
+    put(slow, "ingest", "", "s0", ROWS)
+    assert list(fast.commits()) == [slow.first] == [slow.standing]
+    assert fast.damage(slow.first) == {}
+
+
+def test_a_commit_that_does_not_count_is_in_no_commit_s_way(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    first = put(store, "ingest", "", "s0", ROWS)
+    path = tmp_path / "commits" / f"{first.id}.json"
+    store.write_json(f"commits/{first.id}.json", dataclasses.replace(first, shard="s1").to_json())
+    assert store.commit(first) == first  # what lay there was another shard's
+    assert store.find("ingest", "", "s0", FP) == first
+    path.write_bytes(path.read_bytes()[:40])
+    assert store.commit(first) == first
+    (tmp_path / first.files[0].path).unlink()
+    put(store, "ingest", "", "s0", ROWS[:20])  # done again, as the first one's data is gone
+    assert [commit.rows for commit in store.commits()] == [20]
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP])
+def test_where_there_are_no_hard_links_it_looks_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def no_links(source: Path, target: Path) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("warehouse.files.os.link", no_links)
+    files = LocalFiles(tmp_path)
+    assert [files.create("a/b", b"one"), files.create("a/b", b"two")] == [True, False]
+    assert files.get("a/b") == b"one"
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["b"]
+
+
+def test_an_answer_that_was_lost_on_the_network_is_no_other_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.link
+
+    def asked_twice(source: Path, target: Path) -> None:
+        real(source, target)
+        real(source, target)
+
+    monkeypatch.setattr("warehouse.files.os.link", asked_twice)
+    assert LocalFiles(tmp_path).create("a", b"one")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 def test_a_killed_publisher_s_files_are_swept_too(tmp_path: Path) -> None:

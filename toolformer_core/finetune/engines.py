@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 
 from toolformer_core.errors import UsageError
+from toolformer_core.extras import how_to_install
 from toolformer_core.finetune.recipe import Recipe
 
 __all__ = ["DeepSpeedEngine", "Engine", "PlainEngine", "deepspeed_config", "join"]
@@ -166,7 +167,7 @@ def join(device: torch.device) -> tuple[int, int]:
     try:
         import deepspeed
     except ImportError as exc:
-        raise UsageError("DeepSpeed is not installed: pip install 'toolformer-platform[deepspeed]'") from exc
+        raise UsageError(f"DeepSpeed is not installed: {how_to_install('deepspeed')}") from exc
     if device.type == "cpu":
         # DeepSpeed would try every operator on the compiler and build one that sums in shared memory, for a minute or
         # two where it is not cached, and then use it in inference alone. Here nothing is compatible.

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from toolformer_core.errors import UsageError
+from toolformer_core.extras import how_to_install
 from toolformer_core.finetune import attention
 from toolformer_core.finetune.engines import DeepSpeedEngine, Engine, PlainEngine, deepspeed_config, join
 from toolformer_core.finetune.recipe import LoraRecipe, Recipe
@@ -63,7 +64,7 @@ def _with_adapters(model: Any, lora: LoraRecipe) -> Any:
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError as exc:
-        raise UsageError("LoRA needs peft: pip install 'toolformer-platform[lora]'") from exc
+        raise UsageError(f"LoRA needs peft: {how_to_install('lora')}") from exc
     config = LoraConfig(
         r=lora.rank,
         lora_alpha=lora.alpha,

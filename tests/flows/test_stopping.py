@@ -1,0 +1,203 @@
+"""SIGTERM ends a command as Ctrl-C does: at once, whatever its threads are doing, in one line, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from prefect import flow
+from prefect.settings import PREFECT_API_URL
+from servers_up import soon, started, variables
+
+from flows import cli
+from flows.cli_teach import _Stopping
+from flows.stopping import STOPPED, TERMINATED, handling_stop, keep_stop_handler, leave_later
+from toolformer_core.finetune.events import STOP_FILE, read_events
+from toolformer_core.smallworld.embedded import CORPUS
+from warehouse.store import Store
+
+# The command line, with a model that says that it was asked, in a file, and then computes for ever.
+ENDLESS = """
+import pathlib, sys, threading
+import {module} as work
+from flows.cli import main
+from tasks.models import in_model_thread
+
+asked = pathlib.Path(sys.argv.pop(1))
+
+def endless(*_, **__):
+    asked.touch()
+    in_model_thread(threading.Event().wait)
+
+work.{name} = endless
+main()
+"""
+_GONE_S = 60.0  # beside other work; by itself it is a second, and on the code before it was for ever
+
+
+@contextmanager
+def _begun(words: list[str], said: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    with said.open("wb") as stream, subprocess.Popen(words, stdout=stream, stderr=stream, env=environment) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _terminated(process: subprocess.Popen[bytes], said: Path) -> str:
+    """Send SIGTERM; return what is printed from then on."""
+    before = said.stat().st_size
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(_GONE_S) == TERMINATED
+    return said.read_bytes()[before:].decode()
+
+
+def test_a_build_ends_while_its_model_computes(prefect_server: None, few_documents: Path, tmp_path: Path) -> None:
+    asked, said, data = tmp_path / "asked", tmp_path / "said.txt", tmp_path / "data"
+    endless = [sys.executable, "-c", ENDLESS.format(module="tasks.stages", name="sample"), str(asked)]
+    words = ["build", "--corpus", str(few_documents), "--data", str(data), "--tools", "calculator"]
+    with _begun(endless + words, said, {**os.environ, "PREFECT_API_URL": str(PREFECT_API_URL.value())}) as process:
+        soon(asked.exists)
+        assert _terminated(process, said) == f"{STOPPED}\n"
+    assert {name.partition("/")[0] for name in Store(data).names("commits")} == {"ingest", "prefilter"}
+
+
+def test_a_flow_leaves_sigterm_to_the_command_that_runs_it(prefect_server: None) -> None:
+    came: list[int] = []
+
+    @flow(name="told")
+    def told() -> str:
+        keep_stop_handler()
+        os.kill(os.getpid(), signal.SIGTERM)
+        return "went on"
+
+    before = signal.getsignal(signal.SIGTERM)
+    with handling_stop(lambda number, frame: came.append(number)):
+        assert told() == "went on"
+    assert came == [signal.SIGTERM]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_flow_that_no_command_runs_leaves_it_to_prefect(prefect_server: None) -> None:
+    @flow(name="handled")
+    def handled() -> Any:
+        before = signal.getsignal(signal.SIGTERM)
+        keep_stop_handler()
+        assert signal.getsignal(signal.SIGTERM) is before
+        return getattr(before, "__module__", "")
+
+    assert handled().startswith("prefect.")
+
+
+def test_a_command_without_a_handler_of_its_own_ends_in_one_line(
+    run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("flows.export.export_dataset", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(cli, "built_store", lambda data: data)
+    assert run("export", tmp_path / "out") == (TERMINATED, "", f"{STOPPED}\n")
+
+
+def test_a_training_is_asked_to_stop_and_may_take_no_longer_than_whoever_terminates_waits(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Plan:
+        class spec:
+            folder = tmp_path
+
+    left: list[tuple[int, str]] = []
+    later: list[Callable[[], None]] = []
+    monkeypatch.setattr("flows.cli_teach.leave_at_once", lambda code, line, close: left.append((code, line)))
+    monkeypatch.setattr("flows.cli_teach.leave_later", lambda seconds, leave: later.append(leave))
+
+    class Display:
+        def close(self) -> None: ...
+
+    stopping = _Stopping(Display(), [Plan()])  # type: ignore[arg-type,list-item]
+    with handling_stop(stopping.stop):
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert (tmp_path / STOP_FILE).exists()
+    assert stopping.code == TERMINATED
+    (tmp_path / STOP_FILE).unlink()  # as a launch does
+    [leave] = later
+    leave()
+    assert (tmp_path / STOP_FILE).exists()  # whoever launched it meanwhile is asked as well
+    [(code, line)] = left
+    assert (code, line.count("\n")) == (TERMINATED, 0)
+    assert "run the same command again" in line
+
+
+def test_what_is_to_come_later_comes_unless_the_command_ended() -> None:
+    came: list[str] = []
+    with handling_stop(lambda number, frame: None):
+        leave_later(0.01, lambda: came.append("first"))
+        soon(lambda: came)
+        leave_later(60, lambda: came.append("second"))
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert came == ["first"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "ready"), [([], "sample"), (["--dask-workers", "2"], "prefilter"), (["--workers", "1"], "prefilter")]
+)
+def test_a_build_with_a_server_of_its_own_leaves_no_process(options: list[str], ready: str, tmp_path: Path) -> None:
+    said, data = tmp_path / "said.txt", tmp_path / "data"
+    words = [sys.executable, "-m", "flows.cli", "build", "--corpus", str(CORPUS), "--data", str(data)]
+    with _begun([*words, "--shard-documents", "20", *options], said, variables()) as process:
+        soon(lambda: ready in {name.partition("/")[0] for name in Store(data).names("commits")})
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert children
+        assert _terminated(process, said).endswith(f"{STOPPED}\n")
+        assert psutil.wait_procs(children, timeout=_GONE_S)[1] == []
+
+
+@pytest.mark.slow
+def test_an_evaluation_ends_while_its_model_computes(tmp_path: Path) -> None:
+    asked, said = tmp_path / "asked", tmp_path / "said.txt"
+    endless = [sys.executable, "-c", ENDLESS.format(module="tasks.evaluate", name="_toolformer"), str(asked)]
+    words = ["evaluate", "--task", "small-world", "--data", str(tmp_path / "data"), "--limit", "2"]
+    with _begun(endless + words, said, variables()) as process:
+        soon(asked.exists)
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert _terminated(process, said) == f"{STOPPED}\n"
+        assert psutil.wait_procs(children, timeout=_GONE_S)[1] == []
+
+
+@pytest.mark.slow
+def test_a_training_ends_with_a_checkpoint(as_built: Path, tmp_path: Path) -> None:
+    said = tmp_path / "said.txt"
+    words = [sys.executable, "-m", "flows.cli", "finetune", "--data", str(as_built), "--profile", "core"]
+    words += ["--steps", "5000", "--batch", "2", "--dev-documents", "0", "--sequence-length", "128"]
+
+    def job() -> Path | None:
+        folders = [path.parent for path in (as_built / "finetunes").glob("*/events.jsonl")]
+        return next((f for f in folders if any(e["event"] == "step" for e in read_events(f)[0])), None)
+
+    with _begun(words, said, variables()) as process:
+        folder = soon(job)
+        line = _terminated(process, said)
+    assert line.count("\n") == 1
+    assert "with a checkpoint" in line
+    soon(lambda: read_events(folder)[0][-1]["event"] == "stopped")
+    assert list((folder / "checkpoints").iterdir())
+
+
+@pytest.mark.slow
+def test_everything_ends_while_a_build_computes(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with started(data) as up:
+        up.submit("build-dataset", {"corpus": str(CORPUS), "data": str(data), "shard_documents": 100})
+        soon(lambda: any(name.startswith("prefilter") for name in Store(data).names("commits")))
+        begin = time.monotonic()
+        assert up.stop(signal.SIGTERM) == 0
+        assert time.monotonic() - begin < _GONE_S
+        assert up.processes() == []
