@@ -89,7 +89,7 @@ def _no_pages(name: str) -> AbstractContextManager[Any]:
         return nullcontext()
     from dask import config
 
-    return config.set({"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []})  # type: ignore[no-any-return]
+    return config.set({"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []})
 
 
 @contextmanager

@@ -201,7 +201,7 @@ def guard_prefects_start() -> None:
         settings = get_current_settings().to_environment_variables(exclude_unset=True)
         return subprocess.Popen(_command(int(own.port or 0)), env={**environment(), **_SERVER, **settings})
 
-    SubprocessASGIServer._run_uvicorn_command = start  # type: ignore[method-assign]
+    setattr(SubprocessASGIServer, "_run_uvicorn_command", start)  # noqa: B010 - types hold methods to be constant
 
 
 def begin_database() -> None:

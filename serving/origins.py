@@ -56,7 +56,7 @@ def refusal(scope: Scope, hosts: Iterable[str] = (), origins: Iterable[str] = ()
     for host in given:  # without one it is no browser's request
         if _split(host)[0] not in names:
             return f"this server answers to {', '.join(LOOPBACK_NAMES[:2])}, not to {host[:_SHOWN]!r}"
-    scheme = {"ws": "http", "wss": "https"}.get(scope.get("scheme", "http"), scope.get("scheme", "http"))
+    scheme = str(scope.get("scheme", "http")).replace("ws", "http")  # of a websocket's page
     for name, value in scope["headers"]:
         if name.lower() == b"origin":
             origin = value.decode("latin-1").strip().lower()
