@@ -26,7 +26,7 @@ from flows.cli_teach import finetune
 from flows.cli_use import chat, generate, serve
 from flows.cli_warehouse import built_store, gc, reconcile
 from flows.stopping import STOPPED, TERMINATED, Terminated, terminable
-from flows.terminal import leave, print_json, without_credentials
+from flows.terminal import leave, print_json, say, without_credentials
 
 __all__ = ["app", "main"]
 
@@ -134,9 +134,9 @@ def tools_test(
     tool = next(iter(build_tools([name], ToolSettings(passages, phrases)).values()))
     result = tool.run(input_, context)
     if isinstance(result, ToolFailure):
-        print(f"{tool.name}({input_}) gave nothing: {result.reason} {result.detail}".rstrip(), file=sys.stderr)
+        say(f"{tool.name}({input_}) gave nothing: {result.reason} {result.detail}".rstrip(), error=True)
         raise typer.Exit(1)
-    print(result.text)
+    say(result.text)
 
 
 app.command(rich_help_panel=_TEACH)(diagnose)
@@ -174,17 +174,17 @@ def main() -> None:
         print(STOPPED, file=sys.stderr)
         code = TERMINATED
     except UsageError as exc:
-        print(f"error: {exc}", file=sys.stderr)
+        say(f"error: {exc}", error=True)
         code = 2
     except (ToolformerError, WarehouseError) as exc:
-        print(f"error: {exc}", file=sys.stderr)
+        say(f"error: {exc}", error=True)
         code = 1
     except BrokenPipeError:
         code = _PIPE_CLOSED
     except SystemExit as exc:  # rich's way of ending at a closed pipe
         code = _PIPE_CLOSED if isinstance(exc.__context__, BrokenPipeError) else exc.code
     except OSError as exc:  # the machine's: a full disk, a folder that may not be written
-        print(f"error: {exc.filename or ''}: {exc.strerror or exc}".replace(": : ", ": "), file=sys.stderr)
+        say(f"error: {exc.filename or ''}: {exc.strerror or exc}".replace(": : ", ": "), error=True)
         code = 1
     leave(int(code or 0))
 
@@ -195,7 +195,7 @@ def _print_wrong_use(exc: TyperException) -> None:
         message += "" if message.endswith((".", "?", "!")) else "."
         context = getattr(exc, "ctx", None)
         hint = f" Try '{context.command_path} --help'." if context is not None else ""
-        print(f"error: {message}{hint}", file=sys.stderr)
+        say(f"error: {message}{hint}", error=True)
 
 
 if __name__ == "__main__":

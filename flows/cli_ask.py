@@ -13,7 +13,7 @@ import typer
 
 from flows.cli_build import check, with_build_options
 from flows.cli_warehouse import built_store
-from flows.terminal import parse_tau_f, print_json
+from flows.terminal import parse_tau_f, print_json, say
 from tasks.settings import data_folder, prepare
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def datasets(
         if as_json:
             print_json({**one.to_json(), "card": card})
         else:
-            print(card, end="")
+            say(card, end="")
         return
     from warehouse.audit import gone
 

@@ -19,8 +19,7 @@ from flows.terminal import parse_tau_f, print_json
 from tasks.settings import model_credentials, prepare
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from flows.console import Console
     from toolformer_core.diagnose.run import Diagnosis
     from toolformer_core.diagnose.verdict import Check
 
@@ -122,8 +121,9 @@ class _Display:
     """Progress per tool on standard error: a bar on a terminal, a line per finished tool elsewhere."""
 
     def __init__(self, quiet: bool) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        from flows.console import Console
 
         self.out = Console(highlight=False, soft_wrap=True)
         self._console = Console(stderr=True, quiet=quiet)

@@ -152,8 +152,9 @@ def _percent(value: float) -> str:
 
 def _print_evaluated(result: EvaluateResult) -> None:
     """Print the figures of every arm, the paper's below, and where the rest lies."""
-    from rich.console import Console
     from rich.markup import escape
+
+    from flows.console import Console
 
     console = Console()
     _print_arms(console, result)

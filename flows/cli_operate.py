@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.terminal import print_json
+from flows.terminal import print_json, say
 from tasks.settings import data_folder, prepare
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def up(
     from flows.up import Up
 
     def tell(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
+        say(line, error=True)
 
     own = Up(
         data_folder(data),
@@ -135,9 +134,9 @@ def doctor(
     for one in examine(Asked(data_folder(data), model, profile, passages)):
         findings.append(one)
         if not as_json:
-            print(f"{one.level:<5} {one.check:<9} {one.told}", flush=True)
+            say(f"{one.level:<5} {one.check:<9} {one.told}")
             if one.mend:
-                print(f"{'':<15} -> {one.mend}", flush=True)
+                say(f"{'':<15} -> {one.mend}")
     failed = sum(one.level == "fail" for one in findings)
     warned = sum(one.level == "warn" for one in findings)
     if as_json:

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from flows.terminal import print_json
+from flows.terminal import print_json, say
 from tasks.settings import api_key as api_key_from
 from tasks.settings import model_credentials, prepare
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from flows.console import Console
     from toolformer_core.decode.records import Event, Generation, Settings
     from toolformer_core.decode.toolformer import Toolformer
     from toolformer_core.tools.base import Tool
@@ -142,7 +141,7 @@ def chat(
             if line == "/reset":
                 talk.reset()
             elif line.startswith("/"):
-                print(f"unknown command {line.split()[0]}; there are /reset and /exit", file=sys.stderr)
+                say(f"unknown command {line.split()[0]}; there are /reset and /exit", error=True)
             elif line:
                 talk.answer(line)
 
@@ -257,14 +256,14 @@ def _toolformer(model: str, tools: list[Tool], timeout_s: float) -> Iterator[Too
 
 
 def _console() -> Console:
-    from rich.console import Console
+    from flows.console import Console
 
     return Console(highlight=False, markup=False, soft_wrap=True, emoji=False)
 
 
 def _write(console: Console, text: str, style: str | None = None) -> None:
-    """At once, as it is; what would steer a terminal is made visible."""
-    console.print(text.replace("\x1b", "␛"), style=style, end="")
+    """At once, as it is; the console makes visible what would steer a terminal."""
+    console.print(text, style=style, end="")
 
 
 def _silently(events: Iterable[Event]) -> Generation:
@@ -296,7 +295,7 @@ def _show(console: Console, events: Iterable[Event]) -> None:
         console.print()
     for call in failed:
         told = f"{call.tool or '?'}({call.input}) gave nothing: {call.failure} {call.detail}".rstrip()
-        print(told, file=sys.stderr)
+        say(told, error=True)
 
 
 def _lines() -> Iterator[str]:
@@ -350,7 +349,7 @@ class _Talk:
         except KeyboardInterrupt:
             print("(interrupted)", file=sys.stderr)
         except UsageError as exc:  # a turn that is too long by itself
-            print(f"error: {exc}", file=sys.stderr)
+            say(f"error: {exc}", error=True)
             self._turns.pop()
             return
         self._turns.append({"role": "assistant", "content": "".join(heard)})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.terminal import print_json
+from flows.terminal import print_json, say
 from tasks.settings import data_folder, seconds, shared_catalog
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def reconcile(
 def _print_damage(damaged: Iterable[Damage]) -> None:
     datasets: set[str] = set()
     for one in damaged:
-        print(f"damaged  {one.path} {one.why}")
+        say(f"damaged  {one.path} {one.why}")
         datasets |= set(one.datasets)
     for name in sorted(datasets):
         print(f"{name} rests on what is damaged: run the build that made it again, and what is missing is done anew")
@@ -153,7 +153,7 @@ def _print_garbage(found: Iterable[Garbage]) -> None:
     if rows:
         widths = [max(len(row[column]) for row in rows) for column in range(4)]
         for kind, folder, files, size, why in rows:
-            print(f"{kind:<{widths[0]}}  {folder:<{widths[1]}}  {files:>{widths[2]}} files  {size:>{widths[3]}}  {why}")
+            say(f"{kind:<{widths[0]}}  {folder:<{widths[1]}}  {files:>{widths[2]}} files  {size:>{widths[3]}}  {why}")
 
 
 def _size(count: float) -> str:

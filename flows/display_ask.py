@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from flows.console import Console
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.records import Call
 from toolformer_core.syntax import linearize

@@ -329,9 +329,10 @@ def _figure_4(measured: _Measured) -> PaperTable:
 def print_tables(found: Sequence[PaperTable]) -> None:
     """Print the tables, ours and the paper's in one cell; below each, what would measure the cells that are "-"."""
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
+
+    from flows.console import Console
 
     console = Console()
     for one in found:

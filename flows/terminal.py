@@ -1,4 +1,6 @@
-"""What the commands share: JSON for machines, options checked by a form, one word where Prefect would say pages."""
+"""What the commands share: text that cannot steer a terminal, JSON for machines, options checked by a form, one word
+where Prefect would say pages.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,11 @@ __all__ = [
     "leave",
     "parse_tau_f",
     "print_json",
+    "say",
     "stopping_at_once",
     "tell_failures_once",
     "validated",
+    "visible",
     "without_credentials",
 ]
 
@@ -34,8 +38,37 @@ _SERVED = re.compile(r"(?P<option>--[\w-]+=)?(?P<model>vllm\+.*)", re.DOTALL)
 Form = TypeVar("Form", bound=BaseModel)
 
 
+# Control characters but line feed and tab (ESC steers a terminal), marks that reorder text, lone surrogates.
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_DELETE, _DELETE_PICTURE, _PICTURES = 0x7F, "␡", 0x2400
+
+
+def visible(text: str) -> str:
+    r"""Return a text as it may be printed: ESC becomes ␛, another control code its picture, all else \x9b or \u202e.
+
+    Line feeds and tabs stay. Texts of a corpus, a tool or a model, and messages that quote them, are printed so.
+    """
+    return _UNSEEN.sub(_picture, text)
+
+
+def _picture(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < ord(" "):
+        return chr(_PICTURES + code)
+    if code == _DELETE:
+        return _DELETE_PICTURE
+    return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}"
+
+
+def say(*texts: object, end: str = "\n", error: bool = False) -> None:
+    """Print texts as `visible` shows them, on standard output or standard error."""
+    print(visible(" ".join(map(str, texts))), end=end, file=sys.stderr if error else sys.stdout, flush=True)
+
+
 def print_json(value: Any) -> None:
-    print(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+    r"""Print a value as JSON; what `visible` would show stands as \u001b, which reads back as it was."""
+    written = json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    print(_UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", written))
 
 
 def without_credentials(arguments: Sequence[str]) -> list[str]:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 
 from flows.cli import app
 from flows.cli_use import _Talk
+from flows.terminal import visible
 from tests.core.decode.writers import merging, speaks
 from toolformer_core.errors import UsageError
 
@@ -41,7 +42,7 @@ def test_the_text_stands_with_its_calls_behind_the_prompt(monkeypatch: pytest.Mo
     assert found["new_tokens"] <= 8
     shown = run("generate", "So!", "--k", "1", *FEW)
     assert shown.exit_code == 0
-    assert shown.stdout == "So!" + found["text"] + "\n"
+    assert shown.stdout == "So!" + visible(found["text"]) + "\n"
     assert run("generate", "-", "--k", "1", *FEW, stdin="So!\n").stdout == shown.stdout
 
 

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from toolformer_core.config import check_tools
-from toolformer_core.errors import UsageError
+from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.calculator import Calculator
 from toolformer_core.tools.calendar import Calendar
@@ -45,7 +45,7 @@ def build_tools(names: Sequence[str], settings: ToolSettings | None = None) -> d
     WikiSearch and QA share one index where they have one file, as long as the file stays as it is.
 
     Raises:
-        UnknownNameError: a name is not one of the five.
+        UnknownNameError: a name is not one of the five, or nothing here builds it.
         UsageError: a tool's data or the package it needs is not there.
     """
     settings = settings or ToolSettings()
@@ -61,8 +61,10 @@ def build_tools(names: Sequence[str], settings: ToolSettings | None = None) -> d
             tools[key] = MT(PhraseTable(settings.phrases or EMBEDDED_PHRASES))
         elif key == "wikisearch":
             tools[key] = WikiSearch(_passage_index(settings.passages, EMBEDDED_PASSAGES))
-        else:
+        elif key == "qa":
             tools[key] = QA(_passage_index(settings.passages, EMBEDDED_KNOWN))
+        else:  # named in `TOOL_NAMES` alone: no other tool may answer in its place
+            raise UnknownNameError("tool", key, ("calculator", "calendar", "mt", "wikisearch", "qa"))
     return tools
 
 

@@ -56,6 +56,12 @@ def test_an_unknown_tool_is_an_error() -> None:
         build_tools(["calculator", "telescope"])
 
 
+def test_a_tool_that_is_named_and_not_built_is_an_error_and_no_other_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TOOL_NAMES, "calculators", "Calculators")  # as whoever adds a tool does first
+    with pytest.raises(UnknownNameError, match=r"unknown tool 'calculators'\. Did you mean 'calculator'\?.*qa"):
+        build_tools(["calculators"])
+
+
 def test_missing_data_is_an_error_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="no passages file at"):
         build_tools(["qa"], ToolSettings(passages=tmp_path / "none.jsonl"))
