@@ -31,6 +31,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines")]
 def plan(parameters: BuildParameters, runner: str, as_json: bool) -> None:
     """What a build with these options would do, why, and what it would cost. Loads no model and changes nothing.
 
+    Costs are those of past runs in the same data folder, scaled by documents and by draws (k * m). "at least" says that
+    a stage has none; a pilot run, whose command is printed, gives it one.
+
     Example: toolformer plan --corpus c4.jsonl --data runs/c4 --tau-f qa=1.2     (the same options as build)
     """
     check(parameters)
@@ -40,7 +43,8 @@ def plan(parameters: BuildParameters, runner: str, as_json: bool) -> None:
 
     planned = plan_build(parameters)
     if as_json:
-        print_json({**asdict(planned), "nothing_to_do": planned.nothing_to_do})
+        totals = {"total": asdict(planned.total), "total_at_most": asdict(planned.total_at_most)}
+        print_json({**asdict(planned), "nothing_to_do": planned.nothing_to_do, **totals})
     else:
         print_plan(planned)
 

@@ -94,7 +94,7 @@ def _until_stopped(own: Up) -> Iterator[threading.Event]:
     try:
         yield stop
     except _Stopped as exc:
-        print("stopped before everything was up", file=sys.stderr)
+        say("stopped before everything was up", error=True)
         raise typer.Exit(128 + exc.args[0]) from None
     finally:
         for number, handler in before.items():

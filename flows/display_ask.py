@@ -20,7 +20,7 @@ from warehouse.commits import Dataset
 
 if TYPE_CHECKING:
     from flows.explained import Explained
-    from flows.plan import Estimate, Plan
+    from flows.plan import Estimate, Plan, Total
     from flows.what_if import Asked
     from warehouse.queries import Sample, Subject
     from warehouse.what_if import WhatIf
@@ -68,17 +68,22 @@ def print_plan(plan: Plan) -> None:
         console.print("Nothing is left to do: every shard is found done, and no model would be loaded.")
         return
     known = [own.estimate for own in plan.stages if own.estimate is not None]
-    most = [own.at_most for own in plan.stages if own.at_most is not None]
     lacking = [f"{own.stage} {own.tool}".strip() for own in plan.stages if own.to_do and own.estimate is None]
-    if known:
-        console.print(f"To do: {_sum(known)}.", highlight=False)
+    if any(own.to_do for own in plan.stages):
+        console.print(f"To do: {_sum(plan.total)}.", highlight=False)
     if any(own.depends for own in plan.stages):
+        most = _sum(plan.total_at_most)
         console.print(
-            f"depends: found done if what is done anew before gives the same rows; with all of it: {_sum(most)}.",
+            f"depends: found done if what is done anew before gives the same rows; with all of it: {most}.",
             highlight=False,
         )
     if lacking:
         console.print(f"No past run to estimate from: {', '.join(lacking)}.", highlight=False)
+    if plan.pilot:
+        console.print("Run a pilot, then plan again:", highlight=False)
+        console.print(f"  {plan.pilot}", soft_wrap=True, highlight=False, markup=False)
+    if any(not one.same_draws for one in known):
+        console.print("Estimated in part from runs with other k and m, in proportion to k * m.", highlight=False)
     if any(not one.same_model for one in known):
         console.print("Estimated in part from runs with another model.")
 
@@ -89,11 +94,10 @@ def _figures(one: Estimate | None, to_do: int) -> tuple[str, str, str]:
     return (f"{one.seconds:,.1f}", f"{one.lm_tokens:,.0f}" if one.lm_tokens else "", f"{one.bytes / 1000:,.0f}")
 
 
-def _sum(estimates: Sequence[Estimate]) -> str:
-    seconds, tokens, size = (
-        sum(values) for values in zip(*((e.seconds, e.lm_tokens, e.bytes) for e in estimates), strict=True)
-    )
-    return f"about {seconds:,.0f} s of work, {tokens:,.0f} LM tokens, {size:,.0f} bytes"
+def _sum(total: Total) -> str:
+    about = "at least" if total.lower_bound else "about"
+    tokens = "LM tokens unknown" if total.lm_tokens_unknown else f"{total.lm_tokens:,.0f} LM tokens"
+    return f"{about} {total.seconds:,.0f} s of work, {tokens}, {total.bytes:,.0f} bytes"
 
 
 def print_explained(told: Explained) -> None:

@@ -6,6 +6,7 @@ a mistake is answered before anything runs.
 
 from __future__ import annotations
 
+import shlex
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from toolformer_core.tools.build import ToolSettings, build_tools
 from warehouse.commits import check_name
 from warehouse.errors import StoreError
 
-__all__ = ["BuildParameters", "resolve"]
+__all__ = ["BuildParameters", "build_command", "resolve"]
 
 
 class BuildParameters(BaseModel):
@@ -81,6 +82,23 @@ class BuildParameters(BaseModel):
     workers: int = Field(4, gt=0, description="Tasks at a time (threads), or Dask workers")
     licence: str = Field("", description="The corpus's licence, for the dataset's card")
     offline: bool = Field(False, description="Ask no tool: use what tools answered before, and stop where that lacks")
+
+
+def build_command(p: BuildParameters, **changes: Any) -> str:
+    """Return the command line of a build with these parameters, ready to paste; defaults are left out.
+
+    Args:
+        changes: fields that are to have another value.
+    """
+    parts = ["toolformer", "build"]
+    for name, value in p.model_copy(update=changes).model_dump(exclude_defaults=True).items():
+        option = f"--{name.replace('_', '-')}"
+        if isinstance(value, dict):
+            value = ",".join(f"{key}={one:g}" for key, one in value.items())
+        elif isinstance(value, list):
+            value = ",".join(value)
+        parts += [option] if value is True else [option, str(value)]
+    return shlex.join(parts)
 
 
 @lru_cache(maxsize=4096)

@@ -10,7 +10,9 @@ what follows. No model is loaded and no tool is asked, so what these would answe
     | to do   | no commit can be found for it, whatever the stages before it give                        |
     | depends | an earlier stage runs anew: if that gives the same rows as before, it is found done      |
 
-Estimates are sums over past commits of the same stage and tool, in proportion to the documents of a shard.
+Estimates are sums over past commits of the same stage and tool, in proportion to the documents of a shard. Where those
+were sampled with other k and m (positions per document, draws per position), they are taken in proportion to k * m too,
+the draws asked for; a document is scanned once whatever these are, so small shares of large ones come out a little low.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from flows.parameters import BuildParameters, resolve
+from flows.parameters import BuildParameters, build_command, resolve
 from tasks.assembling import over_limit
 from tasks.shards import Done, Work, done_of
 from tasks.spec import BuildSpec, NotInRehearsalError
@@ -44,8 +46,9 @@ from warehouse.files import open_files
 from warehouse.rehearsal import Rehearsal
 from warehouse.store import Store
 
-__all__ = ["Estimate", "Plan", "PlannedShard", "StagePlan", "plan_build"]
+__all__ = ["Estimate", "Plan", "PlannedShard", "StagePlan", "Total", "plan_build"]
 
+_PILOT_DOCUMENTS = 100  # at most, of a small build to estimate from; a tenth of the corpus if that is less
 CACHED, TO_DO, DEPENDS = "cached", "to do", "depends"
 
 # What a part of a fingerprint is called to a user; `config` is told field by field.
@@ -72,6 +75,18 @@ class Estimate:
     bytes: float  # of data written
     shards: int  # past commits it rests on
     same_model: bool  # those were made with the model that is asked for
+    same_draws: bool = True  # ... and with k and m whose product is the one asked for; else they are scaled
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """What all stages together are expected to take, as far as it is known."""
+
+    seconds: float
+    lm_tokens: float
+    bytes: float
+    lower_bound: bool  # a stage has no past run to estimate from, and is counted as nothing
+    lm_tokens_unknown: bool  # that holds for every stage with work for the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +125,36 @@ class Plan:
     documents: int
     model: str
     data: str
+    pilot: str = (
+        ""  # a small build to estimate from, ready to paste, where a stage has no past run; "" if none is needed
+    )
 
     @property
     def nothing_to_do(self) -> bool:
         return all(shard.state == CACHED for shard in self.shards)
+
+    @property
+    def total(self) -> Total:
+        """What is to do."""
+        return _total((own.stage, own.estimate) for own in self.stages if own.to_do)
+
+    @property
+    def total_at_most(self) -> Total:
+        """What is to do if all that depends on it is to be done too."""
+        return _total((own.stage, own.at_most) for own in self.stages if own.to_do + own.depends)
+
+
+def _total(estimates: Iterable[tuple[str, Estimate | None]]) -> Total:
+    listed = list(estimates)
+    known = [one for _, one in listed if one is not None]
+    of_model = [one for stage, one in listed if stage in ("sample", "score")]
+    return Total(
+        seconds=sum(one.seconds for one in known),
+        lm_tokens=sum(one.lm_tokens for one in known),
+        bytes=sum(one.bytes for one in known),
+        lower_bound=len(known) < len(listed),
+        lm_tokens_unknown=bool(of_model) and not any(of_model),
+    )
 
 
 def plan_build(parameters: BuildParameters) -> Plan:
@@ -125,7 +166,10 @@ def plan_build(parameters: BuildParameters) -> Plan:
     spec = resolve(parameters, run_id="plan")
     with tempfile.TemporaryDirectory(prefix="toolformer-plan-") as folder:
         rehearsed = replace(spec, rehearsal=Rehearsal(open_files(spec.data), Path(folder)))
-        return _Planner(rehearsed).plan()
+        plan = _Planner(rehearsed).plan()
+    if plan.total_at_most.lower_bound and (limit := min(_PILOT_DOCUMENTS, plan.documents // 10)):
+        return replace(plan, pilot=build_command(parameters, limit=limit))
+    return plan
 
 
 class _Past:
@@ -134,33 +178,51 @@ class _Past:
     def __init__(self, store: Store) -> None:
         self._of: dict[tuple[str, str, str], list[Commit]] = {}
         self._rows: dict[str, int] = {}  # digest of a file that holds a row per document -> rows
+        self._draws: dict[str, int] = {}  # digest of a file of draws -> draws asked for per document, k * m
         completed = [run for run in store.runs() if run.state == "completed" and run.commits]
         last = {key for run in completed[-1:] for key in run.commits}
         for commit in sorted(store.commits(), key=lambda c: (c.key in last, c.created)):
             self._of.setdefault((commit.stage, commit.tool, commit.shard), []).append(commit)
             if commit.stage in ("ingest", "prefilter"):
                 self._rows |= {file.digest: file.rows for file in commit.files if file.path.startswith("shards/")}
+            if commit.stage == "sample":
+                self._draws |= {file.digest: _draws_asked(commit.config) for file in commit.files}
 
     def of(self, work: Work) -> list[Commit]:
         """Return the commits of a shard, those of the last completed run last."""
         return self._of.get((work.stage, work.tool, work.shard), [])
 
-    def estimate(self, stage: str, tool: str, documents: int, model: str) -> Estimate | None:
-        """Return what so many documents would take; by commits of the same model if there are any."""
+    def estimate(self, stage: str, tool: str, documents: int, model: str, draws: int = 0) -> Estimate | None:
+        """Return what so many documents would take; by commits of the same model, k and m if there are any.
+
+        Args:
+            draws: k * m that are asked for; 0 for a stage that has nothing to do with draws.
+        """
         own = [c for key, found in self._of.items() if key[:2] == (stage, tool) for c in found]
         alike = [c for c in own if c.parts.get("model", model) == model]
-        chosen = alike or own
+        among = alike or own
+        chosen = [c for c in among if self._share_of_draws(c, draws) == 1.0] or among
         seen = sum(map(self._documents, chosen))
         if not seen:
             return None
         share = documents / seen
+        scaled = [(c, share * self._share_of_draws(c, draws)) for c in chosen]
         return Estimate(
-            seconds=share * sum(c.seconds for c in chosen),
-            lm_tokens=share * sum(c.counters.get(LM_TOKENS, 0) for c in chosen),
-            bytes=share * sum(file.bytes for c in chosen for file in c.files),
+            seconds=sum(own_share * c.seconds for c, own_share in scaled),
+            lm_tokens=sum(own_share * c.counters.get(LM_TOKENS, 0) for c, own_share in scaled),
+            bytes=sum(own_share * file.bytes for c, own_share in scaled for file in c.files),
             shards=len(chosen),
             same_model=bool(alike),
+            same_draws=all(own_share == share for _, own_share in scaled),
         )
+
+    def _share_of_draws(self, commit: Commit, draws: int) -> float:
+        """Return how many times as many draws are asked for as the commit's were; 1 where that is not known."""
+        if commit.stage == "sample":
+            before = _draws_asked(commit.config)
+        else:
+            before = next((self._draws[one] for one in commit.inputs if one in self._draws), 0)
+        return draws / before if draws and before else 1.0
 
     def _documents(self, commit: Commit) -> int:
         if commit.stage == "ingest":
@@ -290,6 +352,8 @@ class _Planner:
             states = Counter(planned.state for planned in own)
             to_do = sum(planned.documents for planned in own if planned.state == TO_DO)
             depends = sum(planned.documents for planned in own if planned.state == DEPENDS)
+            sampled = self.spec.sample[tool] if stage in ("sample", "execute", "score") else None
+            draws = sampled.top_k * sampled.draws if sampled is not None else 0
             yield StagePlan(
                 stage=stage,
                 tool=tool,
@@ -298,9 +362,14 @@ class _Planner:
                 to_do=states[TO_DO],
                 depends=states[DEPENDS],
                 because=dict(Counter(reason for planned in own for reason in planned.because).most_common()),
-                estimate=self.past.estimate(stage, tool, to_do, model) if to_do else None,
-                at_most=self.past.estimate(stage, tool, to_do + depends, model) if to_do + depends else None,
+                estimate=self.past.estimate(stage, tool, to_do, model, draws) if to_do else None,
+                at_most=self.past.estimate(stage, tool, to_do + depends, model, draws) if to_do + depends else None,
             )
+
+
+def _draws_asked(config: Mapping[str, Any]) -> int:
+    """Return k * m of a config of `sample`; 0 where it does not say."""
+    return int(config.get("top_k", 0)) * int(config.get("draws", 0))
 
 
 def _inputs(*before: Done | None) -> tuple[str, ...]:

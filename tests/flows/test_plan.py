@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from commands import Run
 from small_builds import small_build
 
 from flows.build_dataset import run_build
@@ -157,12 +159,56 @@ def test_estimates_are_in_proportion_to_documents(few_documents: Path, as_built:
     (own,) = (one for one in plan.stages if (one.stage, one.tool) == ("sample", "calculator"))
     assert own.because == {"top_k: 3 -> 2": 3}
     assert own.estimate is not None
-    # the three past shards hold the same 16 documents, so the estimate is their sum
+    # the three past shards hold the same 16 documents, and two of three positions at two draws each: 2 * 2 / (3 * 2)
     assert own.estimate.shards == 3
-    assert own.estimate.seconds == pytest.approx(sum(c.seconds for c in commits))
-    assert own.estimate.lm_tokens == pytest.approx(sum(c.counters["lm_tokens"] for c in commits))
+    assert not own.estimate.same_draws
+    assert own.estimate.seconds == pytest.approx(2 / 3 * sum(c.seconds for c in commits))
+    assert own.estimate.lm_tokens == pytest.approx(2 / 3 * sum(c.counters["lm_tokens"] for c in commits))
     assert own.estimate.lm_tokens > 0
-    assert own.estimate.bytes == pytest.approx(sum(f.bytes for c in commits for f in c.files))
+    assert own.estimate.bytes == pytest.approx(2 / 3 * sum(f.bytes for c in commits for f in c.files))
+    # what is scored follows what is drawn; the same k and m from now on are those of the past, and not scaled
+    (score,) = (one for one in plan.stages if (one.stage, one.tool) == ("score", "calculator"))
+    tokens = sum(c.counters["lm_tokens"] for c in Store(as_built).commits("score", "calculator"))
+    assert score.at_most is not None
+    assert score.at_most.lm_tokens == pytest.approx(2 / 3 * tokens)
+    other = plan_build(small_build(few_documents, as_built, top_k=2, draws=3))  # 2 * 3 = 3 * 2
+    assert all(one.at_most.same_draws for one in other.stages if one.at_most is not None)
+    assert not any(plan.total.lower_bound for plan in (plan, other))
+
+
+def test_what_is_not_known_makes_a_sum_a_lower_bound_and_a_pilot_is_named(
+    run: Run, few_documents: Path, as_built: Path, tmp_path: Path, no_model: None
+) -> None:
+    options = ["--top-k", "3", "--draws", "2", "--shard-documents", "6", "--tau-f", "calendar=0.2", "--licence", "CC 0"]
+    asked = ["plan", "--corpus", few_documents, "--tools", "calculator,calendar,mt", *options, "--data"]
+    told = json.loads(run(*asked, as_built, "--json").out)
+    assert told["total"]["lower_bound"]  # nothing is known of mt
+    shown = " ".join(run(*asked, as_built).out.split())
+    assert "To do: at least " in shown
+    assert "about" not in shown.partition("To do:")[2]
+
+    new = tmp_path / "my data"
+    told = json.loads(run(*asked, new, "--json").out)
+    unknown = {"seconds": 0, "lm_tokens": 0, "bytes": 0, "lower_bound": True, "lm_tokens_unknown": True}
+    assert told["total"] == told["total_at_most"] == unknown
+    said = run(*asked, new).out
+    assert "To do: at least 0 s of work, LM tokens unknown" in said
+    command = next(line for line in said.splitlines() if line.startswith("  toolformer build "))
+    assert told["pilot"] == command.strip()
+    # a tenth of 16 documents is 1; what is asked for in the default way is not repeated
+    expected = f"toolformer build --corpus {few_documents} --data '{new}' --tools calculator,calendar,mt --limit 1 "
+    assert command.strip() == (
+        f"{expected}--top-k 3 --draws 2 --tau-f calendar=0.2 --shard-documents 6 --licence 'CC 0'"
+    )
+    # the command is one that the program takes, and asks for the same but for the limit
+    again = json.loads(run(*shlex.split(command.replace(" build ", " plan "))[1:], "--json").out)
+    assert (again["documents"], again["pilot"]) == (1, "")
+
+
+def test_a_plan_of_what_has_run_before_is_no_lower_bound(few_documents: Path, as_built: Path, no_model: None) -> None:
+    plan = plan_build(small_build(few_documents, as_built, seed=7))
+    assert plan.total.lm_tokens > 0
+    assert (plan.total.lower_bound, plan.total.lm_tokens_unknown, plan.pilot) == (False, False, "")
 
 
 def test_what_is_damaged_is_planned_again(few_documents: Path, as_built: Path, no_model: None) -> None:
