@@ -6,6 +6,7 @@
     | .json (.gz, .zst)          | a JSON array, or an object with one under `data` or `Data`; else lines |
     | .parquet .arrow            | rows of a table                                                        |
     | .xml (.gz, .zst)           | one row per `Problem` element: its attributes and its children's texts |
+    | .tsv (.gz, .zst)           | a question, a tab, and the list of its answers (DPR's files)           |
 
 A JSON array is read element by element, so what stands in front of a broken element is kept, and every row has its
 line. Keys are lower-cased: `Question` and `question` are one. What a row means is for others to say.
@@ -13,6 +14,7 @@ line. Keys are lower-cased: `Question` and `question` are one. What a row means 
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import json
@@ -32,7 +34,7 @@ __all__ = ["SUFFIXES", "Located", "benchmark_files", "file_rows", "hub_rows"]
 
 _PACKED = ("", ".gz", ".zst")
 SUFFIXES = (
-    *(kind + packed for kind in (".jsonl", ".ndjson", ".json", ".xml") for packed in _PACKED),
+    *(kind + packed for kind in (".jsonl", ".ndjson", ".json", ".xml", ".tsv") for packed in _PACKED),
     *(".parquet", ".arrow"),
 )
 _ARRAYS = ("data", "Data")  # the keys of an object under which its rows stand
@@ -80,6 +82,8 @@ def file_rows(path: Path, nested: Nested | None = None) -> Iterator[Located | Re
     suffix = _suffix(path) or ""
     if suffix.startswith(".xml"):
         found = _xml_rows(path)
+    elif suffix.startswith(".tsv"):
+        found = _tsv_rows(path)
     elif suffix.startswith(".json") and not suffix.startswith(".jsonl"):
         found = _json_rows(path)
     else:
@@ -135,16 +139,21 @@ def _bytes_of(path: Path) -> bytes | Rejected:
         return Rejected(1, "truncated", str(exc)[:200])
 
 
-def _json_rows(path: Path) -> Iterator[tuple[int, Any] | Rejected]:
-    """The elements of the file's array; if it holds no array, its lines."""
+def _text_of(path: Path) -> str | Rejected:
     data = _bytes_of(path)
     if isinstance(data, Rejected):
-        yield data
-        return
+        return data
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
-        yield Rejected(data.count(b"\n", 0, exc.start) + 1, "not_utf8", f"byte {exc.start}: {exc.reason}")
+        return Rejected(data.count(b"\n", 0, exc.start) + 1, "not_utf8", f"byte {exc.start}: {exc.reason}")
+
+
+def _json_rows(path: Path) -> Iterator[tuple[int, Any] | Rejected]:
+    """The elements of the file's array; if it holds no array, its lines."""
+    text = _text_of(path)
+    if isinstance(text, Rejected):
+        yield text
         return
     start = _array_start(text)
     if start is None:
@@ -219,6 +228,25 @@ def _xml_rows(path: Path) -> Iterator[tuple[int, Any] | Rejected]:
             yield Rejected(line, "broken_xml", str(exc)[:200])
             continue
         yield line, {**element.attrib, **{child.tag: "".join(child.itertext()) for child in element}}
+
+
+def _tsv_rows(path: Path) -> Iterator[tuple[int, Any] | Rejected]:
+    """Rows of two columns, `question` and `answer`; a cell with a tab or a quotation mark is quoted as in CSV."""
+    text = _text_of(path)
+    if isinstance(text, Rejected):
+        yield text
+        return
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter="\t")
+    line = 1
+    try:
+        for cells in reader:
+            if len(cells) == 2:
+                yield line, dict(zip(("question", "answer"), cells, strict=True))
+            elif any(cell.strip() for cell in cells):
+                yield Rejected(line, "wrong_columns", f"{len(cells)} columns; a row is a question, a tab, its answers")
+            line = reader.line_num + 1
+    except csv.Error as exc:
+        yield Rejected(line, "broken_tsv", f"{str(exc)[:160]}; nothing behind this row could be read")
 
 
 # --- the hub ----------------------------------------------------------------------------------------------------------
