@@ -27,6 +27,7 @@ from prefect.runtime import flow_run as this_run
 from flows.artifacts import named, publish_link, publish_summary
 from flows.build_tracking import track_build
 from flows.finetune_plan import FinetuneParameters, FinetunePlan, jobs_folder, plan_finetune
+from flows.notes import notes_on_training
 from flows.server import note_server
 from flows.training_profiles import load_profile
 from tasks.finetune import Card, FinetuneSpec, prepare
@@ -202,6 +203,8 @@ def finetune(parameters: FinetuneParameters) -> FinetuneResult:
     quieten()
     note_server()
     plan = plan_finetune(parameters)
+    for note in notes_on_training(parameters.model, plan.spec.dataset.model):
+        get_run_logger().warning(note)
     card = prepare_job(plan.spec, parameters.data)
     found = _finished(plan.spec.folder)
     run = _tracked(plan, parameters, card)

@@ -61,7 +61,7 @@ __all__ = [
 ]
 
 # Raised when the same inputs would give other rows: a reader or prompt, a scoring rule or the decoding, a likelihood.
-VERSIONS = {"benchmark": "1", "evaluate": "1", "perplexity": "1"}
+VERSIONS = {"benchmark": "2", "evaluate": "1", "perplexity": "1"}
 
 # Arm -> (which model, tools on)
 ARMS: Mapping[str, tuple[str, bool]] = {

@@ -161,7 +161,7 @@ def test_a_users_mistake_is_answered_before_anything_runs(
             '{"text": "one"}\n'.encode("utf-16"),
             "not_utf8 1 (convert the corpus to UTF-8, e.g. by iconv), broken_json 1",
         ),
-        (b"\n\n[1]\n", "blank 2, not_an_object 1 (each line must hold one JSON object)"),
+        (b"\n\n[1]\n", "blank 2, not_an_object 1 (each row must be one JSON object)"),
     ],
 )
 def test_a_corpus_without_a_usable_row_is_told_by_reasons(

@@ -8,8 +8,8 @@
     | .xml (.gz, .zst)           | one row per `Problem` element: its attributes and its children's texts |
     | .tsv (.gz, .zst)           | a question, a tab, and the list of its answers (DPR's files)           |
 
-A JSON array is read element by element, so what stands in front of a broken element is kept, and every row has its
-line. Keys are lower-cased: `Question` and `question` are one. What a row means is for others to say.
+A JSON array is read element by element, so a broken one costs itself alone, and every row has its line. Keys are
+lower-cased: `Question` and `question` are one. What a row means is for others to say.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from toolformer_core.annotate.rows import BadRow, rows_of
+from toolformer_core.annotate.json_array import BEHIND, elements
+from toolformer_core.annotate.rows import BadRow, array_row, rows_of
 from toolformer_core.annotate.rows import Row as FileRow
 from toolformer_core.errors import CorpusError
 from toolformer_core.evaluate.items import Hub, Rejected, Row
@@ -188,24 +189,14 @@ def _array_start(text: str) -> int | None:
     return None
 
 
-def _elements(text: str, at: int) -> Iterator[tuple[int, Any] | Rejected]:
-    decoder = json.JSONDecoder()
-    line, counted = 1, 0
-    at = _skip(text, at)
-    while not text.startswith("]", at):
-        line, counted = line + text.count("\n", counted, at), at
-        try:
-            value, at = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError) as exc:
-            yield Rejected(line, "broken_json", f"{str(exc)[:160]}; nothing behind this row could be read")
+def _elements(text: str, start: int) -> Iterator[tuple[int, Any] | Rejected]:
+    """The elements of the array behind `start`; what stands behind an array inside an object is not looked at."""
+    inside = text.lstrip().startswith("{")
+    for element in elements([text[start:]], _MAX_LINE_BYTES, line=1 + text.count("\n", 0, start)):
+        if inside and element.state == BEHIND:
             return
-        yield line, value
-        at = _skip(text, at)
-        if text.startswith(",", at):
-            at = _skip(text, at + 1)
-        elif not text.startswith("]", at):
-            yield Rejected(line, "broken_json", "no comma or ] behind this row; nothing after it could be read")
-            return
+        row = array_row(element, _MAX_LINE_BYTES)
+        yield Rejected(row.line, row.reason, row.detail) if isinstance(row, BadRow) else (row.line, row.value)
 
 
 def _skip(text: str, at: int) -> int:

@@ -212,7 +212,7 @@ FORMATS = {
     {"ID": "toy-6", "Body": "x", "Question": "y?", "Answer": 1}
 ]
 """,
-        [("44",), ("3.333333",)],
+        [("44",), ("3.333333",), ("1",)],
         [(10, "no_question"), (15, "not_an_object"), (17, "not_one_number"), (18, "broken_json")],
         ["Each box costs 64 coins. If 20 coins are taken off How much is a box? The answer is"],
     ),
