@@ -31,7 +31,7 @@ from flows.notes import notes_on_training
 from flows.server import note_server
 from flows.training_profiles import load_profile
 from tasks.finetune import Card, FinetuneSpec, prepare
-from tasks.finetuned import MLFLOW_NOTE
+from tasks.finetuned import MLFLOW_NOTE, model_label
 from tasks.following import Outcome, TrainingError, follow, launch, stop
 from tasks.launch.base import LaunchError, LostError
 from tasks.settings import prepare as quieten
@@ -289,11 +289,11 @@ def _tracked(plan: FinetunePlan, p: FinetuneParameters, card: Card) -> Any:
     datasets = [DatasetRef(name, card.train_digest, where, "train", card.train)]
     if card.dev:
         datasets.append(DatasetRef(f"{spec.dataset.name}-dev", card.dev_digest, spec.dataset.corpus, "dev", card.dev))
-    base = Path(p.model).name if p.model != "embedded" else p.model
+    base = model_label(p.model)
     tracking = Tracking(plan.tracking)
     run = tracking.start(
         experiment=project(p.data),
-        name=f"{base} {p.arm} {name}",
+        name=f"{base} {p.arm} {name} {spec.digest[:8]}",
         params={
             "dataset": name,
             "dataset_digest": spec.dataset.version,

@@ -50,6 +50,8 @@ Nested = Callable[[Any], Iterator[Any] | None]
 def benchmark_files(path: Path, names: Sequence[str] = ("*",)) -> list[Path]:
     """Return the files of a benchmark, sorted; of a folder, those below it of a known suffix and a fitting name.
 
+    Empty files are passed over, so that one of the fitting name does not hide the others.
+
     Args:
         names: globs of file names; the first that fits any counts. Of a single file the name does not matter.
 
@@ -63,7 +65,8 @@ def benchmark_files(path: Path, names: Sequence[str] = ("*",)) -> list[Path]:
     if not path.is_dir():
         raise CorpusError(f"no such benchmark file or folder: {path}")
     for name in names:
-        found = sorted(p for p in path.rglob(name) if p.is_file() and _suffix(p) and p.name not in _NOT_ROWS)
+        files = (p for p in path.rglob(name) if p.is_file() and _suffix(p) and p.name not in _NOT_ROWS)
+        found = sorted(p for p in files if p.stat().st_size)
         if found:
             return found
     raise CorpusError(f"no file named {' or '.join(names)} in {path}. Valid extensions: {', '.join(SUFFIXES)}.")

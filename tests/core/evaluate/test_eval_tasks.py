@@ -91,6 +91,14 @@ def test_a_folder_is_read_by_the_names_of_its_files(tmp_path):
         assert {x.source for x in (*items, *rejected)} == {FORMATS[name].name}
 
 
+def test_an_empty_file_hides_no_other(tmp_path):
+    FORMATS["lama-squad"].write(tmp_path)
+    (tmp_path / "Squad" / "test.jsonl").rename(tmp_path / "other.jsonl")
+    (tmp_path / "Squad" / "test.jsonl").touch()  # the name that is looked for first
+    items, _ = split(read(task_named("lama-squad"), tmp_path))
+    assert {item.source for item in items} == {"other.jsonl"}
+
+
 def test_of_mlqa_only_the_languages_own_file_is_read(tmp_path):
     FORMATS["mlqa-es"].write(tmp_path)
     with pytest.raises(CorpusError, match=r"no file named test-context-en-question-de\*"):
