@@ -43,6 +43,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from toolformer_core.annotate.dates import date_in_words
 from toolformer_core.annotate.rows import SUFFIXES, BadRow, Row, dataset_files, kind_of, rows_of
 from toolformer_core.config import IngestConfig
 from toolformer_core.errors import CorpusError, UnknownNameError
@@ -265,9 +266,15 @@ def _url(row: Row_, names: tuple[str, ...]) -> str | None:
 
 _ISO = re.compile(r"\s*(\d{4})([-/.]?)(\d{2})\2(\d{2})(?:(?!\d)|(?=\d{6}(?!\d)))")
 
+_EPOCH = re.compile(r"\s*(?:\d{9,10}|\d{13})(?:\.\d+)?\s*")  # 14 digits are a date and a time
+
 
 def _iso_date(value: Any) -> str | None:
-    """The ISO date of a timestamp in one of the usual forms, seconds and milliseconds since 1970 included, or None."""
+    """The ISO date of a timestamp in one of the usual forms, or None.
+
+    Seconds and milliseconds since 1970 are such forms, as numbers or as text of 9, 10 or 13 digits; so is a date in
+    words, `November 28, 2016`.
+    """
     if isinstance(value, datetime.date):  # and datetime, its subclass
         return value.isoformat()[:10]
     try:
@@ -277,6 +284,10 @@ def _iso_date(value: Any) -> str | None:
         if isinstance(value, str):
             if match := _ISO.match(value):
                 return datetime.date(int(match[1]), int(match[3]), int(match[4])).isoformat()
+            if _EPOCH.fullmatch(value):
+                return _iso_date(float(value))
+            if in_words := date_in_words(value):
+                return in_words
             return email.utils.parsedate_to_datetime(value).date().isoformat()
     except (ValueError, OverflowError, OSError, TypeError):
         return None

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import date
 from typing import Any
 
+from toolformer_core.annotate.dates import date_in_words
 from toolformer_core.evaluate.fields import optional, text_of, texts_in
 from toolformer_core.evaluate.items import BadRowError, Item, Row, item_of
 from toolformer_core.evaluate.prompts import paragraph_question, question
@@ -30,11 +30,6 @@ from toolformer_core.evaluate.prompts import paragraph_question, question
 __all__ = ["about_paragraph", "articles", "open_question", "situated_question"]
 
 _DESCRIPTION = re.compile(r'\(description\s+(?:"((?:[^"\\]|\\.)*)"|([^()"]*))\)')
-_DAY = re.compile(r"([A-Za-z]+) (\d{1,2}), (\d{4})")
-_MONTHS = (
-    *("january", "february", "march", "april", "may", "june"),
-    *("july", "august", "september", "october", "november", "december"),
-)
 _TRIVIA = ("value", "aliases", "normalizedvalue", "normalized_value", "normalizedaliases", "normalized_aliases")
 
 
@@ -74,12 +69,8 @@ def _day(value: Any) -> str | None:
     """
     if isinstance(value, str) and re.fullmatch(r"\d{4}", value.strip()):
         return None
-    match = _DAY.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is not None and match[1].lower() in _MONTHS:
-        try:
-            return date(int(match[3]), _MONTHS.index(match[1].lower()) + 1, int(match[2])).isoformat()
-        except ValueError:
-            pass
+    if isinstance(value, str) and (day := date_in_words(value)):
+        return day
     raise BadRowError("no_date", f"{str(value)[:40]!r} is neither a year nor a day like January 27, 2021")
 
 
