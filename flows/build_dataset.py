@@ -19,6 +19,7 @@ from prefect.futures import PrefectFuture, as_completed
 from flows.artifacts import named, publish_link, publish_summary, showing
 from flows.build_tracking import tracked_build
 from flows.ledger import Ledger, keeping, new_run_id, now
+from flows.notes import notes_on_build
 from flows.nothing_kept import nothing_kept
 from flows.parameters import BuildParameters, resolve
 from flows.runners import grouped, model_resources, on, running, taking, tasks_at_most
@@ -50,8 +51,8 @@ _BEST = 20  # calls that are looked at where none was kept
 _ADVICE = {
     "no_text": "name one with --text-column",
     "not_utf8": "convert the corpus to UTF-8, e.g. by iconv",
-    "broken_json": "each line must hold one JSON object",
-    "not_an_object": "each line must hold one JSON object",
+    "broken_json": "each row must be one JSON object",
+    "not_an_object": "each row must be one JSON object",
 }
 
 
@@ -116,6 +117,8 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
     note_server()
     keep_stop_handler()
     spec = resolve(parameters, run_id=new_run_id())
+    for note in notes_on_build(parameters):
+        get_run_logger().warning(note)
     store = spec.store()
     run = Run(
         run_id=spec.run_id,

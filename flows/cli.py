@@ -87,6 +87,7 @@ def export(
     out: Annotated[Path, typer.Argument(help="File (text, jsonl) or folder (hf) to write; it must not exist yet")],
     dataset: Annotated[str, typer.Option(help="Name, or name@version; the newest version by default")] = "cstar",
     format_: Annotated[ExportFormat, typer.Option("--format", help="text, jsonl or hf")] = ExportFormat.jsonl,
+    separator: Annotated[str, typer.Option(help="The line that ends each document of --format text")] = "<|endoftext|>",
     data: Data = None,
 ) -> None:
     """Take C* away: as text, as JSONL with the calls' spans, or as a folder that `datasets.load_from_disk` reads.
@@ -95,7 +96,7 @@ def export(
     """
     from flows.export import export_dataset
 
-    written = export_dataset(built_store(data), dataset, format_.value, out)
+    written = export_dataset(built_store(data), dataset, format_.value, out, separator)
     print(f"{written:,} examples written to {out}")
 
 

@@ -39,14 +39,17 @@ def plan(parameters: BuildParameters, runner: str, as_json: bool) -> None:
     check(parameters)
     prepare()
     from flows.display_ask import print_plan
+    from flows.notes import notes_on_build
     from flows.plan import plan_build
 
-    planned = plan_build(parameters)
+    planned, notes = plan_build(parameters), notes_on_build(parameters)
     if as_json:
         totals = {"total": asdict(planned.total), "total_at_most": asdict(planned.total_at_most)}
-        print_json({**asdict(planned), "nothing_to_do": planned.nothing_to_do, **totals})
-    else:
-        print_plan(planned)
+        print_json({**asdict(planned), "nothing_to_do": planned.nothing_to_do, **totals, "notes": notes})
+        return
+    print_plan(planned)
+    for note in notes:
+        say(f"note: {note}")
 
 
 def _snapshot(data: str | None) -> Path:

@@ -73,6 +73,9 @@ def build_options(
     temperature: Annotated[float, typer.Option(help="Temperature of the draws")] = 1.0,
     max_call_tokens: Annotated[int, typer.Option(help="Tokens a call may take before it is given up")] = 64,
     mt_chunk_tokens: Annotated[int, typer.Option(help="Words a foreign passage must have for mt (paper: 10)")] = 10,
+    latest_date: Annotated[
+        str, typer.Option(help="Later dates in URLs are none to the calendar's prefilter: YYYY-MM-DD")
+    ] = "2026-12-31",
     max_chars: Annotated[int, typer.Option(help="Longer texts are rejected as too_long")] = 200_000,
     text_column: Annotated[str | None, typer.Option(help="Column of the text, if not recognised")] = None,
     url_column: Annotated[str | None, typer.Option(help="Column of the URL, if not recognised")] = None,
@@ -121,6 +124,7 @@ def build_options(
         temperature=temperature,
         max_call_tokens=max_call_tokens,
         mt_chunk_tokens=mt_chunk_tokens,
+        latest_date=latest_date,
         max_chars=max_chars,
         text_column=text_column,
         url_column=url_column,

@@ -156,7 +156,10 @@ def serve(
         str | None, typer.Option(help="What clients must send (better: $TOOLFORMER_API_KEY, which ps does not show)")
     ] = None,
     name: Annotated[
-        str, typer.Option(help="The model's name for clients (default: --model, of a path its last part)")
+        str,
+        typer.Option(
+            help="The model's name for clients (default: --model; of a folder its name, of a training its job's)"
+        ),
     ] = "",
     queue: Annotated[int, typer.Option(min=0, help="Texts that may wait for a row; others get 429")] = 256,
     max_rows: Annotated[int, typer.Option(min=1, help="Texts decoded together")] = 32,
@@ -174,12 +177,13 @@ def serve(
     """
     prepare()
     from serving.server import Server, ServerSettings, is_loopback
+    from tasks.finetuned import model_label
     from toolformer_core.lm.load import model_folder
 
     model_folder(model)
     built = _built(tools, True, passages, phrases)
     settings = ServerSettings(
-        name=name or (Path(model).resolve().name if Path(model).is_dir() else model),
+        name=name or model_label(model),
         host=host,
         port=port,
         api_key=api_key_from(api_key),

@@ -153,14 +153,14 @@ def print_finetuned(result: FinetuneResult) -> None:
     )
     best = "" if result.best_step is None else f" at step {result.best_step:,}"
     table = Table(show_header=False)
-    table.add_row("model", escape(result.model))
     table.add_row("dataset", f"{escape(result.dataset)}, arm {result.arm}")
     table.add_row("dev perplexity", f"{before} before, {after}{best}")
     table.add_row("MLflow", f"run {result.run_id} in {escape(result.tracking)}")
     console.print(table)
     if result.skipped:
         console.print("Nothing was left to do: this training was found finished.")
-    console.print(f"Compare runs: mlflow ui --backend-store-uri {result.tracking}", soft_wrap=True, highlight=False)
+    for line in (f"Model: {result.model}", f"Compare runs: mlflow ui --backend-store-uri {result.tracking}"):
+        console.print(escape(line), soft_wrap=True, highlight=False)  # whole, to be copied
 
 
 _SHOWN = 3  # calls after a build

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,9 @@ from toolformer_core.records import Example
 from warehouse.commits import Dataset
 from warehouse.store import Store
 
-__all__ = ["export_dataset", "find_dataset"]
+__all__ = ["SEPARATOR", "export_dataset", "find_dataset"]
 
+SEPARATOR = "<|endoftext|>"  # what GPT-2, GPT-Neo, GPT-J and Pythia read as the end of a document
 _HF_ROWS = 10_000  # per Arrow batch
 
 
@@ -52,16 +53,18 @@ def find_dataset(store: Store, name: str) -> Dataset:
     return max(chosen, key=lambda d: (again.get(d.key, d.created), d.created))
 
 
-def export_dataset(store: Store, name: str, format_: str, out: Path) -> int:
+def export_dataset(store: Store, name: str, format_: str, out: Path, separator: str = SEPARATOR) -> int:
     """Write a dataset and return how many examples it has.
 
     Args:
-        format_: `text` (x* one after another, a blank line after each), `jsonl` (doc_id, text and calls with their
-            spans, by which the plain text is recovered), or `hf` (a folder for `datasets.load_from_disk`).
+        format_: `text` (x* one after another, each followed by a line that holds the separator), `jsonl` (doc_id, text
+            and calls with their spans, by which the plain text is recovered), or `hf` (a folder for
+            `datasets.load_from_disk`).
         out: the file or folder to write.
+        separator: of `text` alone.
 
     Raises:
-        UsageError: `out` exists or cannot be written, or the dataset does not exist.
+        UsageError: `out` exists or cannot be written, the dataset does not exist, or a text holds the separator.
         CorruptDataError: a file of the dataset is damaged or gone.
     """
     dataset = find_dataset(store, name)
@@ -72,8 +75,12 @@ def export_dataset(store: Store, name: str, format_: str, out: Path) -> int:
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         _remove(partial)  # of an export that was killed
-        write = {"text": _write_text, "jsonl": _write_jsonl, "hf": _write_hf}[format_]
-        written = write(examples, partial, dataset)
+        writers: dict[str, Callable[[], int]] = {
+            "text": lambda: _write_text(examples, partial, separator),
+            "jsonl": lambda: _write_jsonl(examples, partial),
+            "hf": lambda: _write_hf(examples, partial, dataset),
+        }
+        written = writers[format_]()
         partial.rename(out)
     except OSError as exc:
         raise UsageError(f"{out} cannot be written: {exc.strerror or exc}") from exc
@@ -87,11 +94,25 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _write_text(examples: Iterable[Example], path: Path, dataset: Dataset) -> int:
-    return _write_pieces(path, (f"{example.text}\n\n" for example in examples))
+def _write_text(examples: Iterable[Example], path: Path, separator: str) -> int:
+    end = f"\n{separator}\n"
+    if not separator.strip() or separator.splitlines() != [separator]:
+        raise UsageError("--separator: give one line that is not blank")
+
+    def pieces() -> Iterator[str]:
+        for example in examples:
+            if end in f"\n{example.text}\n":
+                path.unlink(missing_ok=True)
+                raise UsageError(
+                    f"document {example.doc_id} holds a line {separator!r} itself: choose another --separator, "
+                    "or --format jsonl"
+                )
+            yield example.text + end
+
+    return _write_pieces(path, pieces())
 
 
-def _write_jsonl(examples: Iterable[Example], path: Path, dataset: Dataset) -> int:
+def _write_jsonl(examples: Iterable[Example], path: Path) -> int:
     rows = (
         {
             "doc_id": example.doc_id,

@@ -27,11 +27,12 @@ from prefect.runtime import flow_run as this_run
 from flows.artifacts import named, publish_link, publish_summary
 from flows.build_tracking import track_build
 from flows.finetune_plan import FinetuneParameters, FinetunePlan, check_machine, jobs_folder, plan_finetune
+from flows.notes import notes_on_training
 from flows.server import guard_prefects_start, note_server
 from flows.stopping import keep_stop_handler
 from flows.training_profiles import load_profile
 from tasks.finetune import Card, FinetuneSpec, prepare
-from tasks.finetuned import MLFLOW_NOTE
+from tasks.finetuned import MLFLOW_NOTE, model_label
 from tasks.following import Outcome, TrainingError, alone, follow, launch, stop
 from tasks.launch.base import LaunchError, LostError
 from tasks.settings import prepare as quieten
@@ -206,6 +207,8 @@ def finetune(parameters: FinetuneParameters) -> FinetuneResult:
     keep_stop_handler()
     plan = plan_finetune(parameters)
     check_machine(plan)
+    for note in notes_on_training(parameters.model, plan.spec.dataset.model):
+        get_run_logger().warning(note)
     with alone(plan.spec.folder):
         card = prepare_job(plan.spec, parameters.data)
         found = _finished(plan.spec.folder)
@@ -291,11 +294,11 @@ def _tracked(plan: FinetunePlan, p: FinetuneParameters, card: Card) -> Any:
     datasets = [DatasetRef(name, card.train_digest, where, "train", card.train)]
     if card.dev:
         datasets.append(DatasetRef(f"{spec.dataset.name}-dev", card.dev_digest, spec.dataset.corpus, "dev", card.dev))
-    base = Path(p.model).name if p.model != "embedded" else p.model
+    base = model_label(p.model)
     tracking = Tracking(plan.tracking)
     run = tracking.start(
         experiment=project(p.data),
-        name=f"{base} {p.arm} {name}",
+        name=f"{base} {p.arm} {name} {spec.digest[:8]}",
         params={
             "dataset": name,
             "dataset_digest": spec.dataset.version,

@@ -68,6 +68,10 @@ class BuildParameters(BaseModel):
     mt_chunk_tokens: int = Field(
         10, gt=0, description="Words a foreign passage must have to be seen by mt's prefilter (App. A.1: 10 tokens)"
     )
+    latest_date: str = Field(
+        PrefilterConfig().latest_date,
+        description="Later dates in URLs are none to the calendar's prefilter: YYYY-MM-DD",
+    )
     seed: int = Field(0, description="Seed of every random choice")
     shard_documents: int = Field(256, gt=0, description="Documents per shard: the unit of work and of restart")
     max_chars: int = Field(200_000, gt=0, description="Longer texts are rejected as too_long")
@@ -183,7 +187,7 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         prompts={key: load_prompt(key, Path(p.prompts).absolute() if p.prompts else None) for key in tools},
         tool_settings=settings,
         ingest=ingest,
-        prefilter=PrefilterConfig(chunk_tokens=p.mt_chunk_tokens, seed=p.seed),
+        prefilter=PrefilterConfig(chunk_tokens=p.mt_chunk_tokens, latest_date=p.latest_date, seed=p.seed),
         sample=sample,
         execute=ExecuteConfig(),
         score=ScoreConfig(),

@@ -16,7 +16,15 @@ from toolformer_core.finetune.events import read_events
 from toolformer_core.finetune.recipe import JOB_FILE, read_job
 from toolformer_core.smallworld.embedded import MODEL
 
-__all__ = ["MLFLOW_NOTE", "Finetuned", "finished_finetunes", "newest_pair", "trained_model", "training_run"]
+__all__ = [
+    "MLFLOW_NOTE",
+    "Finetuned",
+    "finished_finetunes",
+    "model_label",
+    "newest_pair",
+    "trained_model",
+    "training_run",
+]
 
 _EMBEDDED = "/" + "/".join(MODEL.parts[-4:])  # how the embedded model's path ends, wherever the program lies
 MLFLOW_NOTE = "mlflow_run"  # in a job's folder: the id of the MLflow run that tells of it
@@ -74,6 +82,18 @@ def trained_model(path: str) -> str:
             raise ModelError(f"the training in {path} has not finished; run the same toolformer finetune again")
         return str((folder / "model").absolute())
     return str(folder.absolute()) if folder.is_dir() else path
+
+
+def model_label(model: str) -> str:
+    """Return a short name for a model: of a training's `model`, the job's name; of another folder, its last part.
+
+    `cstar-toolformer-0a1b2c3d4e5f6789` tells three trainings apart whose models all lie in a folder named `model`.
+    """
+    folder = Path(model).expanduser()
+    if not folder.is_dir():
+        return model
+    folder = folder.resolve()
+    return folder.parent.name if (folder.parent / JOB_FILE).is_file() else folder.name
 
 
 def training_run(model: str) -> str | None:

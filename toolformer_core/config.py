@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,6 +46,7 @@ TOOL_NAMES: Mapping[str, str] = {
     "mt": "MT",
 }
 
+_ISO_DAY = re.compile(r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])")
 _TAU_F = {"calculator": 0.5, "mt": 0.5}
 _SAMPLE_MORE = {"tau_s": 0.0, "top_k": 20, "draws": 10}
 _SAMPLE = {"calculator": _SAMPLE_MORE, "mt": _SAMPLE_MORE}
@@ -113,9 +115,14 @@ class PrefilterConfig:
     language_confidence: float = 0.8
     min_chars: int = 40  # QA and WikiSearch: the paper has no heuristic, ours is length and language
     language: str = "en"
+    latest_date: str = "2026-12-31"  # ISO; later dates in URLs are none. Fixed: a corpus gives the same bytes for ever
     seed: int = 0
 
     def __post_init__(self) -> None:
+        _require(
+            _ISO_DAY.fullmatch(self.latest_date) is not None,
+            f"latest_date must be YYYY-MM-DD, got {self.latest_date!r}",
+        )
         _require(0 <= self.few_numbers_share <= 1, "few_numbers_share must lie in [0, 1]")
         _require(0 <= self.language_confidence <= 1, "language_confidence must lie in [0, 1]")
 

@@ -121,12 +121,28 @@ def test_export(built: tuple[BuildResult, Path, list[str]], tmp_path: Path, form
         assert [strip(r["text"], [(c["start"], c["end"]) for c in r["calls"]]) for r in rows] == [
             texts[r["doc_id"]] for r in rows
         ]
+    if format_ == "text":
+        jsonl = tmp_path / "jsonl"
+        export_dataset(store, "cstar", "jsonl", jsonl)
+        texts = [json.loads(line)["text"] for line in jsonl.read_text(encoding="utf-8").splitlines()]
+        assert out.read_text(encoding="utf-8").split("\n<|endoftext|>\n") == [*texts, ""]
     if format_ == "hf":
         assert {p.name for p in out.iterdir()} == {"data-00000-of-00001.arrow", "dataset_info.json", "state.json"}
     with pytest.raises(UsageError, match="exists already"):
         export_dataset(store, "cstar", format_, out)
     with pytest.raises(UnknownNameError, match="Did you mean 'cstar'"):
         export_dataset(store, "cstra", format_, tmp_path / "other")
+
+
+def test_a_separator_that_a_text_holds_is_refused(built: tuple[BuildResult, Path, list[str]], tmp_path: Path) -> None:
+    _, data, _ = built
+    out = tmp_path / "out"
+    export_dataset(Store(data), "cstar", "text", out, separator="###")
+    first = out.read_text(encoding="utf-8").splitlines()[0]
+    for separator, says in ((first, "holds a line"), ("", "not blank"), ("a\nb", "one line")):
+        with pytest.raises(UsageError, match=says):
+            export_dataset(Store(data), "cstar", "text", tmp_path / "other", separator=separator)
+        assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +177,7 @@ def test_a_users_mistake_is_answered_before_anything_runs(
             '{"text": "one"}\n'.encode("utf-16"),
             "not_utf8 1 (convert the corpus to UTF-8, e.g. by iconv), broken_json 1",
         ),
-        (b"\n\n[1]\n", "blank 2, not_an_object 1 (each line must hold one JSON object)"),
+        (b"\n\n[1]\n", "blank 2, not_an_object 1 (each row must be one JSON object)"),
     ],
 )
 def test_a_corpus_without_a_usable_row_is_told_by_reasons(

@@ -3,6 +3,7 @@
     | format              | files                                       | read as                               |
     |---------------------|---------------------------------------------|---------------------------------------|
     | JSON lines          | .jsonl .json .ndjson, plain or .gz or .zst  | a stream of lines                     |
+    | JSON array          | .json, plain or .gz or .zst, that holds one | a stream of elements                  |
     | Parquet             | .parquet                                    | batches of rows                       |
     | Arrow               | .arrow                                      | record batches                        |
     | Hugging Face folder | what `save_to_disk` wrote, splits and all   | the Arrow files its `state.json` lists |
@@ -42,12 +43,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from toolformer_core.annotate.dates import date_in_words
 from toolformer_core.annotate.rows import SUFFIXES, BadRow, Row, dataset_files, kind_of, rows_of
 from toolformer_core.config import IngestConfig
 from toolformer_core.errors import CorpusError, UnknownNameError
 from toolformer_core.records import Document, Rejection, digest_of, storable, unencodable
 
-__all__ = ["corpus_files", "file_digest", "read_corpus"]
+__all__ = ["corpus_files", "file_digest", "other_files", "read_corpus"]
 
 _TEXT = ("text", "raw_content", "content")
 _URL = ("url", "metadata.url", "metadata.WARC-Target-URI", "id")
@@ -111,6 +113,22 @@ def _files_below(folder: Path) -> list[Path]:
         if entry.is_dir() and not entry.name.startswith((".", "_")):
             out += _files_below(entry)
         elif entry.is_file() and kind_of(entry):
+            out.append(entry)
+    return out
+
+
+def other_files(path: str | Path) -> list[Path]:
+    """Return the files of a corpus folder that are not read because of their kind, sorted; hidden ones do not count."""
+    folder = Path(path)
+    return [] if not folder.is_dir() or dataset_files(folder) is not None else _others_below(folder)
+
+
+def _others_below(folder: Path) -> list[Path]:
+    out: list[Path] = []
+    for entry in sorted(entry for entry in folder.iterdir() if not entry.name.startswith((".", "_"))):
+        if entry.is_dir():
+            out += _others_below(entry) if dataset_files(entry) is None else []
+        elif kind_of(entry) is None:
             out.append(entry)
     return out
 
@@ -189,10 +207,10 @@ def _document(source: str, row: Row, columns: _Columns, max_chars: int) -> Docum
         return _rejection(source, row, reason, detail)
 
     if not isinstance(row.value, dict):
-        return reject("not_an_object", f"a JSON {type(row.value).__name__}; each line must hold one object")
+        return reject("not_an_object", f"a JSON {type(row.value).__name__}; each row must be one object")
     text = next((v for name in columns.text if isinstance(v := _get(row.value, name), str)), None)
     if text is None:
-        return reject("no_text", f"looked for {', '.join(columns.text)}; the row has {', '.join(row.value)}"[:200])
+        return reject("no_text", f"looked for {', '.join(columns.text)}; the row has {', '.join(row.names)}"[:200])
     if len(text) > max_chars:
         return reject("too_long", f"{len(text)} characters, the limit is {max_chars}")
     if not text.strip():
@@ -240,9 +258,15 @@ def _url(row: Row_, names: tuple[str, ...]) -> str | None:
 
 _ISO = re.compile(r"\s*(\d{4})([-/.]?)(\d{2})\2(\d{2})(?:(?!\d)|(?=\d{6}(?!\d)))")
 
+_EPOCH = re.compile(r"\s*(?:\d{9,10}|\d{13})(?:\.\d+)?\s*")  # 14 digits are a date and a time
+
 
 def _iso_date(value: Any) -> str | None:
-    """The ISO date of a timestamp in one of the usual forms, seconds and milliseconds since 1970 included, or None."""
+    """The ISO date of a timestamp in one of the usual forms, or None.
+
+    Seconds and milliseconds since 1970 are such forms, as numbers or as text of 9, 10 or 13 digits; so is a date in
+    words, `November 28, 2016`.
+    """
     if isinstance(value, datetime.date):  # and datetime, its subclass
         return value.isoformat()[:10]
     try:
@@ -252,6 +276,10 @@ def _iso_date(value: Any) -> str | None:
         if isinstance(value, str):
             if match := _ISO.match(value):
                 return datetime.date(int(match[1]), int(match[3]), int(match[4])).isoformat()
+            if _EPOCH.fullmatch(value):
+                return _iso_date(float(value))
+            if in_words := date_in_words(value):
+                return in_words
             return email.utils.parsedate_to_datetime(value).date().isoformat()
     except (ValueError, OverflowError, OSError, TypeError):
         return None

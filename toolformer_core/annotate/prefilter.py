@@ -24,7 +24,8 @@ Tokens are words and numbers, single characters in scripts without spaces: no mo
 - Results may be rounded as written, if written with two decimals or more and two digits that count: 400 / 1400 is 29 %.
 - A foreign chunk is mostly words, some of them not capitalised: lists of names, brands and sizes look foreign and are
   not.
-- A URL date needs a day: a month's first is rarely the day of writing. Years lie between 1990 and 2100.
+- A URL date needs a day: a month's first is rarely the day of writing. Which forms count stands in `dates`. A date
+  behind `latest_date` is none: a page of an event to come, or a number that looks like a date.
 
 A verdict depends on the document, the tool and the config alone. This stage knows no models but a language identifier,
 which is passed in or made on first use.
@@ -32,16 +33,15 @@ which is passed in or made on first use.
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from urllib.parse import unquote
 
 from toolformer_core.annotate.arithmetic import has_operation, numbers_in
+from toolformer_core.annotate.dates import url_date
 from toolformer_core.config import PrefilterConfig
 from toolformer_core.records import Document, Verdict, digest_of
 
-__all__ = ["LanguageId", "fasttext_language", "prefilter", "url_date"]
+__all__ = ["LanguageId", "fasttext_language", "prefilter"]
 
 LanguageId = Callable[[str], tuple[str, float]]  # text -> (ISO 639 code, confidence in [0, 1])
 
@@ -71,7 +71,7 @@ def _judge(tool: str, document: Document, config: PrefilterConfig, identify: Lan
         kept, reason = _calculator(document, config)
         return kept, reason, "", ()
     if tool == "calendar":
-        date = url_date(document.url or "")
+        date = url_date(document.url or "", config.latest_date)
         return date is not None, "url_date" if date else "no_url_date", date or "", ()
     if tool == "mt":
         spans = _foreign_paragraphs(document.text, config, identify)
@@ -97,40 +97,6 @@ def _calculator(document: Document, config: PrefilterConfig) -> tuple[bool, str]
         return True, "operation"
     draw = int(digest_of("random_share", str(config.seed), document.doc_id)[:16], 16) / 2**64
     return (True, "random_share") if draw < config.few_numbers_share else (False, "unrelated_numbers")
-
-
-# --- calendar ---------------------------------------------------------------------------------------------------------
-
-_MONTHS = "janfebmaraprmayjunjulaugsepoctnovdec"
-_MONTH = r"(?P<name>jan|feb|mar|apr|may|jun|jul|aug|sept?|oct|nov|dec)[a-z]{0,6}"
-_YEAR = r"(?<!\d)(?P<year>(?:19|20|21)\d\d)"
-_DATES = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        _YEAR + r"(?P<sep>[-/_.])(?P<month>\d{1,2})(?P=sep)(?P<day>\d{1,2})(?!\w|-)",  # /2016/11/28/
-        _YEAR + r"-(?P<month>\d\d)-(?P<day>\d\d)(?!\d)",  # 2016-11-28-title
-        _YEAR + r"(?P<month>\d\d)(?P<day>\d\d)(?!\d)",  # 20161128
-        _YEAR + rf"[-/_]{_MONTH}[-/_](?P<day>\d{{1,2}})(?!\d)",  # /2016/nov/28
-        rf"(?<![a-z]){_MONTH}[-/_](?P<day>\d{{1,2}})(?:st|nd|rd|th)?[-/_]" + _YEAR + r"(?!\d)",  # november-28-2016
-    )
-)
-
-
-def url_date(url: str) -> str | None:
-    """Return the ISO date in a URL: the first that is a day of the calendar, of the years 1990 to 2100; else None."""
-    url = unquote(url)
-    found: list[tuple[int, str]] = []
-    for pattern in _DATES:
-        for match in pattern.finditer(url):
-            groups = match.groupdict()
-            month = int(groups["month"]) if "month" in groups else _MONTHS.index(groups["name"][:3].lower()) // 3 + 1
-            try:
-                date = datetime.date(int(groups["year"]), month, int(groups["day"]))
-            except ValueError:
-                continue
-            if 1990 <= date.year <= 2100:
-                found.append((match.start(), date.isoformat()))
-    return min(found)[1] if found else None
 
 
 # --- mt, qa, wikisearch -----------------------------------------------------------------------------------------------

@@ -7,17 +7,21 @@ knows which column is the text, or what a document is. The readers of zst and co
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from toolformer_core.annotate.json_array import BEHIND, CUT_OFF, Element, elements
 from toolformer_core.errors import CorpusError
 
-__all__ = ["SUFFIXES", "BadRow", "Row", "dataset_files", "kind_of", "rows_of"]
+__all__ = ["SUFFIXES", "BadRow", "Row", "array_row", "dataset_files", "kind_of", "rows_of"]
 
 _LINES = (".jsonl", ".json", ".ndjson")
 SUFFIXES = (*_LINES, *(s + c for s in _LINES for c in (".gz", ".zst")), ".parquet", ".arrow")
@@ -27,6 +31,7 @@ _READ = 1 << 16  # bytes
 _ZST_READ = 1 << 12  # bytes: one zst block of 4 bytes may hold 128 KiB, so little is taken at a time
 _BOM = b"\xef\xbb\xbf"
 _RAW_CHARS = 2_000
+_UNDECODED = re.compile("[\udc80-\udcff]")  # what "surrogateescape" makes of bytes that are no UTF-8
 _NO_VALUE = (ValueError, OverflowError, KeyError)  # bytes that are no text, dates out of range, unknown time zones
 
 
@@ -37,6 +42,12 @@ class Row:
     line: int  # from 1
     value: Any
     source_bytes: bytes | None = None  # the line as it stood in the file; None for columnar files
+    columns: tuple[str, ...] = ()  # all that a columnar file has, read or not
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns of the row, or of the file it comes from."""
+        return self.columns or (tuple(map(str, self.value)) if isinstance(self.value, dict) else ())
 
     @property
     def raw(self) -> str:
@@ -106,8 +117,70 @@ def rows_of(path: Path, max_line_bytes: int, columns: frozenset[str] | None = No
         yield from _parquet_rows(path, columns)
     elif kind == ".arrow":
         yield from _arrow_rows(path, columns)
+    elif kind is not None and kind.startswith(".json") and not kind.startswith(".jsonl") and _holds_array(path):
+        yield from _array_rows(path, max_line_bytes)
     else:
         yield from _json_rows(path, max_line_bytes)
+
+
+# --- a JSON array -----------------------------------------------------------------------------------------------------
+
+
+def _holds_array(path: Path) -> bool:
+    """True if a file is one JSON array. JSON lines may begin with a line that is an array, and go on."""
+    with path.open("rb") as file:
+        lines = (line for _, line in _lines(_chunks(file, path.suffix.lower()), _READ))
+        texts = (line.raw.encode() if isinstance(line, BadRow) else line.removeprefix(_BOM) for line in lines)
+        found = list(islice((text for text in texts if text.strip()), 2))
+    if not found or not found[0].lstrip().startswith(b"["):
+        return False
+    try:
+        json.loads(found[0])
+    except (ValueError, RecursionError):
+        return True  # the array goes on in the next line, or is broken
+    return len(found) == 1
+
+
+def _array_rows(path: Path, max_bytes: int) -> Iterator[Row | BadRow]:
+    line = 1
+    with path.open("rb") as file:
+        decoder = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape")
+        texts = (decoder.decode(chunk) for chunk in _chunks(file, path.suffix.lower()))
+        try:
+            for element in elements(_behind_bracket(texts), max_bytes):
+                line = element.line
+                yield array_row(element, max_bytes)
+        except _BrokenOffError as exc:
+            yield BadRow(line, "truncated", f"{exc}; in or behind the row that starts here")
+
+
+def _behind_bracket(texts: Iterator[str]) -> Iterator[str]:
+    for text in texts:
+        before, bracket, behind = text.partition("[")
+        yield "\n" * before.count("\n")  # lines are counted from the file's start
+        if bracket:
+            yield behind
+            break
+    yield from texts
+
+
+def array_row(element: Element, max_characters: int) -> Row | BadRow:
+    """Return the row that an element of a JSON array is, or why it is none."""
+    raw = element.text.encode("utf-8", "surrogateescape")
+    if element.characters > max_characters:
+        return BadRow(element.line, "too_long", f"a row of {element.characters} characters", printable(raw))
+    if element.state == CUT_OFF:
+        return BadRow(element.line, "truncated", "the file ends before the array does", printable(raw))
+    if element.state == BEHIND:
+        return BadRow(element.line, "broken_json", "this stands behind the end of the array", printable(raw))
+    if not raw:
+        return BadRow(element.line, "broken_json", "nothing stands between two commas")
+    if _UNDECODED.search(element.text):
+        return BadRow(element.line, "not_utf8", "a byte of the row is no UTF-8", printable(raw))
+    try:
+        return Row(element.line, json.loads(element.text), raw)
+    except (ValueError, RecursionError) as exc:
+        return BadRow(element.line, "broken_json", str(exc)[:200], printable(raw))
 
 
 # --- lines ------------------------------------------------------------------------------------------------------------
@@ -205,10 +278,11 @@ def _parquet_rows(path: Path, columns: frozenset[str] | None) -> Iterator[Row | 
     done = 0
     try:
         with path.open("rb") as opened, pq.ParquetFile(opened) as file:
-            names = [n for n in file.schema_arrow.names if columns is None or n in columns]
+            every = tuple(file.schema_arrow.names)
+            names = [n for n in every if columns is None or n in columns]
             for batch in file.iter_batches(batch_size=_BATCH, columns=names):
                 _check(batch)
-                yield from _batch_rows(batch, done)
+                yield from _batch_rows(batch, done, every)
                 done += batch.num_rows
     except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:  # the last: a column's name is damaged
         yield BadRow(done + 1, "truncated", str(exc)[:200])
@@ -231,7 +305,7 @@ def _arrow_rows(path: Path, columns: frozenset[str] | None) -> Iterator[Row | Ba
                 wanted = batch.select(chosen)
                 _check(wanted)
                 for at in range(0, batch.num_rows, _BATCH):
-                    yield from _batch_rows(wanted.slice(at, _BATCH), done + at)
+                    yield from _batch_rows(wanted.slice(at, _BATCH), done + at, tuple(batch.schema.names))
                 done += batch.num_rows
     except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:  # the last: a column's name is damaged
         yield BadRow(done + 1, "truncated", str(exc)[:200])
@@ -270,18 +344,19 @@ def _as_bytes(kind: Any) -> Any:
     return kind
 
 
-def _batch_rows(batch: Any, done: int) -> Iterator[Row | BadRow]:
+def _batch_rows(batch: Any, done: int, columns: tuple[str, ...]) -> Iterator[Row | BadRow]:
     try:
         rows = batch.to_pylist()
     except _NO_VALUE:  # find out which of the rows
         for i in range(batch.num_rows):
             try:
-                yield Row(done + i + 1, {n: _value(batch.column(c)[i]) for c, n in enumerate(batch.schema.names)})
+                value = {name: _value(batch.column(c)[i]) for c, name in enumerate(batch.schema.names)}
+                yield Row(done + i + 1, value, columns=columns)
             except UnicodeDecodeError as exc:
                 yield BadRow(done + i + 1, "not_utf8", f"byte {exc.start}: {exc.reason}", printable(exc.object))
         return
     for i, row in enumerate(rows):
-        yield Row(done + i + 1, row)
+        yield Row(done + i + 1, row, columns=columns)
 
 
 def _value(scalar: Any) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import warnings
 from typing import Any
 
 from toolformer_core.evaluate.items import BadRowError, Row
@@ -31,15 +33,26 @@ def text_of(row: Row, *names: str) -> str:
 
 
 def texts_in(value: Any) -> list[str]:
-    """Return the texts in a value: a text, a list of texts, or such a list kept as JSON text."""
+    """Return the texts in a value: a text, a list of texts, or such a list as text (JSON, or as Python prints it)."""
     if isinstance(value, str):
-        if value.startswith("[") and value.endswith("]"):
-            try:
-                inner = json.loads(value)
-            except (ValueError, RecursionError):
-                return [value]
-            return [v for v in inner if isinstance(v, str)]
-        return [value]
+        listed = _list_in(value)
+        return [value] if listed is None else [v for v in listed if isinstance(v, str)]
     if isinstance(value, list | tuple):
         return [v for v in value if isinstance(v, str)]
     return []
+
+
+def _list_in(text: str) -> list[Any] | None:
+    """Return the list that a text writes down; None if it writes none."""
+    if not (text.startswith("[") and text.endswith("]")):
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of backslashes in a list as Python prints it
+        for read in (json.loads, ast.literal_eval):  # literals alone: no expression is evaluated
+            try:
+                value = read(text)
+            except (ValueError, SyntaxError, RecursionError, MemoryError):
+                continue
+            if isinstance(value, list):
+                return value
+    return None

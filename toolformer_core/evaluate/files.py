@@ -6,13 +6,15 @@
     | .json (.gz, .zst)          | a JSON array, or an object with one under `data` or `Data`; else lines |
     | .parquet .arrow            | rows of a table                                                        |
     | .xml (.gz, .zst)           | one row per `Problem` element: its attributes and its children's texts |
+    | .tsv (.gz, .zst)           | a question, a tab, and the list of its answers (DPR's files)           |
 
-A JSON array is read element by element, so what stands in front of a broken element is kept, and every row has its
-line. Keys are lower-cased: `Question` and `question` are one. What a row means is for others to say.
+A JSON array is read element by element, so a broken one costs itself alone, and every row has its line. Keys are
+lower-cased: `Question` and `question` are one. What a row means is for others to say.
 """
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import json
@@ -23,7 +25,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from toolformer_core.annotate.rows import BadRow, rows_of
+from toolformer_core.annotate.json_array import BEHIND, elements
+from toolformer_core.annotate.rows import BadRow, array_row, rows_of
 from toolformer_core.annotate.rows import Row as FileRow
 from toolformer_core.errors import CorpusError
 from toolformer_core.evaluate.items import Hub, Rejected, Row
@@ -32,7 +35,7 @@ __all__ = ["SUFFIXES", "Located", "benchmark_files", "file_rows", "hub_rows"]
 
 _PACKED = ("", ".gz", ".zst")
 SUFFIXES = (
-    *(kind + packed for kind in (".jsonl", ".ndjson", ".json", ".xml") for packed in _PACKED),
+    *(kind + packed for kind in (".jsonl", ".ndjson", ".json", ".xml", ".tsv") for packed in _PACKED),
     *(".parquet", ".arrow"),
 )
 _ARRAYS = ("data", "Data")  # the keys of an object under which its rows stand
@@ -47,6 +50,8 @@ Nested = Callable[[Any], Iterator[Any] | None]
 def benchmark_files(path: Path, names: Sequence[str] = ("*",)) -> list[Path]:
     """Return the files of a benchmark, sorted; of a folder, those below it of a known suffix and a fitting name.
 
+    Empty files are passed over, so that one of the fitting name does not hide the others.
+
     Args:
         names: globs of file names; the first that fits any counts. Of a single file the name does not matter.
 
@@ -60,7 +65,8 @@ def benchmark_files(path: Path, names: Sequence[str] = ("*",)) -> list[Path]:
     if not path.is_dir():
         raise CorpusError(f"no such benchmark file or folder: {path}")
     for name in names:
-        found = sorted(p for p in path.rglob(name) if p.is_file() and _suffix(p) and p.name not in _NOT_ROWS)
+        files = (p for p in path.rglob(name) if p.is_file() and _suffix(p) and p.name not in _NOT_ROWS)
+        found = sorted(p for p in files if p.stat().st_size)
         if found:
             return found
     raise CorpusError(f"no file named {' or '.join(names)} in {path}. Valid extensions: {', '.join(SUFFIXES)}.")
@@ -80,6 +86,8 @@ def file_rows(path: Path, nested: Nested | None = None) -> Iterator[Located | Re
     suffix = _suffix(path) or ""
     if suffix.startswith(".xml"):
         found = _xml_rows(path)
+    elif suffix.startswith(".tsv"):
+        found = _tsv_rows(path)
     elif suffix.startswith(".json") and not suffix.startswith(".jsonl"):
         found = _json_rows(path)
     else:
@@ -135,16 +143,21 @@ def _bytes_of(path: Path) -> bytes | Rejected:
         return Rejected(1, "truncated", str(exc)[:200])
 
 
-def _json_rows(path: Path) -> Iterator[tuple[int, Any] | Rejected]:
-    """The elements of the file's array; if it holds no array, its lines."""
+def _text_of(path: Path) -> str | Rejected:
     data = _bytes_of(path)
     if isinstance(data, Rejected):
-        yield data
-        return
+        return data
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
-        yield Rejected(data.count(b"\n", 0, exc.start) + 1, "not_utf8", f"byte {exc.start}: {exc.reason}")
+        return Rejected(data.count(b"\n", 0, exc.start) + 1, "not_utf8", f"byte {exc.start}: {exc.reason}")
+
+
+def _json_rows(path: Path) -> Iterator[tuple[int, Any] | Rejected]:
+    """The elements of the file's array; if it holds no array, its lines."""
+    text = _text_of(path)
+    if isinstance(text, Rejected):
+        yield text
         return
     start = _array_start(text)
     if start is None:
@@ -179,24 +192,14 @@ def _array_start(text: str) -> int | None:
     return None
 
 
-def _elements(text: str, at: int) -> Iterator[tuple[int, Any] | Rejected]:
-    decoder = json.JSONDecoder()
-    line, counted = 1, 0
-    at = _skip(text, at)
-    while not text.startswith("]", at):
-        line, counted = line + text.count("\n", counted, at), at
-        try:
-            value, at = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError) as exc:
-            yield Rejected(line, "broken_json", f"{str(exc)[:160]}; nothing behind this row could be read")
+def _elements(text: str, start: int) -> Iterator[tuple[int, Any] | Rejected]:
+    """The elements of the array behind `start`; what stands behind an array inside an object is not looked at."""
+    inside = text.lstrip().startswith("{")
+    for element in elements([text[start:]], _MAX_LINE_BYTES, line=1 + text.count("\n", 0, start)):
+        if inside and element.state == BEHIND:
             return
-        yield line, value
-        at = _skip(text, at)
-        if text.startswith(",", at):
-            at = _skip(text, at + 1)
-        elif not text.startswith("]", at):
-            yield Rejected(line, "broken_json", "no comma or ] behind this row; nothing after it could be read")
-            return
+        row = array_row(element, _MAX_LINE_BYTES)
+        yield Rejected(row.line, row.reason, row.detail) if isinstance(row, BadRow) else (row.line, row.value)
 
 
 def _skip(text: str, at: int) -> int:
@@ -219,6 +222,25 @@ def _xml_rows(path: Path) -> Iterator[tuple[int, Any] | Rejected]:
             yield Rejected(line, "broken_xml", str(exc)[:200])
             continue
         yield line, {**element.attrib, **{child.tag: "".join(child.itertext()) for child in element}}
+
+
+def _tsv_rows(path: Path) -> Iterator[tuple[int, Any] | Rejected]:
+    """Rows of two columns, `question` and `answer`; a cell with a tab or a quotation mark is quoted as in CSV."""
+    text = _text_of(path)
+    if isinstance(text, Rejected):
+        yield text
+        return
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter="\t")
+    line = 1
+    try:
+        for cells in reader:
+            if len(cells) == 2:
+                yield line, dict(zip(("question", "answer"), cells, strict=True))
+            elif any(cell.strip() for cell in cells):
+                yield Rejected(line, "wrong_columns", f"{len(cells)} columns; a row is a question, a tab, its answers")
+            line = reader.line_num + 1
+    except csv.Error as exc:
+        yield Rejected(line, "broken_tsv", f"{str(exc)[:160]}; nothing behind this row could be read")
 
 
 # --- the hub ----------------------------------------------------------------------------------------------------------

@@ -1,13 +1,19 @@
-"""WebQuestions, Natural Questions, TriviaQA and MLQA: questions, some about a paragraph, with all accepted answers.
+"""WebQuestions, Natural Questions, TriviaQA, SituatedQA and MLQA: questions with all accepted answers.
 
-| benchmark | release                                | question              | answers                               |
-|-----------|----------------------------------------|-----------------------|---------------------------------------|
-| WebQS     | JSON of Stanford                       | utterance             | targetValue: (list (description ...)) |
-|           | other JSON, JSON lines, the hub        | qText, question       | answers, answer                       |
-| NQ        | NQ-open's JSON lines, the hub          | question              | answer                                |
-| TriviaQA  | JSON (`Data`), the hub                 | Question              | Answer: Value, Aliases and the        |
-|           |                                        |                       | normalised and human ones             |
-| MLQA      | JSON in SQuAD's form, the hub          | question, context     | answers                               |
+| benchmark  | release                               | question              | answers                               |
+|------------|---------------------------------------|-----------------------|---------------------------------------|
+| WebQS      | JSON of Stanford                      | utterance             | targetValue: (list (description ...)) |
+|            | other JSON, JSON lines, the hub       | qText, question       | answers, answer                       |
+| NQ         | NQ-open's JSON lines, the hub         | question              | answer                                |
+| TriviaQA   | JSON (`Data`), the hub                | Question              | Answer: Value, Aliases and the        |
+|            |                                       |                       | normalised and human ones             |
+| these      | DPR's TSV, without a header           | first column          | second column: a list                 |
+| SituatedQA | JSON lines, temporal                  | edited_question, date | answer                                |
+|            | JSON lines, geographical              | edited_question       | answer                                |
+| MLQA       | JSON in SQuAD's form, the hub         | question, context     | answers                               |
+
+SituatedQA edits a question so that it names its date or place ("... as of 2018"); the edited one is asked. A full date
+is also the Calendar's today; a year alone names no day, and the Calendar then has none.
 """
 
 from __future__ import annotations
@@ -16,11 +22,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from toolformer_core.annotate.dates import date_in_words
 from toolformer_core.evaluate.fields import optional, text_of, texts_in
-from toolformer_core.evaluate.items import Item, Row, item_of
+from toolformer_core.evaluate.items import BadRowError, Item, Row, item_of
 from toolformer_core.evaluate.prompts import paragraph_question, question
 
-__all__ = ["about_paragraph", "articles", "open_question"]
+__all__ = ["about_paragraph", "articles", "open_question", "situated_question"]
 
 _DESCRIPTION = re.compile(r'\(description\s+(?:"((?:[^"\\]|\\.)*)"|([^()"]*))\)')
 _TRIVIA = ("value", "aliases", "normalizedvalue", "normalized_value", "normalizedaliases", "normalized_aliases")
@@ -35,6 +42,36 @@ def open_question(task: str, row: Row, source: str) -> Item:
     asked = text_of(row, "question", "qtext", "utterance")
     own = optional(row, "id", "qid", "questionid", "question_id")
     return item_of(task, question(asked), _answers(row), item_id=own)
+
+
+def situated_question(task: str, row: Row, source: str) -> Item:
+    """Read a row of SituatedQA. Items are grouped by how their date was chosen (`date_type`), or by place.
+
+    Raises:
+        BadRowError: no_edited_question, no_answer, no_date.
+    """
+    given = optional(row, "date")
+    return item_of(
+        task,
+        question(text_of(row, "edited_question")),
+        _answers(row),
+        item_id=optional(row, "id", "example_id"),
+        date=None if given is None else _day(given),
+        group=str(optional(row, "date_type", "location") or ""),
+    )
+
+
+def _day(value: Any) -> str | None:
+    """Return `January 27, 2021` in ISO form; None for a year.
+
+    Raises:
+        BadRowError: no_date, it is neither.
+    """
+    if isinstance(value, str) and re.fullmatch(r"\d{4}", value.strip()):
+        return None
+    if isinstance(value, str) and (day := date_in_words(value)):
+        return day
+    raise BadRowError("no_date", f"{str(value)[:40]!r} is neither a year nor a day like January 27, 2021")
 
 
 def about_paragraph(task: str, row: Row, source: str) -> Item:

@@ -5,7 +5,7 @@
     | lama-squad lama-google-re lama-trex | completion          | within the first 5 words  | wikisearch     |
     | templama                            | completion          | within the first 5 words  |                |
     | asdiv svamp mawps gsm8k             | word problem        | the first number          |                |
-    | webqs nq triviaqa                   | question            | within the first 20 words | qa             |
+    | webqs nq triviaqa situatedqa        | question            | within the first 20 words | qa             |
     | mlqa-es -de -hi -vi -zh -ar         | paragraph, question | within the first 10 words |                |
     | dateset                             | question            | within the first 5 words  |                |
     | perplexity                          | the text            |                           | all            |
@@ -29,7 +29,7 @@ from toolformer_core.evaluate.figures import figures_for
 from toolformer_core.evaluate.files import Located, benchmark_files, file_rows, hub_rows
 from toolformer_core.evaluate.items import BadRowError, Hub, Item, Rejected, Rule, Task
 from toolformer_core.evaluate.own import own_item
-from toolformer_core.evaluate.questions import about_paragraph, articles, open_question
+from toolformer_core.evaluate.questions import about_paragraph, articles, open_question, situated_question
 from toolformer_core.evaluate.scoring import score
 from toolformer_core.evaluate.texts import text_items, text_items_from_hub
 from toolformer_core.evaluate.word_problems import gsm8k, mawps, stated
@@ -126,6 +126,9 @@ def _question_tasks() -> list[Task]:
            Hub("google-research-datasets/nq_open", None, "validation")),
         of("triviaqa", "TriviaQA", "rows, or Data[], with Question and Answer.Aliases",
            Hub("mandarjoshi/trivia_qa", "unfiltered.nocontext", "validation")),
+        Task("situatedqa", "SituatedQA", Rule.FIRST_20_WORDS, "question",
+             "rows with edited_question, answer and date or location", situated_question, ("qa",),
+             files=("*test*", "*")),
         *(
             Task(f"mlqa-{code}", f"MLQA {language}", Rule.FIRST_10_WORDS, "paragraph_question",
                  "data[].paragraphs[] with context and qas[], or rows with context, question and answers",
@@ -192,7 +195,9 @@ def _stream(task: Task, path: Path | None) -> Iterator[Item | Rejected]:
             return text_items(task.name, path)
         return text_items_from_hub(task.name, task.hub) if task.hub else iter(())
     if path is None:
-        return _items(task, hub_rows(task.hub, task.nested), task.hub.repository) if task.hub else iter(())
+        if task.hub is None:
+            raise CorpusError(f"{task.title} is read from its file; name it with --path")
+        return _items(task, hub_rows(task.hub, task.nested), task.hub.repository)
     return _file_items(task, path)
 
 

@@ -5,6 +5,7 @@
     | ASDiv     | XML; JSON; the hub     | Body, Question                             | Answer: `9 (apples)`    |
     | SVAMP     | JSON; the hub          | Body, Question                             | Answer                  |
     | MAWPS     | JSON of the repository | sQuestion                                  | lSolutions: one         |
+    |           | folds, JSON lines      | original: sQuestion                        | original: lSolutions    |
     |           | the hub, MWPToolkit    | question, Question, original_text          | result, Answer, ans     |
     |           | ... with placeholders  | Question with N_00 or number0, and Numbers | Answer                  |
     | GSM8K     | JSON lines; the hub    | question                                   | behind `####` in answer |
@@ -55,6 +56,9 @@ def mawps(task: str, row: Row, source: str) -> Item:
     Raises:
         BadRowError: no_squestion, no_answer, not_one_number, no_number.
     """
+    original = row.get("original")
+    if isinstance(original, dict):  # a fold keeps the repository's row there, beside its own text of placeholders
+        row = {**row, **{str(name).lower(): value for name, value in original.items()}}
     body = optional(row, "body")
     problem = text_of(row, "squestion", "question", "original_text")
     problem = _filled(problem, optional(row, "numbers"))

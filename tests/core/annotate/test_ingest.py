@@ -4,6 +4,7 @@ import datetime
 import gzip
 import json
 import os
+import random
 import subprocess
 import sys
 
@@ -129,6 +130,60 @@ def test_duplicates_are_found_across_files_and_the_first_stays(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(lines(CCNET))
     first, second = read(tmp_path)
     assert (first.source, second.source, second.reason) == ("a.jsonl", "b.jsonl", "duplicate")
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("name", ["c.json", "c.json.gz", "c.json.zst"])
+def test_a_json_array_is_read_like_lines(tmp_path, name, indent):
+    array = json.dumps([C4, {"text": 1}, CCNET | {"raw_content": "B"}], indent=indent).encode()
+    packing = {"c.json": bytes, "c.json.gz": gzip.compress, "c.json.zst": zstandard.compress}
+    (tmp_path / name).write_bytes(packing[name](array))
+    first, bad, second = read(tmp_path / name)
+    assert [first.text, second.text] == ["A text.", "B"]
+    assert bad.reason == "no_text"
+
+
+def test_of_a_json_array_a_bad_row_costs_itself_alone(tmp_path):
+    # lines 1 to 7: the array's "[", a row, a broken one, one that is no object, bytes that are no UTF-8, a row, the end
+    text = b'[\n{"text": "a"},\n{"text" 1},\n17,\n{"text": "\xff"},\n{"text": "b"}\n]\n{"text": "behind"}'
+    (tmp_path / "c.json").write_bytes(text)
+    assert [(row.line, getattr(row, "reason", "")) for row in read(tmp_path / "c.json")] == [
+        *((2, ""), (3, "broken_json"), (4, "not_an_object"), (5, "not_utf8"), (6, ""), (8, "broken_json"))
+    ]
+
+
+@pytest.mark.parametrize("end", ["", ",", ', {"text": "b'])
+def test_a_json_array_that_breaks_off_keeps_what_stands_before(tmp_path, end):
+    (tmp_path / "c.json").write_text('[\n{"text": "a"}' + end)
+    *kept, last = read(tmp_path / "c.json")
+    assert [d.text for d in kept] == (["a"] if end else [])
+    assert last.reason == "truncated"
+
+
+def test_a_compressed_json_array_that_breaks_off(tmp_path):
+    whole = gzip.compress(json.dumps([{"text": f"{i} {random.Random(i).random()}"} for i in range(99)]).encode())
+    (tmp_path / "c.json.gz").write_bytes(whole[: len(whole) // 2])
+    *kept, last = read(tmp_path / "c.json.gz")
+    assert last.reason == "truncated"
+    assert len(kept) > 9
+
+
+def test_json_lines_that_begin_with_an_array_stay_lines(tmp_path):
+    (tmp_path / "c.json").write_bytes(b'["no", "row"]\n' + lines({"text": "t"}))
+    bad, document = read(tmp_path / "c.json")
+    assert (bad.reason, document.text, document.line) == ("not_an_object", "t", 2)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "json", "parquet", "arrow"])
+def test_no_text_names_the_columns_of_the_file(tmp_path, suffix):
+    row = {"body": "A.", "title": "B"}
+    path = tmp_path / f"c.{suffix}"
+    if suffix in ("parquet", "arrow"):
+        write(pa.table({name: [value] for name, value in row.items()}), path)
+    else:
+        path.write_text(json.dumps([row] if suffix == "json" else row))
+    (bad,) = read(path)
+    assert bad.detail == "looked for text, raw_content, content; the row has body, title"
 
 
 @pytest.mark.parametrize("name", ["c.jsonl.gz", "c.jsonl.zst"])
@@ -319,6 +374,13 @@ def test_a_named_column_may_be_rare(tmp_path):
         ("Thu, 25 Apr 2019 12:57:54 GMT", "2019-04-25"),
         (1556193474, "2019-04-25"),
         (1556193474000, "2019-04-25"),
+        ("1556193474", "2019-04-25"),
+        ("1556193474.25", "2019-04-25"),
+        ("1556193474000", "2019-04-25"),
+        ("April 25, 2019", "2019-04-25"),
+        ("Apr. 25 2019 at noon", "2019-04-25"),
+        ("Thursday, 25th April 2019", "2019-04-25"),
+        ("April 31, 2019", None),
         ("2019-13-25", None),
         ("yesterday", None),
         ("", None),

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from tests.fakes import a_document, marked_language
 from tests.strategies import number_lists
 from toolformer_core.annotate.arithmetic import has_operation, numbers_in, related
-from toolformer_core.annotate.prefilter import fasttext_language, prefilter, url_date
+from toolformer_core.annotate.dates import url_date
+from toolformer_core.annotate.prefilter import fasttext_language, prefilter
 from toolformer_core.config import PrefilterConfig
+from toolformer_core.errors import UsageError
 
 
 def judge(tool, text, url=None, identify=marked_language, **config):
@@ -144,6 +146,28 @@ def test_one_in_a_hundred_of_the_rest_is_kept_whatever_the_order():
         ("http://a.org/the-news-april-11-2019/", "2019-04-11"),
         ("http://a.org/2019-13-45/2016/11/28/", "2016-11-28"),  # the first is no day of the calendar
         ("http://a.org/2016/11/28/about-2015-01-02", "2016-11-28"),
+        ("http://a.org/2016/11-28/title", "2016-11-28"),  # mixed separators
+        ("http://a.org/2016_11/28.html", "2016-11-28"),
+        ("http://a.org/28-11-2016/title", "2016-11-28"),  # day first: there is no 28th month
+        ("http://a.org/28/11/2016", "2016-11-28"),
+        ("http://a.org/11-28-2016.html", "2016-11-28"),
+        ("http://a.org/05-05-2016", "2016-05-05"),  # both readings are one day
+        ("http://a.org/news/15nov2018---photo", "2018-11-15"),
+        ("http://a.org/28-november-2016-title", "2016-11-28"),
+        ("http://a.org/28th_nov_2016", "2016-11-28"),
+        ("http://a.org/2016.11.28/title", "2016-11-28"),
+        ("http://a.org/28.11.2016", "2016-11-28"),
+        ("http://a.org/x?StartDate=20161128", "2016-11-28"),
+        ("http://a.org/2099/01/01/2016/11/28", "2016-11-28"),  # the first lies behind the latest day
+        ("http://a.org/05-06-2016", None),  # June or May
+        ("http://a.org/x?id=20161128", None),
+        ("http://a.org/x?a=1&vehicleId=20161128", None),
+        ("http://a.org/tool-2016.11.28.tar.gz", None),  # versions
+        ("http://a.org/tool/2016.1.8/", None),
+        ("http://a.org/v2016.11.28/", None),
+        ("http://a.org/1.28.11.2016/", None),
+        ("http://a.org/2027/01/01/", None),
+        ("http://a.org/2016/marches/28", None),
         ("http://a.org/2016/11/", None),
         ("http://a.org/2016/11/title", None),
         ("http://a.org/2012/08/10-things-to-do", None),  # ten things
@@ -156,10 +180,20 @@ def test_one_in_a_hundred_of_the_rest_is_kept_whatever_the_order():
     ],
 )
 def test_the_date_in_a_url(url, date):
-    assert url_date(url) == date
+    assert url_date(url, "2026-12-31") == date
     verdict = judge("calendar", "text", url or None)
     assert (verdict.kept, verdict.context) == (date is not None, date or "")
     assert verdict.reason == ("url_date" if date else "no_url_date")
+
+
+def test_the_latest_day_is_a_setting_and_never_the_clock():
+    url = "http://a.org/2027/01/01/"
+    assert [judge("calendar", "text", url, latest_date=day).context for day in ("2026-12-31", "2027-01-01")] == [
+        "",
+        "2027-01-01",
+    ]
+    with pytest.raises(UsageError, match="latest_date must be YYYY-MM-DD"):
+        PrefilterConfig(latest_date="2027")
 
 
 ENGLISH = "then came some english words "

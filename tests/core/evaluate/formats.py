@@ -212,7 +212,7 @@ FORMATS = {
     {"ID": "toy-6", "Body": "x", "Question": "y?", "Answer": 1}
 ]
 """,
-        [("44",), ("3.333333",)],
+        [("44",), ("3.333333",), ("1",)],
         [(10, "no_question"), (15, "not_an_object"), (17, "not_one_number"), (18, "broken_json")],
         ["Each box costs 64 coins. If 20 coins are taken off How much is a box? The answer is"],
     ),
@@ -244,6 +244,22 @@ FORMATS = {
         [("7",), ("10",), ("2.5",)],
         [(3, "no_number")],
         ["Two and 5? The answer is", "8 and 2 ? The answer is"],
+    ),
+    "mawps-fold": Format(
+        "mawps",
+        "mawps_fold0_test.orig.jsonl",
+        lines(
+            {
+                "id": 3,
+                "text": "N_0 and N_1 ?",
+                "original": {"iIndex": 7, "sQuestion": "Two and 5 ?", "lEquations": ["X=2+5"], "lSolutions": [7.0]},
+            },
+            {"id": 4, "text": "N_0 ?", "original": {"iIndex": 8, "sQuestion": "Two ?", "lSolutions": [1.0, 2.0]}},
+            {"id": 5, "original": "no object"},
+        ),
+        [("7",)],
+        [(2, "not_one_number"), (3, "no_squestion")],
+        ["Two and 5 ? The answer is"],
     ),
     "gsm8k": Format(
         "gsm8k",
@@ -301,6 +317,45 @@ FORMATS = {
         [("Ulric Vane", "Ulric"), ("a cross",), ("Ulric Vane", "Ulric")],
         [(2, "no_answer"), (4, "no_question")],
         ["Answer the following question: who built the mill?"],
+    ),
+    "nq-tsv": Format(
+        "nq",
+        "nq-test.qa.tsv",
+        "who built the mill\t['Ulric Vane', \"Ulric's son\"]\n"
+        'where is it\t["Tarn"]\n'
+        'who sang\t"[""Ona \'O\' Reed""]"\n'
+        "\n"
+        "no tab here\n"
+        "how many\t[]\n"
+        "which town\tTarn\n",
+        [("Ulric Vane", "Ulric's son"), ("Tarn",), ("Ona 'O' Reed",), ("Tarn",)],
+        [(5, "wrong_columns"), (6, "no_answer")],
+        ["Answer the following question: who built the mill?"],
+    ),
+    "situatedqa": Format(
+        "situatedqa",
+        "temp.test.jsonl",
+        lines(
+            {
+                "question": "who keeps the mill",
+                "id": -12,
+                "edited_question": "who keeps the mill as of January 07, 2021",
+                "date": "January 07, 2021",
+                "date_type": "sampled_date",
+                "answer": ["Ona Reed", "Ona Reed"],
+                "any_answer": ["Ulric Vane", "Ona Reed"],
+            },
+            {"id": -12, "edited_question": "who keeps the mill as of 1998", "date": "1998", "answer": ["Ulric Vane"]},
+            {"edited_question": "where is the mill in Tarn, Reedshire", "location": "Tarn", "answer": ["by the water"]},
+            {"question": "who keeps the mill", "date": "1998", "answer": ["Ulric Vane"]},
+            {"edited_question": "who as of February 30, 2021", "date": "February 30, 2021", "answer": ["Ona"]},
+            {"edited_question": "who as of then", "date": "then", "answer": ["Ona"]},
+            {"edited_question": "who as of 1998", "date": "1998", "answer": []},
+        ),
+        [("Ona Reed",), ("Ulric Vane",), ("by the water",)],
+        [(4, "no_edited_question"), (5, "no_date"), (6, "no_date"), (7, "no_answer")],
+        ["Answer the following question: who keeps the mill as of January 07, 2021?"],
+        ["2021-01-07", None, None],
     ),
     "triviaqa": Format(
         "triviaqa",

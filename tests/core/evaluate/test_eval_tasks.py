@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.core.evaluate.formats import FORMATS, Format, lines, packed
 from toolformer_core.errors import CorpusError, UnknownNameError, UsageError
 from toolformer_core.evaluate.cloze import RELATIONS
+from toolformer_core.evaluate.fields import texts_in
 from toolformer_core.evaluate.figures import DECODING, PERPLEXITY, TABLES, figures_for
 from toolformer_core.evaluate.items import Item, Rejected, Rule
 from toolformer_core.evaluate.own import line_of
@@ -95,12 +96,34 @@ def test_a_folder_is_read_by_the_names_of_its_files(tmp_path):
         assert {x.source for x in (*items, *rejected)} == {FORMATS[name].name}
 
 
+def test_an_empty_file_hides_no_other(tmp_path):
+    FORMATS["lama-squad"].write(tmp_path)
+    (tmp_path / "Squad" / "test.jsonl").rename(tmp_path / "other.jsonl")
+    (tmp_path / "Squad" / "test.jsonl").touch()  # the name that is looked for first
+    items, _ = split(read(task_named("lama-squad"), tmp_path))
+    assert {item.source for item in items} == {"other.jsonl"}
+
+
 def test_of_mlqa_only_the_languages_own_file_is_read(tmp_path):
     FORMATS["mlqa-es"].write(tmp_path)
     with pytest.raises(CorpusError, match=r"no file named test-context-en-question-de\*"):
         read(task_named("mlqa-de"), tmp_path)
     items, _ = split(read(task_named("mlqa-es"), tmp_path))
     assert len(items) == 2
+
+
+def test_a_task_that_is_not_on_the_hub_asks_for_its_file():
+    with pytest.raises(CorpusError, match="SituatedQA is read from its file; name it with --path"):
+        read(task_named("situatedqa"))
+
+
+@pytest.mark.parametrize("text", ["['a' + 'b']", "[open('x')]", "['a'", "[1, 2]", "[a]"])
+def test_answers_as_python_prints_them_are_literals_and_nothing_else(text):
+    assert texts_in(text) == ([] if text == "[1, 2]" else [text])
+
+
+def test_a_list_of_answers_with_a_backslash_gives_no_warning():
+    assert texts_in(r"['5 \% of\d', 'b']") == [r"5 \% of\d", "b"]
 
 
 def test_a_relation_named_by_the_row_beats_the_files(tmp_path):
@@ -413,13 +436,13 @@ def test_texts_that_are_none(tmp_path):
 def test_the_tasks():
     assert list(tasks()) == [
         *("lama-squad", "lama-google-re", "lama-trex", "templama", "asdiv", "svamp", "mawps", "gsm8k"),
-        *("webqs", "nq", "triviaqa"),
+        *("webqs", "nq", "triviaqa", "situatedqa"),
         *("mlqa-es", "mlqa-de", "mlqa-hi", "mlqa-vi", "mlqa-zh", "mlqa-ar"),
         *("dateset", "perplexity", "small-world", "small-world-plain"),
     ]
     excluded = {name: task.excluded_tools for name, task in tasks().items() if task.excluded_tools}
     assert excluded.pop("perplexity") == ("calculator", "calendar", "wikisearch", "qa", "mt")
-    lama, qa = ("lama-squad", "lama-google-re", "lama-trex"), ("webqs", "nq", "triviaqa")
+    lama, qa = ("lama-squad", "lama-google-re", "lama-trex"), ("webqs", "nq", "triviaqa", "situatedqa")
     assert excluded == dict.fromkeys(lama, ("wikisearch",)) | dict.fromkeys(qa, ("qa",))
     assert {name for name, task in tasks().items() if task.rule is Rule.FIRST_NUMBER} == {
         *("asdiv", "svamp", "mawps", "gsm8k")
@@ -438,7 +461,7 @@ def test_the_papers_figures():
     assert task_named("perplexity").figures == PERPLEXITY["wikitext"]
     assert task_named("gsm8k").figures == {}
     named = {task for table in TABLES.values() for task in table}
-    assert named == set(tasks()) - {"gsm8k", "perplexity", "small-world", "small-world-plain"}
+    assert named == set(tasks()) - {"gsm8k", "situatedqa", "perplexity", "small-world", "small-world-plain"}
     # §4.2.1: Toolformer improves on the best baseline by 11.7, 5.2 and 18.6 points
     gains = [round(t["toolformer"] - t["toolformer (disabled)"], 1) for t in TABLES[3].values()]
     assert gains == [11.7, 5.2, 18.6]

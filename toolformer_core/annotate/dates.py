@@ -1,0 +1,104 @@
+"""Dates as people and sites write them: in URLs, and in a corpus's date column. Pure text; it never asks the clock.
+
+    | in a URL                       | read as  | because                                                    |
+    |--------------------------------|----------|------------------------------------------------------------|
+    | /2016/11/28/, 2016-11-28-title | the date | any of - / _ stand between the parts, also mixed           |
+    | 20161128                       | the date | in a query only if its parameter is called a date          |
+    | /2016/nov/28, november-28-2016 | the date |                                                            |
+    | 28-nov-2016, 15nov2018         | the date |                                                            |
+    | 28-11-2016, 11/28/2016         | the date | only one reading is a day of the calendar                  |
+    | 05-06-2016                     | no date  | the fifth of June or May 6                                 |
+    | /2016.11.28/                   | the date | points only in a path's part of their own, two digits each |
+    | tool-2016.11.28, /2019.1.15/   | no date  | version numbers look so                                    |
+    | ?id=20161128                   | no date  | an identifier                                              |
+    | 2012/08/10-things              | no date  | the number belongs to the title                            |
+
+Years lie between 1990 and 2100; a month without its day is no date. Of several dates in a URL the first counts.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterator
+from urllib.parse import unquote
+
+__all__ = ["date_in_words", "url_date"]
+
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_MONTH = (
+    r"(?P<name>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|"
+    r"oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
+)
+_YEAR = r"(?<!\d)(?P<year>(?:19|20|21)\d\d)"
+_DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
+_FIRST_YEAR, _LAST_YEAR = 1990, 2100
+_URL_DATES = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        _YEAR + r"[-/_](?P<month>\d{1,2})[-/_](?P<day>\d{1,2})(?!\w|-)",
+        _YEAR + r"-(?P<month>\d\d)-(?P<day>\d\d)(?!\d)",
+        _YEAR + r"(?P<month>\d\d)(?P<day>\d\d)(?!\d)(?P<compact>)",
+        _YEAR + rf"[-/_]{_MONTH}[-/_]{_DAY}(?!\d)",
+        rf"(?<![a-z]){_MONTH}[-/_]{_DAY}[-/_]" + _YEAR + r"(?!\d)",
+        rf"(?<![\d.,]){_DAY}[-/_]?{_MONTH}[-/_]?(?P<year>(?:19|20|21)\d\d)(?!\d)",
+        r"(?<![\w.-])(?P<one>\d{1,2})[-/_](?P<two>\d{1,2})[-/_]" + r"(?P<year>(?:19|20|21)\d\d)(?!\w|[-/_.]\d)",
+        r"(?<=/)(?P<year>(?:19|20|21)\d\d)\.(?P<month>\d\d)\.(?P<day>\d\d)(?=/|\Z)",
+        r"(?<=/)(?P<one>\d\d)\.(?P<two>\d\d)\.(?P<year>(?:19|20|21)\d\d)(?=/|\Z)",
+    )
+)
+_WORDS = tuple(
+    re.compile(rf"\s*(?:[a-z]+,\s+)?{pattern}(?!\d).*", re.IGNORECASE | re.DOTALL)
+    for pattern in (
+        rf"{_MONTH}\.?\s+{_DAY},?\s+(?P<year>\d{{4}})",
+        rf"{_DAY}\s+{_MONTH}\.?,?\s+(?P<year>\d{{4}})",
+    )
+)
+_PARAMETER = re.compile(r"[?&;]([^=&;?]*)=[^=&;?]*\Z")
+_CALLED_A_DATE = re.compile(r"date|day|time|publish|\bdt\b", re.IGNORECASE)
+
+
+def url_date(url: str, latest: str) -> str | None:
+    """Return the ISO date in a URL (see the module): the first day of the calendar up to the latest; else None."""
+    url = unquote(url)
+    found: list[tuple[int, str]] = []
+    for pattern in _URL_DATES:
+        for match in pattern.finditer(url):
+            if "compact" in match.groupdict() and _is_identifier(url[: match.start()]):
+                continue
+            days = {day for day in _readings(match) if _FIRST_YEAR <= day.year <= _LAST_YEAR}
+            if len(days) == 1 and (iso := days.pop().isoformat()) <= latest:
+                found.append((match.start(), iso))
+    return min(found)[1] if found else None
+
+
+def date_in_words(text: str) -> str | None:
+    """Return the ISO date of `November 28, 2016` or `28 Nov 2016`, with or without what follows; else None."""
+    for pattern in _WORDS:
+        if match := pattern.match(text):
+            return next((day.isoformat() for day in _readings(match)), None)
+    return None
+
+
+def _readings(match: re.Match[str]) -> Iterator[datetime.date]:
+    """Yield the days that a match may be: two if it does not say which of its numbers is the month."""
+    parts = match.groupdict()
+    year = int(parts["year"])
+    if "name" in parts:
+        pairs = [(_MONTHS.index(parts["name"][:3].lower()) + 1, int(parts["day"]))]
+    elif "one" in parts:
+        one, two = int(parts["one"]), int(parts["two"])
+        pairs = [(two, one), (one, two)]
+    else:
+        pairs = [(int(parts["month"]), int(parts["day"]))]
+    for month, day in pairs:
+        try:
+            yield datetime.date(year, month, day)
+        except ValueError:
+            continue
+
+
+def _is_identifier(before: str) -> bool:
+    """True if what follows is the value of a URL's parameter that is not called a date."""
+    parameter = _PARAMETER.search(before)
+    return parameter is not None and _CALLED_A_DATE.search(parameter[1]) is None
