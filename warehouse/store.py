@@ -69,7 +69,7 @@ class Store:
         self.files = files if files is not None else open_files(url)
         self._compared: dict[str, tuple[int, float]] = {}  # path -> size and time at which its digest was right
         self._sound: dict[str, str] = {}  # path -> digest of the file that was last found sound
-        self._near: set[str] = set()  # paths of remote files whose copy was found whole
+        self._near: dict[str, tuple[int, float]] = {}  # path of a remote file -> size and time of its whole copy
 
     @property
     def root(self) -> str:
@@ -104,15 +104,15 @@ class Store:
             return self.locate(path)
         copies = LocalFiles(self.beside)
         here = copies.look(path)
-        if here is not None and path in self._near:
+        if here is not None and self._near.get(path) == here:
             return f"{copies.root}/{path}"
         there = self.files.look(path)
         if there is not None and (here is None or here[0] != there[0]):
             data = self.files.get(path)
             if data is not None:
                 copies.put(path, data)
-        if there is not None:
-            self._near.add(path)
+        if there is not None and (whole := copies.look(path)) is not None:
+            self._near[path] = whole
         return f"{copies.root}/{path}"
 
     def locate(self, path: str) -> str:
@@ -418,10 +418,10 @@ class Store:
         """
         check_name("dataset", dataset.name)
         check_name("version", dataset.id)
-        held = self.datasets([dataset.key])
-        if held:
-            return held[0]
-        self.write_json(f"datasets/{dataset.key}.json", dataset.to_json())
+        record = self._record(path := f"datasets/{dataset.key}.json", dataset.to_json())
+        while not self.files.create(path, record):
+            if held := self.datasets([dataset.key]):  # a damaged one is set aside as it is read
+                return held[0]
         return dataset
 
     def datasets(self, names: Iterable[str] | None = None) -> list[Dataset]:
