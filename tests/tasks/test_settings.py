@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -72,3 +73,8 @@ print(pyarrow.default_memory_pool().backend_name)
     for given, used in (({}, "system"), ({"ARROW_DEFAULT_MEMORY_POOL": "mimalloc"}, "mimalloc")):
         told = subprocess.run([sys.executable, "-c", asked], env={**own, **given}, text=True, capture_output=True)
         assert (told.stdout, told.stderr) == (f"{used}\n", "")
+
+
+def test_the_docstring_gives_the_defaults_that_the_program_has() -> None:
+    named = re.findall(r"TOOLFORMER_([A-Z]+)_S .*[(]default ([0-9]+)[)]", settings.__doc__ or "")
+    assert {name.lower(): float(value) for name, value in named} == settings._SECONDS
