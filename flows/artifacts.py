@@ -1,7 +1,7 @@
 """What Prefect's pages show of a flow run while it goes on, and at its end: progress per stage, a summary, links.
 
 Every stage has one progress artifact: shards, rows in and kept by unit (documents, draws, calls), and how long it will
-still take. A thread updates those that have news, at most every ten seconds, and logs the same line; a shard that
+still take. A thread updates those that have news, at most every `EVERY_S` seconds, and logs the same line; a shard that
 finishes costs no request. Where Prefect does not answer, that is said once and the work goes on. What a summary says is
 made in `summaries`; this module knows no figures of the method.
 """

@@ -2,7 +2,7 @@
 
 Per tool and shard, prefilter -> sample -> execute -> score runs as a task of its own, with no barrier between shards;
 then C* is assembled. The flow process alone holds the catalog, under its lock, and publishes the snapshot that users
-query, at least every 30 seconds while shards finish. It decides nothing about the method.
+query, while shards finish at least every $TOOLFORMER_REFRESH_S seconds. It decides nothing about the method.
 """
 
 from __future__ import annotations

@@ -54,7 +54,9 @@ def evaluate(
         str,
         typer.Option(help="With tools: a call starts where ' [' is among the k likeliest (paper: 10), e.g. 0,1,3,10"),
     ] = "10",
-    limit: Annotated[int | None, typer.Option(min=1, help="Ask at most this many items, the first of the file")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Ask at most this many items: a file's first, a folder's files in turn")
+    ] = None,
     tools: Annotated[
         str, typer.Option(help="Comma-separated; what a task leaves out is never offered")
     ] = "calculator,calendar,wikisearch,qa,mt",
@@ -163,6 +165,12 @@ def _print_evaluated(result: EvaluateResult) -> None:
     if result.paper:
         told = ", ".join(f"{name} {value:g}" for name, value in result.paper.items())
         console.print(f"The paper: {told}", highlight=False)
+    elif result.perplexities:
+        console.print(
+            "The paper measured WikiText and CCNet, and this text is not known to be one of them, so no figure of the "
+            "paper is shown. If it is WikiText: --task wikitext.",
+            highlight=False,
+        )
     if result.rejected:
         told = ", ".join(f"{reason} {n:,}" for reason, n in result.rejected.items())
         console.print(f"Rows left out: {told} (with their lines in the table rejects)", highlight=False)

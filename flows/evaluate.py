@@ -25,6 +25,7 @@ from tasks.evaluate import Evaluation, evaluate_shard, perplexity_shard, read_be
 from tasks.settings import prepare as quieten
 from tasks.settings import shown_url
 from tasks.shards import Done
+from toolformer_core.evaluate.figures import PERPLEXITY, measured_text
 from toolformer_core.evaluate.items import Rule
 from warehouse.commits import Run
 from warehouse.queries import accuracies
@@ -70,7 +71,7 @@ def evaluate(parameters: EvaluateParameters) -> EvaluateResult:
         rejected={**read.balances[0].dropped, **read.balances[0].failed},
         arms=tuple(arms),
         perplexities=tuple(perplexities),
-        paper=dict(plan.task.figures),
+        paper=_paper(plan),
         snapshot=str(snapshot),
         tracking=shown_url(plan.tracking),
         mlflow_run=tracked,
@@ -107,6 +108,13 @@ def _found(
     if plan.task.rule is Rule.PERPLEXITY:
         return [], [arm_perplexity(store, e, names[e], shards) for e, shards in done.items()]
     return arm_figures(store, done, names), []
+
+
+def _paper(plan: EvaluationPlan) -> dict[str, float]:
+    """Return the paper's figures; of perplexity only where the text is one that the paper measured."""
+    if plan.task.rule is Rule.PERPLEXITY:
+        return dict(PERPLEXITY.get(measured_text(plan.task.name, plan.benchmark.source), {}))
+    return dict(plan.task.figures)
 
 
 def _card(result: EvaluateResult) -> str:

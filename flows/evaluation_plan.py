@@ -50,7 +50,9 @@ class EvaluateParameters(BaseModel):
         [10],
         description="Of the arms with tools: a call starts where ' [' is among the k likeliest (paper: 10); 0: off",
     )
-    limit: int | None = Field(None, gt=0, description="Ask at most this many items (default: all)")
+    limit: int | None = Field(
+        None, gt=0, description="Ask at most this many items: a file's first, a folder's files in turn (default: all)"
+    )
     tools: Tools = Field(list(TOOL_NAMES), description="Tools offered, but for those the task leaves out")
     passages: Passages = None
     phrases: Phrases = None

@@ -22,6 +22,7 @@ from toolformer_core.evaluate.figures import (
     MODEL_SIZES,
     PERPLEXITY,
     TABLES,
+    measured_text,
 )
 from toolformer_core.evaluate.tasks import EMBEDDED, task_named
 from warehouse.errors import SnapshotError
@@ -224,19 +225,22 @@ def _about(row: Mapping[str, Any]) -> str:
 
 
 def _table_8(measured: _Measured) -> PaperTable:
-    """One row per text; WikiText and CCNet are known by their files' names."""
+    """One row per text; which of them are the paper's, `measured_text` tells."""
     arms = {"base": "gpt-j", "cc": "gpt-j + cc", "toolformer-disabled": "toolformer (disabled)"}
     found: dict[str, dict[str, float]] = {}
+    texts: dict[str, str] = {}  # what a row is called -> the paper's text that it is, or ""
     for r in measured.perplexity:
-        found.setdefault(r["source"] or "the hub's", {})[r["arm"]] = r["perplexity"]
+        name = r["source"] or "the hub's"
+        found.setdefault(name, {})[r["arm"]] = r["perplexity"]
+        texts[name] = texts.get(name) or measured_text(r["task"], r["source"] or "")
     rows: list[tuple[Cell, ...]] = []
     for source, own in found.items():
-        paper = next((f for name, f in PERPLEXITY.items() if name in source.lower().replace("-", "")), {})
+        paper = PERPLEXITY.get(texts[source], {})
         rows.append((source, *(c for arm, name in arms.items() for c in (own.get(arm), paper.get(name)))))
     for text, figures in PERPLEXITY.items():
-        if not any(text in source.lower().replace("-", "") for source in found):
+        if text not in texts.values():
             rows.append((text, *(c for name in arms.values() for c in (None, figures[name]))))
-    missing = (measured.command("perplexity"),) if _lacking(rows, (1, 3, 5)) else ()
+    missing = (measured.command("wikitext"),) if _lacking(rows, (1, 3, 5)) else ()
     columns = ("text", *(name for arm in arms for name in (arm, "paper")))
     return PaperTable("Table 8", _TITLES[8], columns, tuple(rows), missing)
 

@@ -92,9 +92,15 @@ class Benchmark:
         return Store(self.data)
 
     @property
+    def in_turn(self) -> bool:
+        """True if only some items are asked, and a folder's files give them in turn."""
+        return self.limit is not None and self.path is not None and Path(self.path).is_dir()
+
+    @property
     def source(self) -> str:
-        """The file's or folder's name; "" without one."""
-        return Path(self.path).name if self.path else ""
+        """What the items are of: the file's or folder's name, and that its files are taken in turn; "" without one."""
+        name = Path(self.path).name if self.path else ""
+        return f"{name} (its files in turn)" if self.in_turn else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +173,7 @@ def read_benchmark(benchmark: Benchmark) -> Done:
     store, task = benchmark.store(), task_named(benchmark.task)
     told = {"task": task.name, "path": benchmark.path or "", "limit": benchmark.limit, "shard": benchmark.shard_items}
     parts = {"source": benchmark.digest, "task": task.name, "cut": canonical_json([told["limit"], told["shard"]])}
+    parts |= {"order": "files in turn"} if benchmark.in_turn else {}
     config = {**told, "evaluation": f"items/{task.name}/{benchmark.source}"}
     work = Work("benchmark", VERSIONS["benchmark"], "", task.name, config, parts)
 

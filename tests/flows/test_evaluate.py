@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
@@ -13,16 +14,19 @@ from mlflow import MlflowClient
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 
+from flows.cli_evaluate import _print_evaluated
 from flows.evaluate import run_evaluate
 from flows.evaluated import EvaluateResult
 from flows.evaluation_plan import EvaluateParameters, plan_evaluate
 from flows.ledger import reporting_to
 from flows.tables import paper_tables
+from tasks.evaluate import Benchmark, read_benchmark
 from tasks.finetuned import MLFLOW_NOTE, finished_finetunes, newest_pair, trained_model
 from tasks.shards import Done
 from toolformer_core.errors import CorpusError, ModelError, UnknownNameError, UsageError
+from toolformer_core.evaluate.figures import measured_text
 from toolformer_core.evaluate.items import Item
-from toolformer_core.evaluate.tasks import score, task_named
+from toolformer_core.evaluate.tasks import read, score, task_named
 from toolformer_core.finetune.recipe import Job, write_job
 from toolformer_core.lm.load import model_digest
 from toolformer_core.smallworld.embedded import MODEL
@@ -215,7 +219,9 @@ def test_half_way_it_goes_on_where_it_was(prefect_server: None, problems: Path, 
     assert len(after) == 7
 
 
-def test_perplexity_of_two_arms_and_texts(prefect_server: None, tmp_path: Path) -> None:
+def test_perplexity_of_two_arms_and_texts(
+    prefect_server: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = tmp_path / "wikitext.txt"
     text.write_text("= One =\n\nThe mill was open for 50 years .\n\n= Two =\n\nThey planted trees in rows .\n")
     result = run_evaluate(asked(text, tmp_path / "data", task="perplexity", arms=["base", "base+tools"]))
@@ -226,6 +232,54 @@ def test_perplexity_of_two_arms_and_texts(prefect_server: None, tmp_path: Path) 
     assert 1 < one.perplexity < 1e5
     table = next(t for t in paper_tables(Path(result.snapshot), "d") if t.name == "Table 8")
     assert table.rows[0][:3] == ("wikitext.txt", pytest.approx(one.perplexity), 9.9)
+    assert result.paper == {"gpt-j": 9.9, "gpt-j + cc": 10.3, "toolformer (disabled)": 10.3}
+    # the same text under a name that says nothing: no figure of the paper stands beside it, unless the task says more
+    other = Path(shutil.copy(text, tmp_path / "mine.txt"))
+    for task, paper in (("perplexity", {}), ("wikitext", result.paper)):
+        again = run_evaluate(asked(other, tmp_path / "data", task=task, arms=["base"]))
+        assert again.perplexities[0].perplexity == pytest.approx(one.perplexity)
+        assert again.paper == paper
+        _print_evaluated(again)
+        shown = " ".join(capsys.readouterr().out.split())
+        assert ("The paper: gpt-j 9.9" in shown) == bool(paper)
+        assert ("this text is not known to be one of them" in shown) == (not paper)
+        table = next(t for t in paper_tables(Path(again.snapshot), "d") if t.name == "Table 8")
+        (row,) = (row for row in table.rows if row[0] == "mine.txt")
+        assert row[2] == paper.get("gpt-j")
+    plan = plan_evaluate(asked(None, tmp_path / "data", task="perplexity"))  # from the hub, where it is WikiText
+    assert measured_text(plan.task.name, plan.benchmark.source) == "wikitext"
+
+
+def test_of_a_folder_a_limit_asks_every_file_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "TREx"
+    folder.mkdir()
+    for relation in ("P19", "P20", "P27"):
+        rows = [{"sub_label": f"Ona {n}", "obj_label": "Tarn", "uuid": f"{relation}-{n}"} for n in range(5)]
+        (folder / f"{relation}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def items(**changes: Any) -> tuple[Benchmark, Done, list[str]]:
+        plan = plan_evaluate(asked(folder, tmp_path / "data", task="lama-trex", **{"shard_items": 3, **changes}))
+        done = read_benchmark.fn(plan.benchmark)
+        tables = [plan.benchmark.store().read(file).to_pylist() for file in done.files]
+        return plan.benchmark, done, [row["item_id"] for rows in tables for row in rows]
+
+    with monkeypatch.context() as before:  # as it was, and what stands in folders of then
+        before.setattr(Benchmark, "in_turn", property(lambda _: False))
+        before.setattr("tasks.evaluate.read", lambda task, path, limit: itertools.islice(read(task, path), limit))
+        assert items(limit=3)[2] == ["P19-0", "P19-1", "P19-2"]
+    benchmark, done, asked_for = items(limit=3)
+    assert not done.skipped  # the items of then are not taken for these
+    assert asked_for == ["P19-0", "P20-0", "P27-0"]
+    assert benchmark.source == "TREx (its files in turn)"  # in titles, tables and MLflow
+    more = items(limit=6)
+    assert more[2][:3] == asked_for
+    assert more[1].files[0].digest == done.files[0].digest  # a whole shard of the smaller limit: not answered again
+    whole, _, every = items()
+    assert (whole.source, len(every), every[:3]) == ("TREx", 15, ["P19-0", "P19-1", "P19-2"])
+    names = [plan_evaluate(asked(folder, tmp_path / "data", task="lama-trex", limit=n)).names() for n in (3, 6, None)]
+    one, two, three = (set(own.values()) for own in names)
+    assert one == two
+    assert not one & three  # so that figures of a part never stand beside those of all
 
 
 def test_tasks_do_not_offer_what_gives_the_answer_away(problems: Path, tmp_path: Path) -> None:

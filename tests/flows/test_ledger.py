@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ import pytest
 from fakes import a_document
 from small_builds import small_build
 
+from flows import artifacts, build_dataset
 from flows.build_dataset import run_build
 from flows.ledger import Ledger, keeping, reporting_to
 from tasks.settings import seconds
@@ -244,3 +246,10 @@ def test_four_readers_and_one_that_holds_on_while_a_build_runs(
     assert [reader.returncode for reader in readers] == [0, 0, 0, 0], told
     assert [err for _, err in told] == ["", "", "", ""]
     assert all(int(out.split()[-1]) > 1 for out, _ in told)  # each saw the snapshot change
+
+
+def test_how_often_a_snapshot_is_published_stands_in_one_place() -> None:
+    # a figure in a docstring had gone wrong: it names the setting, whose default a test of `tasks.settings` compares
+    for module in (build_dataset, artifacts):
+        assert not re.search(r"([0-9]+|ten|twenty|thirty) seconds", module.__doc__ or "")
+    assert "$TOOLFORMER_REFRESH_S" in (build_dataset.__doc__ or "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -125,3 +126,8 @@ def test_what_a_user_asks_directly_stays_so(named: str, expected: str | None, mo
 def test_without_a_proxy_the_environment_stays_as_it_is() -> None:
     prepare()
     assert not {"NO_PROXY", "no_proxy"} & os.environ.keys()
+
+
+def test_the_docstring_gives_the_defaults_that_the_program_has() -> None:
+    named = re.findall(r"TOOLFORMER_([A-Z]+)_S .*[(]default ([0-9]+)[)]", settings.__doc__ or "")
+    assert {name.lower(): float(value) for name, value in named} == settings._SECONDS

@@ -31,7 +31,7 @@ class Toolformer:
         tool_workers: threads per tool; 1 if a tool is not thread-safe.
         max_rows: sequences decoded together; others wait.
         cached_tokens: tokens whose keys and values may be held at once, padding included; None: as many as go into
-            the model's `cache_budget` (by default 1 GiB on a CPU, a quarter of a GPU's free memory).
+            the model's `cache_budget` (by default a quarter of the free memory, on a CPU at most 1 GiB).
 
     Raises:
         ModelError: the model cannot decode sequences of different lengths together.

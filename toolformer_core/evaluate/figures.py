@@ -18,6 +18,7 @@ __all__ = [
     "TABLES",
     "TOOLS_PAY_FROM",
     "figures_for",
+    "measured_text",
 ]
 
 _MODELS = ("gpt-j", "gpt-j + cc", "toolformer (disabled)", "toolformer", "opt 66b", "gpt-3 175b")
@@ -131,7 +132,24 @@ TOOLS_PAY_FROM = 775_000_000
 
 
 def figures_for(task: str) -> dict[str, float]:
-    """Return the paper's figures of a task by model; empty if it has none (GSM8K, the demo)."""
-    if task == "perplexity":
-        return dict(PERPLEXITY["wikitext"])
+    """Return the paper's figures of a task by model; empty if it has none (GSM8K, perplexity of any text, the demo)."""
+    if task in PERPLEXITY:
+        return dict(PERPLEXITY[task])
     return next((dict(table[task]) for table in TABLES.values() if task in table), {})
+
+
+def measured_text(task: str, source: str) -> str:
+    """Return which text of Table 8 a perplexity is of: "wikitext", "ccnet", or "" if it is another or not known.
+
+    Nobody looks into the text: a user says what it is, by the task `wikitext` or by the name of the file or folder.
+
+    Args:
+        task: the task's name.
+        source: the name of the file or folder; "" for what the task takes from the hub, which is WikiText.
+    """
+    if task in PERPLEXITY:
+        return task
+    if not source:
+        return "wikitext"
+    name = source.lower().replace("-", "")
+    return next((text for text in PERPLEXITY if text in name), "")

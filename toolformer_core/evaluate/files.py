@@ -20,7 +20,8 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -29,9 +30,9 @@ from toolformer_core.annotate.json_array import BEHIND, elements
 from toolformer_core.annotate.rows import BadRow, array_row, rows_of
 from toolformer_core.annotate.rows import Row as FileRow
 from toolformer_core.errors import CorpusError
-from toolformer_core.evaluate.items import Hub, Rejected, Row
+from toolformer_core.evaluate.items import Hub, Item, Rejected, Row
 
-__all__ = ["SUFFIXES", "Located", "benchmark_files", "file_rows", "hub_rows"]
+__all__ = ["SUFFIXES", "Located", "benchmark_files", "file_rows", "hub_rows", "in_turn"]
 
 _PACKED = ("", ".gz", ".zst")
 SUFFIXES = (
@@ -70,6 +71,21 @@ def benchmark_files(path: Path, names: Sequence[str] = ("*",)) -> list[Path]:
         if found:
             return found
     raise CorpusError(f"no file named {' or '.join(names)} in {path}. Valid extensions: {', '.join(SUFFIXES)}.")
+
+
+def in_turn(streams: Iterable[Iterator[Item | Rejected]]) -> Iterator[Item | Rejected]:
+    """Yield an item of each stream in turn, with the rejected rows in front of it, until all are at their end.
+
+    The first items are of as many streams as can be, and more of them begin with the same ones.
+    """
+    waiting = deque(streams)
+    while waiting:
+        stream = waiting.popleft()
+        for found in stream:
+            yield found
+            if isinstance(found, Item):
+                waiting.append(stream)
+                break
 
 
 def _suffix(path: Path) -> str | None:

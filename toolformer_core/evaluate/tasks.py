@@ -8,7 +8,7 @@
     | webqs nq triviaqa situatedqa        | question            | within the first 20 words | qa             |
     | mlqa-es -de -hi -vi -zh -ar         | paragraph, question | within the first 10 words |                |
     | dateset                             | question            | within the first 5 words  |                |
-    | perplexity                          | the text            |                           | all            |
+    | perplexity wikitext                 | the text            |                           | all            |
     | small-world small-world-plain       | the text so far     | within the first 5 words  |                |
 
 A task is read from its published file (see `cloze`, `word_problems`, `questions`, `texts`), or from the hub by name;
@@ -18,6 +18,7 @@ dateset is generated and the small world embedded. Nothing here knows models, ar
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from toolformer_core.errors import CorpusError, UnknownNameError, UsageError
 from toolformer_core.evaluate.cloze import lama, templama
 from toolformer_core.evaluate.dateset import dateset
 from toolformer_core.evaluate.figures import figures_for
-from toolformer_core.evaluate.files import Located, benchmark_files, file_rows, hub_rows
+from toolformer_core.evaluate.files import Located, benchmark_files, file_rows, hub_rows, in_turn
 from toolformer_core.evaluate.items import BadRowError, Hub, Item, Rejected, Rule, Task
 from toolformer_core.evaluate.own import own_item
 from toolformer_core.evaluate.questions import about_paragraph, articles, open_question, situated_question
@@ -140,10 +141,13 @@ def _question_tasks() -> list[Task]:
 
 
 def _other_tasks() -> list[Task]:
+    wikitext = Hub("Salesforce/wikitext", "wikitext-103-raw-v1", "test")
     return [
         Task("dateset", "Dateset", Rule.FIRST_5_WORDS, "question", _ITEM, own_item),
         Task("perplexity", "Perplexity", Rule.PERPLEXITY, "text", "a text, or rows with a column text", None,
-             tuple(TOOL_NAMES), Hub("Salesforce/wikitext", "wikitext-103-raw-v1", "test")),
+             tuple(TOOL_NAMES), wikitext),
+        Task("wikitext", "WikiText", Rule.PERPLEXITY, "text", "WikiText, raw, or rows with a column text", None,
+             tuple(TOOL_NAMES), wikitext),
         Task("small-world", "The small world", Rule.FIRST_5_WORDS, "text", _ITEM, own_item),
         Task("small-world-plain", "The small world, no tool needed", Rule.FIRST_5_WORDS, "text", _ITEM, own_item),
     ]  # fmt: skip
@@ -160,7 +164,8 @@ def read(task: Task, path: Path | None = None, limit: int | None = None) -> Iter
 
     Args:
         path: a file or a folder; None: generated (dateset), embedded (small-world), else from the hub.
-        limit: how many items to give at most; None: all.
+        limit: how many items to give at most; None: all. Of a folder they are then the first item of every file in
+            turn, then the second of every file, ...: each file has its part in them, whatever its size.
 
     Raises:
         CorpusError: there is no such path, it holds no usable row, or the hub cannot be reached.
@@ -168,7 +173,7 @@ def read(task: Task, path: Path | None = None, limit: int | None = None) -> Iter
     """
     if limit is not None and limit < 1:
         raise UsageError(f"limit must be positive, got {limit}")
-    stream = _numbered(_encodable(_stream(task, path)), limit, task.one_per_id)
+    stream = _numbered(_encodable(_stream(task, path, turns=limit is not None)), limit, task.one_per_id)
     head: list[Item | Rejected] = []
     for found in stream:
         head.append(found)
@@ -185,26 +190,27 @@ def _chained(head: list[Item | Rejected], rest: Iterator[Item | Rejected]) -> It
     yield from rest
 
 
-def _stream(task: Task, path: Path | None) -> Iterator[Item | Rejected]:
+def _stream(task: Task, path: Path | None, turns: bool) -> Iterator[Item | Rejected]:
     if path is None and task.name == "dateset":
         return dateset()
     if path is None:
         path = EMBEDDED.get(task.name)
     if task.reader is None:
         if path is not None:
-            return text_items(task.name, path)
+            return text_items(task.name, path, turns)
         return text_items_from_hub(task.name, task.hub) if task.hub else iter(())
     if path is None:
         if task.hub is None:
             raise CorpusError(f"{task.title} is read from its file; name it with --path")
         return _items(task, hub_rows(task.hub, task.nested), task.hub.repository)
-    return _file_items(task, path)
+    streams = _file_items(task, path)
+    return in_turn(streams) if turns else itertools.chain.from_iterable(streams)
 
 
-def _file_items(task: Task, path: Path) -> Iterator[Item | Rejected]:
+def _file_items(task: Task, path: Path) -> Iterator[Iterator[Item | Rejected]]:
     for file in benchmark_files(path, task.files):
         source = file.name if file == path else file.relative_to(path).as_posix()
-        yield from _items(task, file_rows(file, task.nested), source)
+        yield _items(task, file_rows(file, task.nested), source)
 
 
 def _items(task: Task, rows: Iterator[Located | Rejected], source: str) -> Iterator[Item | Rejected]:

@@ -22,7 +22,7 @@ from toolformer_core.annotate.ingest import corpus_files, read_corpus
 from toolformer_core.annotate.rows import Row, rows_of
 from toolformer_core.config import IngestConfig
 from toolformer_core.errors import CorpusError
-from toolformer_core.evaluate.files import hub_rows
+from toolformer_core.evaluate.files import hub_rows, in_turn
 from toolformer_core.evaluate.items import Hub, Item, Rejected
 from toolformer_core.records import Rejection, digest_of
 
@@ -33,29 +33,49 @@ _TITLE = re.compile(r"\s*= (?!=).*(?<!=) =\s*")
 _MAX_LINE_BYTES = 64 << 20
 
 
-def text_items(task: str, path: Path) -> Iterator[Item | Rejected]:
-    """Yield the texts of a file or folder as items without answers, whose prompt is the text.
+def text_items(task: str, path: Path, turns: bool = False) -> Iterator[Item | Rejected]:
+    """Return the texts of a file or folder as items without answers, whose prompt is the text.
+
+    Args:
+        turns: take the files of a folder in turn, a text of each; else one file after another. WikiText in rows is
+            one text from its first file to its last, and read as such.
 
     Raises:
         CorpusError: nothing there can be read.
     """
     plain = [path] if path.suffix.lower() in _PLAIN else sorted(p for s in _PLAIN for p in path.rglob(f"*{s}"))
     if plain:
-        for file in plain:
-            yield from _plain_items(task, file)
-        return
+        streams = (_plain_items(task, file) for file in plain)
+        return in_turn(streams) if turns else itertools.chain.from_iterable(streams)
     files = corpus_files(path)
     if _holds_wikitext(files[0]):
         lines = (line for file in files for line in _row_texts(file))
-        yield from _items(task, wikitext_articles(lines), files[0].name)
-        return
-    for document in read_corpus(path, IngestConfig()):
-        if isinstance(document, Rejection):
-            yield Rejected(document.line, document.reason, document.detail, document.source)
+        return _items(task, wikitext_articles(lines), files[0].name)
+    if not turns or len(files) == 1:
+        return _corpus_items(task, path)
+    sources = {file: file.relative_to(path).as_posix() for file in files}
+    seen: set[str] = set()
+    return in_turn(_once(_corpus_items(task, file, sources[file]), seen) for file in files)
+
+
+def _corpus_items(task: str, path: Path, source: str = "") -> Iterator[Item | Rejected]:
+    for found in read_corpus(path, IngestConfig()):
+        own = source or found.source
+        if isinstance(found, Rejection):
+            yield Rejected(found.line, found.reason, found.detail, own)
         else:
-            yield Item(
-                document.doc_id, task, document.text, (), document.created, source=document.source, line=document.line
-            )
+            yield Item(found.doc_id, task, found.text, (), found.created, source=own, line=found.line)
+
+
+def _once(stream: Iterator[Item | Rejected], seen: set[str]) -> Iterator[Item | Rejected]:
+    """Reject what has been seen in another file already, as `read_corpus` does of a whole folder."""
+    for found in stream:
+        if isinstance(found, Item) and found.item_id in seen:
+            yield Rejected(found.line, "duplicate", f"of document {found.item_id}", found.source)
+            continue
+        if isinstance(found, Item):
+            seen.add(found.item_id)
+        yield found
 
 
 def text_items_from_hub(task: str, hub: Hub) -> Iterator[Item | Rejected]:

@@ -4,6 +4,8 @@ import dataclasses
 import json
 import sys
 import types
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from toolformer_core.errors import CorpusError, UnknownNameError, UsageError
 from toolformer_core.evaluate.cloze import RELATIONS
 from toolformer_core.evaluate.fields import texts_in
 from toolformer_core.evaluate.figures import DECODING, PERPLEXITY, TABLES, figures_for
+from toolformer_core.evaluate.files import in_turn
 from toolformer_core.evaluate.items import Item, Rejected, Rule
 from toolformer_core.evaluate.own import line_of
 from toolformer_core.evaluate.tasks import read, score, task_named, tasks
@@ -438,10 +441,12 @@ def test_the_tasks():
         *("lama-squad", "lama-google-re", "lama-trex", "templama", "asdiv", "svamp", "mawps", "gsm8k"),
         *("webqs", "nq", "triviaqa", "situatedqa"),
         *("mlqa-es", "mlqa-de", "mlqa-hi", "mlqa-vi", "mlqa-zh", "mlqa-ar"),
-        *("dateset", "perplexity", "small-world", "small-world-plain"),
+        *("dateset", "perplexity", "wikitext", "small-world", "small-world-plain"),
     ]
     excluded = {name: task.excluded_tools for name, task in tasks().items() if task.excluded_tools}
-    assert excluded.pop("perplexity") == ("calculator", "calendar", "wikisearch", "qa", "mt")
+    assert (
+        excluded.pop("wikitext") == excluded.pop("perplexity") == ("calculator", "calendar", "wikisearch", "qa", "mt")
+    )
     lama, qa = ("lama-squad", "lama-google-re", "lama-trex"), ("webqs", "nq", "triviaqa", "situatedqa")
     assert excluded == dict.fromkeys(lama, ("wikisearch",)) | dict.fromkeys(qa, ("qa",))
     assert {name for name, task in tasks().items() if task.rule is Rule.FIRST_NUMBER} == {
@@ -458,10 +463,12 @@ def test_a_task_by_its_name():
 def test_the_papers_figures():
     assert figures_for("lama-trex")["toolformer"] == 53.5
     assert task_named("dateset").figures["toolformer (disabled)"] == 5.9
-    assert task_named("perplexity").figures == PERPLEXITY["wikitext"]
+    assert task_named("wikitext").figures == PERPLEXITY["wikitext"]
+    assert task_named("perplexity").figures == {}  # of any text: the paper measured two
     assert task_named("gsm8k").figures == {}
     named = {task for table in TABLES.values() for task in table}
-    assert named == set(tasks()) - {"gsm8k", "situatedqa", "perplexity", "small-world", "small-world-plain"}
+    own = {"gsm8k", "situatedqa", "perplexity", "wikitext", "small-world", "small-world-plain"}
+    assert named == set(tasks()) - own
     # §4.2.1: Toolformer improves on the best baseline by 11.7, 5.2 and 18.6 points
     gains = [round(t["toolformer"] - t["toolformer (disabled)"], 1) for t in TABLES[3].values()]
     assert gains == [11.7, 5.2, 18.6]
@@ -500,3 +507,56 @@ def test_shuffled_answers_are_wrong(tmp_path):
     items, _ = split(read(task, form.write(tmp_path)))
     assert all(score(task, item, f" It is {item.answers[0]}.") for item in items)
     assert not any(score(task, a, f" {b.answers[0]}") for a, b in zip(items, items[1:] + items[:1], strict=True))
+
+
+# --- a part of a folder -----------------------------------------------------------------------------------------------
+
+
+def relations(folder: Path, **sizes: int) -> None:
+    for name, size in sizes.items():
+        rows = [{"sub_label": f"{name} {n}", "obj_label": "Tarn", "uuid": f"{name}-{n}"} for n in range(size)]
+        (folder / f"{name}.jsonl").write_text(lines({"no": "item"}, *rows))
+
+
+def test_a_limit_takes_the_files_of_a_folder_in_turn(tmp_path):
+    relations(tmp_path, P19=3, P20=2, P27=1)
+    read_so = {n: split(read(task_named("lama-trex"), tmp_path, n))[0] for n in (2, 4, 99, None)}
+    ids = {n: [item.item_id for item in items] for n, items in read_so.items()}
+    assert ids[4] == ["P19-0", "P20-0", "P27-0", "P19-1"]
+    assert ids[2] == ids[4][:2]
+    assert ids[99] == [*ids[4], "P20-1", "P19-2"]
+    assert ids[None] == ["P19-0", "P19-1", "P19-2", "P20-0", "P20-1", "P27-0"]  # file by file, as ever
+    # the row that is none stands in front of every file's first item, and is told of with its file
+    assert [r.source for r in split(read(task_named("lama-trex"), tmp_path, 2))[1]] == ["P19.jsonl", "P20.jsonl"]
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(sizes=st.lists(st.integers(0, 5), min_size=1, max_size=6), limit=st.integers(1, 40))
+def test_of_the_items_in_turn_every_file_has_as_many_as_any_other_or_all_it_has(sizes, limit):
+    def stream(name: int) -> Iterator[Item]:
+        for n in range(sizes[name]):
+            yield Item(f"{name}-{n}", "lama-trex", "prompt", ("a",), source=str(name))
+
+    every = list(in_turn(stream(name) for name in range(len(sizes))))
+    assert len(every) == sum(sizes)
+    taken = Counter(item.source for item in every[:limit])
+    short = [name for name, size in enumerate(sizes) if taken[str(name)] < size]
+    assert all(taken[str(name)] >= max(taken.values(), default=0) - 1 for name in short)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".txt"])
+def test_a_limit_takes_texts_of_several_files_in_turn(tmp_path, suffix):
+    for name, count in (("a", 3), ("b", 2)):
+        if suffix == ".txt":
+            (tmp_path / f"{name}.txt").write_text(
+                "".join(f" = {name}{n} =\n\n Text {name}{n} .\n" for n in range(count))
+            )
+        else:
+            rows = [{"text": f"Text {name}{n}."} for n in range(count)]
+            (tmp_path / f"{name}.jsonl").write_text(lines({"text": "Text a0."}, *rows))
+    items, rejected = texts(tmp_path, limit=3)
+    assert [Path(item.source).stem for item in items] == ["a", "b", "a"]
+    # the text that both files begin with is an item once, as without a limit
+    assert [(r.reason, Path(r.source).stem) for r in rejected] == (
+        [("duplicate", "b"), ("duplicate", "a")] if suffix == ".jsonl" else []
+    )
