@@ -173,9 +173,9 @@ def serve(
     """
     prepare()
     from serving.server import Server, ServerSettings, is_loopback
-    from toolformer_core.lm.load import model_folder
+    from toolformer_core.lm.check import check_model
 
-    model_folder(model)
+    check_model(model)
     built = _built(tools, True, passages, phrases)
     settings = ServerSettings(
         name=name or (Path(model).resolve().name if Path(model).is_dir() else model),

@@ -12,6 +12,7 @@ import gzip
 import json
 import threading
 import unicodedata
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +60,7 @@ def read_passages(path: Path) -> Iterator[Passage]:
             for row, line in enumerate(lines):
                 if line.strip():
                     yield _passage(row, json.loads(line))
-    except (OSError, EOFError, UnicodeDecodeError) as exc:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as exc:
         raise UsageError(f"cannot read passages from {path}: {exc}") from exc
     except (ValueError, KeyError, TypeError) as exc:
         raise UsageError(
@@ -71,6 +72,7 @@ def _passage(row: int, value: dict[str, Any]) -> Passage:
     title, section, text = value["title"], value.get("section") or "", value["text"]
     if not (isinstance(title, str) and isinstance(section, str) and isinstance(text, str)):
         raise TypeError("title, section and text must be strings")
+    (title + section + text).encode()  # a lone surrogate cannot be indexed
     return Passage(row, *(" ".join(part.split()) for part in (title, section, text)))
 
 
