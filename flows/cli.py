@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import traceback
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -186,6 +187,9 @@ def main() -> None:
         code = _PIPE_CLOSED if isinstance(exc.__context__, BrokenPipeError) else exc.code
     except OSError as exc:  # the machine's: a full disk, a folder that may not be written
         say(f"error: {exc.filename or ''}: {exc.strerror or exc}".replace(": : ", ": "), error=True)
+        code = 1
+    except Exception:  # noqa: BLE001 - a mistake of ours; taking the interpreter apart would print pages behind it
+        traceback.print_exc()
         code = 1
     leave(int(code or 0))
 

@@ -152,19 +152,21 @@ def with_build_options(command: Callable[[BuildParameters, str, bool], None]) ->
 
 def run_with_progress(parameters: BuildParameters, runner: str, *, quiet: bool) -> BuildResult:
     """Run a build with its progress shown."""
+    from flows.disk import naming_full_disk
     from flows.server import await_server, begin_server
 
     check(parameters)
     prepare(parameters.data)
-    begin_server()
-    from flows.build_dataset import run_build
-    from flows.display import BuildDisplay
-    from flows.ledger import reporting_to
+    with naming_full_disk(parameters.data):
+        begin_server()
+        from flows.build_dataset import run_build
+        from flows.display import BuildDisplay
+        from flows.ledger import reporting_to
 
-    await_server()
-    tell_failures_once()
-    with BuildDisplay(quiet=quiet) as display, reporting_to(display), stopping_at_once(display):
-        return run_build(parameters, runner)
+        await_server()
+        tell_failures_once()
+        with BuildDisplay(quiet=quiet) as display, reporting_to(display), stopping_at_once(display):
+            return run_build(parameters, runner)
 
 
 def check(parameters: Any) -> None:

@@ -123,20 +123,22 @@ def run_evaluations(
     asked: Sequence[EvaluateParameters], runner: str | None = None, *, quiet: bool
 ) -> list[EvaluateResult]:
     """Run evaluations one after another with their progress shown."""
+    from flows.disk import naming_full_disk
     from flows.server import await_server, begin_server
 
-    begin_server()
-    from flows.display import BuildDisplay
-    from flows.evaluate import run_evaluate
-    from flows.ledger import reporting_to
+    with naming_full_disk(asked[0].data):
+        begin_server()
+        from flows.display import BuildDisplay
+        from flows.evaluate import run_evaluate
+        from flows.ledger import reporting_to
 
-    await_server()
-    tell_failures_once()
-    results = []
-    for parameters in asked:
-        with BuildDisplay(quiet=quiet) as display, reporting_to(display), stopping_at_once(display):
-            results.append(run_evaluate(parameters, runner))
-    return results
+        await_server()
+        tell_failures_once()
+        results = []
+        for parameters in asked:
+            with BuildDisplay(quiet=quiet) as display, reporting_to(display), stopping_at_once(display):
+                results.append(run_evaluate(parameters, runner))
+        return results
 
 
 def _without_nan(value: Any) -> Any:

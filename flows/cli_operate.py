@@ -47,13 +47,16 @@ def up(
 
     Example: toolformer up --data runs/c4
     """
-    from flows.up import Up
+    from flows.disk import naming_full_disk
+    from flows.up import Up, UpError
+
+    folder = data_folder(data)
 
     def tell(line: str) -> None:
         say(line, error=True)
 
     own = Up(
-        data_folder(data),
+        folder,
         prefect_port=prefect_port,
         mlflow_port=mlflow_port,
         corpus=corpus,
@@ -63,7 +66,7 @@ def up(
     )
     if not as_json:
         tell(f"starting; logs in {own.addresses.logs}")
-    with _until_stopped(own) as stop, own.held() as addresses:
+    with naming_full_disk(folder, UpError), _until_stopped(own) as stop, own.held() as addresses:
         if as_json:
             print(json.dumps(asdict(addresses)), flush=True)
         else:

@@ -122,15 +122,22 @@ def run_trainings(asked: Sequence[FinetuneParameters], *, quiet: bool) -> list[F
         typer.Exit: they stopped because asked to.
         ToolformerError: see `run_finetune`.
     """
+    from flows.disk import naming_full_disk
     from flows.finetune_plan import check_machine, plan_finetune
-    from flows.server import await_server, begin_server
+    from flows.server import begin_server
 
     plans = [plan_finetune(parameters) for parameters in asked]
     for plan in plans:
         check_machine(plan)  # before any server knows of it
-    begin_server()
+    with naming_full_disk(asked[0].data):
+        begin_server()
+        return _run(asked, plans, quiet=quiet)
+
+
+def _run(asked: Sequence[FinetuneParameters], plans: Sequence[FinetunePlan], *, quiet: bool) -> list[FinetuneResult]:
     from flows.display import TrainingDisplay
     from flows.finetune import Stopped, reporting_to, run_finetune
+    from flows.server import await_server
 
     await_server()
     tell_failures_once()

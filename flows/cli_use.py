@@ -178,9 +178,9 @@ def serve(
     prepare()
     from serving.server import Server, ServerSettings, is_loopback
     from tasks.finetuned import model_label
-    from toolformer_core.lm.load import model_folder
+    from toolformer_core.lm.check import check_model
 
-    model_folder(model)
+    check_model(model)
     built = _built(tools, True, passages, phrases)
     settings = ServerSettings(
         name=name or model_label(model),

@@ -20,6 +20,7 @@ from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.evaluate.answer import new_tokens_for
 from toolformer_core.evaluate.items import Rule, Task
 from toolformer_core.evaluate.tasks import task_named, tasks
+from toolformer_core.lm.check import check_model
 from toolformer_core.lm.load import model_digest, model_folder
 from toolformer_core.tools.build import ToolSettings, build_tools
 from warehouse.store import Store
@@ -104,6 +105,8 @@ def _evaluations(p: EvaluateParameters, task: Task, store: Store) -> list[Evalua
     base = p.model if p.model == "embedded" else trained_model(p.model)
     digest = model_digest(base)
     models = {"base": base, **_finetuned(p, store, base, digest)}
+    for name in set(models.values()):
+        check_model(name)
     asked = _arms(p, store, models, with_tools=bool(offered) and not measured)
     settings = ToolSettings(
         passages=Path(p.passages).absolute() if p.passages else None,

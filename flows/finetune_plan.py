@@ -78,6 +78,7 @@ def plan_finetune(p: FinetuneParameters) -> FinetunePlan:
     Raises:
         UsageError: something asked for does not exist or does not fit.
     """
+    from toolformer_core.lm.check import check_model
     from toolformer_core.lm.load import model_digest, model_folder  # brings torch; whoever cancels needs none
 
     store = Store(p.data)
@@ -88,6 +89,7 @@ def plan_finetune(p: FinetuneParameters) -> FinetunePlan:
     recipe = profile.recipe(processes, **{name: getattr(p, name) for name in figures})
     if not profile.jobs and not store.is_local:
         raise UsageError(f"{p.data} is a URL: name a folder that the nodes share as `jobs` in the profile")
+    check_model(p.model)
     spec = FinetuneSpec(
         dataset=dataset,
         arm=p.arm,

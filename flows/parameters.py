@@ -27,6 +27,7 @@ from toolformer_core.config import (
     check_tools,
 )
 from toolformer_core.errors import UnknownNameError, UsageError
+from toolformer_core.lm.check import check_model
 from toolformer_core.lm.load import model_digests
 from toolformer_core.prompts.load import load_prompt
 from toolformer_core.records import digest_of
@@ -171,6 +172,7 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         )
         for tool in tools
     }
+    check_model(p.model)
     whole, weights, tokenizer = model_digests(p.model)
     return BuildSpec(
         run_id=run_id,

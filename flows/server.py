@@ -40,7 +40,7 @@ import psutil
 from flows.prefect_app import APP
 from tasks.settings import cache_folder, environment, own_server_home, seconds, use_own_server
 from toolformer_core.errors import ToolformerError
-from warehouse.errors import LockHeldError
+from warehouse.errors import LockHeldError, is_full
 from warehouse.files import temporary_beside
 from warehouse.folders import make_private, private_mode
 from warehouse.lock import FileLock
@@ -208,9 +208,13 @@ def begin_database() -> None:
     """Begin the folder's database, if there is none, with a copy of one that was made before: making it takes long."""
     home = own_server_home()
     if home is not None and not (home / _DATABASE[0]).exists():
-        with contextlib.suppress(OSError):
-            shutil.copyfile(_template(), home / _DATABASE[0])
-            make_private(home / _DATABASE[0])
+        temporary = temporary_beside(home / _DATABASE[0])
+        try:
+            shutil.copyfile(_template(), temporary)
+            make_private(temporary)
+            os.replace(temporary, home / _DATABASE[0])
+        except OSError:  # there is none yet, or there is no room for a copy, of which half is of no use
+            temporary.unlink(missing_ok=True)
 
 
 def await_server() -> None:
@@ -228,15 +232,26 @@ def await_server() -> None:
     deadline = time.monotonic() + _START_S
     while not _answers(address):
         if process.poll() is not None or time.monotonic() > deadline:
-            _template().unlink(missing_ok=True)  # it may have begun with a copy that no server starts on
+            full = _found_no_room(log)
+            if not full:
+                _template().unlink(missing_ok=True)  # it may have begun with a copy that no server starts on
             _own.clear()
             use_own_server(None)
             while _starting:
                 _starting.pop().close()
-            raise ServerError(f"Prefect's server did not come up, see {log}; run the same command again")
+            why = f": {full}" if full else ""
+            raise ServerError(f"Prefect's server did not come up{why}, see {log}; run the same command again")
         time.sleep(_POLL_S)
     _keep_template(log.parent / _DATABASE[0])
     note_server()
+
+
+def _found_no_room(log: Path) -> str:
+    """Return the last line of a log that tells of a full disk; "" if none does."""
+    with contextlib.suppress(OSError):
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return next((line.strip() for line in reversed(lines) if is_full(OSError(line))), "")
+    return ""
 
 
 def _answers(address: str) -> bool:

@@ -25,18 +25,24 @@ __all__ = [
     "SnapshotError",
     "StoreError",
     "WarehouseError",
+    "is_full",
     "told",
 ]
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FULL_TEXT = "No space left on device"  # DuckDB passes no number on
+_FULL_TEXTS = (_FULL_TEXT, "Disk quota exceeded", "database or disk is full")  # ... nor SQLite, which has its own words
+
+
+def is_full(exc: BaseException) -> bool:
+    """Return whether an error says that a disk is full, by its number or in words."""
+    return getattr(exc, "errno", None) in _FULL or any(text in str(exc) for text in _FULL_TEXTS)
 
 
 def told(exc: BaseException) -> str:
     """Return what went wrong as one line; of a full disk, also what to do about it."""
-    full = getattr(exc, "errno", None) in _FULL or _FULL_TEXT in str(exc)
     line = getattr(exc, "strerror", None) or (str(exc).splitlines() or [type(exc).__name__])[0]
-    if not full:
+    if not is_full(exc):
         return line
     line = line if _FULL_TEXT in line else f"{line}: {_FULL_TEXT}"
     return f"{line}; free some space there and run the same command again, it goes on where it stopped"

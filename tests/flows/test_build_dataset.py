@@ -201,6 +201,7 @@ def test_workers_in_other_folders_are_told_the_same_paths(
     (tmp_path / "phrases.tsv").write_text("fr\tchat\tcat\n", encoding="utf-8")
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "model" / "tokenizer.json").write_text("{}", encoding="utf-8")
     asked = small_build(
         Path("few.jsonl"), Path("data"), model="model", passages="passages.jsonl", phrases="phrases.tsv"
     )

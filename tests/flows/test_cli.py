@@ -360,3 +360,19 @@ def test_reconcile_rebuilds_what_was_lost(run: Run, built: Built, few_documents:
     assert counts["commits"] >= 28  # ingest, four stages of two tools and three shards, assemble of three shards
     assert counts["datasets"] >= 1
     assert json.loads(run("stats", "--data", data, "--json").out) == before
+
+
+def test_a_passage_that_is_none_is_told_before_anything_starts(
+    run: Run, few_documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flows.server.begin_server", lambda: pytest.fail("a server was started"))
+    passages = tmp_path / "passages.jsonl"
+    passages.write_text('{"title": "a", "text": "b"}\n' * 20 + '{"title": "c"}\n', encoding="utf-8")
+    data = tmp_path / "data"
+    common = ["--data", data, "--passages", passages]
+    for words in (["build", "--corpus", few_documents], ["evaluate", "--task", "small-world", "--arms", "base+tools"]):
+        said = run(*words, *common)
+        assert (said.code, said.out) == (2, "")
+        assert said.err.startswith(f"error: {passages}: line 21 is not a passage")
+        assert said.err.count("\n") == 1
+    assert not data.exists()

@@ -300,6 +300,7 @@ def finetuned(
     folder = jobs / name
     (folder / "model").mkdir(parents=True)
     (folder / "model" / "config.json").write_text("{}")
+    (folder / "model" / "tokenizer.json").write_text("{}")
     write_job(Job(model=base), folder)
     card = {"train": 5, "dev": 2, "train_digest": "t", "dev_digest": dev_digest, **noted}
     (folder / "card.json").write_text(json.dumps(card))

@@ -24,10 +24,10 @@ from toolformer_core.smallworld.embedded import MODEL
 if TYPE_CHECKING:
     from toolformer_core.lm.hf import TransformersLM
 
-__all__ = ["load_model", "load_parts", "model_digest", "model_digests", "model_folder"]
+__all__ = ["TOKENIZER_FILES", "load_model", "load_parts", "model_digest", "model_digests", "model_folder"]
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-_TOKENIZER = ("tokenizer", "vocab", "merges", "special_tokens_map", "added_tokens", "chat_template")
+TOKENIZER_FILES = ("tokenizer", "vocab", "merges", "special_tokens_map", "added_tokens", "chat_template")
 _WANTED = ("*.json", "*.safetensors", "*.model", "*.txt", "*.bin")
 
 
@@ -106,7 +106,7 @@ def _served(name: str, digest: str) -> str:
 def model_digests(name: str) -> tuple[str, str, str]:
     """Return the digests of all files of a model (`model_digest`), of all but its tokenizer's, and of the latter."""
     digests = _model_files(name)
-    tokenizer = {file for file in digests if file.startswith(_TOKENIZER) or file.endswith(".model")}
+    tokenizer = {file for file in digests if file.startswith(TOKENIZER_FILES) or file.endswith(".model")}
     return (
         _served(name, _digest_of_files(digests)),
         _served(name, _digest_of_files({file: own for file, own in digests.items() if file not in tokenizer})),
@@ -251,7 +251,7 @@ def load_parts(folder: Path, name: str, *, dtype: Any, spread: bool = False) -> 
 
 
 def _no_tokenizer(folder: Path, name: str, exc: BaseException) -> str:
-    there = any(f.name.startswith(_TOKENIZER) or f.suffix == ".model" for f in folder.iterdir())
+    there = any(f.name.startswith(TOKENIZER_FILES) or f.suffix == ".model" for f in folder.iterdir())
     why = f" ({_first_line(exc)})" if there else ""  # of files that are not there transformers says much, and not that
     return (
         f"model {name!r} has no tokenizer that can be read{why}; save it beside the model (tokenizer.save_pretrained)"

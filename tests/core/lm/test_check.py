@@ -1,0 +1,62 @@
+"""A model whose files are not whole is refused before anything loads it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny import tiny_lm
+
+from toolformer_core.errors import ModelError
+from toolformer_core.lm.check import check_model
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    network = tiny_lm().network
+    network.model.save_pretrained(tmp_path)
+    network.tokenizer.save_pretrained(tmp_path)
+    return tmp_path
+
+
+def _cut(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:-7]) and None
+
+
+def _no_tokenizer(folder: Path) -> None:
+    for file in [*folder.glob("tokenizer*"), *folder.glob("*special_tokens*"), *folder.glob("chat_template*")]:
+        file.unlink()
+
+
+def _half_an_index(folder: Path) -> None:
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "model-00002.safetensors"}}))
+
+
+def test_what_is_whole_is_not_refused(saved: Path) -> None:
+    check_model(str(saved))
+    check_model("embedded")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (_cut("config.json"), "config.json cannot be read"),
+        (_cut("tokenizer.json"), "tokenizer.json cannot be read"),
+        (_cut("model.safetensors"), "model.safetensors has .* bytes, and should have"),
+        (
+            lambda folder: (folder / "model.safetensors").write_bytes(b"<html>not found"),
+            "truncated or holds no weights",
+        ),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b""), "truncated or holds no weights"),
+        (lambda folder: (folder / "config.json").write_text("[]"), "config.json is no JSON object"),
+        (_half_an_index, "lacks model-00002.safetensors"),
+        (_no_tokenizer, "has no tokenizer; save it beside the model"),
+    ],
+)
+def test_what_is_not_whole_is_named(saved: Path, spoil: Callable[[Path], None], told: str) -> None:
+    spoil(saved)
+    with pytest.raises(ModelError, match=told) as caught:
+        check_model(str(saved))
+    assert "\n" not in str(caught.value)
