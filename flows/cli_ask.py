@@ -69,7 +69,8 @@ def stats(data: Data = None, as_json: AsJson = False) -> None:
     if as_json:
         balances = [{**asdict(b), "conserved": b.conserved} for b in found.balances]
         told = {"of": asdict(of) if of is not None else None, "conserved": found.conserved, "balances": balances}
-        print_json({**told, "yield": [asdict(y) for y in found.yields]})
+        covered = {"coverage": [asdict(c) for c in found.coverage]}
+        print_json({**told, "yield": [asdict(y) for y in found.yields], **covered})
     else:
         print_stats(found, of)
 

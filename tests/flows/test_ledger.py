@@ -134,7 +134,7 @@ def test_a_snapshot_that_cannot_be_written_ends_no_run(
     now = [0.0]
     store = Store(tmp_path)
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise StoreError("the disk is full")
 
     with Catalog(tmp_path / "catalog.duckdb", store=store) as catalog:
@@ -155,7 +155,7 @@ def test_a_snapshot_that_cannot_be_written_ends_no_run(
 def test_why_a_run_failed_is_told_even_if_its_end_cannot_be_recorded(
     tmp_path: Path, telling: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise StoreError("the disk is full")
 
     monkeypatch.setattr("flows.ledger.publish", full)
