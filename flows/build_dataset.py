@@ -18,6 +18,7 @@ from prefect.futures import PrefectFuture, as_completed
 
 from flows.artifacts import named, publish_link, publish_summary, showing
 from flows.build_tracking import tracked_build
+from flows.filling import annotate_until_full
 from flows.ledger import Ledger, keeping, new_run_id, now
 from flows.notes import notes_on_build
 from flows.nothing_kept import nothing_kept
@@ -26,7 +27,7 @@ from flows.runners import grouped, model_resources, on, running, taking, tasks_a
 from flows.server import guard_prefects_start, note_server
 from flows.stopping import keep_stop_handler
 from flows.summaries import build_summary
-from flows.versions import write_card, write_version
+from flows.versions import coverage_note, write_card, write_version
 from tasks.assembling import over_limit
 from tasks.settings import shared_catalog
 from tasks.shards import Done, telling
@@ -88,7 +89,7 @@ def _submitted(spec: BuildSpec, shards: Sequence[Shard]) -> _Submitted:
     most = tasks_at_most()
     out = _Submitted(grouped(_in_turn(spec, shards), most and most // (len(spec.tools) + 1)))
     resources = model_resources()
-    within_limit = sum(shard.documents.rows for shard in shards) <= spec.assemble.max_examples
+    within_limit = _within_limit(spec, shards)
     for group in out.groups:
         with taking(resources):
             annotated: Any = [annotate_shards.submit(spec, tool, group) for tool in spec.tools]
@@ -97,6 +98,11 @@ def _submitted(spec: BuildSpec, shards: Sequence[Shard]) -> _Submitted:
             assembled: Any = assemble_shards.submit(spec, group, annotated, {})
             out.assembled.append(assembled)
     return out
+
+
+def _within_limit(spec: BuildSpec, shards: Sequence[Shard]) -> bool:
+    """Say whether there are no more documents than a tool may have examples."""
+    return sum(shard.documents.rows for shard in shards) <= spec.assemble.max_examples
 
 
 def _in_turn(spec: BuildSpec, shards: Sequence[Shard]) -> list[Shard]:
@@ -131,7 +137,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
         model=parameters.model,
     )
     with keeping(store, run) as ledger, showing(ledger, get_run_logger()), running(parameters.workers):
-        files = _build(spec, store, ledger)
+        files = _build(spec, store, ledger, parameters.workers)
         with ledger.own_snapshot() as own:  # the published one may speak of another run
             dataset = write_version(
                 ledger,
@@ -141,6 +147,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
                 spec.assemble.tau_f,
                 own,
                 licence=parameters.licence,
+                notes=coverage_note(store, files) if parameters.stop_when_full else "",
             )
             balances, gains, best = stats(own).balances, gain_histogram(own), samples(own, _BEST)
     examples = sum(f.rows for f in dataset.files)
@@ -167,7 +174,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
     )
 
 
-def _build(spec: BuildSpec, store: Store, ledger: Ledger) -> list[Done]:
+def _build(spec: BuildSpec, store: Store, ledger: Ledger, workers: int) -> list[Done]:
     ledger.expect("ingest", 1)
     ingested = ingest_corpus(spec)
     ledger.add(ingested)
@@ -177,6 +184,8 @@ def _build(spec: BuildSpec, store: Store, ledger: Ledger) -> list[Done]:
     for stage in ("prefilter", "sample", "execute", "score"):
         ledger.expect(stage, len(shards) * len(spec.tools))
     ledger.expect("assemble", len(shards))
+    if spec.stop_when_full and not _within_limit(spec, shards):
+        return _build_until_full(spec, store, ledger, shards, workers)
     with telling(ledger.note):
         tasks = _submitted(spec, shards)
     futures: list[PrefectFuture[Any]] = [future for own in tasks.annotated for future in own]
@@ -200,6 +209,23 @@ def _build(spec: BuildSpec, store: Store, ledger: Ledger) -> list[Done]:
                 ledger.add(done)
     parts = {done.key.shard: done for future in tasks.assembled for done in future.result()}
     return [parts[shard.name] for shard in shards]
+
+
+def _build_until_full(
+    spec: BuildSpec, store: Store, ledger: Ledger, shards: Sequence[Shard], workers: int
+) -> list[Done]:
+    """Annotate until every tool has enough examples, and assemble all shards; see `tasks.filling`."""
+    assembly = Assembly(store, spec.run_id, spec.assemble, spec.tool_names)
+    used = annotate_until_full(spec, assembly, ledger, shards, workers)
+    over = over_limit(assembly, {name: [stages[-1] for stages in own.values()] for name, own in used.items()})
+    futures: list[Any] = []
+    for group in grouped(shards, tasks_at_most()):
+        annotated: Any = [[used[shard.name].get(tool, ()) for shard in group] for tool in spec.tools]
+        futures.append(assemble_shards.submit(spec, group, annotated, {s.name: over[s.name] for s in group}))
+    for future in as_completed(futures):
+        for done in future.result():
+            ledger.add(done)
+    return [done for future in futures for done in future.result()]
 
 
 def _why_rejected(store: Store, ingested: Done) -> str:

@@ -39,17 +39,14 @@ def plan(parameters: BuildParameters, runner: str, as_json: bool) -> None:
     check(parameters)
     prepare()
     from flows.display_ask import print_plan
-    from flows.notes import notes_on_build
     from flows.plan import plan_build
 
-    planned, notes = plan_build(parameters), notes_on_build(parameters)
+    planned = plan_build(parameters)
     if as_json:
         totals = {"total": asdict(planned.total), "total_at_most": asdict(planned.total_at_most)}
-        print_json({**asdict(planned), "nothing_to_do": planned.nothing_to_do, **totals, "notes": notes})
-        return
-    print_plan(planned)
-    for note in notes:
-        say(f"note: {note}")
+        print_json({**asdict(planned), "nothing_to_do": planned.nothing_to_do, **totals})
+    else:
+        print_plan(planned)
 
 
 def _snapshot(data: str | None) -> Path:
@@ -76,7 +73,8 @@ def stats(data: Data = None, as_json: AsJson = False) -> None:
     if as_json:
         balances = [{**asdict(b), "conserved": b.conserved} for b in found.balances]
         told = {"of": asdict(of) if of is not None else None, "conserved": found.conserved, "balances": balances}
-        print_json({**told, "yield": [asdict(y) for y in found.yields]})
+        covered = {"coverage": [asdict(c) for c in found.coverage]}
+        print_json({**told, "yield": [asdict(y) for y in found.yields], **covered})
     else:
         print_stats(found, of)
 

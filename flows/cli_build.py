@@ -58,7 +58,10 @@ def build_options(
     ] = "embedded",
     tools: Annotated[str, typer.Option(help="Comma-separated")] = "calculator,calendar,wikisearch,qa,mt",
     dataset: Annotated[str, typer.Option(help="Name under which C* is kept")] = "cstar",
-    limit: Annotated[int | None, typer.Option(help="Read at most this many documents")] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(help="Read at most this many documents; multiples of --shard-documents redo nothing when raised"),
+    ] = None,
     tau_s: Annotated[
         float | None, typer.Option(help="Sampling threshold on p(' [') (paper: 0.05; calculator, mt 0)")
     ] = None,
@@ -68,6 +71,14 @@ def build_options(
         str, typer.Option(help="Filtering thresholds, e.g. calculator=0.5,qa=1.2 (paper: 1.0; calculator, mt 0.5)")
     ] = "",
     max_examples: Annotated[int, typer.Option(help="Examples per tool at most")] = 25_000,
+    stop_when_full: Annotated[
+        bool,
+        typer.Option(
+            "--stop-when-full",
+            help="Stop a tool's stages once --max-examples of it are certain: shards are taken in an order that --seed "
+            "decides, and stored yields then speak of the annotated part only",
+        ),
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of every random choice")] = 0,
     shard_documents: Annotated[int, typer.Option(help="Documents per shard, the unit of work and of restart")] = 256,
     temperature: Annotated[float, typer.Option(help="Temperature of the draws")] = 1.0,
@@ -119,6 +130,7 @@ def build_options(
         draws=draws,
         tau_f=parse_tau_f(tau_f),
         max_examples=max_examples,
+        stop_when_full=stop_when_full,
         seed=seed,
         shard_documents=shard_documents,
         temperature=temperature,

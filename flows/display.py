@@ -267,6 +267,8 @@ def print_stats(found: queries.Stats, of: queries.Subject | None = None) -> None
     for tool, row in by_tool.items():
         table.add_row(tool, *(f"{row.get(tau, 0):,}" for tau in thresholds))
     console.print(table)
+    for one in found.coverage:
+        console.print(f"[yellow]{escape(str(one))}[/yellow]", highlight=False, soft_wrap=True)
 
 
 def print_tools(tools: Iterable[Tool]) -> None:

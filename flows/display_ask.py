@@ -64,6 +64,8 @@ def print_plan(plan: Plan) -> None:
     console.print(table)
     for why, where in whys.items():
         console.print(f"{escape(why)}: {', '.join(where)}", highlight=False)
+    for note in plan.notes:
+        console.print(f"[yellow]{escape(note)}[/yellow]", highlight=False, soft_wrap=True)
     if plan.nothing_to_do:
         console.print("Nothing is left to do: every shard is found done, and no model would be loaded.")
         return
@@ -108,6 +110,10 @@ def print_explained(told: Explained) -> None:
         where = f"{found.document['source']}:{found.document['line']}  {found.document['url'] or ''}".rstrip()
         console.print(f"[bold]{found.document['doc_id']}[/bold]  {escape(where)}", highlight=False)
         console.print(escape(found.document["text"]), highlight=False)
+    if told.not_annotated:
+        tools = ", ".join(told.not_annotated)
+        why = "they had enough examples before its shard (--stop-when-full)"
+        console.print(f"[yellow]not annotated for {tools}: {why}[/yellow]", highlight=False, soft_wrap=True)
     _rows(console, "prefilter", found.prefiltered, ("tool", "kept", "reason", "context"))
     _rows(console, "positions", told.positions, ("tool", "rank", "position", "p", "draws", "parsed"))
     _rows(console, "draws", found.sampled, ("tool", "position", "raw", "outcome", "count"))

@@ -17,7 +17,7 @@ from typing import Any
 
 from tasks.assembling import LEFT_OUT, taking_part
 from tasks.finetuned import Finetuned, finished_finetunes
-from tasks.works import Narrowing
+from tasks.works import NOT_ANNOTATED, Narrowing
 from toolformer_core.annotate.assemble import OVER_LIMIT, survivors
 from toolformer_core.config import tau_f_for
 from toolformer_core.errors import UsageError
@@ -40,6 +40,7 @@ class Explained:
     found: Explanation
     positions: tuple[dict[str, Any], ...]  # tool, rank, position, p of " [", draws, parsed
     calls: tuple[dict[str, Any], ...]  # as scored, with `fate`: kept, or the reason why not
+    not_annotated: tuple[str, ...]  # tools that had enough examples before the document's shard (`--stop-when-full`)
     thresholds: dict[str, float]  # tool -> tau_f in nats, of the current C*
     checkpoints: tuple[dict[str, Any], ...] = field(default=())  # folder, arm, dataset, used (trained on, held out)
     evaluations: tuple[dict[str, Any], ...] = field(default=())  # of those checkpoints
@@ -67,7 +68,9 @@ def explained(store: Store, snapshot: Path, doc_id: str) -> Explained:
     found = explain(snapshot, doc_id if doc_id in ids else ids[0])
     thresholds, calls = _fates(found)
     checkpoints = _checkpoints(store, found)
-    return Explained(found, _positions(found), calls, thresholds, checkpoints, _evaluations(snapshot, checkpoints))
+    full = tuple((found.assembled or {}).get(NOT_ANNOTATED, ()))
+    evaluations = _evaluations(snapshot, checkpoints)
+    return Explained(found, _positions(found), calls, full, thresholds, checkpoints, evaluations)
 
 
 def _alike(one: str, asked: str) -> bool:

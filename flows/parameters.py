@@ -64,6 +64,11 @@ class BuildParameters(BaseModel):
         default_factory=dict, description="Filtering threshold on L- - L+ per tool; paper: 1.0, calculator and mt 0.5"
     )
     max_examples: int = Field(25_000, gt=0, description="Examples per tool at most (App. B)")
+    stop_when_full: bool = Field(
+        False,
+        description="Stop a tool's stages once max_examples of it are certain; stored yields then speak of the part of "
+        "the corpus that was annotated",
+    )
     temperature: float = Field(1.0, gt=0, description="Temperature of the draws; the paper samples from M as it is")
     max_call_tokens: int = Field(64, gt=0, description="Tokens a call may take before it is given up")
     mt_chunk_tokens: int = Field(
@@ -194,5 +199,6 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         execute=ExecuteConfig(),
         score=ScoreConfig(),
         assemble=AssembleConfig(tau_f=dict(p.tau_f), max_examples=p.max_examples, seed=p.seed),
+        stop_when_full=p.stop_when_full,
         offline=p.offline,
     )

@@ -24,8 +24,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from flows.notes import notes_on_build
 from flows.parameters import BuildParameters, build_command, resolve
 from tasks.assembling import over_limit
+from tasks.filling import Filling, examples_of, shard_order
 from tasks.shards import Done, Work, done_of
 from tasks.spec import BuildSpec, NotInRehearsalError
 from tasks.stages import LM_TOKENS, execute_shard, ingest_corpus, prefilter_shard, sample_shard, score_shard
@@ -58,11 +60,13 @@ _PARTS = {
     "detector": "language detector",
     "inputs": "data",
     "model": "model",
+    "not_annotated": "tools with enough examples",
     "prompt": "prompt",
     "tokenizer": "tokenizer",
     "tools": "tool names",
 }
 _NEW, _DAMAGED = "new", "damaged"
+_Known = tuple[Done | None, Done | None]  # a tool's draws and losses of a shard, None where not known
 _UNKNOWN = Done(CommitKey("", "", "", ""), (), (), 0.0, False)  # stands for what an earlier stage will give
 
 
@@ -125,9 +129,8 @@ class Plan:
     documents: int
     model: str
     data: str
-    pilot: str = (
-        ""  # a small build to estimate from, ready to paste, where a stage has no past run; "" if none is needed
-    )
+    pilot: str = ""  # a small build to estimate from, ready to paste, where a stage has no past run
+    notes: tuple[str, ...] = ()  # what a person should know besides
 
     @property
     def nothing_to_do(self) -> bool:
@@ -167,6 +170,7 @@ def plan_build(parameters: BuildParameters) -> Plan:
     with tempfile.TemporaryDirectory(prefix="toolformer-plan-") as folder:
         rehearsed = replace(spec, rehearsal=Rehearsal(open_files(spec.data), Path(folder)))
         plan = _Planner(rehearsed).plan()
+    plan = replace(plan, notes=(*plan.notes, *notes_on_build(parameters)))
     if plan.total_at_most.lower_bound and (limit := min(_PILOT_DOCUMENTS, plan.documents // 10)):
         return replace(plan, pilot=build_command(parameters, limit=limit))
     return plan
@@ -238,6 +242,7 @@ class _Planner:
     store: Store = field(init=False)
     past: _Past = field(init=False)
     planned: list[PlannedShard] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.store = self.spec.store()
@@ -250,9 +255,57 @@ class _Planner:
         shards = shards_of(ingested)
         documents = sum(shard.documents.rows for shard in shards)
         self.planned[0] = replace(self.planned[0], documents=documents)
-        scored = {shard.name: [self._chain(tool, shard) for tool in spec.tools] for shard in shards}
-        self._assemble(shards, scored)
-        return Plan(tuple(self._stages()), tuple(self.planned), documents, spec.model, spec.data)
+        self._note_partly_filled(work, shards)
+        tools = dict.fromkeys((shard.name for shard in shards), spec.tools)
+        if spec.stop_when_full and documents > spec.assemble.max_examples:
+            tools, scored = self._until_full(shards)
+        else:
+            scored = {shard.name: [self._chain(tool, shard) for tool in spec.tools] for shard in shards}
+        self._assemble(shards, scored, tools)
+        return Plan(
+            tuple(self._stages()), tuple(self.planned), documents, spec.model, spec.data, notes=tuple(self.notes)
+        )
+
+    def _until_full(self, shards: list[Shard]) -> tuple[dict[str, tuple[str, ...]], dict[str, list[_Known]]]:
+        """Note the stages of each tool as far as stored scores say where it has enough examples, and beyond: all.
+
+        Returns:
+            Shard -> the tools that are annotated on it, and what is known of their draws and losses.
+        """
+        spec = self.spec
+        assembly = Assembly(self.store, spec.run_id, spec.assemble, spec.tool_names)
+        filling = Filling(spec.tools, spec.assemble.max_examples)
+        tools, chains, certain = {}, {}, True
+        for shard in shard_order(shards, spec.assemble.seed):
+            tools[shard.name] = filling.open
+            chains[shard.name] = [self._chain(tool, shard) for tool in filling.open]
+            scored = [done for _, done in chains[shard.name] if done is not None]
+            certain = certain and len(scored) == len(filling.open)
+            if certain:
+                filling.add(examples_of(assembly, scored))
+        if filling.open and not certain:
+            self.notes.append(
+                f"--stop-when-full: {', '.join(filling.open)} may have {spec.assemble.max_examples:,} examples "
+                "earlier, which no score tells yet; the figures are for the whole corpus"
+            )
+        return tools, chains
+
+    def _note_partly_filled(self, work: Work, shards: list[Shard]) -> None:
+        """Say which shard is done anew because an earlier, smaller --limit ended within it."""
+        full = self.spec.ingest.shard_documents
+        for commit in reversed(self.past.of(work)):
+            files = done_of(commit, skipped=True).files
+            alike = {**commit.config, "limit": None} == {**work.config, "limit": None}
+            if not alike or commit.config["limit"] in (None, work.config["limit"]) or not 0 < len(files) <= len(shards):
+                continue
+            had, now = files[-1].rows, shards[len(files) - 1]
+            if had < min(full, now.documents.rows):
+                self.notes.append(
+                    f"{now.name} held {had:,} documents under --limit {commit.config['limit']:,} and holds "
+                    f"{now.documents.rows:,} now: it is done anew. Limits that are multiples of --shard-documents "
+                    f"({full:,}) avoid that"
+                )
+            return
 
     def _note(self, work: Work, documents: int = 0, unknown: Iterable[str] = ()) -> Done | None:
         """Note what is to become of a shard; return it if it is found done.
@@ -299,7 +352,7 @@ class _Planner:
         reasons += ["data"] if unknown and not reasons else []
         return tuple(reasons) or (_DAMAGED,)
 
-    def _chain(self, tool: str, shard: Shard) -> tuple[Done | None, Done | None]:
+    def _chain(self, tool: str, shard: Shard) -> _Known:
         """Note the stages of one tool and shard; return the draws and the losses, None where not known."""
         spec, n = self.spec, shard.documents.rows
         prefiltered = self._note(prefilter_work(spec, tool, shard), n)
@@ -328,18 +381,24 @@ class _Planner:
         except NotInRehearsalError:
             return None
 
-    def _assemble(self, shards: list[Shard], chains: Mapping[str, list[tuple[Done | None, Done | None]]]) -> None:
+    def _assemble(
+        self, shards: list[Shard], chains: Mapping[str, list[_Known]], tools: Mapping[str, tuple[str, ...]]
+    ) -> None:
         spec = self.spec
         assembly = Assembly(self.store, spec.run_id, spec.assemble, spec.tool_names)
         known = {name: [scored for _, scored in own if scored is not None] for name, own in chains.items()}
-        whole = all(len(own) == len(spec.tools) for own in known.values())
+        whole = all(len(own) == len(tools[name]) for name, own in known.items())
         over: Mapping[str, Any] = over_limit(assembly, known) if whole else {}
         below = sum(shard.documents.rows for shard in shards) <= spec.assemble.max_examples  # whatever the model draws
         limit = () if whole or below else ("cap",)
         for shard in shards:
             own = known[shard.name]
-            unknown = (*(() if len(own) == len(spec.tools) else ("inputs",)), *limit)
-            self._note(assemble_work(assembly, shard, own, over.get(shard.name, [])), shard.documents.rows, unknown)
+            full = [tool for tool in spec.tools if tool not in tools[shard.name]]
+            unknown = (*(() if len(own) == len(tools[shard.name]) else ("inputs",)), *limit)
+            if spec.stop_when_full and not whole:
+                unknown = (*unknown, "not_annotated")
+            work = assemble_work(assembly, shard, own, over.get(shard.name, []), not_annotated=full)
+            self._note(work, shard.documents.rows, unknown)
 
     def _stages(self) -> Iterable[StagePlan]:
         groups: dict[tuple[str, str], list[PlannedShard]] = {}

@@ -19,7 +19,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from tasks.settings import runner_named
 from toolformer_core.errors import UsageError
 
-__all__ = ["grouped", "model_resources", "on", "running", "taking", "task_runner", "tasks_at_most"]
+__all__ = ["grouped", "model_resources", "on", "running", "taking", "task_runner", "tasks_at_most", "tasks_at_once"]
 
 _TASKS = 200  # of a flow on Dask, which takes a fifth of a second to be given one
 _PER_THREAD = 8  # ... or so many for each thread of its workers, that all end at about the same time
@@ -124,6 +124,16 @@ def tasks_at_most() -> int | None:
     """Inside `running`: return how many tasks the flow may submit for its time's sake; None: as many as it likes."""
     workers = _workers()
     return None if workers is None else max(_TASKS, _PER_THREAD * sum(worker["nthreads"] for worker in workers))
+
+
+def tasks_at_once(workers: int) -> int:
+    """Inside `running`: return how many tasks do work at a time.
+
+    Args:
+        workers: as many do in threads.
+    """
+    found = _workers()
+    return workers if found is None else max(1, sum(worker["nthreads"] for worker in found))
 
 
 def grouped(items: Sequence[T], most: int | None) -> list[tuple[T, ...]]:

@@ -14,15 +14,21 @@ from pathlib import Path
 from flows.ledger import Ledger, now
 from tasks.assembling import examples_per_tool
 from tasks.shards import Done
+from tasks.works import NOT_ANNOTATED
 from toolformer_core.config import tau_f_for
 from warehouse.commits import Dataset, dataset_version, made_how
 from warehouse.queries import rows_of, yield_by_threshold
 from warehouse.store import Store
 
-__all__ = ["card_of", "write_card", "write_version"]
+__all__ = ["card_of", "coverage_note", "write_card", "write_version"]
 
 _SOURCES = 20  # files of the corpus that a card names
 _SOURCES_SQL = "SELECT source, count(*) AS documents FROM documents GROUP BY ALL ORDER BY documents DESC, source"
+_SHARDS = 20  # ... and shards on which a tool was not annotated; the commits of `assemble` name all
+_STOPPED = (
+    "The build stopped a tool's stages once its examples were enough (`--stop-when-full`): the yields above speak of "
+    "the shards that were annotated, not of the whole corpus."
+)
 
 
 def write_version(
@@ -68,6 +74,23 @@ def write_version(
     ledger.run = replace(run, dataset=dataset.key)
     ledger.catalog.record_dataset(dataset)
     return dataset
+
+
+def coverage_note(store: Store, assembled: Sequence[Done]) -> str:
+    """Return what a card must say of tools that were not annotated on every shard; "" if all were."""
+    commits = [store.recorded(done.key) for done in assembled]
+    missing: dict[str, list[str]] = {}
+    for commit in commits:
+        if commit is not None:
+            for tool in commit.config.get(NOT_ANNOTATED, ()):
+                missing.setdefault(tool, []).append(commit.shard)
+    lines = [
+        f"- {tool}: annotated on {len(assembled) - len(own):,} of {len(assembled):,} shards; not on "
+        + ", ".join(own[:_SHARDS])
+        + (f" and {len(own) - _SHARDS:,} more" if len(own) > _SHARDS else "")
+        for tool, own in missing.items()
+    ]
+    return "\n".join([_STOPPED, "", *lines]) if lines else ""
 
 
 def write_card(store: Store, dataset: Dataset) -> str:

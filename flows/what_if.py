@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from flows.ledger import keeping, new_run_id, now, reporting_to
-from flows.versions import write_card, write_version
+from flows.versions import coverage_note, write_card, write_version
 from tasks.assembling import assemble_part, over_limit
 from tasks.shards import Done, done_of
-from tasks.works import Assembly, Narrowing, Shard, shards_of
+from tasks.works import NOT_ANNOTATED, Assembly, Narrowing, Shard, shards_of
 from toolformer_core.config import TOOL_NAMES, AssembleConfig, check_tools, tau_f_for
 from toolformer_core.errors import UnknownNameError, UsageError
-from warehouse.commits import Dataset, Run, check_name
+from warehouse.commits import Commit, CommitKey, Dataset, Run, check_name
 from warehouse.errors import StoreError
+from warehouse.queries import coverage
 from warehouse.store import Store
 from warehouse.what_if import Choice, Stored, stored, unranked
 
@@ -81,6 +82,7 @@ def ask(
         notes.append(
             f"{lost:,} calls take no part under --top-k: the draws they came from are gone, and with them ranks"
         )
+    notes += map(str, coverage(snapshot))
     return Asked(found, before, Choice({**before.tau_f, **tau_f}, fewer, higher), tuple(notes))
 
 
@@ -140,8 +142,12 @@ def materialise(store: Store, asked: Asked, name: str) -> Dataset:
         ledger.expect("assemble", len(base.shards))
         over = over_limit(assembly, base.scored, base.sampled)
         parts = [
-            assemble_part(assembly, s, base.scored[s.name], over[s.name], base.sampled[s.name]) for s in base.shards
+            assemble_part(
+                assembly, s, base.scored[s.name], over[s.name], base.sampled[s.name], base.not_annotated[s.name]
+            )
+            for s in base.shards
         ]
+        notes = "\n\n".join(filter(None, (notes, coverage_note(store, parts))))
         for done in base.reused:
             ledger.expect(done.key.stage, 1)
             ledger.add(done)
@@ -163,6 +169,7 @@ class _Base:
     shards: list[Shard]
     scored: dict[str, list[Done]]  # shard -> the losses, of every tool
     sampled: dict[str, list[Done]]
+    not_annotated: dict[str, list[str]]  # shard -> tools that had enough examples before it
     reused: list[Done]
 
 
@@ -180,13 +187,20 @@ def _base(store: Store, asked: Asked) -> _Base:
     found = [c for key in run.commits if key.stage != "assemble" and (c := store.recorded(key)) is not None]
     dones = {(c.stage, c.tool, c.shard): done_of(c, skipped=True) for c in found}
     shards = [shard for key, done in dones.items() if key[0] == "ingest" for shard in shards_of(done)]
+    assembled = {c.shard: c.config for key in run.commits if (c := _assembled(store, key)) is not None}
+    missing = {s.name: list(assembled.get(s.name, {}).get(NOT_ANNOTATED, ())) for s in shards}
     try:
         scored, sampled = (
-            {s.name: [dones[stage, tool, s.name] for tool in tools] for s in shards} for stage in ("score", "sample")
+            {s.name: [dones[stage, tool, s.name] for tool in tools if tool not in missing[s.name]] for s in shards}
+            for stage in ("score", "sample")
         )
     except KeyError as exc:
         raise UsageError(f"run {run.run_id} has not scored every shard: run the same toolformer build again") from exc
-    return _Base(run, tools, shards, scored, sampled, list(dones.values()))
+    return _Base(run, tools, shards, scored, sampled, missing, list(dones.values()))
+
+
+def _assembled(store: Store, key: CommitKey) -> Commit | None:
+    return store.recorded(key) if key.stage == "assemble" else None
 
 
 def _silent(stage: str, finished: int, total: int, done: Done) -> None:

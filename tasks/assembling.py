@@ -12,7 +12,7 @@ from typing import Any
 from tasks import translate
 from tasks.shards import Done, Outcome, Writer, run_shard
 from tasks.spec import claims_of
-from tasks.works import Assembly, Narrowing, Shard, assemble_work
+from tasks.works import NOT_ANNOTATED, Assembly, Narrowing, Shard, assemble_work
 from toolformer_core.annotate.assemble import OVER_LIMIT, assemble, cap_examples, survivors
 from toolformer_core.records import ScoredCall
 from warehouse.commits import Balance, DataFile
@@ -29,16 +29,18 @@ def assemble_part(
     scored: Sequence[Done],
     over: Sequence[tuple[str, str]],
     sampled: Sequence[Done] = (),
+    not_annotated: Sequence[str] = (),
 ) -> Done:
     """Filter the calls of all tools by gain and write the shard's part of C*.
 
     Args:
-        scored: the losses, of every tool.
+        scored: the losses, of every tool that was annotated.
         over: (tool, document id) pairs beyond the limit of examples per tool.
         sampled: the draws, of every tool; needed where positions are left out.
+        not_annotated: the tools that were not, because they had enough examples.
     """
     store = assembly.store
-    work = assemble_work(assembly, shard, scored, over, sampled)
+    work = assemble_work(assembly, shard, scored, over, sampled, not_annotated)
 
     def do(write: Writer) -> Outcome:
         calls = [call for done in scored for f in done.files for call in translate.scored_of(store.read(f))]
@@ -58,13 +60,14 @@ def assemble_part(
             for d in documents
             if (example := assemble(d, by_document.get(d.doc_id, ()), assembly.tool_names)) is not None
         ]
+        without = "no_surviving_call" if scored else NOT_ANNOTATED
         balances = (
             Balance("calls", len(calls), len(kept), dropped=positive(reasons)),
             Balance(
                 "documents",
                 len(documents),
                 len(examples),
-                dropped=positive({"no_surviving_call": len(documents) - len(examples)}),
+                dropped=positive({without: len(documents) - len(examples)}),
             ),
         )
         write.table(translate.stage_table("assemble", examples))

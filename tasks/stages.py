@@ -239,11 +239,13 @@ def assemble_shard(
     """Filter the calls of all tools by gain and write the shard's part of C*.
 
     Args:
-        annotated: what `annotate_shard` returned for each tool.
+        annotated: what `annotate_shard` returned for each tool; nothing of one that had enough examples before.
         over: (tool, document id) pairs beyond the limit of examples per tool.
     """
-    scored = [done[-1] for done in annotated]
-    return assemble_part(Assembly(spec.store(), spec.run_id, spec.assemble, spec.tool_names), shard, scored, over)
+    scored = [done[-1] for done in annotated if done]
+    full = [tool for tool, done in zip(spec.tools, annotated, strict=True) if not done]
+    assembly = Assembly(spec.store(), spec.run_id, spec.assemble, spec.tool_names)
+    return assemble_part(assembly, shard, scored, over, not_annotated=full)
 
 
 @task(name="assemble", cache_policy=NO_CACHE, task_run_name="assemble {shards[0].name}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tasks.settings import versions
@@ -20,6 +20,7 @@ from warehouse.commits import DataFile
 from warehouse.store import Store
 
 __all__ = [
+    "NOT_ANNOTATED",
     "READS_LANGUAGES",
     "VERSIONS",
     "Assembly",
@@ -37,6 +38,8 @@ __all__ = [
 
 # Raised when a stage's code changes what it would write: its commits, and all that follow from them, are then stale.
 VERSIONS = {"ingest": "2", "prefilter": "2", "sample": "2", "execute": "2", "score": "1", "assemble": "1"}
+
+NOT_ANNOTATED = "not_annotated"  # in the config of an assembled shard: tools that had enough examples before it
 
 READS_LANGUAGES = ("mt", "qa", "wikisearch")  # their prefilter asks a package that identifies languages
 
@@ -120,12 +123,14 @@ def assemble_work(
     scored: Sequence[Done],
     over: Sequence[tuple[str, str]],
     sampled: Sequence[Done] = (),
+    not_annotated: Sequence[str] = (),
 ) -> Work:
     """Return the work of assembling a shard.
 
     Args:
         over: (tool, document id) pairs beyond the limit of examples per tool.
         sampled: the draws of all tools; read only where positions are left out.
+        not_annotated: tools that had enough examples before this shard; the commit names them.
     """
     narrowed = canonical_json(assembly.narrowing) if assembly.narrowing else ""
     inputs = [shard.documents, *(file for done in scored for file in done.files)]
@@ -133,11 +138,11 @@ def assemble_work(
     cap = digest_of("over", *(f"{tool}/{doc_id}" for tool, doc_id in sorted(over)))
     parts = {"cap": cap, "tools": digest_of(canonical_json(dict(assembly.tool_names)))}
     parts |= {"narrowing": digest_of(narrowed)} if narrowed else {}
+    parts |= {"not_annotated": digest_of(*not_annotated)} if not_annotated else {}
     work = _work("assemble", "", shard, assembly.config, inputs, **parts)
-    if narrowed:
-        told = {**work.config, **asdict(assembly.narrowing)}
-        return Work(work.stage, work.version, work.tool, work.shard, told, work.parts, work.inputs)
-    return work
+    told = {**asdict(assembly.narrowing)} if narrowed else {}
+    told |= {NOT_ANNOTATED: list(not_annotated)} if not_annotated else {}
+    return replace(work, config={**work.config, **told}) if told else work
 
 
 def _model(spec: BuildSpec) -> dict[str, str]:

@@ -7,6 +7,7 @@ under the same name, seen at the next opening.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from warehouse.errors import SnapshotError, told
 from warehouse.views import MEASURED, THRESHOLDS, yield_sql
 
 __all__ = [
+    "Coverage",
     "GainBin",
     "Sample",
     "StageBalance",
@@ -25,6 +27,7 @@ __all__ = [
     "Subject",
     "Yield",
     "accuracies",
+    "coverage",
     "gain_histogram",
     "nearest_call",
     "opened",
@@ -67,6 +70,12 @@ SELECT c.stage, c.tool, b.unit, b.kind, b.reason, sum(b.rows)::BIGINT, count(DIS
 FROM facts.balances AS b JOIN facts.commits AS c USING (commit_id) JOIN facts.current USING (commit_id)
 JOIN facts.stages AS s ON s.stage = c.stage
 GROUP BY s.rank, c.stage, c.tool, b.unit, b.kind, b.reason ORDER BY s.rank, c.tool, b.unit, b.kind, b.reason"""
+
+# Per assembled shard its documents and the tools that had enough examples before it.
+_COVERAGE = """
+SELECT c.config::JSON->'not_annotated' AS tools, sum(b.rows)::BIGINT AS documents
+FROM facts.commits AS c JOIN facts.current USING (commit_id) JOIN facts.balances AS b USING (commit_id)
+WHERE c.stage = 'assemble' AND b.unit = 'documents' AND b.kind = 'in' GROUP BY c.commit_id, c.config"""
 
 
 def with_column(table: str, column: str) -> str:
@@ -157,11 +166,29 @@ class GainBin:
 
 
 @dataclass(frozen=True, slots=True)
+class Coverage:
+    """On how much of the corpus a tool was annotated, where that is not all of it."""
+
+    tool: str
+    shards: int
+    of_shards: int
+    documents: int
+    of_documents: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.tool} was annotated on {self.shards:,} of {self.of_shards:,} shards ({self.documents:,} of "
+            f"{self.of_documents:,} documents) and then had enough examples: its yields speak of these alone"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Stats:
     """What `toolformer stats` prints."""
 
     balances: tuple[StageBalance, ...]
     yields: tuple[Yield, ...]
+    coverage: tuple[Coverage, ...] = ()  # of tools that were not annotated on every shard
 
     @property
     def conserved(self) -> bool:
@@ -267,6 +294,7 @@ def stats(path: str | Path, thresholds: Iterable[float] = THRESHOLDS) -> Stats:
     with opened(path) as connection:
         found = rows_in(connection, _STATS)
         yields = rows_in(connection, yield_sql(thresholds))
+        assembled = rows_in(connection, _COVERAGE)
     grouped: dict[tuple[str, str, str], dict[str, Any]] = {}
     for row in found:
         stage, tool, unit, kind, reason, rows, shards = row.values()
@@ -278,7 +306,30 @@ def stats(path: str | Path, thresholds: Iterable[float] = THRESHOLDS) -> Stats:
         else:
             own[kind][reason] = rows
     balances = tuple(StageBalance(*key, **value) for key, value in grouped.items())
-    return Stats(balances, tuple(Yield(**row) for row in yields))
+    return Stats(balances, tuple(Yield(**row) for row in yields), _coverage(assembled))
+
+
+def coverage(path: str | Path) -> tuple[Coverage, ...]:
+    """Return the tools that were not annotated on every shard (`--stop-when-full`), and on how many they were.
+
+    Raises:
+        SnapshotError: there is no snapshot.
+    """
+    return _coverage(rows_of(path, _COVERAGE))
+
+
+def _coverage(assembled: list[dict[str, Any]]) -> tuple[Coverage, ...]:
+    shards = [(set(json.loads(row["tools"] or "[]")), row["documents"]) for row in assembled]
+    return tuple(
+        Coverage(
+            tool=tool,
+            shards=sum(tool not in missing for missing, _ in shards),
+            of_shards=len(shards),
+            documents=sum(documents for missing, documents in shards if tool not in missing),
+            of_documents=sum(documents for _, documents in shards),
+        )
+        for tool in sorted(set().union(*(missing for missing, _ in shards)))
+    )
 
 
 def subject(path: str | Path) -> Subject | None:
