@@ -16,10 +16,12 @@ from prefect.futures import PrefectFuture
 from flows.ledger import Ledger
 from flows.runners import model_resources, taking, tasks_at_once
 from tasks.filling import Filling, examples_of, shard_order
+from tasks.settings import shared_catalog
 from tasks.shards import Done
 from tasks.spec import BuildSpec
 from tasks.stages import annotate_shards
 from tasks.works import Assembly, Shard
+from toolformer_core.records import digest_of
 
 __all__ = ["annotate_until_full"]
 
@@ -45,7 +47,7 @@ def annotate_until_full(
         if not filling.open:
             break
         ahead = math.ceil(at_once / len(filling.open))
-        for later in order[index : index + ahead]:
+        for later in _begun(order[index:], ahead, spec.run_id):
             for tool in filling.open:
                 if (tool, later.name) not in futures:
                     with taking(resources):
@@ -62,3 +64,13 @@ def annotate_until_full(
     for future in futures.values():  # not used, whatever becomes of them
         future.wait()
     return used
+
+
+def _begun(order: Sequence[Shard], ahead: int, run_id: str) -> list[Shard]:
+    """Return the shards to be under way, in the order in which they are begun.
+
+    Flows that share them look twice as far ahead and begin at different ones, so that they do not wait for each other.
+    """
+    if shared_catalog() is None:
+        return list(order[:ahead])
+    return sorted(order[: 2 * ahead], key=lambda shard: digest_of(run_id, shard.name))
