@@ -148,8 +148,8 @@ def materialise(store: Store, asked: Asked, name: str) -> Dataset:
         for part in parts:
             ledger.add(part)
         licence = str(base.run.parameters.get("licence", ""))
-        with ledger.own_snapshot() as own:
-            dataset = write_version(ledger, name, parts, base.tools, overrides, own, licence=licence, notes=notes)
+        with ledger.own_snapshot() as alone:
+            dataset = write_version(ledger, name, parts, base.tools, overrides, alone, licence=licence, notes=notes)
     write_card(store, dataset)
     return dataset
 
