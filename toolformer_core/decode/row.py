@@ -39,7 +39,7 @@ from toolformer_core.syntax import OPEN, parse
 __all__ = ["Asked", "Row", "Vocabulary"]
 
 _MAX_RESPONSE_CHARS = ExecuteConfig().max_response_chars
-_KNOWN_NAMES = frozenset(TOOL_NAMES.values())  # a tool that is not at hand is asked in vain, and is no other text
+_PAPER_NAMES = frozenset(TOOL_NAMES.values())  # a call to one that was not given is a call in vain, and no text
 _SAME_CALLS = 3  # the same call so often in a row is a loop: no more calls then
 
 
@@ -122,6 +122,7 @@ class Row:
         self.finished = False
         self.calls_left = settings.max_calls if settings.top_k else 0
         self._v = vocabulary
+        self._names = vocabulary.tools.keys() | _PAPER_NAMES
         self._prompt = len(prompt)
         self._new = self._call_tokens = self._taken_back = 0
         self._open: _Opened | None = None
@@ -209,7 +210,7 @@ class Row:
         body = self._body(open_)
         end = None if ended else arrow_end(body)
         room = self._v.context_length - len(self.ids)
-        if end is not None and room > self._closing() and begins_with_a_tool(body, {*self._v.tools, *_KNOWN_NAMES}):
+        if end is not None and room > self._closing() and begins_with_a_tool(body, self._names):
             return self._at_arrow(open_, body, end)
         written = len(self.ids) - open_.at - len(self._v.trigger)
         no_call = ended or is_closed(body) or (open_.own and self._is_text(open_, body))
