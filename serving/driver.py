@@ -166,7 +166,7 @@ class Driver:
         for i, (prompt, of) in enumerate(zip(prompts, settings, strict=True)):
             if ticket.closed:
                 return
-            ticket.handles.append((engine, engine.submit(prompt, of, index=i, on_event=tell)))
+            ticket.handles.append((engine, engine.submit(prompt, of, index=i, on_event=tell, owner=ticket)))
 
     def _give_up(self, ticket: Ticket) -> None:
         """End the sequences that came in; the others never will."""

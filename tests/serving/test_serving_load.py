@@ -18,7 +18,7 @@ import pytest
 from serving.server import Server
 from tests.fakes import FakeTool
 from tests.serving.conftest import QUEUE, ROWS
-from tests.serving.servers import address_of, body_of, raw, running, until
+from tests.serving.servers import DEADLINE_S, address_of, body_of, raw, running, until
 from toolformer_core.decode.records import Settings
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.lm.hf import TransformersLM
@@ -141,6 +141,23 @@ def test_a_full_queue_is_told(gated: tuple[Server, list[Gated]]) -> None:
         until(lambda: server.driver._running() == 0, "the end of the rows")
     until(lambda: server.driver.taken == 0, "free places")
     assert httpx.post(f"{server.url}/v1/completions", json=body_of(n=3)).status_code == 200
+
+
+def test_a_large_request_keeps_no_small_one_waiting(gated: tuple[Server, list[Gated]]) -> None:
+    """It has both rows, and its tools do not answer; the small one needs one of the rows."""
+    server, tools = gated
+    with httpx.Client(base_url=server.url, timeout=DEADLINE_S) as client:
+        large = body_of(n=2, stream=True, toolformer={"k": 1})
+        with client.stream("POST", "/v1/completions", json=large) as answer:
+            until(lambda: server.driver._running() == 2, "two rows")
+            small = client.post("/v1/completions", json=body_of(toolformer={"k": 0}))
+            assert small.json()["choices"][0]["finish_reason"] == "length"
+            assert not any(tool.let_go.is_set() for tool in tools)
+            for tool in tools:
+                tool.let_go.set()
+            lines = [line for line in answer.iter_lines() if line]
+    assert sum('"finish_reason":"length"' in line for line in lines) == 2
+    assert lines[-1] == "data: [DONE]"
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -9,8 +9,13 @@ sequence whose tool is at work has none, so it is left out; when its response is
 pass behind the keys and values it has: none are computed a second time. Newcomers that begin like another sequence (the
 examples of a prompt) copy its keys and values as far as they agree.
 
-Memory is bounded: every sequence lets in says the most tokens it can hold, and rows times the longest of them never
-exceed the tokens the cache may hold. Others wait, first come, first served.
+Memory is bounded: every sequence let in says the most tokens it can hold, and rows times the longest of them never
+exceed the tokens the cache may hold. Others wait.
+
+A free row goes to the request (the owner of one or many sequences) that has fewest rows, and of these to the one that
+has waited longest. A request that has none does not wait for a free row: the request that has most gives one up, unless
+one is all it has. The sequence that was in it waits in front of its request's others, and later goes on from where it
+stood: its tokens go through the model once more, in one pass. What a sequence writes depends on none of this.
 
 One thread drives an engine (`step` and `wait`, or `run`); `submit` and `cancel` may be called from any. It knows no
 text: see `row` for what happens in a sequence, `slots` for where its keys and values lie.
@@ -18,7 +23,6 @@ text: see `row` for what happens in a sequence, `slots` for where its keys and v
 
 from __future__ import annotations
 
-import collections
 import queue
 import threading
 from collections.abc import Callable
@@ -26,6 +30,7 @@ from collections.abc import Callable
 import torch
 
 from toolformer_core.decode.choice import choose
+from toolformer_core.decode.fair import FairQueue
 from toolformer_core.decode.pool import ToolPool
 from toolformer_core.decode.records import Event, Finished, Settings
 from toolformer_core.decode.row import Row, Vocabulary
@@ -43,8 +48,9 @@ _CHUNK = 512  # tokens of a prompt in one pass: others are not kept waiting for 
 class Handle:
     """A submitted sequence. Unless `submit` was given a listener, its events come out of `events`."""
 
-    def __init__(self, index: int, on_event: Callable[[Event], None] | None) -> None:
+    def __init__(self, index: int, on_event: Callable[[Event], None] | None, owner: object) -> None:
         self.index = index
+        self.owner = self if owner is None else owner
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._on_event = on_event or self.events.put
         self._done = False
@@ -83,7 +89,7 @@ class Engine:
             tools={name: tool.key for name, tool in pool.tools.items()},
         )
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._waiting: collections.deque[tuple[Handle, Row]] = collections.deque()
+        self._waiting: FairQueue[tuple[Handle, Row]] = FairQueue()
         self._rows: list[tuple[Handle, Row]] = []  # in the order of their slots
         self._slots = Slots(network)
         self._stopped = False
@@ -109,6 +115,7 @@ class Engine:
         *,
         index: int = 0,
         on_event: Callable[[Event], None] | None = None,
+        owner: object = None,
     ) -> Handle:
         """Hand in a sequence.
 
@@ -117,6 +124,8 @@ class Engine:
             settings: how it is decoded.
             index: given back with its events.
             on_event: called with every event, in the driving thread; it must be quick and must not raise.
+            owner: of all sequences of one request, the same object: rows are shared out among owners. None: the
+                sequence is a request of its own.
 
         Raises:
             UsageError: the prompt is longer than the model's context, or the sequence than the cache; or there is
@@ -128,7 +137,7 @@ class Engine:
             if key not in keys:
                 raise UnknownNameError("tool", key, keys)
         ids = self._prompt_ids(prompt)
-        handle = Handle(index, on_event)
+        handle = Handle(index, on_event, owner)
         row = Row(self._vocabulary, ids, settings, handle._emit, index)
         if _columns(row) > self.cached_tokens:
             raise UsageError(
@@ -139,7 +148,7 @@ class Engine:
         with self._door:
             if self._stopped:
                 raise UsageError("the engine has been stopped; submit to another")
-            self._inbox.put(lambda: self._waiting.append((handle, row)))
+            self._inbox.put(lambda: self._waiting.put(handle.owner, (handle, row)))
         return handle
 
     def _prompt_ids(self, prompt: str) -> list[int]:
@@ -199,7 +208,7 @@ class Engine:
             for handle, row in (*self._rows, *self._waiting):
                 row.end("stopped")
                 handle._row = None
-            self._rows, self._waiting = [], collections.deque()
+            self._rows, self._waiting = [], FairQueue()
             self._slots.release()
 
     def stop(self) -> None:
@@ -212,17 +221,41 @@ class Engine:
     def _end(self, handle: Handle, why: str) -> None:
         if handle._row is not None:
             handle._row.end(why)
-            self._waiting = collections.deque(w for w in self._waiting if w[0] is not handle)
+            self._waiting.discard(handle.owner, (handle, handle._row))
 
     def _admit(self) -> None:
         if not self._rows:
             self._slots.release()
-        longest = max((_columns(row) for _, row in self._rows), default=0)
-        while self._waiting and len(self._rows) < self.max_rows:
-            longest = max(longest, _columns(self._waiting[0][1]))
-            if (len(self._rows) + 1) * longest > self.cached_tokens:
+        while self._waiting:
+            owner, (handle, row) = self._waiting.first()
+            if row.finished:  # it had given up its row while a tool was at work, and the answer filled its context
+                handle._row = None
+                self._waiting.discard(owner, (handle, row))
+                continue
+            if not self._fits(row) and not self._give_up_a_row(owner, row):
                 break
-            self._rows.append(self._waiting.popleft())
+            self._rows.append(self._waiting.take())
+
+    def _fits(self, row: Row, without: int | None = None) -> bool:
+        """Whether a sequence may have a row beside those there are, one of them perhaps left out."""
+        there = [other for slot, (_, other) in enumerate(self._rows) if slot != without]
+        columns = (len(there) + 1) * max(_columns(other) for other in (*there, row))
+        return len(there) < self.max_rows and columns <= self.cached_tokens
+
+    def _give_up_a_row(self, owner: object, row: Row) -> bool:
+        """Let the request with most rows give one up for this sequence, if its own has none; return whether it did."""
+        most = max(self._waiting.under_way(handle.owner) for handle, _ in self._rows)
+        if self._waiting.under_way(owner) or most < 2:
+            return False
+        slots = [slot for slot, (h, _) in enumerate(self._rows) if self._waiting.under_way(h.owner) == most]
+        slot = min(slots, key=lambda at: (len(self._rows[at][1].ids), -at))  # the least is computed once more
+        if not self._fits(row, without=slot):
+            return False
+        handle, other = self._rows[slot]
+        self._take_out(slot)
+        other.fed = 0
+        self._waiting.put_back(handle.owner, (handle, other))
+        return True
 
     def _make_room(self) -> None:
         """Rows are given memory as they grow, twice what they fill; what they may come to need is free by `_admit`."""
@@ -239,11 +272,16 @@ class Engine:
             handle, row = self._rows[slot]
             if row.finished:
                 handle._row = None
-                at, last = len(self._rows) - 1, self._rows[-1]
-                if slot < at:
-                    self._slots.move(at, slot, last[1].fed)
-                    self._rows[slot] = last  # before it goes from its old place: whoever counts misses none
-                self._rows.pop()
+                self._take_out(slot)
+                self._waiting.done(handle.owner)
+
+    def _take_out(self, slot: int) -> None:
+        """The last row takes the place of the one that goes."""
+        at, last = len(self._rows) - 1, self._rows[-1]
+        if slot < at:
+            self._slots.move(at, slot, last[1].fed)
+            self._rows[slot] = last  # before it goes from its old place: whoever counts misses none
+        self._rows.pop()
 
     def _share(self) -> None:
         """Give newcomers the keys and values of the beginning they have in common with a sequence that is there."""
@@ -302,10 +340,11 @@ class Engine:
             part = hidden if len(ready) == len(rows) else hidden[torch.tensor(ready, device=hidden.device)]
             chosen = choose(self.network.logits(part), [rows[i][1] for i in ready])
             for i, choice in zip(ready, chosen, strict=True):
-                row = rows[i][1]
+                handle, row = rows[i]
                 asked = row.take(*choice)
                 if asked is not None:
-                    self.pool.ask(asked.tool, asked.input, row.settings.context, self._inbox.put, row.answer)
+                    context, post = row.settings.context, self._inbox.put
+                    self.pool.ask(asked.tool, asked.input, context, post, row.answer, handle.owner)
         return True
 
 

@@ -9,12 +9,12 @@ Answers are handed to `post`, which may be called from any thread. It does not k
 
 from __future__ import annotations
 
-import collections
 import threading
 import time
 from collections.abc import Callable, Sequence
 
 from toolformer_core.annotate.execute import guarded
+from toolformer_core.decode.fair import FairQueue
 from toolformer_core.errors import ToolformerError
 from toolformer_core.records import ToolFailure, ToolResult
 from toolformer_core.tools.base import Tool
@@ -26,13 +26,14 @@ Post = Callable[[Callable[[], None]], None]
 
 
 class _Job:
-    __slots__ = ("answered", "asked", "context", "done", "input", "post", "started")
+    __slots__ = ("answered", "asked", "context", "done", "input", "owner", "post", "started")
 
-    def __init__(self, input_: str, context: str, post: Post, done: Done) -> None:
+    def __init__(self, input_: str, context: str, post: Post, done: Done, owner: object) -> None:
         self.input = input_
         self.context = context
         self.post = post
         self.done = done
+        self.owner = owner
         self.asked = time.monotonic()
         self.started: float | None = None
         self.answered = False
@@ -50,7 +51,7 @@ class _Line:
 
     def __init__(self, tool: Tool) -> None:
         self.tool = tool
-        self.waiting: collections.deque[_Job] = collections.deque()
+        self.waiting: FairQueue[_Job] = FairQueue()
         self.running: list[_Job] = []
         self.threads = 0
 
@@ -76,12 +77,15 @@ class ToolPool:
         """The tools by the name they have in calls."""
         return {name: line.tool for name, line in self._lines.items()}
 
-    def ask(self, name: str, input_: str, context: str, post: Post, done: Done) -> None:
-        """Have a tool asked; `done(result, seconds)` is posted when it has answered or its time is up."""
-        job = _Job(input_, context, post, done)
+    def ask(self, name: str, input_: str, context: str, post: Post, done: Done, owner: object) -> None:
+        """Have a tool asked; `done(result, seconds)` is posted when it has answered or its time is up.
+
+        Calls wait by turns of their owners: whose request has fewest calls at work comes first.
+        """
+        job = _Job(input_, context, post, done, owner)
         with self._changed:
             line = self._lines[name]
-            line.waiting.append(job)
+            line.waiting.put(owner, job)
             if len(line.running) + len(line.waiting) > line.threads and line.threads < self._workers:
                 line.threads += 1
                 threading.Thread(target=self._work, args=(line,), name=f"decode-{name}", daemon=True).start()
@@ -101,8 +105,8 @@ class ToolPool:
                         else:
                             soonest = left if soonest is None else min(soonest, left)
                 if sum(job.answered for job in line.running) == self._workers:
-                    while line.waiting:
-                        line.waiting.popleft().answer(ToolFailure("timeout", "the tool answers no call any more"))
+                    for job in line.waiting.clear():
+                        job.answer(ToolFailure("timeout", "the tool answers no call any more"))
                 if line.waiting:
                     soonest = self.timeout_s if soonest is None else min(soonest, self.timeout_s)
             return soonest
@@ -112,9 +116,8 @@ class ToolPool:
         with self._changed:
             self._closed = True
             for line in self._lines.values():
-                for job in (*line.waiting, *line.running):
+                for job in (*line.waiting.clear(), *line.running):
                     job.answer(ToolFailure("timeout", "the tools have been closed"))
-                line.waiting.clear()
             self._changed.notify_all()
 
     def _work(self, line: _Line) -> None:
@@ -125,7 +128,7 @@ class ToolPool:
                 if self._closed:
                     line.threads -= 1
                     return
-                job = line.waiting.popleft()
+                job = line.waiting.take()
                 job.started = time.monotonic()
                 line.running.append(job)
             result = guarded(line.tool, job.input, job.context)
@@ -133,4 +136,5 @@ class ToolPool:
                 result = ToolFailure("unavailable", str(result))
             with self._changed:
                 line.running.remove(job)
+                line.waiting.done(job.owner)
                 job.answer(result)
