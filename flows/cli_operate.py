@@ -43,7 +43,8 @@ def up(
     """Start Prefect, MLflow, every flow's form and a worker for each pool, on this machine alone. Ctrl-C ends them all.
 
     Runs that go on are stopped where they can go on: run them again. A second Ctrl-C does not wait for that. With
-    --json one line of JSON is printed when all is healthy.
+    --json one line of JSON is printed when all is healthy. Pages of other servers and other names than localhost are
+    refused; TOOLFORMER_ALLOWED_HOSTS and TOOLFORMER_ALLOWED_ORIGINS allow more.
 
     Example: toolformer up --data runs/c4
     """

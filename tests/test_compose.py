@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import urllib.request
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
@@ -164,6 +165,18 @@ def test_mlflow_lets_itself_be_asked_by_the_name_that_others_know() -> None:
     assert is_allowed_host_header(allowed, known)
     assert is_allowed_host_header(allowed, "localhost:5001")  # by a browser, through another port
     assert not is_allowed_host_header(allowed, "elsewhere.example:5000")
+
+
+def test_no_service_and_no_health_check_is_asked_by_way_of_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://proxy.example:3128")
+    for name, service in services({**SECRETS, "NO_PROXY": "s3.intern.example"}).items():
+        if service.image.startswith("postgres"):
+            continue  # neither asks anybody by HTTP
+        for variable in ("no_proxy", "NO_PROXY"):
+            monkeypatch.setenv(variable, service.environment[variable])
+        for host in ("127.0.0.1", "localhost", "prefect", "mlflow", "s3.intern.example"):
+            assert urllib.request.proxy_bypass_environment(host), f"{name}: {host}"  # type: ignore[attr-defined]
+        assert not urllib.request.proxy_bypass_environment("huggingface.co")  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if ALL[name].command[0] == "dask"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
@@ -13,6 +14,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from servers_up import Running, soon, started, toolformer, variables
 
@@ -105,6 +107,34 @@ def test_a_submitted_form_runs(up: Running, documents: list[str], tmp_path: Path
     assert up.ended(run)["type"] == "COMPLETED"
     assert up.ask("/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run]}}})
     assert [row["n"] for row in rows_of(up.told["warehouse"], "SELECT count(*) AS n FROM documents")] == [2]
+
+
+@pytest.mark.slow
+def test_an_mlflow_that_is_killed_comes_up_again(up: Running) -> None:
+    """Its process starts another one, which holds the port and does not end with it."""
+    port = int(up.told["mlflow"].rpartition(":")[2])
+
+    def listening() -> int | None:
+        for process in up.processes():
+            with contextlib.suppress(psutil.Error):
+                if any(c.laddr.port == port and c.status == "LISTEN" for c in process.net_connections("inet")):
+                    return process.pid
+        return None
+
+    before = listening()
+    assert before is not None
+    [server] = [p for p in up.processes() if "mlflow" in p.cmdline() and p.ppid() == up.process.pid]
+    assert server.pid != before
+    server.kill()
+
+    def answers() -> bool:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{up.told['mlflow']}/health", timeout=5) as answer:
+            return listening() not in (None, before) and answer.status == 200
+        return False
+
+    soon(answers)
+    assert up.process.poll() is None
+    assert up.errors.read_text().count("the MLflow server ended (exit -9) and is started again") == 1
 
 
 def test_what_arrives_is_built_and_a_run_that_goes_on_is_stopped_with_everything(
