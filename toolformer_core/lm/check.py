@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from pathlib import Path
+from typing import Any
 
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.load import TOKENIZER_FILES, model_folder
@@ -56,7 +57,7 @@ def _check_weights(file: Path, name: str) -> None:
     try:
         with file.open("rb") as stream:
             (length,) = struct.unpack("<Q", stream.read(8))
-            header = json.loads(stream.read(length)) if length < size else None
+            header: Any = json.loads(stream.read(length)) if length < size else None
         ends = [told["data_offsets"][1] for key, told in header.items() if key != "__metadata__"]
     except (OSError, ValueError, struct.error, AttributeError, KeyError, TypeError, IndexError) as exc:
         raise ModelError(f"model {name!r}: {file.name} is truncated or holds no weights; {_AGAIN}") from exc
