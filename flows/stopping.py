@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
 
 __all__ = [
@@ -96,9 +96,10 @@ def leave_at_once(code: int, line: str, close: Callable[[], None] = lambda: None
         signal.signal(number, lambda *_: os._exit(code))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(_LEAVE_S)  # whatever a lock or a terminal that takes no text does
-    end_children()
-    close()
-    with suppress(OSError, RuntimeError, ValueError):
+    try:
+        end_children()
+        close()
+        os.write(sys.stderr.fileno(), f"{line}\n".encode())  # `print` would fail inside another print
         sys.stdout.flush()
-    os.write(sys.stderr.fileno(), f"{line}\n".encode())  # `print` would fail inside another print
-    os._exit(code)
+    finally:  # nobody may listen any more
+        os._exit(code)
