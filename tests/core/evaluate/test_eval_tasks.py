@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.core.evaluate.formats import FORMATS, Format, lines, packed
 from toolformer_core.errors import CorpusError, UnknownNameError, UsageError
