@@ -21,7 +21,7 @@ from flows.artifacts import named, publish_link, publish_summary, showing
 from flows.build_tracking import tracked_build
 from flows.ledger import Ledger, keeping, new_run_id, now
 from flows.parameters import BuildParameters, resolve
-from flows.runners import grouped, model_resources, on, running, taking, tasks_at_most
+from flows.runners import check_gpus, grouped, model_resources, on, running, taking, tasks_at_most
 from flows.server import note_server
 from flows.summaries import build_summary
 from flows.versions import write_card, write_version
@@ -108,6 +108,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
     """
     begin = time.monotonic()
     note_server()
+    check_gpus(parameters.workers, parameters.gpus)  # before a corpus is read
     spec = resolve(parameters, run_id=new_run_id())
     store = spec.store()
     run = Run(
@@ -120,7 +121,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
         corpus=parameters.corpus,
         model=parameters.model,
     )
-    with keeping(store, run) as ledger, showing(ledger, get_run_logger()), running(parameters.workers):
+    with keeping(store, run) as ledger, showing(ledger, get_run_logger()), running(parameters.workers, parameters.gpus):
         files = _build(spec, store, ledger)
         dataset = write_version(
             ledger,
