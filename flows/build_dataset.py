@@ -23,7 +23,7 @@ from flows.ledger import Ledger, keeping, new_run_id, now
 from flows.notes import notes_on_build
 from flows.nothing_kept import nothing_kept
 from flows.parameters import BuildParameters, resolve
-from flows.runners import grouped, model_resources, on, running, taking, tasks_at_most
+from flows.runners import check_gpus, grouped, model_resources, on, running, taking, tasks_at_most
 from flows.server import guard_prefects_start, note_server
 from flows.stopping import keep_stop_handler
 from flows.summaries import build_summary
@@ -122,6 +122,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
     begin = time.monotonic()
     note_server()
     keep_stop_handler()
+    check_gpus(parameters.workers, parameters.gpus)  # before a corpus is read
     spec = resolve(parameters, run_id=new_run_id())
     for note in notes_on_build(parameters):
         get_run_logger().warning(note)
@@ -136,7 +137,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
         corpus=parameters.corpus,
         model=parameters.model,
     )
-    with keeping(store, run) as ledger, showing(ledger, get_run_logger()), running(parameters.workers):
+    with keeping(store, run) as ledger, showing(ledger, get_run_logger()), running(parameters.workers, parameters.gpus):
         files = _build(spec, store, ledger, parameters.workers)
         with ledger.own_snapshot() as own:  # the published one may speak of another run
             dataset = write_version(

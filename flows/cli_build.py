@@ -20,7 +20,16 @@ if TYPE_CHECKING:
     from flows.build_dataset import BuildResult
     from flows.parameters import BuildParameters
 
-__all__ = ["DaskWorkers", "Runner", "build", "check", "run_with_progress", "runner_options", "with_build_options"]
+__all__ = [
+    "DaskWorkers",
+    "Gpus",
+    "Runner",
+    "build",
+    "check",
+    "run_with_progress",
+    "runner_options",
+    "with_build_options",
+]
 
 Data = Annotated[
     str | None, typer.Option("--data", help="Data folder or URL (default: $TOOLFORMER_DATA, else ./toolformer-data)")
@@ -35,19 +44,37 @@ Runner = Annotated[
 DaskWorkers = Annotated[
     int | None, typer.Option(min=1, help="So many Dask workers on this machine: --runner dask --workers N")
 ]
+Gpus = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Dask workers on this machine that have a GPU of their own, e.g. --runner dask --gpus 4; the model works "
+        "there, and the other workers see no GPU (default: a worker for each GPU, as far as --workers goes)",
+    ),
+]
 
 
-def runner_options(runner: str | None, workers: int, dask_workers: int | None) -> tuple[str, int]:
+def runner_options(
+    runner: str | None, workers: int, dask_workers: int | None, gpus: int | None = None
+) -> tuple[str, int]:
     """Return the runner, and how many tasks it is to run at a time.
 
     Raises:
-        UsageError: there is no such runner, or two are asked for.
+        UsageError: there is no such runner, two are asked for, or more GPUs than there are.
     """
-    if dask_workers is None:
-        return runner_named(runner), workers
-    if runner not in (None, "dask"):
-        raise UsageError(f"--dask-workers starts workers on this machine, and --runner says {runner}: give one of them")
-    return "dask", dask_workers
+    if dask_workers is not None:
+        if runner not in (None, "dask"):
+            raise UsageError(
+                f"--dask-workers starts workers on this machine, and --runner says {runner}: give one of them"
+            )
+        runner, workers = "dask", dask_workers
+    name = runner_named(runner)
+    if gpus is not None:
+        from flows.gpu_workers import gpus_of_workers
+        from tasks.settings import visible_gpus
+
+        gpus_of_workers(name, workers, gpus, visible_gpus())
+    return name, workers
 
 
 def build_options(
@@ -98,6 +125,7 @@ def build_options(
     runner: Runner = None,
     workers: Annotated[int, typer.Option(help="Tasks at a time, or Dask workers")] = 4,
     dask_workers: DaskWorkers = None,
+    gpus: Gpus = None,
     catalog: Annotated[
         str | None,
         typer.Option(help="PostgreSQL that several machines share, postgresql+psycopg://host/db ($TOOLFORMER_CATALOG)"),
@@ -112,7 +140,7 @@ def build_options(
     Raises:
         UsageError: a value is wrong.
     """
-    runner, workers = runner_options(runner, workers, dask_workers)
+    runner, workers = runner_options(runner, workers, dask_workers, gpus)
     shared_catalog(catalog)
     prepare()
     from flows.parameters import BuildParameters
@@ -145,6 +173,7 @@ def build_options(
         passages=passages,
         phrases=phrases,
         workers=workers,
+        gpus=gpus,
         licence=licence,
         offline=offline,
     )

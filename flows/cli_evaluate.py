@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.cli_build import DaskWorkers, Runner, runner_options
+from flows.cli_build import DaskWorkers, Gpus, Runner, runner_options
 from flows.cli_warehouse import built_store
 from flows.terminal import print_json, stopping_at_once, tell_failures_once, validated
 from tasks.settings import data_folder, prepare
@@ -69,6 +69,7 @@ def evaluate(
     workers: Annotated[int, typer.Option(min=1, help="Shards at a time (threads), or Dask workers")] = 1,
     runner: Runner = None,
     dask_workers: DaskWorkers = None,
+    gpus: Gpus = None,
     as_json: AsJson = False,
 ) -> None:
     """Put a benchmark to a model, with tools and without. Stop it at any time; run it again to go on.
@@ -76,7 +77,7 @@ def evaluate(
     Example: toolformer evaluate --task svamp --path SVAMP.json --model EleutherAI/gpt-j-6b --k 0,1,3,10
     """
     folder = data_folder(data)
-    runner, workers = runner_options(runner, workers, dask_workers)
+    runner, workers = runner_options(runner, workers, dask_workers, gpus)
     prepare()
     from flows.evaluation_plan import EvaluateParameters, plan_evaluate
 
@@ -97,6 +98,7 @@ def evaluate(
         max_new_tokens=max_new_tokens,
         shard_items=shard_items,
         workers=workers,
+        gpus=gpus,
     )
     plan_evaluate(parameters)
     prepare(folder)

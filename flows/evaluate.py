@@ -18,7 +18,7 @@ from flows.evaluated import ArmFigures, ArmPerplexity, EvaluateResult, arm_figur
 from flows.evaluation_plan import EvaluateParameters, EvaluationPlan, plan_evaluate
 from flows.evaluation_tracking import track
 from flows.ledger import Ledger, keeping, new_run_id, now
-from flows.runners import model_resources, on, running, taking
+from flows.runners import check_gpus, model_resources, on, running, taking
 from flows.server import guard_prefects_start, note_server
 from flows.stopping import keep_stop_handler
 from tasks.evaluate import Evaluation, evaluate_shard, perplexity_shard, read_benchmark, shards_of
@@ -45,6 +45,7 @@ def evaluate(parameters: EvaluateParameters) -> EvaluateResult:
     quieten()
     note_server()
     keep_stop_handler()
+    check_gpus(parameters.workers, parameters.gpus)
     plan = plan_evaluate(parameters, new_run_id())
     store = plan.benchmark.store()
     run = Run(
@@ -57,7 +58,7 @@ def evaluate(parameters: EvaluateParameters) -> EvaluateResult:
         corpus=plan.benchmark.path or plan.task.name,
         model=parameters.model,
     )
-    with keeping(store, run) as ledger, showing(ledger, get_run_logger()), running(parameters.workers):
+    with keeping(store, run) as ledger, showing(ledger, get_run_logger()), running(parameters.workers, parameters.gpus):
         read, done = _ask(plan, ledger)
     snapshot = ledger.snapshot
     arms, perplexities = _found(plan, store, done)

@@ -62,6 +62,11 @@ class EvaluateParameters(BaseModel):
         64, gt=0, description="Items per shard, the unit of work and of restart; an eighth of texts"
     )
     workers: int = Field(1, gt=0, description="Shards at a time; a process uses its model for one at a time")
+    gpus: int | None = Field(
+        None,
+        ge=0,
+        description="Dask workers on this machine with a GPU each; the others have none (default: one a GPU)",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,11 @@ class BuildParameters(BaseModel):
     passages: Passages = None
     phrases: Phrases = None
     workers: int = Field(4, gt=0, description="Tasks at a time (threads), or Dask workers")
+    gpus: int | None = Field(
+        None,
+        ge=0,
+        description="Dask workers on this machine with a GPU each; the others have none (default: one a GPU)",
+    )
     licence: str = Field("", description="The corpus's licence, for the dataset's card")
     offline: bool = Field(False, description="Ask no tool: use what tools answered before, and stop where that lacks")
 

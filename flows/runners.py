@@ -16,10 +16,21 @@ from typing import Any, TypeVar
 from prefect.context import FlowRunContext
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from tasks.settings import runner_named
+from flows.gpu_workers import gpu_cluster, gpus_of_workers
+from tasks.settings import runner_named, visible_gpus
 from toolformer_core.errors import UsageError
 
-__all__ = ["grouped", "model_resources", "on", "running", "taking", "task_runner", "tasks_at_most", "tasks_at_once"]
+__all__ = [
+    "check_gpus",
+    "grouped",
+    "model_resources",
+    "on",
+    "running",
+    "taking",
+    "task_runner",
+    "tasks_at_most",
+    "tasks_at_once",
+]
 
 _TASKS = 200  # of a flow on Dask, which takes a fifth of a second to be given one
 _PER_THREAD = 8  # ... or so many for each thread of its workers, that all end at about the same time
@@ -43,7 +54,17 @@ def on(name: str | None) -> Iterator[None]:
         _asked.reset(token)
 
 
-def task_runner(name: str, workers: int) -> Any:
+def check_gpus(workers: int, gpus: int | None) -> list[str] | None:
+    """Return the GPUs that a flow's workers are started for where it runs now, one each; None: none in particular.
+
+    Raises:
+        UsageError: see `gpus_of_workers`.
+    """
+    name = _asked.get() or runner_named()
+    return gpus_of_workers(name, workers, gpus, visible_gpus() if name == "dask" else ())
+
+
+def task_runner(name: str, workers: int, gpus: Sequence[str] | None = None) -> Any:
     """Return what runs a flow's tasks.
 
     Args:
@@ -51,22 +72,29 @@ def task_runner(name: str, workers: int) -> Any:
         workers: tasks at a time; a scheduler has as many workers as it has. Of threads there are four times as many:
             one that waits for the model, or for what its task rests on, does nothing, and a shard comes to the model
             some five times, so that with fewer under way the model waits for the next one to begin.
+        gpus: of Dask workers on this machine the first have one of these each, and the others none; None: all see all.
     """
     if name == "threads":
         return ThreadPoolTaskRunner(max_workers=4 * workers)
     from prefect_dask.task_runners import DaskTaskRunner
 
+    if name == "dask" and gpus is not None:
+        return DaskTaskRunner(cluster_class=gpu_cluster, cluster_kwargs={"gpus": list(gpus), "workers": workers})
     if name == "dask":
         return DaskTaskRunner(cluster_kwargs={"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None})
     return DaskTaskRunner(address=name)
 
 
 @contextmanager
-def running(workers: int) -> Iterator[None]:
+def running(workers: int, gpus: int | None = None) -> Iterator[None]:
     """Inside a flow: run the tasks submitted in this block where it was asked for, so many at a time.
 
+    Args:
+        workers: see `task_runner`.
+        gpus: Dask workers on this machine that have a GPU each; None: one for each GPU that is there.
+
     Raises:
-        UsageError: $TOOLFORMER_RUNNER names no runner, or its scheduler cannot be reached.
+        UsageError: $TOOLFORMER_RUNNER names no runner, its scheduler cannot be reached, or see `gpus_of_workers`.
     """
     context = FlowRunContext.get()
     if context is None:
@@ -74,7 +102,7 @@ def running(workers: int) -> Iterator[None]:
     name = _asked.get() or runner_named()
     with (
         _no_pages(name),
-        task_runner(name, workers) as chosen,
+        task_runner(name, workers, check_gpus(workers, gpus)) as chosen,
         context.model_copy(update={"task_runner": chosen}),
         _collecting_less(),
     ):
@@ -145,7 +173,8 @@ def grouped(items: Sequence[T], most: int | None) -> list[tuple[T, ...]]:
 def model_resources() -> dict[str, float]:
     """Inside `running`: return what a task that uses the model is to take of a Dask worker; {}: any worker will do.
 
-    It is a GPU if there is a worker that offers one: `dask worker ADDRESS --resources GPU=1`. Then such tasks run there
+    It is a GPU if there is a worker that offers one, as those of `gpu_cluster` do and any that is started by
+    `dask worker ADDRESS --resources GPU=1`. Then such tasks run there
     alone, as many at a time as the worker offers. Workers that come later do not count.
     """
     return {"GPU": 1.0} if any(worker["resources"].get("GPU") for worker in _workers() or ()) else {}

@@ -241,7 +241,7 @@ class InTurn:
         """See that no scan of this shard holds the model: what is asked besides would wait for its end for ever."""
         if self._hold is not None and self._hold.held:
             raise RuntimeError(
-                "a scan of this shard still holds the model: go on to its end, or close it, before it is asked again"
+                "a scan of this shard still holds the model: go on to its end, or close it, then ask something else"
             )
 
     def _counted(self, work: Callable[[], Result]) -> Result:

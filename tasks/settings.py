@@ -10,6 +10,7 @@
     TOOLFORMER_CATALOG     the SQLAlchemy URL of a PostgreSQL that flows on several machines share, where `--catalog` is
                            not given; set it for workers on other machines too (default: a DuckDB file)
     TOOLFORMER_LEASE_S     seconds after which a machine that is not heard of loses its shard to another (default 60)
+    CUDA_VISIBLE_DEVICES   the GPUs that Dask workers on this machine are given, one each (default: all)
     TOOLFORMER_SWEEP_S     seconds after which a temporary file is taken for a dead writer's (default 3600)
     TOOLFORMER_MODEL_KEY   what the server of a model `vllm+http://...` wants to know: a key (a bearer token), or
                            `user:password@`, `?name=value` or both, as they would stand in its URL (default: nothing)
@@ -64,6 +65,7 @@ __all__ = [
     "tracking_uri",
     "use_own_server",
     "versions",
+    "visible_gpus",
 ]
 
 _DEFAULTS = {
@@ -220,6 +222,16 @@ def seconds(name: str) -> float:
     if not value >= 0.0:
         raise UsageError(f"{variable} is {given!r}: give a number of seconds, e.g. {_SECONDS[name]:g}")
     return value
+
+
+def visible_gpus() -> tuple[str, ...]:
+    """Return the GPUs that this process may use, as $CUDA_VISIBLE_DEVICES names them; without CUDA none."""
+    import torch
+
+    count = torch.cuda.device_count()
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = [str(n) for n in range(count)] if named is None else [name.strip() for name in named.split(",")]
+    return tuple(names[:count])  # CUDA ends the list at the first name that it does not know
 
 
 def shared_catalog(given: str | None = None) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import warnings
@@ -24,8 +25,11 @@ from small_builds import small_build
 import flows.build_dataset as building
 from flows.build_dataset import BuildResult, run_build
 from flows.cli_build import runner_options
+from flows.gpu_workers import gpus_of_workers
 from flows.ledger import reporting_to
+from flows.parameters import BuildParameters
 from flows.runners import grouped, model_resources, on, running, taking, tasks_at_most
+from tasks.settings import visible_gpus
 from toolformer_core.errors import UsageError
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
@@ -134,11 +138,16 @@ def test_a_scheduler_that_is_not_there_is_told(prefect_server: None) -> None:
 
 
 def test_options_name_one_runner(own_environment: pytest.MonkeyPatch) -> None:
+    own_environment.setenv("CUDA_VISIBLE_DEVICES", "")
     assert runner_options(None, 4, None) == ("threads", 4)
     assert runner_options("dask", 4, None) == ("dask", 4)
     assert runner_options(None, 4, 7) == runner_options("dask", 4, 7) == ("dask", 7)
     with pytest.raises(UsageError, match="--dask-workers starts workers on this machine, and --runner says tcp://h:1"):
         runner_options("tcp://h:1", 4, 7)
+    with pytest.raises(UsageError, match="--gpus 2: this machine shows 0 GPUs; give 0 at most"):
+        runner_options("dask", 4, None, 2)
+    with pytest.raises(UsageError, match="the runner is threads: give --runner dask"):
+        runner_options(None, 4, None, 1)
     own_environment.setenv("TOOLFORMER_RUNNER", "tcp://scheduler:8786")
     assert runner_options(None, 4, None) == ("tcp://scheduler:8786", 4)
     own_environment.setenv("TOOLFORMER_RUNNER", "ray")
@@ -209,3 +218,90 @@ def pages() -> dict[str, int]:
 def test_dask_on_this_machine_has_no_pages(prefect_server: None) -> None:
     with on("dask"):
         assert {name: status for name, status in pages().items() if status != 404} == {}
+
+
+class TestGpus:
+    def test_each_worker_is_given_one(self) -> None:
+        """Of GPUs 3, 5 and 7 two workers have the first two; without a number, all that there are workers for."""
+        visible = ["3", "5", "7"]
+        assert gpus_of_workers("dask", 4, 2, visible) == ["3", "5"]
+        assert gpus_of_workers("dask", 4, None, visible) == visible
+        assert gpus_of_workers("dask", 1, None, visible) == ["3"]
+        assert gpus_of_workers("dask", 1, 3, visible) == visible  # more workers then, see `gpu_cluster`
+        assert gpus_of_workers("dask", 4, 0, visible) == []  # and no worker is to see one
+        assert gpus_of_workers("dask", 4, None, []) is None
+        assert gpus_of_workers("threads", 4, None, visible) is None
+
+    @pytest.mark.parametrize(
+        ("name", "says"),
+        [
+            ("dask", "--gpus 2: this machine shows 1 GPU; give 1 at most"),
+            ("threads", "the runner is threads: give --runner dask"),
+            ("tcp://h:1", "the runner is tcp://h:1: give --runner dask, or leave --gpus out"),
+        ],
+    )
+    def test_what_cannot_be_is_refused_in_a_line(self, name: str, says: str) -> None:
+        with pytest.raises(UsageError, match=re.escape(says)) as caught:
+            gpus_of_workers(name, 4, 2, ["0"])
+        assert "\n" not in str(caught.value)
+
+    def test_a_flow_refuses_before_it_reads_its_corpus(
+        self, prefect_server: None, tmp_path: Path, own_environment: pytest.MonkeyPatch
+    ) -> None:
+        own_environment.setattr("flows.runners.visible_gpus", lambda: ("0",))
+        asked = BuildParameters(corpus=str(tmp_path / "none.jsonl"), data=str(tmp_path / "data"), gpus=2)
+        with pytest.raises(UsageError, match="--gpus 2: this machine shows 1 GPU;"):
+            run_build(asked, "dask")
+
+    @pytest.mark.parametrize(
+        ("named", "count", "names"),
+        [
+            (None, 2, ("0", "1")),
+            ("4,GPU-8e9a", 2, ("4", "GPU-8e9a")),
+            ("2,9", 1, ("2",)),  # there is no ninth
+            ("", 0, ()),
+        ],
+    )
+    def test_which_gpus_there_are(
+        self, monkeypatch: pytest.MonkeyPatch, named: str | None, count: int, names: tuple[str, ...]
+    ) -> None:
+        monkeypatch.setattr("torch.cuda.device_count", lambda: count)
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if named is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+        assert visible_gpus() == names
+
+    @pytest.mark.slow  # seven processes that import Prefect
+    def test_workers_see_a_gpu_each_and_keep_it_when_started_again(
+        self, prefect_server: None, own_environment: pytest.MonkeyPatch
+    ) -> None:
+        """Two workers for GPUs 4 and 6, and a third: the model's tasks see 4 or 6, and the third worker none."""
+        own_environment.setattr("flows.runners.visible_gpus", lambda: ("4", "6", "7"))
+        with on("dask"):
+            offered, of_model, restarted = seen_by_workers(3, 2)
+        assert offered == {0: {"GPU": 1.0}, 1: {"GPU": 1.0}, 2: {}}
+        assert set(of_model) <= {"4", "6"}
+        assert restarted == {0: "4", 1: "6", 2: ""}
+
+
+@task(cache_policy=NO_CACHE)
+def visible_to_task() -> str:
+    return os.environ["CUDA_VISIBLE_DEVICES"]
+
+
+@flow
+def seen_by_workers(workers: int, gpus: int) -> tuple[dict[int, Any], list[str], dict[int, str]]:
+    """What workers offer, what tasks of the model see, and what each worker sees after one was started again."""
+    with running(workers, gpus):
+        context = FlowRunContext.get()
+        assert context is not None
+        client = context.task_runner.client
+        offered = {w["name"]: w["resources"] for w in client.scheduler_info()["workers"].values()}
+        with taking(model_resources()):
+            futures = [visible_to_task.submit() for _ in range(4)]
+        of_model = [future.result() for future in futures]
+        again = next(address for address, w in client.scheduler_info()["workers"].items() if w["name"] == 1)
+        client.restart_workers([again])
+        names = {address: w["name"] for address, w in client.scheduler_info()["workers"].items()}
+        told = client.run(lambda: os.environ["CUDA_VISIBLE_DEVICES"])
+        return offered, of_model, {names[address]: seen for address, seen in told.items()}

@@ -1,7 +1,8 @@
 """Scanning: p(" [") at every position of many documents, behind a prompt whose keys and values are computed once.
 
-The keys and values of a scan are kept for its draws as far as the budget for them goes; those of further passes are
-computed again, for the windows that are drawn from. It knows neither thresholds nor tools.
+The keys and values of a scan are kept for its draws as far as the budgets go: of a long document's windows the first
+ones. Those of the others are computed again, for the windows that are drawn from, so that what a document takes does
+not grow with its length. It knows neither thresholds nor tools.
 """
 
 from __future__ import annotations
@@ -79,30 +80,35 @@ class HFScan:
         return [np.concatenate(parts) for parts in found.values()]
 
     def draw(self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float) -> list[Draw]:
-        """See `Scan.draw`. Passes whose keys and values were too many to keep are run again, for their rows only.
+        """See `Scan.draw`. Windows whose keys and values were too many to keep are run again, those drawn from only.
 
         Raises:
             ValueError: a request names a text or a position that is not in this scan.
         """
-        by_pass: dict[int, list[tuple[int, int, int, int]]] = {}  # those kept stand under -1, and are drawn together
+        kept: list[tuple[int, int, int, int]] = []  # request, pass, row, and tokens in front of " ["
+        lost: dict[tuple[int, int], list[tuple[int, int, int, int]]] = {}  # by pass and row
         for i, (p, b, before) in enumerate(self._places(requests)):
-            kept = self._passes[p].kv is not None
-            by_pass.setdefault(-1 if kept else p, []).append((i, p, b, self._head_length + before + 1))
+            place = (i, p, b, self._head_length + before + 1)
+            (kept if self._passes[p].kv is not None else lost.setdefault((p, b), [])).append(place)
         out: dict[int, Draw] = {}
         network = self._network
+
+        def draw(wanted: list[tuple[int, int, int, int]], prefixes: dict[tuple[int, int], KeyValues]) -> None:
+            used = list(prefixes)
+            at = [(used.index((p, b)), n) for _, p, b, n in wanted]
+            seeds = [requests[i].seed for i, *_ in wanted]
+            drawn = draw_calls(network, list(prefixes.values()), self._head_length, at, seeds, max_tokens, temperature)
+            out.update(zip((i for i, *_ in wanted), drawn, strict=True))
+
         with network.lock, torch.inference_mode():
-            for p, wanted in sorted(by_pass.items()):
-                used = sorted({(p, b) for _, p, b, _ in wanted})
-                if p < 0:
-                    prefixes = [one_row(self._passes[p].kv or [], b) for p, b in used]
-                else:
-                    rows = [self._passes[p].rows[b] for p, b in used]
-                    again = _run_pass(network, rows, self._head, self._head_length, again=True)
-                    prefixes = [one_row(again.kv or [], b) for b in range(len(rows))]
-                at = [(used.index((p, b)), n) for _, p, b, n in wanted]
-                seeds = [requests[i].seed for i, *_ in wanted]
-                drawn = draw_calls(network, prefixes, self._head_length, at, seeds, max_tokens, temperature)
-                out.update(zip((i for i, *_ in wanted), drawn, strict=True))
+            if kept:
+                draw(kept, {(p, b): one_row(self._passes[p].kv or [], b) for p, b in sorted({k[1:3] for k in kept})})
+            places = sorted(lost)
+            rows = [self._passes[p].rows[b] for p, b in places]
+            for some in by_budget([self._head_length + len(row.ids) for row in rows], network.token_budget):
+                again = _run_pass(network, [rows[j] for j in some], self._head, self._head_length, again=True)
+                found = {places[j]: one_row(again.kv or [], n) for n, j in enumerate(some)}
+                draw([place for where in found for place in lost[where]], found)
         return [out[i] for i in range(len(requests))]
 
     def release(self) -> None:
@@ -161,17 +167,20 @@ def _scan_batch(
 ) -> HFScan:
     rows = [w for ws in windows.values() for w in ws]
     passes: list[_Pass] = []
-    held = at = 0
+    held = tokens = at = 0
     with network.lock, torch.inference_mode():
         while at < len(rows):  # the budget may change under way
             some = next(by_budget([len(w.ids) for w in rows[at:]], network.token_budget))
             some_rows = rows[at : at + len(some)]
             for p in network.budget.in_parts(some_rows, lambda part: _run_pass(network, part, head, head_length)):
                 size = p.size
-                if held + size > network.cache_budget:
+                read = len(p.rows) * (head_length + max(len(w.ids) for w in p.rows))
+                # several texts hold no more tokens by `scan_texts`; one long text would fill the whole cache budget
+                if held + size > network.cache_budget or (held and tokens + read > _PASSES * network.token_budget):
                     p.kv = None
                 else:
                     held += size
+                    tokens += read
                 passes.append(p)
             at += len(some)
     return HFScan(network, head, head_length, windows, passes)

@@ -211,6 +211,39 @@ def test_a_scan_gives_its_memory_back_when_the_next_is_asked_for() -> None:
     assert sum(p.size for p in first._passes) == 0
 
 
+@pytest.mark.parametrize("times", [2, 4])
+def test_what_a_long_text_takes_does_not_grow_with_its_length(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four passes of 300 tokens are kept at most: 1,200 tokens, each of 2 layers x 2 sides x 2 heads x 8 x 4 bytes.
+
+    The cache budget of a gibibyte would hold the whole text's. Draws come from windows that were kept and from others.
+    """
+    text = " ".join([LONG] * times)
+    lm = tiny_lm(context=256, token_budget=300, cache_budget=1 << 30)
+    rows: list[int] = []
+    usual = lm.network.hidden
+
+    def recorded(ids: torch.Tensor, *more: Any, **named: Any) -> torch.Tensor:
+        if ids.shape[1] > 1:  # a pass over windows, not a step of draws
+            rows.append(ids.numel())
+        return usual(ids, *more, **named)
+
+    monkeypatch.setattr(lm.network, "hidden", recorded)
+    (scan,) = lm.scan(PROMPT, [text])
+    assert sum(len(p.rows) for p in scan._passes) > 4 * times
+    assert 0 < sum(p.size for p in scan._passes) <= 4 * 300 * 2 * 2 * 2 * 8 * 4
+    assert sum(p.kv is None for p in scan._passes) > 0
+    positions = scan.positions[0].tolist()
+    asked = [DrawRequest(0, p, p) for p in positions[:: len(positions) // 12]]
+    drawn_from = scan.draw(asked, max_tokens=8, temperature=1.0)
+    assert max(rows) <= 300
+    for p in scan._passes:
+        p.kv = None
+    assert scan.draw(asked, max_tokens=8, temperature=1.0) == drawn_from
+    (plain,) = PlainLM(lm.network).scan(PROMPT, [text])
+    few = slice(None, None, 4 * times)
+    assert plain.draw(asked[few], max_tokens=8, temperature=1.0) == drawn_from[few]
+
+
 class TestBudget:
     def test_it_is_taken_from_the_memory_that_is_free(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Two layers of 32, MLP 128, float32: a token takes 2 x 128 keys and values, 8 x 32 and 4 x 128 more: 4 KiB.

@@ -1,0 +1,73 @@
+"""Dask workers on this machine of which each has a GPU of its own, or none.
+
+A process sees the GPUs that CUDA_VISIBLE_DEVICES names and takes the first of them, so each worker is started with one
+name in it. Dask's nanny starts a worker that died with the same environment: it keeps its GPU. It knows no tasks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from toolformer_core.errors import UsageError
+
+__all__ = ["gpu_cluster", "gpus_of_workers"]
+
+_LOG = logging.getLogger(__name__)
+
+
+def gpus_of_workers(name: str, workers: int, gpus: int | None, visible: Sequence[str]) -> list[str] | None:
+    """Return the GPUs that workers are started for, one worker each; None: leave them to see what this process sees.
+
+    Args:
+        name: the runner.
+        workers: Dask workers asked for.
+        gpus: GPUs asked for; None: all that are there, but no more than workers.
+        visible: the GPUs of this machine that this process may use, as CUDA_VISIBLE_DEVICES names them.
+
+    Raises:
+        UsageError: more are asked for than there are, or for a runner that starts no workers here.
+    """
+    if gpus is None:
+        return list(visible[:workers]) or None if name == "dask" else None
+    if name != "dask":
+        raise UsageError(
+            f"--gpus starts Dask workers on this machine, and the runner is {name}: give --runner dask, or leave "
+            "--gpus out (workers of a scheduler elsewhere say themselves which GPU they have)"
+        )
+    if gpus > len(visible):
+        raise UsageError(
+            f"--gpus {gpus}: this machine shows {len(visible)} GPU{'s' * (len(visible) != 1)}; give {len(visible)} at "
+            "most, and see what CUDA_VISIBLE_DEVICES and `toolformer doctor` say"
+        )
+    return list(visible[:gpus])
+
+
+def gpu_cluster(gpus: Sequence[str], workers: int) -> Any:
+    """Start a scheduler and workers of one thread each on this machine's loopback.
+
+    Args:
+        gpus: the first workers have one of these each, and offer it as the resource GPU; the others see none.
+        workers: how many there are, at least one for each GPU.
+    """
+    from distributed import Nanny, Scheduler, SpecCluster
+    from distributed.worker_memory import parse_memory_limit
+
+    total = max(workers, len(gpus))
+    common = {
+        "host": "127.0.0.1",
+        "nthreads": 1,
+        "dashboard": False,
+        "silence_logs": logging.WARNING,
+        "memory_limit": parse_memory_limit("auto", 1, total, logger=_LOG),  # a part of the machine's each
+    }
+    own = [({"CUDA_VISIBLE_DEVICES": gpu}, {"GPU": 1.0}) for gpu in gpus]
+    own += [({"CUDA_VISIBLE_DEVICES": ""}, {})] * (total - len(gpus))
+    return SpecCluster(
+        workers={
+            n: {"cls": Nanny, "options": {**common, "env": env, "resources": offered}}
+            for n, (env, offered) in enumerate(own)
+        },
+        scheduler={"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, "dashboard": False}},
+    )
