@@ -19,7 +19,6 @@ What a shard's result depends on stands here; which evaluations are made, and wh
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from prefect import task as prefect_task
 
 from tasks import translate
-from tasks.models import in_model_thread
+from tasks.models import in_model_thread, resident_model, when_dropped
 from tasks.settings import model_credentials
 from tasks.shards import Done, Outcome, Work, Writer, run_shard
 from tasks.spec import claims_of
@@ -294,19 +293,25 @@ def _work(stage: str, benchmark: Benchmark, evaluation: Evaluation, shard: Shard
 
 
 class _Held:
-    """The one model a process holds ready, with its tools: two do not always fit into a GPU."""
+    """The resident model with its tools, while an evaluation asks for it; only the model's thread touches it."""
 
     def __init__(self) -> None:
         self.key: tuple[Any, ...] = ()
         self.toolformer: Toolformer | None = None
-        self.lock = threading.Lock()
+
+    def let_go(self) -> None:
+        """Drop it and end its tools' threads."""
+        held, self.toolformer, self.key = self.toolformer, None, ()
+        if held is not None:
+            held.close()
 
 
 _HELD = _Held()
+when_dropped(_HELD.let_go)
 
 
 def _toolformer(evaluation: Evaluation) -> Toolformer:
-    """Return the evaluation's model with its tools, loaded once as long as no other is asked for, by whoever calls.
+    """Return the evaluation's model with its tools, loaded once as long as no other is asked for.
 
     Raises:
         ModelError, UsageError: model or tools cannot be loaded.
@@ -314,21 +319,13 @@ def _toolformer(evaluation: Evaluation) -> Toolformer:
     from toolformer_core.decode.toolformer import Toolformer
     from toolformer_core.lm.load import load_model
 
-    own = (evaluation.model_digest, evaluation.model)
-    key = (own, evaluation.offered, evaluation.tool_settings, evaluation.tool_digests)
-    with _HELD.lock:
-        held = _HELD.toolformer
-        if held is not None and _HELD.key == key:
-            return held
-        same_model = held is not None and _HELD.key[0] == own
-        lm = held.lm if held is not None and same_model else None
-        _HELD.toolformer, _HELD.key = None, ()
-        if held is not None:
-            held.close()
-            del held
-        lm = lm or load_model(
-            evaluation.model, digest=evaluation.model_digest, credentials=model_credentials(evaluation.model)
+    name, digest = evaluation.model, evaluation.model_digest
+    key = (name, digest, evaluation.offered, evaluation.tool_settings, evaluation.tool_digests)
+    if _HELD.toolformer is None or _HELD.key != key:
+        _HELD.let_go()
+        lm: Any = resident_model(
+            name, digest, lambda: load_model(name, digest=digest, credentials=model_credentials(name))
         )
         tools = build_tools(evaluation.offered, evaluation.tool_settings) if evaluation.offered else {}
         _HELD.toolformer, _HELD.key = Toolformer(lm, list(tools.values())), key
-        return _HELD.toolformer
+    return _HELD.toolformer

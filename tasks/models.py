@@ -2,11 +2,13 @@
 
 On a CPU every thread that computes, and be it once, gets a team of threads of its own from OpenMP for good. With more
 threads in teams than cores none waits awake any more, but sleeps and wakes at every operation: small models then take
-twice as long. Loading computes as well. Which model it is, and what a shard asks of it, is not known here.
+twice as long. Loading computes as well. Here stands, too, which model the process
+keeps loaded: one at a time. What a shard asks of it is not known here.
 """
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections import deque
@@ -20,7 +22,7 @@ from numpy.typing import NDArray
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, ScanAround, ScoreRequest, tokens_passed
 from toolformer_core.records import Prompt
 
-__all__ = ["Hold", "InTurn", "in_model_thread"]
+__all__ = ["Hold", "InTurn", "in_model_thread", "resident_model", "when_dropped"]
 
 Result = TypeVar("Result")
 Waited = Callable[[float], None]  # is told for how many seconds others were before
@@ -39,8 +41,9 @@ class _Job:
     def run(self) -> None:
         self.waited = time.perf_counter() - self._asked
         work, self._work = self._work, None  # what it rests on is not kept by whoever keeps its result
-        assert work is not None
         try:
+            if work is None:
+                raise RuntimeError("a piece of work is done once")
             self.future.set_result(work())
         except BaseException as exc:  # noqa: BLE001 - whoever asked is told
             self.future.set_exception(exc)
@@ -157,6 +160,52 @@ def in_model_thread(work: Callable[[], Result], *, finishing: bool = False, wait
         waited: told for how long others were before.
     """
     return _THREAD.result(_Job(work), finishing, waited)  # type: ignore[no-any-return]
+
+
+class _Resident:
+    """The one model that a process keeps loaded: a second one does not always fit beside it."""
+
+    def __init__(self) -> None:
+        self.held: tuple[tuple[str, str], LanguageModel] | None = None
+        self.users: list[Callable[[], None]] = []
+
+
+_RESIDENT = _Resident()
+
+
+def when_dropped(let_go: Callable[[], None]) -> None:
+    """Have a function called, in the model's thread, whenever the resident model makes room for another.
+
+    Args:
+        let_go: drops whatever its module built on that model.
+    """
+    _RESIDENT.users.append(let_go)
+
+
+def resident_model(name: str, digest: str, load: Callable[[], LanguageModel]) -> LanguageModel:
+    """Return a model, loaded once as long as no other is asked for; the one before it is dropped first.
+
+    Args:
+        name: what the user calls it.
+        digest: its digest.
+        load: loads it; is called in the model's thread.
+    """
+    key = (name, digest)
+    held = _RESIDENT.held
+    if held is not None and held[0] == key:
+        return held[1]
+    del held  # else this frame would keep the model that is to make room
+
+    def replaced() -> LanguageModel:
+        if _RESIDENT.held is None or _RESIDENT.held[0] != key:
+            _RESIDENT.held = None
+            for let_go in _RESIDENT.users:
+                let_go()
+            gc.collect()  # a flow has Python look for cycles rarely, and a model may be part of one
+            _RESIDENT.held = (key, load())
+        return _RESIDENT.held[1]
+
+    return in_model_thread(replaced, finishing=True)
 
 
 class _HeldScan(ScanAround[Scan]):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tasks.models import in_model_thread
+from tasks.models import resident_model
 from tasks.settings import model_credentials, seconds, shared_catalog
 from toolformer_core.config import (
     AssembleConfig,
@@ -97,13 +97,6 @@ def claims_of(store: Store) -> Claims | None:
         return _claims[url, store.root]
 
 
-@lru_cache(maxsize=2)
-def _load_model(name: str, digest: str) -> LanguageModel:
-    from toolformer_core.lm.load import load_model
-
-    return in_model_thread(lambda: load_model(name, digest=digest, credentials=model_credentials(name)), finishing=True)
-
-
 @lru_cache(maxsize=16)
 def _build_tool(key: str, settings: ToolSettings, digest: str) -> Tool:
     from toolformer_core.tools.build import build_tools
@@ -112,15 +105,19 @@ def _build_tool(key: str, settings: ToolSettings, digest: str) -> Tool:
 
 
 def model_of(spec: BuildSpec) -> LanguageModel:
-    """Return the model that annotates and scores, loaded once a process.
+    """Return the model that annotates and scores, loaded once a process as long as no other is asked for.
 
     Raises:
         ModelError: it cannot be loaded.
     """
     if spec.rehearsal is not None:
         raise NotInRehearsalError(f"the model {spec.model}")
-    with _LOADING:
-        return _load_model(spec.model, spec.model_digest)
+    from toolformer_core.lm.load import load_model
+
+    def load() -> LanguageModel:
+        return load_model(spec.model, digest=spec.model_digest, credentials=model_credentials(spec.model))
+
+    return resident_model(spec.model, spec.model_digest, load)
 
 
 def tool_of(spec: BuildSpec, key: str) -> Tool:

@@ -1,0 +1,74 @@
+"""A process keeps one model: builds and evaluations share it, and it makes room before another is loaded."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from tiny import tiny_lm
+
+from tasks import models
+from tasks.evaluate import Evaluation, _toolformer
+from tasks.models import in_model_thread
+from tasks.spec import BuildSpec, model_of
+from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.tools.build import ToolSettings
+
+
+class Loader:
+    """Loads tiny models, and notes for each load which were still in memory when it began."""
+
+    def __init__(self) -> None:
+        self.loads: list[tuple[str, list[str]]] = []
+        self._seen: list[tuple[str, weakref.ref[Any]]] = []
+
+    def alive(self) -> list[str]:
+        return [name for name, held in self._seen if held() is not None]
+
+    def __call__(self, name: str, *, digest: str) -> TransformersLM:
+        self.loads.append((name, self.alive()))
+        lm = tiny_lm()
+        self._seen.append((name, weakref.ref(lm.network.model)))
+        return lm
+
+
+@pytest.fixture
+def loader(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loader]:
+    made = Loader()
+    monkeypatch.setattr("toolformer_core.lm.load.load_model", made)
+    yield made
+    in_model_thread(drop)
+
+
+def drop() -> None:
+    """Leave nothing of this test to those after it."""
+    for let_go in models._RESIDENT.users:
+        let_go()
+    models._RESIDENT.held = None
+
+
+def build(model: str) -> None:
+    model_of(cast(BuildSpec, SimpleNamespace(rehearsal=None, model=model, model_digest=f"digest of {model}")))
+
+
+def evaluate(model: str, *tools: str) -> None:
+    arm = Evaluation("base", 0, model, f"digest of {model}", model, "", tools, (), ToolSettings(), 8)
+    in_model_thread(lambda: _toolformer(arm) and None)
+
+
+def test_at_most_one_model_is_in_memory_and_none_while_another_is_loaded(loader: Loader) -> None:
+    """A build, its base evaluated with tools and without, two arms, and two more builds: five loads, one at a time."""
+    build("base")
+    build("base")
+    evaluate("base")
+    evaluate("base", "calculator")
+    assert loader.loads == [("base", [])]
+    evaluate("cc")
+    evaluate("toolformer", "calculator")
+    build("other")
+    build("base")
+    assert loader.loads == [(name, []) for name in ("base", "cc", "toolformer", "other", "base")]
+    assert loader.alive() == ["base"]
