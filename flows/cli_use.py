@@ -41,7 +41,7 @@ NoTools = Annotated[bool, typer.Option("--no-tools", help="No calls at all: the 
 Temperature = Annotated[float, typer.Option(min=0, help="Of the text; 0 is greedy. Calls are always greedy")]
 TopP = Annotated[float, typer.Option(help="Draw from the likeliest tokens that sum to this much")]
 Seed = Annotated[int, typer.Option(min=0, help="Of the draws")]
-Date = Annotated[str, typer.Option("--date", help="The calendar's ISO date (default: today)")]
+Date = Annotated[str, typer.Option("--date", help="The calendar's date, YYYY-MM-DD (default: today)")]
 Passages = Annotated[Path | None, typer.Option(help="JSONL of title, section, text for wikisearch and qa")]
 Phrases = Annotated[Path | None, typer.Option(help="Phrase table for mt")]
 Timeout = Annotated[float, typer.Option(help="Seconds a call may take; then its response is empty")]
@@ -206,11 +206,12 @@ def _day(given: str) -> str:
         UsageError: it is none.
     """
     from toolformer_core.errors import UsageError
+    from toolformer_core.records import day_of
 
     try:
-        return (date.fromisoformat(given) if given else date.today()).isoformat()
+        return (day_of(given) if given else date.today()).isoformat()
     except ValueError as exc:
-        raise UsageError(f"--date: {given!r} is no ISO date; write e.g. 2023-01-30") from exc
+        raise UsageError(f"--date: {exc}; write it as YYYY-MM-DD") from exc
 
 
 def _utf8(text: str, what: str) -> str:

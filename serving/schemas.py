@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from serving.errors import RequestError, check_text, unsupported
 from toolformer_core.decode.records import Settings
+from toolformer_core.records import day_of
 
 __all__ = [
     "ChatRequest",
@@ -49,14 +50,14 @@ class Extension(BaseModel):
     k: int = Field(10, ge=0, description="A call starts where ' [' is among the k most likely tokens; 0: never")
     max_calls: int = Field(1, ge=0, le=MAX_CALLS, description="Calls per text (paper: 1)")
     tools: list[str] | None = Field(None, description="Keys of the tools that may be called; null: all")
-    date: str | None = Field(None, description="The calendar's ISO date; null: the server's today")
+    date: str | None = Field(None, description="The calendar's date, YYYY-MM-DD; null: the server's today")
     show_calls: bool = Field(False, description="Leave the calls in the text, as in training")
 
     @field_validator("date")
     @classmethod
     def _is_a_date(cls, value: str | None) -> str | None:
         if value is not None:
-            date.fromisoformat(value)
+            day_of(value)
         return value
 
 

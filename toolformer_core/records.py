@@ -6,7 +6,9 @@ text (Python code points): the call is inserted in front of the character at tha
 
 from __future__ import annotations
 
+import datetime
 import hashlib
+import re
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -25,6 +27,7 @@ __all__ = [
     "ToolResponse",
     "ToolResult",
     "Verdict",
+    "day_of",
     "digest_of",
     "numbers_of",
     "storable",
@@ -68,6 +71,20 @@ def unencodable(text: str) -> str | None:
     except UnicodeEncodeError as exc:
         return f"lone surrogate U+{ord(text[exc.start]):04X} at character {exc.start + 1}"
     return None
+
+
+def day_of(text: str) -> datetime.date:
+    """Return the date that a text names as `YYYY-MM-DD`, the only form that the calendar reads.
+
+    Raises:
+        ValueError: it is written otherwise (`20230130`, `2023-W05-1`), or there is no such day.
+    """
+    if not re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+        raise ValueError(f"{text[:40]!r} is not a date like 2023-01-30")
+    try:
+        return datetime.date.fromisoformat(text)
+    except ValueError as exc:
+        raise ValueError(f"{text!r} is not a date: {exc}") from exc
 
 
 @dataclass(frozen=True, slots=True)

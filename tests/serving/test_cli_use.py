@@ -65,6 +65,8 @@ def test_draws_by_seed() -> None:
     [
         (["--tools", "abacus"], "abacus"),
         (["--date", "yesterday"], "--date"),
+        (["--date", "20200101"], "--date"),
+        (["--date", "2020-W01-1"], "--date"),
         (["--top-p", "0"], "top_p"),
         (["--model", "embeded"], "Did you mean"),
     ],

@@ -297,3 +297,13 @@ def test_a_lone_surrogate_is_refused(
     refused = httpx.post(f"{server.url}/v1/{path}", content=body, headers={"content-type": "application/json"})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
     assert refused.json()["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    "day", ["20200101", "2020-W01-1", "2020-1-1", "2020-01-01T10:00", "2020-02-30", "", " 2020-01-01"]
+)
+def test_a_date_that_the_calendar_does_not_read_is_refused(client: openai.OpenAI, day: str) -> None:
+    with pytest.raises(openai.BadRequestError) as error:
+        client.completions.create(model=NAME, prompt="So!", extra_body={"toolformer": {"date": day}})
+    assert error.value.param == "toolformer.date"
+    assert "2020" in error.value.message or "date" in error.value.message

@@ -11,12 +11,11 @@ A file is JSON lines; a line is an item's fields: `prompt` and `answers` (a list
 from __future__ import annotations
 
 import json
-import re
-from datetime import date
 
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.evaluate.fields import optional, texts_in
 from toolformer_core.evaluate.items import BadRowError, Item, Row, item_of
+from toolformer_core.records import day_of
 
 __all__ = ["line_of", "own_item"]
 
@@ -61,8 +60,6 @@ def _iso(value: object) -> str | None:
     if value is None:
         return None
     try:
-        if isinstance(value, str) and re.fullmatch(r"\d{4}-\d{2}-\d{2}", value):
-            return date.fromisoformat(value).isoformat()
-    except ValueError:
-        pass
-    raise BadRowError("no_date", f"{str(value)[:40]!r} is not an ISO date")
+        return day_of(value if isinstance(value, str) else repr(value)).isoformat()
+    except ValueError as exc:
+        raise BadRowError("no_date", str(exc)) from exc

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolformer_core.records import ToolFailure, ToolResponse
+from toolformer_core.records import ToolFailure, ToolResponse, day_of
 from toolformer_core.tools.calendar import Calendar, sentence_for
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))
@@ -53,3 +53,13 @@ def test_any_text_is_answered_or_refused(text: str, context: str) -> None:
 def test_every_day_has_its_english_names(day: date) -> None:
     assert Calendar().run("", day.isoformat()) == ToolResponse(sentence_for(day))
     assert sentence_for(day).count(",") == 2
+
+
+@given(day=st.dates())
+def test_the_calendar_reads_whatever_is_accepted_as_a_date(day: date) -> None:
+    """Whatever a user may give passes `day_of`; 2020-W01-1 and 20200101, which name the same kind of day, do not."""
+    assert day_of(day.isoformat()) == day
+    assert isinstance(Calendar().run("", day_of(day.isoformat()).isoformat()), ToolResponse)
+    for other in (day.strftime("%Y%m%d"), f"{day.isocalendar().year:04}-W{day.isocalendar().week:02}-1"):
+        with pytest.raises(ValueError, match="is not a date like 2023-01-30"):
+            day_of(other)
