@@ -168,6 +168,7 @@ def test_a_build_leaves_a_name_progress_of_every_stage_and_a_summary(
     summaries = ArtifactFilter(key=ArtifactFilterKey(any_=["build-summary"]))
     with get_client(sync_client=True) as client:
         kept = client.read_artifacts(artifact_filter=summaries)
+        kept.sort(key=lambda a: str(a.created))  # the card in a later one tells of this run too
         first = next(a for a in kept if f"run {result.run_id}" in str(a.data))
         own = FlowRunFilter(id=FlowRunFilterId(any_=[first.flow_run_id]))
         found = {str(a.key): a for a in client.read_artifacts(flow_run_filter=own)}
