@@ -6,6 +6,11 @@ The server is `toolformer serve` in a process of its own, on the embedded model;
 the prompts are sums with worked examples before them, so that most of those call the calculator. Every stream must end
 with its finish reason and [DONE], or the program fails. Peak memory is the server process's, above what it held with
 the model loaded. On the machine at hand: clients and server share its cores.
+
+    python benchmarks/serve.py --large 32 --tokens 100 --rows 8
+
+asks instead how fair the server is: two large requests of that many sequences each fill it, then twenty short ones of
+16 tokens come. `short_share` is the seconds of the slowest short request for each second of the slower large one.
 """
 
 from __future__ import annotations
@@ -23,13 +28,14 @@ from typing import Any
 import httpx
 import psutil
 
-__all__ = ["Load", "measure"]
+__all__ = ["Fairness", "Load", "measure", "measure_fairness"]
 
 _EXAMPLES = (
     "The sum of 12 and 30 is [Calculator(12 + 30) -> 42] 42. "
     "The farm keeps 8 sheep and 3 goats, that is [Calculator(8 + 3) -> 11] 11 animals. "
 )
 _START_S = 120.0
+_LARGE, _SHORT, _SHORT_TOKENS = 2, 20, 16  # requests of each kind, and tokens of a short one
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,18 @@ class Load:
     calls: int
     loaded_mib: float  # with the model, before the load
     peak_growth_mib: float  # above that
+
+
+@dataclass(frozen=True, slots=True)
+class Fairness:
+    """What short requests wait for beside large ones."""
+
+    large_sequences: int
+    large_tokens: int
+    rows: int
+    large_s: float  # of the slower large request
+    short_s: float  # of the slowest short request
+    short_share: float  # the latter by the former
 
 
 def _prompt(i: int) -> str:
@@ -114,6 +132,36 @@ async def _watched(server: psutil.Process, url: str, args: argparse.Namespace) -
     return found, peak
 
 
+async def _timed(client: httpx.AsyncClient, sequences: int, tokens: int) -> float:
+    """Return the seconds that a request takes which is answered at once, as a whole."""
+    body = {"model": "embedded", "prompt": _prompt(1), "n": sequences, "max_tokens": tokens, "temperature": 1}
+    begun = time.perf_counter()
+    answer = await client.post("/v1/completions", json=body)
+    if answer.status_code != 200 or len(answer.json()["choices"]) != sequences:
+        sys.exit(f"a request of {sequences} sequences: {answer.status_code} {answer.text[:200]}")
+    return time.perf_counter() - begun
+
+
+async def measure_fairness(url: str, args: argparse.Namespace) -> Fairness:
+    """Fill the server with large requests, then send the short ones."""
+    async with httpx.AsyncClient(base_url=url, timeout=3600, limits=httpx.Limits(max_connections=64)) as client:
+        large = [asyncio.create_task(_timed(client, args.large, args.tokens)) for _ in range(_LARGE)]
+        while f"toolformer_running_rows {args.rows}.0" not in (await client.get("/metrics")).text:
+            if any(task.done() for task in large):
+                sys.exit("the large requests do not fill the server; give them more sequences or tokens")
+            await asyncio.sleep(0.05)
+        short = await asyncio.gather(*(_timed(client, 1, _SHORT_TOKENS) for _ in range(_SHORT)))
+        slower = max(await asyncio.gather(*large))
+    return Fairness(
+        large_sequences=args.large,
+        large_tokens=args.tokens,
+        rows=args.rows,
+        large_s=round(slower, 2),
+        short_s=round(max(short), 2),
+        short_share=round(max(short) / slower, 3),
+    )
+
+
 def _percentile(values: list[float], q: int) -> float:
     return round(statistics.quantiles(values, n=100, method="inclusive")[q - 1], 3)
 
@@ -162,22 +210,31 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=200)
     parser.add_argument("--rows", type=int, default=32, help="of the server")
     parser.add_argument("--tokens", type=int, default=32, help="of text, for each request")
+    parser.add_argument("--large", type=int, metavar="N", help="ask how fair it is to short requests beside 2 of N")
     parser.add_argument("--json", action="store_true", help="print one object on the last line")
     args = parser.parse_args()
     command = [sys.executable, "-m", "flows.cli", "serve", "--port", "0", "--tools", "calculator"]
-    command += ["--max-rows", str(args.rows), "--queue", str(args.concurrency)]
+    command += [
+        "--max-rows",
+        str(args.rows),
+        "--queue",
+        str(max(args.concurrency, _LARGE * (args.large or 0) + _SHORT)),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             told = process.stdout.readline() if process.stdout else ""
             url = told.partition("page at ")[2].partition(",")[0]
             _wait_for(url, process)
-            load = measure(psutil.Process(process.pid), url, args)
+            if args.large:
+                found: Load | Fairness = asyncio.run(measure_fairness(url, args))
+            else:
+                found = measure(psutil.Process(process.pid), url, args)
         finally:
             process.terminate()
-    for name, value in asdict(load).items():
+    for name, value in asdict(found).items():
         print(f"{name:18} {value:>10}")  # noqa: T201
     if args.json:
-        print(json.dumps(asdict(load)))  # noqa: T201
+        print(json.dumps(asdict(found)))  # noqa: T201
 
 
 if __name__ == "__main__":
