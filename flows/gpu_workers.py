@@ -64,7 +64,7 @@ def gpu_cluster(gpus: Sequence[str], workers: int) -> Any:
     }
     own = [({"CUDA_VISIBLE_DEVICES": gpu}, {"GPU": 1.0}) for gpu in gpus]
     own += [({"CUDA_VISIBLE_DEVICES": ""}, {})] * (total - len(gpus))
-    return SpecCluster(
+    return SpecCluster(  # type: ignore[no-untyped-call]
         workers={
             n: {"cls": Nanny, "options": {**common, "env": env, "resources": offered}}
             for n, (env, offered) in enumerate(own)

@@ -79,7 +79,8 @@ def task_runner(name: str, workers: int, gpus: Sequence[str] | None = None) -> A
     from prefect_dask.task_runners import DaskTaskRunner
 
     if name == "dask" and gpus is not None:
-        return DaskTaskRunner(cluster_class=gpu_cluster, cluster_kwargs={"gpus": list(gpus), "workers": workers})
+        start: Any = gpu_cluster  # Prefect's type for it takes no arguments, which it then passes
+        return DaskTaskRunner(cluster_class=start, cluster_kwargs={"gpus": list(gpus), "workers": workers})
     if name == "dask":
         return DaskTaskRunner(cluster_kwargs={"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None})
     return DaskTaskRunner(address=name)
