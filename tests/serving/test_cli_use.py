@@ -32,7 +32,7 @@ def run(*arguments: str, stdin: str = "") -> Result:
 
 def test_the_text_stands_with_its_calls_behind_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     writer = speaks(merging("Calculator(3 + 4) ->"), "Calculator(3 + 4) ->")  # behind a "!"
-    monkeypatch.setattr("toolformer_core.lm.load.load_model", lambda name: writer)
+    monkeypatch.setattr("toolformer_core.lm.load.load_model", lambda name, **_: writer)
     told = run("generate", "So!", "--k", "1", *FEW, "--json")
     found = json.loads(told.stdout)
     assert found["prompt"] == "So!"

@@ -28,7 +28,7 @@ class Loader:
     def alive(self) -> list[str]:
         return [name for name, held in self._seen if held() is not None]
 
-    def __call__(self, name: str, *, digest: str) -> TransformersLM:
+    def __call__(self, name: str, *, digest: str, credentials: object) -> TransformersLM:
         self.loads.append((name, self.alive()))
         lm = tiny_lm()
         self._seen.append((name, weakref.ref(lm.network.model)))
