@@ -50,8 +50,8 @@ def test_a_store_survives_every_step(kind: str, tmp_path: Path) -> None:
     steps = every_step(kind, "store", tmp_path)
     # per build a file each for run (twice), data, rejects and commit, a dataset in the second: 11 files. A file is
     # opened, written, flushed, renamed, and its folder flushed: 55 steps. Data, rejects, commits and the dataset are
-    # linked instead of renamed, and the first name taken away: 3 more per build, and 1. Folders: the warehouse; runs, and datasets with cstar
-    # in it; of shards, rejects and commits three each: 13, made, and the entry of each flushed: 26.
+    # linked instead of renamed, and the first name taken away: 3 more per build, and 1. Folders: the warehouse; runs,
+    # and datasets with cstar in it; of shards, rejects and commits three each: 13, made, and the entry of each flushed.
     assert len(steps) == 55 + 7 + 26
     # what cannot take the first name away leaves that to the next sweep
     assert sum(step["code"] == 0 for step in steps) == (7 if kind == "full" else 0)
