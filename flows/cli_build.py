@@ -78,7 +78,9 @@ def runner_options(
 
 
 def build_options(
-    corpus: Annotated[str, typer.Option(help="File or folder: JSONL (plain, .gz, .zst), Parquet, saved HF dataset")],
+    corpus: Annotated[
+        str, typer.Option(help="File or folder: JSONL, JSON array (.gz, .zst), Parquet, saved HF dataset")
+    ],
     data: Data = None,
     model: Annotated[
         str, typer.Option(help="'embedded', a folder written by save_pretrained, or a hub name")

@@ -44,7 +44,7 @@ class BuildParameters(BaseModel):
     model_config = FORM
 
     corpus: PathOrUrl = Field(
-        description="A file or folder: JSONL (plain, .gz, .zst), Parquet, or a saved Hugging Face dataset"
+        description="A file or folder: JSONL or a JSON array (.gz, .zst too), Parquet, or a saved Hugging Face dataset"
     )
     data: PathOrUrl = Field("toolformer-data", description="Data folder or URL: shards, commits, catalog, snapshot")
     model: ModelName = Field("embedded", description="'embedded', a folder written by save_pretrained, or a hub name")
