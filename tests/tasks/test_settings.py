@@ -85,6 +85,7 @@ print(pyarrow.default_memory_pool().backend_name)
 
 def test_nothing_on_loopback_is_asked_by_way_of_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Urllib, httpx (Prefect), requests (MLflow) and websockets (Prefect) ask a port on which nobody listens."""
+    monkeypatch.setattr(urllib.request, "_opener", None)  # urllib keeps the proxies of its first request for good
     with socket.create_server(("127.0.0.1", 0)) as proxy, socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         proxy.setblocking(False)
