@@ -141,7 +141,7 @@ class Answers:
             StoreError: the store could not be read at all.
         """
         with self._turn:
-            self._look()
+            self._look(at_once=offline)  # offline, an answer that is not found cannot be asked for
             wanted = {question: _digest(*question) for question in questions}
             known: dict[Question, Execution] = {}
             answered = self._from(self._lasting, wanted, known, offline)
@@ -153,11 +153,11 @@ class Answers:
         """Take note of a commit that this process has made: it is read without being looked for."""
         self._own.append(commit_id)
 
-    def _look(self) -> None:
-        """Take note of commits that were not there before, as far as it is time to look for others'."""
+    def _look(self, *, at_once: bool) -> None:
+        """Take note of commits that were not there before; others' are looked for at once, or when it is time to."""
         self._take([self._own.popleft() for _ in range(len(self._own))])
         self._until_listing -= 1
-        if self._until_listing > 0:
+        if self._until_listing > 0 and not at_once:
             return
         folder = f"commits/execute/{self._tool}"
         ids = [path[len("commits/") : -len(".json")] for path in self._store.files.walk(folder, ".json")]

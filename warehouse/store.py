@@ -40,6 +40,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._]+")  # in the name of a folder
 _NAME_CHARS = 60
 
 _FORMAT = 1  # of the JSON envelope
+_GONE = "is gone"  # what is wrong with a data file that a commit names
 _REDO = "the build that made it, run again, sets it aside and does it anew"
 _ROW_GROUP = 64 * 1024  # rows
 _BROKEN = (KeyError, TypeError, ValueError, AttributeError)  # what parsing a damaged record can raise
@@ -289,7 +290,7 @@ class Store:
         out = {}
         for file in commit.files:
             data = self.files.get(file.path)
-            if wrong := "is gone" if data is None else self._wrong(file, data):
+            if wrong := _GONE if data is None else self._wrong(file, data):
                 out[file.path] = wrong
         return out
 
@@ -311,13 +312,17 @@ class Store:
     def quarantine(self, commit: Commit) -> dict[str, str]:
         """Move a commit, and those of its data files that are damaged, aside; the shard is then to be done again.
 
-        The commit goes first: without it nobody reads the data. Return path -> what is wrong with it.
+        The commit goes first: without it nobody reads the data. What another process has mended since it was found
+        damaged stays where it is. Return path -> what is wrong with it; nothing, if all is well by now.
         """
         damaged = self.damage(commit)
+        if not damaged or self.recorded(commit.key) != commit:
+            return {}
         why = "; ".join(f"{path} {wrong}" for path, wrong in damaged.items())
-        self.set_aside(f"commits/{commit.id}.json", why or "its data was not what it should be")
+        self.set_aside(f"commits/{commit.id}.json", why)
         for path, wrong in damaged.items():
-            self.set_aside(path, wrong)
+            if wrong != _GONE:  # there is nothing to move, unless somebody has just written it anew
+                self.set_aside(path, wrong)
         return damaged
 
     def _load(self, path: str) -> Commit | None:

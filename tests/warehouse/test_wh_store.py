@@ -83,6 +83,25 @@ def test_damaged_data_is_found_quarantined_and_redone(tmp_path: Path, damage: st
     assert store.read(commit.files[0]).num_rows == 50
 
 
+def test_what_another_process_has_mended_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    """One that was held up between finding a commit damaged and setting it aside takes away nothing that is whole."""
+    slow, quick = Store(tmp_path), Store(tmp_path)
+    commit = put(slow, "ingest", "", "s0", ROWS)
+    slow.files.delete(commit.files[0].path)
+    found = slow.damage(commit)
+    assert found == {commit.files[0].path: "is gone"}
+    quick.quarantine(commit)
+    mended = put(quick, "ingest", "", "s0", ROWS)
+    assert slow.quarantine(commit) == {}  # all is whole by now
+    assert quick.find("ingest", "", "s0", FP) == mended
+    slow.damage = lambda _: found  # type: ignore[method-assign] # it looked a moment earlier
+    later = dataclasses.replace(commit, created="2020-01-01T00:00:00")
+    assert slow.quarantine(later) == {}  # another commit stands there
+    slow.quarantine(mended)  # the same one: it goes, and the data that was written anew stays
+    assert quick.find("ingest", "", "s0", FP) is None
+    assert quick.read(mended.files[0]).num_rows == 50
+
+
 def test_other_bytes_of_the_same_size_are_found_by_the_digest(store: Store) -> None:
     (file,) = put(store, "ingest", "", "s0", ROWS).files
     claimed = dataclasses.replace(file, digest="0" * 32)

@@ -5,13 +5,14 @@
     | /2016/11/28/, 2016-11-28-title | the date | any of - / _ stand between the parts, also mixed           |
     | 20161128                       | the date | in a query only if its parameter is called a date          |
     | /2016/nov/28, november-28-2016 | the date |                                                            |
-    | 28-nov-2016, 15nov2018         | the date |                                                            |
+    | 28-nov-2016, 15nov2018         | the date | where the day begins a part of the path                    |
     | 28-11-2016, 11/28/2016         | the date | only one reading is a day of the calendar                  |
     | 05-06-2016                     | no date  | the fifth of June or May 6                                 |
     | /2016.11.28/                   | the date | points only in a path's part of their own, two digits each |
     | tool-2016.11.28, /2019.1.15/   | no date  | version numbers look so                                    |
     | ?id=20161128                   | no date  | an identifier                                              |
     | 2012/08/10-things              | no date  | the number belongs to the title                            |
+    | covid-19-march-2020            | no date  | the number belongs to the title, as above                  |
 
 Years lie between 1990 and 2100; a month without its day is no date. Of several dates in a URL the first counts.
 """
@@ -41,7 +42,7 @@ _URL_DATES = tuple(
         _YEAR + r"(?P<month>\d\d)(?P<day>\d\d)(?!\d)(?P<compact>)",
         _YEAR + rf"[-/_]{_MONTH}[-/_]{_DAY}(?!\d)",
         rf"(?<![a-z]){_MONTH}[-/_]{_DAY}[-/_]" + _YEAR + r"(?!\d)",
-        rf"(?<![\d.,]){_DAY}[-/_]?{_MONTH}[-/_]?(?P<year>(?:19|20|21)\d\d)(?!\d)",
+        rf"(?:\A|(?<=[/=])){_DAY}[-/_]?{_MONTH}[-/_]?(?P<year>(?:19|20|21)\d\d)(?!\d)",
         r"(?<![\w.-])(?P<one>\d{1,2})[-/_](?P<two>\d{1,2})[-/_]" + r"(?P<year>(?:19|20|21)\d\d)(?!\w|[-/_.]\d)",
         r"(?<=/)(?P<year>(?:19|20|21)\d\d)\.(?P<month>\d\d)\.(?P<day>\d\d)(?=/|\Z)",
         r"(?<=/)(?P<one>\d\d)\.(?P<two>\d\d)\.(?P<year>(?:19|20|21)\d\d)(?=/|\Z)",

@@ -258,14 +258,15 @@ def _url(row: Row_, names: tuple[str, ...]) -> str | None:
 
 _ISO = re.compile(r"\s*(\d{4})([-/.]?)(\d{2})\2(\d{2})(?:(?!\d)|(?=\d{6}(?!\d)))")
 
-_EPOCH = re.compile(r"\s*(?:\d{9,10}|\d{13})(?:\.\d+)?\s*")  # 14 digits are a date and a time
+# Seconds or milliseconds of 2001 to 2033. 2016112810 is a date and an hour, and 14 digits are a date and a time.
+_EPOCH = re.compile(r"\s*1\d{9}(?:\d{3})?(?:\.\d+)?\s*")
 
 
 def _iso_date(value: Any) -> str | None:
     """The ISO date of a timestamp in one of the usual forms, or None.
 
-    Seconds and milliseconds since 1970 are such forms, as numbers or as text of 9, 10 or 13 digits; so is a date in
-    words, `November 28, 2016`.
+    Seconds and milliseconds since 1970 are such forms, as numbers or (of 2001 to 2033) as text; so is a date in words,
+    `November 28, 2016`.
     """
     if isinstance(value, datetime.date):  # and datetime, its subclass
         return value.isoformat()[:10]

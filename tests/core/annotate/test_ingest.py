@@ -380,6 +380,8 @@ def test_a_named_column_may_be_rare(tmp_path):
         ("April 25, 2019", "2019-04-25"),
         ("Apr. 25 2019 at noon", "2019-04-25"),
         ("Thursday, 25th April 2019", "2019-04-25"),
+        ("2016112810", None),  # a date and an hour
+        ("123456789", None),
         ("April 31, 2019", None),
         ("2019-13-25", None),
         ("yesterday", None),

@@ -159,6 +159,9 @@ def test_one_in_a_hundred_of_the_rest_is_kept_whatever_the_order():
         ("http://a.org/28.11.2016", "2016-11-28"),
         ("http://a.org/x?StartDate=20161128", "2016-11-28"),
         ("http://a.org/2099/01/01/2016/11/28", "2016-11-28"),  # the first lies behind the latest day
+        ("http://a.org/?on=28-nov-2016", "2016-11-28"),
+        ("http://a.org/covid-19-march-2020-update", None),  # the number belongs to the title
+        ("http://a.org/top-10-december-2020", None),
         ("http://a.org/05-06-2016", None),  # June or May
         ("http://a.org/x?id=20161128", None),
         ("http://a.org/x?a=1&vehicleId=20161128", None),
