@@ -47,6 +47,9 @@ def find_dataset(store: Store, name: str) -> Dataset:
         raise UsageError(f"dataset {plain!r} has no version {version!r}; it has: {', '.join(d.id for d in versions)}")
     if len(chosen) == 1:
         return chosen[0]
+    contents = {d.version for d in chosen}
+    if version and len(contents) > 1:
+        raise UsageError(f"{name} may be any of {', '.join(sorted(contents))}: write more of it")
     again: dict[str, str] = {}
     for run in store.runs():  # oldest first
         again[run.dataset] = run.finished or run.started

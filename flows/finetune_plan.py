@@ -21,6 +21,7 @@ from tasks.settings import tracking_uri
 from toolformer_core.errors import UsageError
 from toolformer_core.extras import how_to_install, is_installed
 from toolformer_core.finetune.events import read_events
+from warehouse.commits import Dataset
 from warehouse.store import Store
 
 __all__ = ["FinetuneParameters", "FinetunePlan", "check_machine", "jobs_folder", "plan_finetune"]
@@ -99,8 +100,22 @@ def plan_finetune(p: FinetuneParameters) -> FinetunePlan:
         dev_documents=p.dev_documents,
         device=profile.device,
         jobs=jobs_folder(profile, store),
+        way=_way(store, dataset),
     )
     return FinetunePlan(spec, profile, processes, profile.build_launcher(), tracking_uri(p.data))
+
+
+def _way(store: Store, dataset: Dataset) -> str:
+    """Return what tells a dataset's record from the first of the same content, if they read other documents.
+
+    The development documents are chosen among all that were read, with calls and without.
+    """
+    first = next(d for d in store.datasets() if (d.name, d.version) == (dataset.name, dataset.version))
+    return "" if _read_by(store, first) == _read_by(store, dataset) else dataset.made
+
+
+def _read_by(store: Store, dataset: Dataset) -> set[str]:
+    return {key.id for run in store.runs([dataset.run_id]) for key in run.commits if key.stage == "ingest"}
 
 
 def check_machine(plan: FinetunePlan) -> None:

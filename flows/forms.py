@@ -33,7 +33,8 @@ __all__ = [
 ]
 
 _ROOTED = "^/"
-_ROOTED_OR_URL = "^(/|[A-Za-z][A-Za-z0-9+.-]*://(?![^/]*:[^/]*@))"  # and no password: the API would store it
+# And no password, as `settings.shown_url` finds it: the API would store it.
+_ROOTED_OR_URL = r"^(/|[A-Za-z][A-Za-z0-9+.-]*://(?![^/?#:@]*:(?!\d+([/?#]|$)).*@))"
 _NAME = "[A-Za-z0-9_][A-Za-z0-9._-]{0,150}"  # as `warehouse.commits.check_name` has it
 _KEYS = list(TOOL_NAMES)
 
@@ -79,7 +80,8 @@ Phrases = Annotated[
     AbsolutePath | None, Field(description="Phrase table for mt: language, source, english, tab-separated")
 ]
 # A folder's path from the root, a hub name, or `embedded`; of a server no credentials, which the API would store.
-ModelName = Annotated[str, AfterValidator(_without_credentials), _text(r"^(?!vllm\+[^#]*[@?])(?!vllm\+.*#.*#)[^.~ ]")]
+_SERVED = r"^(?!vllm\+[^#]*[@?])(?!vllm\+.*#.*#)(?!(?!vllm\+https?://).*://)[^.~ ]"
+ModelName = Annotated[str, AfterValidator(_without_credentials), _text(_SERVED)]
 DatasetName = Annotated[str, _text(f"^{_NAME}$")]
 Version = Annotated[str, _text(f"^{_NAME}(@{_NAME})?$")]
 Tools = Annotated[

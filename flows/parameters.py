@@ -100,13 +100,14 @@ class BuildParameters(BaseModel):
 
 
 def build_command(p: BuildParameters, **changes: Any) -> str:
-    """Return the command line of a build with these parameters, ready to paste; defaults are left out.
+    """Return the command line of a build with these parameters, ready to paste; defaults but the folder are left out.
 
     Args:
         changes: fields that are to have another value.
     """
     parts = ["toolformer", "build"]
-    for name, value in p.model_copy(update=changes).model_dump(exclude_defaults=True).items():
+    given = p.model_copy(update=changes)
+    for name, value in (given.model_dump(exclude_defaults=True) | {"data": p.data}).items():
         option = f"--{name.replace('_', '-')}"
         if isinstance(value, dict):
             value = ",".join(f"{key}={one:g}" for key, one in value.items())

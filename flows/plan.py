@@ -296,6 +296,7 @@ class _Planner:
         for commit in reversed(self.past.of(work)):
             files = done_of(commit, skipped=True).files
             alike = {**commit.config, "limit": None} == {**work.config, "limit": None}
+            alike = alike and commit.parts.get("inputs") == work.parts["inputs"]  # the same corpus
             if not alike or commit.config["limit"] in (None, work.config["limit"]) or not 0 < len(files) <= len(shards):
                 continue
             had, now = files[-1].rows, shards[len(files) - 1]

@@ -198,8 +198,14 @@ def guard_prefects_start() -> None:
     from prefect.server.api.server import SubprocessASGIServer
 
     def start(own: SubprocessASGIServer) -> subprocess.Popen[bytes]:
-        settings = get_current_settings().to_environment_variables(exclude_unset=True)
-        return subprocess.Popen(_command(int(own.port or 0)), env={**environment(), **_SERVER, **settings})
+        settings = get_current_settings()
+        variables = settings.to_environment_variables(exclude_unset=True)
+        make_private(*(settings.home / name for name in _DATABASE), create=False)
+        return subprocess.Popen(
+            _command(int(own.port or 0)),
+            env={**environment(), **_SERVER, **variables},
+            umask=0o777 & ~private_mode(settings.home),  # of its database
+        )
 
     setattr(SubprocessASGIServer, "_run_uvicorn_command", start)  # noqa: B010 - types hold methods to be constant
 

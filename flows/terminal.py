@@ -33,7 +33,7 @@ __all__ = [
     "without_credentials",
 ]
 
-_SERVED = re.compile(r"(?P<option>--[\w-]+=)?(?P<model>vllm\+.*)", re.DOTALL)
+_SERVED = re.compile(r"(?P<option>--[\w-]+=)?(?P<model>vllm\+https?://.*)", re.DOTALL)
 
 Form = TypeVar("Form", bound=BaseModel)
 

@@ -1,7 +1,8 @@
 """The work pools: what their workers run for whom, and what nobody may ask of them.
 
-Whoever may post a flow run must not choose what a worker executes. So the pools' base job templates take no `command`,
-`env` or `working_dir` from a run or a deployment, and the API refuses them. What runs in the pools is not known here.
+A flow run must not choose what a worker executes. So the pools' base job templates take no `command`, `env` or
+`working_dir` from a run or a deployment. That closes the forms, not the API: whoever reaches it may change a pool or
+make a deployment of their own, and so have code run. What runs in the pools is not known here.
 """
 
 from __future__ import annotations

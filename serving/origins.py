@@ -60,7 +60,7 @@ def refusal(scope: Scope, hosts: Iterable[str] = (), origins: Iterable[str] = ()
     for name, value in scope["headers"]:
         if name.lower() == b"origin":
             origin = value.decode("latin-1").strip().lower()
-            if origin_of(origin) not in origins and not any(_is_own(origin, scheme, host) for host in given):
+            if origin not in origins and not any(_is_own(origin, scheme, host) for host in given):
                 return f"this server takes requests from its own pages, not from those of {origin[:_SHOWN]!r}"
     return None
 

@@ -43,6 +43,7 @@ class FinetuneSpec:
     dev_documents: int
     device: str
     jobs: Path
+    way: str = ""  # of several ways in which the dataset's content was made, one that read other documents; else ""
 
     @property
     def digest(self) -> str:
@@ -53,6 +54,7 @@ class FinetuneSpec:
             self.model_digest,
             canonical_json(self.recipe),
             str(self.dev_documents),
+            *filter(None, [self.way]),
         )
         return digest_of("finetune", VERSION, *parts)[:16]
 

@@ -84,8 +84,9 @@ _DEFAULTS = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
 }
 _MODEL_KEY = "TOOLFORMER_MODEL_KEY"
-_PASSWORD = re.compile(r"([A-Za-z][\w+.-]*://)[^/?#\s]*:[^/?#\s]*@")
-_QUERY_SECRET = re.compile(r"([?&][^=&#\s]*(?:key|token|secret|passw|sig)[^=&#\s]*=)[^&#\s]+", re.IGNORECASE)
+# A password may hold any character, as SQLAlchemy takes it too; digits in front of / ? or # are a port.
+_PASSWORD = re.compile(r"([A-Za-z][\w+.-]*://)([^/?#\s:@]*):(?!\d+(?:[/?#]|$))(\S*)@")
+_QUERY_SECRET = re.compile(r"([?&][^=&#\s]*(?:key|token|secret|passw|pwd|sig|auth)[^=&#\s]*=)[^&#\s]+", re.IGNORECASE)
 _SECONDS = {"wait": 600.0, "refresh": 20.0, "sweep": 3600.0, "lease": 60.0}
 _HOST = r"[a-z0-9._-]+|\[[0-9a-f:.]+\]"  # a name, or an address
 _own_server: list[str] = []  # the address of this process's own server, while it has one
@@ -113,20 +114,20 @@ def public_data(url: str) -> str:
     Raises:
         UsageError: it holds a password of another file system, which takes it from its own variables.
     """
-    if "://" not in url or not _PASSWORD.match(url):
+    found = _PASSWORD.match(url)
+    if found is None:
         return url
-    parts = urlsplit(url)
-    login, _, place = parts.netloc.rpartition("@")
-    user, _, password = login.partition(":")
-    if parts.scheme != "s3":
-        own = f"FSSPEC_{parts.scheme.upper()}_USERNAME and FSSPEC_{parts.scheme.upper()}_PASSWORD"
+    scheme, user, password = found.groups()
+    if scheme != "s3://":
+        name = scheme.removesuffix("://").upper()
+        own = f"FSSPEC_{name}_USERNAME and FSSPEC_{name}_PASSWORD"
         raise UsageError(
             f"{shown_url(url)} holds a password, which would be stored with every run: leave it out, and give it where "
             f"that file system looks for it (with fsspec: {own})"
         )
     if "AWS_ACCESS_KEY_ID" not in os.environ:
         os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"] = unquote(user), unquote(password)
-    return urlunsplit(parts._replace(netloc=place))
+    return scheme + url[found.end() :]
 
 
 def model_key_variable(name: str) -> str:

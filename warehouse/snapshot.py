@@ -119,7 +119,11 @@ def snapshot_of(store: Store, catalog: Catalog, run_id: str) -> Iterator[Path]:
     try:
         try:
             make_folder(temporary.parent)
-            _write(temporary, store, facts, published, again=False)
+            try:
+                _write(temporary, store, facts, published, again=False)
+            except duckdb.Error:  # a file may be gone since it was found sound
+                temporary.unlink(missing_ok=True)
+                _write(temporary, store, facts, published, again=True)
         except (OSError, duckdb.Error) as exc:
             raise SnapshotError(f"cannot write a snapshot of run {run_id} beside {published}: {told(exc)}") from exc
         yield temporary

@@ -39,7 +39,8 @@ _log = logging.getLogger(__name__)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._]+")  # in the name of a folder
 _NAME_CHARS = 60
 
-_FORMAT = 1  # of the JSON envelope
+# Of the JSON envelope. Runs and datasets have had fields since 2 that an earlier program does not know.
+_FORMAT, _FORMATS = 2, {"commits": 1, "runs": 2, "datasets": 2}
 _GONE = "is gone"  # what is wrong with a data file that a commit names
 _REDO = "the build that made it, run again, sets it aside and does it anew"
 _ROW_GROUP = 64 * 1024  # rows
@@ -378,7 +379,11 @@ class Store:
     def _record(path: str, value: Mapping[str, Any]) -> bytes:
         try:
             body = canonical(dict(value))
-            envelope = {"format": _FORMAT, "digest": digest(body), "value": dict(value)}
+            envelope = {
+                "format": _FORMATS.get(path.partition("/")[0], _FORMAT),
+                "digest": digest(body),
+                "value": dict(value),
+            }
             return orjson.dumps(
                 envelope, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
             )

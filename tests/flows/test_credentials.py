@@ -25,7 +25,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::U
 
 PASSWORD, KEY = "op3nSesame", "K3yOfTheDoor"
 SECRETS = (PASSWORD, KEY, "dXNlcjpvcDNuU2VzYW1l")  # and base64 of user:op3nSesame
-REFUSED = ("vllm+http://user:pw@host/v1#m", "vllm+http://host/v1?key=K#m", "vllm+http://user:p/w@host/v1#m")
+REFUSED = (
+    "vllm+http://user:pw@host/v1#m",
+    "vllm+http://host/v1?key=K#m",
+    "vllm+http://user:p/w@host/v1#m",
+    "VLLM+http://user:pw@host/v1#m",  # near misses: no server is meant that is asked, and the login is one all the same
+    "http://user:pw@host/v1#m",
+    " vllm+http://user:pw@host/v1#m",
+)
 
 
 @pytest.fixture
@@ -127,6 +134,10 @@ def test_a_data_folders_keys_go_into_the_environment(run: Run, monkeypatch: pyte
     assert data_folder("s3://ID:sec%2Fret@bucket/c4?scheme=http") == "s3://bucket/c4?scheme=http"
     told = environment()
     assert (told["AWS_ACCESS_KEY_ID"], told["AWS_SECRET_ACCESS_KEY"]) == ("ID", "sec/ret")
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    assert data_folder("s3://ID:sec/r?e#t@bucket/c4") == "s3://bucket/c4"  # not escaped, as secrets of S3 often are not
+    assert environment()["AWS_SECRET_ACCESS_KEY"] == "sec/r?e#t"
+    assert data_folder("hdfs://namenode:8020/c4@2") == "hdfs://namenode:8020/c4@2"  # a port
     with pytest.raises(UsageError, match="FSSPEC_SFTP_PASSWORD") as caught:
         data_folder("sftp://me:secret@host/x")
     assert "secret" not in str(caught.value)
@@ -140,7 +151,8 @@ def test_mlflows_password_is_not_part_of_its_address(run: Run, monkeypatch: pyte
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://me:secret@mlflow.example/x")
     assert tracking_uri("data") == "https://mlflow.example/x"
     assert environment()["MLFLOW_TRACKING_PASSWORD"] == "secret"
-    assert shown_url("postgresql://me:secret@db/mlflow") == "postgresql://db/mlflow"
+    for secret in ("secret", "s/cret", "s?c#r@t"):
+        assert shown_url(f"postgresql://me:{secret}@db/mlflow") == "postgresql://db/mlflow"
     with pytest.raises(UsageError, match="MLFLOW_TRACKING_PASSWORD") as caught:
         Options("data", tracking="http://me:secret@mlflow.example")
     assert "secret" not in str(caught.value)

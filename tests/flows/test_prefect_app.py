@@ -106,8 +106,8 @@ def test_the_command_serves_the_guarded_application_where_it_is_told(
 def test_a_server_that_prefect_starts_by_itself_is_guarded_too(monkeypatch: pytest.MonkeyPatch) -> None:
     prefects_own = SubprocessASGIServer._run_uvicorn_command
     monkeypatch.setattr(SubprocessASGIServer, "_run_uvicorn_command", prefects_own)  # is put back after the test
-    started: list[list[str]] = []
-    monkeypatch.setattr(server.subprocess, "Popen", lambda argv, **_: started.append(argv))
+    started: list[list[Any]] = []
+    monkeypatch.setattr(server.subprocess, "Popen", lambda argv, umask, **_: started.append([*argv, umask]))
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:4200/api"}):
         server.guard_prefects_start()
         assert SubprocessASGIServer._run_uvicorn_command is prefects_own  # a server is named: there is none to start
@@ -116,7 +116,8 @@ def test_a_server_that_prefect_starts_by_itself_is_guarded_too(monkeypatch: pyte
     own = object.__new__(SubprocessASGIServer)
     own.port = 8123
     own._run_uvicorn_command()
-    [argv] = started
+    [[*argv, umask]] = started
+    assert umask == 0o177  # its database is its owner's alone
     assert APP in argv
     assert argv[argv.index("--port") + 1] == "8123"
     assert Path(argv[argv.index("--app-dir") + 1]) == Path(__file__).parents[2]

@@ -1,7 +1,8 @@
 """The elements of a JSON array, one after another, out of a stream: an array takes the memory of one element.
 
 The array is cut at the commas of its outermost level, before anything is parsed. So a broken element costs itself
-alone, as a broken line does in JSON lines. What an element means is not known here.
+alone, unless its quotes or brackets do not pair up: then nobody knows where it ends, and it is the last. What an
+element means is not known here.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ def rows_of(path: Path, max_line_bytes: int, columns: frozenset[str] | None = No
 
 
 def _holds_array(path: Path) -> bool:
-    """True if a file is one JSON array. JSON lines may begin with a line that is an array, and go on."""
+    """True if a file is one JSON array. JSON lines may begin with a line that is an array of no rows, and go on."""
     with path.open("rb") as file:
         lines = (line for _, line in _lines(_chunks(file, path.suffix.lower()), _READ))
         texts = (line.raw.encode() if isinstance(line, BadRow) else line.removeprefix(_BOM) for line in lines)
@@ -135,10 +135,10 @@ def _holds_array(path: Path) -> bool:
     if not found or not found[0].lstrip().startswith(b"["):
         return False
     try:
-        json.loads(found[0])
+        first = json.loads(found[0])
     except (ValueError, RecursionError):
         return True  # the array goes on in the next line, or is broken
-    return len(found) == 1
+    return len(found) == 1 or any(isinstance(one, dict) for one in first)
 
 
 def _array_rows(path: Path, max_bytes: int) -> Iterator[Row | BadRow]:
@@ -170,7 +170,12 @@ def array_row(element: Element, max_characters: int) -> Row | BadRow:
     if element.characters > max_characters:
         return BadRow(element.line, "too_long", f"a row of {element.characters} characters", printable(raw))
     if element.state == CUT_OFF:
-        return BadRow(element.line, "truncated", "the file ends before the array does", printable(raw))
+        why = (
+            f"a quote or bracket of this row is not closed: {element.characters:,} characters from here on are no rows"
+        )
+        if not raw:
+            why = "the file ends before the array does"
+        return BadRow(element.line, "truncated", why, printable(raw))
     if element.state == BEHIND:
         return BadRow(element.line, "broken_json", "this stands behind the end of the array", printable(raw))
     if not raw:
@@ -320,13 +325,36 @@ def _check(batch: Any) -> None:
         pyarrow.ArrowInvalid: a length, an offset or an index leads out of the batch's memory.
     """
     for column in batch.columns:
-        column.view(_as_bytes(column.type)).validate(full=True)
+        _bytes_of(column).validate(full=True)
+
+
+def _bytes_of(column: Any) -> Any:
+    """Return a column with binary in the place of every string, over the same memory.
+
+    As it is where Arrow cannot view it so, as with an extension type inside a list.
+    """
+    import pyarrow as pa
+
+    if isinstance(column, pa.ExtensionArray):  # which cannot be viewed; what it stores can
+        column = column.storage
+    if isinstance(column, pa.DictionaryArray):
+        column.indices.validate(full=True)
+        return pa.DictionaryArray.from_arrays(column.indices, _bytes_of(column.dictionary), safe=True)
+    kind = _as_bytes(column.type)
+    if kind == column.type:
+        return column
+    try:
+        return column.view(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return column
 
 
 def _as_bytes(kind: Any) -> Any:
-    """Return the type with binary in the place of every string."""
+    """Return the type with binary in the place of every string, and of an extension type what it stores."""
     import pyarrow as pa
 
+    if isinstance(kind, pa.BaseExtensionType):
+        return _as_bytes(kind.storage_type)
     if pa.types.is_string(kind):
         return pa.binary()
     if pa.types.is_large_string(kind):
@@ -341,6 +369,8 @@ def _as_bytes(kind: Any) -> Any:
         return pa.list_(kind.value_field.with_type(_as_bytes(kind.value_type)))
     if pa.types.is_large_list(kind):
         return pa.large_list(kind.value_field.with_type(_as_bytes(kind.value_type)))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_as_bytes(kind.value_type)), kind.list_size)
     return kind
 
 

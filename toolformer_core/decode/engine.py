@@ -13,9 +13,10 @@ Memory is bounded: every sequence let in says the most tokens it can hold, and r
 exceed the tokens the cache may hold. Others wait.
 
 A free row goes to the request (the owner of one or many sequences) that has fewest rows, and of these to the one that
-has waited longest. A request that has none does not wait for a free row: the request that has most gives one up, unless
-one is all it has. The sequence that was in it waits in front of its request's others, and later goes on from where it
-stood: its tokens go through the model once more, in one pass. What a sequence writes depends on none of this.
+has waited longest. One that has none does not wait for a free row: the request that has most gives one up, if that
+makes room enough and is not all it has. The sequence that was in it waits in front of its request's others, and later
+goes on from where it stood: its tokens go through the model once more, in one pass. What a sequence writes depends on
+none of this.
 
 One thread drives an engine (`step` and `wait`, or `run`); `submit` and `cancel` may be called from any. It knows no
 text: see `row` for what happens in a sequence, `slots` for where its keys and values lie.
@@ -279,7 +280,8 @@ class Engine:
         """The last row takes the place of the one that goes."""
         at, last = len(self._rows) - 1, self._rows[-1]
         if slot < at:
-            self._slots.move(at, slot, last[1].fed)
+            if last[1].fed:  # a newcomer of this round has no slot yet
+                self._slots.move(at, slot, last[1].fed)
             self._rows[slot] = last  # before it goes from its old place: whoever counts misses none
         self._rows.pop()
 

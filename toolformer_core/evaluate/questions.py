@@ -20,12 +20,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from toolformer_core.annotate.dates import date_in_words
 from toolformer_core.evaluate.fields import optional, text_of, texts_in
 from toolformer_core.evaluate.items import BadRowError, Item, Row, item_of
 from toolformer_core.evaluate.prompts import paragraph_question, question
+from toolformer_core.records import day_of
 
 __all__ = ["about_paragraph", "articles", "open_question", "situated_question"]
 
@@ -62,15 +64,16 @@ def situated_question(task: str, row: Row, source: str) -> Item:
 
 
 def _day(value: Any) -> str | None:
-    """Return `January 27, 2021` in ISO form; None for a year.
+    """Return `January 27, 2021`, or a day that is ISO already, in ISO form; None for a year, as text or number.
 
     Raises:
-        BadRowError: no_date, it is neither.
+        BadRowError: no_date, it is none of these.
     """
-    if isinstance(value, str) and re.fullmatch(r"\d{4}", value.strip()):
+    text = str(value).strip() if isinstance(value, str | int) else ""
+    if re.fullmatch(r"\d{4}", text):
         return None
-    if isinstance(value, str) and (day := date_in_words(value)):
-        return day
+    with suppress(ValueError):
+        return date_in_words(text) or day_of(text).isoformat()
     raise BadRowError("no_date", f"{str(value)[:40]!r} is neither a year nor a day like January 27, 2021")
 
 

@@ -17,6 +17,7 @@ from toolformer_core.lm.load import TOKENIZER_FILES, model_folder
 __all__ = ["check_model"]
 
 _INDEX = "model.safetensors.index.json"
+_WHOLE = ("model.safetensors",)  # others beside it are not loaded
 _AGAIN = "fetch or save it anew"
 
 
@@ -32,12 +33,16 @@ def check_model(name: str) -> None:
             _object(file, name)
     if not any(file.name.startswith(TOKENIZER_FILES) or file.suffix == ".model" for file in folder.iterdir()):
         raise ModelError(f"model {name!r} has no tokenizer; save it beside the model (tokenizer.save_pretrained)")
+    wanted = [folder / name for name in _WHOLE if (folder / name).is_file()]
     if (folder / _INDEX).is_file():
         parts = _object(folder / _INDEX, name).get("weight_map")
         names = set(parts.values()) if isinstance(parts, dict) else set()
         for part in sorted(part for part in names if not (folder / str(part)).is_file()):
             raise ModelError(f"model {name!r} lacks {part}, which {_INDEX} names; {_AGAIN}")
-    for file in sorted(folder.glob("*.safetensors")):
+        wanted = wanted or [folder / str(part) for part in sorted(names)]
+    if not wanted and not any(folder.glob("pytorch_model*.bin")):
+        raise ModelError(f"model {name!r} has no weights (model.safetensors); {_AGAIN}")
+    for file in wanted:
         _check_weights(file, name)
 
 

@@ -113,7 +113,7 @@ def served_model(name: str) -> ServedModel | None:
         ModelError: a server is named without its model, or its credentials cannot be told from the rest; the message
             holds nothing that may be secret.
     """
-    if not name.startswith(_PREFIX):
+    if not name.startswith(_PREFIX) and "://" not in name:
         return None
     found = _SERVED.fullmatch(name)
     if found is None:

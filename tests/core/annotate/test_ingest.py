@@ -168,6 +168,21 @@ def test_a_compressed_json_array_that_breaks_off(tmp_path):
     assert len(kept) > 9
 
 
+def test_an_array_with_something_behind_it_keeps_its_rows(tmp_path):
+    (tmp_path / "c.json").write_bytes(b'[{"text": "a"}, {"text": "b"}]\n[{"text": "c"}]\n')
+    first, second, behind = read(tmp_path / "c.json")
+    assert (first.text, second.text) == ("a", "b")
+    assert (behind.line, behind.reason) == (2, "broken_json")
+
+
+def test_a_row_that_is_not_closed_says_how_much_was_lost(tmp_path):
+    (tmp_path / "c.json").write_bytes(b'[{"text": "a"},\n{"text": "b",\n{"text": "c"}]')
+    kept, last = read(tmp_path / "c.json")
+    assert (kept.text, last.line, last.reason) == ("a", 2, "truncated")
+    # from the brace of the second row on: 13 characters, a line feed, 13 characters and the bracket
+    assert "28 characters from here on are no rows" in last.detail
+
+
 def test_json_lines_that_begin_with_an_array_stay_lines(tmp_path):
     (tmp_path / "c.json").write_bytes(b'["no", "row"]\n' + lines({"text": "t"}))
     bad, document = read(tmp_path / "c.json")
@@ -272,6 +287,61 @@ def test_offsets_that_lead_out_of_an_arrow_file_end_the_file_and_not_the_process
     # in a process of its own: reading the texts would end it
     ended = subprocess.run([sys.executable, "-c", READ_DAMAGED, *files], capture_output=True, text=True, check=True)
     assert ended.stdout == "20 21 truncated 20 21 truncated\n" * 2
+
+
+def test_columns_of_any_type_are_read():
+    """Each is read in a process of its own: Arrow ends the process when an extension type is viewed as another."""
+    ended = subprocess.run([sys.executable, "-c", READ_TYPES], capture_output=True, text=True, check=True)
+    pairs, words = "[[1, 2], [3, 4]]", "['a', 'b']"
+    assert ended.stdout.splitlines() == [
+        f"tensor {pairs}",
+        "within [{'x': [1, 2]}, {'x': [3, 4]}]",
+        f"json {words}",
+    ]
+
+
+READ_TYPES = """
+import sys, tempfile
+from pathlib import Path
+import pyarrow as pa
+from toolformer_core.annotate.rows import rows_of
+pairs = pa.array([[1, 2], [3, 4]], pa.list_(pa.int32(), 2))
+tensor = pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.int32(), [2]), pairs)
+within = pa.StructArray.from_arrays([tensor], ["x"])
+words = pa.ExtensionArray.from_storage(pa.json_(), pa.array(["a", "b"]))
+with tempfile.TemporaryDirectory() as folder:
+    for name, column in {"tensor": tensor, "within": within, "json": words}.items():
+        path = Path(folder, f"{name}.arrow")
+        table = pa.table({"x": column})
+        with path.open("wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+        print(name, [row.value["x"] for row in rows_of(path, 1000)])
+"""
+
+
+def test_a_byte_that_is_no_utf8_costs_its_rows_alone_wherever_it_stands(tmp_path):
+    broken = pa.array([b"a\xff", b"b", b"c", b"d"])
+    texts = pa.Array.from_buffers(pa.string(), 4, broken.buffers())
+    columns = {  # the rows in which the first text stands are lost
+        "dictionary": (
+            pa.DictionaryArray.from_arrays(pa.array([0, 1, 0, 3], pa.int8()), texts),
+            [None, "b", None, "d"],
+        ),
+        "pairs": (pa.FixedSizeListArray.from_arrays(texts, 2), [None, ["c", "d"]]),
+        "lists": (pa.ListArray.from_arrays(pa.array([0, 2, 3, 4], pa.int32()), texts), [None, ["c"], ["d"]]),
+    }
+    for name, (column, wanted) in columns.items():
+        write(pa.table({"x": column}), tmp_path / f"{name}.arrow")
+        found = list(rows_module.rows_of(tmp_path / f"{name}.arrow", 1000))
+        assert [row.value["x"] if isinstance(row, rows_module.Row) else None for row in found] == wanted
+        assert {row.reason for row in found if isinstance(row, rows_module.BadRow)} == {"not_utf8"}
+
+
+def test_an_index_that_leads_out_of_its_dictionary_ends_the_file(tmp_path):
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1, 100], pa.int32()), pa.array(["a", "b"]), safe=False)
+    write(pa.table({"x": column}), tmp_path / "c.arrow")
+    [only] = rows_module.rows_of(tmp_path / "c.arrow", 1000)
+    assert (only.line, only.reason) == (1, "truncated")
 
 
 @pytest.mark.parametrize("name", ["c.arrow", "c.parquet"])

@@ -7,6 +7,7 @@ import itertools
 import time
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -104,6 +105,18 @@ def test_rows_are_given_out_by_hand() -> None:
     assert after(*handles) == set()
     assert engine.waiting == 0
     assert [generation(handle).finish for handle in handles.values()] == ["cancelled"] * 9
+
+
+@pytest.mark.parametrize(("max_rows", "first"), [(3, 2), (8, 7), (8, 8), (2, 1)])
+def test_two_who_come_in_one_round_when_fewer_rows_are_free(max_rows: int, first: int) -> None:
+    """One of them takes the free row in the round in which the other is looked at: its row is not ready yet."""
+    engine = Toolformer(caller(), [], max_rows=max_rows).engine()
+    settings = Settings(max_new_tokens=20, top_k=0)
+    handles = [engine.submit(f"The Nile {i}", settings, index=i, owner="a") for i in range(first)]
+    engine.step()
+    handles += [engine.submit("The Nile", settings, owner=owner) for owner in "bc"]
+    drive(engine, lambda: all(handle.done for handle in handles))
+    assert {generation(handle).finish for handle in handles} == {"length"}
 
 
 def test_without_owners_it_is_first_come_first_served() -> None:

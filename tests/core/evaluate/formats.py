@@ -324,12 +324,13 @@ FORMATS = {
         "who built the mill\t['Ulric Vane', \"Ulric's son\"]\n"
         'where is it\t["Tarn"]\n'
         'who sang\t"[""Ona \'O\' Reed""]"\n'
+        '"what is a mill\t["a house"]\n'
         "\n"
         "no tab here\n"
         "how many\t[]\n"
         "which town\tTarn\n",
-        [("Ulric Vane", "Ulric's son"), ("Tarn",), ("Ona 'O' Reed",), ("Tarn",)],
-        [(5, "wrong_columns"), (6, "no_answer")],
+        [("Ulric Vane", "Ulric's son"), ("Tarn",), ("Ona 'O' Reed",), ("a house",), ("Tarn",)],
+        [(6, "wrong_columns"), (7, "no_answer")],
         ["Answer the following question: who built the mill?"],
     ),
     "situatedqa": Format(
@@ -345,17 +346,18 @@ FORMATS = {
                 "answer": ["Ona Reed", "Ona Reed"],
                 "any_answer": ["Ulric Vane", "Ona Reed"],
             },
-            {"id": -12, "edited_question": "who keeps the mill as of 1998", "date": "1998", "answer": ["Ulric Vane"]},
+            {"id": -12, "edited_question": "who keeps the mill as of 1998", "date": 1998, "answer": ["Ulric Vane"]},
+            {"edited_question": "who as of 2018-05-21", "date": "2018-05-21", "answer": ["Ona"]},
             {"edited_question": "where is the mill in Tarn, Reedshire", "location": "Tarn", "answer": ["by the water"]},
             {"question": "who keeps the mill", "date": "1998", "answer": ["Ulric Vane"]},
             {"edited_question": "who as of February 30, 2021", "date": "February 30, 2021", "answer": ["Ona"]},
             {"edited_question": "who as of then", "date": "then", "answer": ["Ona"]},
             {"edited_question": "who as of 1998", "date": "1998", "answer": []},
         ),
-        [("Ona Reed",), ("Ulric Vane",), ("by the water",)],
-        [(4, "no_edited_question"), (5, "no_date"), (6, "no_date"), (7, "no_answer")],
+        [("Ona Reed",), ("Ulric Vane",), ("Ona",), ("by the water",)],
+        [(5, "no_edited_question"), (6, "no_date"), (7, "no_date"), (8, "no_answer")],
         ["Answer the following question: who keeps the mill as of January 07, 2021?"],
-        ["2021-01-07", None, None],
+        ["2021-01-07", None, "2018-05-21", None],
     ),
     "triviaqa": Format(
         "triviaqa",
