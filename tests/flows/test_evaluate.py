@@ -13,6 +13,7 @@ import pytest
 from mlflow import MlflowClient
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
+from safetensors.numpy import save_file
 
 from flows.cli_evaluate import _print_evaluated
 from flows.evaluate import run_evaluate
@@ -301,6 +302,7 @@ def finetuned(
     (folder / "model").mkdir(parents=True)
     (folder / "model" / "config.json").write_text("{}")
     (folder / "model" / "tokenizer.json").write_text("{}")
+    save_file({}, folder / "model" / "model.safetensors")
     write_job(Job(model=base), folder)
     card = {"train": 5, "dev": 2, "train_digest": "t", "dev_digest": dev_digest, **noted}
     (folder / "card.json").write_text(json.dumps(card))

@@ -21,7 +21,8 @@ import json
 import re
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -32,7 +33,7 @@ from toolformer_core.annotate.rows import Row as FileRow
 from toolformer_core.errors import CorpusError
 from toolformer_core.evaluate.items import Hub, Item, Rejected, Row
 
-__all__ = ["SUFFIXES", "Located", "benchmark_files", "file_rows", "hub_rows", "in_turn"]
+__all__ = ["SUFFIXES", "Located", "benchmark_files", "file_rows", "hub_rows", "in_turn", "reread"]
 
 _PACKED = ("", ".gz", ".zst")
 SUFFIXES = (
@@ -86,6 +87,23 @@ def in_turn(streams: Iterable[Iterator[Item | Rejected]]) -> Iterator[Item | Rej
             if isinstance(found, Item):
                 waiting.append(stream)
                 break
+
+
+def reread(read: Callable[[], Generator[Item | Rejected]]) -> Iterator[Item | Rejected]:
+    """Yield what `read` yields, which reads a file from its start, and hold no file open while others have their turn.
+
+    The file is read again behind the first element, the third, the seventh and so on, and twice as many elements are
+    taken each time: in all at most twice what was asked for is skipped, and as much is held as was yielded before.
+    """
+    done, taken = 0, 1
+    while True:
+        stream = read()
+        found = list(islice(stream, done, done + taken))
+        stream.close()
+        yield from found
+        if len(found) < taken:
+            return
+        done, taken = done + taken, 2 * taken
 
 
 def _suffix(path: Path) -> str | None:

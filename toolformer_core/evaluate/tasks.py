@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from toolformer_core.config import TOOL_NAMES
@@ -27,7 +28,7 @@ from toolformer_core.errors import CorpusError, UnknownNameError, UsageError
 from toolformer_core.evaluate.cloze import lama, templama
 from toolformer_core.evaluate.dateset import dateset
 from toolformer_core.evaluate.figures import figures_for
-from toolformer_core.evaluate.files import Located, benchmark_files, file_rows, hub_rows, in_turn
+from toolformer_core.evaluate.files import Located, benchmark_files, file_rows, hub_rows, in_turn, reread
 from toolformer_core.evaluate.items import BadRowError, Hub, Item, Rejected, Rule, Task
 from toolformer_core.evaluate.own import own_item
 from toolformer_core.evaluate.questions import about_paragraph, articles, open_question, situated_question
@@ -203,17 +204,18 @@ def _stream(task: Task, path: Path | None, turns: bool) -> Iterator[Item | Rejec
         if task.hub is None:
             raise CorpusError(f"{task.title} is read from its file; name it with --path")
         return _items(task, hub_rows(task.hub, task.nested), task.hub.repository)
-    streams = _file_items(task, path)
-    return in_turn(streams) if turns else itertools.chain.from_iterable(streams)
+    files = benchmark_files(path, task.files)
+    if turns and len(files) > 1:
+        return in_turn(reread(partial(_file_items, task, path, file)) for file in files)
+    return itertools.chain.from_iterable(_file_items(task, path, file) for file in files)
 
 
-def _file_items(task: Task, path: Path) -> Iterator[Iterator[Item | Rejected]]:
-    for file in benchmark_files(path, task.files):
-        source = file.name if file == path else file.relative_to(path).as_posix()
-        yield _items(task, file_rows(file, task.nested), source)
+def _file_items(task: Task, path: Path, file: Path) -> Generator[Item | Rejected]:
+    source = file.name if file == path else file.relative_to(path).as_posix()
+    return _items(task, file_rows(file, task.nested), source)
 
 
-def _items(task: Task, rows: Iterator[Located | Rejected], source: str) -> Iterator[Item | Rejected]:
+def _items(task: Task, rows: Iterator[Located | Rejected], source: str) -> Generator[Item | Rejected]:
     for found in rows:
         if isinstance(found, Rejected):
             yield dataclasses.replace(found, source=source)

@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from toolformer_core.annotate.ingest import corpus_files, read_corpus
 from toolformer_core.annotate.rows import Row, rows_of
 from toolformer_core.config import IngestConfig
 from toolformer_core.errors import CorpusError
-from toolformer_core.evaluate.files import hub_rows, in_turn
+from toolformer_core.evaluate.files import hub_rows, in_turn, reread
 from toolformer_core.evaluate.items import Hub, Item, Rejected
 from toolformer_core.records import Rejection, digest_of
 
@@ -45,8 +46,9 @@ def text_items(task: str, path: Path, turns: bool = False) -> Iterator[Item | Re
     """
     plain = [path] if path.suffix.lower() in _PLAIN else sorted(p for s in _PLAIN for p in path.rglob(f"*{s}"))
     if plain:
-        streams = (_plain_items(task, file) for file in plain)
-        return in_turn(streams) if turns else itertools.chain.from_iterable(streams)
+        if turns and len(plain) > 1:
+            return in_turn(reread(partial(_plain_items, task, file)) for file in plain)
+        return itertools.chain.from_iterable(_plain_items(task, file) for file in plain)
     files = corpus_files(path)
     if _holds_wikitext(files[0]):
         lines = (line for file in files for line in _row_texts(file))
@@ -55,10 +57,10 @@ def text_items(task: str, path: Path, turns: bool = False) -> Iterator[Item | Re
         return _corpus_items(task, path)
     sources = {file: file.relative_to(path).as_posix() for file in files}
     seen: set[str] = set()
-    return in_turn(_once(_corpus_items(task, file, sources[file]), seen) for file in files)
+    return in_turn(_once(reread(partial(_corpus_items, task, file, sources[file])), seen) for file in files)
 
 
-def _corpus_items(task: str, path: Path, source: str = "") -> Iterator[Item | Rejected]:
+def _corpus_items(task: str, path: Path, source: str = "") -> Generator[Item | Rejected]:
     for found in read_corpus(path, IngestConfig()):
         own = source or found.source
         if isinstance(found, Rejection):
@@ -113,7 +115,7 @@ def _is_title(lines: list[str], i: int) -> bool:
     return not (broken_off and after and not after[0].isupper() and (after[0].isalnum()))
 
 
-def _plain_items(task: str, file: Path) -> Iterator[Item | Rejected]:
+def _plain_items(task: str, file: Path) -> Generator[Item | Rejected]:
     try:
         text = file.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as exc:

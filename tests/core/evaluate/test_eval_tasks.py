@@ -6,6 +6,7 @@ import sys
 import types
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from toolformer_core.errors import CorpusError, UnknownNameError, UsageError
 from toolformer_core.evaluate.cloze import RELATIONS
 from toolformer_core.evaluate.fields import texts_in
 from toolformer_core.evaluate.figures import DECODING, PERPLEXITY, TABLES, figures_for
-from toolformer_core.evaluate.files import in_turn
+from toolformer_core.evaluate.files import in_turn, reread
 from toolformer_core.evaluate.items import Item, Rejected, Rule
 from toolformer_core.evaluate.own import line_of
 from toolformer_core.evaluate.tasks import read, score, task_named, tasks
@@ -466,6 +467,31 @@ def test_of_the_items_in_turn_every_file_has_as_many_as_any_other_or_all_it_has(
     taken = Counter(item.source for item in every[:limit])
     short = [name for name, size in enumerate(sizes) if taken[str(name)] < size]
     assert all(taken[str(name)] >= max(taken.values(), default=0) - 1 for name in short)
+
+
+@given(sizes=st.lists(st.integers(0, 9), min_size=1, max_size=6))
+def test_of_files_that_have_their_turns_one_is_open_at_a_time(sizes):
+    open_now, read = set(), Counter()
+
+    def stream(name: int) -> Iterator[Item]:
+        open_now.add(name)
+        try:
+            for n in range(sizes[name]):
+                read[name] += 1
+                yield Item(f"{name}-{n}", "lama-trex", "prompt", ("a",))
+        finally:
+            open_now.remove(name)
+
+    def plain(name: int) -> Iterator[Item]:
+        return (Item(f"{name}-{n}", "lama-trex", "prompt", ("a",)) for n in range(sizes[name]))
+
+    found = []
+    for item in in_turn(reread(partial(stream, name)) for name in range(len(sizes))):
+        assert not open_now
+        found.append(item)
+    assert found == list(in_turn(plain(name) for name in range(len(sizes))))
+    # blocks of 1, 2, 4 and 8 elements begin behind 0, 1, 3 and 7: to read nine, 1 + 3 + 7 + 9 are read at most
+    assert all(read[name] <= 20 for name in range(len(sizes)))
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".txt"])
