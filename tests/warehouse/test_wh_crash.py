@@ -20,6 +20,7 @@ from warehouse.snapshot import SNAPSHOT, publish
 from warehouse.store import Store
 
 HERE = Path(__file__).resolve().parent
+STORE_STEPS, FIRST_NAMES = 88, 7  # of two builds, see below; first names that are taken away
 REMEDY = "No space left on device; free some space there and run the same command again"
 
 
@@ -52,9 +53,9 @@ def test_a_store_survives_every_step(kind: str, tmp_path: Path) -> None:
     # opened, written, flushed, renamed, and its folder flushed: 55 steps. Data, rejects, commits and the dataset are
     # linked instead of renamed, and the first name taken away: 3 more per build, and 1. Folders: the warehouse; runs,
     # and datasets with cstar in it; of shards, rejects and commits three each: 13, made, and the entry of each flushed.
-    assert len(steps) == 55 + 7 + 26
+    assert len(steps) == STORE_STEPS == 55 + FIRST_NAMES + 26
     # what cannot take the first name away leaves that to the next sweep
-    assert sum(step["code"] == 0 for step in steps) == (7 if kind == "full" else 0)
+    assert sum(step["code"] == 0 for step in steps) == (FIRST_NAMES if kind == "full" else 0)
     check(kind, steps)
 
 
@@ -62,11 +63,11 @@ def test_a_store_survives_every_step(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["kill", "full"])
 def test_a_warehouse_survives_every_step(kind: str, tmp_path: Path) -> None:
     steps = every_step(kind, "whole", tmp_path)
-    # the store's 87, twice a snapshot (flushed, renamed, its folder flushed, what DuckDB may have left beside it taken
+    # the store's, twice a snapshot (flushed, renamed, its folder flushed, what DuckDB may have left beside it taken
     # away: two files), and gc's three files
-    assert len(steps) == 87 + 2 * 5 + 3
+    assert len(steps) == STORE_STEPS + 2 * 5 + 3
     # a full disk stops all but the taking away of first names, and of files that are not there; a kill those as well
-    assert sum(step["code"] == 0 for step in steps) == (6 + 4 if kind == "full" else 0)
+    assert sum(step["code"] == 0 for step in steps) == (FIRST_NAMES + 4 if kind == "full" else 0)
     check(kind, steps)
 
 
