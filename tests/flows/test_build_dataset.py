@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import save_file
 from small_builds import small_build
 
 from flows.build_dataset import BuildResult, run_build
@@ -202,6 +203,7 @@ def test_workers_in_other_folders_are_told_the_same_paths(
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}", encoding="utf-8")
     (tmp_path / "model" / "tokenizer.json").write_text("{}", encoding="utf-8")
+    save_file({}, tmp_path / "model" / "model.safetensors")
     asked = small_build(
         Path("few.jsonl"), Path("data"), model="model", passages="passages.jsonl", phrases="phrases.tsv"
     )
