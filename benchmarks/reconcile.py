@@ -104,7 +104,7 @@ def _write(store: Store, commits: int) -> None:
 
 
 class _Counted(LocalFiles):
-    """A folder that counts how often it is asked for a file's size."""
+    """A folder that counts the files whose size is looked up."""
 
     looks = 0
 

@@ -173,7 +173,7 @@ class _Stopping:
         self._plans = plans
 
     def report(self, index: int, event: Mapping[str, Any]) -> None:
-        """Show an event; a stop that was asked for before its training was started is asked for again."""
+        """Show an event. If a signal came before this training was started, tell the training now."""
         self._display(index, event)
         if self.code:
             self._ask(self._plans[index])

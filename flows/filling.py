@@ -35,7 +35,7 @@ def annotate_until_full(
 
     Args:
         assembly: by whose rules examples are counted.
-        ledger: is told of the shards that are used; it expects all of them.
+        ledger: counts the shards that are used; at the start it expects all of them.
         workers: tasks at a time, where they run in threads.
     """
     order = shard_order(shards, spec.assemble.seed)

@@ -22,7 +22,7 @@ _OPTIONS = ("tau_s", "top_k", "draws", "prompts", "passages", "phrases")  # `dia
 
 @dataclass(frozen=True, slots=True)
 class NothingKept:
-    """What a user is told of a C* without examples."""
+    """What to print about a C* without examples."""
 
     said: str
     reason: str

@@ -3,7 +3,7 @@
     python -m flows.prefect_app --host 127.0.0.1 --port 4200
 
 does what `prefect server start` does, and `create_app` makes the same application for uvicorn. Prefect's own server
-answers whoever asks, and who may post a flow run may have a worker run it. Other names and pages are allowed by
+answers every web page, and a worker runs each flow run that is posted. Other names and pages are allowed by
 $TOOLFORMER_ALLOWED_HOSTS and $TOOLFORMER_ALLOWED_ORIGINS. When a server is started, and by whom, is not known here.
 """
 

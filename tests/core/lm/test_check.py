@@ -7,18 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tiny import tiny_lm
 
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.check import check_model
-
-
-@pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    network = tiny_lm().network
-    network.model.save_pretrained(tmp_path)
-    network.tokenizer.save_pretrained(tmp_path)
-    return tmp_path
 
 
 def _cut(name: str) -> Callable[[Path], None]:

@@ -17,14 +17,6 @@ from toolformer_core.lm.hf import TransformersLM
 from toolformer_core.lm.load import load_model, model_digest
 
 
-@pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    network = tiny_lm().network
-    network.model.save_pretrained(tmp_path)
-    network.tokenizer.save_pretrained(tmp_path)
-    return tmp_path
-
-
 def test_a_folder_is_loaded_in_float32_with_its_digest(saved: Path) -> None:
     lm = load_model(str(saved), device="cpu")
     assert str(lm.network.model.dtype) == "torch.float32"

@@ -1,0 +1,17 @@
+"""A small model's folder, for the tests of what is read from one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tiny import tiny_lm
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """The folder of a model and its tokenizer, as `save_pretrained` writes them."""
+    network = tiny_lm().network
+    network.model.save_pretrained(tmp_path)
+    network.tokenizer.save_pretrained(tmp_path)
+    return tmp_path
