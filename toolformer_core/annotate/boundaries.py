@@ -1,0 +1,52 @@
+"""Where a call may stand in a text: not inside a word, a number or a character.
+
+The paper allows a call in front of every token, and a tokenizer may cut anywhere: `98 [Calculator(12 * 82) -> 984]4`
+tells the model that 984 is followed by a 4. Our reading of what a call would split:
+
+- a word is a run of letters and digits, with apostrophes between letters (`don't`); a hyphen ends it
+- a number is a run of digits, with the separators between them (`1,234.50`, `1 234` with a no-break space), and the
+  point that begins it (`.5`)
+- a character is what a reader takes for one: a letter with its combining marks
+- scripts that are written without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese, ...) have no such runs of
+  letters: there a call may stand between any two characters
+
+This module knows characters alone: no tokens, no tools.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import regex
+from numpy.typing import NDArray
+
+__all__ = ["UNSPACED", "inside_words"]
+
+# What goes into a character class of the package `regex`: the letters and marks of scripts without spaces.
+UNSPACED = "".join(
+    rf"\p{{Script={script}}}"
+    for script in (
+        *("Han", "Hiragana", "Katakana", "Bopomofo", "Yi", "Thai", "Lao", "Khmer", "Myanmar", "Tibetan"),
+        *("Tai_Le", "New_Tai_Lue", "Tai_Tham", "Tai_Viet", "Javanese", "Balinese"),
+    )
+)
+
+_RUN = rf"[[\p{{L}}--[{UNSPACED}]]\p{{N}}][[\p{{L}}--[{UNSPACED}]]\p{{N}}\p{{M}}]*+"
+# Full stop, comma, Arabic decimal and thousands separators, apostrophes (Swiss), no-break spaces, the separator U+2009.
+_SEPARATOR = r"(?<=\p{N})[.,\u066b\u066c'’\u00a0\u202f\u2009](?=\p{N})"
+_APOSTROPHE = r"(?<=\p{L}\p{M}*)['’](?=\p{L})"
+_POINT = r"(?<![\p{L}\p{N}\p{M}.])\.(?=\p{N})"
+_WHOLE = regex.compile(
+    rf"(?V1)(?:{_POINT})?+{_RUN}(?:(?:{_SEPARATOR}|{_APOSTROPHE}){_RUN})*+|\P{{M}}\p{{M}}++",
+)
+
+
+def inside_words(text: str) -> NDArray[np.bool_]:
+    """Say of every character offset whether a call there would split a word, a number or a character.
+
+    Returns:
+        For offset 0 to the text's length, the text's ends included, which are never inside.  (n + 1,)
+    """
+    inside = np.zeros(len(text) + 1, dtype=np.bool_)
+    for whole in _WHOLE.finditer(text):
+        inside[whole.start() + 1 : whole.end()] = True
+    return inside
