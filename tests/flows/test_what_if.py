@@ -38,6 +38,11 @@ def bytes_of(store: Store, dataset: Dataset) -> list[bytes | None]:
     return [store.files.get(file.path) for file in dataset.files]
 
 
+def held(store: Store, dataset: Dataset) -> int:
+    """How many calls a version of C* holds."""
+    return sum(len(e.calls) for file in dataset.files for e in translate.examples_of(store.read(file)))
+
+
 def version(store: Store, name: str, version: str) -> Dataset:
     return [d for d in store.datasets() if (d.name, d.version) == (name, version)][-1]
 
@@ -64,6 +69,20 @@ def test_other_thresholds_give_what_a_build_with_them_gives(few_documents: Path,
     # the new version names a run that lists what it rests on
     stages = rows_of(built.snapshot, "SELECT DISTINCT stage FROM lineage WHERE dataset = 'strict'")
     assert {row["stage"] for row in stages} == {"ingest", "prefilter", "sample", "execute", "score", "assemble"}
+
+
+def test_repeated_calls_are_kept_as_a_build_that_keeps_them_does(few_documents: Path, data: Path) -> None:
+    store, snapshot = Store(data), data / "warehouse.duckdb"
+    low = {"calendar": -1.0, "calculator": -1.0}  # so that calls are kept at neighbouring places
+    dropping = materialise(store, ask(snapshot, low), "once")
+    keeping = materialise(store, ask(snapshot, low, keep_repeats=True), "often")
+    assert keeping.counts == dropping.counts  # of each answer one call is left
+    assert held(store, keeping) > held(store, dropping)
+    built = run_build(small_build(few_documents, data, tau_f=low, keep_repeats=True))
+    assert (keeping.version, built.done) == (built.version, 0)
+    asked = ask(snapshot, {})
+    assert asked.before.keep_repeats
+    assert asked.before == asked.after
 
 
 def test_fewer_positions_are_a_part_of_those_sampled(data: Path) -> None:
