@@ -125,10 +125,12 @@ def test_a_form_is_filled_in_runs_and_is_compared(up: Running, screenshots: Modu
         field.fill(str(corpus))
         for tool in ("mt", "qa", "wikisearch", "calendar"):
             page.locator(".p-tag", has_text=tool).locator("button").last.click()
+        page.locator("input[type=number]").first.fill("0.5")  # every tool has an input for its threshold
         page.get_by_text("does not match").first.wait_for(state="hidden")  # a form that was refused is not sent
         page.get_by_role("button", name="Submit").click()
         [run] = soon(lambda: up.ask("/flow_runs/filter", {}))
         assert run["parameters"]["parameters"]["tools"] == ["calculator"]
+        assert run["parameters"]["parameters"]["tau_f"] == {"calculator": 0.5}
         assert up.ended(run["id"])["type"] == "COMPLETED"
 
         page.goto(f"{up.told['ui']}/runs/flow-run/{run['id']}", wait_until="domcontentloaded")
