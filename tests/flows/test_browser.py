@@ -117,6 +117,7 @@ def test_a_form_is_filled_in_runs_and_is_compared(up: Running, screenshots: Modu
         field = page.locator("textarea").first
         field.wait_for()
         field.fill("corpus.jsonl")
+        page.locator("input[type=number]").first.fill("0.5")  # every tool has an input for its threshold
         page.get_by_role("button", name="Submit").click()
         page.get_by_text("does not match").first.wait_for()  # refused in the form
         field.scroll_into_view_if_needed()
@@ -125,7 +126,6 @@ def test_a_form_is_filled_in_runs_and_is_compared(up: Running, screenshots: Modu
         field.fill(str(corpus))
         for tool in ("mt", "qa", "wikisearch", "calendar"):
             page.locator(".p-tag", has_text=tool).locator("button").last.click()
-        page.locator("input[type=number]").first.fill("0.5")  # every tool has an input for its threshold
         page.get_by_text("does not match").first.wait_for(state="hidden")  # a form that was refused is not sent
         page.get_by_role("button", name="Submit").click()
         [run] = soon(lambda: up.ask("/flow_runs/filter", {}))
