@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -121,7 +121,7 @@ def diagnose(
 class _Display:
     """Progress per tool on standard error: a bar on a terminal, elsewhere a line a minute and per finished tool."""
 
-    def __init__(self, quiet: bool) -> None:
+    def __init__(self, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         from flows.console import Console
@@ -140,8 +140,9 @@ class _Display:
         )
         self._rows: dict[str, Any] = {}
         self._now = "loading the model"
-        self._begun = time.monotonic()
-        self._lines = Lines(self._console.print, self._told)
+        self._clock = clock
+        self._begun = clock()
+        self._lines = Lines(self._console.print, self._told, clock)
 
     def __enter__(self) -> _Display:
         self._bars.start()
@@ -157,7 +158,7 @@ class _Display:
         with self._lines.turn:
             if tool not in self._rows:
                 self._rows[tool] = self._bars.add_task(tool, total=total)
-                self._begun = time.monotonic()
+                self._begun = self._clock()
             self._bars.update(self._rows[tool], completed=done)
             self._now = (
                 f"{tool:<10} {done} of {total} texts sampled"
@@ -170,7 +171,7 @@ class _Display:
     def _told(self, due: bool) -> list[str]:
         from flows.progress import duration
 
-        return [f"{self._now}; {duration(time.monotonic() - self._begun)} so far"] if due else []
+        return [f"{self._now}; {duration(self._clock() - self._begun)} so far"] if due else []
 
 
 def _writable(folder: Path) -> None:
