@@ -28,6 +28,7 @@ __all__ = [
     "Yield",
     "accuracies",
     "coverage",
+    "evaluation_limits",
     "gain_histogram",
     "nearest_call",
     "opened",
@@ -410,6 +411,20 @@ def accuracies(path: str | Path, task: str | None = None) -> list[dict[str, Any]
     """
     sql = "FROM accuracy WHERE completed AND ($task IS NULL OR task = $task) ORDER BY evaluated, evaluation"
     return rows_of(path, sql, {"task": task})
+
+
+def evaluation_limits(path: str | Path) -> dict[str, int | None]:
+    """Return of every evaluation, by name, the `limit` on items of the run whose figures its views show; None: all.
+
+    Raises:
+        SnapshotError: there is no snapshot.
+    """
+    sql = """
+    SELECT c.config::JSON->>'evaluation' AS evaluation, (r.parameters::JSON->>'limit')::BIGINT AS "limit"
+    FROM facts.run_commits AS rc JOIN facts.runs AS r USING (run_id) JOIN facts.commits AS c USING (commit_id)
+    WHERE r.state = 'completed' AND c.stage IN ('evaluate', 'perplexity')
+    QUALIFY row_number() OVER (PARTITION BY evaluation ORDER BY r.started DESC, r.run_id DESC) = 1"""
+    return {row["evaluation"]: row["limit"] for row in rows_of(path, sql)}
 
 
 def perplexities(path: str | Path) -> list[dict[str, Any]]:
