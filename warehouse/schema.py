@@ -26,7 +26,17 @@ import pyarrow as pa
 
 from warehouse.errors import SchemaError, StoreError
 
-__all__ = ["EVALUATION_STAGES", "REJECTS", "STAGES", "TABLES", "StageFacts", "conform", "empty", "stage_facts"]
+__all__ = [
+    "EVALUATION_STAGES",
+    "REJECTS",
+    "STAGES",
+    "TABLES",
+    "WHAT_IF",
+    "StageFacts",
+    "conform",
+    "empty",
+    "stage_facts",
+]
 
 
 def _schema(required: dict[str, pa.DataType], nullable: dict[str, pa.DataType] | None = None) -> pa.Schema:
@@ -167,8 +177,17 @@ STAGES: dict[str, StageFacts] = {
 # Stages that measure models: their runs and those of builds do not replace each other (see `queries.CURRENT`).
 EVALUATION_STAGES = ("benchmark", "evaluate", "perplexity")
 
-# Every big table of the snapshot: name -> schema.
-TABLES: dict[str, pa.Schema] = {facts.table: facts.schema for facts in STAGES.values()} | {"rejects": REJECTS}
+# The flow that assembles other versions of C* from a build's scores: what is current stays the build's.
+WHAT_IF = "what-if"
+
+_VERSIONED = _EXAMPLES.append(pa.field("dataset", _TEXT)).append(pa.field("version", _TEXT))
+
+# Every big table of the snapshot: name -> schema. Examples say there of which version of C* they are.
+TABLES: dict[str, pa.Schema] = {facts.table: facts.schema for facts in STAGES.values()} | {
+    "rejects": REJECTS,
+    "examples": _VERSIONED,
+    "dataset_examples": _VERSIONED,
+}
 
 
 def stage_facts(stage: str) -> StageFacts:
