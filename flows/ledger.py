@@ -27,7 +27,7 @@ from warehouse.errors import LockHeldError, StoreError, WarehouseError
 from warehouse.snapshot import SNAPSHOT, publish, snapshot_of
 from warehouse.store import Store
 
-__all__ = ["Ledger", "Progress", "keeping", "new_run_id", "now", "republish", "reporting_to"]
+__all__ = ["Ledger", "Progress", "keeping", "new_run_id", "now", "reporting_to", "republish"]
 
 _log = logging.getLogger(__name__)
 _BREATH_S = 0.05  # between two looks at whether to publish, however often it is asked for

@@ -1,6 +1,7 @@
 """What a finished training came to, from its job's folder into a record of the warehouse.
 
-The warehouse's view `trainings` is made of these records, wherever the job's folder lies. Who trained is not known here.
+The warehouse's view `trainings` is made of these records, wherever the job's folder lies. Who trained, and how, is not
+known here.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ def record_training(store: Store, one: Finetuned) -> None:
         dev_loss=measured[-1]["loss"] if measured else None,
         dev_perplexity=measured[-1]["perplexity"] if measured else None,
         base_perplexity=next((event["perplexity"] for event in measured if event["step"] == 0), None),
-        best_step=last["finished"]["best_step"],
-        best_perplexity=last["finished"]["best_perplexity"],
+        best_step=last["finished"].get("best_step"),
+        best_perplexity=last["finished"].get("best_perplexity"),
         checkpoint=_within(store, one.model),
         seconds=_seconds(events),
         finished=dt.datetime.fromtimestamp(one.finished, dt.UTC).isoformat(timespec="microseconds"),
@@ -66,4 +67,4 @@ def _within(store: Store, path: Path) -> str:
 def _seconds(events: Sequence[dict[str, Any]]) -> float:
     """Return how long all attempts took together: the time between two of them does not count."""
     at_work = [event for event in events if event["event"] in _AT_WORK]
-    return sum(later["t"] - event["t"] for event, later in pairwise(at_work) if later["event"] != "started")
+    return sum(float(later["t"] - event["t"]) for event, later in pairwise(at_work) if later["event"] != "started")

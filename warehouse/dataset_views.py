@@ -48,23 +48,23 @@ def add_dataset_examples(connection: duckdb.DuckDBPyConnection, store: Store, ag
         again: as for `snapshot.publish`; files that no commit holds are compared with their digest once.
     """
     chosen: dict[tuple[str, str], list[str]] = {}
-    ways: dict[tuple[str, str, str], list[tuple[str, str, int, int, bool]]] = {}
-    for name, version, made, *file in connection.execute(_FILES).fetchall():
-        ways.setdefault((name, version, made), []).append(tuple(file))
+    ways: dict[tuple[str, str, str], list[tuple[DataFile, bool]]] = {}
+    for name, version, made, path, digest, rows, size, whole in connection.execute(_FILES).fetchall():
+        ways.setdefault((name, version, made), []).append((DataFile(path, digest, rows, size), whole))
     for (name, version, _), files in ways.items():
         if (name, version) not in chosen and all(
-            whole or store.sound(DataFile(*file), -math.inf, again=again) for *file, whole in files
+            whole or store.sound(file, -math.inf, again=again) for file, whole in files
         ):
-            chosen[name, version] = [path for path, _, rows, _, _ in files if rows]
+            chosen[name, version] = [file.path for file, _ in files if file.rows]
     places = {path: number for number, path in enumerate(sorted({path for own in chosen.values() for path in own}))}
     if not places:
         return False
     connection.execute("CREATE TABLE facts.version_files (file BIGINT, dataset VARCHAR, version VARCHAR)")
-    rows = [(places[path], name, version) for (name, version), own in chosen.items() for path in own]
-    files, datasets, versions = (list(column) for column in zip(*rows, strict=True))
+    of_version = [(places[path], name, version) for (name, version), own in chosen.items() for path in own]
+    numbers, datasets, versions = (list(column) for column in zip(*of_version, strict=True))
     connection.execute(
         "INSERT INTO facts.version_files SELECT unnest($files), unnest($datasets), unnest($versions)",
-        {"files": files, "datasets": datasets, "versions": versions},
+        {"files": numbers, "datasets": datasets, "versions": versions},
     )
     relation = parquet_sql(store.near(path) for path in places)
     connection.execute(

@@ -20,7 +20,7 @@ from warehouse.errors import SnapshotError, is_full, told
 from warehouse.files import temporary_beside
 from warehouse.folders import fsync_folder, make_folder, make_private
 from warehouse.index import quoted
-from warehouse.queries import opened, rows_of
+from warehouse.queries import rows_of
 from warehouse.schema import TABLES
 from warehouse.snapshot import create_views
 
@@ -86,8 +86,7 @@ def _copied(
     snapshot: Path, temporary: Path, near: str, spill: str, copying: Callable[[str, int], None]
 ) -> dict[str, int]:
     """Copy all tables; return the rows of those that the snapshot only points at."""
-    config = {"memory_limit": _MEMORY, "temp_directory": spill, "threads": _THREADS}
-    with duckdb.connect(config=config) as connection:
+    with duckdb.connect(config={"memory_limit": _MEMORY, "temp_directory": spill, "threads": _THREADS}) as connection:
         connection.execute(f"ATTACH {quoted(str(snapshot))} AS snapshot (READ_ONLY)")
         connection.execute(f"ATTACH {quoted(str(temporary))} AS packed")
         make_private(temporary, create=False)

@@ -57,8 +57,8 @@ BEST_CALLS = f"SELECT * FROM scored WHERE {RULES} QUALIFY {_WINNER}"
 _MEASURES = "stage IN ({})".format(", ".join(f"'{stage}'" for stage in EVALUATION_STAGES))
 
 # Of a build: the commits of one run, the newest completed one that has any, else the newest that has any (it runs, or
-# failed); what `what-if` assembled from its scores changes nothing. Of evaluations: for each (task, text, arm, k, model, tools), the commits of one run, chosen in the same way.
-# Without runs, the newest commit of every shard.
+# failed). What `what-if` assembled from a build's scores replaces nothing. Of evaluations: for each (task, text, arm,
+# k, model, tools), the commits of one run, chosen in the same way. Without runs, the newest commit of every shard.
 CURRENT = f"""
 WITH known AS (
     SELECT r.run_id, r.started, r.state = 'completed' AS completed, c.commit_id,
@@ -79,8 +79,8 @@ QUALIFY row_number() OVER (PARTITION BY stage, tool, shard ORDER BY created DESC
 SHARDS = """
 SELECT c.stage, c.tool, c.shard, c.commit_id IN (SELECT commit_id FROM facts.current) AS "current",
        c.commit_id NOT IN (SELECT commit_id FROM facts.broken) AS intact, c.rows, c.bytes, c.seconds,
-       TRY_CAST(c.created AS TIMESTAMP) AS created, c.run_id, c.host, c.stage_version, c.fingerprint, c.content_digest, c.config::JSON AS config,
-       c.counters::JSON AS counters, c.versions::JSON AS versions, c.commit_id
+       TRY_CAST(c.created AS TIMESTAMP) AS created, c.run_id, c.host, c.stage_version, c.fingerprint, c.content_digest,
+       c.config::JSON AS config, c.counters::JSON AS counters, c.versions::JSON AS versions, c.commit_id
 FROM facts.commits AS c"""
 
 DROPS = """
