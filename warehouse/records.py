@@ -18,7 +18,6 @@ from typing import Any
 import pyarrow as pa
 
 from warehouse.commits import canonical, check_name
-from warehouse.errors import StoreError
 from warehouse.store import Store
 
 __all__ = ["Training", "prompts_table", "trainings_table", "write_prompt", "write_training"]
@@ -122,12 +121,5 @@ def _records(store: Store, kind: str) -> Iterable[dict[str, Any]]:
 
 
 def _table(rows: Iterable[dict[str, Any]], schema: pa.Schema) -> pa.Table:
-    """Return the rows with exactly the schema's columns.
-
-    Raises:
-        StoreError: a record is none of this kind.
-    """
-    try:
-        return pa.Table.from_pylist([{name: row[name] for name in schema.names} for row in rows], schema=schema)
-    except (KeyError, pa.ArrowException) as exc:
-        raise StoreError(f"a record of {', '.join(schema.names[:3])} cannot be understood: {exc}") from exc
+    """Return the rows with the schema's columns; what a record of another version of this program lacks is null."""
+    return pa.Table.from_pylist([{name: row.get(name) for name in schema.names} for row in rows], schema=schema)

@@ -36,7 +36,7 @@ SNAPSHOT = "warehouse.duckdb"
 
 _ABOUT = {facts.table: facts.about for facts in STAGES.values()} | {
     "rejects": "Rows that a stage could not use at all, with the start of each.",
-    "shards": "Every commit: what was done, whether it is current (used by the newest completed build) and intact.",
+    "shards": "Every commit: what was done, whether it is current (of the newest build or evaluation) and intact.",
     "drops": "Which rows of the current shards were not kept: dropped or failed, by reason.",
     "runs": "One row per build, evaluation or what-if, newest last; times in UTC.",
     "datasets": "Versions of C*; one row for each way in which a version was made.",
