@@ -1,7 +1,7 @@
 """Which version of C* an example belongs to: the current one's view, and the view over the files of all versions.
 
 A version whose files are not all there is left out whole. Where a version was made in several ways, the content is the
-same: the first way whose files are there is shown. It runs inside the making of a snapshot.
+same: the last of them whose files are there is shown. It runs inside the making of a snapshot.
 """
 
 from __future__ import annotations
@@ -52,9 +52,7 @@ def add_dataset_examples(connection: duckdb.DuckDBPyConnection, store: Store, ag
     for name, version, made, path, digest, rows, size, whole in connection.execute(_FILES).fetchall():
         ways.setdefault((name, version, made), []).append((DataFile(path, digest, rows, size), whole))
     for (name, version, _), files in ways.items():
-        if (name, version) not in chosen and all(
-            whole or store.sound(file, -math.inf, again=again) for file, whole in files
-        ):
+        if all(whole or store.sound(file, -math.inf, again=again) for file, whole in files):
             chosen[name, version] = [file.path for file, _ in files if file.rows]
     places = {path: number for number, path in enumerate(sorted({path for own in chosen.values() for path in own}))}
     if not places:
