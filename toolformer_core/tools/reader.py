@@ -3,21 +3,27 @@
 It reads declarative sentences: it knows what kind of thing a question word asks for (a person, a place, a date, a
 number, a description), looks for spans of that kind, and prefers those that are not in the question and stand close to
 its words. It knows no grammar beyond that, no synonyms and no reasoning; `Reader` is the door for something better.
+
+It abstains where its `confidence` in the best span is below a threshold. A function or discourse word ("moreover") is
+never an answer.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from toolformer_core.records import digest_of
+from toolformer_core.tools.confidence import Evidence, confidence
 from toolformer_core.tools.passages import Hit
 
-__all__ = ["ExtractiveReader", "Reader", "question_kind"]
+__all__ = ["Answer", "ExtractiveReader", "Reader", "question_kind"]
 
-VERSION = "2"
+VERSION = "3"
+LEAST_CONFIDENCE = 0.5  # see `confidence`
 _MAX_WORDS = 8
 
 # Chosen on 700 questions of NQ-open (development set), one at a time; none of them is sharp.
@@ -50,6 +56,18 @@ _STOP_WORDS = (
     "goes get gets got s t"
 )
 _STOP = frozenset(_STOP_WORDS.split())
+_DISCOURSE_WORDS = (
+    "in on at by with as above according accordingly additionally after against all along already although among another any anyway "
+    "apparently around because before below besides between beyond both but consequently conversely currently despite "
+    "during each either especially even eventually every except few finally firstly following for formerly furthermore "
+    "generally given hence however if including indeed initially instead later lastly like likewise many meanwhile "
+    "moreover more most namely neither nevertheless next nonetheless normally notably now often once only originally "
+    "other others otherwise over overall part perhaps presently previously rather recently regardless secondly several "
+    "similarly since so some sometimes soon specifically still subsequently such the therefore though through "
+    "throughout thus today together traditionally typically ultimately under unless unlike until upon usually very "
+    "well whereas whether while within without yet"
+)
+_DISCOURSE = frozenset(_DISCOURSE_WORDS.split())
 _MONTH = "(?:January|February|March|April|May|June|July|August|September|October|November|December)"
 _DATE = re.compile(
     rf"{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?(?:, \d{{4}})?|\d{{1,2}} {_MONTH}(?:,? \d{{4}})?|{_MONTH},? \d{{4}}"
@@ -100,17 +118,52 @@ class _Span:
 
 
 @dataclass(frozen=True, slots=True)
-class ExtractiveReader:
-    """Finds an answer of at most eight words by overlap and patterns."""
+class _Sentence:
+    """A sentence that shares words with a question, its passage's title counted to it."""
 
-    sentences: int = 6  # the best sentences are read closely
+    text: str
+    score: float
+    covered: float  # share of the question's words, by weight
+    rank: int  # of its passage among the hits, from 0
+    named: float  # share of the words of its passage's title that the question has
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The best span, and what speaks for it."""
+
+    text: str
+    evidence: Evidence
+
+    @property
+    def confidence(self) -> float:
+        """The probability that it answers the question."""
+        return confidence(self.evidence)
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractiveReader:
+    """Finds an answer of at most eight words by overlap and patterns.
+
+    Args:
+        sentences: how many, the best ones, are read closely.
+        least_confidence: an answer less probable than this is not given; 0 gives all.
+    """
+
+    sentences: int = 6
+    least_confidence: float = LEAST_CONFIDENCE
 
     @property
     def digest(self) -> str:
-        return digest_of(type(self).__name__, VERSION, str(self.sentences))
+        return digest_of(type(self).__name__, VERSION, str(self.sentences), repr(self.least_confidence))
 
     def read(self, question: str, hits: Sequence[Hit]) -> str | None:
-        """Return the best span of the best sentences.
+        """Return the best span of the best sentences, or None if it is not probable enough."""
+        best = self.best(question, hits)
+        return best.text if best is not None and best.confidence >= self.least_confidence else None
+
+    def best(self, question: str, hits: Sequence[Hit]) -> Answer | None:
+        """Return the best span of the best sentences, however improbable.
 
         None if no sentence shares a word with the question, or no passage a name: all of them speak of somebody else.
         """
@@ -118,14 +171,30 @@ class ExtractiveReader:
             return None
         wanted = _weights(question)
         kind = question_kind(question)
-        ranked = sorted(_sentences(wanted, hits), key=lambda scored: -scored[0])[: self.sentences]
-        best: tuple[float, str] | None = None
-        for base, sentence in ranked:
-            for span in _spans(kind, sentence, wanted):
-                score = base + span.fit + _closeness(sentence, span, wanted)
-                if best is None or score > best[0] + 1e-9:
-                    best = (score, sentence[span.start : span.end])
-        return _trim(best[1]) if best else None
+        ranked = sorted(_sentences(wanted, hits), key=lambda sentence: -sentence.score)[: self.sentences]
+        scored = [
+            (sentence.score + span.fit + _closeness(sentence.text, span, wanted), text, span, sentence)
+            for sentence in ranked
+            for span in _spans(kind, sentence.text, wanted)
+            if (text := _trim(sentence.text[span.start : span.end]))
+        ]
+        if not scored:
+            return None
+        score, text, span, sentence = max(scored, key=lambda one: round(one[0], 9))
+        others = [other for other, said, _, _ in scored if not _same(text, said)]
+        evidence = Evidence(
+            fit=span.fit,
+            margin=score - max(others, default=-math.inf),
+            covered=sentence.covered,
+            named=sentence.named,
+            rank=sentence.rank,
+        )
+        return Answer(text, evidence)
+
+
+def _same(a: str, b: str) -> bool:
+    """Whether one of two answers holds the other."""
+    return a.lower() in b.lower() or b.lower() in a.lower()
 
 
 def _stem(word: str) -> str:
@@ -159,19 +228,18 @@ def _speak_of(question: str, hits: Sequence[Hit]) -> bool:
     return not names or not names.isdisjoint(read)
 
 
-def _sentences(wanted: dict[str, float], hits: Sequence[Hit]) -> Iterator[tuple[float, str]]:
-    """Yield (score, sentence): covered question words, the title counting for each of its sentences."""
+def _sentences(wanted: dict[str, float], hits: Sequence[Hit]) -> Iterator[_Sentence]:
+    """Yield the sentences that hold a word of the question, the title counting for each of its sentences."""
     total = sum(wanted.values()) or 1.0
-    for hit in hits:
+    for rank, hit in enumerate(hits):
         title = set(_stems(hit.passage.title))
+        named = sum(stem in wanted for stem in title) / (len(title) or 1)
         for number, sentence in enumerate(_SENTENCE.split(hit.passage.text)):
             own = set(_stems(sentence))
-            covered = sum(w * (s in own or s in title) for s, w in wanted.items())
+            covered = sum(w * (s in own or s in title) for s, w in wanted.items()) / total
             if covered:
-                yield (
-                    _COVERED * covered / total + _RETRIEVAL * hit.score / hits[0].score - _LATE * min(number, 10),
-                    sentence,
-                )
+                score = _COVERED * covered + _RETRIEVAL * hit.score / hits[0].score - _LATE * min(number, 10)
+                yield _Sentence(sentence, score, covered, rank, named)
 
 
 def _spans(kind: str, sentence: str, wanted: dict[str, float]) -> Iterator[_Span]:
@@ -196,9 +264,10 @@ def _names(kind: str, sentence: str, wanted: dict[str, float]) -> Iterator[_Span
     for match in _NAME.finditer(sentence):
         start = match.start()
         text = match.group().rstrip(".'’-")
-        if _repeats(text, wanted) or text.lower() in _STOP or re.fullmatch(_MONTH, text):
-            continue
-        if start == 0 and " " not in text and text.lower() in ("in", "on", "at", "after", "during", "although"):
+        first, _, rest = text.partition(" ")
+        if start == 0 and rest and first.lower() in _DISCOURSE:  # `Although Tora Lind`
+            start, text = len(first) + 1, rest
+        if _repeats(text, wanted) or re.fullmatch(_MONTH, text):
             continue
         before, words = sentence[:start], text.count(" ") + 1
         fit = 0.4
@@ -270,5 +339,7 @@ def _closeness(sentence: str, span: _Span, wanted: dict[str, float]) -> float:
 
 
 def _trim(text: str) -> str | None:
-    words = re.sub(r"\A(?:(?:a|an|the) )", "", text.strip(" ,;:.\"'“”()"), flags=re.IGNORECASE).split()
-    return " ".join(words[:_MAX_WORDS]) or None
+    """Return a span without its article and the words behind the eighth; None if it holds function words alone."""
+    words = re.sub(r"\A(?:(?:a|an|the) )", "", text.strip(" ,;:.\"'“”()"), flags=re.IGNORECASE).split()[:_MAX_WORDS]
+    said = _WORD.findall(" ".join(words).lower())
+    return " ".join(words) if any(word not in _STOP and word not in _DISCOURSE for word in said) else None
