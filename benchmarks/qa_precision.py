@@ -3,13 +3,13 @@
     python benchmarks/qa_precision.py --passages passages.jsonl --questions NQ-open.dev.jsonl [--json] [--fit]
 
 The passages are JSON lines of title and text, the questions any file that `toolformer evaluate --task nq` reads. Every
-question is asked as it stands, of the tool's own retrieval and reader. The even rows (from 0) are for tuning: on them the
-threshold is sought at which right answers exceed wrong ones by most, and with `--fit` the weights of
-`toolformer_core/tools/confidence.py` are fitted anew and used. All figures shown are of the odd rows.
+question is put to the tool's own retrieval and reader. The even items (from 0) are for tuning: on them the threshold is
+sought at which right answers exceed wrong ones by most, and with `--fit` the weights of
+`toolformer_core/tools/confidence.py` are fitted anew and used. All figures shown are of the odd items.
 
     answered    share of all questions that get an answer
     precision   share of the answers that are right: an accepted answer stands in them (the rule of NQ in `scoring`)
-    answerable  an accepted answer stands somewhere in the passages, be it by chance: the others have no right answer there
+    answerable  an accepted answer stands somewhere in the passages, be it by chance: of the others no answer is right
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from toolformer_core.tools.passages import PassageIndex, read_passages
 from toolformer_core.tools.qa import QA
 from toolformer_core.tools.reader import LEAST_CONFIDENCE, ExtractiveReader
 
-THRESHOLDS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+THRESHOLDS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, LEAST_CONFIDENCE, 0.6, 0.7, 0.8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,9 @@ def main() -> None:
         weights, bias = fit(asked[::2])
         print("weights", [round(float(weight), 2) for weight in weights], "bias", round(bias, 2))  # noqa: T201
         asked = [
-            Asked(a.answerable, a.evidence, a.right, confidence(a.evidence, weights.tolist(), bias) if a.evidence else -1)
+            Asked(
+                a.answerable, a.evidence, a.right, confidence(a.evidence, weights.tolist(), bias) if a.evidence else -1
+            )
             for a in asked
         ]
     tuning, shown = asked[::2], asked[1::2]

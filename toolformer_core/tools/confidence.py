@@ -1,8 +1,8 @@
-"""How probable it is that a span a reader has found answers the question: a logistic regression on five measures.
+"""How probable it is that a span which a reader has found answers the question: a logistic regression on six measures.
 
-It knows no text, only what was measured of the span. The weights are fitted, by the least logistic loss, to whether the best
-span held an accepted answer for each second question of NQ-open's development set (`benchmarks/qa_precision.py --fit`).
-At 0.5 an answer is as often right as wrong on texts like those.
+It knows no text, only what was measured of the span. The weights are those of least logistic loss for whether the best
+span holds an accepted answer, on every second question of NQ-open's development set
+(`python benchmarks/qa_precision.py --fit`). Passages of another kind than Wikipedia's have other probabilities.
 """
 
 from __future__ import annotations
@@ -13,26 +13,29 @@ from dataclasses import dataclass
 
 __all__ = ["BIAS", "WEIGHTS", "Evidence", "confidence"]
 
-_MOST_MARGIN = 1.5
+WEIGHTS = (1.35, 0.86, 1.49, 1.77, 1.48, -0.45)  # one a measure, in the order of `Evidence`
+BIAS = -5.6
+_MOST_MARGIN = 1.5  # beyond it a margin tells no more
 _MOST_RANK = 4
-WEIGHTS = (1.16, 0.96, 2.3, 1.3, -0.4)  # one a measure, in the order of `Evidence`
-BIAS = -4.9
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What speaks for a span."""
 
-    fit: float  # how well it is of the kind the question word asks for, 0 to 1.5
-    margin: float  # by how much its score exceeds that of the best other answer
+    fit: float  # how well it is of the kind that the question word asks for, 0 to 2
+    margin: float  # by how much its score exceeds that of the best other answer; infinite if there is none
     covered: float  # share of the question's words in its sentence and its passage's title, 0 to 1
-    named: float  # share of the title's words in the question, 0 to 1: the passage is about its subject
+    named: float  # that it is about the question's subject: share of the title's words in the question, or of the
+    #               question's in the sentence alone, whichever is larger, 0 to 1
+    direct: float  # share of its sentence's words that are the question's or its own, 0 to 1
     rank: int  # of its passage among those found, from 0
 
     @property
     def measures(self) -> tuple[float, ...]:
-        """The five figures that are weighed; a margin above 1.5 and a rank behind 4 tell no more."""
-        return (self.fit, min(self.margin, _MOST_MARGIN), self.covered, self.named, float(min(self.rank, _MOST_RANK)))
+        """The six figures that are weighed."""
+        margin, rank = min(self.margin, _MOST_MARGIN), min(self.rank, _MOST_RANK)
+        return (self.fit, margin, self.covered, self.named, self.direct, float(rank))
 
 
 def confidence(evidence: Evidence, weights: Sequence[float] = WEIGHTS, bias: float = BIAS) -> float:
