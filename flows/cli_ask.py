@@ -108,6 +108,14 @@ def what_if(
     tau_s: Annotated[
         float | None, typer.Option(min=0, max=1, help="Only positions where p(' [') is above this")
     ] = None,
+    keep_repeats: Annotated[
+        bool | None,
+        typer.Option(
+            "--keep-repeats/--drop-repeats",
+            help="Keep or drop calls of one tool with the same input within five tokens of a better one (default: as "
+            "C* was assembled)",
+        ),
+    ] = None,
     materialise: Annotated[
         str | None, typer.Option(metavar="NAME", help="Assemble C* so, as a new version of the dataset NAME")
     ] = None,
@@ -128,7 +136,7 @@ def what_if(
     from flows.what_if import ask
     from flows.what_if import materialise as assemble
 
-    asked, now = ask(path, thresholds, top_k, tau_s), subject(path)
+    asked, now = ask(path, thresholds, top_k, tau_s, keep_repeats), subject(path)
     found = query(path, asked.before, asked.after, samples)
     limit = int(asked.stored.assembled.get("max_examples", 25_000))
     made = assemble(store, asked, materialise) if materialise is not None else None

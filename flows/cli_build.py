@@ -99,6 +99,21 @@ def build_options(
     tau_f: Annotated[
         str, typer.Option(help="Filtering thresholds, e.g. calculator=0.5,qa=1.2 (paper: 1.0; calculator, mt 0.5)")
     ] = "",
+    inside_words: Annotated[
+        bool,
+        typer.Option(
+            "--inside-words",
+            help="Let a call split a word or a number, as the paper's letter allows (default: none does)",
+        ),
+    ] = False,
+    keep_repeats: Annotated[
+        bool,
+        typer.Option(
+            "--keep-repeats",
+            help="Keep all calls of one tool with the same input within five tokens of each other, as the paper does "
+            "(default: the one with the largest gain)",
+        ),
+    ] = False,
     max_examples: Annotated[int, typer.Option(help="Examples per tool at most")] = 25_000,
     stop_when_full: Annotated[
         bool,
@@ -159,6 +174,8 @@ def build_options(
         top_k=top_k,
         draws=draws,
         tau_f=parse_tau_f(tau_f),
+        inside_words=inside_words,
+        keep_repeats=keep_repeats,
         max_examples=max_examples,
         stop_when_full=stop_when_full,
         seed=seed,

@@ -96,7 +96,7 @@ def _fates(found: Explanation) -> tuple[dict[str, float], tuple[dict[str, Any], 
     ranks = {(row["tool"], row["doc_id"], row["position"]): row["rank"] for row in found.sampled}
     narrowing = Narrowing(config.get("top_k", {}), config.get("tau_s", {}))
     own = taking_part(narrowing, calls, ranks)
-    kept, dropped = survivors(own, config.get("tau_f"))
+    kept, dropped = survivors(own, config.get("tau_f"), keep_repeats=config.get("keep_repeats", False))
     held = {(call["tool"], call["position"]) for example in found.examples for call in example["calls"]}
     fates = {id(call): reason for call, reason in dropped}
     for call in kept:

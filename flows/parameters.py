@@ -63,6 +63,15 @@ class BuildParameters(BaseModel):
     tau_f: TauF = Field(
         default_factory=dict, description="Filtering threshold on L- - L+ per tool; paper: 1.0, calculator and mt 0.5"
     )
+    inside_words: bool = Field(
+        False,
+        description="Let a call split a word or a number, as the paper's letter allows; by default none does",
+    )
+    keep_repeats: bool = Field(
+        False,
+        description="Keep several calls of one tool with the same input within five tokens; by default the one with "
+        "the largest gain is kept",
+    )
     max_examples: int = Field(25_000, gt=0, description="Examples per tool at most (App. B)")
     stop_when_full: bool = Field(
         False,
@@ -180,6 +189,7 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
             temperature=p.temperature,
             max_call_tokens=p.max_call_tokens,
             seed=p.seed,
+            inside_words=p.inside_words,
         )
         for tool in tools
     }
@@ -204,7 +214,9 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         sample=sample,
         execute=ExecuteConfig(),
         score=ScoreConfig(),
-        assemble=AssembleConfig(tau_f=dict(p.tau_f), max_examples=p.max_examples, seed=p.seed),
+        assemble=AssembleConfig(
+            tau_f=dict(p.tau_f), max_examples=p.max_examples, seed=p.seed, keep_repeats=p.keep_repeats
+        ),
         stop_when_full=p.stop_when_full,
         offline=p.offline,
     )

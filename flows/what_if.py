@@ -39,7 +39,11 @@ class Asked:
 
 
 def ask(
-    snapshot: str | Path, tau_f: Mapping[str, float], top_k: int | None = None, tau_s: float | None = None
+    snapshot: str | Path,
+    tau_f: Mapping[str, float],
+    top_k: int | None = None,
+    tau_s: float | None = None,
+    keep_repeats: bool | None = None,
 ) -> Asked:
     """Complete a choice by what the current scores hold.
 
@@ -48,6 +52,7 @@ def ask(
         tau_f: filtering thresholds in nats, of the tools that are to have another one.
         top_k: positions per document, for every tool; None: as they were sampled.
         tau_s: sampling threshold, for every tool; None: as they were sampled.
+        keep_repeats: whether calls that are repeated nearby are kept; None: as C* was assembled.
 
     Raises:
         UsageError: a tool has no scores, or nothing that is asked can be known from them.
@@ -64,6 +69,7 @@ def ask(
         tau_f={tool: tau_f_for(tool, own.get("tau_f")) for tool in found.sampled},
         top_k=dict(own.get("top_k", {})),
         tau_s=dict(own.get("tau_s", {})),
+        keep_repeats=bool(own.get("keep_repeats", False)),
     )
     fewer, higher = dict(before.top_k), dict(before.tau_s)
     notes: list[str] = []
@@ -76,14 +82,15 @@ def ask(
             fewer = _with(fewer, tool, top_k, top_k < config["top_k"])
         if tau_s is not None:
             higher = _with(higher, tool, tau_s, tau_s > config["tau_s"])
-    if notes and not tau_f and (fewer, higher) == (dict(before.top_k), dict(before.tau_s)):
+    if notes and not tau_f and keep_repeats is None and (fewer, higher) == (dict(before.top_k), dict(before.tau_s)):
         raise UsageError(notes[0])
     if fewer and (lost := unranked(snapshot)):
         notes.append(
             f"{lost:,} calls take no part under --top-k: the draws they came from are gone, and with them ranks"
         )
     notes += map(str, coverage(snapshot))
-    return Asked(found, before, Choice({**before.tau_f, **tau_f}, fewer, higher), tuple(notes))
+    repeats = before.keep_repeats if keep_repeats is None else keep_repeats
+    return Asked(found, before, Choice({**before.tau_f, **tau_f}, fewer, higher, repeats), tuple(notes))
 
 
 def _unknown(tool: str, what: str, had: Any, option: str) -> str:
@@ -124,14 +131,22 @@ def materialise(store: Store, asked: Asked, name: str) -> Dataset:
         started=now(),
         finished=None,
         state="running",
-        parameters={**base.run.parameters, "dataset": name, "tau_f": overrides, "narrowing": _plain(narrowing)},
+        parameters={
+            **base.run.parameters,
+            "dataset": name,
+            "tau_f": overrides,
+            "narrowing": _plain(narrowing),
+            "keep_repeats": asked.after.keep_repeats,
+        },
         corpus=base.run.corpus,
         model=base.run.model,
     )
     assembly = Assembly(
         store=store,
         run_id=run.run_id,
-        config=AssembleConfig(overrides, own.get("max_examples", 25_000), own.get("seed", 0)),
+        config=AssembleConfig(
+            overrides, own.get("max_examples", 25_000), own.get("seed", 0), keep_repeats=asked.after.keep_repeats
+        ),
         tool_names={tool: TOOL_NAMES[tool] for tool in base.tools},
         narrowing=narrowing,
     )

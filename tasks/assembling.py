@@ -45,7 +45,7 @@ def assemble_part(
     def do(write: Writer) -> Outcome:
         calls = [call for done in scored for f in done.files for call in translate.scored_of(store.read(f))]
         own = _own(assembly, calls, sampled)
-        kept, dropped = survivors(own, assembly.config.tau_f)
+        kept, dropped = survivors(own, assembly.config.tau_f, keep_repeats=assembly.config.keep_repeats)
         reasons = Counter(reason for _, reason in dropped)
         reasons[LEFT_OUT] = len(calls) - len(own)
         beyond = set(over)
@@ -121,7 +121,7 @@ def over_limit(
     for shard, dones in scored.items():
         calls = [c for d in dones for f in d.files for c in translate.scored_of(store.read(f))]
         own = _own(assembly, calls, (sampled or {}).get(shard, ()))
-        for call in survivors(own, config.tau_f)[0]:
+        for call in survivors(own, config.tau_f, keep_repeats=config.keep_repeats)[0]:
             documents[call.tool].append(call.doc_id)
             home[call.doc_id] = shard
     dropped = cap_examples(documents, config.max_examples, config.seed)

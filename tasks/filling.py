@@ -58,5 +58,5 @@ def examples_of(assembly: Assembly, scored: Iterable[Done]) -> Counter[str]:
         scored: the losses, of every tool that is annotated on the shard.
     """
     calls = [call for done in scored for f in done.files for call in translate.scored_of(assembly.store.read(f))]
-    kept, _ = survivors(calls, assembly.config.tau_f)
+    kept, _ = survivors(calls, assembly.config.tau_f, keep_repeats=assembly.config.keep_repeats)
     return Counter(tool for tool, _ in {(call.tool, call.doc_id) for call in kept})

@@ -62,6 +62,11 @@ def _rows(table: pa.Table, names: Iterable[str]) -> Iterable[tuple[Any, ...]]:
     return zip(*(table.column(name).to_pylist() for name in names), strict=True)
 
 
+def _held(table: pa.Table, names: Sequence[str]) -> list[str]:
+    """Return the names of a record's fields up to those that a table of an earlier version lacks."""
+    return [name for name in names if name in table.column_names]
+
+
 def rejects_table(rejections: Iterable[Rejection]) -> pa.Table:
     return pa.Table.from_pylist([asdict(r) for r in rejections], schema=REJECTS)
 
@@ -78,7 +83,7 @@ def verdicts_of(table: pa.Table) -> list[Verdict]:
 
 
 def drawn_of(table: pa.Table) -> list[DrawnCall]:
-    return [DrawnCall(*row) for row in _rows(table, DrawnCall.__slots__)]
+    return [DrawnCall(*row) for row in _rows(table, _held(table, DrawnCall.__slots__))]
 
 
 def executions_of(table: pa.Table) -> list[Execution]:
@@ -86,7 +91,7 @@ def executions_of(table: pa.Table) -> list[Execution]:
 
 
 def scored_of(table: pa.Table) -> list[ScoredCall]:
-    return [ScoredCall(*row) for row in _rows(table, ScoredCall.__slots__)]
+    return [ScoredCall(*row) for row in _rows(table, _held(table, ScoredCall.__slots__))]
 
 
 def examples_of(table: pa.Table) -> list[Example]:

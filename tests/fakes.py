@@ -106,8 +106,8 @@ def a_scored(
     gain: float = 1.0,
     seen_before: bool = False,
     seen_after: bool = False,
+    window_end: int | None = None,
 ) -> ScoredCall:
     """A scored call with L+ = 1 and L- = 1 + gain, by the plain loss; the call's loss is larger."""
-    return ScoredCall(
-        doc_id, tool, position, input, response, -1.0, 1, 1.0 + gain, 2.0 + abs(gain), 1.0, seen_before, seen_after
-    )
+    losses = (1.0 + gain, 2.0 + abs(gain), 1.0)
+    return ScoredCall(doc_id, tool, position, input, response, -1.0, 1, *losses, seen_before, seen_after, window_end)

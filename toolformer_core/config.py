@@ -137,6 +137,7 @@ class SampleConfig:
     temperature: float = 1.0
     max_call_tokens: int = 64
     seed: int = 0
+    inside_words: bool = False  # True: a call may split a word or a number, as in the paper
 
     def __post_init__(self) -> None:
         _require(0 <= self.tau_s < 1, f"tau_s must lie in [0, 1), got {self.tau_s}")
@@ -184,6 +185,7 @@ class AssembleConfig:
     tau_f: Mapping[str, float] = field(default_factory=dict)  # per tool; the paper's where absent
     max_examples: int = 25_000  # per tool
     seed: int = 0
+    keep_repeats: bool = False  # True: calls alike within five tokens of each other are all kept, as in the paper
 
     def __post_init__(self) -> None:
         for tool in self.tau_f:

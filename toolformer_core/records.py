@@ -161,6 +161,7 @@ class DrawnCall:
     outcome: str  # ok | unterminated | wrong_tool | unparsable
     input: str  # the call's input; "" unless the outcome is ok
     count: int  # how many of the m draws gave exactly this text
+    window_end: int | None = None  # offset behind the five tokens that a call here is judged by; None: not noted
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +211,7 @@ class ScoredCall:
     loss_response: float  # L+ = L_i(e(c, r)), nats
     seen_before: bool  # the input text stands in x before the position
     seen_after: bool  # ... and after it (MT drops calls seen only after)
+    window_end: int | None = None  # as the draw's
 
     @property
     def gain(self) -> float:

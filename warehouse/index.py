@@ -5,9 +5,10 @@
     facts.places   every document's id, sorted, and the file it stands in
     facts.homes    those files, and the shard they are
 
-A row of `gains` names its document by a 64-bit hash of the id: it is counted and compared, never shown. `rank` and
-`log_p` are those of the position (0 is the document's most likely one), rank null where no draws are known;
-`contested` says that another tool has a call there too.
+A row of `gains` names its document and its input by 64-bit hashes: they are counted and compared, never shown. `rank`
+and `log_p` are those of the position (0 is the document's most likely one), rank null where no draws are known;
+`contested` says that another tool has a call there too, `repeated` that another row of the tool has the same input
+within the same window (see `views`).
 Shards do not share documents, so the table is made shard by shard, in little memory; what the last snapshot holds of a
 shard is taken over as long as its commits are the same. It knows no threshold and no view.
 """
@@ -22,12 +23,13 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from warehouse.schema import LATER_COLUMNS
 from warehouse.store import Store
 from warehouse.views import RULES
 
-__all__ = ["build", "parquet_sql", "quoted"]
+__all__ = ["build", "parquet_sql", "quoted", "with_later_columns"]
 
-_FORMAT = f"1, duckdb {duckdb.__version__}"  # of the tables; `hash` may differ from one version to the next
+_FORMAT = f"2, duckdb {duckdb.__version__}"  # of the tables; `hash` may differ from one version to the next
 _BATCH = 400_000  # rows read at once
 _MEMORY = "512MB"  # for reading and sorting; more goes to disk
 
@@ -40,6 +42,9 @@ _GAINS = pa.schema(
         ("log_p", pa.float64()),
         ("rank", pa.int32()),
         ("contested", pa.bool_()),
+        ("input", pa.uint64()),
+        ("window_end", pa.int32()),
+        ("repeated", pa.bool_()),
     ]
 )
 
@@ -77,6 +82,19 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def with_later_columns(table: str, relation: str, columns: str = "*") -> str:
+    """Return SQL of a relation with those columns of a table that files of earlier versions lack: there they are null.
+
+    Args:
+        table: the table of which the relation holds rows, e.g. `scored`.
+        relation: SQL, as `parquet_sql` gives it.
+        columns: of these files.
+    """
+    later = ", ".join(f"NULL::{kind} AS {name}" for name, kind in LATER_COLUMNS.get(table, {}).items())
+    told = f"SELECT {columns} FROM {relation}"
+    return f"{told} UNION ALL BY NAME SELECT {later} WHERE false" if later else told
+
+
 def parquet_sql(places: Iterable[str]) -> str:
     """Return SQL of a relation: the rows of Parquet files, by absolute path or URL, with `file_index`."""
     listed = ", ".join(quoted(_escaped(place)) for place in places)
@@ -104,7 +122,8 @@ def build(connection: duckdb.DuckDBPyConnection, store: Store, earlier: Path) ->
         """
         CREATE TABLE facts.slots (slot INTEGER, commit_id VARCHAR, tool VARCHAR, shard VARCHAR);
         CREATE TABLE facts.gains (slot INTEGER, doc UBIGINT, "position" INTEGER, gain DOUBLE, log_p DOUBLE,
-                                  "rank" INTEGER, contested BOOLEAN);
+                                  "rank" INTEGER, contested BOOLEAN, input UBIGINT, window_end INTEGER,
+                                  repeated BOOLEAN);
         CREATE TABLE facts.homes (home INTEGER, path VARCHAR, digest VARCHAR, shard VARCHAR);
         CREATE TABLE facts.places (doc_id VARCHAR, home INTEGER);
         INSERT INTO facts.about VALUES ('index', $format), ('near', $near)""",
@@ -203,14 +222,19 @@ def _read(store: Store, batch: Sequence[_Source]) -> pa.Table:
         if draws
         else """SELECT '' AS doc_id, '' AS tool, 0 AS "position", 0 AS "rank" WHERE false"""
     )
+    scored = with_later_columns("scored", parquet_sql(store.near(s.path) for s in batch), "*, file_index")
     sql = f"""
 WITH calls AS (
-    SELECT file_index, doc_id, tool, "position", max(gain) AS gain, any_value(log_p) AS log_p
-    FROM {parquet_sql(store.near(source.path) for source in batch)} WHERE {RULES} GROUP BY ALL
+    SELECT * FROM ({scored}) WHERE {RULES}
+    QUALIFY row_number() OVER (
+        PARTITION BY file_index, doc_id, tool, "position" ORDER BY gain DESC, input, response) = 1
 ), ranks AS ({ranks})
 SELECT $slots[file_index::BIGINT + 1]::INTEGER AS slot, hash(c.doc_id) AS doc, "position"::INTEGER AS "position",
-       gain, log_p, r."rank"::INTEGER AS "rank", count(*) OVER (PARTITION BY c.doc_id, "position") > 1 AS contested
+       gain, log_p, r."rank"::INTEGER AS "rank", count(*) OVER (PARTITION BY c.doc_id, "position") > 1 AS contested,
+       hash(input) AS input, window_end::INTEGER AS window_end,
+       coalesce("position" < lag(window_end) OVER alike OR lead("position") OVER alike < window_end, false) AS repeated
 FROM calls AS c LEFT JOIN ranks AS r USING (doc_id, tool, "position")
+WINDOW alike AS (PARTITION BY file_index, c.doc_id, tool, input ORDER BY "position")
 ORDER BY slot, doc, "position" """
     with duckdb.connect(config={"memory_limit": _MEMORY}) as reader:
         return reader.sql(sql, params={"slots": [source.slot for source in batch]}).to_arrow_table().cast(_GAINS)

@@ -26,7 +26,17 @@ import pyarrow as pa
 
 from warehouse.errors import SchemaError, StoreError
 
-__all__ = ["EVALUATION_STAGES", "REJECTS", "STAGES", "TABLES", "StageFacts", "conform", "empty", "stage_facts"]
+__all__ = [
+    "EVALUATION_STAGES",
+    "LATER_COLUMNS",
+    "REJECTS",
+    "STAGES",
+    "TABLES",
+    "StageFacts",
+    "conform",
+    "empty",
+    "stage_facts",
+]
 
 
 def _schema(required: dict[str, pa.DataType], nullable: dict[str, pa.DataType] | None = None) -> pa.Schema:
@@ -68,7 +78,8 @@ _SAMPLED = _schema(
         "outcome": _TEXT,
         "input": _TEXT,
         "count": _INT,
-    }
+    },
+    nullable={"window_end": _INT},
 )
 _EXECUTED = _schema(
     {"tool": _TEXT, "input": _TEXT, "context": _TEXT, "response": _TEXT, "failure": _TEXT, "detail": _TEXT}
@@ -88,7 +99,8 @@ _SCORED = _schema(
         "seen_before": _FLAG,
         "seen_after": _FLAG,
         "gain": _REAL,
-    }
+    },
+    nullable={"window_end": _INT},
 )
 _EXAMPLES = _schema({"doc_id": _TEXT, "text": _TEXT, "calls": pa.list_(_CALL)})
 _ITEMS = _schema(
@@ -166,6 +178,9 @@ STAGES: dict[str, StageFacts] = {
 
 # Stages that measure models: their runs and those of builds do not replace each other (see `queries.CURRENT`).
 EVALUATION_STAGES = ("benchmark", "evaluate", "perplexity")
+
+# Columns that tables lack which were written by earlier versions: table -> column -> its type in SQL.
+LATER_COLUMNS: dict[str, dict[str, str]] = {"sampled": {"window_end": "BIGINT"}, "scored": {"window_end": "BIGINT"}}
 
 # Every big table of the snapshot: name -> schema.
 TABLES: dict[str, pa.Schema] = {facts.table: facts.schema for facts in STAGES.values()} | {"rejects": REJECTS}

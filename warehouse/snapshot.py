@@ -39,7 +39,7 @@ _ABOUT = {facts.table: facts.about for facts in STAGES.values()} | {
     "runs": "One row per build or evaluation, newest last.",
     "datasets": "Versions of C*; one row for each way in which a version was made.",
     "lineage": "Which commits and files each dataset version, made in one way, rests on.",
-    "best_calls": "At each position, of the calls the rules allow, the one with the largest gain.",
+    "best_calls": "Of the calls that the rules allow, the best of each position, and of those repeated nearby.",
     "yield_by_threshold": "Examples and calls per tool that the thresholds 0.5, 1 and 2 would keep.",
     "evaluations": "One row per evaluation: an arm at one k on one task, and whether its run was completed.",
     "accuracy": "Per evaluation: the share of right examples, of all, with a call and without.",
@@ -221,7 +221,7 @@ def _big_table(connection: duckdb.DuckDBPyConnection, store: Store, table: str, 
     ).fetchall()
     if found:
         places = index.parquet_sql(store.near(path) for (path,) in found)
-        connection.execute(f"CREATE VIEW {table} AS SELECT * FROM {places}")
+        connection.execute(f"CREATE VIEW {table} AS {index.with_later_columns(table, places)}")
         return
     connection.register("_rows", schema.empty_table())
     connection.execute(f"CREATE TABLE {table} AS SELECT * FROM _rows")

@@ -4,12 +4,14 @@ The filtering rules stand here once, and every view and query uses them:
 
 - a call must gain at least its tool's threshold tau_f;
 - MT only: a call whose input stands after its position but not before it is dropped;
-- of several such calls at one position of a document, of whichever tools, the one with the largest gain survives
-  (ties: the first by tool, then input, then response).
+- of several such calls at one position of a document, of whichever tools, the one with the largest gain wins
+  (ties: the first by tool, then input, then response);
+- of two winners of one tool with the same input, each standing before the other's window ends, the one that gains less
+  is dropped (of equal ones, the later in the text), unless C* was assembled with `keep_repeats`.
 
-An example of a tool is a document with a survivor of that tool. With one threshold for all tools the winner of a
-position does not depend on the threshold: it is the position's *best call*. The limit on examples per tool is not
-applied here: it is a choice among examples, not a property of calls.
+An example of a tool is a document with a survivor of that tool. With one threshold for all tools a survivor does not
+depend on the threshold, as a call is dropped for the sake of one that gains more: they are the *best calls*. The limit
+on examples per tool is not applied here: it is a choice among examples, not a property of calls.
 
 Yields are counted over the table `facts.gains` (see `index`), which holds of every tool's allowed calls at a position
 the best one; where a single tool has calls, that one is the winner whenever its gain suffices.
@@ -37,7 +39,7 @@ __all__ = [
     "SHARDS",
     "THRESHOLDS",
     "count_sql",
-    "winners_sql",
+    "survivors_sql",
     "yield_sql",
 ]
 
@@ -50,9 +52,23 @@ MEASURED = "NOT isnan(TRY(gain))"
 # Which scored calls may be kept at all, whatever the threshold.
 RULES = f"{MEASURED} AND NOT (tool = 'mt' AND seen_after AND NOT seen_before)"
 
+
+def _better_nearby(winners: str, alike: tuple[str, ...]) -> str:
+    """SQL that says of a row `w` whether a winner with the same call gains more in its window."""
+    same = " AND ".join(f"o.{name} = w.{name}" for name in alike)
+    return f"""EXISTS (FROM {winners} AS o WHERE {same} AND o."position" < w.window_end AND w."position" < o.window_end
+        AND (o.gain > w.gain OR (o.gain = w.gain AND o."position" < w."position")))"""
+
+
 _WINNER = 'row_number() OVER (PARTITION BY doc_id, "position" ORDER BY gain DESC, tool, input, response) = 1'
 
-BEST_CALLS = f"SELECT * FROM scored WHERE {RULES} QUALIFY {_WINNER}"
+# Whether the current C* was assembled with calls that are repeated nearby.
+_KEEP_REPEATS = """(SELECT coalesce(bool_or((c.config::JSON->>'keep_repeats')::BOOLEAN), false)
+    FROM facts.commits AS c JOIN facts.current USING (commit_id) WHERE c.stage = 'assemble')"""
+
+BEST_CALLS = f"""
+WITH won AS (SELECT * FROM scored WHERE {RULES} QUALIFY {_WINNER})
+SELECT w.* FROM won AS w WHERE {_KEEP_REPEATS} OR NOT {_better_nearby("won", ("doc_id", "tool", "input"))}"""
 
 _MEASURES = "stage IN ({})".format(", ".join(f"'{stage}'" for stage in EVALUATION_STAGES))
 
@@ -155,31 +171,38 @@ SELECT e.task, e.source, e.base, e.arm, p.* EXCLUDE (evaluation), e.model, e.bas
 FROM summed AS p JOIN evaluations AS e USING (evaluation)"""
 
 
-def winners_sql(rows: str) -> str:
-    """Return the query for the calls that win their positions (slot, tool, doc, "position", gain).
+def survivors_sql(rows: str, keep_repeats: str = _KEEP_REPEATS) -> str:
+    """Return the query for the calls that survive (slot, tool, doc, "position", gain).
 
     Args:
         rows: SQL of a relation with the columns of `facts.gains`, and tool: the calls that take part.
+        keep_repeats: SQL that says whether calls that are repeated nearby are kept.
     """
     return f"""
-SELECT slot, tool, doc, "position", gain FROM ({rows}) WHERE NOT contested
+WITH own AS ({rows}), won AS (
+    SELECT * FROM own WHERE NOT contested
+    UNION ALL
+    SELECT * FROM own WHERE contested
+    QUALIFY row_number() OVER (PARTITION BY doc, "position" ORDER BY gain DESC, tool) = 1
+), again AS (SELECT * FROM won WHERE repeated AND NOT {keep_repeats})
+SELECT slot, tool, doc, "position", gain FROM won WHERE NOT repeated OR {keep_repeats}
 UNION ALL
-SELECT slot, tool, doc, "position", gain FROM ({rows}) WHERE contested
-QUALIFY row_number() OVER (PARTITION BY doc, "position" ORDER BY gain DESC, tool) = 1"""
+SELECT slot, tool, doc, "position", gain FROM again AS w
+WHERE NOT {_better_nearby("again", ("doc", "tool", "input"))}"""
 
 
-def count_sql(tau: str, winners: str) -> str:
+def count_sql(tau: str, survivors: str) -> str:
     """Return the query for (tool, tau_f, examples, calls), a row for every row of `tau`.
 
     Args:
         tau: SQL of a relation (tool, tau_f).
-        winners: SQL of a relation with tool, doc and gain, every winner that any row of `tau` may keep.
+        survivors: SQL of a relation with tool, doc and gain, every survivor that any row of `tau` may keep.
     """
     return f"""
-WITH tau AS ({tau}), winners AS ({winners}),
-documents AS (SELECT tool, doc, max(gain) AS gain FROM winners GROUP BY ALL),
+WITH tau AS ({tau}), survivors AS ({survivors}),
+documents AS (SELECT tool, doc, max(gain) AS gain FROM survivors GROUP BY ALL),
 examples AS (SELECT tool, tau_f, count(*) AS n FROM tau JOIN documents USING (tool) WHERE gain >= tau_f GROUP BY ALL),
-calls AS (SELECT tool, tau_f, count(*) AS n FROM tau JOIN winners USING (tool) WHERE gain >= tau_f GROUP BY ALL)
+calls AS (SELECT tool, tau_f, count(*) AS n FROM tau JOIN survivors USING (tool) WHERE gain >= tau_f GROUP BY ALL)
 SELECT tool, tau_f, coalesce(examples.n, 0) AS examples, coalesce(calls.n, 0) AS calls
 FROM tau LEFT JOIN examples USING (tool, tau_f) LEFT JOIN calls USING (tool, tau_f) ORDER BY ALL"""
 
@@ -198,4 +221,4 @@ def yield_sql(thresholds: Iterable[float]) -> str:
         SELECT DISTINCT tool FROM facts.commits JOIN facts.current USING (commit_id) WHERE stage = 'score'
     ) CROSS JOIN (VALUES {listed}) AS t(tau_f)"""
     rows = f"FROM facts.gains JOIN facts.slots USING (slot) WHERE gain >= {values[0]!r}::DOUBLE"
-    return count_sql(tau, winners_sql(rows))
+    return count_sql(tau, survivors_sql(rows))

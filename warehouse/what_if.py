@@ -2,7 +2,7 @@
 
 Every call that has a response is scored and kept with its score, whatever its gain, so any tau_f can be asked for.
 Fewer positions (a smaller k, a larger tau_s) are a part of what was sampled; more positions, or more draws, are not
-known without the model. The rules by which a call wins its position stand in `views`. The limit on examples per tool is
+known without the model. The rules by which a call survives stand in `views`. The limit on examples per tool is
 not applied.
 """
 
@@ -20,7 +20,7 @@ import duckdb
 from warehouse.errors import SnapshotError
 from warehouse.index import parquet_sql, quoted
 from warehouse.queries import Sample, Yield, opened, rows_in
-from warehouse.views import RULES, count_sql, winners_sql
+from warehouse.views import RULES, count_sql, survivors_sql
 
 __all__ = ["Change", "Choice", "Stored", "WhatIf", "stored", "unranked", "what_if", "yields"]
 
@@ -32,6 +32,7 @@ class Choice:
     tau_f: Mapping[str, float]  # nats; tools that are not named take no part
     top_k: Mapping[str, int] = field(default_factory=dict)  # at most so many positions of a document, the likeliest
     tau_s: Mapping[str, float] = field(default_factory=dict)  # only positions with p(" [") above
+    keep_repeats: bool = False  # also calls of one tool with the same input within five tokens of each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class WhatIf:
     """What one choice would give in place of another."""
 
     changes: tuple[Change, ...]  # by tool
-    comes: tuple[Sample, ...]  # calls that win their position by the second alone, the largest gain first
+    comes: tuple[Sample, ...]  # calls that survive by the second alone, the largest gain first
     goes: tuple[Sample, ...]  # ... by the first alone
 
 
@@ -153,37 +154,44 @@ def _yields(connection: duckdb.DuckDBPyConnection, choice: Choice) -> list[Yield
     taking_part = _taking_part(choice)
     rows = f"""SELECT g.*, tool FROM facts.gains AS g JOIN facts.slots USING (slot)
         WHERE {_least(choice)} AND {_kept(choice)}"""
-    sql = count_sql(f"SELECT tool, tau_f FROM ({taking_part})", winners_sql(rows))
+    survivors = survivors_sql(rows, _bool(choice.keep_repeats))
+    sql = count_sql(f"SELECT tool, tau_f FROM ({taking_part})", survivors)
     return [Yield(**row) for row in rows_in(connection, sql)]
+
+
+def _bool(value: bool) -> str:
+    return "true" if value else "false"
 
 
 def _moved(
     connection: duckdb.DuckDBPyConnection, before: Choice, after: Choice, n: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the calls that win their position by the second choice alone, and those that do by the first alone.
+    """Return the calls that survive by the second choice alone, and those that do by the first alone.
 
-    Of each the largest gains, in that order. A call without rivals wins wherever it may be kept. Those with rivals are
-    looked at only where the two choices keep different calls of their position: elsewhere the same one wins.
+    Of each the largest gains, in that order. A call that has no rival, at its position or in its window, survives
+    wherever it may be kept. The others are looked at only in documents in which the two choices keep different ones of
+    them: elsewhere the same ones survive.
     """
+    other_rule = _bool(before.keep_repeats != after.keep_repeats)
     first = 'ORDER BY gain DESC, slot, doc, "position"'
     rows = rows_in(
         connection,
         f"""
 WITH kept AS MATERIALIZED (
-    SELECT slot, tool, g.doc, g."position", g.gain, g.contested, {_kept(before)} AS held, {_kept(after)} AS holds
+    SELECT g.*, tool, contested OR repeated AS rivalled, {_kept(before)} AS held, {_kept(after)} AS holds
     FROM facts.gains AS g JOIN facts.slots USING (slot)
-    WHERE ({_least(before)} OR {_least(after)}) AND (held OR holds) AND (contested OR held <> holds)
-), rivals AS (
-    SELECT * FROM kept SEMI JOIN (SELECT doc, "position" FROM kept WHERE contested AND held <> holds) AS changed
-    USING (doc, "position")
-), won AS (
-    SELECT * EXCLUDE (held, holds),
-        held AND row_number() OVER (PARTITION BY doc, "position" ORDER BY held DESC, gain DESC, tool) = 1 AS held,
-        holds AND row_number() OVER (PARTITION BY doc, "position" ORDER BY holds DESC, gain DESC, tool) = 1 AS holds
-    FROM rivals
+    WHERE ({_least(before)} OR {_least(after)}) AND (held OR holds) AND (rivalled OR held <> holds)
+), rivals AS MATERIALIZED (
+    SELECT * FROM kept SEMI JOIN (SELECT doc FROM kept WHERE rivalled AND (held <> holds OR {other_rule})) AS changed
+    USING (doc) WHERE rivalled
+), survives AS (
+    SELECT *, false AS holds FROM ({survivors_sql("FROM rivals WHERE held", _bool(before.keep_repeats))})
+    UNION ALL
+    SELECT *, true AS holds FROM ({survivors_sql("FROM rivals WHERE holds", _bool(after.keep_repeats))})
 ), moved AS MATERIALIZED (
-    SELECT slot, tool, doc, "position", gain, holds
-    FROM (SELECT * FROM kept WHERE NOT contested UNION ALL BY NAME SELECT * FROM won) WHERE held <> holds
+    SELECT slot, tool, doc, "position", gain, holds FROM kept WHERE NOT rivalled
+    UNION ALL
+    SELECT slot, tool, doc, "position", any_value(gain), any_value(holds) FROM survives GROUP BY ALL HAVING count(*) = 1
 )
 (FROM moved WHERE holds {first} LIMIT {int(n)}) UNION ALL (FROM moved WHERE NOT holds {first} LIMIT {int(n)})
 {first}""",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import tempfile
@@ -20,7 +21,7 @@ from tasks import translate
 from tasks.assembling import taking_part
 from tasks.works import Narrowing
 from toolformer_core.annotate.assemble import survivors
-from warehouse import index
+from warehouse import index, schema
 from warehouse.commits import Commit, Dataset
 from warehouse.explain import explain, ids_beginning, nearest_ids
 from warehouse.queries import Yield, rows_of, yield_by_threshold
@@ -30,7 +31,8 @@ from warehouse.views import MEASURED
 from warehouse.what_if import Choice, what_if, yields
 
 TOOLS = ("calculator", "mt", "qa")
-GAINS = 'SELECT tool, doc, "position", gain, log_p, "rank", contested FROM facts.gains JOIN facts.slots USING (slot)'
+COLUMNS = 'tool, doc, "position", gain, log_p, "rank", contested, input, window_end, repeated'
+GAINS = f"SELECT {COLUMNS} FROM facts.gains JOIN facts.slots USING (slot)"
 
 Rows = dict[str, list[dict[str, Any]]]  # tool -> scored calls
 
@@ -50,38 +52,69 @@ def calls() -> st.SearchStrategy[Rows]:
     return st.fixed_dictionaries({tool: st.lists(one, max_size=6) for tool in TOOLS})
 
 
-def write(store: Store, shard: str, rows: Rows, run: list[Commit]) -> None:
-    """One shard: draws whose rank is the position, of log p = -rank, and scored calls."""
+def write(store: Store, shard: str, rows: Rows, run: list[Commit], window: int | None = None) -> None:
+    """One shard: draws whose rank is the position, of log p = -rank, and scored calls whose windows are so long."""
     for tool, own in rows.items():
         full = [scored(r.pop("doc_id"), tool, r.pop("position"), r.pop("gain"), **r) for r in map(dict, own)]
         full = [{**row, "log_p": -float(row["position"])} for row in full]
+        full = [{**row, "window_end": None if window is None else row["position"] + window} for row in full]
         places = sorted({(row["doc_id"], row["position"]) for row in full})
         drawn = [{"doc_id": d, "tool": tool, "position": p, "rank": p, "log_p": -float(p)} for d, p in places]
         run += [put(store, "sample", tool, shard, drawn), put(store, "score", tool, shard, full)]
 
 
+WINDOWS = st.sampled_from([None, 1, 2, 3])
 TAUS = st.fixed_dictionaries({tool: st.sampled_from([-2.0, 0.5, 1.0, 1.2]) for tool in TOOLS})
 
 
 @settings(max_examples=12, deadline=None)
-@given(calls(), TAUS, st.sampled_from([None, 1, 2]), st.sampled_from([None, 0.3, 0.9]))
-def test_yields_are_those_of_the_method(rows: Rows, tau: dict[str, float], k: int | None, tau_s: float | None) -> None:
+@given(calls(), TAUS, st.sampled_from([None, 1, 2]), st.sampled_from([None, 0.3, 0.9]), WINDOWS, st.booleans())
+def test_yields_are_those_of_the_method(
+    rows: Rows, tau: dict[str, float], k: int | None, tau_s: float | None, window: int | None, keep_repeats: bool
+) -> None:
     """SQL over the index counts what `survivors` keeps."""
     top_k = {} if k is None else dict.fromkeys(TOOLS, k)
     floors = {} if tau_s is None else dict.fromkeys(TOOLS, tau_s)
     with tempfile.TemporaryDirectory() as folder:
         store, run = Store(folder), list[Commit]()
-        write(store, "s0", rows, run)
+        write(store, "s0", rows, run, window)
         own = [c for commit in run if commit.stage == "score" for c in translate.scored_of(store.read(commit.files[0]))]
         ranks = {(c.tool, c.doc_id, c.position): c.position for c in own}
-        kept = survivors(taking_part(Narrowing(top_k, floors), own, ranks), tau)[0]
+        taking = taking_part(Narrowing(top_k, floors), own, ranks)
+        kept = survivors(taking, tau, keep_repeats=keep_repeats)[0]
         path = publish(store, None)
         expected = [
             Yield(tool, tau[tool], len({c.doc_id for c in mine}), len(mine))
             for tool in TOOLS
             for mine in [[c for c in kept if c.tool == tool]]
         ]
-        assert yields(path, Choice(tau, top_k, floors)) == expected
+        assert yields(path, Choice(tau, top_k, floors, keep_repeats)) == expected
+
+
+@settings(max_examples=12, deadline=None)
+@given(calls(), WINDOWS, st.sampled_from([0.5, 1.0, 1.5]))
+def test_the_best_calls_above_a_threshold_are_those_of_the_method(rows: Rows, window: int | None, tau: float) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store, run = Store(folder), list[Commit]()
+        write(store, "s0", rows, run, window)
+        own = [c for commit in run if commit.stage == "score" for c in translate.scored_of(store.read(commit.files[0]))]
+        kept = survivors(own, dict.fromkeys(TOOLS, tau))[0]
+        best = rows_of(publish(store, None), f'SELECT doc_id, "position", tool FROM best_calls WHERE gain >= {tau}')
+        assert sorted(tuple(row.values()) for row in best) == sorted((c.doc_id, c.position, c.tool) for c in kept)
+
+
+def test_scores_of_an_earlier_version_have_no_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their files lack the column: all of their calls are kept."""
+    earlier = pa.schema([field for field in schema.STAGES["score"].schema if field.name != "window_end"])
+    monkeypatch.setitem(schema.STAGES, "score", dataclasses.replace(schema.STAGES["score"], schema=earlier))
+    store = Store(tmp_path)
+    rows = [{k: v for k, v in scored("d1", "qa", p, 1.0).items() if k != "window_end"} for p in (0, 1)]
+    made = put(store, "score", "qa", "s0", rows)
+    monkeypatch.undo()
+    path = publish(store, None)
+    assert yield_by_threshold(path, [1.0]) == [Yield("qa", 1.0, 1, 2)]
+    assert rows_of(path, "SELECT count(*) AS n, count(window_end) AS known FROM best_calls") == [{"n": 2, "known": 0}]
+    assert [c.window_end for c in translate.scored_of(store.read(made.files[0]))] == [None, None]
 
 
 @pytest.mark.parametrize("gains", [[-1.0, math.nan], [0.5, math.nan, -1.0], [math.nan], [math.inf, math.nan, 0.5]])
@@ -149,21 +182,40 @@ def test_a_call_comes_and_goes_with_its_rivals(tmp_path: Path) -> None:
 
 
 @settings(max_examples=12, deadline=None)
-@given(calls(), TAUS, TAUS, st.sampled_from([None, 1, 2]))
-def test_what_comes_less_what_goes_is_what_the_yields_say(
-    rows: Rows, one: dict[str, float], other: dict[str, float], k: int | None
+@given(calls(), TAUS, TAUS, st.sampled_from([None, 1, 2]), WINDOWS, st.booleans(), st.booleans())
+def test_what_comes_and_goes_is_what_the_method_says(
+    rows: Rows,
+    one: dict[str, float],
+    other: dict[str, float],
+    k: int | None,
+    window: int | None,
+    kept_before: bool,
+    kept_after: bool,
 ) -> None:
-    before, after = Choice(one), Choice(other, {} if k is None else dict.fromkeys(TOOLS, k))
+    top_k = {} if k is None else dict.fromkeys(TOOLS, k)
+    before, after = Choice(one, keep_repeats=kept_before), Choice(other, top_k, keep_repeats=kept_after)
     with tempfile.TemporaryDirectory() as folder:
         store, run = Store(folder), list[Commit]()
         put(store, "ingest", "", "corpus", [{"doc_id": d, "text": f"text of {d}"} for d in ("d1", "d2")])
-        write(store, "s0", rows, run)
+        write(store, "s0", rows, run, window)
         found = what_if(publish(store, None), before, after, n=100)
+        own = [c for commit in run if commit.stage == "score" for c in translate.scored_of(store.read(commit.files[0]))]
+    ranks = {(c.tool, c.doc_id, c.position): c.position for c in own}
+    stands = [
+        {
+            (c.doc_id, c.position, c.tool)
+            for c in survivors(
+                taking_part(Narrowing(choice.top_k), own, ranks), choice.tau_f, keep_repeats=choice.keep_repeats
+            )[0]
+        }
+        for choice in (before, after)
+    ]
     for change in found.changes:
         comes, goes = (sum(s.tool == change.after.tool for s in own) for own in (found.comes, found.goes))
         assert comes - goes == change.after.calls - change.before.calls
     at = [[(s.doc_id, s.position, s.tool) for s in own] for own in (found.comes, found.goes)]
-    assert not set(at[0]) & set(at[1])
+    assert set(at[0]) == stands[1] - stands[0]
+    assert set(at[1]) == stands[0] - stands[1]
 
 
 def test_only_new_shards_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,19 +1,22 @@
 """Assemble C*: which scored calls survive, and the documents that carry them. (§2, filtering and interleaving)
 
-    | reason          | the call is dropped because                                                              |
-    |-----------------|------------------------------------------------------------------------------------------|
-    | below_threshold | L- - L+ < tau_f of its tool                                                              |
-    | seen_only_after | MT only (App. A.1): its input stands after the position, not before: it was looked up     |
-    | lower_gain      | another surviving call at the same position of the document, of any tool, gains more     |
+    | reason          | the call is dropped because                                                               |
+    |-----------------|-------------------------------------------------------------------------------------------|
+    | below_threshold | L- - L+ < tau_f of its tool                                                               |
+    | seen_only_after | MT only (App. A.1): its input stands after the position, not before: it was looked up      |
+    | lower_gain      | another surviving call at the same position of the document, of any tool, gains more      |
+    | repeated_nearby | another call that survives so far, of the same tool and input, stands within the five      |
+    |                 | tokens by which the two are judged, and gains more: one answer, one call                  |
     | over_limit      | the tool has its share of examples already (25,000 in the paper, App. B); a seeded choice |
 
-The rules are applied in that order, and every dropped call has exactly one reason. Pure functions over stored scores: a
-new threshold needs no model. This stage knows no files, no tools that run, and no tokens.
+The rules are applied in that order, and every dropped call has exactly one reason. A call can be dropped as repeated
+for the sake of one that is dropped so itself: of a row of such calls, each but the best has a better neighbour. Pure
+functions over stored scores: a new threshold needs no model. This stage knows no files, no running tools, no tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from toolformer_core.config import TOOL_NAMES, tau_f_for
 from toolformer_core.records import Call, Document, Example, InsertedCall, ScoredCall, digest_of
@@ -24,23 +27,27 @@ __all__ = ["OVER_LIMIT", "assemble", "cap_examples", "survivors"]
 BELOW_THRESHOLD = "below_threshold"
 SEEN_ONLY_AFTER = "seen_only_after"
 LOWER_GAIN = "lower_gain"
+REPEATED_NEARBY = "repeated_nearby"
 OVER_LIMIT = "over_limit"
 
 _LOOKAHEAD_TOOL = "mt"
 
 
 def survivors(
-    scored: Iterable[ScoredCall], tau_f: Mapping[str, float] | None = None
+    scored: Iterable[ScoredCall], tau_f: Mapping[str, float] | None = None, *, keep_repeats: bool = False
 ) -> tuple[list[ScoredCall], list[tuple[ScoredCall, str]]]:
     """Split scored calls, of any documents and tools, into those that survive and those that do not.
 
     Args:
         scored: the calls, in any order.
         tau_f: filtering threshold per tool in nats; the paper's where a tool is absent (1.0; Calculator and MT 0.5).
+        keep_repeats: keep calls of one tool with the same input also within five tokens of each other, as the paper
+            does; calls whose window is not known are always kept.
 
     Returns:
         The survivors, at most one per document and position, and the dropped calls with their reasons; both in the
-        order given. Of calls that gain alike, the first by tool, then input, then response survives.
+        order given. Of calls that gain alike, the first by tool, then input, then response survives; of repeated
+        ones, the first in the text.
     """
     calls = list(scored)
     reasons = [_own_reason(call, tau_f) for call in calls]
@@ -56,6 +63,9 @@ def survivors(
         winner, loser = (i, rival) if _precedence(call) < _precedence(calls[rival]) else (rival, i)
         best[place] = winner
         reasons[loser] = LOWER_GAIN
+    if not keep_repeats:
+        for i in _repeated(calls, best.values()):
+            reasons[i] = REPEATED_NEARBY
     kept = [call for call, reason in zip(calls, reasons, strict=True) if not reason]
     dropped = [(call, reason) for call, reason in zip(calls, reasons, strict=True) if reason]
     return kept, dropped
@@ -67,6 +77,36 @@ def _own_reason(call: ScoredCall, tau_f: Mapping[str, float] | None) -> str:
     if call.tool == _LOOKAHEAD_TOOL and call.seen_after and not call.seen_before:
         return SEEN_ONLY_AFTER
     return ""
+
+
+def _repeated(calls: Sequence[ScoredCall], standing: Iterable[int]) -> list[int]:
+    """Return those of some calls that have a better one of the same tool and input within their window."""
+    alike: dict[tuple[str, str, str], list[int]] = {}
+    for i in standing:
+        if calls[i].window_end is not None:
+            alike.setdefault((calls[i].doc_id, calls[i].tool, calls[i].input), []).append(i)
+    out = []
+    for group in alike.values():
+        group.sort(key=lambda i: calls[i].position)
+        out += [i for at, i in enumerate(group) if any(_better(calls[i], calls[j]) for j in _near(calls, group, at))]
+    return out
+
+
+def _near(calls: Sequence[ScoredCall], group: Sequence[int], at: int) -> Iterator[int]:
+    """Yield the members of a group, in the order of the text, that share the window of one of them."""
+    own = calls[group[at]]
+    for j in reversed(group[:at]):
+        if (calls[j].window_end or 0) <= own.position:  # windows end in the order in which they begin
+            break
+        yield j
+    for j in group[at + 1 :]:
+        if calls[j].position >= (own.window_end or 0):
+            break
+        yield j
+
+
+def _better(own: ScoredCall, other: ScoredCall) -> bool:
+    return (-other.gain, other.position) < (-own.gain, own.position)
 
 
 def _precedence(call: ScoredCall) -> tuple[float, str, str, str]:

@@ -17,19 +17,22 @@ Positions with p(" [") > tau_s are kept, of those the k most likely of the docum
 
 A verdict's spans are scanned as texts of their own and their positions carried back to the document's offsets; the top
 k is taken over the whole document. A position behind which only whitespace is left is never sampled: a call there could
-help nothing. Every draw has its own seed, from the config's seed, document, tool, position and number, so neither the
-model's batches nor the other documents change it. This stage knows no responses, thresholds on gain, or tokens.
+help nothing. Nor is one inside a word or a number (see `boundaries`), unless the config says so. Every draw has its own
+seed, from the config's seed, document, tool, position and number, so neither the model's batches nor the other
+documents change it. This stage knows no responses, thresholds on gain, or tokens.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
+from toolformer_core.annotate.boundaries import inside_words
 from toolformer_core.config import SampleConfig
 from toolformer_core.errors import CallSyntaxError
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan
@@ -37,6 +40,8 @@ from toolformer_core.records import Document, DrawnCall, Prompt, Verdict, number
 from toolformer_core.syntax import CLOSE, find_close, parse
 
 __all__ = ["Sampled", "draw_seeds", "sample"]
+
+_WINDOW = 5  # tokens from a position on that a call there is judged by (§4.1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,15 @@ class Sampled:
     calls: tuple[DrawnCall, ...] = ()
 
 
+class _Place(NamedTuple):
+    """A position where a call is likely."""
+
+    log_p: float
+    position: int
+    piece: int  # index among the texts scanned
+    window_end: int  # offset behind the tokens that a call here is judged by
+
+
 @dataclass(slots=True)
 class _Work:
     """A document on its way: what its pieces' scans said, and the draws made so far."""
@@ -56,8 +70,8 @@ class _Work:
     verdict: Verdict
     pieces: dict[int, int]  # index among the texts scanned -> offset of that piece in the document
     seen: set[int] = field(default_factory=set)
-    likely: list[tuple[float, int, int]] = field(default_factory=list)  # (log p, position, piece)
-    drawn: list[tuple[float, int, int, list[Draw]]] = field(default_factory=list)  # (log p, position, rank, its draws)
+    likely: list[_Place] = field(default_factory=list)
+    drawn: list[tuple[_Place, int, list[Draw]]] = field(default_factory=list)  # (place, its rank, its draws)
 
 
 def draw_seeds(seed: int, doc_id: str, tool: str, position: int, draws: int) -> list[int]:
@@ -107,71 +121,76 @@ def sample(
         held = set(scan.texts)
         for index in held:
             owner[index].seen.add(index)
-        _note_likely(scan, owner, config)
+        _note_likely(scan, texts, owner, config)
         complete = {id(w): w for i in sorted(held) if (w := owner[i]).seen == w.pieces.keys()}
         ready = [w for w in complete.values() if w.pieces.keys() <= held]
         waiting += [w for w in complete.values() if not w.pieces.keys() <= held]
         _draw(scan, {i: i for i in held}, ready, config)
 
-    again = sorted({piece for w in waiting for _, _, piece in _top(w, config.top_k)})
+    again = sorted({place.piece for w in waiting for place in _top(w, config.top_k)})
     if again:
         for scan in lm.scan(prompt, [texts[i] for i in again]):
             _draw(scan, {again[j]: j for j in scan.texts}, waiting, config)
     return [_result(work, tool_name) for work in works]
 
 
-def _note_likely(scan: Scan, owner: dict[int, _Work], config: SampleConfig) -> None:
+def _note_likely(scan: Scan, texts: Sequence[str], owner: dict[int, _Work], config: SampleConfig) -> None:
     """Note the positions above tau_s of every text scanned, but no more of a text than can be among the top k."""
     floor = math.log(config.tau_s) if config.tau_s > 0 else -math.inf
     for index, positions, log_probs in zip(scan.texts, scan.positions, scan.log_probs, strict=True):
         work = owner[index]
         start = work.pieces[index]
         last = len(work.document.text.rstrip())
-        able = np.flatnonzero((log_probs.astype(np.float64) > floor) & (positions + start < last))
+        allowed = (log_probs.astype(np.float64) > floor) & (positions + start < last)
+        if not config.inside_words:
+            allowed &= ~inside_words(texts[index])[positions]
+        able = np.flatnonzero(allowed)
         if len(able) > config.top_k:
             able = able[np.lexsort((positions[able], -log_probs[able]))[: config.top_k]]  # as in `_top`
-        of_text = zip(log_probs[able].tolist(), positions[able].tolist(), strict=True)
-        work.likely += [(log_p, start + offset, index) for log_p, offset in of_text]
+        ends = np.append(positions, [len(texts[index])] * _WINDOW)[able + _WINDOW]
+        of_text = zip(log_probs[able].tolist(), positions[able].tolist(), ends.tolist(), strict=True)
+        work.likely += [_Place(log_p, start + offset, index, start + end) for log_p, offset, end in of_text]
 
 
-def _top(work: _Work, k: int) -> list[tuple[float, int, int]]:
+def _top(work: _Work, k: int) -> list[_Place]:
     """The k most likely positions, most likely first; of positions equally likely, the smaller comes first."""
-    return sorted(work.likely, key=lambda at: (-at[0], at[1]))[:k]
+    return sorted(work.likely, key=lambda place: (-place.log_p, place.position))[:k]
 
 
-def _draw(scan: Scan, place: dict[int, int], works: list[_Work], config: SampleConfig) -> None:
-    """Draw the calls of those chosen positions that this scan holds; `place` maps a piece to its index in the scan."""
-    chosen: list[tuple[_Work, float, int, int]] = []
+def _draw(scan: Scan, texts: dict[int, int], works: list[_Work], config: SampleConfig) -> None:
+    """Draw the calls of those chosen positions that this scan holds; `texts` maps a piece to its index in the scan."""
+    chosen: list[tuple[_Work, _Place, int]] = []
     requests: list[DrawRequest] = []
     for work in works:
-        for rank, (log_p, position, piece) in enumerate(_top(work, config.top_k)):
-            if piece not in place:
+        for rank, at in enumerate(_top(work, config.top_k)):
+            if at.piece not in texts:
                 continue
-            chosen.append((work, log_p, position, rank))
-            for seed in draw_seeds(config.seed, work.document.doc_id, work.verdict.tool, position, config.draws):
-                requests.append(DrawRequest(place[piece], position - work.pieces[piece], seed))
+            chosen.append((work, at, rank))
+            for seed in draw_seeds(config.seed, work.document.doc_id, work.verdict.tool, at.position, config.draws):
+                requests.append(DrawRequest(texts[at.piece], at.position - work.pieces[at.piece], seed))
     if not requests:
         return
     draws = scan.draw(requests, max_tokens=config.max_call_tokens, temperature=config.temperature)
-    for i, (work, log_p, position, rank) in enumerate(chosen):
-        work.drawn.append((log_p, position, rank, draws[i * config.draws : (i + 1) * config.draws]))
+    for i, (work, at, rank) in enumerate(chosen):
+        work.drawn.append((at, rank, draws[i * config.draws : (i + 1) * config.draws]))
 
 
 def _calls(work: _Work, tool_name: str) -> Iterator[DrawnCall]:
     """Yield what was drawn at each position, equal draws as one, in the order of first appearance."""
-    for log_p, position, rank, draws in work.drawn:
+    for at, rank, draws in work.drawn:
         for draw, count in Counter(draws).items():
             outcome, input_ = _judge(draw, tool_name)
             yield DrawnCall(
                 doc_id=work.document.doc_id,
                 tool=work.verdict.tool,
-                position=position,
-                log_p=log_p,
+                position=at.position,
+                log_p=at.log_p,
                 rank=rank,
                 raw=draw.text,
                 outcome=outcome,
                 input=input_,
                 count=count,
+                window_end=at.window_end,
             )
 
 

@@ -127,6 +127,7 @@ def _score_chunk(
             loss_response=wanted[full],
             seen_before=before,
             seen_after=after,
+            window_end=drawn.window_end,
         )
     return out
 

@@ -79,6 +79,65 @@ def test_ties_go_by_tool_then_input_whatever_the_order(pairs):
     assert {reason for _, reason in dropped} == {"lower_gain"}
 
 
+def test_one_answer_one_call():
+    # "so 58 are lent and 529 remain": the calls at 2 and 5 share tokens, the one at 24 is behind both
+    first = a_scored(input="587 - 58", position=2, window_end=18, gain=0.9)
+    best = a_scored(input="587 - 58", position=5, window_end=22, gain=1.5)
+    later = a_scored(input="587 - 58", position=24, window_end=29, gain=0.6)
+    other = a_scored(input="58 + 529", position=6, window_end=22, gain=0.7)  # another input
+    tool = a_scored(tool="qa", input="587 - 58", position=9, window_end=24, gain=1.1)
+    elsewhere = a_scored("e", input="587 - 58", position=5, window_end=22, gain=0.8)
+    calls = [first, best, later, other, tool, elsewhere]
+    assert survivors(calls) == ([best, later, other, tool, elsewhere], [(first, "repeated_nearby")])
+    assert survivors(calls, keep_repeats=True) == (calls, [])
+
+
+def test_a_window_ends_before_the_next_position():
+    near = [a_scored(position=p, window_end=p + 4, gain=g) for p, g in ((0, 0.6), (3, 0.7), (7, 0.8))]
+    # 3 < 0 + 4: the first two share a window; 7 = 3 + 4: the last two do not
+    assert [(c.position, reason) for c, reason in survivors(near)[1]] == [(0, "repeated_nearby")]
+
+
+def test_each_but_the_best_of_a_row_has_a_better_neighbour():
+    row = [a_scored(position=p, window_end=p + 4, gain=g) for p, g in ((0, 0.9), (3, 0.8), (6, 0.7))]
+    kept, dropped = survivors(row)
+    assert [c.position for c in kept] == [0]  # the last falls to the second, which falls to the first
+    assert [c.position for c, _ in dropped] == [3, 6]
+
+
+def test_of_repeated_calls_that_gain_alike_the_first_in_the_text_is_kept():
+    kept, _ = survivors([a_scored(position=p, window_end=9, gain=1.0) for p in (4, 2, 3)])
+    assert [c.position for c in kept] == [2]
+
+
+def test_a_call_that_lost_its_position_drops_no_other():
+    beaten = a_scored(position=2, window_end=9, gain=1.2)
+    winner = a_scored(tool="qa", position=2, window_end=9, gain=1.3)
+    nearby = a_scored(position=4, window_end=12, gain=0.8)
+    assert survivors([beaten, winner, nearby]) == ([winner, nearby], [(beaten, "lower_gain")])
+
+
+def test_calls_of_unknown_windows_are_kept():
+    calls = [a_scored(position=p) for p in (1, 2)]
+    assert survivors(calls) == (calls, [])
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.sampled_from([0.5, 0.6, 0.7])), unique_by=lambda one: one[0]))
+def test_a_call_survives_iff_none_in_its_window_is_better(drawn):
+    calls = [a_scored(position=p, window_end=min(p + 4, 12), gain=g) for p, g in drawn]
+    alone = [
+        c
+        for c in calls
+        if not any(
+            o.position < c.window_end
+            and c.position < o.window_end
+            and (o.gain > c.gain or (o.gain == c.gain and o.position < c.position))
+            for o in calls
+        )
+    ]
+    assert survivors(calls)[0] == alone
+
+
 def test_an_example_of_two_calls_by_hand():
     document = a_document("so 27 years, on Friday")
     year = a_scored(document.doc_id, "calculator", 2, "2021 - 1994", "27", gain=1.25)

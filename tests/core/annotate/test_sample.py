@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from tests.fakes import a_document, a_prompt, a_verdict
 from toolformer_core.annotate.sample import draw_seeds, sample
 from toolformer_core.config import SampleConfig
 from toolformer_core.errors import ScriptError
+from toolformer_core.lm.base import Draw
 from toolformer_core.lm.scripted import ScriptedLM
 
 TEXT = "I went in 1994 and left in 2011"
@@ -54,6 +56,52 @@ def test_a_place_with_nothing_behind_it_is_never_sampled():
     lm = scripted({3: -1.0, 7: -0.1}, text=text)
     (got,) = run(lm, [a_document(text)])
     assert positions(got) == [3]
+
+
+class CharactersLM:
+    """Every character is a token, " [" is as likely before each as before the next, and every draw is the same."""
+
+    name = digest = "characters"
+
+    def __init__(self, text):
+        self.texts = [0]
+        self.positions = [np.arange(len(text))]
+        self.log_probs = [np.full(len(text), -1.0, dtype=np.float32)]
+
+    def scan(self, prompt, texts):
+        yield self
+
+    def draw(self, requests, *, max_tokens, temperature):
+        return [Draw("Calculator(12 * 82)", True) for _ in requests]
+
+
+@pytest.mark.parametrize(
+    ("inside_words", "expected"),
+    [(False, [0, 2, 3, 4, 5, 8]), (True, [0, 1, 2, 3, 4, 5, 6, 7, 8])],
+)
+def test_a_call_splits_no_number_unless_it_may(inside_words, expected):
+    text = "98 * 984."
+    #       0  3 5  8
+    (got,) = run(CharactersLM(text), [a_document(text)], inside_words=inside_words)
+    assert positions(got) == expected
+
+
+def test_places_inside_words_take_no_share_of_the_k():
+    # "ab cd ef": 0, 2, 3, 5 and 6 are allowed; the four first of equals are 0, 2, 3 and 5, not 0 to 3
+    (got,) = run(CharactersLM("ab cd ef"), [a_document("ab cd ef")], top_k=4)
+    assert [(c.position, c.rank) for c in got.calls] == [(0, 0), (2, 1), (3, 2), (5, 3)]
+
+
+def test_a_window_ends_behind_five_tokens_or_with_the_text():
+    # tokens begin at 0, 1, 6, 9, 14, 18, 23, 26: the five from 1 on end at 23, and from 9 on there are just five
+    (got,) = run(scripted({1: -1.0, 9: -2.0, 26: -3.0}), [a_document(TEXT)])
+    assert [(c.position, c.window_end) for c in got.calls] == [(1, 23), (9, 31), (26, 31)]
+
+
+def test_a_window_ends_with_its_span():
+    document = a_document(TEXT)
+    (got,) = run(spans_lm(), [(document, a_verdict(document, spans=SPANS))])
+    assert [(c.position, c.window_end) for c in got.calls] == [(6, 14), (9, 14), (18, 31), (26, 31)]
 
 
 @pytest.mark.parametrize(
