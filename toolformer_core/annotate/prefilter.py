@@ -16,6 +16,9 @@
 
 Tokens are words and numbers, single characters in scripts without spaces: no model is loaded yet. Our readings:
 
+- Numbers of URLs, of addresses, of assignments in code and markup (width=300) and of list markers at a line's start
+  (1. 2) (3)) are words. So are bare years, 1500 to 2099 without a thing counted behind them: two of them are operands
+  of one result alone, their difference in years (1994 and 2011: 17 years, aged 17).
 - A number's sign is ignored, as every relation of + - * / between signed numbers is one between their magnitudes. A
   percentage is a hundredth. Numbers of more than 15 digits, version numbers and numbers joined to letters are words.
 - Relations that hold of any number are none: with a zero, or a product or quotient with a one (a + 0, a * 1, a / a).
@@ -36,7 +39,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from toolformer_core.annotate.arithmetic import has_operation, numbers_in
+from toolformer_core.annotate.arithmetic import has_equation, has_operation, numbers_in
 from toolformer_core.annotate.dates import url_date
 from toolformer_core.config import PrefilterConfig
 from toolformer_core.records import Document, Verdict, digest_of
@@ -84,11 +87,9 @@ def _judge(tool: str, document: Document, config: PrefilterConfig, identify: Lan
 
 # --- calculator -------------------------------------------------------------------------------------------------------
 
-_EQUATION = re.compile(r"(?:=|\b(?:equals|equal to|total of|average of))\s*[-−]?\s*[$€£¥]?\s*\.?\d", re.IGNORECASE)
-
 
 def _calculator(document: Document, config: PrefilterConfig) -> tuple[bool, str]:
-    if _EQUATION.search(document.text):
+    if has_equation(document.text):
         return True, "equation"
     numbers = numbers_in(document.text)
     if len(numbers) < 3:
