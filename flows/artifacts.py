@@ -1,20 +1,21 @@
 """What Prefect's pages show of a flow run while it goes on, and at its end: progress per stage, a summary, links.
 
 Every stage has one progress artifact: shards, rows in and kept by unit (documents, draws, calls), and how long it will
-still take. A thread updates those that have news, at most every `EVERY_S` seconds, and logs the same line; a shard that
-finishes costs no request. Where Prefect does not answer, that is said once and the work goes on. What a summary says is
-made in `summaries`; this module knows no figures of the method.
+still take. A thread updates those that have news, at most every `EVERY_S` seconds; a shard that finishes costs no
+request. The run's log has the same lines, when `progress` says that one is due, and what is at work where there is no
+news. Where Prefect does not answer, that is said once and the work goes on. What a summary says is made in `summaries`;
+this module knows no figures of the method.
 """
 
 from __future__ import annotations
 
 import contextvars
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
@@ -26,56 +27,18 @@ from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.exceptions import PrefectException
 from prefect.runtime import flow_run as this_run
 
+from flows.progress import LINE_S, Pulse, Stage, passes_quarter
+
 if TYPE_CHECKING:
     from flows.ledger import Ledger
     from tasks.shards import Done
 
-__all__ = ["EVERY_S", "Board", "Stage", "named", "publish_link", "publish_summary", "short", "showing", "time_left"]
+__all__ = ["EVERY_S", "Board", "named", "publish_link", "publish_summary", "short", "showing"]
 
 _log = logging.getLogger(__name__)
 
 EVERY_S = 10.0  # seconds between two updates of a stage's artifact
 _NO_ANSWER = (HTTPError, PrefectException)
-
-
-@dataclass(slots=True)
-class Stage:
-    """How far a stage is."""
-
-    finished: int = 0  # shards
-    skipped: int = 0  # of these, found done
-    rows: dict[str, tuple[int, int]] = field(default_factory=dict)  # unit -> in, kept
-
-    def note(self, done: Done) -> None:
-        """Count one more shard."""
-        self.finished += 1
-        self.skipped += done.skipped
-        for balance in done.balances:
-            rows_in, kept = self.rows.get(balance.unit, (0, 0))
-            self.rows[balance.unit] = (rows_in + balance.rows_in, kept + balance.kept)
-
-    def told(self, shards: int, elapsed_s: float) -> str:
-        """Return what a person is told: shards, rows, and the time left.
-
-        Args:
-            shards: in all.
-            elapsed_s: seconds since the stage began.
-        """
-        parts = [
-            f"{self.finished:,} of {shards:,} shards" + (f" ({self.skipped:,} found done)" if self.skipped else "")
-        ]
-        parts += [f"{rows_in:,} {unit}, {kept:,} kept" for unit, (rows_in, kept) in self.rows.items()]
-        worked = self.finished - self.skipped
-        if worked and elapsed_s and self.finished < shards:
-            parts.append(f"{time_left(elapsed_s / worked * (shards - self.finished))} left")
-        return "; ".join(parts)
-
-
-def time_left(seconds: float) -> str:
-    """Return a time as a person says it: 40 s, 12 min, 3.5 h."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 class Client(Protocol):
@@ -94,8 +57,9 @@ class Board:
         totals: stage -> shards expected, as it grows.
         client: of the server that runs the flow.
         flow_run: its id.
-        logger: told the same lines.
+        logger: told a stage's line when it begins, when a quarter is finished, and after a minute, if there is news.
         clock: seconds that only grow.
+        pulse: what is at work, for the log; default: nothing is told of it.
     """
 
     def __init__(
@@ -106,6 +70,7 @@ class Board:
         flow_run: UUID,
         logger: logging.Logger | logging.LoggerAdapter[Any] = _log,
         clock: Callable[[], float] = time.monotonic,
+        pulse: Callable[[], str] = lambda: "",
     ) -> None:
         self._flow = flow
         self._totals = totals
@@ -117,6 +82,9 @@ class Board:
         self._begun: dict[str, float] = {}  # by `clock`
         self._made: dict[str, UUID] = {}
         self._shown: dict[str, str] = {}
+        self._pulse = pulse
+        self._logged: dict[str, tuple[int, float]] = {}  # shards finished, and when by `clock`
+        self._last = clock()  # when the log was told anything
         self._turn = threading.Lock()
 
     def note(self, done: Done) -> None:
@@ -128,16 +96,25 @@ class Board:
         """Make or renew the artifacts of the stages that have news. A stage begins when it is first seen here."""
         now = self._clock()
         with self._turn:
-            news = {}
+            stages = []
             for name, shards in dict(self._totals).items():
                 stage = self._stages.setdefault(name, Stage())
                 told = stage.told(shards, now - self._begun.setdefault(name, now))
-                if told != self._shown.get(name):
-                    news[name] = (told, 100.0 * stage.finished / max(1, shards))
-        for name, (told, percent) in news.items():
-            self._shown[name] = told
+                stages.append((name, told, stage.finished, shards))
+        for name, told, finished, shards in stages:
+            self._log(name, told, finished, shards, now)
+            if told != self._shown.get(name):
+                self._shown[name] = told
+                self._send(name, told, 100.0 * finished / max(1, shards))
+        if now - self._last >= LINE_S and (told := self._pulse()):
+            self._last = now
+            self._logger.info("%s", told)
+
+    def _log(self, name: str, told: str, finished: int, shards: int, now: float) -> None:
+        before, then = self._logged.get(name, (-1, -math.inf))
+        if finished != before and (now - then >= LINE_S or passes_quarter(before, finished, shards)):
+            self._logged[name], self._last = (finished, now), now
             self._logger.info("%s: %s", name, told)
-            self._send(name, told, percent)
 
     def _send(self, name: str, told: str, percent: float) -> None:
         if self._client is None:
@@ -171,7 +148,7 @@ def showing(
         every_s: seconds between two updates.
     """
     with get_client(sync_client=True) as client:
-        board = Board(ledger.run.flow, ledger.totals, client, UUID(str(this_run.id)), logger)
+        board = Board(ledger.run.flow, ledger.totals, client, UUID(str(this_run.id)), logger, pulse=Pulse().told)
         ledger.watchers.append(board.note)
         ended = threading.Event()
 

@@ -39,9 +39,11 @@ from tasks.stages import (
 )
 from tasks.works import Assembly, Shard, shards_of
 from toolformer_core.errors import UsageError
+from toolformer_core.prompts.load import PLACEHOLDER
 from toolformer_core.records import digest_of
 from warehouse.commits import Run
 from warehouse.queries import gain_histogram, samples, stats
+from warehouse.records import write_prompt
 from warehouse.store import Store
 
 __all__ = ["BuildResult", "build_dataset", "run_build"]
@@ -138,6 +140,8 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
         model=parameters.model,
     )
     with keeping(store, run) as ledger, showing(ledger, get_run_logger()), running(parameters.workers, parameters.gpus):
+        for prompt in spec.prompts.values():
+            write_prompt(store, prompt.tool, prompt.digest, f"{prompt.head}{PLACEHOLDER}{prompt.tail}")
         files = _build(spec, store, ledger, parameters.workers)
         with ledger.own_snapshot() as own:  # the published one may speak of another run
             dataset = write_version(

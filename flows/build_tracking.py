@@ -16,9 +16,10 @@ from typing import Any
 
 from tasks.settings import seconds, tracking_uri
 from toolformer_core.errors import UsageError
+from warehouse.analyst_views import with_column
 from warehouse.commits import Dataset
 from warehouse.lock import FileLock
-from warehouse.queries import GainBin, gain_histogram, rows_of, samples, stats, with_column
+from warehouse.queries import GainBin, gain_histogram, rows_of, samples, stats
 from warehouse.snapshot import SNAPSHOT
 from warehouse.store import Store
 

@@ -25,7 +25,7 @@ from flows.cli_evaluate import evaluate, tables
 from flows.cli_operate import doctor, up
 from flows.cli_teach import finetune
 from flows.cli_use import chat, generate, serve
-from flows.cli_warehouse import built_store, gc, reconcile
+from flows.cli_warehouse import built_store, gc, pack, reconcile
 from flows.stopping import STOPPED, TERMINATED, Terminated, terminable
 from flows.terminal import leave, print_json, say, without_credentials
 
@@ -149,6 +149,7 @@ app.command(rich_help_panel=_OPERATE)(up)
 app.command(rich_help_panel=_OPERATE)(doctor)
 app.command(rich_help_panel=_OPERATE)(reconcile)
 app.command(rich_help_panel=_OPERATE)(gc)
+app.command(rich_help_panel=_BUILD)(pack)
 for _command in (generate, chat, serve):
     app.command(rich_help_panel="use")(_command)
 

@@ -6,15 +6,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flows.cli_build import check, with_build_options
-from flows.cli_warehouse import built_store
+from flows.cli_warehouse import built_store, published_snapshot
 from flows.terminal import parse_tau_f, print_json, say
-from tasks.settings import data_folder, prepare
+from tasks.settings import prepare
 
 if TYPE_CHECKING:
     from flows.parameters import BuildParameters
@@ -49,16 +48,6 @@ def plan(parameters: BuildParameters, runner: str, as_json: bool) -> None:
         print_plan(planned)
 
 
-def _snapshot(data: str | None) -> Path:
-    from toolformer_core.errors import UsageError
-    from warehouse.snapshot import SNAPSHOT
-
-    path = built_store(data).beside / SNAPSHOT
-    if not path.is_file():
-        raise UsageError(f"there is no {path}; run toolformer reconcile --data {data_folder(data)}")
-    return path
-
-
 def stats(data: Data = None, as_json: AsJson = False) -> None:
     """Rows in, kept, dropped by reason per stage and tool; examples per tool at each threshold.
 
@@ -68,7 +57,7 @@ def stats(data: Data = None, as_json: AsJson = False) -> None:
     from warehouse.queries import stats as query
     from warehouse.queries import subject
 
-    path = _snapshot(data)
+    path = published_snapshot(data)
     found, of = query(path), subject(path)
     if as_json:
         balances = [{**asdict(b), "conserved": b.conserved} for b in found.balances]
@@ -90,7 +79,7 @@ def explain(
     """
     from flows.explained import explained
 
-    told = explained(built_store(data), _snapshot(data), doc_id)
+    told = explained(built_store(data), published_snapshot(data), doc_id)
     if as_json:
         own = asdict(told)
         print_json({**own.pop("found"), **own})
@@ -131,7 +120,7 @@ def what_if(
     from warehouse.queries import subject
     from warehouse.what_if import what_if as query
 
-    store, path = built_store(data), _snapshot(data)
+    store, path = built_store(data), published_snapshot(data)
     thresholds = parse_tau_f(tau, "--tau")
     from flows.what_if import ask
     from flows.what_if import materialise as assemble

@@ -7,7 +7,8 @@ answers a mistake before a model is loaded.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -118,12 +119,13 @@ def diagnose(
 
 
 class _Display:
-    """Progress per tool on standard error: a bar on a terminal, a line per finished tool elsewhere."""
+    """Progress per tool on standard error: a bar on a terminal, elsewhere a line a minute and per finished tool."""
 
-    def __init__(self, quiet: bool) -> None:
+    def __init__(self, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         from flows.console import Console
+        from flows.progress import Lines
 
         self.out = Console(highlight=False, soft_wrap=True)
         self._console = Console(stderr=True, quiet=quiet)
@@ -137,20 +139,39 @@ class _Display:
             transient=True,
         )
         self._rows: dict[str, Any] = {}
+        self._now = "loading the model"
+        self._clock = clock
+        self._begun = clock()
+        self._lines = Lines(self._console.print, self._told, clock)
 
     def __enter__(self) -> _Display:
         self._bars.start()
+        if not self._console.is_terminal and not self._console.quiet:
+            self._lines.start()
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._lines.close()
         self._bars.stop()
 
     def __call__(self, tool: str, done: int, total: int) -> None:
-        if tool not in self._rows:
-            self._rows[tool] = self._bars.add_task(tool, total=total)
-        self._bars.update(self._rows[tool], completed=done)
-        if done == total and not self._console.is_terminal:
-            self._console.print(f"{tool:<10} {done} texts sampled")
+        with self._lines.turn:
+            if tool not in self._rows:
+                self._rows[tool] = self._bars.add_task(tool, total=total)
+                self._begun = self._clock()
+            self._bars.update(self._rows[tool], completed=done)
+            self._now = (
+                f"{tool:<10} {done} of {total} texts sampled"
+                if done < total
+                else f"{tool:<10} texts sampled, calls being scored"
+            )
+            if done == total and not self._console.is_terminal:
+                self._lines.say(f"{tool:<10} {done} texts sampled")
+
+    def _told(self, due: bool) -> list[str]:
+        from flows.progress import duration
+
+        return [f"{self._now}; {duration(self._clock() - self._begun)} so far"] if due else []
 
 
 def _writable(folder: Path) -> None:

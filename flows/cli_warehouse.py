@@ -1,4 +1,7 @@
-"""The commands `reconcile` and `gc`: keeping a data folder in order. `cli` puts them into the one command line."""
+"""The commands `reconcile`, `gc` and `pack`: keeping a data folder in order, and taking the warehouse away.
+
+`cli` puts them into the one command line.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,7 +24,7 @@ if TYPE_CHECKING:
     from warehouse.gc import Garbage
     from warehouse.store import Store
 
-__all__ = ["built_store", "gc", "reconcile"]
+__all__ = ["built_store", "gc", "pack", "published_snapshot", "reconcile"]
 
 Data = Annotated[
     str | None, typer.Option("--data", help="Data folder or URL (default: $TOOLFORMER_DATA, else ./toolformer-data)")
@@ -32,6 +36,7 @@ SharedCatalog = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines")]
 
 _UNITS = ("B", "kB", "MB", "GB")
+_MANY_ROWS = 100_000  # copying a table of so many is announced: it takes a moment
 
 
 def built_store(data: str | None) -> Store:
@@ -47,6 +52,21 @@ def built_store(data: str | None) -> Store:
     if next(store.files.walk("commits"), None) is None:
         raise UsageError(f"nothing was built in {data_folder(data)} yet; run toolformer build, or name another --data")
     return store
+
+
+def published_snapshot(data: str | None) -> Path:
+    """Return the published snapshot of a data folder.
+
+    Raises:
+        UsageError: nothing was built, or nothing is published.
+    """
+    from toolformer_core.errors import UsageError
+    from warehouse.snapshot import SNAPSHOT
+
+    path = built_store(data).beside / SNAPSHOT
+    if not path.is_file():
+        raise UsageError(f"there is no {path}; run toolformer reconcile --data {data_folder(data)}")
+    return path
 
 
 def _catalog(store: Store, shared: str | None, rebuild: bool = False) -> Catalog:
@@ -70,15 +90,21 @@ def reconcile(
 ) -> None:
     """Rebuild the catalog and the snapshot from the commits alone; they are the truth.
 
+    Finished trainings of earlier versions of this program are noted too, for the view `trainings`.
+
     With --check it ends with exit 1 if something was damaged: the next build does it anew.
 
     Example: toolformer reconcile --check --data runs/c4
     """
+    from tasks.finetuned import finished_finetunes
+    from tasks.trainings import record_training
     from warehouse.audit import audit
     from warehouse.snapshot import publish
 
     store = built_store(data)
     damaged = audit(store) if check else []  # before the catalog is opened, which sets aside what it meets
+    for one in finished_finetunes(Path(store.root) / "finetunes") if store.is_local else ():
+        record_training(store, one)
     with _catalog(store, catalog, rebuild=True) as held:
         counts = held.counts()
         publish(store, held, store.beside)
@@ -139,6 +165,46 @@ def gc(
     _print_garbage(found)
     ended = "removed" if delete else "to be removed: run it again with --delete"
     print(f"{len(found):,} files, {_size(total)} {ended}" if found else "nothing: all that is there is referred to")
+
+
+def pack(
+    out: Annotated[Path, typer.Argument(metavar="OUT.duckdb", help="The file to write")],
+    data: Data = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write the warehouse into one file that an analyst can open anywhere: all views, no other file needed.
+
+    The texts, calls and scores that the snapshot only points at are copied into it; paths of this machine are cut to
+    names. Any DuckDB client opens it.
+
+    Example: toolformer pack c4.duckdb --data runs/c4     and then, wherever the file is:
+
+    duckdb c4.duckdb "SELECT tool, input, response, gain FROM kept_calls ORDER BY gain DESC LIMIT 20"
+    """
+    from toolformer_core.errors import UsageError
+    from warehouse.pack import pack as write
+
+    snapshot = published_snapshot(data)
+    if out.exists() and (out.is_dir() or out.samefile(snapshot)):
+        raise UsageError(f"{out} is {'a folder' if out.is_dir() else 'the snapshot itself'}: name another file")
+    if out.exists() and not force:
+        raise UsageError(f"{out} exists already; name another, or give --force to replace it")
+
+    def told(table: str, rows: int) -> None:
+        if rows >= _MANY_ROWS:
+            say(f"copying {table}: {rows:,} rows", error=True)
+
+    packed = write(snapshot, out, told)
+    size = out.stat().st_size
+    if as_json:
+        print_json({"file": str(out), "bytes": size, "tables": packed.tables, "views": packed.views})
+        return
+    width = max(map(len, packed.tables))
+    for table, rows in packed.tables.items():
+        print(f"{table:<{width}}  {rows:>14,} rows")
+    print(f"views: {', '.join(packed.views)}")
+    print(f'{out}, {_size(size)}. Ask it: duckdb {out} "FROM costs"')
 
 
 def _print_garbage(found: Iterable[Garbage]) -> None:

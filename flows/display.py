@@ -6,7 +6,8 @@ It prints and knows nothing else: figures come from the warehouse's queries, as 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from flows.console import Console
+from flows.progress import LINE_S, Lines, Pulse, Stage, duration, passes_quarter
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.records import Call
 from toolformer_core.syntax import linearize
@@ -40,13 +42,17 @@ __all__ = [
 
 
 class BuildDisplay:
-    """Progress per stage: bars on a terminal, a line per finished stage elsewhere.
+    """Progress per stage: bars on a terminal, lines elsewhere, as `progress` has them, on standard error.
 
     Args:
         quiet: show nothing (for `--json`).
+        clock: seconds that only grow.
+        pulse: what is at work; default: in this process.
     """
 
-    def __init__(self, quiet: bool = False) -> None:
+    def __init__(
+        self, quiet: bool = False, clock: Callable[[], float] = time.monotonic, pulse: Pulse | None = None
+    ) -> None:
         self.console = Console(stderr=True, quiet=quiet)
         self.bars = Progress(
             TextColumn("{task.description:<10}"),
@@ -58,11 +64,18 @@ class BuildDisplay:
             disable=not self.console.is_terminal,
         )
         self.rows: dict[str, TaskID] = {}
-        self.skipped: dict[str, int] = {}
-        self.seconds: dict[str, float] = {}
+        self.stages: dict[str, Stage] = {}
+        self.begun: dict[str, float] = {}  # by `clock`
+        self.totals: dict[str, int] = {}  # shards in all, of the stages of the last shards that finished last
+        self.clock = clock
+        self.changed = clock()  # when a shard finished, or a stage began
+        self.pulse = pulse or Pulse()
+        self.lines = Lines(self._print, self._told, clock)
 
     def __enter__(self) -> BuildDisplay:
         self.bars.start()
+        if not self.console.is_terminal and not self.console.quiet:
+            self.lines.start()
         return self
 
     def __exit__(
@@ -72,32 +85,62 @@ class BuildDisplay:
 
     def close(self) -> None:
         """Leave the terminal as it was."""
+        self.lines.close()
         self.bars.stop()
 
     def __call__(self, stage: str, finished: int, total: int, done: Done) -> None:
         """Show that one more shard of a stage is finished."""
-        self.skipped[stage] = self.skipped.get(stage, 0) + done.skipped
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + (0.0 if done.skipped else done.seconds)
-        note = f"{self.skipped[stage]} found done" if self.skipped[stage] else ""
-        if self.console.is_terminal:
-            if stage not in self.rows:
-                self.rows[stage] = self.bars.add_task(stage, total=total, note="")
-            self.bars.update(self.rows[stage], completed=finished, total=total, note=note)
-        elif finished == total or finished * 4 // total > (finished - 1) * 4 // total:
-            note = f" ({note})" if note else ""
-            self.console.print(f"{stage:<10} {finished:>4}/{total:<4} {self.seconds[stage]:7.1f} s of work{note}")
+        with self.lines.turn:
+            self.changed = self.clock()
+            one = self.stages.setdefault(stage, Stage())
+            one.note(done)
+            if self.console.is_terminal:
+                note = f"{one.skipped} found done" if one.skipped else ""
+                if stage not in self.rows:
+                    self.rows[stage] = self.bars.add_task(stage, total=total, note="")
+                self.bars.update(self.rows[stage], completed=finished, total=total, note=note)
+                return
+            first = stage not in self.begun
+            self.begun.setdefault(stage, self.changed - (0.0 if done.skipped else done.seconds))
+            self.totals.pop(stage, None)
+            self.totals[stage] = total
+            if first or passes_quarter(finished - 1, finished, total):
+                self.lines.say(self._line(stage))
+
+    def _line(self, stage: str) -> str:
+        elapsed = self.clock() - self.begun[stage]
+        return f"{stage:<10} {self.stages[stage].told(self.totals[stage], elapsed)}; {duration(elapsed)} so far"
+
+    def _told(self, due: bool) -> list[str]:
+        """Return the stages that have begun since; if a line is due, how far the last one is, and what is at work."""
+        began = [one for one in self.pulse.stages() if one.stage not in self.begun]
+        for one in began:
+            self.begun[one.stage] = self.changed = one.begun
+        if began or not due:
+            return [f"{one.stage:<10} begun with {' '.join(filter(None, (one.tool, one.shard)))}" for one in began]
+        unfinished = [stage for stage, total in self.totals.items() if self.stages[stage].finished < total]
+        quiet = self.clock() - self.changed
+        at_work = self.pulse.told() or (f"no shard has finished for {duration(quiet)}" if quiet >= LINE_S else "")
+        line = "; ".join(filter(None, (*map(self._line, unfinished[-1:]), at_work)))
+        return [line] if line else []
+
+    def _print(self, line: str) -> None:
+        self.console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 class TrainingDisplay:
-    """Progress of trainings from their events: a bar each on a terminal, a line per evaluation elsewhere.
+    """Progress of trainings from their events: a bar each on a terminal; elsewhere a line a minute and per evaluation.
 
     Args:
         names: of the trainings, in the order of their indices.
         steps: steps of each.
         quiet: show nothing (for `--json`).
+        clock: seconds that only grow.
     """
 
-    def __init__(self, names: Sequence[str], steps: int, quiet: bool = False) -> None:
+    def __init__(
+        self, names: Sequence[str], steps: int, quiet: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.console = Console(stderr=True, quiet=quiet)
         self.bars = Progress(
             TextColumn("{task.description:<10}"),
@@ -109,9 +152,16 @@ class TrainingDisplay:
         )
         self.names = names
         self.rows = [self.bars.add_task(name or "training", total=steps, note="starting") for name in names]
+        self.steps = steps
+        self.clock = clock
+        self.now = dict.fromkeys(range(len(names)), "starting")  # of trainings that go on
+        self.heard = [clock()] * len(names)  # when each told of anything
+        self.lines = Lines(lambda line: self.console.print(line, soft_wrap=True), self._told, clock)
 
     def __enter__(self) -> TrainingDisplay:
         self.bars.start()
+        if not self.console.is_terminal and not self.console.quiet:
+            self.lines.start()
         return self
 
     def __exit__(
@@ -121,28 +171,49 @@ class TrainingDisplay:
 
     def close(self) -> None:
         """Leave the terminal as it was."""
+        self.lines.close()
         self.bars.stop()
 
     def __call__(self, index: int, event: Mapping[str, Any]) -> None:
         """Show one event of one training."""
-        name = f"{self.names[index]:<10} " if self.names[index] else ""
+        with self.lines.turn:
+            self.heard[index] = self.clock()
+            self._show(index, event)
+
+    def _named(self, index: int) -> str:
+        return f"{self.names[index]:<10} " if self.names[index] else ""
+
+    def _show(self, index: int, event: Mapping[str, Any]) -> None:
+        name = self._named(index)
         match event["event"]:
             case "started":
                 weights = f"{event['trainable']:,} of {event['parameters']:,} weights"
                 texts = f"{event['train_examples']:,} texts of {event['train_tokens']:,} tokens"
                 where = f"{event['world_size']} x {event['device']}, {event['engine']}"
                 again = f", from step {event['from_step']}" if event["from_step"] else ""
-                self.console.print(f"{name}{weights}, {texts}, {where}{again}", soft_wrap=True)
+                self.lines.say(f"{name}{weights}, {texts}, {where}{again}")
+                self.now[index] = "started"
             case "step":
                 left = f"{event['eta_s']:,.0f} s left"
                 note = f"loss {event['loss']:.3f}  {event['tokens_per_second']:,.0f} tokens/s  {left}"
                 self.bars.update(self.rows[index], completed=event["step"], note=note)
+                self.now[index] = f"step {event['step']:>6,} of {self.steps:,}  {note}"
             case "evaluated":
-                self.console.print(f"{name}step {event['step']:>6,}  dev perplexity {event['perplexity']:.3f}")
+                self.lines.say(f"{name}step {event['step']:>6,}  dev perplexity {event['perplexity']:.3f}")
             case "damaged":
-                self.console.print(f"[yellow]{name}the checkpoint at step {event['step']:,} is damaged, see log.txt[/]")
+                self.lines.say(f"[yellow]{name}the checkpoint at step {event['step']:,} is damaged, see log.txt[/]")
             case "failed":
-                self.console.print(f"[red]{name}attempt failed ({event['reason']}): {escape(event['message'])}[/red]")
+                self.lines.say(f"[red]{name}attempt failed ({event['reason']}): {escape(event['message'])}[/red]")
+            case "finished" | "stopped":
+                self.now.pop(index, None)
+
+    def _told(self, due: bool) -> list[str]:
+        """Return, if a line is due, how far every training is, and for how long one has told of nothing."""
+        if not due:
+            return []
+        quiet = {index: self.clock() - self.heard[index] for index in self.now}
+        silent = {index: f"; nothing new for {duration(s)}" if s >= LINE_S else "" for index, s in quiet.items()}
+        return [f"{self._named(index)}{now}{silent[index]}" for index, now in self.now.items()]
 
 
 def print_finetuned(result: FinetuneResult) -> None:

@@ -27,21 +27,23 @@ from prefect.runtime import flow_run as this_run
 from flows.artifacts import named, publish_link, publish_summary
 from flows.build_tracking import track_build
 from flows.finetune_plan import FinetuneParameters, FinetunePlan, check_machine, jobs_folder, plan_finetune
+from flows.ledger import republish
 from flows.notes import notes_on_training
 from flows.server import guard_prefects_start, note_server
 from flows.stopping import keep_stop_handler
 from flows.training_profiles import load_profile
 from tasks.finetune import Card, FinetuneSpec, prepare
-from tasks.finetuned import MLFLOW_NOTE, model_label
+from tasks.finetuned import MLFLOW_NOTE, finished_finetune, model_label
 from tasks.following import Outcome, TrainingError, alone, follow, launch, stop
 from tasks.launch.base import LaunchError, LostError
 from tasks.settings import prepare as quieten
 from tasks.settings import shown_url, tracking_uri, versions
+from tasks.trainings import record_training
 from toolformer_core.errors import ToolformerError
 from toolformer_core.finetune.checkpoints import best
 from toolformer_core.finetune.events import read_events
 from toolformer_core.finetune.recipe import Recipe
-from warehouse.errors import LockHeldError
+from warehouse.errors import LockHeldError, WarehouseError
 from warehouse.store import Store
 
 __all__ = [
@@ -220,6 +222,7 @@ def finetune(parameters: FinetuneParameters) -> FinetuneResult:
         run.record(read_events(plan.spec.folder)[0])
     run.figures()
     run.finish("FINISHED")
+    _record(plan.spec.folder, Store(parameters.data))
     events = read_events(plan.spec.folder)[0]
     base = next((e["perplexity"] for e in events if e["event"] == "evaluated" and e["step"] == 0), None)
     result = FinetuneResult(
@@ -239,6 +242,16 @@ def finetune(parameters: FinetuneParameters) -> FinetuneResult:
     publish_summary(_card(result, plan.spec.dataset.thresholds), "finetuned")
     publish_link(run.address, "finetune-mlflow-run", "The run in MLflow")
     return result
+
+
+def _record(folder: Path, store: Store) -> None:
+    """Have the warehouse tell of the training. A failure is only logged: the checkpoint is there."""
+    try:
+        if (one := finished_finetune(folder)) is not None:
+            record_training(store, one)
+            republish(store)
+    except WarehouseError as exc:
+        get_run_logger().warning("the warehouse does not tell of this training: %s", exc)
 
 
 def _finished(folder: Path) -> Outcome | None:

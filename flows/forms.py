@@ -8,13 +8,13 @@ with "did you mean"; so these bounds stand in the schema alone. This file knows 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from tasks.settings import model_key_variable, shown_url
-from toolformer_core.config import TOOL_NAMES
+from toolformer_core.config import TOOL_NAMES, tau_f_for
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.served import served_model
 
@@ -88,10 +88,32 @@ Tools = Annotated[
     list[str],
     WithJsonSchema({"type": "array", "items": {"type": "string", "enum": _KEYS}, "minItems": 1, "uniqueItems": True}),
 ]
+# One threshold, a number of nats. Should a rule such as "fdr=0.05" be taken, too, this becomes "number or text" and the
+# values' type below `float | str`: under the same keys, so that what is stored stays as it is.
+_THRESHOLD: dict[str, Any] = {"type": "number"}
+
+
+def _without_nulls(given: Any) -> Any:
+    """Leave out what is null, as Prefect's API lets every optional field be."""
+    if given is None:
+        return {}
+    return {tool: value for tool, value in given.items() if value is not None} if isinstance(given, Mapping) else given
+
+
+# The interface draws an input for each of `properties`, and one box of JSON where there are none. What another tool's
+# threshold would be stands in `additionalProperties`; `propertyNames` refuses it while there are no tools but our own.
 TauF = Annotated[
     dict[str, float],
+    BeforeValidator(_without_nulls),
     WithJsonSchema(
-        {"type": "object", "propertyNames": {"enum": _KEYS}, "additionalProperties": {"type": "number"}},
+        {
+            "type": "object",
+            "properties": {
+                tool: {**_THRESHOLD, "title": tool, "description": f"nats; paper: {tau_f_for(tool)}"} for tool in _KEYS
+            },
+            "additionalProperties": _THRESHOLD,
+            "propertyNames": {"enum": _KEYS},
+        },
     ),
 ]
 

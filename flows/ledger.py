@@ -27,7 +27,7 @@ from warehouse.errors import LockHeldError, StoreError, WarehouseError
 from warehouse.snapshot import SNAPSHOT, publish, snapshot_of
 from warehouse.store import Store
 
-__all__ = ["Ledger", "Progress", "keeping", "new_run_id", "now", "reporting_to"]
+__all__ = ["Ledger", "Progress", "keeping", "new_run_id", "now", "reporting_to", "republish"]
 
 _log = logging.getLogger(__name__)
 _BREATH_S = 0.05  # between two looks at whether to publish, however often it is asked for
@@ -244,3 +244,19 @@ def keeping(store: Store, run: Run) -> Iterator[Ledger]:
                 _log.warning("the end of the run is not recorded: %s", exc)
             raise
         ledger.publish("completed")
+
+
+def republish(store: Store) -> None:
+    """Publish the snapshot anew where there is one, for what no run records. A failure is only logged.
+
+    A flow that is at work in the folder publishes its own snapshot as it ends, which tells of it too.
+    """
+    if not (store.beside / SNAPSHOT).is_file():
+        return
+    try:
+        with Catalog(shared_catalog() or store.beside / "catalog.duckdb", store=store) as catalog:
+            publish(store, catalog, store.beside, again=False)
+    except LockHeldError as exc:
+        _log.info("the snapshot is left to who is at work: %s", exc)
+    except WarehouseError as exc:
+        _log.warning("the snapshot is not refreshed: %s", exc)

@@ -46,6 +46,7 @@ from toolformer_core.config import tau_f_for
 from warehouse.commits import Commit, CommitKey, changed_parts
 from warehouse.files import open_files
 from warehouse.rehearsal import Rehearsal
+from warehouse.schema import WHAT_IF
 from warehouse.store import Store
 
 __all__ = ["Estimate", "Plan", "PlannedShard", "StagePlan", "Total", "plan_build"]
@@ -183,7 +184,7 @@ class _Past:
         self._of: dict[tuple[str, str, str], list[Commit]] = {}
         self._rows: dict[str, int] = {}  # digest of a file that holds a row per document -> rows
         self._draws: dict[str, int] = {}  # digest of a file of draws -> draws asked for per document, k * m
-        completed = [run for run in store.runs() if run.state == "completed" and run.commits]
+        completed = [r for r in store.runs() if r.state == "completed" and r.commits and r.flow != WHAT_IF]
         last = {key for run in completed[-1:] for key in run.commits}
         for commit in sorted(store.commits(), key=lambda c: (c.key in last, c.created)):
             self._of.setdefault((commit.stage, commit.tool, commit.shard), []).append(commit)

@@ -26,7 +26,7 @@ from toolformer_core.evaluate.figures import (
 )
 from toolformer_core.evaluate.tasks import EMBEDDED, task_named
 from warehouse.errors import SnapshotError
-from warehouse.queries import accuracies, nearest_call, perplexities, yield_by_threshold
+from warehouse.queries import accuracies, evaluation_limits, nearest_call, perplexities, yield_by_threshold
 
 __all__ = ["PaperTable", "paper_tables", "print_tables"]
 
@@ -80,13 +80,17 @@ class _Measured:
     items: dict[tuple[str, _Asked], dict[tuple[str, int], dict[str, Any]]]  # task and items -> arm, k -> row
     perplexity: list[dict[str, Any]]
     sizes: list[dict[str, Any]]  # rows of `accuracy` of all base models
+    limits: dict[str, int | None]  # on the items of an evaluation, by its name
 
     def command(self, task: str, *more: str) -> str:
-        """Return the command that measures a task."""
-        known = next((row["path"] for (own, _, _), row in self.accuracy.items() if own == task and row["path"]), "PATH")
-        path = [] if task in ("dateset", *EMBEDDED) else ["--path", known]
-        parts = ["toolformer", "evaluate", "--task", task, *path, "--model", self.base, *more, "--data", self.data]
-        return shlex.join(parts)
+        """Return the command that measures a task: on the items that were asked last, so that figures compare."""
+        rows = (*self.accuracy.values(), *reversed(self.perplexity))
+        last = next((row for row in rows if row["task"] == task), None)
+        path = [] if task in ("dateset", *EMBEDDED) else ["--path", (last["path"] if last else "") or "PATH"]
+        limit = self.limits.get(last["evaluation"]) if last else None
+        cut = [] if limit is None else ["--limit", str(limit)]
+        asked = ["--task", task, *path, *cut]
+        return shlex.join(["toolformer", "evaluate", *asked, "--model", self.base, *more, "--data", self.data])
 
 
 def paper_tables(snapshot: Path, data: str, model: str | None = None) -> list[PaperTable]:
@@ -117,6 +121,7 @@ def paper_tables(snapshot: Path, data: str, model: str | None = None) -> list[Pa
         items=items,
         perplexity=[r for r in perplexity if r["base_digest"] == digest],
         sizes=accuracy,
+        limits=evaluation_limits(snapshot) if there else {},
     )
     return [
         _table_2(snapshot if there else None, measured),

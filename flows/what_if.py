@@ -22,6 +22,7 @@ from toolformer_core.errors import UnknownNameError, UsageError
 from warehouse.commits import Commit, CommitKey, Dataset, Run, check_name
 from warehouse.errors import StoreError
 from warehouse.queries import coverage
+from warehouse.schema import WHAT_IF
 from warehouse.store import Store
 from warehouse.what_if import Choice, Stored, stored, unranked
 
@@ -127,7 +128,7 @@ def materialise(store: Store, asked: Asked, name: str) -> Dataset:
     narrowing = Narrowing(asked.after.top_k, asked.after.tau_s)
     run = Run(
         run_id=new_run_id(),
-        flow="what-if",
+        flow=WHAT_IF,
         started=now(),
         finished=None,
         state="running",

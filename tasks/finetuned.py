@@ -19,6 +19,8 @@ from toolformer_core.smallworld.embedded import MODEL
 __all__ = [
     "MLFLOW_NOTE",
     "Finetuned",
+    "base_name",
+    "finished_finetune",
     "finished_finetunes",
     "model_label",
     "newest_pair",
@@ -49,25 +51,33 @@ class Finetuned:
 
 def finished_finetunes(jobs: Path) -> list[Finetuned]:
     """Return the finished trainings below a folder, newest first; what is no such job is passed over."""
-    found = []
-    for folder in sorted(p.parent for p in jobs.glob(f"*/{JOB_FILE}")):
-        name, _, rest = folder.name.rpartition("-")
-        name, _, arm = name.rpartition("-")  # <dataset>-<arm>-<digest>, see `finetune.FinetuneSpec.folder`
-        events = read_events(folder)[0]
-        ended = outcome_of(events)
-        if arm not in ("toolformer", "cc") or not rest or ended is None or not ended.finished:
-            continue
-        if not (folder / "model" / "config.json").is_file():
-            continue
-        try:
-            card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
-            texts = (name, int(card["train"]), int(card["dev"]), str(card["dev_digest"]))
-            base = read_job(folder).model
-        except (OSError, ValueError, KeyError, TypeError, UsageError):
-            continue
-        noted = (str(card.get(name, "")) for name in ("dataset", "base_digest"))
-        found.append(Finetuned(folder, arm, base, texts, float(events[-1]["t"]), *noted))
-    return sorted(found, key=lambda f: -f.finished)
+    found = [one for job in jobs.glob(f"*/{JOB_FILE}") if (one := finished_finetune(job.parent)) is not None]
+    return sorted(found, key=lambda f: (-f.finished, f.folder))
+
+
+def finished_finetune(folder: Path) -> Finetuned | None:
+    """Return the training of a job's folder; None if it has not finished, or is no such job."""
+    name, _, rest = folder.name.rpartition("-")
+    name, _, arm = name.rpartition("-")  # <dataset>-<arm>-<digest>, see `finetune.FinetuneSpec.folder`
+    events = read_events(folder)[0]
+    ended = outcome_of(events)
+    if arm not in ("toolformer", "cc") or not rest or ended is None or not ended.finished:
+        return None
+    if not (folder / "model" / "config.json").is_file():
+        return None
+    try:
+        card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
+        texts = (name, int(card["train"]), int(card["dev"]), str(card["dev_digest"]))
+        base = read_job(folder).model
+    except (OSError, ValueError, KeyError, TypeError, UsageError):
+        return None
+    noted = (str(card.get(name, "")) for name in ("dataset", "base_digest"))
+    return Finetuned(folder, arm, base, texts, float(events[-1]["t"]), *noted)
+
+
+def base_name(one: Finetuned) -> str:
+    """Return the model that a training started from as a user names it: `embedded`, a folder, or a hub name."""
+    return "embedded" if one.base.endswith(_EMBEDDED) else one.base
 
 
 def trained_model(path: str) -> str:
@@ -108,7 +118,7 @@ def _starts_from(one: Finetuned, bases: Sequence[str], digest: str) -> bool:
     if digest and one.base_digest:
         return one.base_digest == digest
     # The embedded model lies in the program, which may have been installed elsewhere then.
-    return one.base in bases or ("embedded" in bases and one.base.endswith(_EMBEDDED))
+    return one.base in bases or base_name(one) in bases
 
 
 def newest_pair(found: Sequence[Finetuned], bases: Sequence[str], digest: str = "") -> dict[str, Finetuned]:

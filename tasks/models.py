@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, ScanAround, ScoreRequest, tokens_passed
 from toolformer_core.records import Prompt
 
-__all__ = ["Hold", "InTurn", "in_model_thread", "resident_model", "when_dropped"]
+__all__ = ["Hold", "InTurn", "in_model_thread", "resident_model", "tokens_of_resident", "when_dropped"]
 
 Result = TypeVar("Result")
 Waited = Callable[[float], None]  # is told for how many seconds others were before
@@ -206,6 +206,12 @@ def resident_model(name: str, digest: str, load: Callable[[], LanguageModel]) ->
         return _RESIDENT.held[1]
 
     return in_model_thread(replaced, finishing=True)
+
+
+def tokens_of_resident() -> int:
+    """Return how many tokens have passed through this process's model, as far as it counts them; 0 without one."""
+    held = _RESIDENT.held
+    return 0 if held is None else tokens_passed(held[1])
 
 
 class _HeldScan(ScanAround[Scan]):

@@ -22,7 +22,7 @@ from warehouse.claims import Claims
 from warehouse.commits import Balance, Commit, CommitKey, DataFile, fingerprint
 from warehouse.store import Store
 
-__all__ = ["Done", "Outcome", "Work", "Writer", "done_of", "run_shard", "tell", "telling"]
+__all__ = ["AtWork", "Done", "Outcome", "Work", "Writer", "at_work", "done_of", "run_shard", "tell", "telling"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,27 @@ def tell(done: Done) -> Done:
     return done
 
 
+@dataclass(frozen=True, slots=True)
+class AtWork:
+    """A shard that this process works on."""
+
+    stage: str
+    tool: str
+    shard: str
+    begun: float  # by `time.monotonic`
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.stage, self.tool, self.shard)))
+
+
+_AT_WORK: dict[object, AtWork] = {}
+
+
+def at_work() -> list[AtWork]:
+    """Return the shards that this process works on now, waiting for its model included; those begun first first."""
+    return list(_AT_WORK.values())
+
+
 def run_shard(
     store: Store, work: Work, run_id: str, do: Callable[[Writer], Outcome], claims: Claims | None = None
 ) -> Done:
@@ -158,7 +179,11 @@ def _worked(store: Store, work: Work, key: CommitKey, run_id: str, do: Callable[
     """Do the work and write its data; return the commit that is to follow."""
     begin = time.perf_counter()
     writer = Writer(store, key)
-    outcome = do(writer)
+    _AT_WORK[writer] = AtWork(key.stage, key.tool, key.shard, time.monotonic())
+    try:
+        outcome = do(writer)
+    finally:
+        del _AT_WORK[writer]
     return Commit(
         stage=key.stage,
         stage_version=work.version,

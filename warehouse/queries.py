@@ -15,6 +15,7 @@ from typing import Any
 
 import duckdb
 
+from warehouse.analyst_views import SUBJECT
 from warehouse.errors import SnapshotError, told
 from warehouse.views import MEASURED, THRESHOLDS, yield_sql
 
@@ -28,6 +29,7 @@ __all__ = [
     "Yield",
     "accuracies",
     "coverage",
+    "evaluation_limits",
     "gain_histogram",
     "nearest_call",
     "opened",
@@ -37,7 +39,6 @@ __all__ = [
     "samples",
     "stats",
     "subject",
-    "with_column",
     "yield_by_threshold",
 ]
 
@@ -78,24 +79,6 @@ FROM facts.commits AS c JOIN facts.current USING (commit_id) JOIN facts.balances
 WHERE c.stage = 'assemble' AND b.unit = 'documents' AND b.kind = 'in' GROUP BY c.commit_id, c.config"""
 
 
-def with_column(table: str, column: str) -> str:
-    """SQL of a table of the snapshot with a column of text that snapshots of earlier versions lack: there it is ''."""
-    lacking = f"FROM facts.{table} UNION ALL BY NAME SELECT NULL::VARCHAR AS {column} WHERE false"
-    return f"(SELECT * REPLACE (coalesce({column}, '') AS {column}) FROM ({lacking}))"
-
-
-# The run whose commits are current, and the version of C* that it made, or found made by an earlier run.
-_SUBJECT = f"""
-SELECT r.run_id, r.flow, r.started, r.state, r.corpus, r.model,
-       coalesce(d.name, '') AS name, coalesce(d.version, '') AS version, d.created
-FROM {with_column("runs", "dataset")} AS r LEFT JOIN {with_column("datasets", "made")} AS d
-    ON r.run_id = d.run_id OR r.dataset = d.name || '/' || d.version || '-' || d.made
-WHERE r.run_id IN (
-    SELECT rc.run_id FROM facts.run_commits AS rc JOIN facts.current USING (commit_id)
-    JOIN facts.commits AS c USING (commit_id) WHERE c.stage = 'ingest')
-ORDER BY r.state = 'completed' DESC, r.started DESC, r.run_id DESC, d.created DESC LIMIT 1"""
-
-
 @dataclass(frozen=True, slots=True)
 class Subject:
     """What questions about the current data speak of: a run, and the version of C* that it made."""
@@ -114,9 +97,8 @@ class Subject:
         corpus = Path(self.corpus).name
         if not self.version:
             return f"{corpus}, no version of C* yet (run {self.run_id}, {self.state})"
-        made = "assembled" if self.flow == "what-if" else "built"
         when = (self.created or self.started)[:16].replace("T", " ")
-        return f"{self.name}@{self.version} of {corpus}, {made} {when} (run {self.run_id})"
+        return f"{self.name}@{self.version} of {corpus}, built {when} (run {self.run_id})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +320,7 @@ def subject(path: str | Path) -> Subject | None:
     Raises:
         SnapshotError: there is no snapshot.
     """
-    found = rows_of(path, _SUBJECT)
+    found = rows_of(path, SUBJECT)
     return Subject(**found[0]) if found else None
 
 
@@ -410,6 +392,20 @@ def accuracies(path: str | Path, task: str | None = None) -> list[dict[str, Any]
     """
     sql = "FROM accuracy WHERE completed AND ($task IS NULL OR task = $task) ORDER BY evaluated, evaluation"
     return rows_of(path, sql, {"task": task})
+
+
+def evaluation_limits(path: str | Path) -> dict[str, int | None]:
+    """Return of every evaluation, by name, the `limit` on items of the run whose figures its views show; None: all.
+
+    Raises:
+        SnapshotError: there is no snapshot.
+    """
+    sql = """
+    SELECT c.config::JSON->>'evaluation' AS evaluation, (r.parameters::JSON->>'limit')::BIGINT AS "limit"
+    FROM facts.run_commits AS rc JOIN facts.runs AS r USING (run_id) JOIN facts.commits AS c USING (commit_id)
+    WHERE r.state = 'completed' AND c.stage IN ('evaluate', 'perplexity')
+    QUALIFY row_number() OVER (PARTITION BY evaluation ORDER BY r.started DESC, r.run_id DESC) = 1"""
+    return {row["evaluation"]: row["limit"] for row in rows_of(path, sql)}
 
 
 def perplexities(path: str | Path) -> list[dict[str, Any]]:

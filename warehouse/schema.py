@@ -32,6 +32,7 @@ __all__ = [
     "REJECTS",
     "STAGES",
     "TABLES",
+    "WHAT_IF",
     "StageFacts",
     "conform",
     "empty",
@@ -182,8 +183,17 @@ EVALUATION_STAGES = ("benchmark", "evaluate", "perplexity")
 # Columns that tables lack which were written by earlier versions: table -> column -> its type in SQL.
 LATER_COLUMNS: dict[str, dict[str, str]] = {"sampled": {"window_end": "BIGINT"}, "scored": {"window_end": "BIGINT"}}
 
-# Every big table of the snapshot: name -> schema.
-TABLES: dict[str, pa.Schema] = {facts.table: facts.schema for facts in STAGES.values()} | {"rejects": REJECTS}
+# The flow that assembles other versions of C* from a build's scores: what is current stays the build's.
+WHAT_IF = "what-if"
+
+_VERSIONED = _EXAMPLES.append(pa.field("dataset", _TEXT)).append(pa.field("version", _TEXT))
+
+# Every big table of the snapshot: name -> schema. Examples say there of which version of C* they are.
+TABLES: dict[str, pa.Schema] = {facts.table: facts.schema for facts in STAGES.values()} | {
+    "rejects": REJECTS,
+    "examples": _VERSIONED,
+    "dataset_examples": _VERSIONED,
+}
 
 
 def stage_facts(stage: str) -> StageFacts:

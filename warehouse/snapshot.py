@@ -3,7 +3,7 @@
 Small facts are copied into it (schema `facts`); the big tables are views over the current commits' Parquet files by
 absolute path, so no row is copied and publishing stays cheap. A reader keeps the file it opened, whole, however long
 it holds it; the next opening sees the next snapshot. The file is read-only: it is an answer, not a place to write.
-It does not know the filtering rules or any query: those stand in `queries`.
+It does not know the filtering rules or any query: those stand in `views`, `analyst_views` and `queries`.
 """
 
 from __future__ import annotations
@@ -18,26 +18,33 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from warehouse import index, views
+from warehouse import analyst_views, index, views
 from warehouse.catalog import Catalog
 from warehouse.commits import DataFile
+from warehouse.dataset_views import add_dataset_examples, current_version_sql
 from warehouse.errors import SnapshotError, told
 from warehouse.facts import Facts, facts_of
 from warehouse.files import temporary_beside
 from warehouse.folders import fsync_folder, make_folder, make_private, private_mode
+from warehouse.records import prompts_table, trainings_table
 from warehouse.schema import STAGES, TABLES
 from warehouse.store import Store
 
-__all__ = ["SNAPSHOT", "publish", "snapshot_of"]
+__all__ = ["SNAPSHOT", "create_views", "publish", "snapshot_of"]
 
 SNAPSHOT = "warehouse.duckdb"
 
 _ABOUT = {facts.table: facts.about for facts in STAGES.values()} | {
     "rejects": "Rows that a stage could not use at all, with the start of each.",
-    "shards": "Every commit: what was done, whether it is current (used by the newest completed run) and intact.",
-    "drops": "Where the rows of the current shards went: kept, dropped or failed, by reason.",
-    "runs": "One row per build or evaluation, newest last.",
+    "shards": "Every commit: what was done, whether it is current (of the newest build or evaluation) and intact.",
+    "drops": "Which rows of the current shards were not kept: dropped or failed, by reason.",
+    "runs": "One row per build, evaluation or what-if, newest last; times in UTC.",
     "datasets": "Versions of C*; one row for each way in which a version was made.",
+    "dataset_examples": "The texts of every version of C* whose files are there, each once per version.",
+    "kept_calls": "The calls that stand in the current C*, with their losses (nats).",
+    "costs": "Seconds and LM tokens of the current build per stage and tool, in all and per kept call.",
+    "prompts": "The annotation prompts of all builds; the text is NULL where it was not stored yet.",
+    "trainings": "Finished trainings: what they were given, losses, perplexities, where the checkpoint lies.",
     "lineage": "Which commits and files each dataset version, made in one way, rests on.",
     "best_calls": "Of the calls that the rules allow, the best of each position, and of those repeated nearby.",
     "yield_by_threshold": "Examples and calls per tool that the thresholds 0.5, 1 and 2 would keep.",
@@ -50,10 +57,14 @@ _ABOUT = {facts.table: facts.about for facts in STAGES.values()} | {
 _VIEWS = {
     "shards": views.SHARDS,
     "drops": views.DROPS,
-    "runs": "SELECT * REPLACE (parameters::JSON AS parameters) FROM facts.runs ORDER BY started, run_id",
-    "datasets": "SELECT * REPLACE (counts::JSON AS counts, thresholds::JSON AS thresholds) FROM facts.datasets",
+    "runs": analyst_views.RUNS,
+    "datasets": analyst_views.DATASETS,
     "lineage": views.LINEAGE,
     "best_calls": views.BEST_CALLS,
+    "kept_calls": analyst_views.KEPT_CALLS,
+    "costs": analyst_views.COSTS,
+    "prompts": analyst_views.PROMPTS,
+    "trainings": analyst_views.TRAININGS,
     "yield_by_threshold": views.yield_sql(views.THRESHOLDS),
     "evaluations": views.EVALUATIONS,
     "accuracy": views.ACCURACY,
@@ -190,6 +201,8 @@ def _fill(connection: duckdb.DuckDBPyConnection, store: Store, facts: Facts, ear
         "stages": stages,
         "broken": broken,
         "about": pa.table({"name": list(about), "value": list(about.values())}),
+        "prompts": prompts_table(store),
+        "trainings": trainings_table(store),
     }
     for name, rows in (facts | extra).items():
         connection.register("_rows", rows)
@@ -197,8 +210,16 @@ def _fill(connection: duckdb.DuckDBPyConnection, store: Store, facts: Facts, ear
         connection.unregister("_rows")
     connection.execute(f"CREATE TABLE facts.current AS {views.CURRENT}")
     index.build(connection, store, earlier)
+    more = {"examples": current_version_sql(connection)}
     for table, schema in TABLES.items():
-        _big_table(connection, store, table, schema)
+        if table != "dataset_examples" or not add_dataset_examples(connection, store, again):
+            _big_table(connection, store, table, schema, more.get(table, ""))
+    create_views(connection)
+    connection.execute("COMMIT")
+
+
+def create_views(connection: duckdb.DuckDBPyConnection) -> None:
+    """Make the views over the big tables and the facts of a database that holds these, and say what each is."""
     for view, sql in _VIEWS.items():
         connection.execute(f"CREATE VIEW {view} AS {sql}")
     kinds = dict(
@@ -209,11 +230,10 @@ def _fill(connection: duckdb.DuckDBPyConnection, store: Store, facts: Facts, ear
     for name, text in _ABOUT.items():
         kind = "VIEW" if kinds[name] == "VIEW" else "TABLE"
         connection.execute(f"COMMENT ON {kind} {name} IS {index.quoted(text)}")
-    connection.execute("COMMIT")
 
 
-def _big_table(connection: duckdb.DuckDBPyConnection, store: Store, table: str, schema: pa.Schema) -> None:
-    """A view over the current intact files, or a table without rows."""
+def _big_table(connection: duckdb.DuckDBPyConnection, store: Store, table: str, schema: pa.Schema, more: str) -> None:
+    """A view over the current intact files, with `more` columns, or a table without rows."""
     found = connection.execute(
         """SELECT DISTINCT path FROM facts.files JOIN facts.current USING (commit_id)
         WHERE table_name = ? AND rows > 0 AND commit_id NOT IN (SELECT commit_id FROM facts.broken) ORDER BY path""",
@@ -221,7 +241,8 @@ def _big_table(connection: duckdb.DuckDBPyConnection, store: Store, table: str, 
     ).fetchall()
     if found:
         places = index.parquet_sql(store.near(path) for (path,) in found)
-        connection.execute(f"CREATE VIEW {table} AS {index.with_later_columns(table, places)}")
+        columns = ", ".join(filter(None, ("*", more)))
+        connection.execute(f"CREATE VIEW {table} AS {index.with_later_columns(table, places, columns)}")
         return
     connection.register("_rows", schema.empty_table())
     connection.execute(f"CREATE TABLE {table} AS SELECT * FROM _rows")

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from warehouse.schema import EVALUATION_STAGES
+from warehouse.schema import EVALUATION_STAGES, WHAT_IF
 
 __all__ = [
     "ACCURACY",
@@ -73,13 +73,14 @@ SELECT w.* FROM won AS w WHERE {_KEEP_REPEATS} OR NOT {_better_nearby("won", ("d
 _MEASURES = "stage IN ({})".format(", ".join(f"'{stage}'" for stage in EVALUATION_STAGES))
 
 # Of a build: the commits of one run, the newest completed one that has any, else the newest that has any (it runs, or
-# failed). Of evaluations: for each (task, text, arm, k, model, tools), the commits of one run, chosen in the same way.
-# Without runs, the newest commit of every shard.
+# failed). What `what-if` assembled from a build's scores replaces nothing. Of evaluations: for each (task, text, arm,
+# k, model, tools), the commits of one run, chosen in the same way. Without runs, the newest commit of every shard.
 CURRENT = f"""
 WITH known AS (
     SELECT r.run_id, r.started, r.state = 'completed' AS completed, c.commit_id,
            CASE WHEN c.{_MEASURES} THEN coalesce(c.config::JSON->>'evaluation', c.shard) ELSE '' END AS of
     FROM facts.run_commits AS rc JOIN facts.runs AS r USING (run_id) JOIN facts.commits AS c USING (commit_id)
+    WHERE r.flow <> '{WHAT_IF}'
 ), loose AS (
     SELECT commit_id, stage, tool, shard, created,
            CASE WHEN {_MEASURES} THEN coalesce(config::JSON->>'evaluation', shard) ELSE '' END AS of FROM facts.commits
@@ -93,15 +94,15 @@ QUALIFY row_number() OVER (PARTITION BY stage, tool, shard ORDER BY created DESC
 
 SHARDS = """
 SELECT c.stage, c.tool, c.shard, c.commit_id IN (SELECT commit_id FROM facts.current) AS "current",
-       c.commit_id NOT IN (SELECT commit_id FROM facts.broken) AS intact, c.rows, c.bytes, c.seconds, c.created,
-       c.run_id, c.host, c.stage_version, c.fingerprint, c.content_digest, c.config::JSON AS config,
-       c.counters::JSON AS counters, c.versions::JSON AS versions, c.commit_id
+       c.commit_id NOT IN (SELECT commit_id FROM facts.broken) AS intact, c.rows, c.bytes, c.seconds,
+       TRY_CAST(c.created AS TIMESTAMP) AS created, c.run_id, c.host, c.stage_version, c.fingerprint, c.content_digest,
+       c.config::JSON AS config, c.counters::JSON AS counters, c.versions::JSON AS versions, c.commit_id
 FROM facts.commits AS c"""
 
 DROPS = """
 SELECT c.stage, c.tool, b.unit, b.reason, b.kind, sum(b.rows)::BIGINT AS rows
 FROM facts.balances AS b JOIN facts.commits AS c USING (commit_id) JOIN facts.current USING (commit_id)
-WHERE b.kind <> 'in'
+WHERE b.kind IN ('dropped', 'failed')
 GROUP BY ALL"""
 
 LINEAGE = """
@@ -138,7 +139,7 @@ SELECT told->>'evaluation' AS evaluation, any_value(told->>'task') AS task, any_
        max_by(told->>'base', created) AS base, any_value(told->>'model_digest') AS model_digest,
        any_value(told->>'base_digest') AS base_digest, any_value(told->>'source') AS source,
        max_by(told->>'path', created) AS path, count(*) AS shards, sum(seconds) AS seconds,
-       bool_and(completed) AS completed, max(started) AS evaluated
+       bool_and(completed) AS completed, TRY_CAST(max(started) AS TIMESTAMP) AS evaluated
 FROM own GROUP BY told->>'evaluation'"""
 
 ACCURACY = """

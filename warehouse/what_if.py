@@ -20,6 +20,7 @@ import duckdb
 from warehouse.errors import SnapshotError
 from warehouse.index import parquet_sql, quoted
 from warehouse.queries import Sample, Yield, opened, rows_in
+from warehouse.schema import WHAT_IF
 from warehouse.views import RULES, count_sql, survivors_sql
 
 __all__ = ["Change", "Choice", "Stored", "WhatIf", "stored", "unranked", "what_if", "yields"]
@@ -69,7 +70,7 @@ def stored(path: str | Path) -> Stored:
     """
     sql = """SELECT c.stage, c.tool, any_value(c.config) AS config FROM facts.commits AS c
         JOIN facts.current USING (commit_id) WHERE c.stage IN ('sample', 'assemble') GROUP BY ALL ORDER BY ALL"""
-    newest = """SELECT run_id FROM facts.runs WHERE run_id IN (
+    newest = f"""SELECT run_id FROM facts.runs WHERE flow <> '{WHAT_IF}' AND run_id IN (
             SELECT rc.run_id FROM facts.run_commits AS rc JOIN facts.current USING (commit_id)
             JOIN facts.commits AS c USING (commit_id) WHERE c.stage = 'score')
         ORDER BY state = 'completed' DESC, started DESC, run_id DESC LIMIT 1"""

@@ -13,7 +13,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey, FlowRunFilter, FlowRunFilterId
 
-from flows.artifacts import Board, short, time_left
+from flows.artifacts import Board, short
 from flows.build_dataset import BuildResult
 from tasks.shards import Done
 from warehouse.commits import Balance, CommitKey
@@ -142,15 +142,28 @@ def test_a_server_that_does_not_answer_is_told_of_once(
     ]
 
 
-def test_times_as_a_person_says_them() -> None:
-    assert [time_left(s) for s in (0.4, 99, 100, 5999, 6000, 36_000)] == [
-        "0 s",
-        "99 s",
-        "2 min",
-        "100 min",
-        "1.7 h",
-        "10.0 h",
-    ]
+def test_the_log_is_told_of_quarters_and_once_a_minute(
+    client: FakeClient, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    board = Board("evaluate", {"evaluate": 100}, client, RUN, logging.getLogger("run"), clock, lambda: "at work: x")
+    with caplog.at_level(logging.INFO):
+        for shard in range(40):
+            board.update()
+            board.note(done("evaluate", shard))
+            clock.now += 10.0
+        assert client.sent == 40  # the page is renewed all the same
+        told = [r.message.partition(" shards")[0] for r in caplog.records]
+        # when it begins, six shards later each (a minute), and at 25, from where the minute is counted anew
+        assert told == [f"evaluate: {n} of 100" for n in (0, 6, 12, 18, 24, 25, 31, 37)]
+        caplog.clear()
+        for _ in range(12):  # a shard that takes two minutes
+            clock.now += 10.0
+            board.update()
+        # the last line was said at 37 shards, 30 s before
+        assert [r.message.partition(";")[0] for r in caplog.records] == [
+            "evaluate: 40 of 100 shards",
+            "at work: x",
+        ]
 
 
 def test_names_are_short() -> None:

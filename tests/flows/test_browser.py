@@ -117,6 +117,7 @@ def test_a_form_is_filled_in_runs_and_is_compared(up: Running, screenshots: Modu
         field = page.locator("textarea").first
         field.wait_for()
         field.fill("corpus.jsonl")
+        page.locator("input[type=number]").first.fill("0.5")  # every tool has an input for its threshold
         page.get_by_role("button", name="Submit").click()
         page.get_by_text("does not match").first.wait_for()  # refused in the form
         field.scroll_into_view_if_needed()
@@ -129,6 +130,7 @@ def test_a_form_is_filled_in_runs_and_is_compared(up: Running, screenshots: Modu
         page.get_by_role("button", name="Submit").click()
         [run] = soon(lambda: up.ask("/flow_runs/filter", {}))
         assert run["parameters"]["parameters"]["tools"] == ["calculator"]
+        assert run["parameters"]["parameters"]["tau_f"] == {"calculator": 0.5}
         assert up.ended(run["id"])["type"] == "COMPLETED"
 
         page.goto(f"{up.told['ui']}/runs/flow-run/{run['id']}", wait_until="domcontentloaded")

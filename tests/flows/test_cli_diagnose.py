@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from flows.cli import app
-from flows.cli_diagnose import _shown
+from flows.cli_diagnose import _Display, _shown
 from toolformer_core.diagnose.verdict import STEPS, Check
 from toolformer_core.errors import UsageError
 
@@ -95,3 +95,22 @@ def test_a_share_next_to_its_least_is_shown_with_the_digit_that_tells_them_apart
     assert shown(0.1021, True) == "10 %"
     assert shown(-0.002, False) == "0 %"
     assert shown(-0.25, False) == "-25 %"
+
+
+def test_without_a_terminal_a_line_a_minute_says_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    now = 0.0
+    display = _Display(False, lambda: now)
+    now = 60.0
+    display._lines.look()
+    display("qa", 1, 8)
+    now = 120.0
+    display._lines.look()
+    display("qa", 8, 8)
+    now = 300.0
+    display._lines.look()
+    assert [line.rstrip() for line in capsys.readouterr().err.splitlines()] == [
+        "loading the model; 60 s so far",
+        "qa         1 of 8 texts sampled; 60 s so far",  # since it was first told of, at 60
+        "qa         8 texts sampled",
+        "qa         texts sampled, calls being scored; 4 min so far",
+    ]

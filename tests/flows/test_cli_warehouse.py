@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 from fakes import a_document
+from finished_job import a_finished_job
 from typer.testing import CliRunner, Result
 
+from flows import cli_warehouse
 from flows.cli import app
 from tasks.shards import Done, Outcome, Work, Writer, run_shard
 from tasks.translate import stage_table
+from toolformer_core.errors import UsageError
 from warehouse.catalog import Catalog
 from warehouse.commits import Balance, Dataset, Run, dataset_version
 from warehouse.errors import LockHeldError
@@ -99,3 +102,46 @@ def test_reconcile_check_finds_damage_and_says_what_rests_on_it(store: Store, ca
     assert victim.read_bytes() == whole
     told = json.loads(run(store, "reconcile", "--check", "--json").stdout)
     assert (told["commits"], told["damaged"]) == (3, [])
+
+
+def test_pack_writes_one_file_and_says_what_is_in_it(
+    store: Store, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_warehouse, "_MANY_ROWS", 1)  # so that a table of one row is announced
+    out = tmp_path_factory.mktemp("analyst") / "c4.duckdb"
+    missing = run(store, "pack", str(out))
+    assert isinstance(missing.exception, UsageError)
+    assert str(missing.exception).endswith(f"warehouse.duckdb; run toolformer reconcile --data {store.root}")
+    assert run(store, "reconcile").exit_code == 0
+    said = run(store, "pack", str(out))
+    assert (said.exit_code, said.stderr) == (0, "copying documents: 1 rows\ncopying dataset_examples: 1 rows\n")
+    lines = said.stdout.splitlines()
+    assert lines[0].split() == ["documents", "1", "rows"]
+    assert "costs" in lines[-2]
+    assert lines[-1].startswith(f"{out}, ")
+    assert rows_of(out, "SELECT text FROM documents") == [{"text": "text c"}]
+
+    before = out.stat().st_ino
+    refused = run(store, "pack", str(out))
+    assert str(refused.exception) == f"{out} exists already; name another, or give --force to replace it"
+    assert out.stat().st_ino == before
+    told = json.loads(run(store, "pack", str(out), "--force", "--json").stdout)
+    assert out.stat().st_ino != before
+    assert (told["file"], told["bytes"], told["tables"]["documents"]) == (str(out), out.stat().st_size, 1)
+    assert "kept_calls" in told["views"]
+
+    snapshot = Path(store.root) / "warehouse.duckdb"
+    for other, why in ((snapshot, "the snapshot itself"), (out.parent, "a folder")):
+        found = run(store, "pack", str(other), "--force")
+        assert isinstance(found.exception, UsageError)
+        assert f"{other} is {why}" in str(found.exception)
+    assert "duckdb c4.duckdb" in CliRunner().invoke(app, ["pack", "--help"]).stdout
+
+
+def test_reconcile_notes_trainings_of_earlier_versions(store: Store) -> None:
+    a_finished_job(Path(store.root) / "finetunes" / "cstar-cc-0a1b2c3d4e5f6789")
+    told = "SELECT job, arm, dataset, version, model, train_loss, seconds FROM trainings"
+    for _ in range(2):
+        assert run(store, "reconcile").exit_code == 0
+        (row,) = rows_of(Path(store.root) / "warehouse.duckdb", told)
+        assert tuple(row.values()) == ("cstar-cc-0a1b2c3d4e5f6789", "cc", "cstar", "v1", "gpt", 2.5, 7.0)

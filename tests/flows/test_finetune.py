@@ -31,6 +31,7 @@ from toolformer_core.finetune.events import read_events
 from toolformer_core.finetune.recipe import read_job
 from toolformer_core.lm.load import load_model
 from toolformer_core.syntax import find_calls, strip
+from warehouse.queries import rows_of
 from warehouse.store import Store
 
 Built = tuple[BuildResult, Path, list[str]]
@@ -101,6 +102,24 @@ def test_mlflow_holds_thresholds_digests_curves_and_the_candidate(built: Built, 
     assert made_of.data.params["tau_f.calendar"] == "0.2"
     assert f"/runs/{made_of.info.run_id})" in chosen.description
     assert [f.path for f in client.list_artifacts(run.info.run_id, "figures")]
+
+
+def test_the_warehouse_tells_of_the_training(built: Built, undisturbed: FinetuneResult) -> None:
+    sql = "SELECT *, (recipe->>'batch')::INT AS batch FROM trainings WHERE run_id = $run_id"
+    (row,) = rows_of(built[1] / "warehouse.duckdb", sql, {"run_id": undisturbed.run_id})
+    assert (row["arm"], row["dataset"], row["version"], row["model"]) == (
+        "toolformer",
+        "cstar",
+        built[0].version,
+        "embedded",
+    )
+    assert (row["checkpoint"], row["steps"], row["batch"]) == (undisturbed.model, 8, 4)
+    assert (row["best_perplexity"], row["base_perplexity"]) == (
+        undisturbed.best_perplexity,
+        undisturbed.base_perplexity,
+    )
+    assert row["train_loss"] == losses(undisturbed)[8]
+    assert 0 < row["seconds"] < 600
 
 
 def test_the_same_call_again_finds_it_finished(built: Built, undisturbed: FinetuneResult) -> None:

@@ -11,9 +11,12 @@ import jsonschema
 import pytest
 import yaml
 from prefect.cli.deploy._models import PrefectYamlModel
+from prefect.utilities.schema_tools import ValidationError as FormError
+from prefect.utilities.schema_tools import validate
+from pydantic import ValidationError
 
 from flows.deployments import DEPLOYMENTS, Deployment, as_yaml, form
-from flows.parameters import BuildParameters
+from flows.parameters import BuildParameters, build_command
 from flows.training_profiles import Profile, load_profile
 from tasks.launch.base import LaunchRequest
 
@@ -54,6 +57,60 @@ def test_forms_ask_for_absolute_paths_and_keep_what_may_be_left_out() -> None:
     assert [kind["type"] for kind in fields["properties"]["passages"]["anyOf"]] == ["string", "null"]
     assert fields["properties"]["passages"]["anyOf"][0]["pattern"] == "^/"
     assert fields["properties"]["passages"]["description"].endswith("(absolute, as the worker sees it)")
+
+
+def test_every_tool_has_a_field_for_its_threshold() -> None:
+    field = fields_of(DEPLOYMENTS[0])["properties"]["tau_f"]
+    assert "tau_f" not in fields_of(DEPLOYMENTS[0])["required"]
+    assert "required" not in field
+    assert field["properties"] == {
+        "calculator": {"type": "number", "title": "calculator", "description": "nats; paper: 0.5"},
+        "calendar": {"type": "number", "title": "calendar", "description": "nats; paper: 1.0"},
+        "wikisearch": {"type": "number", "title": "wikisearch", "description": "nats; paper: 1.0"},
+        "qa": {"type": "number", "title": "qa", "description": "nats; paper: 1.0"},
+        "mt": {"type": "number", "title": "mt", "description": "nats; paper: 0.5"},
+    }
+    assert field["additionalProperties"] == {"type": "number"}
+
+
+@pytest.mark.parametrize(
+    ("given", "means"),
+    [
+        ({"calculator": 0.5}, {"calculator": 0.5}),
+        ({"qa": -1, "mt": 2.5}, {"qa": -1.0, "mt": 2.5}),
+        ({"calculator": None, "qa": 1.2}, {"qa": 1.2}),  # the API lets null stand in what is optional
+        ({}, {}),
+        (None, {}),
+    ],
+)
+def test_thresholds_are_one_object_of_numbers_however_they_are_given(given: Any, means: dict[str, float]) -> None:
+    told = {"corpus": "/c4.jsonl", "data": "/data", "tau_f": given}
+    validate({"parameters": told}, form(DEPLOYMENTS[0]), raise_on_error=True)  # as the server does
+    asked = BuildParameters.model_validate(told)
+    assert asked.model_dump(mode="json")["tau_f"] == asked.tau_f == means
+    listed = ",".join(f"{tool}={value:g}" for tool, value in means.items())
+    option = f" --tau-f {listed}" if means else ""
+    assert build_command(asked) == f"toolformer build --corpus /c4.jsonl --data /data{option}"
+
+
+@pytest.mark.parametrize(
+    ("given", "refused"),
+    [
+        ({"qa": "fdr=0.05"}, "'fdr=0.05' is not valid"),  # as a number, or null
+        ({"abacus": 1.0}, "'abacus' is not one of"),
+        (0.5, "0.5 is not valid"),
+    ],
+)
+def test_what_is_no_threshold_is_refused_in_the_form(given: Any, refused: str) -> None:
+    told = {"corpus": "/c4.jsonl", "data": "/data", "tau_f": given}
+    with pytest.raises(FormError, match=refused):
+        validate({"parameters": told}, form(DEPLOYMENTS[0]), raise_on_error=True)
+
+
+def test_a_threshold_that_is_no_number_is_named() -> None:
+    with pytest.raises(ValidationError, match=r"tau_f\.qa\n +Input should be a valid number") as refused:
+        BuildParameters(corpus="c4.jsonl", tau_f={"calculator": 0.5, "qa": "fdr=0.05"})  # type: ignore[dict-item]
+    assert "fdr" not in str(refused.value)  # values are not repeated: another field's may hold credentials
 
 
 @pytest.mark.parametrize("text", EXAMPLES, ids=[json.loads(text).get("launcher", "local") for text in EXAMPLES])

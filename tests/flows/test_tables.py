@@ -20,7 +20,17 @@ class Written:
         self.store = Store(folder)
         self.hour = 0
 
-    def evaluated(self, task: str, source: str, right: int, items: int, arm: str = "toolformer", k: int = 10) -> None:
+    def evaluated(
+        self,
+        task: str,
+        source: str,
+        right: int,
+        items: int,
+        arm: str = "toolformer",
+        k: int = 10,
+        limit: int | None = None,
+        state: str = "completed",
+    ) -> None:
         """One arm on items of a file, of which some are right; it is the newest evaluation."""
         self.hour += 1
         name = f"{task}-{arm}-k{k}-{source}"
@@ -32,7 +42,9 @@ class Written:
         models = {"model": "m", "base": "embedded", "model_digest": "d1", "base_digest": "d0"}
         parts = {"evaluation": name, "hour": str(self.hour)}
         commit = put(self.store, "evaluate", "", f"{name}-0", rows, parts=parts, config={**about, **models})
-        run = make_run(f"r{self.hour}", [commit.key], f"2024-05-02T{self.hour:02}:00:00+00:00", flow="evaluate")
+        started = f"2024-05-02T{self.hour:02}:00:00+00:00"
+        about = {"flow": "evaluate", "parameters": {"limit": limit}, "state": state}
+        run = make_run(f"r{self.hour}", [commit.key], started, **about)
         self.store.write_run(run)
 
     def tables(self) -> dict[str, PaperTable]:
@@ -65,6 +77,32 @@ def test_fewer_items_of_the_same_file_are_other_items(written: Written) -> None:
     written.evaluated("svamp", "whole.json", 1, 2)  # --limit 2
     ours = {row[0]: row[3] for row in written.tables()["Table 4"].rows}
     assert (ours["base"], ours["toolformer, k=10"]) == (None, 50.0)
+
+
+def commands(table: PaperTable, task: str) -> list[str]:
+    return [command for command in table.missing if f"--task {task} " in command]
+
+
+def test_a_command_asks_for_as_many_items_as_were_asked_last(written: Written) -> None:
+    asked = "toolformer evaluate --task svamp --path"
+    written.evaluated("svamp", "whole.json", 1, 4, arm="base", k=0)
+    [command] = commands(written.tables()["Table 4"], "svamp")
+    assert command.startswith(f"{asked} /whole.json --model embedded ")
+    written.evaluated("svamp", "whole.json", 1, 2, arm="base", k=0, limit=2)
+    [command] = commands(written.tables()["Table 4"], "svamp")
+    assert command.startswith(f"{asked} /whole.json --limit 2 --model embedded ")
+    # Table 9: of the four k there is none; another task, of which nothing is known, is asked whole
+    written.evaluated("webqs", "webqs.json", 1, 3, limit=3)
+    table = written.tables()["Table 9"]
+    assert [" --limit 3 " in command for command in commands(table, "webqs")] == [True]
+    assert not any("--limit" in command for command in table.missing if "--task webqs" not in command)
+
+
+def test_a_run_that_failed_says_nothing_of_how_many_items_compare(written: Written) -> None:
+    written.evaluated("svamp", "whole.json", 1, 4, arm="base", k=0, limit=4)
+    written.evaluated("svamp", "whole.json", 1, 9, arm="base", k=0, limit=9, state="failed")
+    [command] = commands(written.tables()["Table 4"], "svamp")
+    assert " --limit 4 " in command
 
 
 def test_decoding_with_k_has_a_group_of_rows_for_each_set_of_items(written: Written) -> None:

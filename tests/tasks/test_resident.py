@@ -72,3 +72,17 @@ def test_at_most_one_model_is_in_memory_and_none_while_another_is_loaded(loader:
     build("base")
     assert loader.loads == [(name, []) for name in ("base", "cc", "toolformer", "other", "base")]
     assert loader.alive() == ["base"]
+
+
+def test_tokens_are_those_of_the_model_that_is_loaded(loader: Loader) -> None:
+    in_model_thread(drop)
+    assert models.tokens_of_resident() == 0
+    build("base")
+    fresh = models.tokens_of_resident()  # a few that tried it out
+    held = models._RESIDENT.held
+    assert held is not None
+    cast(Any, held[1]).network.tokens += 1000
+    assert models.tokens_of_resident() == fresh + 1000
+    del held
+    build("cc")
+    assert models.tokens_of_resident() == fresh

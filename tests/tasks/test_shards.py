@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from fakes import a_document
 
-from tasks.shards import Done, Outcome, Work, Writer, run_shard
+from tasks.shards import Done, Outcome, Work, Writer, at_work, run_shard
 from tasks.translate import rejects_table, stage_table
 from toolformer_core.records import Rejection
 from warehouse.commits import Balance
@@ -51,6 +51,25 @@ def test_work_is_done_once(tmp_path: Path) -> None:
     assert (first.skipped, second.skipped) == (False, True)
     assert second == replace(first, skipped=True)  # also the seconds it took then
     assert files_of(tmp_path) == written
+
+
+def test_a_shard_is_at_work_while_it_is_worked_on(tmp_path: Path) -> None:
+    store, seen = Store(tmp_path), []
+
+    def watched(write: Writer) -> Outcome:
+        seen.extend(map(str, at_work()))
+        return Job()(write)
+
+    def failing(write: Writer) -> Outcome:
+        raise ValueError("no such text")
+
+    run_shard(store, WORK, "r1", watched)
+    run_shard(store, WORK, "r2", watched)  # found done
+    assert seen == ["ingest s0"]
+    assert at_work() == []
+    with pytest.raises(ValueError, match="no such text"):
+        run_shard(store, replace(WORK, shard="s1"), "r1", failing)
+    assert at_work() == []
 
 
 def test_of_two_that_do_one_shard_the_first_to_commit_is_right(tmp_path: Path) -> None:

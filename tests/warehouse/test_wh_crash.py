@@ -15,6 +15,7 @@ from wh_fixtures import make_run, put
 
 from warehouse.catalog import Catalog
 from warehouse.errors import CatalogError, SnapshotError, StoreError, WarehouseError
+from warehouse.pack import pack
 from warehouse.queries import rows_of
 from warehouse.snapshot import SNAPSHOT, publish
 from warehouse.store import Store
@@ -120,6 +121,17 @@ def test_a_disk_that_is_really_full(small_disk: Path) -> None:
     with Catalog(small_disk / "catalog.duckdb", store=store) as catalog:
         publish(store, catalog)
     assert rows_of(small_disk / SNAPSHOT, "SELECT count(*) AS n FROM documents") == [{"n": 20_050}]
+
+
+def test_packing_onto_a_full_disk_says_so_and_leaves_nothing(small_disk: Path, tmp_path: Path) -> None:
+    store = Store(tmp_path / "data")
+    many = [{"doc_id": f"e{i}", "text": os.urandom(500).hex()} for i in range(40_000)]  # 20 MB that do not compress
+    store.write_run(make_run("r1", [put(store, "ingest", "", "s0", many).key]))
+    snapshot = publish(store, None)
+    ballast = fill(small_disk, leave=8 << 20)
+    with pytest.raises(SnapshotError, match="the disk is full; free some space there, or name a file on another disk"):
+        pack(snapshot, small_disk / "c4.duckdb")
+    assert list(small_disk.iterdir()) == [ballast]
 
 
 def test_a_catalog_on_a_full_disk_says_so_and_goes_on_later(small_disk: Path) -> None:

@@ -1,0 +1,58 @@
+"""What a finished training came to, from its job's folder into the warehouse's record of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from finished_job import a_finished_job
+
+from tasks.finetuned import finished_finetune
+from tasks.trainings import record_training
+from warehouse.records import trainings_table
+from warehouse.store import Store
+
+
+@pytest.mark.parametrize("within", [True, False])
+def test_a_record_says_what_a_training_was_given_and_came_to(tmp_path: Path, within: bool) -> None:
+    data = tmp_path / "data"
+    folder = a_finished_job(
+        (data / "finetunes" if within else tmp_path / "shared") / "cstar-toolformer-0a1b2c3d4e5f6789"
+    )
+    (folder / "mlflow_run").write_text("5f5f\n")
+    store, one = Store(data), finished_finetune(folder)
+    assert one is not None
+    record_training(store, one)
+    (row,) = trainings_table(store).to_pylist()
+    assert row["recipe"].startswith('{"batch":128,')
+    assert row | {"recipe": ""} == {
+        "job": folder.name,
+        "run_id": "5f5f",
+        "arm": "toolformer",
+        "dataset": "cstar",
+        "version": "v1",
+        "model": "gpt",
+        "model_digest": "d0",
+        "recipe": "",
+        "steps": 2,
+        "train_loss": 2.5,
+        "dev_loss": 2.0,
+        "dev_perplexity": 7.4,
+        "base_perplexity": 20.1,
+        "best_step": 2,
+        "best_perplexity": 7.4,
+        "checkpoint": str(folder / "model"),
+        "seconds": 7.0,  # (103 - 100) + (202 - 198)
+        "finished": "1970-01-01T00:03:22.000000+00:00",  # 202 s after 1970 began
+    }
+    if within:  # a folder that is moved takes its checkpoints along
+        moved = Store(data.rename(tmp_path / "moved"))
+        assert trainings_table(moved)["checkpoint"].to_pylist() == [f"{moved.root}/finetunes/{folder.name}/model"]
+
+
+def test_a_training_that_goes_on_or_was_none_has_no_record(tmp_path: Path) -> None:
+    folder = a_finished_job(tmp_path / "cstar-cc-0a1b2c3d4e5f6789")
+    events = folder / "events.jsonl"
+    events.write_text("".join(events.read_text().splitlines(keepends=True)[:-1]))
+    assert finished_finetune(folder) is None
+    assert finished_finetune(a_finished_job(tmp_path / "something")) is None

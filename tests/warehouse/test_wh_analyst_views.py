@@ -1,0 +1,251 @@
+"""What an analyst reads: times, versions of C*, kept calls, costs, prompts and trainings, worked out by hand."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from wh_fixtures import make_run, put, scored
+
+from warehouse.catalog import Catalog
+from warehouse.commits import Commit, Dataset, dataset_version
+from warehouse.queries import rows_of, subject
+from warehouse.records import Training, write_prompt, write_training
+from warehouse.snapshot import publish, snapshot_of
+from warehouse.store import Store
+
+CREATED = "2024-05-01T12:00:00.250000+00:00"
+QA, OTHER = {"doc_id": "d1", "text": "a [QA(x) -> y] b"}, {"doc_id": "d2", "text": "[QA(u) -> v] [Calculator(1) -> 1]"}
+
+
+def call(tool: str, position: int, input_: str, gain: float) -> dict[str, Any]:
+    made = {"tool": tool, "position": position, "start": 1, "end": 2, "input": input_, "response": "r", "gain": gain}
+    return made
+
+
+def assembled(store: Store, config: str, *examples: dict[str, Any], shard: str = "s0") -> Commit:
+    return put(store, "assemble", "", shard, list(examples), parts={"config": config}, seconds=0.5, counters={})
+
+
+def version(store: Store, name: str, commits: list[Commit], run_id: str, made: str = "m1", **more: Any) -> Dataset:
+    files = tuple(file for commit in commits for file in commit.files)
+    told = (name, dataset_version(files), files, {"qa": 2}, {"qa": 1.0}, run_id, "m", "c", CREATED)
+    return store.write_dataset(Dataset(*told, made=made, **more))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """Two documents, three tools, three kept calls, one version; a stage takes 1.5 s and 100 tokens but for these.
+
+    Drawing takes 4 s and 900 tokens for qa, which keeps two calls; mt keeps none.
+    """
+    store = Store(tmp_path / "data")
+    one = {**QA, "calls": [call("qa", 2, "x", 1.2)]}
+    two = {**OTHER, "calls": [call("qa", 0, "u", 0.8), call("calculator", 1, "1", 2.0)]}
+    scores = {
+        "qa": [
+            scored("d1", "qa", 2, 1.2, input="x"),
+            scored("d1", "qa", 2, 0.1),
+            scored("d2", "qa", 0, 0.8, input="u"),
+        ],
+        "calculator": [scored("d2", "calculator", 1, 2.0, input="1")],
+        "mt": [],
+    }
+    commits = [put(store, "ingest", "", "corpus", [{"doc_id": "d1"}, {"doc_id": "d2"}], counters={}, seconds=2.0)]
+    for tool, rows in scores.items():
+        more = {"seconds": 4.0, "counters": {"lm_tokens": 900}} if tool == "qa" else {}
+        commits.append(put(store, "sample", tool, "s0", [], parts={"prompt": f"{tool}-1", "code": "s"}, **more))
+        commits.append(put(store, "score", tool, "s0", rows))
+    last = assembled(store, "built", one, two)
+    store.write_run(make_run("r1", [commit.key for commit in (*commits, last)], CREATED, finished=CREATED))
+    version(store, "cstar", [last], "r1")
+    return store
+
+
+def test_times_are_timestamps_in_utc_wherever_a_user_sees_them(store: Store) -> None:
+    path = publish(store, None)
+    noon = dt.datetime(2024, 5, 1, 12, 0, 0, 250_000)
+    assert rows_of(path, "SELECT started, finished FROM runs") == [{"started": noon, "finished": noon}]
+    assert rows_of(path, "SELECT created FROM datasets") == [{"created": noon}]
+    assert rows_of(path, "SELECT DISTINCT created FROM shards") == [{"created": noon.replace(microsecond=0)}]
+    with duckdb.connect(str(path), read_only=True) as connection:
+        found = connection.execute(
+            """SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE schema_name = 'main'
+            AND NOT internal AND column_name IN ('created', 'started', 'finished', 'evaluated') ORDER BY ALL"""
+        ).fetchall()
+    # a document's date is the corpus's word, a day as a rule, and no time of this warehouse
+    times = ["accuracy", "datasets", "evaluations", "perplexity", "runs", "runs", "shards", "trainings"]
+    assert [table for table, _, kind in found if kind == "TIMESTAMP"] == times
+    assert [row for row in found if row[2] != "TIMESTAMP"] == [("documents", "created", "VARCHAR")]
+    now = subject(path)  # what commands print stays ISO text
+    assert now is not None
+    assert (now.started, now.created) == (CREATED, CREATED)
+
+
+def test_examples_say_of_which_version_they_are(store: Store) -> None:
+    (held,) = store.datasets()
+    path = publish(store, None)
+    told = [(row["doc_id"], row["dataset"], row["version"]) for row in rows_of(path, "FROM examples ORDER BY doc_id")]
+    assert told == [("d1", "cstar", held.version), ("d2", "cstar", held.version)]
+
+
+def test_until_there_is_a_version_examples_name_none(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    commits = [put(store, "ingest", "", "corpus", [{"doc_id": "d1"}]), assembled(store, "c", {"doc_id": "d1"})]
+    store.write_run(make_run("r1", [commit.key for commit in commits], state="running"))
+    path = publish(store, None)
+    assert rows_of(path, "SELECT dataset, version FROM examples") == [{"dataset": "", "version": ""}]
+    assert rows_of(path, "FROM dataset_examples") == []
+
+
+def test_every_version_has_its_examples_once_however_often_it_was_made(store: Store) -> None:
+    (built,) = store.datasets()
+    other = assembled(store, "strict", {**QA, "calls": []})
+    same = assembled(store, "same", {**QA, "calls": []})  # the same content by another way, in a file of its own
+    assert (other.files[0].digest, other.files[0].path) != (same.files[0].digest, same.files[0].path)
+    assert other.files[0].digest == same.files[0].digest
+    ways = [version(store, "strict", [one], "w", made) for one, made in ((other, "a1"), (same, "a2"))]
+    gone = version(store, "lost", [assembled(store, "lost", {"doc_id": "d9"})], "w")
+    version(store, "again", [other], "w")
+    store.files.delete(gone.files[0].path)
+    sql = "SELECT dataset, version, doc_id FROM dataset_examples ORDER BY ALL"
+
+    def listed() -> list[tuple[Any, ...]]:
+        return [tuple(row.values()) for row in rows_of(publish(store, None), sql)]
+
+    strict = ways[0].version
+    cstar = [("cstar", built.version, "d1"), ("cstar", built.version, "d2")]
+    expected = [("again", strict, "d1"), *cstar, ("strict", strict, "d1")]
+    assert listed() == expected
+    store.files.delete(other.files[0].path)  # `strict` was made in two ways, `again` in this one alone
+    assert listed() == expected[1:]
+
+
+def test_kept_calls_have_their_losses(store: Store) -> None:
+    (held,) = store.datasets()
+    rows = rows_of(publish(store, None), "FROM kept_calls ORDER BY doc_id, position")
+    assert [(r["doc_id"], r["tool"], r["position"], r["input"], r["response"], r["gain"]) for r in rows] == [
+        ("d1", "qa", 2, "x", "r", 1.2),
+        ("d2", "qa", 0, "u", "r", 0.8),
+        ("d2", "calculator", 1, "1", "r", 2.0),
+    ]
+    # `scored` gives a call L- = L(e(c, eps)) = 3 + gain, L(eps) = 4 + gain and L+ = 3
+    assert [(r["loss_plain"], r["loss_call"], r["loss_response"]) for r in rows] == [
+        (5.2, 4.2, 3.0),
+        (4.8, 3.8, 3.0),
+        (6.0, 5.0, 3.0),
+    ]
+    assert {(r["dataset"], r["version"]) for r in rows} == {("cstar", held.version)}
+
+
+def test_costs_per_kept_call(store: Store) -> None:
+    rows = rows_of(publish(store, None), "FROM costs")
+    found = {(r["stage"], r["tool"]): tuple(r.values())[2:] for r in rows}
+    # shards, seconds, tokens, kept calls, seconds and tokens per kept call
+    assert found == {
+        ("ingest", ""): (1, 2.0, 0, 3, 2.0 / 3, 0.0),  # shared by the calls of all tools
+        ("sample", "calculator"): (1, 1.5, 100, 1, 1.5, 100.0),
+        ("sample", "mt"): (1, 1.5, 100, 0, None, None),
+        ("sample", "qa"): (1, 4.0, 900, 2, 2.0, 450.0),
+        ("score", "calculator"): (1, 1.5, 100, 1, 1.5, 100.0),
+        ("score", "mt"): (1, 1.5, 100, 0, None, None),
+        ("score", "qa"): (1, 1.5, 100, 2, 0.75, 50.0),
+        ("assemble", ""): (1, 0.5, 0, 3, 0.5 / 3, 0.0),
+    }
+    assert [r["stage"] for r in rows] == ["ingest", *["sample"] * 3, *["score"] * 3, "assemble"]
+
+
+def test_prompts_are_told_with_their_text_if_it_is_stored(store: Store) -> None:
+    write_prompt(store, "qa", "qa-1", "Ask.\nInput: {text}\nOutput:")
+    write_prompt(store, "qa", "qa-9", "no run used it")
+    drawn = put(store, "sample", "qa", "s0", [], parts={"prompt": "qa-0", "code": "s"}, created="2024-01-01")
+    store.write_run(make_run("r0", [drawn.key], "2024-01-01"))
+    rows = rows_of(publish(store, None), "FROM prompts")
+    assert [tuple(row.values()) for row in rows] == [
+        ("calculator", "calculator-1", True, ["r1"], None),
+        ("mt", "mt-1", True, ["r1"], None),
+        ("qa", "qa-0", False, ["r0"], None),
+        ("qa", "qa-1", True, ["r1"], "Ask.\nInput: {text}\nOutput:"),
+    ]
+
+
+def a_training(job: str, **more: Any) -> Training:
+    told: dict[str, Any] = {
+        "run_id": "0a1b",
+        "arm": "toolformer",
+        "dataset": "cstar",
+        "version": "v1",
+        "model": "embedded",
+        "model_digest": "d0",
+        "recipe": {"steps": 8},
+        "steps": 8,
+        "train_loss": 1.5,
+        "dev_loss": 2.0,
+        "dev_perplexity": 7.4,
+        "base_perplexity": 9.0,
+        "best_step": 4,
+        "best_perplexity": 7.0,
+        "checkpoint": f"finetunes/{job}/model",
+        "seconds": 12.5,
+        "finished": CREATED,
+    }
+    return Training(job=job, **(told | more))
+
+
+def test_trainings_are_rows(store: Store) -> None:
+    write_training(store, a_training("cstar-toolformer-1"))
+    write_training(store, a_training("cstar-cc-2", run_id=None, checkpoint="/shared/cstar-cc-2/model", dev_loss=None))
+    for _ in range(2):  # recorded twice is recorded once
+        write_training(store, a_training("cstar-toolformer-1"))
+        rows = rows_of(publish(store, None), "SELECT *, (recipe->>'steps')::INT AS n FROM trainings ORDER BY job")
+    assert [(r["job"], r["run_id"], r["dev_loss"], r["checkpoint"], r["n"]) for r in rows] == [
+        ("cstar-cc-2", None, None, "/shared/cstar-cc-2/model", 8),
+        ("cstar-toolformer-1", "0a1b", 2.0, f"{store.root}/finetunes/cstar-toolformer-1/model", 8),
+    ]
+    assert rows[0]["finished"] == dt.datetime(2024, 5, 1, 12, 0, 0, 250_000)
+
+
+def test_what_if_changes_nothing_that_is_current(store: Store) -> None:
+    base = store.runs()[0]
+    keys = [key for key in base.commits if key.stage != "assemble"]
+    other = assembled(store, "strict", {**QA, "calls": []})
+    store.write_run(make_run("w1", [*keys, other.key], "2024-06-01T00:00:00+00:00", flow="what-if"))
+    strict = version(store, "strict", [other], "w1")
+    views = ("examples", "drops", "kept_calls", "costs", "best_calls", "scored", "yield_by_threshold")
+    for state in ("completed", "failed"):  # of the build: what it left is what counts
+        store.write_run(make_run("r1", base.commits, CREATED, state=state))
+        path = publish(store, None)
+        (own,) = rows_of(path, "SELECT DISTINCT dataset FROM examples")
+        assert own == {"dataset": "cstar"}
+        now = subject(path)
+        assert now is not None
+        assert (now.run_id, now.name) == ("r1", "cstar")
+        assert rows_of(path, "SELECT DISTINCT version FROM dataset_examples WHERE dataset = 'strict'") == [
+            {"version": strict.version}
+        ]
+        assert len(rows_of(path, "SELECT DISTINCT stage FROM lineage WHERE dataset = 'strict'")) == 1
+        assert {view: len(rows_of(path, f"FROM {view}")) for view in views} | {"drops": 0} == {
+            "examples": 2,
+            "drops": 0,
+            "kept_calls": 3,
+            "costs": 8,
+            "best_calls": 3,
+            "scored": 4,
+            "yield_by_threshold": 9,
+        }
+    # a build that repeats with those settings uses the same commits, and they are current then
+    store.write_run(make_run("r2", [*keys, other.key], "2024-07-01T00:00:00+00:00"))
+    assert [row["doc_id"] for row in rows_of(publish(store, None), "FROM examples")] == ["d1"]
+
+
+def test_a_what_if_s_own_snapshot_knows_its_own_commits(store: Store) -> None:
+    keys = [key for key in store.runs()[0].commits if key.stage != "assemble"]
+    other = assembled(store, "strict", {**QA, "calls": []})
+    store.write_run(make_run("w1", [*keys, other.key], "2024-06-01", flow="what-if", state="running"))
+    catalog = Catalog(Path(store.root) / "catalog.duckdb", store=store)
+    with catalog, snapshot_of(store, catalog, "w1") as own:
+        assert [row["doc_id"] for row in rows_of(own, "FROM examples")] == ["d1"]
+        assert len(rows_of(own, "FROM scored")) == 4

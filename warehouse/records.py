@@ -1,0 +1,125 @@
+"""Small records that stand beside the commits: the annotation prompts that builds used, and finished trainings.
+
+    DATA/prompts/<tool>-<digest>.json   a prompt's text; commits of `sample` name it by its digest
+    DATA/trainings/<job>.json           what a training was given and what came of it; its checkpoint lies elsewhere
+
+Folders of before these records were written lack them: nothing else does without. What a prompt or a recipe means is
+not known here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from warehouse.commits import canonical, check_name
+from warehouse.store import Store
+
+__all__ = ["Training", "prompts_table", "trainings_table", "write_prompt", "write_training"]
+
+_TEXT, _INT, _REAL = pa.string(), pa.int64(), pa.float64()
+_PROMPTS = pa.schema([("tool", _TEXT), ("digest", _TEXT), ("text", _TEXT)])
+_TRAININGS = pa.schema(
+    [
+        ("job", _TEXT),
+        ("run_id", _TEXT),
+        ("arm", _TEXT),
+        ("dataset", _TEXT),
+        ("version", _TEXT),
+        ("model", _TEXT),
+        ("model_digest", _TEXT),
+        ("recipe", _TEXT),
+        ("steps", _INT),
+        ("train_loss", _REAL),
+        ("dev_loss", _REAL),
+        ("dev_perplexity", _REAL),
+        ("base_perplexity", _REAL),
+        ("best_step", _INT),
+        ("best_perplexity", _REAL),
+        ("checkpoint", _TEXT),
+        ("seconds", _REAL),
+        ("finished", _TEXT),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A finished training. Losses are in nats per token; None where nothing was measured."""
+
+    job: str  # the name of its folder
+    run_id: str | None  # of the tracking server
+    arm: str
+    dataset: str
+    version: str | None  # of the dataset; None in jobs of before it was noted
+    model: str  # that was trained
+    model_digest: str | None
+    recipe: Mapping[str, Any]
+    steps: int
+    train_loss: float | None  # of the last step
+    dev_loss: float | None  # at the end
+    dev_perplexity: float | None
+    base_perplexity: float | None  # before the first step
+    best_step: int | None
+    best_perplexity: float | None
+    checkpoint: str  # the model's folder; relative to the data folder if it lies within
+    seconds: float  # of all attempts
+    finished: str  # ISO UTC
+
+
+def write_prompt(store: Store, tool: str, digest: str, text: str) -> None:
+    """Write a prompt's text, unless it is there.
+
+    Args:
+        digest: as the commits' part `prompt` has it.
+        text: as a file of prompts holds it, with one `{text}` where the document goes.
+
+    Raises:
+        StoreError: the name is unsafe, or the disk is full.
+    """
+    path = f"prompts/{check_name('prompt', f'{tool}-{digest}')}.json"
+    if store.files.look(path) is None:
+        store.write_json(path, {"tool": tool, "digest": digest, "text": text})
+
+
+def write_training(store: Store, training: Training) -> None:
+    """Write a training's record, or replace it.
+
+    Raises:
+        StoreError: the name is unsafe, or the disk is full.
+    """
+    path = f"trainings/{check_name('training', training.job)}.json"
+    store.write_json(path, dataclasses.asdict(training))
+
+
+def prompts_table(store: Store) -> pa.Table:
+    """Return the prompts whose text is stored (tool, digest, text)."""
+    return _table(_records(store, "prompts"), _PROMPTS)
+
+
+def trainings_table(store: Store) -> pa.Table:
+    """Return the finished trainings, a row each; `recipe` is JSON text, `checkpoint` an absolute path."""
+    rows = [
+        {
+            **row,
+            "recipe": canonical(row["recipe"]).decode(),
+            "checkpoint": str(Path(store.root, row["checkpoint"])) if store.is_local else row["checkpoint"],
+        }
+        for row in _records(store, "trainings")
+    ]
+    return _table(rows, _TRAININGS)
+
+
+def _records(store: Store, kind: str) -> Iterable[dict[str, Any]]:
+    found = (store.read_json(f"{kind}/{name}.json") for name in sorted(store.names(kind)))
+    return (value for value in found if value is not None)
+
+
+def _table(rows: Iterable[dict[str, Any]], schema: pa.Schema) -> pa.Table:
+    """Return the rows with the schema's columns; what a record of another version of this program lacks is null."""
+    return pa.Table.from_pylist([{name: row.get(name) for name in schema.names} for row in rows], schema=schema)
