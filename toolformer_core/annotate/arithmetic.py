@@ -1,6 +1,7 @@
 """Numbers in a text, and whether one is what + - * / makes of two others near it: the calculator's part of `prefilter`.
 
-What counts as a number, as a result and as trivial is said in `prefilter`. Nothing here knows documents or verdicts.
+What counts as a number, as a year, as a result and as trivial is said in `prefilter`. Nothing here knows documents or
+verdicts.
 """
 
 from __future__ import annotations
@@ -12,11 +13,41 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-__all__ = ["Number", "has_operation", "numbers_in", "related"]
+__all__ = ["Number", "has_equation", "has_operation", "numbers_in", "related"]
+
+# Digits that are no quantities: of a URL or an address, of a query, of an assignment in code or markup.
+_CODE = re.compile(
+    r"(?:https?|ftp)://[^\s<>\"]+|\bwww\.[^\s<>\"]+|(?<![\w.+-])[\w.+-]{1,64}@[\w.-]+"
+    r"|(?<![\w.-])(?:[a-z0-9-]{1,63}\.){1,4}[a-z]{2,10}/[^\s<>\"]*"  # example.org/2
+    r"|[?&][\w.-]{1,40}=[^\s<>\"]*"
+    r"|[^\W\d]{2}=[\"']?-?[\d.][\w.%]*",  # width=300
+    re.IGNORECASE,
+)
+# At a line's start, perhaps quoted or behind a bullet: 1. 2) (3) [4] 5: 2.1.
+_LIST_MARKER = re.compile(
+    r"^(?P<before>[^\S\n]*(?:[-*•>#]+[^\S\n]+)?)(?P<marker>[(\[]?\d{1,3}(?:\.\d{1,3}){0,3}[.):\]]{1,2})(?=\s)",
+    re.MULTILINE,
+)
+_EQUATION = re.compile(
+    r"(?:(?<![<>!=])=|\b(?:equals|equal to|total of|average of))\s*[-−]?\s*[$€£¥]?\s*\.?\d", re.IGNORECASE
+)
 
 _DIGITS = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
 # A number stands alone: not joined to a letter, nor to further digits by a point or comma (a version, a list).
 _TOKEN = re.compile(rf"(?<![\w.,])(?P<number>{_DIGITS}|\.\d+)(?P<percent>\s?%)?(?![\w]|[.,]\d)|[^\W_]+")
+_YEAR = re.compile(r"1[5-9]\d\d|20\d\d")
+_SUM_BEFORE = re.compile(r"[$€£¥+*/×÷=]\s?\Z")
+_NAMING = re.compile(r"\b(?:the|this|that|a|an|its|his|her|their|our|in|since|until|during)\s\Z", re.IGNORECASE)
+_FUNCTION_WORDS = (
+    "a an and are as at because but by did for from had has have he her his i if in into is it its my no not of on or "
+    "our she since so than that the their then there these they this through to under until up was we were when where "
+    "which while who will with would you"
+)
+# What follows a number that counts: a sum, or a word that is no function word.
+_COUNTED = re.compile(rf"\s?[+*/×÷=%]|[\s-](?!(?:{_FUNCTION_WORDS.replace(' ', '|')})\b)(?P<thing>[a-z]+)")
+_YEARS_AFTER = re.compile(r"[\s-]?(?:years?|yrs?)\b", re.IGNORECASE)
+_AGE_BEFORE = re.compile(r"\b(?:aged?|age of)\s\Z", re.IGNORECASE)
+_NEAR_CHARS = 24
 _MOST_DIGITS = 15
 _MOST_NUMBERS = 2_000
 
@@ -28,6 +59,8 @@ class Number:
     value: Fraction
     decimals: int  # of the value: 29 % has two
     token: int
+    is_year: bool = False  # a bare year: an operand only of a difference in years
+    of_years: bool = False  # counts years: 17 years, aged 17
 
     @property
     def slack(self) -> Fraction:
@@ -40,9 +73,15 @@ def _is_step(a: Fraction | int, b: Fraction | int, c: Fraction | int, one: int) 
     return one in (a, b, c) and all(v < 10 * one and v % one == 0 for v in (a, b, c))
 
 
+def has_equation(text: str) -> bool:
+    """Whether `=` or a word for it stands before a number."""
+    return _EQUATION.search(_quantities(text)) is not None
+
+
 def numbers_in(text: str) -> list[Number]:
-    """Return the numbers of a text, in order."""
+    """Return the numbers of a text, in order, without those of URLs, code and list markers; these are tokens still."""
     out = []
+    text = _quantities(text)
     for i, match in enumerate(_TOKEN.finditer(text)):
         written = match["number"]
         if written is None or sum(c.isdigit() for c in written) > _MOST_DIGITS:
@@ -50,8 +89,28 @@ def numbers_in(text: str) -> list[Number]:
         percent = match["percent"] is not None
         decimals = len(written.partition(".")[2]) + (2 if percent else 0)
         value = Fraction(written.replace(",", "")) / (100 if percent else 1)
-        out.append(Number(value, decimals, i))
+        before = text[max(0, match.start() - _NEAR_CHARS) : match.start()]
+        is_year = _YEAR.fullmatch(written) is not None and not percent and _names_a_year(text, match, before)
+        of_years = _YEARS_AFTER.match(text, match.end()) is not None or _AGE_BEFORE.search(before) is not None
+        out.append(Number(value, decimals, i, is_year, of_years))
     return out
+
+
+def _quantities(text: str) -> str:
+    """Return the text with a word in the place of everything whose digits are no quantity; as long as it was."""
+    text = _CODE.sub(lambda match: "x" * len(match.group()), text)
+    return _LIST_MARKER.sub(lambda match: match["before"] + "x" * len(match["marker"]), text)
+
+
+def _names_a_year(text: str, match: re.Match[str], before: str) -> bool:
+    """Whether four digits are no count (`1804 maps`), no price and no part of a sum."""
+    if _SUM_BEFORE.search(before):
+        return False
+    counted = _COUNTED.match(text, match.end())
+    if counted is None:
+        return True
+    thing = counted["thing"]  # `the 2018 season` and `in 2018 prices` rather than `the 1804 maps`
+    return thing is not None and _NAMING.search(before) is not None and not thing.endswith("s")
 
 
 def related(a: Number, b: Number, c: Number) -> bool:
@@ -78,7 +137,24 @@ def has_operation(numbers: Sequence[Number], window: int) -> bool:
     O(n log n) steps per number; it ends at the first hit, and after 2,000 numbers.
     """
     numbers = numbers[:_MOST_NUMBERS]
-    return _has_exact(numbers, window) or _has_rounded(numbers, window)
+    quantities = [number for number in numbers if not number.is_year]
+    return _has_exact(quantities, window) or _has_rounded(quantities, window) or _has_years_between(numbers, window)
+
+
+def _has_years_between(numbers: Sequence[Number], window: int) -> bool:
+    """Whether a count of years is the difference of two bare years within the window."""
+    for i, count in enumerate(numbers):
+        if not count.of_years or count.is_year or not count.value:
+            continue
+        near = [n for n in numbers[max(0, i - window) : i + window] if n.is_year]
+        latest: dict[Fraction, int] = {}
+        for year in near:
+            for other in (year.value - count.value, year.value + count.value):
+                first = latest.get(other)
+                if first is not None and max(year.token, count.token) - min(first, count.token) < window:
+                    return True
+            latest[year.value] = year.token
+    return False
 
 
 def _has_exact(numbers: Sequence[Number], window: int) -> bool:

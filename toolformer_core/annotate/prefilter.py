@@ -14,16 +14,21 @@
 
     Dropped: few_numbers, unrelated_numbers; no_url_date; no_foreign_chunk; too_short, not_english.
 
-Tokens are words and numbers, single characters in scripts without spaces: no model is loaded yet. Our readings:
+Tokens are words and numbers, single characters (with their marks) in scripts without spaces: no model is loaded yet.
+Our readings:
 
+- Numbers of URLs, of addresses, of assignments in code and markup (width=300) and of list markers at a line's start
+  (1. 2) (3)) are words. So are bare years, 1500 to 2099 without a thing counted behind them: two of them are operands
+  of one result alone, their difference in years (1994 and 2011: 17 years, aged 17).
 - A number's sign is ignored, as every relation of + - * / between signed numbers is one between their magnitudes. A
   percentage is a hundredth. Numbers of more than 15 digits, version numbers and numbers joined to letters are words.
 - Relations that hold of any number are none: with a zero, or a product or quotient with a one (a + 0, a * 1, a / a).
   Nor is a one-digit step of one (2 + 1 = 3), of which every numbered list is full. Of a text, the first 2,000 numbers
   are looked at.
 - Results may be rounded as written, if written with two decimals or more and two digits that count: 400 / 1400 is 29 %.
-- A foreign chunk is mostly words, some of them not capitalised: lists of names, brands and sizes look foreign and are
-  not.
+- A foreign chunk is mostly words, a third of them at least not capitalised, with at most one comma or other separator
+  of lists to three words (to seven characters in scripts without spaces): lists of names, words, brands and sizes look
+  foreign and are no text to translate.
 - A URL date needs a day: a month's first is rarely the day of writing. Which forms count stands in `dates`. A date
   behind `latest_date` is none: a page of an event to come, or a number that looks like a date.
 
@@ -36,7 +41,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from toolformer_core.annotate.arithmetic import has_operation, numbers_in
+import regex
+
+from toolformer_core.annotate.arithmetic import has_equation, has_operation, numbers_in
+from toolformer_core.annotate.boundaries import UNSPACED
 from toolformer_core.annotate.dates import url_date
 from toolformer_core.config import PrefilterConfig
 from toolformer_core.records import Document, Verdict, digest_of
@@ -84,11 +92,9 @@ def _judge(tool: str, document: Document, config: PrefilterConfig, identify: Lan
 
 # --- calculator -------------------------------------------------------------------------------------------------------
 
-_EQUATION = re.compile(r"(?:=|\b(?:equals|equal to|total of|average of))\s*[-−]?\s*[$€£¥]?\s*\.?\d", re.IGNORECASE)
-
 
 def _calculator(document: Document, config: PrefilterConfig) -> tuple[bool, str]:
-    if _EQUATION.search(document.text):
+    if has_equation(document.text):
         return True, "equation"
     numbers = numbers_in(document.text)
     if len(numbers) < 3:
@@ -101,9 +107,12 @@ def _calculator(document: Document, config: PrefilterConfig) -> tuple[bool, str]
 
 # --- mt, qa, wikisearch -----------------------------------------------------------------------------------------------
 
-# A word or number; in scripts without spaces (Thai to Khmer, kana, Han, Hangul) a single character.
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
-_WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+(?:['’][^\W{_UNSPACED}]+)*")
+_SPACED = rf"[[\p{{L}}\p{{N}}_]--[{UNSPACED}]][[\p{{L}}\p{{N}}\p{{M}}_]--[{UNSPACED}]]*+"
+# A word or number; in scripts without spaces a single character with its marks.
+_WORD = regex.compile(rf"(?V1)(?P<char>[\p{{L}}&&[{UNSPACED}]]\p{{M}}*+)|{_SPACED}(?:['’]{_SPACED})*+")
+_SEPARATOR = re.compile("[,;/|•·،؛、，；／｜・]")
+_WORDS_A_SEPARATOR = 3
+_CHARS_A_SEPARATOR = 7  # in scripts without spaces
 # Two of these in ten tokens and no language identifier is asked: it would say English, or not be sure.
 _ENGLISH = re.compile(
     r"the|and|of|to|is|that|with|this|for|was|are|you|your|from|have|our|their|which|will|been|has|not|but|by|they|we|"
@@ -127,21 +136,34 @@ def _foreign_paragraphs(text: str, config: PrefilterConfig, identify: LanguageId
 
 def _has_foreign_chunk(paragraph: str, config: PrefilterConfig, identify: LanguageId) -> bool:
     """Whether a chunk of tokens is foreign, with English text before and after it; chunks overlap by half."""
-    size = config.chunk_tokens
+    size, half = config.chunk_tokens, max(1, config.chunk_tokens // 2)
     words = list(_WORD.finditer(paragraph))
-    for at in range(1, len(words) - size, max(1, size // 2)):  # at least one word on either side
-        chunk = words[at : at + size]
+
+    def english(start: int, end: int) -> bool:
+        return _is_english(paragraph, words[start:end], config, identify)
+
+    # Of English the first piece from the start and the last piece from the end are sought, once for all chunks.
+    first: int | None = None
+    last = -1
+    for at in range(1, len(words) - size, half):  # at least one word on either side
+        end = at + size
+        chunk = words[at:end]
         if not _foreign(paragraph[chunk[0].start() : chunk[-1].end()], chunk, config, identify):
             continue
-        if _has_english(paragraph, words[:at], config, identify) and _has_english(
-            paragraph, words[at + size :], config, identify
-        ):
+        if first is None:
+            # half a piece at the edge, then whole ones that overlap by half
+            stops = range(half, len(words) + 1, half)
+            first = next((stop for stop in stops if english(max(0, stop - size), stop)), len(words) + 1)
+            starts = range(len(words) - half, -1, -half)
+            last = next((start for start in starts if english(start, start + size)), -1)
+        rest = (len(words) - end) % size  # what stands between whole pieces and the chunk
+        if (first <= at or english(at - at % size, at)) and (last >= end or english(end, end + rest)):
             return True
     return False
 
 
-def _foreign(text: str, words: Sequence[re.Match[str]], config: PrefilterConfig, identify: LanguageId) -> bool:
-    if _surely_english(words, config) or not _is_prose([w.group() for w in words]):
+def _foreign(text: str, words: Sequence[regex.Match[str]], config: PrefilterConfig, identify: LanguageId) -> bool:
+    if _surely_english(words, config) or not _is_prose([w.group() for w in words]) or _is_list(text, words):
         return False
     language, confidence = identify(text)
     return language != config.language and confidence > config.language_confidence
@@ -153,20 +175,26 @@ def _is_prose(words: list[str]) -> bool:
     return 10 * len(written) >= 7 * len(words) and 3 * sum(not w[0].isupper() for w in written) >= len(words)
 
 
-def _surely_english(words: Sequence[re.Match[str]], config: PrefilterConfig) -> bool:
+def _is_list(text: str, words: Sequence[regex.Match[str]]) -> bool:
+    """Whether separators stand as close as in a list; a list of full names has one to two words."""
+    chars = sum(word["char"] is not None for word in words)
+    most = (len(words) - chars) / _WORDS_A_SEPARATOR + chars / _CHARS_A_SEPARATOR
+    return len(_SEPARATOR.findall(text)) > most
+
+
+def _surely_english(words: Sequence[regex.Match[str]], config: PrefilterConfig) -> bool:
     return config.language == "en" and sum(_ENGLISH.fullmatch(w.group()) is not None for w in words) >= 2
 
 
-def _has_english(paragraph: str, words: Sequence[re.Match[str]], config: PrefilterConfig, identify: LanguageId) -> bool:
-    for at in range(0, len(words), config.chunk_tokens):
-        piece = words[at : at + config.chunk_tokens]
-        if _surely_english(piece, config):
-            return True
-        if len(piece) >= 3:
-            language, confidence = identify(paragraph[piece[0].start() : piece[-1].end()])
-            if language == config.language and confidence > _MORE_LIKELY_THAN_NOT:
-                return True
-    return False
+def _is_english(
+    paragraph: str, words: Sequence[regex.Match[str]], config: PrefilterConfig, identify: LanguageId
+) -> bool:
+    if _surely_english(words, config):
+        return True
+    if len(words) < 3:
+        return False
+    language, confidence = identify(paragraph[words[0].start() : words[-1].end()])
+    return language == config.language and confidence > _MORE_LIKELY_THAN_NOT
 
 
 def _readable(text: str, config: PrefilterConfig, identify: LanguageId) -> tuple[bool, str]:

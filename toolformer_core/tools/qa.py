@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
-from toolformer_core.tools.passages import PassageIndex, query_words
+from toolformer_core.tools.passages import Hit, PassageIndex, query_words
 from toolformer_core.tools.reader import ExtractiveReader, Reader
 
 __all__ = ["QA"]
@@ -22,8 +22,8 @@ _TITLE_BOOST = 1.0
 class QA:
     """Answers a question from passages.
 
-    Failures: `empty_input` (no word in it), `no_result` (no passage found), `no_answer` (nothing to read off them, or
-    none has a name of the question).
+    Failures: `empty_input` (no word in it), `no_result` (no passage found), `no_answer` (nothing to read off them
+    that is probable enough, or none has a name of the question).
     """
 
     index: PassageIndex
@@ -41,11 +41,15 @@ class QA:
         """Build the index."""
         self.index.load()
 
+    def hits(self, question: str) -> list[Hit]:
+        """Return the passages read for a question, best first."""
+        return self.index.search(question, limit=self.passages, title_boost=_TITLE_BOOST)
+
     def run(self, input: str, context: str = "") -> ToolResult:
         """Answer one question; the context is not read."""
         if not query_words(input):
             return ToolFailure("empty_input")
-        hits = self.index.search(input, limit=self.passages, title_boost=_TITLE_BOOST)
+        hits = self.hits(input)
         if not hits:
             return ToolFailure("no_result")
         answer = self.reader.read(input, hits)

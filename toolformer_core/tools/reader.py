@@ -3,21 +3,27 @@
 It reads declarative sentences: it knows what kind of thing a question word asks for (a person, a place, a date, a
 number, a description), looks for spans of that kind, and prefers those that are not in the question and stand close to
 its words. It knows no grammar beyond that, no synonyms and no reasoning; `Reader` is the door for something better.
+
+It abstains where its `confidence` in the best span is below a threshold. A function or discourse word ("moreover") is
+never an answer.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from toolformer_core.records import digest_of
+from toolformer_core.tools.confidence import BIAS, WEIGHTS, Evidence, confidence
 from toolformer_core.tools.passages import Hit
 
-__all__ = ["ExtractiveReader", "Reader", "question_kind"]
+__all__ = ["LEAST_CONFIDENCE", "Answer", "ExtractiveReader", "Reader", "question_kind"]
 
-VERSION = "2"
+VERSION = "3"
+LEAST_CONFIDENCE = 0.53  # right answers exceed wrong ones by most: benchmarks/qa_precision.py, its tuning half
 _MAX_WORDS = 8
 
 # Chosen on 700 questions of NQ-open (development set), one at a time; none of them is sharp.
@@ -50,6 +56,18 @@ _STOP_WORDS = (
     "goes get gets got s t"
 )
 _STOP = frozenset(_STOP_WORDS.split())
+_DISCOURSE_WORDS = (
+    "above according accordingly additionally after against all along already although among another any anyway "
+    "apparently around as at because before below besides between beyond both but by consequently conversely "
+    "currently despite during each either especially even eventually every except few finally firstly following for "
+    "formerly furthermore generally given hence however if in including indeed initially instead lastly later like "
+    "likewise many meanwhile more moreover most namely neither nevertheless next nonetheless normally notably now "
+    "often on once only originally other others otherwise over overall part perhaps presently previously rather "
+    "recently regardless secondly several similarly since so some sometimes soon specifically still subsequently such "
+    "the therefore though through throughout thus today together traditionally typically ultimately under unless "
+    "unlike until upon usually very well whereas whether while with within without yet"
+)
+_DISCOURSE = frozenset(_DISCOURSE_WORDS.split())  # capitalised where a sentence begins
 _MONTH = "(?:January|February|March|April|May|June|July|August|September|October|November|December)"
 _DATE = re.compile(
     rf"{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?(?:, \d{{4}})?|\d{{1,2}} {_MONTH}(?:,? \d{{4}})?|{_MONTH},? \d{{4}}"
@@ -73,6 +91,7 @@ _PHRASE = re.compile(r"(?:(?:a|an|the|its|his|her|their) )?[\w'’-]+(?: [\w'’
 _SENTENCE = re.compile(r"(?<=[.!?])(?<!\b[A-Z]\.)(?<!\b(?:Dr|Mr|Ms|St|vs|Jr|Sr)\.)(?<!\bMrs\.)\s+(?=[\"'“(A-Z0-9])")
 _WORD = re.compile(r"[^\W_]+(?:['’](?=[st]\b))?")
 _PLACE_BEFORE = re.compile(r"\b(?:in|at|near|from|of|to|on|into|outside|between|across)(?: the)? \Z")
+_NOUN_BEFORE = re.compile(r"\b([a-z]+) \Z")
 _BY = re.compile(r"\b(?:by|with|actor|actress|singer|author|president|director|king|queen)(?: the)? \Z")
 
 
@@ -100,17 +119,53 @@ class _Span:
 
 
 @dataclass(frozen=True, slots=True)
-class ExtractiveReader:
-    """Finds an answer of at most eight words by overlap and patterns."""
+class _Sentence:
+    """A sentence that shares words with a question, its passage's title counted to it."""
 
-    sentences: int = 6  # the best sentences are read closely
+    text: str
+    score: float
+    covered: float  # share of the question's words, by weight
+    rank: int  # of its passage among the hits, from 0
+    named: float  # share of the words of its passage's title that the question has
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The best span, and what speaks for it."""
+
+    text: str
+    evidence: Evidence
+
+    @property
+    def confidence(self) -> float:
+        """The probability that it answers the question."""
+        return confidence(self.evidence)
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractiveReader:
+    """Finds an answer of at most eight words by overlap and patterns.
+
+    Args:
+        sentences: how many, the best ones, are read closely.
+        least_confidence: an answer less probable than this is not given; 0 gives all.
+    """
+
+    sentences: int = 6
+    least_confidence: float = LEAST_CONFIDENCE
 
     @property
     def digest(self) -> str:
-        return digest_of(type(self).__name__, VERSION, str(self.sentences))
+        parts = (self.sentences, self.least_confidence, *WEIGHTS, BIAS)
+        return digest_of(type(self).__name__, VERSION, *map(repr, parts))
 
     def read(self, question: str, hits: Sequence[Hit]) -> str | None:
-        """Return the best span of the best sentences.
+        """Return the best span of the best sentences, or None if it is not probable enough."""
+        best = self.best(question, hits)
+        return best.text if best is not None and best.confidence >= self.least_confidence else None
+
+    def best(self, question: str, hits: Sequence[Hit]) -> Answer | None:
+        """Return the best span of the best sentences, however improbable.
 
         None if no sentence shares a word with the question, or no passage a name: all of them speak of somebody else.
         """
@@ -118,14 +173,37 @@ class ExtractiveReader:
             return None
         wanted = _weights(question)
         kind = question_kind(question)
-        ranked = sorted(_sentences(wanted, hits), key=lambda scored: -scored[0])[: self.sentences]
-        best: tuple[float, str] | None = None
-        for base, sentence in ranked:
-            for span in _spans(kind, sentence, wanted):
-                score = base + span.fit + _closeness(sentence, span, wanted)
-                if best is None or score > best[0] + 1e-9:
-                    best = (score, sentence[span.start : span.end])
-        return _trim(best[1]) if best else None
+        ranked = sorted(_sentences(wanted, hits), key=lambda sentence: -sentence.score)[: self.sentences]
+        scored = [
+            (sentence.score + span.fit + _closeness(sentence.text, span, wanted), text, span, sentence)
+            for sentence in ranked
+            for span in _spans(kind, sentence.text, wanted)
+            if (text := _trim(sentence.text[span.start : span.end]))
+        ]
+        if not scored:
+            return None
+        score, text, span, sentence = max(scored, key=lambda one: round(one[0], 9))
+        others = [other for other, said, _, _ in scored if not _same(text, said)]
+        evidence = Evidence(
+            fit=span.fit,
+            margin=score - max(others, default=-math.inf),
+            covered=sentence.covered,
+            named=sentence.named,
+            direct=_directness(sentence.text, text, wanted),
+            rank=sentence.rank,
+        )
+        return Answer(text, evidence)
+
+
+def _directness(sentence: str, answer: str, wanted: dict[str, float]) -> float:
+    """Return the share of a sentence's words that are the question's or the answer's."""
+    stems, said = _stems(sentence), set(_stems(answer))
+    return sum(stem in wanted or stem in said for stem in stems) / (len(stems) or 1)
+
+
+def _same(a: str, b: str) -> bool:
+    """Whether one of two answers holds the other."""
+    return a.lower() in b.lower() or b.lower() in a.lower()
 
 
 def _stem(word: str) -> str:
@@ -159,25 +237,26 @@ def _speak_of(question: str, hits: Sequence[Hit]) -> bool:
     return not names or not names.isdisjoint(read)
 
 
-def _sentences(wanted: dict[str, float], hits: Sequence[Hit]) -> Iterator[tuple[float, str]]:
-    """Yield (score, sentence): covered question words, the title counting for each of its sentences."""
+def _sentences(wanted: dict[str, float], hits: Sequence[Hit]) -> Iterator[_Sentence]:
+    """Yield the sentences that hold a word of the question, the title counting for each of its sentences."""
     total = sum(wanted.values()) or 1.0
-    for hit in hits:
+    for rank, hit in enumerate(hits):
         title = set(_stems(hit.passage.title))
+        named = sum(stem in wanted for stem in title) / (len(title) or 1)
         for number, sentence in enumerate(_SENTENCE.split(hit.passage.text)):
             own = set(_stems(sentence))
-            covered = sum(w * (s in own or s in title) for s, w in wanted.items())
+            covered = sum(w * (s in own or s in title) for s, w in wanted.items()) / total
             if covered:
-                yield (
-                    _COVERED * covered / total + _RETRIEVAL * hit.score / hits[0].score - _LATE * min(number, 10),
-                    sentence,
-                )
+                inside = sum(w * (s in own) for s, w in wanted.items()) / total
+                score = _COVERED * covered + _RETRIEVAL * hit.score / hits[0].score - _LATE * min(number, 10)
+                yield _Sentence(sentence, score, covered, rank, max(named, inside))
 
 
 def _spans(kind: str, sentence: str, wanted: dict[str, float]) -> Iterator[_Span]:
     if kind == "when":
         for match in _DATE.finditer(sentence):
-            yield _Span(match.start(), match.end(), 1.0 + _YEAR * bool(re.search(r"\d{4}", match.group())))
+            if not _repeats(match.group(), wanted):
+                yield _Span(match.start(), match.end(), 1.0 + _YEAR * bool(re.search(r"\d{4}", match.group())))
     elif kind == "number":
         for match in _NUMBER.finditer(sentence):
             if _DATE.match(sentence, match.start()) or _repeats(match.group(), wanted):
@@ -196,9 +275,10 @@ def _names(kind: str, sentence: str, wanted: dict[str, float]) -> Iterator[_Span
     for match in _NAME.finditer(sentence):
         start = match.start()
         text = match.group().rstrip(".'’-")
-        if _repeats(text, wanted) or text.lower() in _STOP or re.fullmatch(_MONTH, text):
-            continue
-        if start == 0 and " " not in text and text.lower() in ("in", "on", "at", "after", "during", "although"):
+        first, _, rest = text.partition(" ")
+        if start == 0 and rest and first.lower() in _DISCOURSE:  # `Although Tora Lind`
+            start, text = len(first) + 1, rest
+        if _repeats(text, wanted) or re.fullmatch(_MONTH, text):
             continue
         before, words = sentence[:start], text.count(" ") + 1
         fit = 0.4
@@ -207,6 +287,8 @@ def _names(kind: str, sentence: str, wanted: dict[str, float]) -> Iterator[_Span
         elif kind == "who":
             fit = 0.6 + 0.3 * (2 <= words <= 3) + 0.5 * bool(_BY.search(before))
             fit -= 0.5 * bool(_PLACE_BEFORE.search(before))
+        if (noun := _NOUN_BEFORE.search(before)) and _stem(noun.group(1)) in wanted:  # `the river Sella`
+            fit = max(fit, 1.0)
         yield _Span(start, start + len(text), fit)
 
 
@@ -247,7 +329,11 @@ def _after_relation(sentence: str, wanted: dict[str, float]) -> Iterator[_Span]:
         stop = _CLAUSE_END.search(phrase.group())
         text = phrase.group()[: stop.start()].rstrip() if stop else phrase.group()
         if text and _stems(text):
-            yield _Span(phrase.start(), phrase.start() + len(text), 0.45)
+            before = set(_stems(sentence[: phrase.start()]))
+            fit = 0.45 + 0.5 * all(stem in before for stem in wanted)
+            says = next(word for word in _WORD.finditer(text) if word.group().lower() not in _STOP)
+            start = phrase.start() + says.start()  # without the `for` of `known for`
+            yield _Span(start, phrase.start() + len(text), fit)
 
 
 def _repeats(text: str, wanted: dict[str, float]) -> bool:
@@ -270,5 +356,7 @@ def _closeness(sentence: str, span: _Span, wanted: dict[str, float]) -> float:
 
 
 def _trim(text: str) -> str | None:
-    words = re.sub(r"\A(?:(?:a|an|the) )", "", text.strip(" ,;:.\"'“”()"), flags=re.IGNORECASE).split()
-    return " ".join(words[:_MAX_WORDS]) or None
+    """Return a span without its article and the words behind the eighth; None if it holds function words alone."""
+    words = re.sub(r"\A(?:(?:a|an|the) )", "", text.strip(" ,;:.\"'“”()"), flags=re.IGNORECASE).split()[:_MAX_WORDS]
+    said = _WORD.findall(" ".join(words).lower())
+    return " ".join(words) if any(word not in _STOP and word not in _DISCOURSE for word in said) else None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.fakes import a_document, marked_language
 from tests.strategies import number_lists
-from toolformer_core.annotate.arithmetic import has_operation, numbers_in, related
+from toolformer_core.annotate.arithmetic import Number, has_operation, numbers_in, related
 from toolformer_core.annotate.dates import url_date
 from toolformer_core.annotate.prefilter import fasttext_language, prefilter
 from toolformer_core.config import PrefilterConfig
@@ -36,10 +36,73 @@ def reason(tool, text, url=None, **config):
         ("1,23 is none, 1,234,567.8 is one", [Fraction("1234567.8")]),
         ("12345678901234567890", []),
         ("1994-2011 and 11/28", [1994, 2011, 11, 28]),
+        ("at http://a.org/3?id=5, www.b.org/7.html, c.org/8 or me4@d.org", []),
+        ("/find?q=2&page=3 and width=300 height='40%' x", []),
+        ("x=5 and 2+3=5, GPA = 3.5", [5, 2, 3, 5, Fraction("3.5")]),  # an equation has one letter or a space
+        ("1. one\n 2) two\n(3) three\n[4] four\n- 5: five\n2.1. six\n> 7. seven", []),
+        ("he has 1. Then (2) more\n3 of them\n4.5 each\n6.", [1, 2, 3, Fraction("4.5"), 6]),
     ],
 )
 def test_what_is_a_number(text, values):
     assert [n.value for n in numbers_in(text)] == values
+
+
+@pytest.mark.parametrize(
+    ("text", "years"),
+    [
+        ("in 1994, until 2011. June 2, 2018 (1999-2004) © 2019", [1994, 2011, 2018, 1999, 2004, 2019]),
+        ("the 2018 season, a 1999 film, in 2015 people of the 2020s", [2018, 1999, 2015]),
+        ("in 1994 he and in 2011 she", [1994, 2011]),
+        ("1804 maps, the 1804 maps, and 1950 more", []),  # something is counted
+        ("$1999, 2000 + 4, 3 x 2000 = 6000, 1,999, 1999.5, 2020%", []),  # prices, sums, other forms
+        ("1499 and 2100", []),
+    ],
+)
+def test_what_is_a_bare_year(text, years):
+    assert [n.value for n in numbers_in(text) if n.is_year] == years
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("He went in 1994 and came back in 2011, so it was 17 years.", "operation"),
+        ("Born in 1933, she died in 2008 aged 75.", "operation"),  # 2008 - 1933 = 75
+        ("From 1990 to 2000: a 10-year plan", "operation"),
+        ("17 years after 1994, in 2011, he left.", "operation"),
+        ("In 1994 there were 17 shops, in 2011 there were none.", "unrelated_numbers"),  # 17 of what is no years
+        ("In 2015 9 % had it, of 224 then, and 2016 was like it.", "unrelated_numbers"),  # 2016 / 224 = 9
+        ("In 2003 and again in 2004, she was No. 1 of them.", "unrelated_numbers"),
+        ("In 1994 and in 2012 it was 17 years.", "unrelated_numbers"),
+        ("In 1994 it was 0 years, in 1994.", "unrelated_numbers"),
+        ("Of 2011 maps 1994 maps are old, so 17 maps are new.", "operation"),  # counted: no years
+        ("1. 8 cups\n2. 5 spoons\n3. Mix", "few_numbers"),  # 8 - 5 = 3, but 3 is a list's
+        ("See http://a.org/8 for 3 of the 5.", "few_numbers"),
+    ],
+)
+def test_years_list_markers_and_urls_are_no_operands(text, why):
+    assert reason("calculator", text, few_numbers_share=0) == why
+
+
+def test_years_and_their_difference_must_stand_in_the_window():
+    # 1994, n words, 2011, 49 words, 17: as of other numbers, n + 51 tokens must be less than 100
+    texts = [f"1994: {'Word ' * (n - 1)}2011: {'Word ' * 49}17 years" for n in (49, 50)]
+    assert [reason("calculator", text, few_numbers_share=0) for text in texts] == ["operation", "unrelated_numbers"]
+
+
+@given(st.lists(st.integers(0, 12), max_size=8), st.integers(1, 12))
+def test_a_difference_in_years_is_found_wherever_it_stands(values, window):
+    # even values are the years 1990 to 2002, odd ones count years
+    even = [v % 2 == 0 for v in values]
+    numbers = [
+        Number(Fraction(1990 * e + v), 0, i, e, not e) for i, (v, e) in enumerate(zip(values, even, strict=True))
+    ]
+    between = any(
+        a.is_year and b.is_year and c.of_years and abs(a.value - b.value) == c.value
+        for a, b, c in itertools.permutations(numbers, 3)
+        if max(n.token for n in (a, b, c)) - min(n.token for n in (a, b, c)) < window
+    )
+    counts = [n for n in numbers if not n.is_year]
+    assert has_operation(numbers, window) == (between or has_operation(counts, window))
 
 
 @pytest.mark.parametrize(
@@ -64,7 +127,7 @@ def test_a_number_that_is_the_result_of_two_others_keeps_a_document(text):
 @pytest.mark.parametrize(
     "text",
     [
-        "1. first 2. second 3. third",  # 1 + 2 = 3, as in every list
+        "1 first 2 second 3 third",  # 1 + 2 = 3, as in every list
         "0 of 15 and again 15",  # a + 0
         "1 for 15 and again 15",  # a * 1
         "15 and 15 and 15",
@@ -88,7 +151,12 @@ def test_numbers_without_a_relation_of_their_own_do_not(text):
         ("an AVERAGE OF $3", "equation"),
         ("which equals -.5", "equation"),
         ("is equal to 9", "equation"),
+        ("x=5", "equation"),
+        ("2.50% = 3.75%", "equation"),
         ("x = y", "few_numbers"),
+        ("see https://a.org/watch?v=0z and a.org/?id=5", "few_numbers"),
+        ('<img width=300 height="40"> margin=-2px', "few_numbers"),
+        ("if x <= 5 or y == 6 or z != 7, x >= 8", "unrelated_numbers"),  # comparisons
         ("subtotal of 5", "few_numbers"),
         ("a total of many, 5", "few_numbers"),
         ("12 and 13", "few_numbers"),
@@ -112,6 +180,14 @@ def test_the_window_search_finds_what_trying_all_threes_finds(numbers, window):
 
     expected = any(related(*three) for three in itertools.combinations(numbers, 3) if near(three))
     assert has_operation(numbers, window) == expected
+
+
+@pytest.mark.parametrize("piece", ["a.", "-", "1.", "a@", "ab=", "?a=", "a.bc/", "\n ", "1994 ", "5 years "])
+def test_a_long_text_is_read_in_linear_time(piece):
+    text = piece * (200_000 // len(piece))
+    begun = time.process_time()
+    judge("calculator", text)
+    assert time.process_time() - begun < 15  # a second at most where it was measured; minutes if quadratic
 
 
 def test_a_text_of_nothing_but_numbers_is_judged_in_bounded_time():
@@ -215,12 +291,51 @@ FOREIGN = "xa xb xc xd xe xf xg xh xi xj xk xl xm xn xo "
         (ENGLISH + "xa xb xc " + ENGLISH, False),  # shorter than a chunk
         (ENGLISH + "10 20 30 40 50 60 70 80 90 10 20 30 40 50 60 " + ENGLISH, False),
         (ENGLISH + FOREIGN.title() + ENGLISH, False),  # names
+        # of 10 words 3 (less than a third) or 4 are not capitalised
+        (ENGLISH + "xa xb xc Xd Xe Xf Xg Xh Xi Xj " * 3 + ENGLISH, False),
+        (ENGLISH + "xa xb xc xd Xe Xf Xg Xh Xi Xj " * 3 + ENGLISH, True),
+        # 10 words hold 3 separators at most
+        (ENGLISH + "xa, xb, xc, xd, xe, " * 6 + ENGLISH, False),
+        (ENGLISH + "xa xb, xc xd / xe xf; xg xh | xi xj • " * 3 + ENGLISH, False),
+        (ENGLISH + "xa xb xc, xd xe xf xg, xh xi, xj " * 3 + ENGLISH, True),
         ("", False),
     ],
 )
 def test_a_foreign_chunk_must_stand_between_english_text(paragraph, kept):
     verdict = judge("mt", paragraph)
     assert (verdict.kept, verdict.reason) == (kept, "foreign_chunk" if kept else "no_foreign_chunk")
+
+
+@pytest.mark.parametrize(
+    ("foreign", "kept"),
+    [
+        # where there are no spaces, a character with its marks is a token, and a chunk has 10 of them
+        ("หอสมุดเปิดทุกวันตั้งแต่เช้า", True),
+        ("ຫໍສະໝຸດເປີດທຸກມື້ຕັ້ງແຕ່ເຊົ້າ", True),
+        ("បណ្ណាល័យបើករាល់ថ្ងៃពីព្រឹក", True),
+        ("စာကြည့်တိုက်နေ့တိုင်းဖွင့်သည်", True),
+        ("図書館は毎日朝から夜まで開いています", True),
+        ("图书馆的大门每天早上九点开，晚上六点关，孩子们不用买票", True),
+        ("每天", False),
+        ("도서관은 매일 열려 있습니다", False),  # Korean has spaces: 4 words
+        ("도서관은 매일 아침 아홉 시에 문을 열고 저녁 여섯 시에 문을 닫습니다", True),  # 12 words
+        ("पुस्तकालय हर दिन खुला रहता है", False),  # Hindi: signs of vowels do not end a word; 6 words
+        ("苹果、香蕉、橙子、葡萄、西瓜、草莓、樱桃。", False),  # lists
+        ("王小明、李小红、张小刚、陈美丽、刘建国、赵子龙。", False),
+        ("apfel, birne, kirsche, pflaume, traube, himbeere, quitte, dattel, feige, melone.", False),
+        ("Giovanni Rossi, Marco Bianchi, Lucia Verdi, Anna Neri, Paolo Gallo, Carla Riva.", False),
+    ],
+)
+def test_scripts_and_lists(foreign, kept):
+    text = f"The guide at the door told us this: {foreign} We did not know what she had said to us."
+    assert judge("mt", text, identify=None).kept == kept
+
+
+@pytest.mark.parametrize("text", ["图书馆" * 66_000, "xa, " * 50_000, "Xa xb " * 33_000], ids=["han", "list", "words"])
+def test_a_long_paragraph_is_read_in_linear_time(text):
+    begun = time.process_time()
+    judge("mt", text)
+    assert time.process_time() - begun < 15
 
 
 def test_the_spans_are_the_paragraphs_kept():
