@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 # Raised when a stage's code changes what it would write: its commits, and all that follow from them, are then stale.
-VERSIONS = {"ingest": "2", "prefilter": "2", "sample": "3", "execute": "2", "score": "2", "assemble": "3"}
+VERSIONS = {"ingest": "2", "prefilter": "3", "sample": "3", "execute": "2", "score": "2", "assemble": "3"}
 
 NOT_ANNOTATED = "not_annotated"  # in the config of an assembled shard: tools that had enough examples before it
 
