@@ -20,12 +20,16 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tasks.settings import prepare
 from toolformer_core.config import TOOL_NAMES
+
+if TYPE_CHECKING:
+    from toolformer_core.diagnose.gold import GoldTexts
+    from toolformer_core.tools.base import Tool
 
 prepare()
 
@@ -49,28 +53,34 @@ def pretrained(folder: Path, seed: int, tokens: int) -> Path:
 
 def gold_figures(folder: Path, model: Path, documents: int) -> dict[str, dict[str, Any]]:
     """Return, per kind of frames, each tool's figures against gold calls (see `toolformer_core.diagnose`)."""
-    from toolformer_core.diagnose.gold import read_gold
     from toolformer_core.diagnose.run import DiagnoseConfig, measure
     from toolformer_core.lm.load import load_model
+
+    found: dict[str, dict[str, Any]] = {}
+    for name in FRAMES:
+        tools, texts = gold_texts(folder / f"texts-{name}", FRAMES[name], documents)
+        measured = measure(load_model(str(model)), tools, texts, DiagnoseConfig(documents=documents))
+        found[name] = {one.figures.tool: asdict(one.figures) for one in measured}
+    return found
+
+
+def gold_texts(folder: Path, held_out: bool, documents: int) -> tuple[dict[str, Tool], GoldTexts]:
+    """Write texts of known or of new frames with their gold calls; return them, and tools that know their world."""
+    from toolformer_core.diagnose.gold import read_gold
     from toolformer_core.smallworld.generate import known_to_qa, phrases_from, rows, write_lines
     from toolformer_core.smallworld.worlds import World
     from toolformer_core.tools.build import ToolSettings, build_tools
 
-    found: dict[str, dict[str, Any]] = {}
-    for name, held_out in FRAMES.items():
-        texts = folder / f"texts-{name}"
-        texts.mkdir(parents=True, exist_ok=True)
-        world = World("corpus", CORPUS_SEED, phrases=phrases_from("corpus"), facts=160)
-        corpus, gold = rows(world, 40 * documents, CORPUS_SEED, held_out=held_out)
-        write_lines(texts / "corpus.jsonl.gz", corpus)
-        write_lines(texts / "gold.jsonl.gz", gold)
-        write_lines(texts / "passages.jsonl.gz", world.passages())
-        write_lines(texts / "known.jsonl.gz", known_to_qa(world.passages()))
-        tools = build_tools(list(TOOL_NAMES), ToolSettings(passages=texts / "passages.jsonl.gz"))
-        tools |= build_tools(["qa"], ToolSettings(passages=texts / "known.jsonl.gz"))
-        measured = measure(load_model(str(model)), tools, read_gold(texts), DiagnoseConfig(documents=documents))
-        found[name] = {one.figures.tool: asdict(one.figures) for one in measured}
-    return found
+    folder.mkdir(parents=True, exist_ok=True)
+    world = World("corpus", CORPUS_SEED, phrases=phrases_from("corpus"), facts=160)
+    corpus, gold = rows(world, 40 * documents, CORPUS_SEED, held_out=held_out)
+    write_lines(folder / "corpus.jsonl.gz", corpus)
+    write_lines(folder / "gold.jsonl.gz", gold)
+    write_lines(folder / "passages.jsonl.gz", world.passages())
+    write_lines(folder / "known.jsonl.gz", known_to_qa(world.passages()))
+    tools = build_tools(list(TOOL_NAMES), ToolSettings(passages=folder / "passages.jsonl.gz"))
+    tools |= build_tools(["qa"], ToolSettings(passages=folder / "known.jsonl.gz"))
+    return tools, read_gold(folder)
 
 
 def toolformer(*words: str | Path) -> dict[str, Any]:

@@ -47,6 +47,16 @@ def diagnose(
     tau_f: Annotated[
         str, typer.Option(help="Filtering thresholds, e.g. calculator=0.5,qa=1.2 (paper: 1.0; calculator, mt 0.5)")
     ] = "",
+    inside_words: Annotated[
+        bool, typer.Option("--inside-words", help="Let a call split a word or a number (default: none does)")
+    ] = False,
+    keep_repeats: Annotated[
+        bool,
+        typer.Option(
+            "--keep-repeats",
+            help="Keep all calls of one tool with the same input within five tokens (default: the best)",
+        ),
+    ] = False,
     prompts: Annotated[Path | None, typer.Option(help="Folder of your own prompts, <tool>.txt")] = None,
     passages: Annotated[Path | None, typer.Option(help="JSONL of title, section, text for wikisearch and qa")] = None,
     phrases: Annotated[Path | None, typer.Option(help="Phrase table for mt")] = None,
@@ -85,6 +95,8 @@ def diagnose(
         tau_f=parse_tau_f(tau_f),
         prompts=prompts,
         seed=seed,
+        inside_words=inside_words,
+        keep_repeats=keep_repeats,
     )
     reference = read_reference()
     if out is not None:

@@ -144,7 +144,12 @@ class Figures:
 
 
 def figures_of(
-    seen: Observed, tau_f: float, structure: Structure | None = None, *, held_out: bool | None = None
+    seen: Observed,
+    tau_f: float,
+    structure: Structure | None = None,
+    *,
+    held_out: bool | None = None,
+    keep_repeats: bool = False,
 ) -> Figures:
     """Sum up one tool.
 
@@ -154,6 +159,7 @@ def figures_of(
         structure: tokenizer, prompt and loss, where they were looked at.
         held_out: only gold calls of held-out families (True) or of the others (False), with the documents that hold
             none but those, and the documents without any; None: all.
+        keep_repeats: as for `survivors`.
     """
     if held_out is not None:
         seen = _only(seen, held_out)
@@ -167,7 +173,7 @@ def figures_of(
         imitation=_imitation(seen),
         use=_use(seen),
         filter=_filter(seen, tau_f),
-        kept={named(tau): _kept(seen, tau) for tau in sorted({*THRESHOLDS, tau_f})},
+        kept={named(tau): _kept(seen, tau, keep_repeats) for tau in sorted({*THRESHOLDS, tau_f})},
         tokenizer_fault=seen.tokenizer_fault,
         prompt_fault=seen.prompt_fault,
         tool_fault=seen.tool_fault,
@@ -345,9 +351,9 @@ def _gains(seen: Observed, kind: str) -> Gains:
     )
 
 
-def _kept(seen: Observed, tau_f: float) -> Kept:
+def _kept(seen: Observed, tau_f: float, keep_repeats: bool) -> Kept:
     judge = Judge(seen)
-    kept, _ = survivors(seen.scored, {seen.tool: tau_f})
+    kept, _ = survivors(seen.scored, {seen.tool: tau_f}, keep_repeats=keep_repeats)
     right = sum(judge.right(c.doc_id, c.position, c.input) for c in kept)
     as_good = [(c.doc_id, c.position) for c in kept if judge.as_good(c.doc_id, c.position, c.input)]
     anywhere = sum(judge.as_good_anywhere(c.doc_id, c.input) for c in kept)

@@ -41,6 +41,8 @@ class DiagnoseConfig:
     prompts: Path | None = None  # folder; None: the shipped ones
     mt_chunk_tokens: int = 3  # the small world's foreign phrases are short
     seed: int = 0
+    inside_words: bool = False  # let a call split a word or a number
+    keep_repeats: bool = False  # keep calls alike within five tokens of each other
 
     def __post_init__(self) -> None:
         for tool in self.tau_f:
@@ -53,7 +55,14 @@ class DiagnoseConfig:
         Raises:
             UsageError: a setting is wrong.
         """
-        return SampleConfig.for_tool(tool, tau_s=self.tau_s, top_k=self.top_k, draws=self.draws, seed=self.seed)
+        return SampleConfig.for_tool(
+            tool,
+            tau_s=self.tau_s,
+            top_k=self.top_k,
+            draws=self.draws,
+            seed=self.seed,
+            inside_words=self.inside_words,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +102,8 @@ def measure(
         structure = structure_of(lm.network, tool.name, prompts[key], by_id, chosen.gold, loss)
         seen = observe(lm, tool, prompts[key], chosen, config.sampling(key), taken=taken, tell=tell)
         seen = replace(seen, tokenizer_fault=lost_in_writing(lm.network, tool.name))
-        yield Measured(seen, figures_of(seen, tau_f_for(key, config.tau_f), structure))
+        tau_f = tau_f_for(key, config.tau_f)
+        yield Measured(seen, figures_of(seen, tau_f, structure, keep_repeats=config.keep_repeats))
 
 
 @dataclass(frozen=True, slots=True)
