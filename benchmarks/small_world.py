@@ -126,14 +126,15 @@ def corpus_digest() -> str:
 
 
 def told(out: Path, seed: int, tokens: int, documents: int) -> dict[str, Any] | None:
-    """Return a seed's figures in the last report; None if there are none of these lessons, texts and tokens."""
+    """Return a seed's figures in the last report; None if there are none of these lessons, texts, stages and tokens."""
+    from tasks.works import VERSIONS
     from toolformer_core.smallworld.pretrain import lessons_digest
 
     path = out / "small-world.json"
     one = json.loads(path.read_text(encoding="utf-8")).get(str(seed)) if path.is_file() else None
     if one is None or (one.get("documents"), one.get("corpus")) != (documents, corpus_digest()):
         return None
-    if one["pretraining"]["tokens"] < tokens:
+    if one["pretraining"]["tokens"] < tokens or one.get("stages") != VERSIONS:
         return None
     return one if one["pretraining"].get("lessons") == lessons_digest(seed) else None
 
@@ -335,6 +336,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs"), help="folder for small-world.md and .json")
     parser.add_argument("--json", action="store_true", help="print one object on the last line")
     given = parser.parse_args()
+    from tasks.works import VERSIONS
+
     seeds: dict[str, Any] = {}
     for seed in given.seeds:
         folder = given.work / f"seed-{seed}"
@@ -347,6 +350,7 @@ def main() -> None:
         seeds[str(seed)] = {
             "documents": given.documents,
             "corpus": corpus_digest(),
+            "stages": VERSIONS,
             "pretraining": json.loads((model / "pretraining.json").read_text(encoding="utf-8")),
             "gold": once(folder / "gold.json", lambda f=folder, m=model: gold_figures(f, m, given.documents)),
             "demo": once(folder / "demo.json", lambda f=folder, m=model: demo_figures(f, m)),
