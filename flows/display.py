@@ -295,7 +295,7 @@ def print_summary(result: BuildResult) -> None:
 
 def _print_best(console: Console, result: BuildResult) -> None:
     """Print the calls that help most among those that were kept; where none was, the best ones as what they are."""
-    shown = queries.samples(result.snapshot, _SHOWN, tau_f=result.thresholds if result.examples else None)
+    shown = queries.samples(result.snapshot, _SHOWN, kept=bool(result.examples))
     if shown:
         title = "The most helpful of its calls" if result.examples else "The best calls, none of which was kept"
         console.print(f"\n[bold]{title}[/bold] (with L- - L+ in nats)")

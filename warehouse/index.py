@@ -27,9 +27,9 @@ from warehouse.schema import LATER_COLUMNS
 from warehouse.store import Store
 from warehouse.views import RULES
 
-__all__ = ["build", "parquet_sql", "quoted", "with_later_columns"]
+__all__ = ["FORMAT", "build", "parquet_sql", "quoted", "with_later_columns"]
 
-_FORMAT = f"2, duckdb {duckdb.__version__}"  # of the tables; `hash` may differ from one version to the next
+FORMAT = f"2, duckdb {duckdb.__version__}"  # of the tables; `hash` may differ from one version to the next
 _BATCH = 400_000  # rows read at once
 _MEMORY = "512MB"  # for reading and sorting; more goes to disk
 
@@ -127,7 +127,7 @@ def build(connection: duckdb.DuckDBPyConnection, store: Store, earlier: Path) ->
         CREATE TABLE facts.homes (home INTEGER, path VARCHAR, digest VARCHAR, shard VARCHAR);
         CREATE TABLE facts.places (doc_id VARCHAR, home INTEGER);
         INSERT INTO facts.about VALUES ('index', $format), ('near', $near)""",
-        {"format": _FORMAT, "near": str(store.beside)},
+        {"format": FORMAT, "near": str(store.beside)},
     )
     known = _attached(connection, earlier)
     _gains(connection, store, known)
@@ -144,7 +144,7 @@ def _attached(connection: duckdb.DuckDBPyConnection, earlier: Path) -> bool:
             found = probe.execute("SELECT value FROM earlier.facts.about WHERE name = 'index'").fetchone()
     except duckdb.Error:
         return False
-    if found is None or found[0] != _FORMAT:
+    if found is None or found[0] != FORMAT:
         return False
     connection.execute(f"ATTACH {quoted(str(earlier))} AS earlier (READ_ONLY)")
     return True

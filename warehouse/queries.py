@@ -8,7 +8,7 @@ under the same name, seen at the next opening.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import duckdb
 
 from warehouse.analyst_views import SUBJECT
 from warehouse.errors import SnapshotError, told
+from warehouse.index import FORMAT
 from warehouse.views import MEASURED, THRESHOLDS, yield_sql
 
 __all__ = [
@@ -45,9 +46,8 @@ __all__ = [
 _TRIES = 50  # to open a snapshot that is being replaced, once in twenty seconds as a rule
 
 _SAMPLES = """
-WITH picked AS (SELECT * FROM best_calls
-                WHERE ($tool IS NULL OR tool = $tool)
-                  AND ($tools IS NULL OR gain >= $taus[list_position($tools, tool)])
+WITH picked AS (SELECT doc_id, tool, "position", input, response, gain FROM {calls}
+                WHERE $tool IS NULL OR tool = $tool
                 ORDER BY gain DESC, doc_id, "position", tool LIMIT $n)
 SELECT c.doc_id, c.tool, c."position", c.input, c.response, c.gain,
        substring(d.text, greatest(c."position" - $width, 0) + 1, least($width, c."position")) AS before,
@@ -239,7 +239,19 @@ def rows_in(
             "run toolformer reconcile with the same --data"
         ) from exc
     except duckdb.Error as exc:
+        if _is_of_another_version(connection):
+            raise SnapshotError(
+                "another version of this program wrote the snapshot: run toolformer reconcile with the same --data"
+            ) from exc
         raise SnapshotError(f"the query failed: {told(exc)}") from exc
+
+
+def _is_of_another_version(connection: duckdb.DuckDBPyConnection) -> bool:
+    try:
+        found = connection.execute("SELECT value FROM facts.about WHERE name = 'index'").fetchone()
+    except duckdb.Error:  # it has no such table
+        return True
+    return found != (FORMAT,)
 
 
 def rows_of(path: str | Path, sql: str, parameters: dict[str, Any] | None = None) -> list[dict[str, Any]]:
@@ -329,7 +341,7 @@ def samples(
     n: int = 10,
     tool: str | None = None,
     width: int = 60,
-    tau_f: Mapping[str, float] | None = None,
+    kept: bool = False,
 ) -> list[Sample]:
     """Return the n best calls by gain, with `width` characters of text on either side.
 
@@ -338,13 +350,13 @@ def samples(
         n: how many at most.
         tool: only this one's calls; None: those of all.
         width: characters.
-        tau_f: only calls that gain at least their tool's threshold (nats), of the tools named; None: all.
+        kept: only calls that stand in C*; else all that would, were the threshold low enough.
 
     Raises:
         SnapshotError: there is no snapshot.
     """
-    tools, taus = (None, None) if tau_f is None else (list(tau_f), [float(value) for value in tau_f.values()])
-    found = rows_of(path, _SAMPLES, {"n": n, "tool": tool, "width": width, "tools": tools, "taus": taus})
+    sql = _SAMPLES.format(calls="kept_calls" if kept else "best_calls")
+    found = rows_of(path, sql, {"n": n, "tool": tool, "width": width})
     return [Sample(**row) for row in found]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,7 @@ SCORED = {
     "calendar": [],
 }
 TEXT = "ab😀defghij"
+CALL = {"tool": "calculator", "position": 3, "start": 0, "end": 0, "input": "1 + 1", "response": "2", "gain": 1.2}
 
 
 def build(store: Store, run_id: str = "r1") -> list[Commit]:
@@ -54,7 +56,7 @@ def build(store: Store, run_id: str = "r1") -> list[Commit]:
         balances = [Balance("calls", len(rows) + 3, len(rows), {"unparsable": 1}, {"timeout": 2})]
         commits.append(put(store, "score", tool, "s0", rows, balances=balances, inputs=(docs.files[0].digest,)))
     inputs = tuple(commit.files[0].digest for commit in commits)
-    commits.append(put(store, "assemble", "", "s0", [{"doc_id": "d1", "text": TEXT}], inputs=inputs))
+    commits.append(put(store, "assemble", "", "s0", [{"doc_id": "d1", "text": TEXT, "calls": [CALL]}], inputs=inputs))
     store.write_run(make_run(run_id, [commit.key for commit in commits]))
     files = commits[-1].files
     store.write_dataset(Dataset("cstar", dataset_version(files), files, {"qa": 1}, {"qa": 1.0}, run_id, "m", "c", "t"))
@@ -131,6 +133,25 @@ def test_samples_show_the_text_around_the_position(snapshot: Path) -> None:
     assert (one.doc_id, one.before, one.after) == ("d3", "ab", "😀de")
 
 
+def test_samples_of_kept_calls_are_those_that_stand_in_the_texts(snapshot: Path) -> None:
+    assert [(s.tool, s.doc_id, s.position, s.gain) for s in samples(snapshot, kept=True)] == [
+        ("calculator", "d1", 3, 1.2)
+    ]
+
+
+def test_a_snapshot_of_another_version_says_what_to_do(snapshot: Path, tmp_path: Path) -> None:
+    older = tmp_path / "older.duckdb"
+    shutil.copy(snapshot, older)
+    older.chmod(0o644)
+    with duckdb.connect(str(older)) as connection:
+        connection.execute("ALTER TABLE facts.gains DROP COLUMN repeated")
+        connection.execute("UPDATE facts.about SET value = '1, duckdb' WHERE name = 'index'")
+    with pytest.raises(SnapshotError, match=r"another version of this program .* toolformer reconcile"):
+        yield_by_threshold(older)
+    with pytest.raises(SnapshotError, match="the query failed"):
+        rows_of(snapshot, "SELECT nothing")
+
+
 def test_explain_gives_one_document_s_path(snapshot: Path) -> None:
     found = explain(snapshot, "d1")
     assert found.document is not None
@@ -139,7 +160,7 @@ def test_explain_gives_one_document_s_path(snapshot: Path) -> None:
         *(("calculator", 3, 1.2), ("calculator", 3, 0.7), ("calculator", 5, 0.4), ("qa", 3, 1.0))
     ]
     assert len(found.examples) == 1
-    assert [(one["name"], one["calls"]) for one in found.datasets] == [("cstar", [])]
+    assert [(one["name"], one["calls"]) for one in found.datasets] == [("cstar", [CALL])]
     assert explain(snapshot, "d2").datasets == ()
     assert explain(snapshot, "nobody").document is None
 

@@ -29,7 +29,7 @@ _LIST_MARKER = re.compile(
     re.MULTILINE,
 )
 _EQUATION = re.compile(
-    r"(?:(?<![<>!=])=|\b(?:equals|equal to|total of|average of))\s*[-−]?\s*[$€£¥]?\s*\.?\d", re.IGNORECASE
+    r"(?:(?<![<>!=])=|\b(?:equals|equal to|total of|average of))\s*+[-−]?\s*+[$€£¥]?\s*+\.?\d", re.IGNORECASE
 )
 
 _DIGITS = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"

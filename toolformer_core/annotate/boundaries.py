@@ -3,10 +3,11 @@
 The paper allows a call in front of every token, and a tokenizer may cut anywhere: `98 [Calculator(12 * 82) -> 984]4`
 tells the model that 984 is followed by a 4. Our reading of what a call would split:
 
-- a word is a run of letters and digits, with apostrophes between letters (`don't`); a hyphen ends it
+- a word is a run of letters and digits, with apostrophes and the like between letters (`don't`, `col·lecció`); a hyphen
+  or a full stop ends it
 - a number is a run of digits, with the separators between them (`1,234.50`, `1 234` with a no-break space), and the
-  point that begins it (`.5`)
-- a character is what a reader takes for one: a letter with its combining marks
+  point that begins it (`.5`); times, dates and fractions are several numbers, a sign or unit is no part of one
+- a character is what a reader takes for one: a letter with its combining marks and joiners, a flag, a joined emoji
 - scripts that are written without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese, ...) have no such runs of
   letters: there a call may stand between any two characters
 
@@ -30,13 +31,16 @@ UNSPACED = "".join(
     )
 )
 
-_RUN = rf"[[\p{{L}}--[{UNSPACED}]]\p{{N}}][[\p{{L}}--[{UNSPACED}]]\p{{N}}\p{{M}}]*+"
+# Combining marks, joiners, soft hyphen, halfwidth voiced marks, skin tones.
+_MARK = r"\p{M}\u00ad\u200c\u200d\u2060\uff9e\uff9f\U0001f3fb-\U0001f3ff"
+_RUN = rf"[[\p{{L}}--[{UNSPACED}]]\p{{N}}][[\p{{L}}--[{UNSPACED}]]\p{{N}}{_MARK}]*+"
+_CHARACTER = rf"\r\n|[\U0001f1e6-\U0001f1ff]{{2}}|[^{_MARK}][{_MARK}]++(?:(?<=\u200d)[^{_MARK}][{_MARK}]*+)*+"
 # Full stop, comma, Arabic decimal and thousands separators, apostrophes (Swiss), no-break spaces, the separator U+2009.
 _SEPARATOR = r"(?<=\p{N})[.,\u066b\u066c'’\u00a0\u202f\u2009](?=\p{N})"
-_APOSTROPHE = r"(?<=\p{L}\p{M}*)['’](?=\p{L})"
+_APOSTROPHE = r"(?<=\p{L}\p{M}*)['’·׳״](?=\p{L})"
 _POINT = r"(?<![\p{L}\p{N}\p{M}.])\.(?=\p{N})"
 _WHOLE = regex.compile(
-    rf"(?V1)(?:{_POINT})?+{_RUN}(?:(?:{_SEPARATOR}|{_APOSTROPHE}){_RUN})*+|\P{{M}}\p{{M}}++",
+    rf"(?V1)(?:{_POINT})?+{_RUN}(?:(?:{_SEPARATOR}|{_APOSTROPHE}){_RUN})*+|{_CHARACTER}",
 )
 
 

@@ -41,7 +41,8 @@ from toolformer_core.syntax import CLOSE, find_close, parse
 
 __all__ = ["Sampled", "draw_seeds", "sample"]
 
-_WINDOW = 5  # tokens from a position on that a call there is judged by (§4.1)
+# Tokens from a position on that a call there is judged by (§4.1); those that only continue a character do not count.
+_WINDOW = 5
 
 
 @dataclass(frozen=True, slots=True)

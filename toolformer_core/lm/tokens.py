@@ -32,7 +32,7 @@ class Tokens:
 
     ids: NDArray[np.int64]  # (n,)
     cuts: NDArray[np.int64]  # (n,) character offset in front of each token; ascending, cuts[0] == 0
-    starts_character: NDArray[np.bool_]  # (n,) False inside a character, and where the cut repeats the one before
+    starts_character: NDArray[np.bool_]  # (n,) False inside a character, and where another token starts at this cut
 
     def token_at(self, position: int) -> int:
         """Return the first token that starts at or behind a character offset; n if there is none."""
@@ -139,6 +139,8 @@ def _tokens(ids: list[int], offsets: list[tuple[int, int]]) -> Tokens:
     cuts = np.zeros(n, dtype=np.int64)
     if n > 1:
         cuts[1:] = np.maximum.accumulate(spans[:-1, 1])
-    starts = np.ones(n, dtype=np.bool_)
-    starts[1:] = (spans[1:, 0] >= cuts[1:]) & (cuts[1:] > cuts[:-1])
+    starts = np.asarray(spans[:, 0] >= cuts, dtype=np.bool_)
+    first = np.flatnonzero(starts)  # of those, the first at each cut
+    starts[first[1:][cuts[first[1:]] == cuts[first[:-1]]]] = False
+    starts[:1] = True
     return Tokens(np.asarray(ids, dtype=np.int64), cuts, starts)

@@ -26,6 +26,8 @@ def allowed(text: str) -> str:
         "|naïve| |e\u0301a| |हिन्दी| |में| |한국어|",  # combining marks, and scripts with spaces
         "|٣٫١٤| |１２３|",  # digits are digits in any script
         "|東|京|2020|年|の|人|口|",  # Han and kana between any two; the year within is a number
+        "|co\u00adop| |می\u200cخواهم| |col·lecció|",  # a soft hyphen, a joiner, a middle dot
+        "|👨\u200d👩\u200d👧| |🇩🇪|🇫🇷| |👍🏽| |\r\n|",  # what a reader takes for one character
         "|ภ|า|ษ|า|ดี|",  # Thai likewise; a vowel sign stays with its consonant
         "|",
     ],

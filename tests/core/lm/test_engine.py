@@ -23,7 +23,7 @@ def sequence(lm: TransformersLM, text: str, position: int) -> list[int]:
     head = PROMPT.head.removesuffix(" ")
     whole = encode(lm, " " + text)
     ends = lm.network.tokenizer(" " + text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-    before = 0 if position == 0 else 1 + next(j for j, (_, end) in enumerate(ends) if end == position + 1)
+    before = 0 if position == 0 else 1 + max(j for j, (_, end) in enumerate(ends) if end == position + 1)
     return [0, *encode(lm, head), *encode(lm, " " + text), *encode(lm, PROMPT.tail), *whole[:before]]
 
 
