@@ -68,7 +68,7 @@ def ask(passages: Path, questions: Path) -> list[Asked]:
     asked = []
     for number, item in enumerate(items):
         if number % 200 == 0:
-            print(f"{number} of {len(items)} questions", file=sys.stderr)  # noqa: T201
+            sys.stderr.write(f"{number} of {len(items)} questions" + "\n")
         question = item.prompt.partition(": ")[2]  # without the instruction to a model
         best = reader.best(question, qa.hits(question))
         answerable = any(_joined(answer) in told for answer in item.answers)
@@ -123,6 +123,10 @@ def fit(asked: Sequence[Asked]) -> tuple[NDArray[np.float64], float]:
     return weights[:-1], float(weights[-1])
 
 
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--passages", type=Path, required=True, help="JSON lines of title and text")
@@ -133,7 +137,7 @@ def main() -> None:
     asked = ask(given.passages, given.questions)
     if given.fit:
         weights, bias = fit(asked[::2])
-        print("weights", [round(float(weight), 2) for weight in weights], "bias", round(bias, 2))  # noqa: T201
+        _say(f"weights {[round(float(weight), 2) for weight in weights]} bias {round(bias, 2)}")
         asked = [
             Asked(
                 a.answerable, a.evidence, a.right, confidence(a.evidence, weights.tolist(), bias) if a.evidence else -1
@@ -141,16 +145,16 @@ def main() -> None:
             for a in asked
         ]
     tuning, shown = asked[::2], asked[1::2]
-    print(f"{len(shown)} questions, {sum(a.answerable for a in shown)} of them answerable")  # noqa: T201
-    print(f"threshold: default {LEAST_CONFIDENCE}, best on the tuning half {best_threshold(tuning)}")  # noqa: T201
-    print(f"{'threshold':>9}{'answered':>10}{'precision':>11}{'of answerable: answered':>25}{'precision':>11}")  # noqa: T201
+    _say(f"{len(shown)} questions, {sum(a.answerable for a in shown)} of them answerable")
+    _say(f"threshold: default {LEAST_CONFIDENCE}, best on the tuning half {best_threshold(tuning)}")
+    _say(f"{'threshold':>9}{'answered':>10}{'precision':>11}{'of answerable: answered':>25}{'precision':>11}")
     points = curve(shown)
     for p in points:
         shares = (p.answered, p.precision, p.answered_answerable, p.precision_answerable)
         told = [f"{100 * share:.1f}" if share is not None else "-" for share in shares]
-        print(f"{p.threshold:>9}{told[0]:>10}{told[1]:>11}{told[2]:>25}{told[3]:>11}")  # noqa: T201
+        _say(f"{p.threshold:>9}{told[0]:>10}{told[1]:>11}{told[2]:>25}{told[3]:>11}")
     if given.json:
-        print(json.dumps([asdict(point) for point in points]))  # noqa: T201
+        _say(json.dumps([asdict(point) for point in points]))
 
 
 if __name__ == "__main__":

@@ -38,13 +38,17 @@ def figures(model: str, documents: int) -> list[dict[str, Any]]:
                 config = DiagnoseConfig(documents=documents, inside_words=inside_words)
                 for one in measure(lm, tools, texts, config):
                     seen, tau_f = one.observed, tau_f_for(one.figures.tool)
-                    print(f"{frames} {seen.tool}", file=sys.stderr)  # noqa: T201
+                    sys.stderr.write(f"{frames} {seen.tool}" + "\n")
                     repeats = {"paper": True} if inside_words else {"words": True, "both": False}
                     for rules, keep in repeats.items():
                         kept = figures_of(seen, tau_f, keep_repeats=keep).kept[named(tau_f)]
                         shares = {name: getattr(kept, name) for name in _SHARES}
                         rows.append({"frames": frames, "tool": seen.tool, "rules": rules, "kept": kept.calls, **shares})
     return sorted(rows, key=lambda row: list(FRAMES).index(row["frames"]))
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
 
 
 def main() -> None:
@@ -55,13 +59,13 @@ def main() -> None:
     given = parser.parse_args()
     rows = figures(given.model, given.documents)
     if given.json:
-        print(json.dumps(rows))  # noqa: T201
+        _say(json.dumps(rows))
         return
-    print("| frames | tool | rules | kept | right call | also at the right place | recall |")  # noqa: T201
-    print("| --- | --- | --- | --- | --- | --- | --- |")  # noqa: T201
+    _say("| frames | tool | rules | kept | right call | also at the right place | recall |")
+    _say("| --- | --- | --- | --- | --- | --- | --- |")
     for row in rows:
         shares = " | ".join("-" if row[name] is None else f"{row[name]:.2f}" for name in _SHARES)
-        print(f"| {row['frames']} | {row['tool']} | {row['rules']} | {row['kept']} | {shares} |")  # noqa: T201
+        _say(f"| {row['frames']} | {row['tool']} | {row['rules']} | {row['kept']} | {shares} |")
 
 
 if __name__ == "__main__":

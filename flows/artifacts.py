@@ -57,9 +57,9 @@ class Board:
         totals: stage -> shards expected, as it grows.
         client: of the server that runs the flow.
         flow_run: its id.
-        logger: told a stage's line when it begins, when a quarter is finished, and after a minute, if there is news.
+        logger: gets a stage's line when it begins, when a quarter is finished, and after a minute, if there is news.
         clock: seconds that only grow.
-        pulse: what is at work, for the log; default: nothing is told of it.
+        pulse: returns a line on the work under way, for the log; default: none.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Board:
         self._shown: dict[str, str] = {}
         self._pulse = pulse
         self._logged: dict[str, tuple[int, float]] = {}  # shards finished, and when by `clock`
-        self._last = clock()  # when the log was told anything
+        self._last = clock()  # when the log had its last line
         self._turn = threading.Lock()
 
     def note(self, done: Done) -> None:

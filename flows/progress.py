@@ -1,4 +1,4 @@
-"""How far a flow is, in words, and when a log is told: the one place for what a display and Prefect's pages both say.
+"""Progress in words, and when a log gets a line of it: shared by the display and by Prefect's pages.
 
 Where nobody sees a bar a line is due when a stage begins, when another quarter of its shards is finished, and when a
 minute has gone by without one. It prints nothing itself, and knows neither consoles nor Prefect.
@@ -38,7 +38,7 @@ class Stage:
             self.rows[balance.unit] = (rows_in + balance.rows_in, kept + balance.kept)
 
     def told(self, shards: int, elapsed_s: float) -> str:
-        """Return what a person is told: shards, rows, and the time left.
+        """Return a line on shards, rows and the time left.
 
         Args:
             shards: in all.
@@ -72,7 +72,7 @@ class Pulse:
     Args:
         running: the shards under way here, those begun first first; none where other processes do them.
         tokens: that have passed through this process's model so far.
-        clock: seconds that only grow, as `AtWork.begun` is told.
+        clock: seconds that only grow, the same as that of `AtWork.begun`.
     """
 
     def __init__(
@@ -153,6 +153,6 @@ class Lines:
                 self.look()
 
     def close(self) -> None:
-        """Say nothing from here on. It does not wait for the thread, which may wait for whoever is interrupted here."""
+        """Say nothing from here on. It does not join the thread: called from a signal handler, that could deadlock."""
         with self.turn:
             self._ended.set()
