@@ -76,7 +76,7 @@ def test_no_place_of_the_machine_is_named(data: Path, tmp_path: Path) -> None:
     packed = tmp_path / "c4.duckdb"
     pack(data / "warehouse.duckdb", packed)
     (evaluated,) = rows_of(packed, "SELECT model, base, path FROM evaluations")
-    # paths in the data folder become relative to it, so that a checkpoint is still found; of others only the name is kept
+    # paths in the data folder become relative to it: a checkpoint is still found; of others only the name stays
     assert evaluated == {"model": "finetunes/cstar-cc-1/model", "base": "gpt j", "path": "svamp.json"}
     (trained,) = rows_of(packed, "SELECT checkpoint, model FROM trainings")
     assert trained == {"checkpoint": evaluated["model"], "model": "base"}
