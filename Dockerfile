@@ -15,7 +15,9 @@ WORKDIR /src
 COPY constraints.txt ./
 RUN pip install --constraint constraints.txt ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch
 COPY pyproject.toml README.md LICENSE ./
+COPY cli ./cli
 COPY flows ./flows
+COPY ops ./ops
 COPY serving ./serving
 COPY tasks ./tasks
 COPY toolformer_core ./toolformer_core

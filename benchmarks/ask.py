@@ -29,9 +29,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from warehouse.commits import Balance, Commit, DataFile, Dataset, Run, dataset_version, digest, fingerprint
+from warehouse.commits import Commit, DataFile, Dataset, RowCounts, Run, dataset_version, digest, fingerprint
 from warehouse.schema import stage_facts
-from warehouse.snapshot import SNAPSHOT
+from warehouse.snapshot.publish import SNAPSHOT
 from warehouse.store import Store
 
 __all__ = ["make", "measure"]
@@ -46,10 +46,10 @@ _OWN = Path(__file__).resolve()
 _ASKED = {
     "yield": "from warehouse.queries import yield_by_threshold as ask\nfound = lambda: ask(path)",
     "what-if": (
-        "from warehouse.what_if import Choice, what_if\n"
+        "from warehouse.what_if import CallFilter, what_if\n"
         "tools = ('calculator', 'calendar', 'mt', 'qa', 'wikisearch')\n"
-        "before = Choice(dict(calculator=0.5, calendar=1.0, mt=0.5, qa=1.0, wikisearch=1.0))\n"
-        "after = Choice({**before.tau_f, 'calculator': 0.7, 'qa': 1.2}, dict.fromkeys(tools, 3))\n"
+        "before = CallFilter(dict(calculator=0.5, calendar=1.0, mt=0.5, qa=1.0, wikisearch=1.0))\n"
+        "after = CallFilter({**before.tau_f, 'calculator': 0.7, 'qa': 1.2}, dict.fromkeys(tools, 3))\n"
         "found = lambda: what_if(path, before, after)"
     ),
     "explain": "from warehouse.explain import explain\nfound = lambda: explain(path, sys.argv[2])",
@@ -83,7 +83,7 @@ def _put(
         parts=parts,
         files=files,
         inputs=tuple(file.digest for file in inputs),
-        balances=(Balance("rows", rows, rows),),
+        balances=(RowCounts("rows", rows, rows),),
         host="bench",
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         run_id="bench",
@@ -227,7 +227,7 @@ def measure(snapshot: Path, doc_id: str, repeats: int) -> dict[str, dict[str, fl
 def _publish(data: Path) -> dict[str, float]:
     """Publish in a process of its own, without an earlier snapshot and with one; return its seconds and MiB."""
     program = (
-        "import json, sys, time\nfrom warehouse.snapshot import publish\nfrom warehouse.store import Store\n"
+        "import json, sys, time\nfrom warehouse.snapshot.publish import publish\nfrom warehouse.store import Store\n"
         "begin = time.perf_counter()\npublish(Store(sys.argv[1]), None)\nseconds = time.perf_counter() - begin\n"
         "peak = next(int(line.split()[1]) for line in open('/proc/self/status') if line.startswith('VmHWM'))\n"
         "print(json.dumps([seconds, peak / 1024]))"

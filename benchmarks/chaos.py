@@ -31,7 +31,7 @@ from pathlib import Path
 import psutil
 
 from tasks.settings import environment
-from toolformer_core.smallworld.embedded import CORPUS
+from toolformer_core.embedded import CORPUS
 from warehouse.audit import audit
 from warehouse.queries import stats
 from warehouse.store import Store
@@ -74,7 +74,7 @@ def _command(data: Path, documents: int, runner: str) -> list[str]:
         "--runner": runner,
         "--workers": "2",
     }
-    return [sys.executable, "-m", "flows.cli", "build", *(x for pair in options.items() for x in pair)]
+    return [sys.executable, "-m", "cli.main", "build", *(x for pair in options.items() for x in pair)]
 
 
 def _place(server: str | None) -> dict[str, str]:

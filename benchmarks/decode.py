@@ -28,9 +28,9 @@ import torch
 
 from toolformer_core.decode.records import Settings
 from toolformer_core.decode.toolformer import Toolformer
-from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.embedded import CORPUS
+from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.load import load_model
-from toolformer_core.smallworld.embedded import CORPUS
 from toolformer_core.tools.calculator import Calculator
 
 __all__ = ["Batch", "Overhead", "batch", "overhead"]
@@ -73,12 +73,12 @@ def _seconds(run: Callable[[], Any]) -> float:
 
 
 def _generate(lm: TransformersLM, prompts: list[str]) -> list[list[int]]:
-    network = lm.network
-    rows = [[network.bos, *network.encode(p)] for p in prompts]
+    hf_model = lm.hf_model
+    rows = [[hf_model.bos, *hf_model.encode(p)] for p in prompts]
     longest = max(len(r) for r in rows)
     ids = torch.tensor([[0] * (longest - len(r)) + r for r in rows])
     mask = torch.tensor([[0] * (longest - len(r)) + [1] * len(r) for r in rows])
-    out = network.model.generate(
+    out = hf_model.model.generate(
         input_ids=ids, attention_mask=mask, max_new_tokens=_TOKENS, do_sample=False, pad_token_id=0
     )
     return out[:, longest:].tolist()  # type: ignore[no-any-return]

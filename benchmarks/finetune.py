@@ -37,10 +37,10 @@ from transformers import (
     TrainingArguments,
 )
 
+from toolformer_core.embedded import CORPUS, MODEL
 from toolformer_core.finetune.events import read_events
 from toolformer_core.finetune.program import train
 from toolformer_core.finetune.recipe import Job, Recipe
-from toolformer_core.smallworld.embedded import CORPUS, MODEL
 
 __all__ = ["measure"]
 

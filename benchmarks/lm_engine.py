@@ -40,8 +40,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from toolformer_core.config import SampleConfig
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, ScoreRequest
-from toolformer_core.lm.hf import TransformersLM
-from toolformer_core.lm.plain import PlainLM
+from toolformer_core.lm.hf.engine import TransformersLM
+from toolformer_core.lm.hf.plain import PlainLM
 from toolformer_core.records import Call, Prompt
 from toolformer_core.syntax import linearize
 
@@ -187,8 +187,8 @@ def _candidates(text: str, number: int, positions: Sequence[int], s: Setting) ->
 def flops(lm: TransformersLM, run: Run, asked: Prompt, texts: Sequence[str]) -> tuple[float, float]:
     """FLOPs that scan and scoring need: each token once, the vocabulary where it is asked for, no padding."""
     per_token = _LAYERS * 24 * _WIDTH**2
-    per_logits = 2 * _WIDTH * lm.network.vocabulary.size
-    head, tail = len(lm.network.head_ids(asked)), len(lm.network.encode(asked.tail))
+    per_logits = 2 * _WIDTH * lm.hf_model.lm_head.size
+    head, tail = len(lm.hf_model.head_ids(asked)), len(lm.hf_model.encode(asked.tail))
 
     def passed(first: int, last: int) -> float:
         seen = (last * (last + 1) - first * (first + 1)) / 2
@@ -196,15 +196,15 @@ def flops(lm: TransformersLM, run: Run, asked: Prompt, texts: Sequence[str]) -> 
 
     scan = passed(0, head)
     for text in range(run.documents):
-        n = len(lm.network.encode(" " + texts[text]))
+        n = len(lm.hf_model.encode(" " + texts[text]))
         scan += passed(head, head + 2 * n + tail) + len(run.log_probs[text]) * per_logits
     ends: dict[tuple[str, str], int] = {}
     logits: set[tuple[str, str, int]] = set()
     for r, told in zip(run.requests, run.scores, strict=True):
-        end = len(lm.network.encode(r.text[: r.position])) + len(told)
+        end = len(lm.hf_model.encode(r.text[: r.position])) + len(told)
         ends[r.prefix, r.text] = max(end, ends.get((r.prefix, r.text), 0))
         logits |= {(r.prefix, r.text, j) for j in range(end - len(told), end)}
-    score = len(logits) * per_logits + sum(passed(0, len(lm.network.encode(z)) + end) for (z, _), end in ends.items())
+    score = len(logits) * per_logits + sum(passed(0, len(lm.hf_model.encode(z)) + end) for (z, _), end in ends.items())
     return scan, score
 
 
@@ -230,7 +230,7 @@ def compare(s: Setting, plain_documents: int) -> dict[str, Any]:
     coded, weights = tokenizer(s.vocab), model(s.vocab)
     texts = [words(s.tokens, s.vocab, 100 + i) for i in range(s.documents)]
     asked = prompt(s.prompt, s.vocab)
-    plain_network = TransformersLM(copy.deepcopy(weights), coded, name="plain", digest="plain").network
+    plain_network = TransformersLM(copy.deepcopy(weights), coded, name="plain", digest="plain").hf_model
     lm = engine(s, weights, coded)
     _forget_peak()
     ours = annotate(lm, asked, texts, s)
@@ -288,7 +288,7 @@ def growth(s: Setting) -> list[dict[str, Any]]:
     coded, weights = tokenizer(s.vocab), model(s.vocab)
     lm = engine(s, weights, coded)
     asked = prompt(s.prompt, s.vocab)
-    lm.network.head(asked)
+    lm.hf_model.head(asked)
     base = replace(s, documents=10, k=2, m=2, max_tokens=min(s.max_tokens, 16))
     larger = [
         *(replace(base, documents=n) for n in (28, 280)),

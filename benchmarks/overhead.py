@@ -107,11 +107,11 @@ def measure(
 ) -> Report:
     """Build a corpus of that many documents in this process; it lies in the folder."""
     begin = time.perf_counter() - (time.time() - psutil.Process().create_time())  # imports are the platform's too
-    from tasks.settings import prepare
+    from tasks.settings import prepare_environment
 
-    prepare()  # as the command line does before anything else
-    from flows.cli_build import check
-    from flows.parameters import BuildParameters
+    prepare_environment()  # as the command line does before anything else
+    from cli.build import check
+    from flows.build_dataset.parameters import BuildParameters
 
     asked = BuildParameters(
         corpus=str(folder / CORPUS),
@@ -124,31 +124,41 @@ def measure(
         workers=workers,
     )
     check(asked)
-    prepare(asked.data)
-    from flows.server import await_server, begin_server
+    prepare_environment(asked.data)
+    from flows.server import start_server, wait_for_server
 
-    begin_server()
+    start_server()
     memory = Memory()
     memory.start()
-    import tasks.stages
+    import tasks.stages.execute
+    import tasks.stages.sample
+    import tasks.stages.score
     from benchmarks.overhead_stub import Clock, StubLM, TimedTool
-    from flows.build_dataset import run_build
+    from flows.build_dataset.flow import run_build
     from flows.ledger import reporting_to
-    from tasks.shards import Done
+    from tasks.build_spec import BuildSpec
+    from tasks.runner import ShardResult
     from warehouse.queries import rows_of
 
     clock = Clock()
     lm = StubLM(ms / 1000 / len(tools), clock)
-    built = tasks.stages.tool_of
-    stages: Any = tasks.stages
-    stages.model_of = lambda spec: lm
-    stages.tool_of = lambda spec, key: TimedTool(built(spec, key), clock)
+    build_tool = tasks.stages.execute.tool_of
+    sampling: Any = tasks.stages.sample
+    scoring: Any = tasks.stages.score
+    executing: Any = tasks.stages.execute
+    timed: dict[str, TimedTool] = {}
 
-    def progress(stage: str, finished: int, total: int, done: Done) -> None:
+    def tool_of(spec: BuildSpec, key: str) -> TimedTool:
+        return timed.setdefault(key, TimedTool(build_tool(spec, key), clock))
+
+    sampling.model_of = scoring.model_of = lambda spec: lm
+    executing.tool_of = tool_of
+
+    def progress(stage: str, finished: int, total: int, done: ShardResult) -> None:
         if finished == total:
             print(f"{time.perf_counter() - begin:7.1f} s  {stage} {finished}/{total}", file=sys.stderr)  # noqa: T201
 
-    await_server()
+    wait_for_server()
     with reporting_to(progress):
         result = run_build(asked)
     ended = time.perf_counter()

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_core.evaluate.items import Item
-from toolformer_core.evaluate.scoring import score
+from toolformer_core.evaluate.scoring import is_right
 from toolformer_core.evaluate.tasks import read, task_named
 from toolformer_core.evaluate.words import normalise, tokens_of
 from toolformer_core.tools.confidence import Evidence, confidence
@@ -75,7 +75,7 @@ def ask(passages: Path, questions: Path) -> list[Asked]:
         if best is None:
             asked.append(Asked(answerable, None, False, -1.0))
         else:
-            asked.append(Asked(answerable, best.evidence, score(task, item, best.text), best.confidence))
+            asked.append(Asked(answerable, best.evidence, is_right(task, item, best.text), best.confidence))
     return asked
 
 

@@ -23,11 +23,11 @@ from pathlib import Path
 
 from warehouse.audit import audit
 from warehouse.catalog import Catalog
-from warehouse.commits import Balance, Commit, CommitKey, Dataset, Run, dataset_version, digest, fingerprint
-from warehouse.files import LocalFiles
-from warehouse.gc import garbage
-from warehouse.schema import empty
-from warehouse.snapshot import publish
+from warehouse.commits import Commit, CommitKey, Dataset, RowCounts, Run, dataset_version, digest, fingerprint
+from warehouse.files.base import LocalFiles
+from warehouse.gc import find_garbage
+from warehouse.schema import empty_table
+from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 __all__ = ["Report", "measure"]
@@ -72,9 +72,9 @@ def _write(store: Store, commits: int) -> None:
         name = f"part-{shard:05d}"
         own = digest(name.encode())
         parts = {"code": f"{stage}/1", "config": "c" * 32, "inputs": own, "model": "m" * 32, "prompt": "p" * 32}
-        file = store.write(stage, tool, name, fingerprint(parts), empty(stage))
+        file = store.write(stage, tool, name, fingerprint(parts), empty_table(stage))
         balances = tuple(
-            Balance(unit, 1000, 400, {"below": 300, "no_position": 200}, {"timeout": 60, "error": 40})
+            RowCounts(unit, 1000, 400, {"below": 300, "no_position": 200}, {"timeout": 60, "error": 40})
             for unit in ("documents", "draws")
         )
         last = Commit(
@@ -108,9 +108,9 @@ class _Counted(LocalFiles):
 
     looks = 0
 
-    def look(self, path: str) -> tuple[int, float] | None:
+    def stat(self, path: str) -> tuple[int, float] | None:
         self.looks += 1
-        return super().look(path)
+        return super().stat(path)
 
 
 def _timed(work: Callable[[], object]) -> Seconds:
@@ -147,7 +147,7 @@ def measure(folder: Path, commits: int) -> Report:
         files = _Counted(folder)
         store = Store(folder, files=files)
         published, looks = _timed(lambda: publish(store, catalog)), files.looks
-        refreshed = _timed(lambda: publish(store, catalog, again=False))
+        refreshed = _timed(lambda: publish(store, catalog, recheck=False))
     return Report(
         commits=commits,
         catalog=rebuilt,
@@ -157,7 +157,7 @@ def measure(folder: Path, commits: int) -> Report:
         looks_of_refresh=files.looks - looks,
         reconcile=whole,
         reopen=_timed(reopen),
-        gc=_timed(lambda: garbage(Store(folder))),
+        gc=_timed(lambda: find_garbage(Store(folder))),
         audit=_timed(lambda: audit(Store(folder))),
         peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     )

@@ -21,7 +21,7 @@ from typing import Any
 from small_world import FRAMES, gold_texts
 
 from toolformer_core.config import tau_f_for
-from toolformer_core.diagnose.figures import figures_of, named
+from toolformer_core.diagnose.figures import figures_of, threshold_name
 from toolformer_core.diagnose.run import DiagnoseConfig, measure
 from toolformer_core.lm.load import load_model
 
@@ -41,7 +41,7 @@ def figures(model: str, documents: int) -> list[dict[str, Any]]:
                     sys.stderr.write(f"{frames} {seen.tool}" + "\n")
                     repeats = {"paper": True} if inside_words else {"words": True, "both": False}
                     for rules, keep in repeats.items():
-                        kept = figures_of(seen, tau_f, keep_repeats=keep).kept[named(tau_f)]
+                        kept = figures_of(seen, tau_f, keep_repeats=keep).kept[threshold_name(tau_f)]
                         shares = {name: getattr(kept, name) for name in _SHARES}
                         rows.append({"frames": frames, "tool": seen.tool, "rules": rules, "kept": kept.calls, **shares})
     return sorted(rows, key=lambda row: list(FRAMES).index(row["frames"]))

@@ -213,7 +213,7 @@ def main() -> None:
     parser.add_argument("--large", type=int, metavar="N", help="ask how fair it is to short requests beside 2 of N")
     parser.add_argument("--json", action="store_true", help="print one object on the last line")
     args = parser.parse_args()
-    command = [sys.executable, "-m", "flows.cli", "serve", "--port", "0", "--tools", "calculator"]
+    command = [sys.executable, "-m", "cli.main", "serve", "--port", "0", "--tools", "calculator"]
     command += [
         "--max-rows",
         str(args.rows),

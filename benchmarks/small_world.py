@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tasks.settings import prepare
+from tasks.settings import prepare_environment
 from toolformer_core.config import TOOL_NAMES
 
 if TYPE_CHECKING:
     from toolformer_core.diagnose.gold import GoldTexts
     from toolformer_core.tools.base import Tool
 
-prepare()
+prepare_environment()
 
 FRAMES = {"known": False, "new": True}
 CORPUS_SEED = 50  # of the texts on which the filter is measured; the demo's corpus is another
@@ -42,7 +42,7 @@ def pretrained(folder: Path, seed: int, tokens: int) -> Path:
     """Return a seed's model, pretrained if it is not there."""
     model = folder / "model"
     if not (model / "pretraining.json").is_file():
-        module = "toolformer_core.smallworld.pretrain"
+        module = "smallworld.pretrain"
         unfinished = folder / "unfinished"
         asked = ["--layers", "5", "--rows", "8", "--tokens", str(tokens), "--seed", str(seed)]
         if not (unfinished / "pretraining.json").is_file():  # it may have been stopped just before it was renamed
@@ -66,14 +66,14 @@ def gold_figures(folder: Path, model: Path, documents: int) -> dict[str, dict[st
 
 def gold_texts(folder: Path, held_out: bool, documents: int) -> tuple[dict[str, Tool], GoldTexts]:
     """Write texts of known or of new frames with their gold calls; return them, and tools that know their world."""
+    from smallworld.generate import corpus_rows, known_to_qa, phrases_from, write_lines
+    from smallworld.worlds import World
     from toolformer_core.diagnose.gold import read_gold
-    from toolformer_core.smallworld.generate import known_to_qa, phrases_from, rows, write_lines
-    from toolformer_core.smallworld.worlds import World
     from toolformer_core.tools.build import ToolSettings, build_tools
 
     folder.mkdir(parents=True, exist_ok=True)
     world = World("corpus", CORPUS_SEED, phrases=phrases_from("corpus"), facts=160)
-    corpus, gold = rows(world, 40 * documents, CORPUS_SEED, held_out=held_out)
+    corpus, gold = corpus_rows(world, 40 * documents, CORPUS_SEED, held_out=held_out)
     write_lines(folder / "corpus.jsonl.gz", corpus)
     write_lines(folder / "gold.jsonl.gz", gold)
     write_lines(folder / "passages.jsonl.gz", world.passages())
@@ -85,7 +85,7 @@ def gold_texts(folder: Path, held_out: bool, documents: int) -> tuple[dict[str, 
 
 def toolformer(*words: str | Path) -> dict[str, Any]:
     """Return what a command of `toolformer` says with --json."""
-    command = [sys.executable, "-m", "flows.cli", *map(str, words), "--json"]
+    command = [sys.executable, "-m", "cli.main", *map(str, words), "--json"]
     said: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
     return said
 
@@ -93,7 +93,7 @@ def toolformer(*words: str | Path) -> dict[str, Any]:
 def demo_figures(folder: Path, model: Path) -> dict[str, Any]:
     """Return what `toolformer demo` gives with this model: its table, every arm's answers by tool and frame, and each
     arm's perplexity, calls disabled, on texts of a world that none was trained on."""
-    from toolformer_core.smallworld.generate import generate
+    from smallworld.generate import generate
     from warehouse.queries import rows_of
 
     data = folder / "demo"
@@ -117,8 +117,8 @@ def demo_figures(folder: Path, model: Path) -> dict[str, Any]:
 
 def corpus_digest() -> str:
     """Return the digest of what a model is measured on, in whatever order: corpus, passages, items and phrases."""
+    from toolformer_core.embedded import ASSETS
     from toolformer_core.records import digest_of
-    from toolformer_core.smallworld.embedded import ASSETS
     from toolformer_core.tools.build import EMBEDDED_PHRASES
 
     texts = [gzip.decompress(path.read_bytes()) for path in sorted(ASSETS.glob("*.gz"))]
@@ -127,8 +127,8 @@ def corpus_digest() -> str:
 
 def told(out: Path, seed: int, tokens: int, documents: int) -> dict[str, Any] | None:
     """Return a seed's figures in the last report; None if there are none of these lessons, texts, stages and tokens."""
-    from tasks.works import VERSIONS
-    from toolformer_core.smallworld.pretrain import lessons_digest
+    from smallworld.pretrain import lessons_digest
+    from tasks.stages import VERSIONS
 
     path = out / "small-world.json"
     one = json.loads(path.read_text(encoding="utf-8")).get(str(seed)) if path.is_file() else None
@@ -184,14 +184,14 @@ def annotation(seeds: Mapping[str, Any]) -> list[str]:
 
 def kept_as_shipped(seeds: Mapping[str, Any]) -> list[str]:
     """Tabulate what is kept at the tools' own thresholds, against gold calls at their position and anywhere."""
-    from toolformer_core.diagnose.figures import named
+    from toolformer_core.diagnose.figures import threshold_name
 
     shares = ("precision_anywhere", "precision_as_good", "recall")
     lines = []
     for name in FRAMES:
         for tool in TOOL_NAMES:
             of = [one["gold"][name][tool] for one in seeds.values()]
-            tau_f = named(of[0]["filter"]["tau_f"])
+            tau_f = threshold_name(of[0]["filter"]["tau_f"])
             kept = [f["kept"][tau_f] for f in of]
             figures = [spread(k[share] for k in kept) for share in shares]
             lines.append([name, tool, tau_f, spread((k["calls"] for k in kept), 0), *figures])
@@ -276,16 +276,16 @@ def gaining(seeds: Mapping[str, Any]) -> list[str]:
 
 def keeping(seeds: Mapping[str, Any]) -> list[str]:
     """Tabulate needless calls and perplexity."""
-    named = [{(row["arm"], row["k"]): row for row in one["demo"]["table"]} for one in seeds.values()]
+    threshold_name = [{(row["arm"], row["k"]): row for row in one["demo"]["table"]} for one in seeds.values()]
     lines = [
         [
             f"{arm}, k = {k}" if k else arm,
-            spread((of[arm, k]["called"] for of in named), 1),
-            spread((of[arm, k]["needless"] for of in named), 1),
-            spread(of[arm, k]["perplexity"] for of in named),
+            spread((of[arm, k]["called"] for of in threshold_name), 1),
+            spread((of[arm, k]["needless"] for of in threshold_name), 1),
+            spread(of[arm, k]["perplexity"] for of in threshold_name),
             spread(None if k else one["demo"]["perplexity"].get(arm) for one in seeds.values()),
         ]
-        for arm, k in named[0]
+        for arm, k in threshold_name[0]
     ]
     more = [one["demo"]["perplexity"] for one in seeds.values()]
     above = spread((100 * (of["toolformer-disabled"] / of["cc"] - 1) for of in more), 1)
@@ -336,7 +336,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs"), help="folder for small-world.md and .json")
     parser.add_argument("--json", action="store_true", help="print one object on the last line")
     given = parser.parse_args()
-    from tasks.works import VERSIONS
+    from tasks.stages import VERSIONS
 
     seeds: dict[str, Any] = {}
     for seed in given.seeds:

@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
+from toolformer_core.embedded import ASSETS
 from toolformer_core.lm.load import load_model
-from toolformer_core.smallworld.embedded import ASSETS
 
 __all__ = ["measure"]
 
@@ -51,7 +51,7 @@ def measure(cc: Path, toolformer: Path) -> dict[str, dict[str, float]]:
     tokens = dict.fromkeys(GROUPS, 0)
     nll = {name: dict.fromkeys(GROUPS, 0.0) for name in ("cc", "toolformer")}
     for name, folder in (("cc", cc), ("toolformer", toolformer)):
-        lm = load_model(str(folder / "model"), device="cpu").network
+        lm = load_model(str(folder / "model"), device="cpu").hf_model
         (trigger,) = lm.trigger
         for text in texts:
             coded = lm.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)

@@ -33,7 +33,16 @@ from tasks import settings
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-__all__ = ["browser_page", "chromium", "compare", "expected_texts", "mlflow_server", "newest_runs", "synthetic_runs"]
+__all__ = [
+    "browser_page",
+    "chromium",
+    "compare",
+    "expected_texts",
+    "free_port",
+    "mlflow_server",
+    "newest_runs",
+    "synthetic_runs",
+]
 
 IMAGES = Path(__file__).parent / "images"
 EXPERIMENT = "synthetic"
@@ -139,7 +148,8 @@ def expected_texts(uri: str, run_ids: Sequence[str]) -> list[str]:
     return [*rows, "dev_perplexity", *digits]
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of loopback that nobody listens on."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
@@ -156,7 +166,7 @@ def mlflow_server(uri: str, log: Path) -> Iterator[str]:
     Yields:
         Its address.
     """
-    port = _free_port()
+    port = free_port()
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--workers", "1"]
     command += ["--host", "127.0.0.1", "--port", str(port), "--no-serve-artifacts"]
     environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
@@ -271,7 +281,7 @@ def main() -> None:
     data = parser.parse_args().data
     if chromium() is None:
         raise SystemExit("there is no chromium on PATH: install Debian's package `chromium`")
-    settings.prepare()
+    settings.prepare_environment()
     from mlflow import MlflowClient
 
     with tempfile.TemporaryDirectory() as scratch:

@@ -13,11 +13,11 @@ import json
 import sys
 from pathlib import Path
 
-from tasks.settings import prepare
+from tasks.settings import prepare_environment
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "own-corpus").absolute()
 data = folder / "data"
-prepare(str(data))  # before Prefect is imported: its records go into the data folder
+prepare_environment(str(data))  # before Prefect is imported: its records go into the data folder
 
 # %% [markdown]
 # ## A corpus
@@ -50,8 +50,8 @@ corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS), 
 # cell again, and nothing is done twice.
 
 # %%
-from flows.build_dataset import run_build
-from flows.parameters import BuildParameters
+from flows.build_dataset.flow import run_build
+from flows.build_dataset.parameters import BuildParameters
 
 parameters = BuildParameters(
     corpus=str(corpus),
@@ -81,7 +81,7 @@ for row in rows_of(built.snapshot, "SELECT input, response, gain FROM best_calls
 # Scores are kept for every call, so another threshold needs no model.
 
 # %%
-from flows.what_if import ask
+from flows.build_dataset.what_if import ask
 from warehouse.what_if import yields
 
 asked = ask(built.snapshot, {"calculator": 1.0})
@@ -108,8 +108,8 @@ print(f"{rows} texts in {exported.name}")
 # The paper's recipe is the default: 2,000 steps of 128 texts. This many texts want four.
 
 # %%
-from flows.finetune import run_finetune
-from flows.finetune_plan import FinetuneParameters
+from flows.finetune.flow import run_finetune
+from flows.finetune.parameters import FinetuneParameters
 
 trained = run_finetune(
     FinetuneParameters(
@@ -146,7 +146,7 @@ toolformer.close()
 print(prompt + written.text)
 
 # %%
-from flows.terminal import leave
+from cli.terminal import leave
 
 if __name__ == "__main__":
     leave(0)  # as the commands end: otherwise DuckDB's binding prints pages of leaks that are none

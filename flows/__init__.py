@@ -1,1 +1,1 @@
-"""What runs when: thin flows over tasks, and the command line on top of them."""
+"""What runs when: thin flows over tasks."""

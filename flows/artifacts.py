@@ -1,10 +1,10 @@
-"""What Prefect's pages show of a flow run while it goes on, and at its end: progress per stage, a summary, links.
+"""Prefect artifacts of a flow run: progress per stage while it runs, and a summary and links at its end.
 
-Every stage has one progress artifact: shards, rows in and kept by unit (documents, draws, calls), and how long it will
-still take. A thread updates those that have news, at most every `EVERY_S` seconds; a shard that finishes costs no
-request. The run's log has the same lines, when `progress` says that one is due, and what is at work where there is no
-news. Where Prefect does not answer, that is said once and the work goes on. What a summary says is made in `summaries`;
-this module knows no figures of the method.
+Every stage has one progress artifact: shards, rows in and kept by unit (documents, draws, calls), and the estimated
+time left. A thread sends the artifacts that changed, at most every `EVERY_S` seconds; a finished shard sends nothing.
+The run's log gets the same lines when `flows.progress` says that one is due, or a line on the work under way if nothing
+has changed. If Prefect does not answer, that is logged once and the work goes on. The flows write the summaries'
+texts; this module knows nothing of the method.
 """
 
 from __future__ import annotations
@@ -27,13 +27,21 @@ from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.exceptions import PrefectException
 from prefect.runtime import flow_run as this_run
 
-from flows.progress import LINE_S, Pulse, Stage, passes_quarter
+from flows.progress import LINE_S, Pulse, StageProgress, passes_quarter
 
 if TYPE_CHECKING:
     from flows.ledger import Ledger
-    from tasks.shards import Done
+    from tasks.runner import ShardResult
 
-__all__ = ["EVERY_S", "Board", "named", "publish_link", "publish_summary", "short", "showing"]
+__all__ = [
+    "EVERY_S",
+    "ProgressArtifacts",
+    "publish_link",
+    "publish_summary",
+    "report_progress",
+    "run_name_from",
+    "short",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -42,23 +50,23 @@ _NO_ANSWER = (HTTPError, PrefectException)
 
 
 class Client(Protocol):
-    """What is asked of Prefect's client."""
+    """The part of Prefect's client that is used here."""
 
     def create_artifact(self, artifact: ArtifactCreate) -> Any: ...
 
     def update_artifact(self, artifact_id: UUID, artifact: ArtifactUpdate) -> None: ...
 
 
-class Board:
+class ProgressArtifacts:
     """The progress artifacts of one flow run.
 
     Args:
         flow: the flow's name; an artifact's key is `<flow>-<stage>`.
-        totals: stage -> shards expected, as it grows.
-        client: of the server that runs the flow.
-        flow_run: its id.
-        logger: gets a stage's line when it begins, when a quarter is finished, and after a minute, if there is news.
-        clock: seconds that only grow.
+        totals: stage -> expected shards; a live mapping that may grow.
+        client: client of the server that runs the flow.
+        flow_run: id of the flow run.
+        logger: gets a stage's line when it begins, when another quarter is finished, and once a minute if it changed.
+        clock: monotonic seconds.
         pulse: returns a line on the work under way, for the log; default: none.
     """
 
@@ -78,7 +86,7 @@ class Board:
         self._flow_run = flow_run
         self._logger = logger
         self._clock = clock
-        self._stages: dict[str, Stage] = {}
+        self._stages: dict[str, StageProgress] = {}
         self._begun: dict[str, float] = {}  # by `clock`
         self._made: dict[str, UUID] = {}
         self._shown: dict[str, str] = {}
@@ -87,117 +95,121 @@ class Board:
         self._last = clock()  # when the log had its last line
         self._turn = threading.Lock()
 
-    def note(self, done: Done) -> None:
+    def note(self, result: ShardResult) -> None:
         """Count a shard; nothing is sent."""
         with self._turn:
-            self._stages.setdefault(done.key.stage, Stage()).note(done)
+            self._stages.setdefault(result.key.stage, StageProgress()).note(result)
 
     def update(self) -> None:
-        """Make or renew the artifacts of the stages that have news. A stage begins when it is first seen here."""
+        """Create or update the artifacts of stages that changed. A stage begins when it is first seen here."""
         now = self._clock()
         with self._turn:
             stages = []
             for name, shards in dict(self._totals).items():
-                stage = self._stages.setdefault(name, Stage())
-                told = stage.told(shards, now - self._begun.setdefault(name, now))
-                stages.append((name, told, stage.finished, shards))
-        for name, told, finished, shards in stages:
-            self._log(name, told, finished, shards, now)
-            if told != self._shown.get(name):
-                self._shown[name] = told
-                self._send(name, told, 100.0 * finished / max(1, shards))
-        if now - self._last >= LINE_S and (told := self._pulse()):
+                stage = self._stages.setdefault(name, StageProgress())
+                line = stage.line(shards, now - self._begun.setdefault(name, now))
+                stages.append((name, line, stage.finished, shards))
+        for name, line, finished, shards in stages:
+            self._log(name, line, finished, shards, now)
+            if line != self._shown.get(name):
+                self._shown[name] = line
+                self._send(name, line, 100.0 * finished / max(1, shards))
+        if now - self._last >= LINE_S and (line := self._pulse()):
             self._last = now
-            self._logger.info("%s", told)
+            self._logger.info("%s", line)
 
-    def _log(self, name: str, told: str, finished: int, shards: int, now: float) -> None:
+    def _log(self, name: str, line: str, finished: int, shards: int, now: float) -> None:
         before, then = self._logged.get(name, (-1, -math.inf))
         if finished != before and (now - then >= LINE_S or passes_quarter(before, finished, shards)):
             self._logged[name], self._last = (finished, now), now
-            self._logger.info("%s: %s", name, told)
+            self._logger.info("%s: %s", name, line)
 
-    def _send(self, name: str, told: str, percent: float) -> None:
+    def _send(self, name: str, line: str, percent: float) -> None:
         if self._client is None:
             return
         try:
             if name in self._made:
-                self._client.update_artifact(self._made[name], ArtifactUpdate(data=percent, description=told))
+                self._client.update_artifact(self._made[name], ArtifactUpdate(data=percent, description=line))
                 return
             request = ArtifactCreate(
                 key=f"{self._flow}-{name}",
                 type="progress",
-                description=told,
+                description=line,
                 data=percent,
                 flow_run_id=self._flow_run,
             )
             self._made[name] = self._client.create_artifact(request).id
         except _NO_ANSWER as exc:
-            self._logger.warning("Prefect shows no progress from here on, the work goes on: %s", _line(exc))
+            self._logger.warning("Prefect shows no progress from here on, the work goes on: %s", _first_line(exc))
             self._client = None
 
 
 @contextmanager
-def showing(
+def report_progress(
     ledger: Ledger, logger: logging.Logger | logging.LoggerAdapter[Any], every_s: float = EVERY_S
-) -> Iterator[Board]:
+) -> Iterator[ProgressArtifacts]:
     """Show the progress of a flow run's stages while this block runs.
 
     Args:
-        ledger: of the run; it tells of every shard.
-        logger: the run's.
+        ledger: the run's ledger, which reports every shard.
+        logger: the run's logger.
         every_s: seconds between two updates.
     """
     with get_client(sync_client=True) as client:
-        board = Board(ledger.run.flow, ledger.totals, client, UUID(str(this_run.id)), logger, pulse=Pulse().told)
-        ledger.watchers.append(board.note)
+        artifacts = ProgressArtifacts(
+            ledger.run.flow, ledger.totals, client, UUID(str(this_run.id)), logger, pulse=Pulse().line
+        )
+        ledger.watchers.append(artifacts.note)
         ended = threading.Event()
 
-        def keep() -> None:
+        def update_until_ended() -> None:
             while not ended.wait(every_s):
-                board.update()
+                artifacts.update()
 
-        board.update()
-        thread = threading.Thread(target=contextvars.copy_context().run, args=[keep], name="artifacts", daemon=True)
+        artifacts.update()
+        thread = threading.Thread(
+            target=contextvars.copy_context().run, args=[update_until_ended], name="artifacts", daemon=True
+        )
         thread.start()
         try:
-            yield board
+            yield artifacts
         finally:
             ended.set()
             thread.join()
-            ledger.watchers.remove(board.note)
-            board.update()
+            ledger.watchers.remove(artifacts.note)
+            artifacts.update()
 
 
 def publish_summary(markdown: str, key: str, description: str = "") -> None:
-    """Keep a Markdown artifact with the flow run; where Prefect does not answer, say so."""
-    with _forgiving():
+    """Attach a Markdown artifact to the flow run; if Prefect does not answer, only log it."""
+    with _logging_failures():
         create_markdown_artifact(markdown, key=key, description=description)
 
 
 def publish_link(address: str | None, key: str, text: str) -> None:
-    """Keep a link with the flow run; none where there is no address."""
+    """Attach a link to the flow run; do nothing without an address."""
     if address is not None:
-        with _forgiving():
+        with _logging_failures():
             create_link_artifact(address, link_text=text, key=key)
 
 
 @contextmanager
-def _forgiving() -> Iterator[None]:
+def _logging_failures() -> Iterator[None]:
     try:
         yield
     except _NO_ANSWER as exc:
-        _log.warning("Prefect did not take an artifact, the work is done all the same: %s", _line(exc))
+        _log.warning("Prefect did not take an artifact, the work is done all the same: %s", _first_line(exc))
 
 
-def _line(exc: BaseException) -> str:
+def _first_line(exc: BaseException) -> str:
     return next(iter(str(exc).strip().splitlines()), type(exc).__name__)
 
 
-def named(pattern: str) -> Callable[[], str]:
-    """Return what names a flow run by its parameters, paths and URLs by their last part.
+def run_name_from(pattern: str) -> Callable[[], str]:
+    """Return a function that names a flow run after its parameters; of paths and URLs it uses the last part.
 
     Args:
-        pattern: as `str.format` takes it, with fields of the form, e.g. `build {dataset} from {corpus}`.
+        pattern: a `str.format` pattern with fields of the form, e.g. `build {dataset} from {corpus}`.
     """
 
     def name() -> str:
@@ -209,7 +221,7 @@ def named(pattern: str) -> Callable[[], str]:
 
 
 def short(value: Any) -> str:
-    """Return a value for a name: of a path or URL its last part, of a list how many."""
+    """Return a value as it appears in a name: the last part of a path or URL, the length of a list."""
     if isinstance(value, list):
         return str(len(value))
     text = str(value)

@@ -1,8 +1,8 @@
-"""A full disk, told in one line that names it: whichever program, library or server it was that found no room.
+"""A full disk, reported in one line that names the disk, whichever program, library or server found it full.
 
-Who writes a file of ours says so itself (`warehouse.errors.told`). Prefect's server answers 500 when its database finds
-no room, MLflow and DuckDB raise errors of their own, and a server that starts only ends. What was being done is not
-known here.
+Our own code that writes files reports a full disk itself (`warehouse.errors.error_line`). But Prefect's server answers
+500 when its database finds no room, MLflow and DuckDB raise errors of their own, and a server that is starting just
+ends. This module does not know what was being done.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ import typer
 from flows.server import ServerError
 from tasks.settings import cache_folder, own_server_home
 from toolformer_core.errors import ToolformerError, UsageError
-from warehouse.errors import LockHeldError, WarehouseError, is_full
+from warehouse.errors import LockHeldError, WarehouseError, is_disk_full
 from warehouse.store import Store
 
-__all__ = ["DiskFullError", "naming_full_disk"]
+__all__ = ["DiskFullError", "name_full_disk"]
 
-_LITTLE = 1 << 20  # bytes: with fewer free, an error that is not ours is one of the disk's
+_LITTLE = 1 << 20  # bytes; if fewer are free, an error that is not ours is blamed on the disk
 
 
 class DiskFullError(ToolformerError):
-    """A disk is full; the message says which."""
+    """A disk is full; the message names it."""
 
 
 @contextmanager
-def naming_full_disk(data: str, *servers: type[ToolformerError]) -> Iterator[None]:
-    """Inside this block an error whose cause is a full disk becomes a `DiskFullError`.
+def name_full_disk(data: str, *servers: type[ToolformerError]) -> Iterator[None]:
+    """Turn errors that a full disk has caused inside the block into a `DiskFullError`.
 
     Args:
         data: the data folder or URL.
-        servers: errors of ours that only say that a server did not come up, besides `ServerError`.
+        servers: our own errors that only say that a server did not start, besides `ServerError`.
     """
     try:
         yield
@@ -51,18 +51,18 @@ def naming_full_disk(data: str, *servers: type[ToolformerError]) -> Iterator[Non
 
 def _message(exc: BaseException, data: str, servers: tuple[type[ToolformerError], ...]) -> str | None:
     causes = list(_causes(exc))
-    full = [cause for cause in causes if is_full(cause) or getattr(cause, "reason", "") == "disk_full"]
-    named = [Path(cause.filename) for cause in full if isinstance(cause, OSError) and isinstance(cause.filename, str)]
-    places = [*named, Store(data).beside, own_server_home(), Path(tempfile.gettempdir()), cache_folder()]
+    full = [cause for cause in causes if is_disk_full(cause) or getattr(cause, "reason", "") == "disk_full"]
+    files = [Path(cause.filename) for cause in full if isinstance(cause, OSError) and isinstance(cause.filename, str)]
+    places = [*files, Store(data).local_folder, own_server_home(), Path(tempfile.gettempdir()), cache_folder()]
     folder, free, inodes = min(
-        (_room(place) for place in places if place is not None), key=lambda room: room[2] > 0 and room[1] >= _LITTLE
+        (_space(place) for place in places if place is not None), key=lambda space: space[2] > 0 and space[1] >= _LITTLE
     )
     ours = isinstance(exc, ToolformerError | WarehouseError) and not isinstance(exc, servers)
     if not full and (ours or (free >= _LITTLE and inodes > 0)):
         return None
     left = f"{free:,} bytes free" if inodes else "no inodes free"
     return (
-        f"the disk of {folder} is full ({left}): free some space there and run the same command again, it goes on "
+        f"the disk of {folder} is full ({left}): free some space there and run the same command again; it continues "
         "where it stopped"
     )
 
@@ -75,10 +75,10 @@ def _causes(exc: BaseException | None) -> Iterator[BaseException]:
         exc = exc.__cause__ or exc.__context__
 
 
-def _room(place: Path) -> tuple[Path, int, int]:
-    """Return the place or what of its parents is there, with the bytes and inodes that a user may still take there."""
+def _space(place: Path) -> tuple[Path, int, int]:
+    """Return the place or its nearest existing parent, with the bytes and inodes that are free for this user."""
     place = place.absolute()
     while not place.is_dir():
         place = place.parent
-    found = os.statvfs(place)
-    return place, found.f_bavail * found.f_frsize, found.f_favail if found.f_files else 1
+    stat = os.statvfs(place)
+    return place, stat.f_bavail * stat.f_frsize, stat.f_favail if stat.f_files else 1

@@ -1,7 +1,7 @@
-"""Taking a dataset away: as text, as JSONL, or as a folder that Hugging Face `datasets` reads.
+"""Exports a dataset as text, as JSONL, or as a folder that Hugging Face `datasets` reads.
 
-It reads the dataset's own files, whose digests are checked, and writes beside its target first: what is there at the
-end is whole.
+It reads the dataset's files and checks their digests. It writes to a temporary name beside the target and renames it,
+so the target is complete or absent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tasks.translate import examples_of
+from tasks.arrow import examples_of
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.records import Example
 from warehouse.commits import Dataset
@@ -22,53 +22,53 @@ from warehouse.store import Store
 
 __all__ = ["SEPARATOR", "export_dataset", "find_dataset"]
 
-SEPARATOR = "<|endoftext|>"  # what GPT-2, GPT-Neo, GPT-J and Pythia read as the end of a document
+SEPARATOR = "<|endoftext|>"  # the end of a document for GPT-2, GPT-Neo, GPT-J and Pythia
 _HF_ROWS = 10_000  # per Arrow batch
 
 
 def find_dataset(store: Store, name: str) -> Dataset:
     """Return a dataset by `name`, `name@version` or `name@version-made` (the last two may be shortened).
 
-    Of several that fit, it is the one that was made last, or made again in the same way last.
+    Of several matches, return the one that was made last, or made again in the same way last.
 
     Raises:
-        UnknownNameError: there is none of that name.
-        UsageError: it has no such version, or there is no dataset at all.
+        UnknownNameError: there is no dataset of that name.
+        UsageError: it has no such version, or there are no datasets.
     """
-    found = store.datasets()
-    if not found:
+    datasets = store.datasets()
+    if not datasets:
         raise UsageError(f"there is no dataset in {store.root} yet: run the same toolformer build to its end")
     plain, _, version = name.partition("@")
-    versions = [d for d in found if d.name == plain]
+    versions = [d for d in datasets if d.name == plain]
     if not versions:
-        raise UnknownNameError("dataset", plain, {d.name for d in found})
-    chosen = [d for d in versions if d.id.startswith(version)]
-    if not chosen:
+        raise UnknownNameError("dataset", plain, {d.name for d in datasets})
+    matches = [d for d in versions if d.id.startswith(version)]
+    if not matches:
         raise UsageError(f"dataset {plain!r} has no version {version!r}; it has: {', '.join(d.id for d in versions)}")
-    if len(chosen) == 1:
-        return chosen[0]
-    contents = {d.version for d in chosen}
+    if len(matches) == 1:
+        return matches[0]
+    contents = {d.version for d in matches}
     if version and len(contents) > 1:
         raise UsageError(f"{name} may be any of {', '.join(sorted(contents))}: write more of it")
-    again: dict[str, str] = {}
+    last_made: dict[str, str] = {}
     for run in store.runs():  # oldest first
-        again[run.dataset] = run.finished or run.started
-    return max(chosen, key=lambda d: (again.get(d.key, d.created), d.created))
+        last_made[run.dataset] = run.finished or run.started
+    return max(matches, key=lambda d: (last_made.get(d.key, d.created), d.created))
 
 
 def export_dataset(store: Store, name: str, format_: str, out: Path, separator: str = SEPARATOR) -> int:
-    """Write a dataset and return how many examples it has.
+    """Export a dataset; return the number of examples.
 
     Args:
         format_: `text` (x* one after another, each followed by a line that holds the separator), `jsonl` (doc_id, text
             and calls with their spans, by which the plain text is recovered), or `hf` (a folder for
             `datasets.load_from_disk`).
         out: the file or folder to write.
-        separator: of `text` alone.
+        separator: for the format `text` only.
 
     Raises:
         UsageError: `out` exists or cannot be written, the dataset does not exist, or a text holds the separator.
-        CorruptDataError: a file of the dataset is damaged or gone.
+        CorruptDataError: a file of the dataset is damaged or missing.
     """
     dataset = find_dataset(store, name)
     if out.exists():
@@ -77,7 +77,7 @@ def export_dataset(store: Store, name: str, format_: str, out: Path, separator: 
     examples = (example for table in store.read_dataset(dataset) for example in examples_of(table))
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        _remove(partial)  # of an export that was killed
+        _remove(partial)  # left by a killed export
         writers: dict[str, Callable[[], int]] = {
             "text": lambda: _write_text(examples, partial, separator),
             "jsonl": lambda: _write_jsonl(examples, partial),

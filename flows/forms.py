@@ -1,36 +1,87 @@
-"""What the flows' forms have in common: types whose JSON schema says more than the command line asks for.
+"""What the flows' parameters have in common: types that serve as a form's field, as an option and as a value.
 
-The forms in Prefect's UI are made from the flows' pydantic models, and the API holds every run to their schema before
-it is made. A form is filled in far from where its flow runs: a worker runs it in an empty folder, so paths must be
-absolute, and names are chosen from a list. On the command line paths may be relative, and a slip in a name is answered
-with "did you mean"; so these bounds stand in the schema alone. This file knows no flow.
+A flow's parameters are declared once, as a pydantic model (`flows/*/parameters.py`). Prefect makes the form of it, and
+its API holds every run to the model's JSON schema; `cli.options` makes the command line's options of it.
+
+A form is filled in far from where its flow runs: a worker runs it in an empty folder, so paths must be absolute, and
+names are chosen from a list. On the command line paths may be relative, and a slip in a name is answered with "did you
+mean"; so these bounds stand in the schema alone. An option is one text: lists and thresholds are parsed from it here.
+What only the command line needs to know of a field is an `Option` beside its type.
+
+This file knows no flow and imports nothing heavy: the command line's help imports every form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from tasks.settings import model_key_variable, shown_url
+from tasks.settings import data_folder, model_key_variable, shown_url
 from toolformer_core.config import TOOL_NAMES, tau_f_for
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.served import served_model
 
 __all__ = [
+    "DATA_NOTE",
     "FORM",
     "AbsolutePath",
+    "DataFolder",
     "DatasetName",
+    "Gpus",
+    "Listed",
     "ModelName",
+    "OneOf",
+    "Option",
     "Passages",
     "PathOrUrl",
     "Phrases",
     "TauF",
     "Tools",
     "Version",
-    "one_of",
+    "WholeNumbers",
+    "as_text",
+    "thresholds",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What the command line alone needs to know of a field; it stands in the field's `Annotated` and in no schema.
+
+    Args:
+        panel: the heading under which `--help` and the docs list the option; "": it stands in front, without one.
+        note: what the help says right behind the field's description.
+        convert: makes the field's value of what was given, or of None if nothing was. Default: what was given is the
+            value, else the field's default.
+    """
+
+    panel: str = ""
+    note: str = ""
+    convert: Callable[[str | None], Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """The schema of a text that is one of some names, or matches a regular expression.
+
+    Args:
+        names: called when a schema is made, so that it may import what holds them.
+        pattern: a regular expression that another text may match; "": no other text.
+    """
+
+    names: Callable[[], Iterable[str]]
+    pattern: str = ""
+
+    def __get_pydantic_json_schema__(self, core_schema: Any, handler: Any) -> dict[str, Any]:
+        choice: dict[str, Any] = {"type": "string", "enum": list(self.names())}
+        return {"anyOf": [choice, {"type": "string", "pattern": self.pattern}]} if self.pattern else choice
+
+
+DATA_NOTE = " (default: $TOOLFORMER_DATA, else ./toolformer-data)"  # of the option; a form must name its data
 
 _ROOTED = "^/"
 # And no password, as `settings.shown_url` finds it: the API would store it.
@@ -41,12 +92,6 @@ _KEYS = list(TOOL_NAMES)
 
 def _text(pattern: str) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": pattern})
-
-
-def one_of(names: Iterable[str], pattern: str = "") -> WithJsonSchema:
-    """Return the schema of a text that is one of some names, or matches a regular expression."""
-    choice: dict[str, Any] = {"type": "string", "enum": list(names)}
-    return WithJsonSchema({"anyOf": [choice, {"type": "string", "pattern": pattern}]} if pattern else choice)
 
 
 def _without_password(url: str) -> str:
@@ -71,21 +116,70 @@ def _without_credentials(name: str) -> str:
     return name
 
 
+def as_text(value: Any) -> str:
+    """Return a field's value as an option is written; lists and thresholds as the types below parse them."""
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}={_number(one)}" for key, one in value.items())
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _number(value: float) -> str:
+    """Return a number as short as it can be read back whole."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
+
+
+def thresholds(text: str) -> dict[str, float]:
+    """Parse `calculator=0.5,qa=1.2`.
+
+    Raises:
+        ValueError: it is not written so.
+    """
+    out = {}
+    for part in _parts(text):
+        tool, equals, value = part.partition("=")
+        try:
+            number = float(value) if equals else math.nan
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            raise ValueError(f"{part!r} is not tool=number; write e.g. calculator=0.5,qa=1.2")
+        out[tool.strip().lower()] = number
+    return out
+
+
+def _parts(text: Any) -> Any:
+    return [part.strip() for part in text.split(",") if part.strip()] if isinstance(text, str) else text
+
+
+def _whole_numbers(given: Any) -> Any:
+    parts = _parts(given)
+    for part in parts if isinstance(given, str) else ():
+        if not part.isdecimal():
+            raise ValueError(f"{part!r} is not a whole number; write e.g. 0,1,3,10")
+    return parts
+
+
 AbsolutePath = Annotated[str, _text(_ROOTED)]
 PathOrUrl = Annotated[str, AfterValidator(_without_password), _text(_ROOTED_OR_URL)]
+DataFolder = Annotated[PathOrUrl, Option(note=DATA_NOTE, convert=data_folder)]
 Passages = Annotated[
-    AbsolutePath | None, Field(description="Passages for wikisearch and qa: JSONL of title, section, text")
+    AbsolutePath | None, Field(description="Passages for wikisearch and qa: JSONL with title, section and text")
 ]
 Phrases = Annotated[
-    AbsolutePath | None, Field(description="Phrase table for mt: language, source, english, tab-separated")
+    AbsolutePath | None, Field(description="Phrase table for mt: language, source, english, separated by tabs")
 ]
 # A folder's path from the root, a hub name, or `embedded`; of a server no credentials, which the API would store.
 _SERVED = r"^(?!vllm\+[^#]*[@?])(?!vllm\+.*#.*#)(?!(?!vllm\+https?://).*://)[^.~ ]"
 ModelName = Annotated[str, AfterValidator(_without_credentials), _text(_SERVED)]
 DatasetName = Annotated[str, _text(f"^{_NAME}$")]
 Version = Annotated[str, _text(f"^{_NAME}(@{_NAME})?$")]
+# A list, or on the command line a text with commas between its parts.
+Listed = BeforeValidator(_parts)
+WholeNumbers = BeforeValidator(_whole_numbers)
 Tools = Annotated[
     list[str],
+    Listed,
     WithJsonSchema({"type": "array", "items": {"type": "string", "enum": _KEYS}, "minItems": 1, "uniqueItems": True}),
 ]
 # One threshold, a number of nats. Should a rule such as "fdr=0.05" be taken, too, this becomes "number or text" and the
@@ -93,10 +187,12 @@ Tools = Annotated[
 _THRESHOLD: dict[str, Any] = {"type": "number"}
 
 
-def _without_nulls(given: Any) -> Any:
-    """Leave out what is null, as Prefect's API lets every optional field be."""
+def _given_thresholds(given: Any) -> Any:
+    """Parse the command line's text; leave out what is null, as Prefect's API lets every optional field be."""
     if given is None:
         return {}
+    if isinstance(given, str):
+        return thresholds(given)
     return {tool: value for tool, value in given.items() if value is not None} if isinstance(given, Mapping) else given
 
 
@@ -104,7 +200,7 @@ def _without_nulls(given: Any) -> Any:
 # threshold would be stands in `additionalProperties`; `propertyNames` refuses it while there are no tools but our own.
 TauF = Annotated[
     dict[str, float],
-    BeforeValidator(_without_nulls),
+    BeforeValidator(_given_thresholds),
     WithJsonSchema(
         {
             "type": "object",
@@ -115,6 +211,15 @@ TauF = Annotated[
             "propertyNames": {"enum": _KEYS},
         },
     ),
+    Option(note=", e.g. calculator=0.5,qa=1.2"),
+]
+Gpus = Annotated[
+    int | None,
+    Field(
+        ge=0,
+        description="Dask workers on this machine that get a GPU each; the model runs on these, and the others see no "
+        "GPU (default: one for each GPU, up to `workers`)",
+    ),
 ]
 
 
@@ -122,7 +227,7 @@ def _for_workers(schema: dict[str, Any]) -> None:
     """Say which paths must be absolute, and ask for `data`: its default is relative to a folder no worker has."""
     for field in schema["properties"].values():
         kinds = field.get("anyOf", [field])
-        if any(kind.get("pattern") in (_ROOTED, _ROOTED_OR_URL) for kind in kinds):
+        if any(kind.get("pattern", "").startswith(("^/", "^(/")) for kind in kinds):
             field["description"] += " (absolute, as the worker sees it)"
     schema["properties"]["data"].pop("default")
     schema["required"] = sorted({*schema.get("required", ()), "data"})

@@ -45,7 +45,7 @@ def gpus_of_workers(name: str, workers: int, gpus: int | None, visible: Sequence
 
 
 def gpu_cluster(gpus: Sequence[str], workers: int) -> Any:
-    """Start a scheduler and workers of one thread each on this machine's loopback.
+    """Start a scheduler and workers on this machine's loopback: of two threads with a GPU, of one without.
 
     Args:
         gpus: the first workers have one of these each, and offer it as the resource GPU; the others see none.
@@ -57,17 +57,19 @@ def gpu_cluster(gpus: Sequence[str], workers: int) -> Any:
     total = max(workers, len(gpus))
     common = {
         "host": "127.0.0.1",
-        "nthreads": 1,
         "dashboard": False,
         "silence_logs": logging.WARNING,
         "memory_limit": parse_memory_limit("auto", 1, total, logger=_LOG),  # a part of the machine's each
     }
-    own = [({"CUDA_VISIBLE_DEVICES": gpu}, {"GPU": 1.0}) for gpu in gpus]
-    own += [({"CUDA_VISIBLE_DEVICES": ""}, {})] * (total - len(gpus))
+    own: list[tuple[dict[str, str], dict[str, float], int]] = [
+        ({"CUDA_VISIBLE_DEVICES": gpu}, {"GPU": 1.0}, 2)
+        for gpu in gpus  # two threads: see `task_resources`
+    ]
+    own += [({"CUDA_VISIBLE_DEVICES": ""}, {}, 1)] * (total - len(gpus))
     return SpecCluster(  # type: ignore[no-untyped-call]
         workers={
-            n: {"cls": Nanny, "options": {**common, "env": env, "resources": offered}}
-            for n, (env, offered) in enumerate(own)
+            n: {"cls": Nanny, "options": {**common, "env": env, "resources": offered, "nthreads": threads}}
+            for n, (env, offered, threads) in enumerate(own)
         },
         scheduler={"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, "dashboard": False}},
     )

@@ -1,7 +1,7 @@
-"""What a flow has seen finish, and the catalog and snapshot that follow it. It knows shards, not what is in them.
+"""The finished shards of a run, and the catalog and snapshot that are updated with them. It ignores shards' contents.
 
-The flow process alone holds one, inside the catalog's lock. While a run goes on its snapshot is refreshed from a thread
-of its own, so that what has finished is seen soon, also while no further shard finishes for long.
+Only the flow process holds a ledger, inside the catalog's lock. A separate thread refreshes the snapshot during a run,
+so that finished shards are visible soon, even if no further shard finishes for a long time.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from pathlib import Path
 
 from prefect import get_run_logger
 
+from tasks.runner import ShardResult
 from tasks.settings import seconds, shared_catalog
-from tasks.shards import Done
 from warehouse.catalog import Catalog
 from warehouse.commits import Commit, CommitKey, Run
 from warehouse.errors import LockHeldError, StoreError, WarehouseError
-from warehouse.snapshot import SNAPSHOT, publish, snapshot_of
+from warehouse.snapshot.publish import SNAPSHOT, publish, run_snapshot
 from warehouse.store import Store
 
-__all__ = ["Ledger", "Progress", "keeping", "new_run_id", "now", "reporting_to", "republish"]
+__all__ = ["Ledger", "Progress", "new_run_id", "now", "open_run", "reporting_to", "republish"]
 
 _log = logging.getLogger(__name__)
-_BREATH_S = 0.05  # between two looks at whether to publish, however often it is asked for
+_MIN_PAUSE_S = 0.05  # least time between two checks whether to publish
 
-_TOGETHER = 256  # commits that the catalog is told of in one transaction, if no snapshot is due before
+_BATCH = 256  # commits recorded in the catalog in one transaction, if no snapshot is due before
 
-Progress = Callable[[str, int, int, Done], None]  # stage, shards finished, shards in all, the last one
+Progress = Callable[[str, int, int, ShardResult], None]  # stage, shards finished, shards in all, the last one
 _progress: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
 
 @contextmanager
 def reporting_to(progress: Progress) -> Iterator[None]:
-    """Tell `progress` of every shard that the flows run inside this block finish."""
+    """Call `progress` for every shard that flows finish inside this block."""
     token = _progress.set(progress)
     try:
         yield
@@ -59,14 +59,14 @@ def new_run_id() -> str:
 
 @dataclass(slots=True)
 class Ledger:
-    """The run of a flow.
+    """The progress of one flow run.
 
     Args:
         store: where shards are committed.
-        catalog: held open.
+        catalog: the open catalog.
         run: the run's manifest, without commits.
-        refresh_s: seconds after which what has finished is published.
-        clock: seconds that only grow.
+        refresh_s: seconds between two snapshots.
+        clock: monotonic seconds.
     """
 
     store: Store
@@ -78,48 +78,52 @@ class Ledger:
     skipped: int = 0
     refresh_s: float = field(default_factory=lambda: seconds("refresh"))
     clock: Callable[[], float] = time.monotonic
-    watchers: list[Callable[[Done], None]] = field(default_factory=list)  # told of every shard, by whoever finished it
-    snapshot: Path = field(init=False)  # replaced by every publishing
+    watchers: list[Callable[[ShardResult], None]] = field(
+        default_factory=list
+    )  # called for every shard, in the thread that finished it
+    snapshot: Path = field(init=False)  # replaced whenever one is published
     _published: float = field(init=False)  # by `clock`
-    _news: bool = False  # something finished since
-    _unrecorded: list[Commit] = field(default_factory=list)  # in the store, and not in the catalog yet
-    _noted: set[CommitKey] = field(default_factory=set)  # by the threads that finished them
-    _turn: threading.RLock = field(default_factory=threading.RLock, repr=False)  # at the catalog and the snapshot
-    _counting: threading.Lock = field(default_factory=threading.Lock, repr=False)  # held briefly: no shard waits for it
+    _changed: bool = False  # shards finished since
+    _unrecorded: list[Commit] = field(default_factory=list)  # in the store, not yet in the catalog
+    _noted: set[CommitKey] = field(default_factory=set)  # added by the threads that finished them
+    _turn: threading.RLock = field(default_factory=threading.RLock, repr=False)  # guards the catalog and the snapshot
+    _counting: threading.Lock = field(
+        default_factory=threading.Lock, repr=False
+    )  # held briefly, so that no shard waits
 
     def __post_init__(self) -> None:
-        self.snapshot = self.store.beside / SNAPSHOT
+        self.snapshot = self.store.local_folder / SNAPSHOT
         self._published = self.clock()
 
     def expect(self, stage: str, shards: int) -> None:
         self.totals[stage] = self.totals.get(stage, 0) + shards
 
-    def add(self, done: Done) -> None:
-        """Take note of one finished shard, if that was not done as it finished; publish if the last snapshot is old.
+    def add(self, done: ShardResult) -> None:
+        """Add a finished shard, unless `note` has added it; publish a snapshot if the last one is old.
 
-        The catalog is told of many shards at once: a transaction takes it longer than a small shard takes. Should the
-        process die before, the next flow finds their commits.
+        Many shards are recorded in the catalog at once, because a transaction takes longer than a small shard. If the
+        process dies first, the next flow finds their commits.
 
         Raises:
-            StoreError: its commit is not in the flow's own store.
+            StoreError: the shard's commit is not in the flow's store.
         """
         if done.key not in self._noted:
             self._note(done)
-        if len(self._unrecorded) >= _TOGETHER:
+        if len(self._unrecorded) >= _BATCH:
             with self._turn:
-                self._catch_up()
+                self._record_commits()
         self.refresh()
 
-    def note(self, done: Done) -> None:
-        """Take note of a shard at once, from the thread that finished it; `add` then passes over it.
+    def note(self, done: ShardResult) -> None:
+        """Add a finished shard at once, from the thread that finished it; `add` then skips it.
 
         Raises:
-            StoreError: its commit is not in the flow's own store.
+            StoreError: the shard's commit is not in the flow's store.
         """
         self._noted.add(done.key)
         self._note(done)
 
-    def _note(self, done: Done) -> None:
+    def _note(self, done: ShardResult) -> None:
         key = done.key
         commit = self.store.find(key.stage, key.tool, key.shard, key.fingerprint)
         if commit is None:
@@ -130,7 +134,7 @@ class Ledger:
         with self._counting:
             self._unrecorded.append(commit)
             self.keys.append(key)
-            self._news = True
+            self._changed = True
             self.finished[key.stage] = self.finished.get(key.stage, 0) + 1
             self.skipped += done.skipped
             for watch in self.watchers:
@@ -143,7 +147,7 @@ class Ledger:
                 "%s %s in %.1f s", " ".join(filter(None, (key.stage, key.tool))), key.shard, done.seconds
             )
 
-    def _catch_up(self) -> None:
+    def _record_commits(self) -> None:
         with self._counting:
             commits = list(self._unrecorded)
         self.catalog.record(commits)
@@ -151,33 +155,33 @@ class Ledger:
             del self._unrecorded[: len(commits)]
 
     def refresh(self) -> float:
-        """Publish what is new, if the last snapshot is old; return after how many seconds to ask again.
+        """Publish new results if the last snapshot is old; return the seconds until the next check.
 
-        A snapshot that cannot be written now is no reason to stop: it is said, and tried again later.
+        If the snapshot cannot be written, that is logged and tried again later; the run goes on.
         """
         with self._turn:
             left = self._published + self.refresh_s - self.clock()
             if left > 0:
                 return left
-            if self._news:
+            if self._changed:
                 try:
                     self.publish("running")
                 except WarehouseError as exc:
                     _log.warning("the snapshot is not refreshed, the run goes on: %s", exc)
                     self._published = self.clock()
-                    self._news = True
+                    self._changed = True
             return self.refresh_s
 
     @contextmanager
     def refreshing(self) -> Iterator[None]:
-        """Keep the snapshot fresh from a thread while this block runs."""
+        """Refresh the snapshot from a thread while this block runs."""
         ended = threading.Event()
 
-        def keep() -> None:
-            while not ended.wait(max(_BREATH_S, self.refresh())):
+        def refresh_until_ended() -> None:
+            while not ended.wait(max(_MIN_PAUSE_S, self.refresh())):
                 pass
 
-        thread = threading.Thread(target=keep, name="snapshot", daemon=True)
+        thread = threading.Thread(target=refresh_until_ended, name="snapshot", daemon=True)
         thread.start()
         try:
             yield
@@ -191,47 +195,47 @@ class Ledger:
             ended = now() if state != "running" else None
             with self._counting:
                 keys = tuple(sorted(self.keys))
-                self._news = False
-            self._catch_up()
+                self._changed = False
+            self._record_commits()
             self.run = replace(self.run, commits=keys, state=state, finished=ended)
             self.store.write_run(self.run)
             self.catalog.record_run(self.run)
 
     @contextmanager
     def own_snapshot(self) -> Iterator[Path]:
-        """Write the run's manifest, and yield a snapshot of this run alone; see `snapshot_of`."""
+        """Write the run's manifest, and yield a snapshot that holds only this run; see `run_snapshot`."""
         with self._turn:
             self.record("running")
-        with snapshot_of(self.store, self.catalog, self.run.run_id) as own:
-            yield own
+        with run_snapshot(self.store, self.catalog, self.run.run_id) as snapshot:
+            yield snapshot
 
     def publish(self, state: str) -> None:
-        """Write the run's manifest, then the snapshot; at the run's end every data file is looked at once more."""
+        """Write the run's manifest, then the snapshot; at the run's end every data file is checked once more."""
         with self._turn:
             self.record(state)
-            publish(self.store, self.catalog, self.snapshot.parent, again=state != "running")
+            publish(self.store, self.catalog, self.snapshot.parent, recheck=state != "running")
             self._published = self.clock()
 
 
 @contextmanager
-def keeping(store: Store, run: Run) -> Iterator[Ledger]:
-    """Hold the catalog of a data folder for a run, waiting for another flow if need be; its end is published.
+def open_run(store: Store, run: Run) -> Iterator[Ledger]:
+    """Open a run: lock the data folder's catalog, waiting for another flow if necessary; publish results at its end.
 
-    A catalog that several machines share is not held: their flows run at once.
+    A catalog that several machines share is not locked, so their flows run at the same time.
 
-    What killed writers left behind is swept first, and the catalog brought in step with the commits.
+    First, temporary files of killed writers are removed, and the catalog is brought up to date with the commits.
 
     Raises:
-        LockHeldError: another flow is at work there, and still was after $TOOLFORMER_WAIT_S.
+        LockHeldError: another flow still held the catalog after $TOOLFORMER_WAIT_S.
         WarehouseError: the end of the run could not be published.
     """
     wait_s = seconds("wait")
 
-    def waiting(held: LockHeldError) -> None:
-        get_run_logger().warning("waiting at most %.0f s: %s", wait_s, held)
+    def log_wait(error: LockHeldError) -> None:
+        get_run_logger().warning("waiting at most %.0f s: %s", wait_s, error)
 
-    place = shared_catalog() or store.beside / "catalog.duckdb"
-    with Catalog(place, store=store, wait_s=wait_s, waiting=waiting) as catalog:
+    place = shared_catalog() or store.local_folder / "catalog.duckdb"
+    with Catalog(place, store=store, wait_s=wait_s, on_wait=log_wait) as catalog:
         store.sweep_temporary(seconds("sweep"))
         ledger = Ledger(store, catalog, run)
         try:
@@ -240,23 +244,23 @@ def keeping(store: Store, run: Run) -> Iterator[Ledger]:
         except BaseException:
             try:
                 ledger.publish("failed")
-            except WarehouseError as exc:  # why the run failed matters more
+            except WarehouseError as exc:  # the run's own failure matters more
                 _log.warning("the end of the run is not recorded: %s", exc)
             raise
         ledger.publish("completed")
 
 
 def republish(store: Store) -> None:
-    """Publish the snapshot anew where there is one, for what no run records. A failure is only logged.
+    """Publish an existing snapshot again, for changes that no run records. Failures are only logged.
 
-    A flow that is at work in the folder publishes its own snapshot as it ends, which tells of it too.
+    A flow that is running in the folder publishes a snapshot when it ends, which includes these changes.
     """
-    if not (store.beside / SNAPSHOT).is_file():
+    if not (store.local_folder / SNAPSHOT).is_file():
         return
     try:
-        with Catalog(shared_catalog() or store.beside / "catalog.duckdb", store=store) as catalog:
-            publish(store, catalog, store.beside, again=False)
+        with Catalog(shared_catalog() or store.local_folder / "catalog.duckdb", store=store) as catalog:
+            publish(store, catalog, store.local_folder, recheck=False)
     except LockHeldError as exc:
-        _log.info("the snapshot is left to who is at work: %s", exc)
+        _log.info("the running flow will publish the snapshot: %s", exc)
     except WarehouseError as exc:
         _log.warning("the snapshot is not refreshed: %s", exc)

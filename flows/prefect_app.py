@@ -1,10 +1,11 @@
-"""Prefect's server as this project starts it: behind a door that refuses foreign web pages and foreign names.
+"""Prefect's server as this project starts it: with a middleware that refuses foreign web pages and foreign host names.
 
     python -m flows.prefect_app --host 127.0.0.1 --port 4200
 
-does what `prefect server start` does, and `create_app` makes the same application for uvicorn. Prefect's own server
-answers every web page, and a worker runs each flow run that is posted. Other names and pages are allowed by
-$TOOLFORMER_ALLOWED_HOSTS and $TOOLFORMER_ALLOWED_ORIGINS. When a server is started, and by whom, is not known here.
+does what `prefect server start` does, and `create_app` returns the same application for uvicorn. Without the middleware
+Prefect's server would answer requests of every web page, and a worker runs every flow run that is posted.
+$TOOLFORMER_ALLOWED_HOSTS and $TOOLFORMER_ALLOWED_ORIGINS allow further names and pages. This module does not know when
+a server is started, or by whom.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from serving.origins import LOOPBACK_NAMES, OwnOriginOnly, origin_of
-from tasks.settings import allowed_hosts, allowed_origins, prepare
+from tasks.settings import allowed_hosts, allowed_origins, prepare_environment
 from toolformer_core.errors import UsageError
 
 __all__ = ["APP", "create_app", "main"]
@@ -25,13 +26,13 @@ _ADVICE = "TOOLFORMER_ALLOWED_HOSTS and TOOLFORMER_ALLOWED_ORIGINS of the server
 
 
 def create_app(final: bool = False) -> OwnOriginOnly:
-    """Return Prefect's application behind the door.
+    """Return Prefect's application with the middleware.
 
     Args:
-        final: whether it is the only one of this process, which saves memory.
+        final: whether it is the only application of this process, which saves memory.
 
     Raises:
-        UsageError: a name or address that is to be allowed is none.
+        UsageError: an environment variable allows something that is not a host name or the address of a page.
     """
     from prefect.server.api import server
     from prefect.settings import PREFECT_SERVER_CORS_ALLOWED_ORIGINS, PREFECT_UI_API_URL, temporary_settings
@@ -44,21 +45,21 @@ def create_app(final: bool = False) -> OwnOriginOnly:
 
 
 def _own_origins(api: str) -> list[str]:
-    """Return the origins of the server's pages, which may be opened under any name of loopback."""
-    own = origin_of(api)
-    if own is None:
+    """Return the origins of the server's own pages, which may be opened under any name of loopback."""
+    origin = origin_of(api)
+    if origin is None:
         return []
-    port = urlsplit(own).port
-    return [own, *(f"http://{name}" + (f":{port}" if port else "") for name in LOOPBACK_NAMES)]
+    port = urlsplit(origin).port
+    return [origin, *(f"http://{name}" + (f":{port}" if port else "") for name in LOOPBACK_NAMES)]
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Serve until a signal comes, with Prefect's own settings of keep-alive, pings and log."""
+    """Serve until a signal arrives, with Prefect's settings for keep-alive, pings and the log."""
     parser = argparse.ArgumentParser(prog="python -m flows.prefect_app", description=main.__doc__)
     parser.add_argument("--host", default="127.0.0.1", help="address to bind (default: %(default)s)")
     parser.add_argument("--port", type=int, default=4200, help="port to bind (default: %(default)s)")
-    told = parser.parse_args(words)
-    prepare()
+    arguments = parser.parse_args(words)
+    prepare_environment()
     import uvicorn
     from prefect.settings import get_current_settings
 
@@ -69,8 +70,8 @@ def main(words: Sequence[str] | None = None) -> None:
         parser.exit(2, f"{exc}\n")
     uvicorn.run(
         app,
-        host=told.host,
-        port=told.port,
+        host=arguments.host,
+        port=arguments.port,
         timeout_keep_alive=settings.api.keepalive_timeout,
         ws_ping_interval=settings.api.websocket_ping_interval,
         ws_ping_timeout=settings.api.websocket_ping_timeout,

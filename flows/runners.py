@@ -1,8 +1,8 @@
 """Where a flow's tasks run: threads of its process, Dask workers on this machine, or those of a scheduler elsewhere.
 
-Which of them is said by whoever calls the flow (`on`), else by $TOOLFORMER_RUNNER; how many tasks run at a time is a
-parameter of the flow. A deployed flow is called by Prefect, so it chooses when it runs (`running`), not when it is
-imported. What the tasks do is not known here.
+The caller of a flow chooses (`choose_runner`), else $TOOLFORMER_RUNNER does; how many tasks run at a time is one of the
+flow's parameters. A deployed flow is called by Prefect, so it takes its runner when it runs (`use_runner`), not when it
+is imported. What the tasks do is not known here.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from toolformer_core.errors import UsageError
 
 __all__ = [
     "check_gpus",
-    "grouped",
-    "model_resources",
-    "on",
-    "running",
-    "taking",
+    "choose_runner",
+    "cut_evenly",
+    "task_resources",
     "task_runner",
     "tasks_at_most",
     "tasks_at_once",
+    "use_runner",
 ]
 
-_TASKS = 200  # of a flow on Dask, which takes a fifth of a second to be given one
-_PER_THREAD = 8  # ... or so many for each thread of its workers, that all end at about the same time
+_TASKS = 300  # of a flow; a task costs Prefect's server some 50 ms, and Dask takes a fifth of a second to be given one
+_PER_THREAD = 8  # ... or so many for each thread of Dask's workers, that all end at about the same time
+_GPU_SHARE = 0.5  # of a Dask worker's GPU, for a task that asks the model; see `task_resources`
+_THREADS = 16  # for each worker, where tasks run in threads; see `task_runner`
 
 T = TypeVar("T")
 
@@ -41,7 +42,7 @@ _asked: ContextVar[str | None] = ContextVar("runner", default=None)
 
 
 @contextmanager
-def on(name: str | None) -> Iterator[None]:
+def choose_runner(name: str | None) -> Iterator[None]:
     """Have the flows that are called inside this block run their tasks there; None: as the environment says.
 
     Raises:
@@ -69,13 +70,13 @@ def task_runner(name: str, workers: int, gpus: Sequence[str] | None = None) -> A
 
     Args:
         name: `threads`, `dask`, or a Dask scheduler's address.
-        workers: tasks at a time; a scheduler has as many workers as it has. Of threads there are four times as many:
-            one that waits for the model, or for what its task rests on, does nothing, and a shard comes to the model
-            some five times, so that with fewer under way the model waits for the next one to begin.
+        workers: tasks at a time; a scheduler has as many workers as it has. Of threads there are sixteen times as
+            many: a task that waits for the model, a tool or the stage before it does nothing in its thread, and with
+            fewer groups under way the model would wait for the next one to begin.
         gpus: of Dask workers on this machine the first have one of these each, and the others none; None: all see all.
     """
     if name == "threads":
-        return ThreadPoolTaskRunner(max_workers=4 * workers)
+        return ThreadPoolTaskRunner(max_workers=_THREADS * workers)
     from prefect_dask.task_runners import DaskTaskRunner
 
     if name == "dask" and gpus is not None:
@@ -87,7 +88,7 @@ def task_runner(name: str, workers: int, gpus: Sequence[str] | None = None) -> A
 
 
 @contextmanager
-def running(workers: int, gpus: int | None = None) -> Iterator[None]:
+def use_runner(workers: int, gpus: int | None = None) -> Iterator[None]:
     """Inside a flow: run the tasks submitted in this block where it was asked for, so many at a time.
 
     Args:
@@ -99,7 +100,7 @@ def running(workers: int, gpus: int | None = None) -> Iterator[None]:
     """
     context = FlowRunContext.get()
     if context is None:
-        raise RuntimeError("running() is for the inside of a flow")
+        raise RuntimeError("use_runner() is for the inside of a flow")
     name = _asked.get() or runner_named()
     with (
         _no_pages(name),
@@ -142,49 +143,56 @@ def _reach(chosen: Any, address: str) -> None:
         raise UsageError(f"no Dask scheduler answers at {address}: start it (dask scheduler), or name another") from exc
 
 
-def _workers() -> list[dict[str, Any]] | None:
-    """Return what the Dask workers say of themselves that tasks submitted now may run on; None: they run in threads."""
+def _workers() -> dict[str, dict[str, Any]] | None:
+    """Return what the Dask workers say of themselves, by address; None: tasks run in threads."""
     context = FlowRunContext.get()
     client = getattr(context.task_runner, "client", None) if context is not None else None
-    return None if client is None else list(client.scheduler_info()["workers"].values())
+    return None if client is None else dict(client.scheduler_info()["workers"])
 
 
-def tasks_at_most() -> int | None:
-    """Inside `running`: return how many tasks the flow may submit for its time's sake; None: as many as it likes."""
+def tasks_at_most() -> int:
+    """Inside `use_runner`: return how many tasks the flow may submit for its time's sake."""
     workers = _workers()
-    return None if workers is None else max(_TASKS, _PER_THREAD * sum(worker["nthreads"] for worker in workers))
+    return (
+        _TASKS if workers is None else max(_TASKS, _PER_THREAD * sum(worker["nthreads"] for worker in workers.values()))
+    )
 
 
 def tasks_at_once(workers: int) -> int:
-    """Inside `running`: return how many tasks do work at a time.
+    """Inside `use_runner`: return how many tasks do work at a time.
 
     Args:
         workers: as many do in threads.
     """
     found = _workers()
-    return workers if found is None else max(1, sum(worker["nthreads"] for worker in found))
+    return workers if found is None else max(1, sum(worker["nthreads"] for worker in found.values()))
 
 
-def grouped(items: Sequence[T], most: int | None) -> list[tuple[T, ...]]:
-    """Cut items, in order, into at most `most` groups of one size, give or take one; None: into single ones."""
-    groups = len(items) if most is None else min(len(items), max(1, most))
+def cut_evenly(items: Sequence[T], most: int) -> list[tuple[T, ...]]:
+    """Cut items, in order, into at most `most` groups of one size, give or take one."""
+    groups = min(len(items), max(1, most))
     return [tuple(items[len(items) * n // groups : len(items) * (n + 1) // groups]) for n in range(groups)]
 
 
-def model_resources() -> dict[str, float]:
-    """Inside `running`: return what a task that uses the model is to take of a Dask worker; {}: any worker will do.
+def task_resources(*, model: bool) -> AbstractContextManager[Any]:
+    """Inside `use_runner`: say which Dask workers the tasks that are submitted in this block may run on.
 
-    It is a GPU if there is a worker that offers one, as those of `gpu_cluster` do and any that is started by
-    `dask worker ADDRESS --resources GPU=1`. Then such tasks run there
-    alone, as many at a time as the worker offers. Workers that come later do not count.
+    Where a worker offers a GPU, as those of `gpu_cluster` do and any that is started by `dask worker ADDRESS
+    --nthreads 2 --resources GPU=1`, tasks that ask the model take half of one: they run there alone, two at a time for
+    each GPU that the worker offers. A process asks its model for one shard at a time; while one task begins or ends,
+    the other keeps it at work. Other tasks go to workers without a GPU, if there are any, unless one with a GPU is
+    idle. Workers that come later do not count.
+
+    Args:
+        model: the tasks ask the model.
     """
-    return {"GPU": 1.0} if any(worker["resources"].get("GPU") for worker in _workers() or ()) else {}
-
-
-def taking(resources: dict[str, float]) -> AbstractContextManager[Any]:
-    """Have the tasks that are submitted in this block take resources of the Dask worker that they run on."""
-    if not resources:
+    workers = _workers() or {}
+    with_gpu = {address for address, worker in workers.items() if worker["resources"].get("GPU")}
+    if not with_gpu:
         return nullcontext()
     from dask.base import annotate
 
-    return annotate(resources=resources)
+    if model:
+        return annotate(resources={"GPU": _GPU_SHARE})
+    others = sorted(workers.keys() - with_gpu)
+    return annotate(workers=others, allow_other_workers=True) if others else nullcontext()

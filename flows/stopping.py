@@ -1,9 +1,9 @@
-"""How a command ends when it is told to: by Ctrl-C (SIGINT), or by SIGTERM, which `timeout`, systemd, Docker and Slurm
-send. Both mean the same: commits are whole or absent, so there is nothing to wait for.
+"""How a command ends on Ctrl-C (SIGINT) and on SIGTERM, which `timeout`, systemd, Docker and Slurm send.
 
-While a flow runs, Prefect's engine puts a SIGTERM handler of its own in the place of the command's. That suits a flow
-run that a worker started; in a command it would wait for all threads, and a thread inside a model or a tool cannot be
-interrupted. So a flow puts the command's handler back (`keep_stop_handler`). What is stopped is not known here.
+Both mean the same: commits are complete or absent, so there is nothing to wait for. While a flow runs, Prefect's engine
+replaces the command's SIGTERM handler with its own. That is right for a flow run that a worker has started, but in a
+command it would wait for all threads, and a thread inside a model or a tool cannot be interrupted. So a flow puts the
+command's handler back (`restore_stop_handler`). This module does not know what is stopped.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ __all__ = [
     "STOPPED",
     "TERMINATED",
     "Terminated",
-    "handling_stop",
-    "keep_stop_handler",
-    "leave_at_once",
-    "leave_later",
-    "terminable",
+    "exit_later",
+    "exit_now",
+    "handle_stop",
+    "raise_on_sigterm",
+    "restore_stop_handler",
 ]
 
-STOPPED = "stopped; run the same command again to go on"
+STOPPED = "stopped; run the same command again to continue"
 TERMINATED = 128 + signal.SIGTERM  # the exit code, as a shell counts it
-_LEAVE_S = 5  # for what is done between the signal and the end of the process
+_EXIT_S = 5  # for everything between the signal and the end of the process
 
 Handler = Callable[[int, FrameType | None], None]
-_handlers: list[Handler] = []  # of the commands under way in this process, the innermost last
+_handlers: list[Handler] = []  # of the commands that run in this process, the innermost last
 
 
 class Terminated(BaseException):
-    """SIGTERM came, and the command at hand has no handler of its own."""
+    """SIGTERM arrived, and the command that runs has no handler of its own."""
 
 
 @contextmanager
-def terminable() -> Iterator[None]:
-    """Inside this block SIGTERM raises `Terminated` in the main thread, as Ctrl-C raises KeyboardInterrupt."""
+def raise_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM raise `Terminated` in the main thread inside the block, as Ctrl-C raises KeyboardInterrupt."""
 
     def terminate(number: int, frame: FrameType | None) -> None:
         raise Terminated
@@ -54,8 +54,8 @@ def terminable() -> Iterator[None]:
 
 
 @contextmanager
-def handling_stop(handler: Handler) -> Iterator[None]:
-    """Inside this block, and in the flows that run in it, Ctrl-C and SIGTERM call `handler` in the main thread."""
+def handle_stop(handler: Handler) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM call `handler` in the main thread inside the block, also while flows run in it."""
     before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
     _handlers.append(handler)
     try:
@@ -67,39 +67,39 @@ def handling_stop(handler: Handler) -> Iterator[None]:
             signal.signal(number, former)
 
 
-def keep_stop_handler() -> None:
-    """At the beginning of a flow: have the command that runs it handle SIGTERM, and not Prefect's engine.
+def restore_stop_handler() -> None:
+    """Let the command that runs a flow handle SIGTERM again, instead of Prefect's engine; call it in the flow.
 
-    Nothing changes where no command of this process handles it: in a flow run that a Prefect worker has started.
+    Nothing changes where no command of this process handles SIGTERM: in a flow run that a Prefect worker has started.
     """
     if _handlers and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _handlers[-1])
 
 
-def leave_later(seconds: float, leave: Callable[[], None]) -> None:
-    """Call `leave` in the main thread after some seconds, unless the `handling_stop` around this ends before."""
+def exit_later(seconds: float, leave: Callable[[], None]) -> None:
+    """Call `leave` in the main thread after so many seconds, unless the surrounding `handle_stop` ends first."""
     signal.signal(signal.SIGALRM, lambda *_: leave())
     signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
-def leave_at_once(code: int, line: str, close: Callable[[], None] = lambda: None) -> None:
-    """End this process and its children where they stand, without waiting for its threads.
+def exit_now(code: int, line: str, close: Callable[[], None] = lambda: None) -> None:
+    """End this process and its children at once, without waiting for its threads.
 
     Args:
         code: the exit code.
         line: the last line on standard error.
-        close: leaves the terminal as it was.
+        close: restores the terminal.
     """
-    from flows.server import end_children  # imports psutil, and `--help` needs none
+    from flows.server import end_child_servers  # it imports psutil, which `--help` does not need
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: os._exit(code))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(_LEAVE_S)  # whatever a lock or a terminal that takes no text does
+    signal.alarm(_EXIT_S)  # even if a lock or a blocked terminal holds this up
     try:
-        end_children()
+        end_child_servers()
         close()
-        os.write(sys.stderr.fileno(), f"{line}\n".encode())  # `print` would fail inside another print
+        os.write(sys.stderr.fileno(), f"{line}\n".encode())  # `print` would fail if it interrupted another print
         sys.stdout.flush()
-    finally:  # nobody may listen any more
+    finally:  # also if nobody reads the output any more
         os._exit(code)

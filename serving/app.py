@@ -1,7 +1,8 @@
 """The HTTP application: OpenAI's endpoints, health, metrics, and the page.
 
-A request is parsed, checked, handed to the driver, and answered whole or as a stream (`answer`). Nothing here knows the
-model beyond its prompt form; the door is in `guard`, shapes are in `schemas` and `wire`.
+A request is parsed, checked, submitted to the engine's thread, and answered with a complete response or a stream
+(`responses`). Of the model this module knows only how a prompt is written. Keys and origins are checked in
+`middleware`; the formats of requests and responses are in `schemas` and `openai_format`.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
 
-from serving.answer import Answer, Stream
 from serving.chat import chat_prompt, turns_of
-from serving.driver import Driver
+from serving.engine_thread import EngineThread
 from serving.errors import RequestError, error_body
-from serving.guard import Guard
-from serving.schemas import ChatRequest, CompletionRequest, check, prompts_of, settings
-from serving.wire import Form, Writer
+from serving.middleware import RequestMiddleware
+from serving.openai_format import ResponseForm, ResponseWriter
+from serving.responses import ActiveResponse, EventStream
+from serving.schemas import ChatRequest, CompletionRequest, check_supported, decode_settings, prompts_of
 from toolformer_core.errors import ToolformerError, UnknownNameError
 
 __all__ = ["MAX_BODY", "make_app"]
@@ -37,7 +38,7 @@ _CSP = (
 
 
 def make_app(
-    driver: Driver,
+    engine_thread: EngineThread,
     *,
     name: str,
     api_key: str | None = None,
@@ -45,77 +46,77 @@ def make_app(
     max_body: int = MAX_BODY,
     body_timeout_s: float = 30.0,
 ) -> FastAPI:
-    """Return the application; it starts the driver with itself and ends it.
+    """Return the application; it starts the engine's thread when it starts, and closes it when it ends.
 
     Args:
-        driver: not yet started.
+        engine_thread: the engine's thread, not yet started.
         name: the model's name for clients.
-        api_key: what clients must send; None lets everybody in.
+        api_key: the key that clients must send; None accepts all.
         loopback: whether the server is bound to the loopback interface.
-        max_body: bytes a request may have.
-        body_timeout_s: seconds in which they must have come.
+        max_body: the largest body of a request, in bytes.
+        body_timeout_s: seconds within which a body must arrive.
     """
 
     @contextlib.asynccontextmanager
-    async def life(app: FastAPI) -> AsyncIterator[None]:
-        driver.start()
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        engine_thread.start()
         yield
-        await driver.close()
+        await engine_thread.close()
 
-    # No pages of documentation: they would load scripts from elsewhere. /openapi.json is there.
-    app = FastAPI(title="Toolformer", docs_url=None, redoc_url=None, lifespan=life)
+    # FastAPI's documentation pages would load scripts from other sites, so only /openapi.json is served.
+    app = FastAPI(title="Toolformer", docs_url=None, redoc_url=None, lifespan=lifespan)
     app.add_middleware(
-        Guard,
-        metrics=driver.metrics,
+        RequestMiddleware,
+        metrics=engine_thread.metrics,
         api_key=api_key,
         max_body=max_body,
         loopback=loopback,
         body_timeout_s=body_timeout_s,
     )
-    _answer_errors(app)
-    _add_probes(app, driver)
-    _add_models(app, driver, name)
-    serve = _Service(driver, name)
+    _add_error_handlers(app)
+    _add_probes(app, engine_thread)
+    _add_models(app, engine_thread, name)
+    service = _Service(engine_thread, name)
 
     @app.post("/v1/completions")
     async def completions(body: CompletionRequest, request: Request) -> Response:
-        return await serve.complete(body, request)
+        return await service.complete(body, request)
 
     @app.post("/v1/chat/completions")
     async def chat(body: ChatRequest, request: Request) -> Response:
-        return await serve.chat(body, request)
+        return await service.chat(body, request)
 
     return app
 
 
-def _answer_errors(app: FastAPI) -> None:
-    def refused(error: RequestError) -> Response:
+def _add_error_handlers(app: FastAPI) -> None:
+    def error_response(error: RequestError) -> Response:
         return JSONResponse(error.body, error.status, error.headers)
 
     @app.exception_handler(RequestError)
-    async def ours(request: Request, exc: RequestError) -> Response:
-        return refused(exc)
+    async def request_error(request: Request, exc: RequestError) -> Response:
+        return error_response(exc)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, exc: RequestValidationError) -> Response:
-        return refused(_of_validation(exc))
+        return error_response(_validation_error(exc))
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, exc: HTTPException) -> Response:
-        found = f"{exc.detail}: {request.method} {request.url.path}"
-        return JSONResponse(error_body(found, "invalid_request_error"), exc.status_code, exc.headers)
+        message = f"{exc.detail}: {request.method} {request.url.path}"
+        return JSONResponse(error_body(message, "invalid_request_error"), exc.status_code, exc.headers)
 
     @app.exception_handler(Exception)
-    async def broken(request: Request, exc: Exception) -> Response:
+    async def server_error(request: Request, exc: Exception) -> Response:
         return JSONResponse(error_body("the server failed; its log says why", "server_error"), 500)
 
 
-def _of_validation(exc: RequestValidationError) -> RequestError:
+def _validation_error(exc: RequestValidationError) -> RequestError:
     first = exc.errors()[0]
     path = [part for part in first["loc"] if part != "body"]
     param = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path[:3]).lstrip(".")
     if first["type"] == "json_invalid":
-        return RequestError(400, f"the body is no JSON: {first.get('ctx', {}).get('error', '')}")
+        return RequestError(400, f"the body is not valid JSON: {first.get('ctx', {}).get('error', '')}")
     if first["type"] == "extra_forbidden":
         return RequestError(
             400, f"unrecognized request argument supplied: {param}", param=param, code="unknown_parameter"
@@ -123,10 +124,10 @@ def _of_validation(exc: RequestValidationError) -> RequestError:
     return RequestError(400, f"{param or 'the body'}: {first['msg']}", param=param or None, code="invalid_value")
 
 
-def _add_probes(app: FastAPI, driver: Driver) -> None:
+def _add_probes(app: FastAPI, engine_thread: EngineThread) -> None:
     @app.get("/health")
     async def health() -> dict[str, Any]:
-        return {"live": True, "ready": driver.state == "ready", "status": driver.state}
+        return {"live": True, "ready": engine_thread.state == "ready", "status": engine_thread.state}
 
     @app.get("/health/live")
     async def live() -> dict[str, Any]:
@@ -134,12 +135,12 @@ def _add_probes(app: FastAPI, driver: Driver) -> None:
 
     @app.get("/health/ready")
     async def ready() -> Response:
-        is_ready = driver.state == "ready"
-        return JSONResponse({"ready": is_ready, "status": driver.state}, 200 if is_ready else 503)
+        is_ready = engine_thread.state == "ready"
+        return JSONResponse({"ready": is_ready, "status": engine_thread.state}, 200 if is_ready else 503)
 
     @app.get("/metrics")
     async def metrics() -> Response:
-        return Response(driver.metrics.text(), headers={"content-type": driver.metrics.content_type})
+        return Response(engine_thread.metrics.text(), headers={"content-type": engine_thread.metrics.content_type})
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
@@ -156,14 +157,14 @@ def _page() -> str:
     return (resources.files("serving") / "page" / "index.html").read_text(encoding="utf-8")
 
 
-def _add_models(app: FastAPI, driver: Driver, name: str) -> None:
+def _add_models(app: FastAPI, engine_thread: EngineThread, name: str) -> None:
     created = int(time.time())
 
     def card() -> dict[str, Any]:
-        lm = driver.toolformer.lm
-        tools = [{"key": t.key, "name": n, "description": t.description} for n, t in driver.tools.items()]
-        own = {"digest": lm.digest, "context_length": lm.network.context_length, "tools": tools}
-        return {"id": name, "object": "model", "created": created, "owned_by": "toolformer", "toolformer": own}
+        lm = engine_thread.toolformer.lm
+        tools = [{"key": t.key, "name": n, "description": t.description} for n, t in engine_thread.tools.items()]
+        details = {"digest": lm.digest, "context_length": lm.hf_model.context_length, "tools": tools}
+        return {"id": name, "object": "model", "created": created, "owned_by": "toolformer", "toolformer": details}
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
@@ -175,39 +176,39 @@ def _add_models(app: FastAPI, driver: Driver, name: str) -> None:
         return card()
 
 
-def _check_model(asked: str, name: str) -> None:
-    if asked != name:
-        message = f"the model {asked!r} does not exist; this server has {name!r}"
+def _check_model(requested: str, name: str) -> None:
+    if requested != name:
+        message = f"the model {requested!r} does not exist; this server has {name!r}"
         raise RequestError(404, message, param="model", code="model_not_found")
 
 
 class _Service:
     """The two endpoints."""
 
-    def __init__(self, driver: Driver, name: str) -> None:
-        self._driver = driver
+    def __init__(self, engine_thread: EngineThread, name: str) -> None:
+        self._engine_thread = engine_thread
         self._name = name
 
     async def complete(self, body: CompletionRequest, request: Request) -> Response:
         _check_model(body.model, self._name)
-        check(body)
+        check_supported(body)
         prompts = [p for p in prompts_of(body.prompt) for _ in range(body.n or 1)]
         form = self._form(body, len(prompts), chat=False, echo=tuple(prompts) if body.echo else ())
-        return await self._answer(body, form, prompts, request)
+        return await self._respond(body, form, prompts, request)
 
     async def chat(self, body: ChatRequest, request: Request) -> Response:
         _check_model(body.model, self._name)
-        check(body)
-        prompt = chat_prompt(self._driver.toolformer.lm.network.tokenizer, turns_of(body.messages))
+        check_supported(body)
+        prompt = chat_prompt(self._engine_thread.toolformer.lm.hf_model.tokenizer, turns_of(body.messages))
         prompts = [prompt.text] * (body.n or 1)
         form = self._form(body, len(prompts), chat=True, leading_space=prompt.leading_space)
-        return await self._answer(body, form, prompts, request, prompt.stops)
+        return await self._respond(body, form, prompts, request, prompt.stops)
 
-    def _form(self, body: CompletionRequest | ChatRequest, choices: int, **more: Any) -> Form:
+    def _form(self, body: CompletionRequest | ChatRequest, choices: int, **more: Any) -> ResponseForm:
         options = body.stream_options
-        return Form(
+        return ResponseForm(
             model=self._name,
-            fingerprint="fp_" + self._driver.toolformer.lm.digest[:12],
+            fingerprint="fp_" + self._engine_thread.toolformer.lm.digest[:12],
             choices=choices,
             per_prompt=body.n or 1,
             show_calls=body.toolformer.show_calls,
@@ -215,25 +216,27 @@ class _Service:
             **more,
         )
 
-    async def _answer(
+    async def _respond(
         self,
         body: CompletionRequest | ChatRequest,
-        form: Form,
+        form: ResponseForm,
         prompts: list[str],
         request: Request,
         stops: tuple[str, ...] = (),
     ) -> Response:
         since = time.monotonic()
-        if form.choices > self._driver.places:
+        if form.choices > self._engine_thread.places:
             raise RequestError(
-                400, f"{form.choices} choices, and this server has {self._driver.places} places in all; ask for fewer"
+                400,
+                f"the request has {form.choices} choices, but this server has only {self._engine_thread.places} places "
+                "(rows and queue); request fewer",
             )
         try:
-            of = settings(body, form.choices // form.per_prompt, stops)
-            ticket = await self._driver.submit(prompts, of)
+            settings = decode_settings(body, form.choices // form.per_prompt, stops)
+            pending = await self._engine_thread.submit(prompts, settings)
         except UnknownNameError as exc:
             raise RequestError(400, str(exc), param="toolformer.tools", code="invalid_value") from exc
         except ToolformerError as exc:
             raise RequestError(400, str(exc), code="invalid_value") from exc
-        answer = Answer(self._driver, ticket, Writer(form), since)
-        return Stream(answer) if body.stream else await answer.whole(request)
+        active = ActiveResponse(self._engine_thread, pending, ResponseWriter(form), since)
+        return EventStream(active) if body.stream else await active.complete(request)

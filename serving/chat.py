@@ -1,16 +1,16 @@
-"""From turns to the text a language model goes on from.
+"""Turns chat messages into the text that a language model continues.
 
-A tokenizer that brings its own chat template is obeyed. A base model has none; for it the turns are written as a plain
-dialogue, and the text ends where the model writes the user's next turn itself:
+If the tokenizer has a chat template, it is used. A base model has none; for it the messages are written as a plain
+dialogue, and generation stops where the model would write the user's next turn itself:
 
-    A system message stands first, by itself.
+    A system message comes first, on its own.
 
     User: How many days has a week?
     Assistant: Seven.
     User: And four of them?
     Assistant:
 
-It knows no HTTP: the command line's chat writes its turns the same way.
+It knows no HTTP; the command line's chat uses it, too.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _STOPS = ("\nUser:", "\nAssistant:")
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """What the model goes on from."""
+    """The text that the model continues."""
 
     text: str
-    stops: tuple[str, ...] = ()  # strings that begin the next turn
-    leading_space: bool = False  # the answer's first space belongs to the form, not to the answer
+    stops: tuple[str, ...] = ()  # strings that start the next turn
+    leading_space: bool = False  # the first space of the continuation belongs to the dialogue format, not to the answer
 
 
 def turns_of(messages: Sequence[Message]) -> list[dict[str, str]]:
-    """Return the turns as role and text.
+    """Return the messages as role and text.
 
     Raises:
-        RequestError: 400: a role or a kind of content that is not text, or a text with a lone surrogate.
+        RequestError: 400: an unknown role, content that is not text, or a text with a lone surrogate.
     """
     turns = []
     for i, message in enumerate(messages):
@@ -77,14 +77,14 @@ def _text(message: Message, where: str) -> str:
 
 
 def chat_prompt(tokenizer: Any, turns: Sequence[Mapping[str, str]]) -> ChatPrompt:
-    """Return what the model goes on from.
+    """Return the text that the model continues.
 
     Args:
-        tokenizer: its `chat_template`, if it has one, is used.
-        turns: role (system, user, assistant) and content of each.
+        tokenizer: the model's tokenizer; its `chat_template` is used if it has one.
+        turns: role (system, user, assistant) and content of each message.
 
     Raises:
-        RequestError: 400: the tokenizer's template refuses the turns.
+        RequestError: 400: the tokenizer's template refuses the messages.
     """
     if getattr(tokenizer, "chat_template", None):
         from jinja2 import TemplateError
@@ -94,7 +94,7 @@ def chat_prompt(tokenizer: Any, turns: Sequence[Mapping[str, str]]) -> ChatPromp
         except (TemplateError, ValueError) as exc:
             raise RequestError(400, f"the model's chat template refuses the turns: {exc}", param="messages") from exc
         return ChatPrompt(str(text))
-    said = [t["content"] if t["role"] == "system" else "" for t in turns]
+    system = [t["content"] if t["role"] == "system" else "" for t in turns]
     lines = [f"{_NAMES[t['role']]}: {t['content']}" for t in turns if t["role"] in _NAMES]
-    head = "".join(f"{text}\n\n" for text in said if text)
+    head = "".join(f"{text}\n\n" for text in system if text)
     return ChatPrompt(head + "\n".join([*lines, "Assistant:"]), _STOPS, leading_space=True)

@@ -1,4 +1,4 @@
-"""What a request can be refused for, in OpenAI's error shape. It knows no framework: others make responses of it."""
+"""Reasons for refusing a request, in OpenAI's error format. This module knows no framework and sends nothing."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from toolformer_core.records import storable, unencodable
 __all__ = [
     "CLIENT_GONE",
     "RequestError",
-    "busy",
     "check_text",
-    "closing_answer",
+    "closing_response",
     "error_body",
+    "queue_full",
     "unavailable",
     "unsupported",
 ]
 
-CLIENT_GONE = 499  # the status counted where the client left before its answer; nginx's, HTTP has none
+CLIENT_GONE = 499  # counted if the client disconnects before its response; HTTP has no status for this, nginx uses 499
 
 
 class RequestError(Exception):
-    """A request that is not answered with text.
+    """A request that is answered with an error.
 
     Args:
-        status: of HTTP.
+        status: HTTP status.
         message: what is wrong and how to mend it.
-        kind: `type` of OpenAI's error.
-        param: the field it is about.
+        kind: the `type` of OpenAI's error.
+        param: the field that is wrong.
         code: a short stable reason.
-        retry_after_s: seconds after which to try again, for the header.
+        retry_after_s: seconds after which to try again, for the `Retry-After` header.
     """
 
     def __init__(
@@ -62,13 +62,13 @@ class RequestError(Exception):
 
 
 def error_body(message: str, kind: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:
-    """Return an error as OpenAI's API writes it; of what a client sent, lone surrogates are escaped."""
-    named = None if param is None else storable(param)
-    return {"error": {"message": storable(message), "type": kind, "param": named, "code": code}}
+    """Return an error in OpenAI's format; lone surrogates in what a client sent are escaped."""
+    safe_param = None if param is None else storable(param)
+    return {"error": {"message": storable(message), "type": kind, "param": safe_param, "code": code}}
 
 
-def closing_answer(error: RequestError) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    """Return the headers and the body of an answer behind which the connection is closed."""
+def closing_response(error: RequestError) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """Return the headers and the body of a response after which the connection is closed."""
     content = orjson.dumps(error.body)
     headers = {
         "content-type": "application/json",
@@ -82,7 +82,7 @@ def closing_answer(error: RequestError) -> tuple[list[tuple[bytes, bytes]], byte
 
 
 def unsupported(param: str, message: str) -> RequestError:
-    """What this server cannot do."""
+    """Return the error for a parameter that this server does not support."""
     return RequestError(400, message, param=param, code="unsupported_parameter")
 
 
@@ -90,16 +90,16 @@ def check_text(text: str, param: str) -> None:
     """Refuse a text that no tokenizer can read.
 
     Raises:
-        RequestError: 400, naming the field: it holds a lone surrogate.
+        RequestError: 400, naming the field, if it holds a lone surrogate.
     """
-    if wrong := unencodable(text):
+    if flaw := unencodable(text):
         raise RequestError(
-            400, f"{param} is not UTF-8 text ({wrong}); remove that character", param=param, code="invalid_value"
+            400, f"{param} is not UTF-8 text ({flaw}); remove that character", param=param, code="invalid_value"
         )
 
 
-def busy(places: int, retry_after_s: int) -> RequestError:
-    """All places are taken."""
+def queue_full(places: int, retry_after_s: int) -> RequestError:
+    """Return the error for a server without free places."""
     return RequestError(
         429,
         f"all {places} places of this server (rows and queue) are taken; try again in {retry_after_s} s",
@@ -110,5 +110,5 @@ def busy(places: int, retry_after_s: int) -> RequestError:
 
 
 def unavailable(message: str, code: str) -> RequestError:
-    """The model is not there: still loading, failed, or about to go."""
+    """Return the error for a model that is loading, has failed, or is shutting down."""
     return RequestError(503, message, kind="server_error", code=code, retry_after_s=2)

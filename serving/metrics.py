@@ -1,6 +1,6 @@
-"""What Prometheus is told: requests, tokens, rows and queue, calls by tool and outcome, latencies.
+"""Prometheus metrics: requests, tokens, rows and queue, calls by tool and outcome, latencies.
 
-Labels come from closed sets only: what a model or a client writes never becomes one.
+Labels come from closed sets only: text written by a model or a client never becomes a label.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _REASON = re.compile("[a-z_]{1,32}")
 
 
 class Metrics:
-    """The figures of one server, in a registry of their own.
+    """The metrics of one server, in a separate registry.
 
     Args:
-        waiting: sequences without a row.
-        running: sequences with one that have not ended.
-        places: taken, of rows and queue together.
+        waiting: returns the number of sequences without a row.
+        running: returns the number of unfinished sequences with a row.
+        places: returns the number of occupied places, of rows and queue together.
     """
 
     content_type = CONTENT_TYPE_LATEST
@@ -35,7 +35,7 @@ class Metrics:
         self._tools: frozenset[str] = frozenset()
         self.requests = Counter(
             "toolformer_requests",
-            "Requests by endpoint and HTTP status (499: the client left before its answer)",
+            "Requests by endpoint and HTTP status (499: the client disconnected before its response)",
             ["endpoint", "status"],
             registry=r,
         )
@@ -60,16 +60,16 @@ class Metrics:
             buckets=_SECONDS,
             registry=r,
         )
-        self.restarts = Counter("toolformer_engine_restarts", "Times the engine failed and began anew", registry=r)
+        self.restarts = Counter("toolformer_engine_restarts", "Restarts of the engine after a failure", registry=r)
         for name, text, value in (
             ("toolformer_queue_length", "Sequences that wait for a row", waiting),
-            ("toolformer_running_rows", "Sequences that have a row and have not ended", running),
-            ("toolformer_places_taken", "Of rows and queue together", places),
+            ("toolformer_running_rows", "Unfinished sequences with a row", running),
+            ("toolformer_places_taken", "Occupied places, of rows and queue together", places),
         ):
             Gauge(name, text, registry=r).set_function(value)
 
-    def know_tools(self, names: Iterable[str]) -> None:
-        """Let these be labels; all other names are counted as "unknown"."""
+    def set_tools(self, names: Iterable[str]) -> None:
+        """Use these names as labels; all other names are counted as "unknown"."""
         self._tools = frozenset(names)
 
     def finished(self, generation: Generation) -> None:
@@ -87,5 +87,5 @@ class Metrics:
         self._call_seconds.labels(tool).observe(call.seconds)
 
     def text(self) -> bytes:
-        """Return all figures as Prometheus reads them."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)

@@ -1,13 +1,13 @@
-"""Who may ask a server of this machine from a browser: its own pages, under its own names. Pure ASGI, any server.
+"""ASGI middleware that lets a browser use a local server only from the server's own pages, under its own names.
 
-    | refused                                                                    | status |
-    |----------------------------------------------------------------------------|--------|
-    | a Host that is neither a loopback name nor an allowed one                  | 403    |
-    | an Origin that is neither the server's own nor an allowed one; `null` too  | 403    |
+    | refused                                                                         | status |
+    |---------------------------------------------------------------------------------|--------|
+    | a Host that is neither a loopback name nor an allowed one                       | 403    |
+    | an Origin that is neither the server's own nor an allowed one, including `null` | 403    |
 
-A web page may send requests to 127.0.0.1 although it cannot read the answers, and may give its own name the address
-127.0.0.1 (DNS rebinding) to read them, too. Browsers name the page in `Origin` and the name in `Host`. Programs other
-than browsers send no Origin. What the server behind it does is not known here.
+A web page can send requests to 127.0.0.1, although it cannot read the responses; by giving its own name the address
+127.0.0.1 (DNS rebinding) it can read them, too. Browsers send the page in `Origin` and the name in `Host`; other
+programs send no Origin. This module does not know what the server does.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _PORTS = {"http": "80", "https": "443"}
-_SHOWN = 100  # characters of a header in the reason
+_MAX_SHOWN = 100  # characters of a header that a message repeats
 
 
 def origin_of(url: str) -> str | None:
-    """Return the origin of a URL as browsers write it, `https://name:8443`; None if it is no HTTP URL."""
+    """Return the origin of a URL as browsers write it, `https://name:8443`; None if it is not an HTTP URL."""
     try:
         parts = urlsplit(url.strip().lower())
         port = parts.port
@@ -43,41 +43,41 @@ def origin_of(url: str) -> str | None:
 
 
 def refusal(scope: Scope, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> str | None:
-    """Return why a request is refused, in one line; None if it is let in.
+    """Return in one line why a request is refused; None if it is accepted.
 
     Args:
         scope: of an HTTP request or a websocket.
-        hosts: names besides the loopback ones, in lower case and without port.
-        origins: besides the server's own, as `origin_of` writes them; their names are taken as hosts, too.
+        hosts: allowed names besides the loopback ones, in lower case and without port.
+        origins: allowed origins besides the server's own, as `origin_of` writes them; their names are allowed as hosts.
     """
     origins = set(origins)
     names = {*LOOPBACK_NAMES, *hosts, *(_split(origin.partition("://")[2])[0] for origin in origins)}
-    given = [value.decode("latin-1").strip().lower() for name, value in scope["headers"] if name.lower() == b"host"]
-    for host in given:  # without one it is no browser's request
+    headers = [value.decode("latin-1").strip().lower() for name, value in scope["headers"] if name.lower() == b"host"]
+    for host in headers:  # browsers always send one
         if _split(host)[0] not in names:
-            return f"this server answers to {', '.join(LOOPBACK_NAMES[:2])}, not to {host[:_SHOWN]!r}"
-    scheme = str(scope.get("scheme", "http")).replace("ws", "http")  # of a websocket's page
+            return f"this server answers to {', '.join(LOOPBACK_NAMES[:2])}, not to {host[:_MAX_SHOWN]!r}"
+    scheme = str(scope.get("scheme", "http")).replace("ws", "http")  # the scheme of a websocket's page
     for name, value in scope["headers"]:
         if name.lower() == b"origin":
             origin = value.decode("latin-1").strip().lower()
-            if origin not in origins and not any(_is_own(origin, scheme, host) for host in given):
-                return f"this server takes requests from its own pages, not from those of {origin[:_SHOWN]!r}"
+            if origin not in origins and not any(_is_own(origin, scheme, host) for host in headers):
+                return f"this server takes requests from its own pages, not from those of {origin[:_MAX_SHOWN]!r}"
     return None
 
 
 def _split(host: str) -> tuple[str, str]:
-    """Return the name and the port of `name:port`; "" without a port."""
+    """Return the name and the port of `name:port`; the port is "" if there is none."""
     name, colon, port = host.rpartition(":")
     return (name, port) if colon and port.isdigit() else (host, "")
 
 
 def _is_own(origin: str, scheme: str, host: str) -> bool:
-    """Return True if an origin is that of the server asked; all loopback names of one port are one server."""
-    asking, asked = (_one_name(origin_of(url)) for url in (origin, f"{scheme}://{host}"))
-    return asking is not None and asking == asked
+    """Return whether an origin is the requested server's; all loopback names with the same port are the same server."""
+    page, server = (_normal_name(origin_of(url)) for url in (origin, f"{scheme}://{host}"))
+    return page is not None and page == server
 
 
-def _one_name(origin: str | None) -> str | None:
+def _normal_name(origin: str | None) -> str | None:
     """Return an origin with `localhost` in place of any loopback name."""
     scheme, _, host = (origin or "").partition("://")
     name, port = _split(host)
@@ -85,13 +85,13 @@ def _one_name(origin: str | None) -> str | None:
 
 
 class OwnOriginOnly:
-    """Lets requests and websockets through to `app`, but for those that `refusal` refuses.
+    """Passes requests and websockets on to `app`, except those that `refusal` refuses.
 
     Args:
-        app: what is behind it; it does not see what is refused.
+        app: the application; it does not see refused requests.
         hosts: see `refusal`.
         origins: see `refusal`.
-        advice: ends the reason: how another name is allowed.
+        advice: appended to the reason: how to allow another name.
     """
 
     def __init__(self, app: App, *, hosts: Iterable[str] = (), origins: Iterable[str] = (), advice: str = "") -> None:
@@ -113,7 +113,7 @@ async def _refuse(scope: Scope, send: Send, reason: str) -> None:
     kind = scope["type"]
     if kind == "websocket":
         if "websocket.http.response" not in scope.get("extensions", {}):
-            await send({"type": "websocket.close", "code": 1008})  # before it is accepted: the server answers 403
+            await send({"type": "websocket.close", "code": 1008})  # before acceptance, so the server responds 403
             return
         kind = "websocket.http"
     body = reason.encode()
@@ -123,6 +123,6 @@ async def _refuse(scope: Scope, send: Send, reason: str) -> None:
         "x-content-type-options": "nosniff",
         "connection": "close",  # the body of a refused request is not read
     }
-    coded = [(name.encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": f"{kind}.response.start", "status": 403, "headers": coded})
+    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": f"{kind}.response.start", "status": 403, "headers": encoded})
     await send({"type": f"{kind}.response.body", "body": body})

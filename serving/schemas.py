@@ -1,13 +1,14 @@
-"""What a client may send: OpenAI's two requests, and our `toolformer` beside their fields.
+"""The requests that a client may send: OpenAI's two, with a `toolformer` field of our own.
 
-    | a field that                                   | is                                                      |
+    | field                                          | what happens                                            |
     |------------------------------------------------|---------------------------------------------------------|
-    | changes the text, and we can do                | obeyed                                                  |
-    | changes nothing in the text (`user`, ...)      | accepted and ignored                                    |
-    | changes the text, and we cannot do             | 400 unless its value is the one that changes nothing    |
-    | neither OpenAI nor we know                     | 400, as with OpenAI                                     |
+    | changes the text, and is supported             | is applied                                              |
+    | does not change the text (`user`, ...)         | is accepted and ignored                                 |
+    | changes the text, and is not supported         | 400, unless its value is the one that changes nothing   |
+    | known neither to OpenAI nor to us              | 400, as OpenAI does                                     |
 
-Types are strict, as OpenAI's: "5" is no number. It knows no model: what depends on one is checked by the engine.
+Types are strict, as OpenAI's are: "5" is not a number. This module knows no model; the engine checks what depends on
+one.
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ __all__ = [
     "Extension",
     "Message",
     "StreamOptions",
-    "check",
+    "check_supported",
+    "decode_settings",
     "prompts_of",
-    "settings",
 ]
 
-MAX_CALLS = 32  # each reserves memory
-MAX_CHOICES = 128  # as OpenAI
-CHAT_TOKENS = 256  # where a chat request names no limit; OpenAI's is the rest of the context
-COMPLETION_TOKENS = 16  # OpenAI's
+MAX_CALLS = 32  # every call reserves memory
+MAX_CHOICES = 128  # OpenAI's limit
+CHAT_TOKENS = 256  # the default for chat; OpenAI's is the rest of the context
+COMPLETION_TOKENS = 16  # the default for completions, as OpenAI's
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
 
 
 class Extension(BaseModel):
-    """How tools are used; all of it is optional."""
+    """How tools are used; every field is optional."""
 
     model_config = _STRICT
 
@@ -65,11 +66,11 @@ class StreamOptions(BaseModel):
     model_config = _STRICT
 
     include_usage: bool | None = None
-    include_obfuscation: bool | None = None  # ours are never padded
+    include_obfuscation: bool | None = None  # accepted; our streams are never padded
 
 
 class Message(BaseModel):
-    """One turn. What else an answer of ours carries may be sent back with it."""
+    """One turn. A client may send our own message back; its further fields are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -92,9 +93,9 @@ class _Common(BaseModel):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     toolformer: Extension = Field(default_factory=Extension)
-    # changes nothing in the text
+    # does not change the text
     user: Any = None
-    # changes the text, and is not done here
+    # change the text, and are not supported
     frequency_penalty: Any = None
     presence_penalty: Any = None
     logit_bias: Any = None
@@ -115,7 +116,7 @@ class ChatRequest(_Common):
 
     messages: list[Message] = Field(min_length=1)
     max_completion_tokens: int | None = Field(None, ge=1)
-    # change nothing in the text
+    # do not change the text
     metadata: Any = None
     parallel_tool_calls: Any = None
     prompt_cache_key: Any = None
@@ -123,7 +124,7 @@ class ChatRequest(_Common):
     prompt_cache_retention: Any = None
     safety_identifier: Any = None
     service_tier: Any = None
-    # change the text or what is kept, and are not done here
+    # change the text or what is stored, and are not supported
     audio: Any = None
     function_call: Any = None
     functions: Any = None
@@ -141,20 +142,20 @@ class ChatRequest(_Common):
 
 
 def _one_of(*values: Any) -> Callable[[Any], bool]:
-    return lambda given: any(given == v and type(given) is type(v) for v in values)
+    return lambda value: any(value == v and type(value) is type(v) for v in values)
 
 
 _OWN_TOOLS = "the model calls the server's own tools; name them in 'toolformer': {'tools': [...]} instead"
-_NO_LOGPROBS = "log-probabilities are not given out; leave it out"
+_NO_LOGPROBS = "log-probabilities are not supported; leave it out"
 
-# Besides null: the values that ask for nothing, and what to say of the others.
+# For each field: which values besides null change nothing, and the message for all others.
 _UNSUPPORTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "frequency_penalty": (_one_of(0, 0.0), "penalties are not supported; leave it out or send 0"),
     "presence_penalty": (_one_of(0, 0.0), "penalties are not supported; leave it out or send 0"),
     "logit_bias": (_one_of({}), "logit_bias is not supported; leave it out"),
     "logprobs": (_one_of(False), _NO_LOGPROBS),
     "top_logprobs": (_one_of(0), _NO_LOGPROBS),
-    "suffix": (_one_of(""), "the model writes on from a prompt only; leave suffix out"),
+    "suffix": (_one_of(""), "the model can only continue a prompt; leave suffix out"),
     "tools": (_one_of([]), _OWN_TOOLS),
     "tool_choice": (_one_of("none", "auto"), _OWN_TOOLS),
     "functions": (_one_of([]), _OWN_TOOLS),
@@ -169,8 +170,8 @@ _UNSUPPORTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-def check(request: _Common) -> None:
-    """Refuse what this server cannot do.
+def check_supported(request: _Common) -> None:
+    """Refuse a request with a field that this server does not support.
 
     Raises:
         RequestError: 400, naming the field.
@@ -180,12 +181,12 @@ def check(request: _Common) -> None:
         if value is not None and not harmless(value):
             raise unsupported(name, message)
     if isinstance(request, CompletionRequest) and request.best_of not in (None, request.n or 1):
-        raise unsupported("best_of", "best_of is not supported: no choice is preferred to another; send n alone")
+        raise unsupported("best_of", "best_of is not supported, because choices are not ranked; send n alone")
     if request.stream_options is not None and not request.stream:
         raise RequestError(400, "stream_options is only allowed with stream: true", param="stream_options")
     stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
     if len(stops) > 4 or "" in stops:
-        raise RequestError(400, "stop takes up to 4 strings that are not empty", param="stop")
+        raise RequestError(400, "stop takes at most 4 strings, none of them empty", param="stop")
     for stop in stops:
         check_text(stop, "stop")
 
@@ -199,7 +200,7 @@ def prompts_of(prompt: Any) -> list[str]:
     texts = [prompt] if isinstance(prompt, str) else prompt
     if isinstance(texts, list) and texts and all(isinstance(t, str) for t in texts):
         if len(texts) > MAX_CHOICES:
-            raise RequestError(400, f"at most {MAX_CHOICES} prompts in a request", param="prompt")
+            raise RequestError(400, f"a request may have at most {MAX_CHOICES} prompts; send fewer", param="prompt")
         for text in texts:
             check_text(text, "prompt")
         return texts
@@ -208,17 +209,18 @@ def prompts_of(prompt: Any) -> list[str]:
     raise RequestError(400, "prompt must be a text or a list of texts", param="prompt")
 
 
-def settings(request: _Common, prompts: int, more_stops: Sequence[str] = ()) -> list[Settings]:
-    """Return how each choice is decoded: the first prompt's n choices, then the second's.
+def decode_settings(request: _Common, prompts: int, more_stops: Sequence[str] = ()) -> list[Settings]:
+    """Return the settings of each choice: the first prompt's n choices, then the second's.
 
-    Without a temperature the text is greedy, as in the paper (OpenAI's default is 1). Choice i is drawn with seed + i;
-    without a seed they are drawn anew every time.
+    Without a temperature decoding is greedy, as in the paper (OpenAI's default is 1). Choice i is sampled with seed +
+    i; without a seed, every request uses a new one.
 
     Args:
-        prompts: how many there are.
-        more_stops: strings that end the text besides the request's own.
+        request: the request.
+        prompts: the number of prompts.
+        more_stops: strings that end the text, in addition to the request's own.
     """
-    own = request.toolformer
+    extension = request.toolformer
     stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
     seed = secrets.randbits(64) if request.seed is None else request.seed
     if isinstance(request, ChatRequest):
@@ -228,14 +230,14 @@ def settings(request: _Common, prompts: int, more_stops: Sequence[str] = ()) -> 
     return [
         Settings(
             max_new_tokens=limit,
-            top_k=own.k,
-            max_calls=own.max_calls,
+            top_k=extension.k,
+            max_calls=extension.max_calls,
             temperature=request.temperature or 0.0,
             top_p=1.0 if request.top_p is None else request.top_p,
             seed=(seed + i) % (1 << 64),
             stop=(*stops, *more_stops),
-            context=own.date or date.today().isoformat(),
-            tools=None if own.tools is None else tuple(own.tools),
+            context=extension.date or date.today().isoformat(),
+            tools=None if extension.tools is None else tuple(extension.tools),
         )
         for i in range(prompts * (request.n or 1))
     ]

@@ -1,4 +1,4 @@
-"""The one place that reads the environment, and the one that quietens the libraries which phone home.
+"""The one place that reads the environment, and that turns off telemetry of libraries.
 
     TOOLFORMER_DATA        the data folder or URL where `--data` is not given (default ./toolformer-data)
     MLFLOW_TRACKING_URI    the server or database of MLflow (default: mlflow.db in a local data folder)
@@ -9,21 +9,21 @@
     TOOLFORMER_REFRESH_S   seconds between two snapshots while a run goes on (default 20)
     TOOLFORMER_CATALOG     the SQLAlchemy URL of a PostgreSQL that flows on several machines share, where `--catalog` is
                            not given; set it for workers on other machines too (default: a DuckDB file)
-    TOOLFORMER_LEASE_S     seconds after which a machine that is not heard of loses its shard to another (default 60)
-    CUDA_VISIBLE_DEVICES   the GPUs that Dask workers on this machine are given, one each (default: all)
-    TOOLFORMER_SWEEP_S     seconds after which a temporary file is taken for a dead writer's (default 3600)
-    TOOLFORMER_MODEL_KEY   what the server of a model `vllm+http://...` wants to know: a key (a bearer token), or
+    TOOLFORMER_LEASE_S     seconds without a sign of life after which a machine loses its shard to another (default 60)
+    CUDA_VISIBLE_DEVICES   the GPUs for Dask workers on this machine, one each (default: all)
+    TOOLFORMER_SWEEP_S     seconds after which a temporary file counts as left by a dead writer (default 3600)
+    TOOLFORMER_MODEL_KEY   credentials for the server of a model `vllm+http://...`: a key (a bearer token), or
                            `user:password@`, `?name=value` or both, as they would stand in its URL (default: nothing)
     TOOLFORMER_MODEL_KEY_<HOST>_<PORT>  the same for one server, before the former, e.g. ..._GPU_EXAMPLE_8000
-    TOOLFORMER_ALLOWED_HOSTS    names, separated by commas, under which Prefect's and MLflow's servers may be asked
+    TOOLFORMER_ALLOWED_HOSTS    names, separated by commas, under which Prefect's and MLflow's servers answer
                            besides localhost, 127.0.0.1 and [::1]
-    TOOLFORMER_ALLOWED_ORIGINS  addresses (https://name), separated by commas, whose web pages may ask Prefect's server
-                           besides its own; their names are allowed hosts, too
+    TOOLFORMER_ALLOWED_ORIGINS  addresses (https://name), separated by commas, whose web pages may use Prefect's server
+                           besides its own; their names are allowed hosts as well
 
-Credentials stay in the environment: a URL is stored and shown without them, and what `public_*` takes out of one is
-kept there for this process and those it starts.
+Credentials stay in the environment. URLs are stored and shown without them; `public_*` moves credentials from a URL
+into the environment of this process and those it starts.
 
-Nothing else in this project looks at os.environ. `prepare` is called before Prefect is imported.
+Nothing else in this project reads os.environ. `prepare_environment` is called before Prefect is imported.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from toolformer_core.errors import UsageError
 from toolformer_core.lm.served import Credentials, public_name, served_model
 from warehouse.errors import LockHeldError
-from warehouse.lock import FileLock
+from warehouse.files.lock import FileLock
 
 __all__ = [
     "allowed_hosts",
@@ -55,7 +55,7 @@ __all__ = [
     "model_credentials",
     "model_key_variable",
     "own_server_home",
-    "prepare",
+    "prepare_environment",
     "public_data",
     "public_model",
     "runner_named",
@@ -72,15 +72,15 @@ _DEFAULTS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "DO_NOT_TRACK": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # where figures go, with --json
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # stdout is for --json
     "PREFECT_LOGGING_LEVEL": "WARNING",
     "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
-    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "90",  # its first start builds a database, on a busy machine
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "90",  # its first start creates a database, maybe slowly
     "TOKENIZERS_PARALLELISM": "false",
-    # OpenMP's threads spin for work some 0.1 ms. For longer slows everybody down where cores are shared; not at all
-    # doubles the time of a small model, whose operations are shorter than it takes to wake a thread.
+    # OpenMP's threads spin for about 0.1 ms while they wait. Spinning longer slows everything down if cores are
+    # shared; not spinning doubles the time of a small model, whose operations are shorter than waking a thread.
     "GOMP_SPINCOUNT": "20000",
-    # Arrow's own allocator keeps what each thread has freed: 150 of a build's 490 MB, and ever more of it.
+    # Arrow's own allocator keeps memory that threads have freed: 150 of a build's 490 MB, and it keeps growing.
     "ARROW_DEFAULT_MEMORY_POOL": "system",
 }
 _MODEL_KEY = "TOOLFORMER_MODEL_KEY"
@@ -95,7 +95,7 @@ _RECORDED = ("toolformer-platform", "torch", "transformers", "pyarrow", "duckdb"
 
 
 def data_folder(given: str | None = None) -> str:
-    """Return the data folder: what was given, else $TOOLFORMER_DATA, else ./toolformer-data; without credentials.
+    """Return the data folder: `given`, else $TOOLFORMER_DATA, else ./toolformer-data; without credentials.
 
     Raises:
         UsageError: see `public_data`.
@@ -104,30 +104,30 @@ def data_folder(given: str | None = None) -> str:
 
 
 def shown_url(url: str) -> str:
-    """Return a URL as it may be shown or stored: without a password, and without what may be a key in its query."""
+    """Return a URL without its password and without query values that may be keys, to be shown or stored."""
     return _QUERY_SECRET.sub(r"\1***", _PASSWORD.sub(r"\1", url))
 
 
 def public_data(url: str) -> str:
-    """Return a data folder's URL without credentials; those of S3 go into the environment, unless it has some.
+    """Return a data folder's URL without credentials; those for S3 go into the environment, unless it has some.
 
     Raises:
-        UsageError: it holds a password of another file system, which takes it from its own variables.
+        UsageError: it holds a password for another file system, which must get it from its own variables.
     """
-    found = _PASSWORD.match(url)
-    if found is None:
+    match = _PASSWORD.match(url)
+    if match is None:
         return url
-    scheme, user, password = found.groups()
+    scheme, user, password = match.groups()
     if scheme != "s3://":
         name = scheme.removesuffix("://").upper()
-        own = f"FSSPEC_{name}_USERNAME and FSSPEC_{name}_PASSWORD"
+        variables = f"FSSPEC_{name}_USERNAME and FSSPEC_{name}_PASSWORD"
         raise UsageError(
             f"{shown_url(url)} holds a password, which would be stored with every run: leave it out, and give it where "
-            f"that file system looks for it (with fsspec: {own})"
+            f"that file system looks for it (with fsspec: {variables})"
         )
     if "AWS_ACCESS_KEY_ID" not in os.environ:
         os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"] = unquote(user), unquote(password)
-    return scheme + url[found.end() :]
+    return scheme + url[match.end() :]
 
 
 def model_key_variable(name: str) -> str:
@@ -143,7 +143,7 @@ def model_key_variable(name: str) -> str:
 
 
 def model_credentials(name: str) -> Credentials | None:
-    """Return the credentials that the environment holds for a model's server; None if it holds none."""
+    """Return the credentials for a model's server from the environment; None if there are none."""
     if served_model(name) is None:
         return None
     text = os.environ.get(model_key_variable(name)) or os.environ.get(_MODEL_KEY) or ""
@@ -165,24 +165,24 @@ def public_model(name: str) -> tuple[str, str]:
 
 
 def api_key(given: str | None = None) -> str | None:
-    """Return the key that clients of a server must send: what was given, else $TOOLFORMER_API_KEY, else none."""
+    """Return the key that clients of a server must send: `given`, else $TOOLFORMER_API_KEY, else None."""
     return os.environ.get("TOOLFORMER_API_KEY") or None if given is None else given
 
 
 def allowed_hosts() -> tuple[str, ...]:
-    """Return the names besides loopback under which servers may be asked, in lower case: $TOOLFORMER_ALLOWED_HOSTS.
+    """Return the names besides loopback under which servers answer, in lower case: $TOOLFORMER_ALLOWED_HOSTS.
 
     Raises:
-        UsageError: one of them is no name.
+        UsageError: one of them is not a name.
     """
     return _listed("TOOLFORMER_ALLOWED_HOSTS", _HOST, "prefect,10.0.0.5")
 
 
 def allowed_origins() -> tuple[str, ...]:
-    """Return the addresses besides its own whose pages may ask Prefect's server: $TOOLFORMER_ALLOWED_ORIGINS.
+    """Return the addresses besides its own whose pages may use Prefect's server: $TOOLFORMER_ALLOWED_ORIGINS.
 
     Raises:
-        UsageError: one of them is no address.
+        UsageError: one of them is not an address.
     """
     return _listed("TOOLFORMER_ALLOWED_ORIGINS", rf"https?://({_HOST})(:\d+)?(/.*)?", "https://prefect.example")
 
@@ -196,23 +196,23 @@ def _listed(variable: str, form: str, example: str) -> tuple[str, ...]:
 
 
 def runner_named(given: str | None = None) -> str:
-    """Return what runs a flow's tasks: what was given, else $TOOLFORMER_RUNNER, else `threads`.
+    """Return the runner of a flow's tasks: `given`, else $TOOLFORMER_RUNNER, else `threads`.
 
     Raises:
         UsageError: it is neither `threads` nor `dask` nor an address.
     """
     name = given or os.environ.get("TOOLFORMER_RUNNER") or "threads"
     if name not in ("threads", "dask") and "://" not in name:
-        told = "--runner" if given else "TOOLFORMER_RUNNER"
-        raise UsageError(f"{told}: {name!r} is not threads, dask, or a scheduler's address (tcp://host:8786)")
+        source = "--runner" if given else "TOOLFORMER_RUNNER"
+        raise UsageError(f"{source}: {name!r} is not threads, dask, or a scheduler's address (tcp://host:8786)")
     return name
 
 
 def seconds(name: str) -> float:
-    """Return one of the figures `wait`, `refresh`, `sweep`, `lease`: $TOOLFORMER_<NAME>_S, else its default.
+    """Return one of the durations `wait`, `refresh`, `sweep`, `lease`: $TOOLFORMER_<NAME>_S, else its default.
 
     Raises:
-        UsageError: the variable holds no number of seconds.
+        UsageError: the variable is not a number of seconds.
     """
     variable = f"TOOLFORMER_{name.upper()}_S"
     given = os.environ.get(variable) or str(_SECONDS[name])
@@ -226,29 +226,29 @@ def seconds(name: str) -> float:
 
 
 def visible_gpus() -> tuple[str, ...]:
-    """Return the GPUs that this process may use, as $CUDA_VISIBLE_DEVICES names them; without CUDA none."""
+    """Return the GPUs that this process may use, as named in $CUDA_VISIBLE_DEVICES; none without CUDA."""
     import torch
 
     count = torch.cuda.device_count()
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = [str(n) for n in range(count)] if named is None else [name.strip() for name in named.split(",")]
-    return tuple(names[:count])  # CUDA ends the list at the first name that it does not know
+    return tuple(names[:count])  # CUDA ignores all names from the first unknown one on
 
 
 def shared_catalog(given: str | None = None) -> str | None:
-    """Return the URL of the catalog that several machines share, from now on the one given; None: there is none."""
+    """Return the URL of the shared catalog, or None; a given URL is put into the environment."""
     if given:
         os.environ["TOOLFORMER_CATALOG"] = given
     return os.environ.get("TOOLFORMER_CATALOG") or None
 
 
-def prepare(data: str | None = None) -> None:
-    """Set defaults that a user's own environment overrides; with a data folder, Prefect's records go there.
+def prepare_environment(data: str | None = None) -> None:
+    """Set defaults for the environment, which the user's settings override; with `data`, Prefect's data goes there.
 
-    Where a proxy is named, nothing on loopback is asked by way of it, neither here nor by what is started here.
+    If a proxy is set, loopback addresses bypass it, in this process and in those it starts.
 
-    A server named by PREFECT_API_URL is used as it is. Without one each flow starts a server of its own, and its
-    database must not be shared with the flows of another data folder, nor with those that share the catalog.
+    A server named by PREFECT_API_URL is used unchanged. Otherwise each flow starts its own server, whose database must
+    not be shared with flows of another data folder or on other machines.
 
     Raises:
         UsageError: the folder cannot be written.
@@ -265,7 +265,7 @@ def prepare(data: str | None = None) -> None:
 
 
 def _ask_loopback_directly() -> None:
-    """Add loopback to NO_PROXY if there is a proxy: Prefect's and MLflow's clients know no other way to be told."""
+    """Add loopback to NO_PROXY if there is a proxy; Prefect's and MLflow's clients have no other setting for this."""
     if not any(name.lower().endswith("_proxy") and name.lower() != "no_proxy" for name in os.environ):
         return
     known = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""  # in this order, as the clients do
@@ -276,21 +276,21 @@ def _ask_loopback_directly() -> None:
 
 
 def forget_server() -> None:
-    """Name no server any more: this process is about to start one of its own."""
+    """Forget any server named in the environment: this process is about to start its own."""
     os.environ.pop("PREFECT_API_URL", None)
 
 
 def _server_home(data: str) -> Path:
-    """Return a folder for the records of a flow's own server; of flows that may run at once, to each its own."""
+    """Return a folder for the data of a flow's own server; flows that may run at the same time get separate folders."""
     if "://" not in data and shared_catalog() is None:
         return Path(data).absolute() / "prefect"
     home = (Path.cwd() / "toolformer-remote" if "://" in data else Path(data).absolute()) / "prefect"
     for number in itertools.count(1):
-        own = home / f"{host()}-{number}"
+        folder = home / f"{host()}-{number}"
         with contextlib.suppress(LockHeldError):
-            _held.append(FileLock(own.with_name(own.name + ".lock")))
-            return own
-    raise AssertionError  # counting does not end
+            _held.append(FileLock(folder.with_name(folder.name + ".lock")))
+            return folder
+    raise AssertionError  # unreachable: `count` does not end
 
 
 def own_server_home() -> Path | None:
@@ -300,19 +300,19 @@ def own_server_home() -> Path | None:
 
 
 def use_own_server(address: str | None) -> None:
-    """Have Prefect, not imported yet, use the server that this process starts; None: it has none any more."""
+    """Make Prefect, which is not imported yet, use the server that this process starts; None: it has ended."""
     while _own_server:
         if os.environ.get("PREFECT_API_URL") == _own_server.pop():
             del os.environ["PREFECT_API_URL"]
     if address is not None:
         os.environ["PREFECT_API_URL"] = address
-        # It ends with this process, so nobody could read its logs; and a log that is sent as it ends prints pages.
+        # The server ends with this process, so nobody could read its logs; sending one while it ends prints errors.
         os.environ.setdefault("PREFECT_LOGGING_TO_API_ENABLED", "false")
         _own_server.append(address)
 
 
 def cache_folder() -> Path:
-    """Return the folder for what may be thrown away: $XDG_CACHE_HOME, else ~/.cache, and `toolformer` in it."""
+    """Return the folder for files that may be deleted: `toolformer` in $XDG_CACHE_HOME, else in ~/.cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "toolformer"
 
 
@@ -322,7 +322,7 @@ def tracking_uri(data: str) -> str:
     Artifacts of that database lie beside it, in `mlartifacts` (see `tasks.tracking`).
 
     Raises:
-        UsageError: the data folder is a URL, where no database can lie, and no other place is named.
+        UsageError: the data folder is a URL, where no database can be, and MLFLOW_TRACKING_URI is not set.
     """
     if named := os.environ.get("MLFLOW_TRACKING_URI"):
         return _without_login(named)
@@ -334,7 +334,7 @@ def tracking_uri(data: str) -> str:
 def _without_login(uri: str) -> str:
     """Return the address of an MLflow server without its user and password, which MLflow takes from the environment.
 
-    The URL of a database needs its password: it is used as it is, and shown by `shown_url`.
+    The URL of a database needs its password: it is returned unchanged, and displayed through `shown_url`.
     """
     parts = urlsplit(uri)
     login, _, place = parts.netloc.rpartition("@")
@@ -362,12 +362,12 @@ def versions() -> dict[str, str]:
     return dict(_versions())
 
 
-@lru_cache(maxsize=1)  # every commit names them, and looking them up reads files
+@lru_cache(maxsize=1)  # every commit records them, and looking them up reads files
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in _RECORDED:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions

@@ -18,7 +18,13 @@ import torch
 torch.set_num_threads(1)  # tiny models: threads would only wait for each other
 
 # How property tests draw; a real PostgreSQL, an S3 server and MLflow's tables, for whoever asks.
-pytest_plugins = ["tests.fuzz", "tests.postgres", "tests.objects", "tests.tracked"]
+pytest_plugins = [
+    "tests.support.fuzz",
+    "tests.support.postgres",
+    "tests.support.objects",
+    "tests.support.tracked",
+    "tests.support.flow_runs",
+]
 
 _status = 0
 

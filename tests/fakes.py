@@ -8,12 +8,12 @@ from collections.abc import Callable
 from toolformer_core.records import (
     Document,
     DrawnCall,
+    PrefilterResult,
     Prompt,
     ScoredCall,
     ToolFailure,
     ToolResponse,
     ToolResult,
-    Verdict,
     digest_of,
 )
 
@@ -85,8 +85,8 @@ def a_document(text: str = "one two three", url: str | None = None, line: int = 
 
 def a_verdict(
     document: Document, tool: str = "calculator", spans: tuple[tuple[int, int], ...] = (), context: str = ""
-) -> Verdict:
-    return Verdict(document.doc_id, tool, True, "test", context, spans)
+) -> PrefilterResult:
+    return PrefilterResult(document.doc_id, tool, True, "test", context, spans)
 
 
 def a_prompt(tool: str = "calculator") -> Prompt:

@@ -42,18 +42,18 @@ class Guard:
 
 
 _STORE = "tests/warehouse/test_wh_store.py"
-_SNAPSHOT = "tests/warehouse/test_wh_snapshot.py"
+_PUBLISH = "tests/warehouse/test_wh_publish.py"
 _AUDIT = "tests/warehouse/test_wh_audit.py"
 _CLAIMS = "tests/warehouse/test_wh_claims.py"
 _LEDGER = "tests/flows/test_ledger.py"
-_SHARDS = "tests/tasks/test_shards.py"
+_SHARDS = "tests/tasks/test_runner.py"
 
 GUARDS = (
     # A process, or the machine, dies.
     Guard(
         "a kill while a file is written",
         "a file gets its name when it is whole",
-        "warehouse/files.py",
+        "warehouse/files/base.py",
         "temporary_beside(target)\n    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL,",
         "target\n    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC,",
         (f"{_STORE}::test_a_writer_killed_at_any_step_leaves_nothing_that_counts",),
@@ -61,10 +61,10 @@ GUARDS = (
     Guard(
         "a kill while a snapshot is written",
         "a snapshot takes its name when it is whole",
-        "warehouse/snapshot.py",
+        "warehouse/snapshot/publish.py",
         "    temporary = temporary_beside(target)\n    try:\n        make_folder",
         "    temporary = target\n    target.unlink(missing_ok=True)\n    try:\n        make_folder",
-        (f"{_SNAPSHOT}::test_readers_never_see_a_half_written_snapshot",),
+        (f"{_PUBLISH}::test_readers_never_see_a_half_written_snapshot",),
     ),
     Guard(
         "a kill between a shard and the catalog",
@@ -79,9 +79,10 @@ GUARDS = (
     Guard(
         "work that fails half-way",
         "the commit comes last",
-        "tasks/shards.py",
-        "    outcome = do(writer)\n",
-        "    try:\n        outcome = do(writer)\n    except Exception:\n        outcome = Outcome(())\n",
+        "tasks/runner.py",
+        "        output = run(writer)\n",
+        "        try:\n            output = run(writer)\n"
+        "        except Exception:\n            output = StageOutput(())\n",
         (f"{_SHARDS}::test_work_that_fails_leaves_no_commit",),
     ),
     Guard(
@@ -104,7 +105,7 @@ GUARDS = (
     Guard(
         "a full disk while a file is written",
         "what was written of it goes again",
-        "warehouse/files.py",
+        "warehouse/files/base.py",
         "        with contextlib.suppress(OSError):\n            os.unlink(temporary)\n        raise",
         "        raise",
         (f"{_STORE}::test_a_full_disk_is_a_store_error_and_leaves_nothing",),
@@ -112,8 +113,8 @@ GUARDS = (
     Guard(
         "a full disk while a file is written",
         "the file is named in one line",
-        "warehouse/files.py",
-        '            raise StoreError(f"cannot write {target}: {told(exc)}") from exc',
+        "warehouse/files/base.py",
+        '            raise StoreError(f"cannot write {target}: {error_line(exc)}") from exc',
         "            raise",
         (f"{_STORE}::test_a_full_disk_is_a_store_error_and_leaves_nothing",),
     ),
@@ -129,23 +130,23 @@ GUARDS = (
     Guard(
         "two flows on one data folder",
         "the catalog is locked",
-        "warehouse/lock.py",
-        "                fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)",
-        "                pass",
+        "warehouse/files/lock.py",
+        "            self._acquire(wait_s, on_wait)\n",
+        "            pass\n",
         ("tests/warehouse/test_wh_lock.py::test_who_gives_up_says_who_holds_it_since_when_and_with_what_command",),
     ),
     Guard(
         "two flows on one data folder",
         "the second waits",
         "warehouse/catalog.py",
-        "wait_s=wait_s, waiting=waiting)\n",
-        "waiting=waiting)\n",
+        "wait_s=wait_s, on_wait=on_wait)\n",
+        "on_wait=on_wait)\n",
         (f"{_LEDGER}::test_a_run_that_is_not_given_the_folder_says_who_has_it",),
     ),
     Guard(
         "two hosts on one shard",
         "whoever lost its claim commits nothing",
-        "tasks/shards.py",
+        "tasks/runner.py",
         "if claims.confirm(turn):",
         "if True:",
         ("tests/tasks/test_claimed_shards.py::test_who_lost_its_claim_takes_what_the_other_committed",),
@@ -170,7 +171,7 @@ GUARDS = (
     Guard(
         "a second writer of one shard, held up until the first has committed",
         "its data takes no other file's place",
-        "warehouse/files.py",
+        "warehouse/files/base.py",
         "        os.link(temporary, target)\n",
         "        os.replace(temporary, target)\n        return True\n",
         (f"{_STORE}::test_a_writer_that_was_held_up_replaces_no_data",),
@@ -186,7 +187,7 @@ GUARDS = (
     Guard(
         "a sweep while somebody writes",
         "young files stay",
-        "warehouse/files.py",
+        "warehouse/files/base.py",
         "if self._at(path).stat().st_mtime <= latest and not",
         "if not",
         (f"{_STORE}::test_a_writer_killed_at_any_step_leaves_nothing_that_counts",),
@@ -194,7 +195,7 @@ GUARDS = (
     Guard(
         "a sweep while somebody writes",
         "locked files stay",
-        "warehouse/files.py",
+        "warehouse/files/base.py",
         " and not self._being_written(path):",
         ":",
         (f"{_AUDIT}::test_a_sweep_never_takes_what_is_being_written",),
@@ -211,7 +212,7 @@ GUARDS = (
     Guard(
         "a truncated or altered data file",  # Parquet itself sees that its end is missing, but not other bytes
         "its digest is compared",
-        "warehouse/store.py",
+        "warehouse/encoding.py",
         "if verify and digest(data) != file.digest else",
         "if False else",
         (f"{_STORE}::test_other_bytes_of_the_same_size_are_found_by_the_digest",),
@@ -219,16 +220,16 @@ GUARDS = (
     Guard(
         "damage in a finished shard",
         "a shard that is found done is read",
-        "tasks/shards.py",
-        "    if not store.damage(found):",
+        "tasks/runner.py",
+        "    if not store.damage(commit):",
         "    if True:",
         (f"{_SHARDS}::test_damage_is_found_and_the_work_done_again",),
     ),
     Guard(
         "damage in a finished shard",
         "it is set aside",
-        "tasks/shards.py",
-        "    store.quarantine(found)\n",
+        "tasks/runner.py",
+        "    store.quarantine(commit)\n",
         "",
         (f"{_SHARDS}::test_damage_is_found_and_the_work_done_again",),
     ),
@@ -243,18 +244,18 @@ GUARDS = (
     Guard(
         "damage in what users query",
         "a snapshot leaves it out",
-        "warehouse/snapshot.py",
-        "        if not store.sound(DataFile(**row), since[own], again=again):",
+        "warehouse/snapshot/publish.py",
+        "        if not store.is_unaltered(DataFile(**row), written[commit_id], recheck=recheck):",
         "        if False:",
         (f"{_AUDIT}::test_what_is_damaged_is_not_in_the_tables_of_a_snapshot",),
     ),
     Guard(
         "a snapshot that cannot be read",
         "it is opened before it takes the last one's place",
-        "warehouse/snapshot.py",
+        "warehouse/snapshot/publish.py",
         "            _read_through(temporary)\n        except duckdb.Error:",
         "        except duckdb.Error:",
-        (f"{_SNAPSHOT}::test_nothing_is_published_that_cannot_be_read",),
+        (f"{_PUBLISH}::test_nothing_is_published_that_cannot_be_read",),
     ),
     Guard(
         "a damaged catalog",

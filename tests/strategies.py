@@ -6,8 +6,8 @@ from fractions import Fraction
 
 from hypothesis import strategies as st
 
-from toolformer_core.annotate.arithmetic import Number
-from toolformer_core.records import Document, DrawnCall, Example, Execution, InsertedCall, ScoredCall, Verdict
+from toolformer_core.annotate.arithmetic import NumberToken
+from toolformer_core.records import Document, DrawnCall, Example, Execution, InsertedCall, PrefilterResult, ScoredCall
 
 __all__ = ["balanced_texts", "encodable_texts", "number_lists", "records", "texts_and_positions"]
 
@@ -29,13 +29,13 @@ def texts_and_positions(draw: st.DrawFn) -> tuple[str, list[int]]:
 
 
 @st.composite
-def number_lists(draw: st.DrawFn) -> list[Number]:
+def number_lists(draw: st.DrawFn) -> list[NumberToken]:
     """Numbers of small mantissas at increasing tokens, so that relations are neither rare nor the rule."""
     out, token = [], 0
     for _ in range(draw(st.integers(0, 7))):
         token += draw(st.integers(1, 5))
         decimals = draw(st.sampled_from([0, 0, 1, 2, 2, 3]))
-        out.append(Number(Fraction(draw(st.integers(0, 400)), 10**decimals), decimals, token))
+        out.append(NumberToken(Fraction(draw(st.integers(0, 400)), 10**decimals), decimals, token))
     return out
 
 
@@ -48,7 +48,7 @@ _perhaps = st.none() | encodable_texts
 records: dict[str, st.SearchStrategy[object]] = {
     "ingest": st.builds(Document, _words, encodable_texts, _perhaps, _perhaps, encodable_texts, _offsets),
     "prefilter": st.builds(
-        Verdict,
+        PrefilterResult,
         _words,
         _words,
         st.booleans(),

@@ -1,6 +1,6 @@
 """docker-compose.yml and the Dockerfiles: valid, closed to the outside, and each command one that its program takes.
 
-No Docker engine is asked. `tests/flows/test_compose_build.py` runs all services natively, through a build.
+No Docker engine is asked. `tests/ops/test_compose_build.py` runs all services natively, through a build.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ import uvicorn
 import yaml
 
 from flows import prefect_app
-from flows.deployments import POOLS
+from ops.deployments import POOLS
 from serving.origins import refusal
 from tasks import settings
-from tests.compose import FILE, Service, UnsetError, interpolated, read, services
-from tests.natively import Native
+from tests.support.compose import FILE, Service, UnsetError, interpolated, read, services
+from tests.support.natively import Native
 
 ROOT = FILE.parent
 DOCKERFILES = ("Dockerfile", "mlflow/Dockerfile")
@@ -251,7 +251,7 @@ def test_our_own_commands_are_there(name: str) -> None:
         assert find_spec(command[2]) is not None
     else:
         scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-        assert scripts[command[0]] == "flows.cli:main"
+        assert scripts[command[0]] == "cli.main:main"
 
 
 def test_what_ours_is_told_is_something_that_we_read() -> None:

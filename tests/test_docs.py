@@ -87,7 +87,7 @@ def test_the_site_is_built_without_a_warning_and_all_it_links_to_and_loads_is_th
             if url.fragment and target in pages:
                 assert unquote(url.fragment) in pages[target].anchors, f"{path.name} links to {link}"
     reference = (site / "api/warehouse.html").read_text(encoding="utf-8")
-    assert 'id="warehouse.queries.gain_histogram"' in reference  # from the docstring
+    assert 'id="warehouse.queries.calls.gain_histogram"' in reference  # from the docstring
 
 
 def test_every_page_stands_in_the_navigation() -> None:
@@ -109,7 +109,7 @@ def test_links_are_led_to_the_pages_of_the_site() -> None:
     assert led("[a](../docs/finetune.md#arms)", "warehouse.md") == "[a](finetune.md#arms)"  # it lies in warehouse/
     assert led("[a](warehouse/README.md)", "contributing.md") == "[a](warehouse.md)"
     assert led("[a](../warehouse.md)", "api/warehouse.md") == "[a](../warehouse.md)"
-    assert led("[a](../flows/cli.py) ![b](images/b.png) [c](https://c.example/)", "build.md") == (
+    assert led("[a](../cli/main.py) ![b](images/b.png) [c](https://c.example/)", "build.md") == (
         "a ![b](images/b.png) [c](https://c.example/)"  # no page of the site; a picture; somewhere else
     )
 
@@ -117,6 +117,12 @@ def test_links_are_led_to_the_pages_of_the_site() -> None:
 def test_the_picture_is_what_the_script_draws() -> None:
     drawn = script("picture")
     assert drawn.PICTURE.read_text(encoding="utf-8") == drawn.picture()
+
+
+@pytest.mark.parametrize("page", script("options").PAGES)
+def test_tables_of_options_are_those_of_the_commands(page: str) -> None:
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    assert text == script("options").written(page), "write it anew: python docs/options.py"
 
 
 def newcomer() -> list[str]:
@@ -129,7 +135,7 @@ def test_a_newcomer_needs_at_most_six_commands_and_all_of_them_exist() -> None:
     commands = [shlex.split(line) for line in newcomer()]
     assert len(commands) <= 6
     makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
-    from flows.cli import app
+    from cli.main import app
 
     ours = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined] # a group
     for first, *rest in commands:

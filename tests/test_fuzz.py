@@ -6,7 +6,7 @@ import hypothesis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz import scale
+from tests.support.fuzz import scale
 
 
 def test_a_test_with_examples_of_its_own_gets_so_many_times_as_many() -> None:

@@ -26,7 +26,7 @@ from transformers import (
     Qwen2Config,
 )
 
-from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.records import Prompt
 
 TEXTS = [
@@ -145,11 +145,11 @@ def random_lm(name: str, config: Any, coded: Any, **budgets: int) -> Transformer
 
 
 def encode(lm: TransformersLM, text: str) -> list[int]:
-    return list(lm.network.tokenizer(text, add_special_tokens=False)["input_ids"])
+    return list(lm.hf_model.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def plain_log_probs(lm: TransformersLM, ids: list[int]) -> torch.Tensor:
     """log-softmax (T, V) of one sequence, the whole model, nothing reused."""
     with torch.inference_mode():
-        logits: torch.Tensor = lm.network.model(input_ids=torch.tensor([ids]), use_cache=False).logits
+        logits: torch.Tensor = lm.hf_model.model(input_ids=torch.tensor([ids]), use_cache=False).logits
     return torch.log_softmax(logits[0].float(), dim=-1)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from warehouse.commits import Balance, Commit, CommitKey, DataFile, Run, fingerprint
-from warehouse.files import LocalFiles
+from warehouse.commits import Commit, CommitKey, DataFile, RowCounts, Run, fingerprint
+from warehouse.files.base import LocalFiles
 from warehouse.schema import stage_facts
 from warehouse.store import Store
 
@@ -25,9 +25,9 @@ class CountingFiles(LocalFiles):
         self.reads: list[str] = []
         self.listed = 0
 
-    def look(self, path: str) -> tuple[int, float] | None:
+    def stat(self, path: str) -> tuple[int, float] | None:
         self.looks.append(path)
-        return super().look(path)
+        return super().stat(path)
 
     def get(self, path: str) -> bytes | None:
         self.reads.append(path)
@@ -61,7 +61,7 @@ def make_commit(
     files: Iterable[DataFile] = (),
     *,
     parts: Mapping[str, str] | None = None,
-    balances: Iterable[Balance] | None = None,
+    balances: Iterable[RowCounts] | None = None,
     **more: Any,
 ) -> Commit:
     files = tuple(files)
@@ -77,7 +77,7 @@ def make_commit(
         "config": {"tau_s": 0.05},
         "files": files,
         "inputs": (),
-        "balances": tuple(balances) if balances is not None else (Balance("rows", rows, rows),),
+        "balances": tuple(balances) if balances is not None else (RowCounts("rows", rows, rows),),
         "seconds": 1.5,
         "counters": {"lm_tokens": 100},
         "host": "h",

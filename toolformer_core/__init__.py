@@ -1,7 +1,66 @@
 """Toolformer as a plain library: annotate a corpus with tool calls, keep the ones that help.
 
+    import toolformer_core as tf
+
+    model = tf.load_model("embedded")
+    for annotation in tf.annotate_texts(texts, model, ["calculator"]):
+        print(annotation.annotated)
+
 This package is the method and nothing else. It does not know Prefect, DuckDB or MLflow, does not read the
-environment, and importing it does nothing; it runs on a machine that has only torch and transformers.
+environment, and importing it does nothing; it runs on a machine that has only torch and transformers. The names in
+`__all__` are those of `api`, which is imported when the first of them is used.
 """
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from toolformer_core.api import (
+        Annotation,
+        CandidateCall,
+        Generation,
+        Settings,
+        Tool,
+        ToolFailure,
+        ToolformerError,
+        ToolOutcome,
+        ToolResponse,
+        ToolSettings,
+        UnansweredCall,
+        annotate_texts,
+        build_tools,
+        generate,
+        load_model,
+    )
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "Annotation",
+    "CandidateCall",
+    "Generation",
+    "Settings",
+    "Tool",
+    "ToolFailure",
+    "ToolOutcome",
+    "ToolResponse",
+    "ToolSettings",
+    "ToolformerError",
+    "UnansweredCall",
+    "annotate_texts",
+    "build_tools",
+    "generate",
+    "load_model",
+]
+
+if not TYPE_CHECKING:  # a checker would take any name for one of the module's
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from toolformer_core import api
+
+        return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

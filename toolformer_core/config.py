@@ -8,7 +8,7 @@
     | tau_f, filtering threshold   | 1.0     | 0.5        | 0.5  | Toolformer, App. A   |
     | examples per tool            | 25,000  |            |      | Toolformer, App. B   |
 
-A config stops at its stage's entry; helpers take plain values. A config does not know where anything is stored.
+A stage's entry function takes its config; helpers take plain values. A config does not know where anything is stored.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
     "tau_f_for",
 ]
 
-# The five tools of the paper by the name a user types, and by the name that stands in a call.
+# The five tools of the paper: the name a user types -> the name in calls.
 TOOL_NAMES: Mapping[str, str] = {
     "calculator": "Calculator",
     "calendar": "Calendar",
@@ -53,7 +53,7 @@ _SAMPLE = {"calculator": _SAMPLE_MORE, "mt": _SAMPLE_MORE}
 
 
 def canonical_json(config: Any) -> str:
-    """Return a dataclass (or plain value) as JSON with sorted keys and no spaces: equal configs, equal text."""
+    """Return a dataclass (or plain value) as JSON with sorted keys and no spaces, so equal configs give equal texts."""
     value = dataclasses.asdict(config) if dataclasses.is_dataclass(config) else config  # type: ignore[arg-type]
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
@@ -63,7 +63,7 @@ def check_tools(names: list[str] | tuple[str, ...]) -> tuple[str, ...]:
 
     Raises:
         UnknownNameError: a name is not one of the five.
-        UsageError: no name was given.
+        UsageError: there is no name.
     """
     out: list[str] = []
     for name in (n.strip().lower() for n in names):
@@ -77,7 +77,7 @@ def check_tools(names: list[str] | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def tau_f_for(tool: str, overrides: Mapping[str, float] | None = None) -> float:
-    """Return the filtering threshold of a tool: the user's, else the paper's."""
+    """Return the filtering threshold of a tool: the user's if there is one, else the paper's."""
     if overrides and tool in overrides:
         return float(overrides[tool])
     return _TAU_F.get(tool, 1.0)
@@ -90,7 +90,7 @@ def _require(holds: bool, message: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class IngestConfig:
-    """How corpus rows become documents. Column names are read from the file unless named here."""
+    """How corpus rows become documents. Columns that are not named here are detected."""
 
     text_column: str | None = None
     url_column: str | None = None
@@ -107,15 +107,15 @@ class IngestConfig:
 
 @dataclass(frozen=True, slots=True)
 class PrefilterConfig:
-    """Toolformer App. A.1. Tokens of the heuristics are words and numbers, as no model is loaded yet."""
+    """Toolformer App. A.1. The tokens of the heuristics are words and numbers, because no model is loaded yet."""
 
     number_window: int = 100  # tokens
-    few_numbers_share: float = 0.01  # of documents with three numbers and nothing else
+    few_numbers_share: float = 0.01  # share kept of documents with three numbers and no relation between them
     chunk_tokens: int = 10
     language_confidence: float = 0.8
-    min_chars: int = 40  # QA and WikiSearch: the paper has no heuristic, ours is length and language
+    min_chars: int = 40  # for QA and WikiSearch; the paper has no heuristic for them, ours is length and language
     language: str = "en"
-    latest_date: str = "2026-12-31"  # ISO; later dates in URLs are none. Fixed: a corpus gives the same bytes for ever
+    latest_date: str = "2026-12-31"  # ISO; later dates in URLs are ignored. Fixed, so that results never change
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -137,7 +137,7 @@ class SampleConfig:
     temperature: float = 1.0
     max_call_tokens: int = 64
     seed: int = 0
-    inside_words: bool = False  # True: a call may split a word or a number, as in the paper
+    inside_words: bool = False  # True, as in the paper: a call may split a word or a number
 
     def __post_init__(self) -> None:
         _require(0 <= self.tau_s < 1, f"tau_s must lie in [0, 1), got {self.tau_s}")
@@ -155,7 +155,7 @@ class SampleConfig:
 
 @dataclass(frozen=True, slots=True)
 class ExecuteConfig:
-    """How tools are run."""
+    """Limits for running tools."""
 
     timeout_s: float = 30.0
     max_response_chars: int = 1_000
@@ -167,7 +167,7 @@ class ExecuteConfig:
 
 @dataclass(frozen=True, slots=True)
 class ScoreConfig:
-    """§4.1: w~_t = max(0, 1 - decay t), normalised; five tokens matter at the paper's decay of 0.2."""
+    """§4.1: w~_t = max(0, 1 - decay t), normalised; with the paper's decay of 0.2, five tokens count."""
 
     decay: float = 0.2
 
@@ -179,20 +179,20 @@ class ScoreConfig:
 class AssembleConfig:
     """Filter and interleave. Scores are stored, so a new tau_f never runs the model again.
 
-    A threshold that is given and is the paper's is the same as none: it makes no other work of it.
+    A threshold equal to the paper's is dropped, so that it gives the same fingerprint as none.
     """
 
-    tau_f: Mapping[str, float] = field(default_factory=dict)  # per tool; the paper's where absent
+    tau_f: Mapping[str, float] = field(default_factory=dict)  # per tool; the paper's for a missing tool
     max_examples: int = 25_000  # per tool
     seed: int = 0
-    keep_repeats: bool = False  # True: calls alike within five tokens of each other are all kept, as in the paper
+    keep_repeats: bool = False  # True, as in the paper: equal calls within five tokens of each other are all kept
 
     def __post_init__(self) -> None:
         for tool in self.tau_f:
             if tool not in TOOL_NAMES:
                 raise UnknownNameError("tool", tool, TOOL_NAMES)
-        others = {tool: value for tool, value in self.tau_f.items() if value != tau_f_for(tool)}
-        object.__setattr__(self, "tau_f", others)
+        changed = {tool: value for tool, value in self.tau_f.items() if value != tau_f_for(tool)}
+        object.__setattr__(self, "tau_f", changed)
         _require(self.max_examples > 0, f"max_examples must be positive, got {self.max_examples}")
 
 

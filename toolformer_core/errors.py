@@ -1,15 +1,16 @@
-"""Every error this library raises on purpose, as one tree.
+"""Every error that this library raises deliberately, as one tree.
 
     ToolformerError
     ├── UsageError             the user can mend it: a wrong value, path or file
     │   ├── UnknownNameError   a name that is not among the valid ones ("did you mean ...?")
     │   ├── CorpusError        a corpus that cannot be read at all (single bad rows are counted, not raised)
     │   ├── PromptError        an annotation prompt without its placeholder
-    │   └── ModelError         a model that cannot be loaded or cannot do what is asked of it
+    │   └── ModelError         a model that cannot be loaded or used
+    │       ├── ContextError   its context is too short for the prompt and a document
     │       └── TokenizerError its tokenizer cannot write a call
     ├── ToolError              a tool that does not answer at all
     ├── CallSyntaxError        a text that is not a call
-    └── ScriptError            a `ScriptedLM` was asked something its script does not hold
+    └── ScriptError            a request that the script of a `ScriptedLM` does not hold
 
 A tool that fails on an input raises nothing: it returns a `ToolFailure` (see `records`).
 """
@@ -35,20 +36,20 @@ __all__ = [
 
 
 class ToolformerError(Exception):
-    """The root: `except ToolformerError` catches everything raised on purpose."""
+    """The root: `except ToolformerError` catches everything raised deliberately."""
 
 
 class UsageError(ToolformerError):
-    """Something the user gave is wrong; the message says what and how to mend it, in one line."""
+    """The user's input is wrong; the message says in one line what is wrong and how to mend it."""
 
 
 class UnknownNameError(UsageError):
     """A name that is not among the valid ones.
 
     Args:
-        kind: what was named, e.g. `"tool"`.
-        name: the name given.
-        valid: the names that would have been right.
+        kind: the kind of thing, e.g. `"tool"`.
+        name: the unknown name.
+        valid: the valid names.
     """
 
     def __init__(self, kind: str, name: str, valid: Iterable[str]) -> None:
@@ -74,19 +75,19 @@ class PromptError(UsageError):
 
 
 class ModelError(UsageError):
-    """A model that cannot be loaded, or that cannot do what is asked (e.g. a context too short)."""
+    """A model that cannot be loaded, or that cannot be used for the task."""
 
 
 class ContextError(ModelError):
-    """A model whose context holds too little of a document beside the prompt."""
+    """A model whose context is too short for the prompt and a useful part of a document."""
 
 
 class TokenizerError(ModelError):
-    """A model whose tokenizer cannot write " [": it can write no call, whatever its weights."""
+    """A model whose tokenizer cannot write " [", so that it can never write a call."""
 
 
 class ToolError(ToolformerError):
-    """A tool that does not answer at all, so that its failures say nothing of its inputs."""
+    """A tool that does not answer at all, so that its failures say nothing about its inputs."""
 
 
 class CallSyntaxError(ToolformerError):
@@ -94,4 +95,4 @@ class CallSyntaxError(ToolformerError):
 
 
 class ScriptError(ToolformerError):
-    """A `ScriptedLM` was asked something its script does not hold."""
+    """A request that the script of a `ScriptedLM` does not hold."""

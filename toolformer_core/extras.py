@@ -1,4 +1,4 @@
-"""Optional packages: whether one is here, and the command that brings it. Nothing is imported to find that out."""
+"""Optional packages: whether one is installed, and the command that installs it. Nothing is imported to find out."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def is_installed(module: str) -> bool:
     """Return whether a module can be imported."""
     try:
         return importlib.util.find_spec(module) is not None
-    except ValueError:  # None stands in sys.modules in its place
+    except ValueError:  # sys.modules holds None in its place
         return False
 
 
 def how_to_install(extra: str) -> str:
-    """Return the command that installs an extra of this package, in the versions that were tried if this is a clone."""
+    """Return the command that installs an extra of this package; in a clone, with the tested versions."""
     pip = f"{sys.executable} -m pip install"
     if (_CLONE / "constraints.txt").is_file():
         return f"{pip} --constraint {_CLONE}/constraints.txt --editable '{_CLONE}[{extra}]'"

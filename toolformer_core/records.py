@@ -1,7 +1,7 @@
-"""The nouns of the method, as frozen records that travel between stages.
+"""The records that the stages exchange, as frozen dataclasses.
 
-Records know nothing of files, tables or models. A *position* is always a character offset into the document's
-text (Python code points): the call is inserted in front of the character at that offset. Texts never change.
+Records know nothing of files, tables or models. A *position* is always a character offset into the document's text
+(in Python code points): the call is inserted in front of the character at that offset. Texts never change.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ __all__ = [
     "Example",
     "Execution",
     "InsertedCall",
+    "PrefilterResult",
     "Prompt",
     "Rejection",
     "ScoredCall",
     "ToolFailure",
     "ToolResponse",
     "ToolResult",
-    "Verdict",
     "day_of",
     "digest_of",
+    "document_id",
     "numbers_of",
     "storable",
     "unencodable",
@@ -36,14 +37,19 @@ __all__ = [
 
 
 def digest_of(*parts: str | bytes) -> str:
-    """Return the hex BLAKE2b-128 digest of the parts; part boundaries count, so ("ab",) and ("a", "b") differ."""
+    """Return the hex BLAKE2b-128 digest of the parts; boundaries matter, so ("ab",) and ("a", "b") differ."""
     h = hashlib.blake2b(digest_size=16)
     _feed(h.update, parts)
     return h.hexdigest()
 
 
+def document_id(text: str, url: str | None) -> str:
+    """Return the id of a document: a digest of its text and URL, so it is the same in every run."""
+    return digest_of("document", text, url or "")
+
+
 def numbers_of(*parts: str | bytes, count: int) -> list[int]:
-    """Return 64-bit numbers that the parts determine (SHAKE-128); the first n are the same whatever the count."""
+    """Return 64-bit numbers determined by the parts (SHAKE-128); the first n do not depend on the count."""
     stream = hashlib.shake_128()
     _feed(stream.update, parts)
     return list(struct.unpack(f"<{count}Q", stream.digest(8 * count)))
@@ -57,14 +63,14 @@ def _feed(update: Callable[[bytes], object], parts: Iterable[str | bytes]) -> No
 
 
 def storable(text: str) -> str:
-    """Return a text as UTF-8 can hold it: a lone surrogate is escaped (`\\udcff`), so that texts stay different."""
+    """Return a text that UTF-8 can hold: lone surrogates are escaped (`\\udcff`), so different texts stay different."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def unencodable(text: str) -> str | None:
-    """Return what of a text UTF-8 cannot hold, e.g. `lone surrogate U+D800 at character 2`; None if there is nothing.
+    """Return what UTF-8 cannot hold in a text, e.g. `lone surrogate U+D800 at character 2`; None if there is nothing.
 
-    They come out of `"\\ud800"` in JSON, and for bytes that are no UTF-8 on a command line.
+    Lone surrogates come from `"\\ud800"` in JSON, and from bytes on a command line that are not UTF-8.
     """
     try:
         text.encode("utf-8")
@@ -74,10 +80,10 @@ def unencodable(text: str) -> str | None:
 
 
 def day_of(text: str) -> datetime.date:
-    """Return the date that a text names as `YYYY-MM-DD`, the only form that the calendar reads.
+    """Return the date written as `YYYY-MM-DD`, the only form that the calendar reads.
 
     Raises:
-        ValueError: it is written otherwise (`20230130`, `2023-W05-1`), or there is no such day.
+        ValueError: the text has another form (`20230130`, `2023-W05-1`), or there is no such day.
     """
     if not re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
         raise ValueError(f"{text[:40]!r} is not a date like 2023-01-30")
@@ -91,24 +97,24 @@ def day_of(text: str) -> datetime.date:
 class Document:
     """One text x of the corpus C."""
 
-    doc_id: str  # digest of text and url: the same document has the same id in every run
+    doc_id: str  # see `document_id`
     text: str
     url: str | None
-    created: str | None  # ISO date the corpus itself gives, if any; the calendar reads the URL first
+    created: str | None  # ISO date given by the corpus, if any; the calendar reads the URL first
     source: str  # file name within the corpus
     line: int  # 1-based line (JSONL) or row (Parquet, dataset) in the source
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A corpus row that is not a document: counted by reason and kept, so that it can be looked at."""
+    """A corpus row that is not a document: counted by reason and stored, so that it can be inspected."""
 
     source: str
     line: int
     reason: str  # blank | broken_json | not_an_object | no_text | empty_text | not_utf8 | too_long | duplicate |
     #              truncated
     detail: str
-    raw: str  # the start of the row, at most 2,000 characters, undecodable bytes escaped
+    raw: str  # the start of the row, at most 2,000 characters, with undecodable bytes escaped
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +122,7 @@ class Prompt:
     """An annotation prompt P_t(x) = head + x + tail, after which the model writes x again, with calls.
 
     The head (instruction, call syntax, demonstrations, `Input: `) is the same for every document, so its keys and
-    values are computed once per tool. The tail is what stands between the two copies of x (`\\nOutput:`).
+    values are computed once per tool. The tail is the text between the two copies of x (`\\nOutput:`).
     """
 
     tool: str
@@ -129,20 +135,20 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a prefilter said about one document for one tool."""
+class PrefilterResult:
+    """The result of the prefilter for one document and one tool."""
 
     doc_id: str
     tool: str
     kept: bool
     reason: str  # why kept (`equation`, `url_date`, ...) or why dropped (`no_numbers`, `no_url_date`, ...)
-    context: str = ""  # what the tool must know of the document, e.g. the calendar's ISO date
+    context: str = ""  # what the tool needs to know of the document, e.g. the calendar's ISO date
     spans: tuple[tuple[int, int], ...] = ()  # the parts to annotate, [start, end); empty: the whole text
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """c = (a, i): a tool's name as it stands in text (`Calculator`) and its input text."""
+    """c = (a, i): a tool's name as written in text (`Calculator`) and its input text."""
 
     tool: str
     input: str
@@ -150,7 +156,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class DrawnCall:
-    """One draw of the model at one position, parsed or not. Identical draws at a position are one row, counted."""
+    """A draw of the model at one position, parsed or not; identical draws at a position are one record with a count."""
 
     doc_id: str
     tool: str
@@ -161,19 +167,19 @@ class DrawnCall:
     outcome: str  # ok | unterminated | wrong_tool | unparsable
     input: str  # the call's input; "" unless the outcome is ok
     count: int  # how many of the m draws gave exactly this text
-    window_end: int | None = None  # offset behind the five tokens that a call here is judged by; None: not noted
+    window_end: int | None = None  # offset of the end of the five tokens that judge a call here; None: not recorded
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResponse:
-    """What a tool answered: one text, never empty."""
+    """A tool's response: one text, never empty."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ToolFailure:
-    """Why a tool gave nothing. The call is dropped for this reason."""
+    """The reason why a tool gave no response; the call is dropped for it."""
 
     reason: str  # a short stable word: invalid_expression, no_result, timeout, crashed, ...
     detail: str = ""
@@ -185,13 +191,13 @@ ToolResult = ToolResponse | ToolFailure
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One distinct (tool, input, context) of a shard and what came of it."""
+    """One distinct (tool, input, context) of a shard, with its response or failure."""
 
     tool: str
     input: str
     context: str
-    response: str  # "" if failed
-    failure: str  # "" if it answered
+    response: str  # "" if the tool failed
+    failure: str  # "" if the tool answered
     detail: str = ""
 
 
@@ -209,19 +215,19 @@ class ScoredCall:
     loss_plain: float  # L_i(eps), nats
     loss_call: float  # L_i(e(c, eps)), nats
     loss_response: float  # L+ = L_i(e(c, r)), nats
-    seen_before: bool  # the input text stands in x before the position
+    seen_before: bool  # x holds the input text before the position
     seen_after: bool  # ... and after it (MT drops calls seen only after)
-    window_end: int | None = None  # as the draw's
+    window_end: int | None = None  # as in `DrawnCall`
 
     @property
     def gain(self) -> float:
-        """L- - L+: by how much the response helps, in nats."""
+        """L- - L+: how much the response helps, in nats."""
         return min(self.loss_plain, self.loss_call) - self.loss_response
 
 
 @dataclass(frozen=True, slots=True)
 class InsertedCall:
-    """A call as it stands in an example: where its linearised text lies in x*."""
+    """A call in an example, with the span of its linearised text in x*."""
 
     tool: str
     position: int  # in x
@@ -234,7 +240,7 @@ class InsertedCall:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One document of C*: x* and the spans that were inserted, by which x is recovered exactly."""
+    """One document of C*: x*, and the inserted spans, from which x can be recovered exactly."""
 
     doc_id: str
     text: str

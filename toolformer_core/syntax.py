@@ -1,14 +1,14 @@
-"""How a call stands in text: linearise, escape, close, parse, find, interleave, strip.
+"""The syntax of calls in text: linearise, escape, close, parse, find, interleave, strip.
 
     e(c)    = " [" a "(" i ")" "]"
     e(c, r) = " [" a "(" i ")" " -> " r "]"
 
 The markers are ordinary text, so the model's vocabulary is unchanged. A call ends at the first `]` that closes it *in
-text* (brackets opened inside it are closed first), never at a token id, because tokenizers merge `)]`. The arrow is
-written `->`; `→` is accepted on reading.
+the text* (brackets opened inside it are closed first), never at a token id, because tokenizers merge `)]`. The arrow is
+written `->`; `→` is accepted when reading.
 
-A response is data: nothing in it may open or close a call. So its square brackets are written as round ones, and all
-else stays as it is. Of a passage that shows a call of its own, "the form is [QA(x) -> y]", becomes
+A response is data: nothing in it may open or close a call. So its square brackets are written as round ones, and
+everything else is unchanged. A passage that itself shows a call, "the form is [QA(x) -> y]", becomes
 
     e(c, r) = " [WikiSearch(call syntax) -> the form is (QA(x) -> y)]"
 
@@ -43,7 +43,7 @@ __all__ = [
 OPEN = " ["
 CLOSE = "]"
 ARROW = "->"
-MAX_CALL_CHARS = 8_000  # longer brackets in running text are not calls; it bounds the work on nested ones
+MAX_CALL_CHARS = 8_000  # longer brackets in running text are not calls; this bounds the work on nested ones
 
 _NAME = re.compile(r"\s*([^\W\d]\w*)\s*\(")
 _INPUT_END = re.compile(r"\)\s*(?:(?:->|→)(?P<response>.*))?\Z", re.DOTALL)
@@ -55,16 +55,16 @@ _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’"}
 
 
 def linearize(call: Call, response: str | None = None) -> str:
-    """Return e(c) when the response is None, else e(c, r); an empty response keeps the arrow.
+    """Return e(c) if the response is None, else e(c, r); an empty response keeps the arrow.
 
-    The response is escaped here, so none can open or close a call.
+    The response is escaped here, so it cannot open or close a call.
     """
     head = f"{OPEN}{call.tool}({call.input})"
     return head + CLOSE if response is None else f"{head} {ARROW} {escape(response)}{CLOSE}"
 
 
 def escape(response: str) -> str:
-    """Return a response as it stands in a call, its square brackets round; as long as before, and the same twice."""
+    """Return a response with round instead of square brackets, of the same length; escaping twice changes nothing."""
     return response.translate(_ROUND)
 
 
@@ -79,15 +79,15 @@ def find_close(text: str, start: int = 0) -> int | None:
 
 
 def parse(body: str) -> tuple[Call, str | None]:
-    """Parse what stands between " [" and the closing "]".
+    """Parse the text between " [" and the closing "]".
 
-    One pair of quotes around the whole input is dropped, so `QA("Who?")` and `QA(Who?)` are the same call. The input
-    ends at the first `)` that leaves it balanced and is followed by an arrow or by nothing; failing that, at the first
-    `)` so followed.
+    One pair of quotes around the whole input is removed, so `QA("Who?")` and `QA(Who?)` are the same call. The input
+    ends at the first `)` that leaves it balanced and is followed by an arrow or by nothing; if there is none, at the
+    first `)` that is followed by an arrow or by nothing.
 
-    `parse` undoes `linearize` (less " [" and "]") if the tool is an identifier, the input is balanced in parentheses
-    and is stripped and unquoted already, and the response is None, or stripped and escaped. For the closing "]"
-    to be found in running text, the input must be balanced in brackets too.
+    `parse` inverts `linearize` (without " [" and "]") if the tool is an identifier, the input has balanced parentheses
+    and is already stripped and unquoted, and the response is None, or stripped and escaped. For the closing "]" to be
+    found in running text, the input's brackets must be balanced, too.
 
     Returns:
         The call, and its response if there is an arrow.
@@ -99,7 +99,7 @@ def parse(body: str) -> tuple[Call, str | None]:
     if name is None:
         raise CallSyntaxError(f"no tool name and '(' in {body[:80]!r}")
     first: tuple[str, str | None] | None = None
-    start, depth = name.end(), 0  # depth: parentheses opened in the input and not closed
+    start, depth = name.end(), 0  # depth: open parentheses in the input
     negative = False
     for paren in _PAREN.finditer(body, start):
         if paren.group() == "(":
@@ -107,10 +107,10 @@ def parse(body: str) -> tuple[Call, str | None]:
             continue
         end = _INPUT_END.match(body, paren.start()) if first is None or (depth == 0 and not negative) else None
         if end is not None:
-            found = (body[start : paren.start()], end.group("response"))
-            first = first or found
-            if depth == 0 and not negative:  # prefer `f(g(x) -> y)` over its first `)`
-                first = found
+            candidate = (body[start : paren.start()], end.group("response"))
+            first = first or candidate
+            if depth == 0 and not negative:  # prefer the last `)` of `f(g(x) -> y)` to its first one
+                first = candidate
                 break
         depth -= 1
         negative = negative or depth < 0
@@ -128,7 +128,7 @@ def _unquote(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FoundCall:
-    """A call found in running text, with its span [start, end) including the leading space if there is one."""
+    """A call in running text, with its span [start, end), which includes the leading space if there is one."""
 
     call: Call
     response: str | None
@@ -137,16 +137,16 @@ class FoundCall:
 
 
 def find_calls(text: str, names: Iterable[str] | None = None) -> Iterator[FoundCall]:
-    """Yield the calls that stand in a text, left to right; with `names`, only calls of those tools.
+    """Yield the calls in a text, left to right; with `names`, only calls of those tools.
 
-    Calls of more than `MAX_CALL_CHARS` characters are passed over.
+    Calls of more than `MAX_CALL_CHARS` characters are skipped.
 
     This reads text whose insertions were not recorded (a model's output). To recover x from x*, use `strip` with the
-    recorded spans: a text may hold brackets of its own.
+    recorded spans, because a text may hold brackets of its own.
     """
-    wanted = None if names is None else frozenset(names)
-    # Once for the whole text, and only what is a call is parsed: nested brackets must not cost their length squared.
-    closes = _closes(text)
+    allowed = None if names is None else frozenset(names)
+    # Found once for the whole text, and only calls are parsed, so that nested brackets do not take quadratic time.
+    closes = _closing_brackets(text)
     arrows = [match.start() for match in _INPUT_END_AND_ARROW.finditer(text)]
     at = 0
     while (open_ := text.find("[", at)) >= 0:
@@ -157,7 +157,7 @@ def find_calls(text: str, names: Iterable[str] | None = None) -> Iterator[FoundC
             close is None
             or name is None
             or close - at > MAX_CALL_CHARS
-            or (wanted is not None and name.group(1) not in wanted)
+            or (allowed is not None and name.group(1) not in allowed)
             or not _ends_input(text, name.end(), close, arrows)
         ):
             continue
@@ -168,10 +168,13 @@ def find_calls(text: str, names: Iterable[str] | None = None) -> Iterator[FoundC
 
 
 def _ends_input(text: str, start: int, close: int, arrows: Sequence[int]) -> bool:
-    """Return whether a `)` between two places is followed by an arrow or by nothing, so that an input ends there.
+    """Return whether an input ends between two places: at a `)` that is followed by an arrow or by nothing.
 
     Args:
-        arrows: the places of every `)` with an arrow behind it, in order.
+        text: the whole text.
+        start: the first place.
+        close: the place of the closing bracket.
+        arrows: the places of every `)` that is followed by an arrow, in order.
     """
     following = bisect_left(arrows, start)
     if following < len(arrows) and arrows[following] < close:
@@ -182,8 +185,8 @@ def _ends_input(text: str, start: int, close: int, arrows: Sequence[int]) -> boo
     return last >= start and text[last] == ")"
 
 
-def _closes(text: str) -> dict[int, int]:
-    """Return, for each `[` that is closed, where: what `find_close` would say."""
+def _closing_brackets(text: str) -> dict[int, int]:
+    """Return the place of the closing bracket of each closed `[`, as `find_close` would."""
     opened: list[int] = []
     closes: dict[int, int] = {}
     for match in _BRACKET.finditer(text):
@@ -199,10 +202,10 @@ def interleave(text: str, pieces: Iterable[tuple[int, str]]) -> tuple[str, list[
 
     Args:
         text: x.
-        pieces: (position in x, text to insert), in any order; at one position the given order is kept.
+        pieces: (position in x, text to insert), in any order; pieces at the same position keep their order.
 
     Returns:
-        x* and, in the order of their place in it, the spans [start, end) of the pieces.
+        x* and the spans [start, end) of the pieces, in text order.
 
     Raises:
         ValueError: a position lies outside 0..len(text).

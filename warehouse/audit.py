@@ -1,7 +1,8 @@
-"""Reading everything once to see that it is what it was: every record and every data file, by its digest.
+"""The audit: compares every record and every data file with its digest.
 
-What is truncated, altered or gone is set aside (see `Store.set_aside`), its commit with it, so that the next build does
-it anew; and of each it is said which dataset versions rest on it. It mends nothing itself.
+A file that is truncated, altered or gone is set aside (see `Store.set_aside`) together with its commit, so that the
+next build computes it again. The report says which dataset versions depend on each file. The audit itself repairs
+nothing.
 """
 
 from __future__ import annotations
@@ -11,62 +12,64 @@ from dataclasses import dataclass
 
 from warehouse.commits import Dataset
 from warehouse.errors import StoreError
-from warehouse.gc import rests_on
+from warehouse.gc import dataset_commits
 from warehouse.store import Store
 
-__all__ = ["Damage", "audit", "gone"]
+__all__ = ["Damage", "audit", "missing_files"]
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One file that is not what it was."""
+    """One damaged file."""
 
     path: str  # within the store, where it was
     why: str
-    datasets: tuple[str, ...]  # labels of the dataset records that rest on it: name@version-made
+    datasets: tuple[str, ...]  # labels of the dataset records that depend on it: name@version-made
 
 
 def audit(store: Store) -> list[Damage]:
-    """Compare every record and data file with its digest; set aside what is damaged and return it.
+    """Compare every record and data file with its digest; set the damaged ones aside and return them.
 
     Raises:
-        StoreError: a file is there and cannot be read now.
+        StoreError: a file exists but cannot be read now.
     """
-    records = {kind: store.names(kind) for kind in ("commits", "runs", "datasets")}
+    names = {kind: store.names(kind) for kind in ("commits", "runs", "datasets")}
     commits = {commit.id: commit for commit in store.commits()}
     runs, datasets = store.runs(), store.datasets()
-    needs = {d.label: rests_on(d, commits, runs) for d in datasets}
+    needed = {dataset.label: dataset_commits(dataset, commits, runs) for dataset in datasets}
 
-    def resting(commit_id: str) -> tuple[str, ...]:
-        return tuple(sorted(name for name, ids in needs.items() if commit_id in ids))
+    def dependents(commit_id: str) -> tuple[str, ...]:
+        return tuple(sorted(label for label, ids in needed.items() if commit_id in ids))
 
-    lost = "is truncated or altered: it has not the digest that it carries"
-    out = [Damage(f"commits/{own}.json", lost, resting(own)) for own in sorted(records["commits"] - commits.keys())]
-    for name in sorted(records["runs"] - {run.run_id for run in runs}):
-        theirs = tuple(d.label for d in datasets if d.run_id == name)
-        out.append(Damage(f"runs/{name}.json", lost, theirs))
-    for name in sorted(records["datasets"] - {d.key for d in datasets}):
-        out.append(Damage(f"datasets/{name}.json", lost, (name.replace("/", "@"),)))
-    for own, commit in commits.items():
+    why = "is truncated or altered: its digest is not the one that it contains"
+    unreadable = sorted(names["commits"] - commits.keys())
+    damaged = [Damage(f"commits/{commit_id}.json", why, dependents(commit_id)) for commit_id in unreadable]
+    for name in sorted(names["runs"] - {run.run_id for run in runs}):
+        labels = tuple(dataset.label for dataset in datasets if dataset.run_id == name)
+        damaged.append(Damage(f"runs/{name}.json", why, labels))
+    for name in sorted(names["datasets"] - {dataset.key for dataset in datasets}):
+        damaged.append(Damage(f"datasets/{name}.json", why, (name.replace("/", "@"),)))
+    for commit_id, commit in commits.items():
         if store.damage(commit):
-            out += [Damage(path, why, resting(own)) for path, why in store.quarantine(commit).items()]
+            problems = store.quarantine(commit).items()
+            damaged += [Damage(path, problem, dependents(commit_id)) for path, problem in problems]
     checked = {file.path for commit in commits.values() for file in commit.files}
     for dataset in datasets:
-        out += [one for one in _own_files(store, dataset) if one.path not in checked]
-    return out
+        damaged += [damage for damage in _damaged_files(store, dataset) if damage.path not in checked]
+    return damaged
 
 
-def gone(store: Store, dataset: Dataset) -> list[str]:
-    """Return which of a version's files are not there or have another size; nothing is read, nothing set aside.
+def missing_files(store: Store, dataset: Dataset) -> list[str]:
+    """Return the files of a version that are missing or have another size; none is read, and none is set aside.
 
     Raises:
-        StoreError: the store cannot be asked now.
+        StoreError: the place cannot be reached now.
     """
-    return [file.path for file in dataset.files if (store.files.look(file.path) or (None,))[0] != file.bytes]
+    return [file.path for file in dataset.files if (store.files.stat(file.path) or (None,))[0] != file.bytes]
 
 
-def _own_files(store: Store, dataset: Dataset) -> Iterator[Damage]:
-    """Yield what is wrong with a dataset's files; most are listed in commits too."""
+def _damaged_files(store: Store, dataset: Dataset) -> Iterator[Damage]:
+    """Yield the damaged files of a dataset; most of its files are listed in commits too."""
     for file in dataset.files:
         try:
             store.read(file, columns=[])

@@ -1,10 +1,11 @@
-"""Who is at work on what, when several processes share one warehouse: a claim with a lease, in PostgreSQL.
+"""Claims with leases in PostgreSQL: which process works on what, when several processes share one warehouse.
 
-A claim is one row: the work's name, a token of whoever took it, and when the lease ends, by the database's clock alone.
-A thread renews the leases of its process; a process that dies renews nothing, and when its lease has ended another may
-take the claim over. The old holder finds that out before it commits (`confirm`), and gives way. A claim is only there
-to save work: that nothing is done twice is owed to commits, which are the same whoever writes them.
-It does not know what the work is.
+A claim is one row: the name of the work, a token of the process that took it, and when the lease ends, by the
+database's clock. A thread renews the leases of its process. A process that dies renews nothing, and another process may
+take over the claim when the lease has ended. The old holder notices that before it commits (`confirm`), and gives way.
+Claims only save work; correctness does not depend on them, since a commit is the same whoever writes it.
+
+This module does not know what the work is.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ import sqlalchemy as sa
 import sqlalchemy.exc
 from sqlalchemy.dialects.postgresql import insert
 
-from warehouse.errors import CatalogError, told
-from warehouse.shared import opened, writing
+from warehouse.errors import CatalogError, error_line
+from warehouse.shared import connect_schema, write_transaction
 from warehouse.store import Store
 
 __all__ = ["Claim", "Claims"]
 
 _log = logging.getLogger(__name__)
 
-_POLL_S = (0.05, 1.0)  # between two looks at a claim that another process holds: the first, and the longest
-_BEATS = 4  # renewals within one lease
+_POLL_S = (0.05, 1.0)  # between two attempts at a claim that another process holds: at first, and at most
+_RENEWALS = 4  # within one lease
 
 _METADATA = sa.MetaData()
 _CLAIMS = sa.Table(
@@ -45,88 +46,88 @@ _CLAIMS = sa.Table(
 )
 _NOW = sa.func.clock_timestamp()
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Work that this process may do, as long as the lease is renewed."""
+    """The right to do some work, as long as the lease is renewed."""
 
     name: str
-    token: str  # of this taking alone, so that a claim lost and taken again is another one
+    token: str  # unique, so that a claim that was lost and taken again is another claim
 
 
 class Claims:
-    """The claims on one store's work. Threads of a process may share it.
+    """The claims on the work of one store. Threads of a process may share it.
 
     Args:
         url: a SQLAlchemy URL of PostgreSQL.
-        store: whose work it is.
-        lease_s: seconds after which a process that is not heard of counts as dead.
+        store: the data folder.
+        lease_s: seconds after which a process that renews nothing counts as dead.
 
     Raises:
         CatalogError: the database cannot be reached.
     """
 
     def __init__(self, url: str, store: Store, *, lease_s: float = 60.0) -> None:
-        self._engine = opened(url, store)
+        self._engine = connect_schema(url, store)
         self._lease_s = lease_s
         self._held: dict[str, Claim] = {}  # by token
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._heart: threading.Thread | None = None
-        with writing(self._engine) as connection:
+        self._renewer: threading.Thread | None = None
+        with write_transaction(self._engine) as connection:
             _METADATA.create_all(connection)
 
     def take(self, name: str) -> Claim | None:
-        """Return the claim, or None while another holds it.
+        """Return the claim; None if another process holds it.
 
         Raises:
             CatalogError: the database could not be used.
         """
         claim = Claim(name, uuid.uuid4().hex)
         row = {"token": claim.token, "host": socket.gethostname(), "pid": os.getpid(), "ends": self._end()}
-        wish = insert(_CLAIMS).values(name=name, **row)
-        wish = wish.on_conflict_do_update(index_elements=["name"], set_=row, where=_CLAIMS.c.ends < _NOW)
-        if not self._tokens(wish.returning(_CLAIMS.c.token)):
+        statement = insert(_CLAIMS).values(name=name, **row)
+        statement = statement.on_conflict_do_update(index_elements=["name"], set_=row, where=_CLAIMS.c.ends < _NOW)
+        if not self._tokens(statement.returning(_CLAIMS.c.token)):
             return None
-        with self._turn:
+        with self._lock:
             self._held[claim.token] = claim
-            if self._heart is None:
-                self._heart = threading.Thread(target=self._beat, name="claims", daemon=True)
-                self._heart.start()
+            if self._renewer is None:
+                self._renewer = threading.Thread(target=self._renew_leases, name="claims", daemon=True)
+                self._renewer.start()
         return claim
 
-    def wait_for(self, name: str, finished: Callable[[], Found | None]) -> Claim | Found:
-        """Return what another has finished, or the claim as soon as it is free.
+    def wait_for(self, name: str, finished: Callable[[], Result | None]) -> Claim | Result:
+        """Wait until another process has finished the work or the claim is free; return the result or the claim.
 
         Args:
-            name: the work's.
-            finished: looks whether the work is done; asked before the claim is taken, and again after.
+            name: the name of the work.
+            finished: returns the result if the work is done; called before the claim is taken, and again afterwards.
 
         Raises:
             CatalogError: the database could not be used.
         """
         pause, longest = _POLL_S
         while True:
-            if (done := finished()) is not None:
-                return done
+            if (result := finished()) is not None:
+                return result
             claim = self.take(name)
             if claim is not None:
                 try:
-                    done = finished()  # between the first look and the taking, its holder may have finished
+                    result = finished()  # the holder may have finished between the first call and `take`
                 except BaseException:
                     self.release(claim)
                     raise
-                if done is None:
+                if result is None:
                     return claim
                 self.release(claim)
-                return done
+                return result
             self._closed.wait(pause)
             pause = min(2 * pause, longest)
 
     def confirm(self, claim: Claim) -> bool:
-        """Renew a claim, and say whether it is still this process's: ask before what is done is committed.
+        """Renew a claim and return whether this process still holds it; call this before committing.
 
         Raises:
             CatalogError: the database could not be used.
@@ -134,11 +135,11 @@ class Claims:
         return self._renew([claim.token]) == {claim.token}
 
     def release(self, claim: Claim) -> None:
-        """Give a claim back; nothing happens if it was lost.
+        """Release a claim; do nothing if it was lost.
 
-        A database that cannot be reached is no reason to fail: the lease ends by itself.
+        A database that cannot be reached is not an error here: the lease ends by itself.
         """
-        with self._turn:
+        with self._lock:
             self._held.pop(claim.token, None)
         try:
             self._tokens(_CLAIMS.delete().where(_CLAIMS.c.token == claim.token).returning(_CLAIMS.c.token))
@@ -146,10 +147,10 @@ class Claims:
             _log.warning("the claim on %s ends with its lease: %s", claim.name, exc)
 
     def close(self) -> None:
-        """Stop renewing; claims still held end with their leases."""
+        """Stop renewing; claims that are still held end with their leases."""
         self._closed.set()
-        if self._heart is not None:
-            self._heart.join()
+        if self._renewer is not None:
+            self._renewer.join()
         self._engine.dispose()
 
     def __enter__(self) -> Claims:
@@ -162,22 +163,22 @@ class Claims:
         return _NOW + sa.func.make_interval(0, 0, 0, 0, 0, 0, self._lease_s)
 
     def _renew(self, tokens: list[str]) -> set[str]:
-        still = _CLAIMS.update().where(_CLAIMS.c.token.in_(tokens)).values(ends=self._end())
-        return self._tokens(still.returning(_CLAIMS.c.token))
+        statement = _CLAIMS.update().where(_CLAIMS.c.token.in_(tokens)).values(ends=self._end())
+        return self._tokens(statement.returning(_CLAIMS.c.token))
 
     def _tokens(self, statement: sa.sql.dml.ReturningInsert[str] | sa.Executable) -> set[str]:
         try:
             with self._engine.begin() as connection:
                 return set(connection.scalars(statement))
         except sa.exc.SQLAlchemyError as exc:
-            raise CatalogError(f"the claims could not be used: {told(exc)}") from exc
+            raise CatalogError(f"the claims could not be used: {error_line(exc)}") from exc
 
-    def _beat(self) -> None:
-        while not self._closed.wait(self._lease_s / _BEATS):
-            with self._turn:
+    def _renew_leases(self) -> None:
+        while not self._closed.wait(self._lease_s / _RENEWALS):
+            with self._lock:
                 tokens = sorted(self._held)
             if tokens:
                 try:
                     self._renew(tokens)
-                except CatalogError as exc:  # the next beat may reach it; who commits asks first
+                except CatalogError as exc:  # the next renewal may succeed; `confirm` is called before every commit
                     _log.warning("the leases could not be renewed: %s", exc)

@@ -1,10 +1,11 @@
-"""The records that say what was done: a commit per shard, a manifest per run, a card per dataset.
+"""The records of what was done: a commit per shard, a manifest per run, a card per dataset.
 
-A commit is written last, after its data, so that a commit on disk means data on disk. It holds what the work
-depended on (the fingerprint and its named parts), what came of it (files, balances) and what it cost. A run lists
-the commits it used, made or reused: the newest completed one decides what is current. A dataset is one way in which a
-named, content-addressed version of C* was made.
-This module does no input or output and knows no stage by name; it turns records into plain values and back.
+A commit is written last, after its data, so that a commit on disk means data on disk. It holds what the work depended
+on (the fingerprint and its named parts), its results (files, balances) and what it cost. A run lists the commits that
+it made or reused; the newest completed run decides which are current. A dataset is one way in which a named version of
+C* was made; the version itself is named by its content.
+
+This module does no input or output and knows no stage by name; it converts records to plain values and back.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ import orjson
 from warehouse.errors import ConservationError, StoreError
 
 __all__ = [
-    "Balance",
     "Commit",
     "CommitKey",
     "DataFile",
     "Dataset",
+    "RowCounts",
     "Run",
     "changed_parts",
     "check_name",
     "dataset_version",
     "digest",
     "fingerprint",
-    "key_parts",
-    "made_how",
+    "made_id",
+    "split_dataset_key",
 ]
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,150}")
@@ -47,32 +48,32 @@ def digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
-def canonical(value: Any) -> bytes:
-    """Return JSON with sorted keys and no spaces: equal values, equal bytes."""
+def canonical_json(value: Any) -> bytes:
+    """Return JSON with sorted keys and no spaces: equal values give equal bytes."""
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
 
 
 def fingerprint(parts: Mapping[str, str]) -> str:
-    """Return the digest of what a shard's work depends on, by part name (config, inputs, model, ...).
+    """Return the digest of what a shard's result depends on, by part name (config, inputs, model, ...).
 
-    The order of the parts does not count; a part that is absent and one that is "" differ.
+    The order of the parts does not matter; a missing part and a part that is "" differ.
     """
-    return digest(canonical(dict(parts)))
+    return digest(canonical_json(dict(parts)))
 
 
 def changed_parts(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of the parts that differ, sorted: why a shard is stale."""
+    """Return the names of the parts that differ, sorted: the reasons why a shard is stale."""
     return tuple(sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name)))
 
 
 def check_name(kind: str, name: str) -> str:
-    """Return a name that is safe in a path.
+    """Return the name if it is safe in a path.
 
     Raises:
-        StoreError: it is empty, too long, or holds anything but letters, digits, `.`, `_` and `-`.
+        StoreError: it is empty or too long, or contains anything but letters, digits, `.`, `_` and `-`.
     """
     if not _NAME.fullmatch(name):
-        raise StoreError(f"{kind} {name!r} may hold only letters, digits, '.', '_' and '-' (at most 150)")
+        raise StoreError(f"{kind} {name!r} may contain only letters, digits, '.', '_' and '-' (at most 150)")
     return name
 
 
@@ -87,33 +88,33 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Balance:
+class RowCounts:
     """Where the rows of one unit went: in = kept + dropped + failed."""
 
     unit: str  # documents, positions, draws, calls, ...
     rows_in: int
     kept: int
-    dropped: dict[str, int] = field(default_factory=dict)  # reason -> rows: decided against
-    failed: dict[str, int] = field(default_factory=dict)  # reason -> rows: something went wrong
+    dropped: dict[str, int] = field(default_factory=dict)  # reason -> rows that the stage decided against
+    failed: dict[str, int] = field(default_factory=dict)  # reason -> rows where something went wrong
 
     def check(self) -> None:
-        """Hold the rows to the law of conservation.
+        """Check that no row is missing or surplus.
 
         Raises:
             ConservationError: in != kept + dropped + failed, or a count is negative.
         """
         counts = (self.rows_in, self.kept, *self.dropped.values(), *self.failed.values())
         dropped, failed = sum(self.dropped.values()), sum(self.failed.values())
-        law = f"{self.rows_in} in, {self.kept} kept + {dropped} dropped + {failed} failed"
+        sums = f"{self.rows_in} in, {self.kept} kept + {dropped} dropped + {failed} failed"
         if any(count < 0 for count in counts):
-            raise ConservationError(f"{self.unit}: a count is negative ({law}; {self.dropped} {self.failed})")
+            raise ConservationError(f"{self.unit}: a count is negative ({sums}; {self.dropped} {self.failed})")
         if self.rows_in != self.kept + dropped + failed:
-            raise ConservationError(f"{self.unit}: rows went missing or were invented ({law})")
+            raise ConservationError(f"{self.unit}: rows are missing or surplus ({sums})")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class CommitKey:
-    """What names a commit."""
+    """The name of a commit."""
 
     stage: str
     tool: str  # "" where the stage runs once for all tools
@@ -128,7 +129,7 @@ class CommitKey:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One shard of one stage, done."""
+    """One finished shard of one stage."""
 
     stage: str
     stage_version: str
@@ -136,10 +137,10 @@ class Commit:
     shard: str
     fingerprint: str  # `fingerprint(parts)`
     parts: dict[str, str]  # the fingerprint's named parts, each a digest or a version
-    config: dict[str, Any]  # the stage's config, readable
+    config: dict[str, Any]  # the stage's config, as plain values
     files: tuple[DataFile, ...]
     inputs: tuple[str, ...]  # digests of the data files that were read
-    balances: tuple[Balance, ...]
+    balances: tuple[RowCounts, ...]
     seconds: float
     counters: dict[str, int | float]  # lm_tokens, cache_hits, ...
     host: str
@@ -162,17 +163,17 @@ class Commit:
 
     @property
     def content_digest(self) -> str:
-        """The digest of the data alone: two runs that did the same work agree on it, whenever and wherever."""
+        """The digest of the data alone: two runs that did the same work agree on it, whenever and wherever they ran."""
         files = [(file.digest, file.rows) for file in self.files]
         balances = [dataclasses.asdict(balance) for balance in self.balances]
-        return digest(canonical([self.stage, self.tool, self.shard, files, balances]))
+        return digest(canonical_json([self.stage, self.tool, self.shard, files, balances]))
 
     def check(self) -> None:
-        """Say whether this commit may be written.
+        """Check that this commit may be written.
 
         Raises:
             ConservationError: a balance does not close.
-            StoreError: a name is unsafe, a unit stands twice, or the fingerprint is not that of the parts.
+            StoreError: a name is unsafe, a unit occurs twice, or the fingerprint is not that of the parts.
         """
         check_name("stage", self.stage)
         check_name("tool", self.tool or _NO_TOOL)
@@ -204,25 +205,25 @@ class Commit:
                 **value,
                 "files": tuple(DataFile(**file) for file in value["files"]),
                 "inputs": tuple(value["inputs"]),
-                "balances": tuple(Balance(**balance) for balance in value["balances"]),
+                "balances": tuple(RowCounts(**balance) for balance in value["balances"]),
             }
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The manifest of one build: what it was asked and which commits it stands on."""
+    """The manifest of one run: its parameters and the commits that it used."""
 
     run_id: str
     flow: str
     started: str  # ISO UTC
-    finished: str | None  # ISO UTC; None while it runs
+    finished: str | None  # ISO UTC; None while the run goes on
     state: str  # running | completed | failed | cancelled
     parameters: dict[str, Any]
     corpus: str
     model: str
     commits: tuple[CommitKey, ...] = ()  # made or reused
-    dataset: str = ""  # key of the record of C* that it made or found made (see `Dataset.key`); "" if it made none
+    dataset: str = ""  # key of the record of C* that it made or found (see `Dataset.key`); "" if it made none
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; a commit key is a list of its four fields."""
@@ -241,41 +242,41 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """One way in which a version of a named C* was made: its files, and what its card says of this way.
+    """One way in which a version of a named C* was made: its files, and what its card says about this way.
 
-    Versions are named by their content alone. Where other thresholds, another corpus or another model gave the same
-    content, the version has a record for each of them, told apart by `made`.
+    Versions are named by their content alone. If other thresholds, another corpus or another model gave the same
+    content, the version has a record for each of them, distinguished by `made`.
     """
 
     name: str
     version: str  # `dataset_version(files)`
     files: tuple[DataFile, ...]
-    counts: dict[str, int]  # tool -> examples holding at least one of its calls
+    counts: dict[str, int]  # tool -> examples with at least one of its calls
     thresholds: dict[str, float]  # tool -> tau_f
     run_id: str
     model: str  # the model that annotated and scored
     corpus: str
     created: str  # ISO UTC
-    licence: str = ""  # the corpus's, as its owner states it
+    licence: str = ""  # the corpus's licence, as its owner states it
     notes: str = ""
-    made: str = ""  # `made_how(...)`; "" in records written before a version could have several
-    yields: tuple[tuple[str, float, int], ...] = ()  # tool, tau_f in nats for all tools alike, examples
-    sources: tuple[tuple[str, int], ...] = ()  # the largest files of the corpus, with their documents
-    more_sources: int = 0  # files that `sources` leaves out
+    made: str = ""  # see `made_id`; "" in records of earlier program versions, which had one way per version
+    yields: tuple[tuple[str, float, int], ...] = ()  # tool, tau_f in nats applied to all tools, examples
+    sources: tuple[tuple[str, int], ...] = ()  # the largest files of the corpus, with their number of documents
+    more_sources: int = 0  # number of files that `sources` leaves out
 
     @property
     def id(self) -> str:
-        """What names this record among those of its name: `version`, or `version-made`."""
+        """The record's id among the records of its name: `version`, or `version-made`."""
         return f"{self.version}-{self.made}" if self.made else self.version
 
     @property
     def key(self) -> str:
-        """The record's path below `datasets/`, without its ending; `key_parts` takes it apart."""
+        """The record's path below `datasets/`, without the suffix; `split_dataset_key` splits it."""
         return f"{self.name}/{self.id}"
 
     @property
     def label(self) -> str:
-        """What a user names it by: `name@version-made`."""
+        """The record's name for users: `name@version-made`."""
         return f"{self.name}@{self.id}"
 
     def to_json(self) -> dict[str, Any]:
@@ -289,29 +290,29 @@ class Dataset:
         Raises:
             KeyError, TypeError, ValueError: it is not a dataset.
         """
-        listed = {name: tuple(tuple(row) for row in value.get(name, ())) for name in ("yields", "sources")}
-        return cls(**{**value, **listed, "files": tuple(DataFile(**file) for file in value["files"])})
+        rows = {name: tuple(tuple(row) for row in value.get(name, ())) for name in ("yields", "sources")}
+        return cls(**{**value, **rows, "files": tuple(DataFile(**file) for file in value["files"])})
 
 
-def key_parts(key: str) -> tuple[str, str, str]:
-    """Return name, version and `made` of a dataset record's key; `made` is "" in records of the old layout."""
-    name, _, own = key.partition("/")
-    found = _MADE.fullmatch(own)
-    return (name, *found.groups()) if found else (name, own, "")  # type: ignore[return-value]
+def split_dataset_key(key: str) -> tuple[str, str, str]:
+    """Return name, version and `made` of a dataset record's key; `made` is "" in records of earlier versions."""
+    name, _, record_id = key.partition("/")
+    match = _MADE.fullmatch(record_id)
+    return (name, match[1], match[2]) if match else (name, record_id, "")
 
 
-def made_how(dataset: Dataset, run: Run) -> str:
-    """Return an id of how a version was made, 12 hex digits: made again in the same way, it is the same id.
+def made_id(dataset: Dataset, run: Run) -> str:
+    """Return an id of the way in which a version was made, 12 hex digits: the same way gives the same id.
 
-    It covers what the record says (but for who made it and when) and every commit that the run used, whose
-    fingerprints tell corpus, model, prompts, tools and settings also where all files are empty.
+    It covers the record's values (except the run and the time) and every commit that the run used: their fingerprints
+    distinguish corpora, models, prompts, tools and settings even if all files are empty.
     """
-    said = {name: getattr(dataset, name) for name in ("thresholds", "model", "corpus", "licence", "notes")}
+    values = {name: getattr(dataset, name) for name in ("thresholds", "model", "corpus", "licence", "notes")}
     files = [(file.path, file.digest) for file in dataset.files]
     commits = sorted({key.id for key in run.commits})
-    return digest(canonical({**said, "flow": run.flow, "files": files, "commits": commits}))[:_MADE_DIGITS]
+    return digest(canonical_json({**values, "flow": run.flow, "files": files, "commits": commits}))[:_MADE_DIGITS]
 
 
 def dataset_version(files: Iterable[DataFile]) -> str:
-    """Return the content address of a dataset, 16 hex digits: the same files in the same order, the same version."""
-    return digest(canonical([file.digest for file in files]))[:16]
+    """Return a dataset's version, 16 hex digits: the same files in the same order give the same version."""
+    return digest(canonical_json([file.digest for file in files]))[:16]

@@ -1,15 +1,15 @@
-"""Every error the warehouse raises on purpose, as one tree.
+"""The errors that the warehouse raises on purpose, as one tree.
 
     WarehouseError
     ├── StoreError             a file could not be written, found or understood
-    │   ├── CorruptDataError   a data file is not what its commit says: truncated or altered
+    │   ├── CorruptDataError   a data file differs from what its commit says: truncated or altered
     │   └── SchemaError        a table does not have its stage's columns
-    ├── ConservationError      rows went missing: in != kept + dropped + failed
+    ├── ConservationError      rows are missing or surplus: in != kept + dropped + failed
     ├── CatalogError           the catalog could not be opened or written
-    │   └── LockHeldError      another process holds it; says which
-    └── SnapshotError          there is no published snapshot to read, or it could not be written
+    │   └── LockHeldError      another process holds a lock; the message says which
+    └── SnapshotError          there is no published snapshot, or it could not be written
 
-It does not know the method's errors; `tasks` translates where a user must see one line.
+This module does not know the method's errors; `tasks` translates where a user must see one line.
 """
 
 from __future__ import annotations
@@ -25,31 +25,32 @@ __all__ = [
     "SnapshotError",
     "StoreError",
     "WarehouseError",
-    "is_full",
-    "told",
+    "error_line",
+    "is_disk_full",
 ]
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_FULL_TEXT = "No space left on device"  # DuckDB passes no number on
-_FULL_TEXTS = (_FULL_TEXT, "Disk quota exceeded", "database or disk is full")  # ... nor SQLite, which has its own words
+_FULL_TEXT = "No space left on device"
+# DuckDB and SQLite do not pass the number on; the last text is SQLite's.
+_FULL_TEXTS = (_FULL_TEXT, "Disk quota exceeded", "database or disk is full")
 
 
-def is_full(exc: BaseException) -> bool:
-    """Return whether an error says that a disk is full, by its number or in words."""
+def is_disk_full(exc: BaseException) -> bool:
+    """Return whether an error reports a full disk, by its number or its text."""
     return getattr(exc, "errno", None) in _FULL or any(text in str(exc) for text in _FULL_TEXTS)
 
 
-def told(exc: BaseException) -> str:
-    """Return what went wrong as one line; of a full disk, also what to do about it."""
+def error_line(exc: BaseException) -> str:
+    """Return an error's message as one line; for a full disk, also what to do about it."""
     line = getattr(exc, "strerror", None) or (str(exc).splitlines() or [type(exc).__name__])[0]
-    if not is_full(exc):
+    if not is_disk_full(exc):
         return line
     line = line if _FULL_TEXT in line else f"{line}: {_FULL_TEXT}"
-    return f"{line}; free some space there and run the same command again, it goes on where it stopped"
+    return f"{line}; free some space there and run the same command again; it continues where it stopped"
 
 
 class WarehouseError(Exception):
-    """The root: `except WarehouseError` catches everything raised on purpose."""
+    """The root: `except WarehouseError` catches every error that the warehouse raises on purpose."""
 
 
 class StoreError(WarehouseError):
@@ -57,7 +58,7 @@ class StoreError(WarehouseError):
 
 
 class CorruptDataError(StoreError):
-    """A data file is not what its commit says: quarantine the commit and do the shard again."""
+    """A data file differs from what its commit says: quarantine the commit and compute the shard again."""
 
 
 class SchemaError(StoreError):
@@ -65,7 +66,7 @@ class SchemaError(StoreError):
 
 
 class ConservationError(WarehouseError):
-    """A stage lost or invented rows: in = kept + dropped + failed does not hold. Such a shard does not commit."""
+    """A stage lost or invented rows: in = kept + dropped + failed does not hold. Such a shard is not committed."""
 
 
 class CatalogError(WarehouseError):
@@ -77,16 +78,16 @@ class LockHeldError(CatalogError):
 
     Args:
         path: the lock file.
-        pid: the holder's process id, 0 if the file does not say.
-        host: the holder's host name, "" if the file does not say.
-        since: when it took the lock, ISO UTC, "" if the file does not say.
-        command: what the holder runs, "" if the file does not say.
+        pid: the holder's process id; 0 if unknown.
+        host: the holder's host name; "" if unknown.
+        since: when the holder took the lock, ISO UTC; "" if unknown.
+        command: the holder's command; "" if unknown.
     """
 
     def __init__(self, path: str, pid: int, host: str, since: str, command: str = "") -> None:
         self.path, self.pid, self.host, self.since, self.command = path, pid, host, since, command
-        running = f" ({command})" if command else ""
-        holder = f"process {pid} on {host} since {since}{running}" if pid else "another process"
+        suffix = f" ({command})" if command else ""
+        holder = f"process {pid} on {host} since {since}{suffix}" if pid else "another process"
         super().__init__(f"{path} is held by {holder}; wait for it to finish, or stop it")
 
     def __reduce__(self) -> tuple[type[LockHeldError], tuple[str, int, str, str, str]]:
@@ -94,4 +95,4 @@ class LockHeldError(CatalogError):
 
 
 class SnapshotError(WarehouseError):
-    """There is no published snapshot to read yet, or it could not be written."""
+    """There is no published snapshot yet, or it could not be written or read."""

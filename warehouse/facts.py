@@ -1,14 +1,15 @@
-"""The index tables, declared once, and how commits, runs and datasets become rows of them.
+"""The index tables ("facts"), declared once, and how commits, runs and datasets become their rows.
 
-    commits        one row per commit            commit_parts   what its fingerprint is made of
-    files          its data files                commit_inputs  digests of the files it read
+    commits        one row per commit            commit_parts   the parts of its fingerprint
+    files          its data files                commit_inputs  digests of the files that it read
     balances       where its rows went           runs           one row per run
-    run_commits    which commits a run used      datasets       one row per way in which a dataset version was made
+    run_commits    the commits that a run used   datasets       one row per way in which a dataset version was made
     dataset_files  the files of each of them
 
-The same tables serve the catalog on DuckDB, the catalog on PostgreSQL and the published snapshot. Every key is a
-natural one, so no table needs a sequence or an autoincrement (which duckdb-engine cannot do). Times are ISO UTC
-text and sort as such; nested values (config, counters, ...) are JSON text.
+The catalog on DuckDB, the catalog on PostgreSQL and the published snapshot have the same tables. Every key is a natural
+one, so no table needs a sequence or an autoincrement (which duckdb-engine cannot do). Times are ISO UTC text and sort
+as such; nested values (config, counters, ...) are JSON text.
+
 This module opens no database and no file.
 """
 
@@ -20,10 +21,10 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from warehouse.commits import Balance, Commit, Dataset, Run, canonical
+from warehouse.commits import Commit, Dataset, RowCounts, Run, canonical_json
 from warehouse.schema import STAGES
 
-__all__ = ["METADATA", "Facts", "arrow_schema", "facts_of"]
+__all__ = ["METADATA", "Facts", "arrow_schema", "facts_from_records"]
 
 METADATA = sa.MetaData()
 Facts = dict[str, pa.Table]  # table name -> rows
@@ -128,7 +129,7 @@ def arrow_schema(table: sa.Table) -> pa.Schema:
 
 
 def _json(value: Any) -> str:
-    return canonical(value).decode()
+    return canonical_json(value).decode()
 
 
 def _table_name(path: str, stage: str) -> str:
@@ -137,7 +138,7 @@ def _table_name(path: str, stage: str) -> str:
     return STAGES[stage].table if stage in STAGES else stage
 
 
-def _balance_rows(commit_id: str, balance: Balance) -> Iterator[tuple[Any, ...]]:
+def _balance_rows(commit_id: str, balance: RowCounts) -> Iterator[tuple[Any, ...]]:
     yield commit_id, balance.unit, "in", "in", balance.rows_in
     yield commit_id, balance.unit, "kept", "kept", balance.kept
     for kind, counts in (("dropped", balance.dropped), ("failed", balance.failed)):
@@ -166,31 +167,34 @@ def _commit_row(commit: Commit) -> tuple[Any, ...]:
     )
 
 
-def facts_of(commits: Iterable[Commit] = (), runs: Iterable[Run] = (), datasets: Iterable[Dataset] = ()) -> Facts:
-    """Return the index tables' rows for these records, every table present."""
+def facts_from_records(
+    commits: Iterable[Commit] = (), runs: Iterable[Run] = (), datasets: Iterable[Dataset] = ()
+) -> Facts:
+    """Return the rows of all index tables for these records."""
     rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in METADATA.tables}
     for commit in commits:
-        own = commit.id
+        commit_id = commit.id
         rows["commits"].append(_commit_row(commit))
-        rows["commit_parts"] += [(own, part, value) for part, value in sorted(commit.parts.items())]
-        rows["commit_inputs"] += [(own, one) for one in commit.inputs]
+        rows["commit_parts"] += [(commit_id, part, value) for part, value in sorted(commit.parts.items())]
+        rows["commit_inputs"] += [(commit_id, input_digest) for input_digest in commit.inputs]
         rows["files"] += [
-            (own, f.path, _table_name(f.path, commit.stage), f.digest, f.rows, f.bytes) for f in commit.files
+            (commit_id, f.path, _table_name(f.path, commit.stage), f.digest, f.rows, f.bytes) for f in commit.files
         ]
         for balance in commit.balances:
-            rows["balances"] += _balance_rows(own, balance)
+            rows["balances"] += _balance_rows(commit_id, balance)
     for run in runs:
         parameters = _json(run.parameters)
         rows["runs"].append(
             (run.run_id, run.flow, run.started, run.finished, run.state, parameters, run.corpus, run.model, run.dataset)
         )
-        rows["run_commits"] += [(run.run_id, own) for own in dict.fromkeys(key.id for key in run.commits)]
-    for one in datasets:
-        card = (_json(one.counts), _json(one.thresholds), one.run_id, one.model, one.corpus, one.created)
-        key = (one.name, one.version, one.made)
-        rows["datasets"].append((*key, *card, one.licence, one.notes))
-        rows["dataset_files"] += [(*key, f.path, f.digest, f.rows, f.bytes) for f in one.files]
-    return {name: _arrow(METADATA.tables[name], found) for name, found in rows.items()}
+        rows["run_commits"] += [(run.run_id, commit_id) for commit_id in dict.fromkeys(key.id for key in run.commits)]
+    for dataset in datasets:
+        counts, thresholds = _json(dataset.counts), _json(dataset.thresholds)
+        card = (counts, thresholds, dataset.run_id, dataset.model, dataset.corpus, dataset.created)
+        key = (dataset.name, dataset.version, dataset.made)
+        rows["datasets"].append((*key, *card, dataset.licence, dataset.notes))
+        rows["dataset_files"] += [(*key, f.path, f.digest, f.rows, f.bytes) for f in dataset.files]
+    return {name: _arrow(METADATA.tables[name], table_rows) for name, table_rows in rows.items()}
 
 
 def _arrow(table: sa.Table, rows: list[tuple[Any, ...]]) -> pa.Table:

@@ -1,20 +1,21 @@
-"""What nothing refers to any more, and taking it away.
+"""Garbage collection: finds the files that nothing refers to any more, and deletes them.
 
 Kept, however old it is:
-    what a dataset version rests on: its files, the commits that hold them, all that its run used, and what those were
-      made from. A finetuned model's record names such a version, and no version is ever taken away here;
+    what a dataset version depends on: its files, the commits that list them, all commits that its run used, and those
+        from which these were made. A finetuned model's record refers to such a version, and versions are never deleted;
     what is current: the commits of the newest completed build, and of every evaluation's newest completed run;
-    the manifests of runs and the cards of datasets: they are small, and they are the history.
-Kept for some days: what runs made or used that have not completed, as the same command goes on from it.
-Garbage: the other commits and their data; data that no commit lists; temporary files; what lies in quarantine.
+    the manifests of runs and the cards of datasets, which are small and are the history.
+Kept for some days: what unfinished runs made or used, since the same command continues from it.
+Garbage: all other commits and their data, data that no commit lists, temporary files, and the quarantine.
 
-The order of taking away: commits, then catalog and snapshot, then data. A commit says that its data is there, so it
-must go first: killed after any step, what is left is at worst data without a commit, which nobody reads and the next
-`gc` finds. (Data first would leave commits that look damaged.) Whoever holds open an older snapshot, one in which what
-is garbage now was current, finds that its files are gone; the newest snapshot never names a file that is garbage.
-The caller holds the catalog, and so its lock: no flow is at work meanwhile. A catalog on PostgreSQL holds nobody up:
-there the caller looks at `going_on` first. A flow that begins in that very moment and counts on what is being removed
-ends with an error, and does it anew when it is started again.
+The order of deletion is: commits, then catalog and snapshot, then data. A commit means that its data is there, so it
+must go first: whenever the process is killed, the worst that remains is data without a commit, which nobody reads and
+the next `gc` finds. (Data first would leave commits that look damaged.) Somebody who has an older snapshot open may
+find that its files are gone; the newest snapshot never refers to garbage.
+
+The caller holds the catalog, and so its lock: no flow works in the meantime. A catalog on PostgreSQL locks nobody out,
+so there the caller checks `active_runs` first. A flow that starts in just that moment and relies on what is being
+deleted ends with an error; started again, it computes the missing shards.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ import duckdb
 
 from warehouse.catalog import Catalog
 from warehouse.commits import Commit, Dataset, Run
-from warehouse.facts import Facts, facts_of
-from warehouse.snapshot import publish
+from warehouse.facts import Facts, facts_from_records
+from warehouse.snapshot.publish import publish
+from warehouse.snapshot.views import CURRENT
 from warehouse.store import Store
-from warehouse.views import CURRENT
 
-__all__ = ["Garbage", "collect", "garbage", "going_on", "needed", "rests_on"]
+__all__ = ["Garbage", "active_runs", "dataset_commits", "delete_garbage", "find_garbage", "needed_commits"]
 
 _DAY_S = 86_400.0
-_SUPERSEDED = "superseded: not current, and no dataset rests on it"
-_ANSWERS = f"{_SUPERSEDED}; what tools answered in it can then not be replayed"
-# A dataset's record in quarantine, where a number may have been added to its name; the group is its key.
+_SUPERSEDED = "superseded: not current, and no dataset depends on it"
+_RESPONSES = f"{_SUPERSEDED}; after its deletion the tools' responses in it cannot be replayed"
+# The path of a dataset's record in quarantine, where a number may follow its name; the group is the record's key.
 _RECORD = re.compile(r"quarantine/datasets/([^/]+/[0-9a-f]{16}(?:-[0-9a-f]{12})?)(?:-[0-9]+)?[.]")
 
 
@@ -54,7 +55,7 @@ class Garbage:
     why: str
 
 
-def needed(
+def needed_commits(
     commits: Iterable[Commit],
     runs: Iterable[Run],
     datasets: Iterable[Dataset],
@@ -62,39 +63,47 @@ def needed(
     unfinished_since: str = "",
     all_completed: bool = False,
 ) -> set[str]:
-    """Return the ids of the commits that must stay.
+    """Return the ids of the commits that must be kept.
 
     Args:
-        unfinished_since: ISO UTC; what runs that have not completed made or used is kept from then on.
-        all_completed: keep whatever a completed run used; for when a dataset's card is lost, and so what it needs.
+        commits: all commits.
+        runs: all runs.
+        datasets: all dataset records.
+        unfinished_since: ISO UTC; keep what unfinished runs that started later made or used.
+        all_completed: keep everything that a completed run used; for data folders in which a dataset's card is lost, so
+            that its needs are unknown.
     """
     by_id = {commit.id: commit for commit in commits}
     runs, datasets = list(runs), list(datasets)
     state = {run.run_id: run.state for run in runs}
-    keep = set(_current(facts_of(by_id.values(), runs, datasets)))
+    keep = set(_current(facts_from_records(by_id.values(), runs, datasets)))
     for dataset in datasets:
-        keep |= rests_on(dataset, by_id, runs)
+        keep |= dataset_commits(dataset, by_id, runs)
     for run in runs:
         completed = run.state == "completed"
         if all_completed if completed else run.started >= unfinished_since:
             keep |= {key.id for key in run.commits}
-    for own, commit in by_id.items():
+    for commit_id, commit in by_id.items():
         if state.get(commit.run_id) != "completed" and commit.created >= unfinished_since:
-            keep.add(own)
+            keep.add(commit_id)
     keep &= by_id.keys()
     return keep | _sources(by_id, keep)
 
 
-def rests_on(dataset: Dataset, commits: Mapping[str, Commit], runs: Iterable[Run]) -> set[str]:
-    """Return the ids of the commits that a dataset version rests on, also of those that are lost.
+def dataset_commits(dataset: Dataset, commits: Mapping[str, Commit], runs: Iterable[Run]) -> set[str]:
+    """Return the ids of the commits that a dataset version depends on, including lost ones.
 
     Args:
-        commits: by id.
+        dataset: the dataset record.
+        commits: id -> commit.
+        runs: all runs.
     """
-    found = {key.id for run in runs if run.run_id == dataset.run_id for key in run.commits}
+    ids = {key.id for run in runs if run.run_id == dataset.run_id for key in run.commits}
     files = {(file.path, file.digest) for file in dataset.files}
-    found |= {own for own, c in commits.items() if any((file.path, file.digest) in files for file in c.files)}
-    return found | _sources(commits, found & commits.keys())
+    for commit_id, commit in commits.items():
+        if any((file.path, file.digest) in files for file in commit.files):
+            ids.add(commit_id)
+    return ids | _sources(commits, ids & commits.keys())
 
 
 def _current(facts: Facts) -> Iterator[str]:
@@ -105,66 +114,69 @@ def _current(facts: Facts) -> Iterator[str]:
             connection.register("_rows", facts[name])
             connection.execute(f"CREATE TABLE facts.{name} AS SELECT * FROM _rows")
             connection.unregister("_rows")
-        yield from (own for (own,) in connection.execute(CURRENT).fetchall())
+        yield from (commit_id for (commit_id,) in connection.execute(CURRENT).fetchall())
 
 
 def _sources(by_id: Mapping[str, Commit], keep: set[str]) -> set[str]:
-    """Return the commits that hold what the kept ones read, where no kept one holds it."""
-    holders: dict[str, list[str]] = defaultdict(list)
-    for own, commit in by_id.items():
+    """Return the ids of the further commits whose files the kept commits were made from, directly or indirectly."""
+    makers: dict[str, list[str]] = defaultdict(list)  # digest of a file -> commits that list it
+    for commit_id, commit in by_id.items():
         for file in commit.files:
-            holders[file.digest].append(own)
-    held = {file.digest for own in keep for file in by_id[own].files}
-    found: set[str] = set()
-    todo = [by_id[own] for own in keep]
-    while todo:
-        for digest in todo.pop().inputs:
-            if digest in held:
+            makers[file.digest].append(commit_id)
+    available = {file.digest for commit_id in keep for file in by_id[commit_id].files}
+    sources: set[str] = set()
+    pending = [by_id[commit_id] for commit_id in keep]
+    while pending:
+        for digest in pending.pop().inputs:
+            if digest in available:
                 continue
-            new = [own for own in holders.get(digest, ()) if own not in found]
-            found |= set(new)
-            todo += [by_id[own] for own in new]
-            held |= {file.digest for own in new for file in by_id[own].files}
-    return found
+            new = [commit_id for commit_id in makers.get(digest, ()) if commit_id not in sources]
+            sources |= set(new)
+            pending += [by_id[commit_id] for commit_id in new]
+            available |= {file.digest for commit_id in new for file in by_id[commit_id].files}
+    return sources
 
 
-def garbage(
+def find_garbage(
     store: Store, *, unfinished_days: float = 7.0, temporary_s: float = 3600.0, now: float | None = None
 ) -> list[Garbage]:
-    """Return what nothing refers to, commits first.
+    """Return the files that nothing refers to, commits first.
 
     Args:
-        unfinished_days: for how long the work of runs that have not completed is kept.
-        temporary_s: from which age a temporary file, or data without a commit, is taken for a dead writer's.
-        now: seconds since 1970; default: the clock's.
+        store: the data folder.
+        unfinished_days: for how many days the work of unfinished runs is kept.
+        temporary_s: the age in seconds from which temporary files and data without a commit count as left by a dead
+            writer.
+        now: seconds since 1970; default: the current time.
     """
     now = time.time() if now is None else now
     since = _since(now, unfinished_days)
     commits, datasets = list(store.commits()), store.datasets()
     lost = _lost_cards(store, datasets)
-    keep = needed(commits, store.runs(), datasets, unfinished_since=since, all_completed=bool(lost))
+    keep = needed_commits(commits, store.runs(), datasets, unfinished_since=since, all_completed=bool(lost))
     listed = {file.path for dataset in datasets for file in dataset.files}
     listed |= {file.path for commit in commits if commit.id in keep for file in commit.files}
     stale = [commit for commit in commits if commit.id not in keep]
-    theirs = {file.path: _why(commit) for commit in stale for file in commit.files}
-    out = [_item(store, "commit", f"commits/{commit.id}.json", _why(commit)) for commit in stale]
+    stale_data = {file.path: _why(commit) for commit in stale for file in commit.files}
+    garbage = [_garbage(store, "commit", f"commits/{commit.id}.json", _why(commit)) for commit in stale]
     for path in (*store.files.walk("shards"), *store.files.walk("rejects")):
         if path in listed:
             continue
-        found = store.files.look(path)
-        if path in theirs:
-            out.append(_item(store, "data", path, theirs[path]))
-        elif found is not None and found[1] <= now - temporary_s:
-            out.append(_item(store, "data", path, "no commit lists it: its writer was killed"))
-    out += [_item(store, "temporary", path, "its writer was killed") for path in store.files.abandoned(temporary_s)]
+        stat = store.files.stat(path)
+        if path in stale_data:
+            garbage.append(_garbage(store, "data", path, stale_data[path]))
+        elif stat is not None and stat[1] <= now - temporary_s:
+            garbage.append(_garbage(store, "data", path, "no commit lists it: its writer was killed"))
+    for path in store.files.stale_temporaries(temporary_s):
+        garbage.append(_garbage(store, "temporary", path, "its writer was killed"))
     for path in store.files.walk("quarantine"):
         if path not in lost:
-            out.append(_item(store, "quarantine", path, "set aside as damaged"))
-    return out
+            garbage.append(_garbage(store, "quarantine", path, "set aside as damaged"))
+    return garbage
 
 
-def going_on(store: Store, *, unfinished_days: float, now: float | None = None) -> list[str]:
-    """Return the runs that may be at work: those that have not ended and began no longer ago than that."""
+def active_runs(store: Store, *, unfinished_days: float, now: float | None = None) -> list[str]:
+    """Return the ids of the runs that may be running: started within so many days, and not ended."""
     since = _since(time.time() if now is None else now, unfinished_days)
     return [run.run_id for run in store.runs() if run.state == "running" and run.started >= since]
 
@@ -174,42 +186,44 @@ def _since(now: float, days: float) -> str:
 
 
 def _why(commit: Commit) -> str:
-    return _ANSWERS if commit.stage == "execute" else _SUPERSEDED
+    return _RESPONSES if commit.stage == "execute" else _SUPERSEDED
 
 
-def _item(store: Store, kind: str, path: str, why: str) -> Garbage:
-    found = store.files.look(path)
-    return Garbage(kind, path, found[0] if found is not None else 0, why)
+def _garbage(store: Store, kind: str, path: str, why: str) -> Garbage:
+    stat = store.files.stat(path)
+    return Garbage(kind, path, stat[0] if stat is not None else 0, why)
 
 
 def _lost_cards(store: Store, datasets: Iterable[Dataset]) -> set[str]:
-    """Return the paths in quarantine of dataset cards that were not written anew since."""
+    """Return the paths in quarantine of dataset cards that have not been written again."""
     known = {dataset.key for dataset in datasets}
-    out = set()
+    lost = set()
     for path in store.files.walk("quarantine/datasets"):
-        found = _RECORD.match(path)
-        if found is None or found[1] not in known:
-            out.add(path)
-    return out
+        match = _RECORD.match(path)
+        if match is None or match[1] not in known:
+            lost.add(path)
+    return lost
 
 
-def collect(store: Store, catalog: Catalog, found: Iterable[Garbage]) -> Iterator[Garbage]:
-    """Take garbage away, commits first; yield each file that is gone.
+def delete_garbage(store: Store, catalog: Catalog, garbage: Iterable[Garbage]) -> Iterator[Garbage]:
+    """Delete garbage, commits first; yield each deleted file.
 
     Args:
-        catalog: held open, so that no flow is at work.
+        store: the data folder.
+        catalog: the open catalog, so that no flow is working.
+        garbage: the files to delete, see `find_garbage`.
 
     Raises:
-        WarehouseError: a file cannot be removed, or the snapshot cannot be written; what is left is consistent.
+        WarehouseError: a file cannot be deleted, or the snapshot cannot be written; what is left is consistent.
     """
-    found = list(found)
-    for item in found:
+    garbage = list(garbage)
+    for item in garbage:
         if item.kind == "commit":
             store.files.delete(item.path)
             yield item
     catalog.catch_up(store)
-    publish(store, catalog, store.beside)
-    for item in found:
+    publish(store, catalog, store.local_folder)
+    for item in garbage:
         if item.kind != "commit":
             store.files.delete(item.path)
             yield item

@@ -1,10 +1,10 @@
-"""Small records that stand beside the commits: the annotation prompts that builds used, and finished trainings.
+"""Small records beside the commits: the annotation prompts that builds used, and finished trainings.
 
-    DATA/prompts/<tool>-<digest>.json   a prompt's text; commits of `sample` name it by its digest
-    DATA/trainings/<job>.json           what a training was given and what came of it; its checkpoint lies elsewhere
+    DATA/prompts/<tool>-<digest>.json   a prompt's text; commits of `sample` refer to it by its digest
+    DATA/trainings/<job>.json           the inputs and results of a training; its checkpoint lies elsewhere
 
-Folders of before these records were written lack them: nothing else does without. What a prompt or a recipe means is
-not known here.
+Data folders of earlier program versions lack these records, and nothing depends on them. This module does not know what
+a prompt or a recipe means.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from warehouse.commits import canonical, check_name
+from warehouse.commits import canonical_json, check_name
 from warehouse.store import Store
 
 __all__ = ["Training", "prompts_table", "trainings_table", "write_prompt", "write_training"]
@@ -50,14 +50,14 @@ _TRAININGS = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A finished training. Losses are in nats per token; None where nothing was measured."""
+    """A finished training. Losses are in nats per token; None means that nothing was measured."""
 
     job: str  # the name of its folder
-    run_id: str | None  # of the tracking server
+    run_id: str | None  # of the run on the tracking server
     arm: str
     dataset: str
-    version: str | None  # of the dataset; None in jobs of before it was noted
-    model: str  # that was trained
+    version: str | None  # of the dataset; None in jobs of earlier program versions
+    model: str  # the model that was trained
     model_digest: str | None
     recipe: Mapping[str, Any]
     steps: int
@@ -73,22 +73,24 @@ class Training:
 
 
 def write_prompt(store: Store, tool: str, digest: str, text: str) -> None:
-    """Write a prompt's text, unless it is there.
+    """Write a prompt's text, unless it is stored already.
 
     Args:
-        digest: as the commits' part `prompt` has it.
-        text: as a file of prompts holds it, with one `{text}` where the document goes.
+        store: the data folder.
+        tool: the tool's key.
+        digest: the value of the part `prompt` in the commits.
+        text: the prompt with one `{text}`, the place of the document.
 
     Raises:
         StoreError: the name is unsafe, or the disk is full.
     """
     path = f"prompts/{check_name('prompt', f'{tool}-{digest}')}.json"
-    if store.files.look(path) is None:
+    if store.files.stat(path) is None:
         store.write_json(path, {"tool": tool, "digest": digest, "text": text})
 
 
 def write_training(store: Store, training: Training) -> None:
-    """Write a training's record, or replace it.
+    """Write or replace a training's record.
 
     Raises:
         StoreError: the name is unsafe, or the disk is full.
@@ -103,11 +105,11 @@ def prompts_table(store: Store) -> pa.Table:
 
 
 def trainings_table(store: Store) -> pa.Table:
-    """Return the finished trainings, a row each; `recipe` is JSON text, `checkpoint` an absolute path."""
+    """Return the finished trainings, one per row; `recipe` is JSON text, `checkpoint` an absolute path."""
     rows = [
         {
             **row,
-            "recipe": canonical(row["recipe"]).decode(),
+            "recipe": canonical_json(row["recipe"]).decode(),
             "checkpoint": str(Path(store.root, row["checkpoint"])) if store.is_local else row["checkpoint"],
         }
         for row in _records(store, "trainings")
@@ -116,10 +118,10 @@ def trainings_table(store: Store) -> pa.Table:
 
 
 def _records(store: Store, kind: str) -> Iterable[dict[str, Any]]:
-    found = (store.read_json(f"{kind}/{name}.json") for name in sorted(store.names(kind)))
-    return (value for value in found if value is not None)
+    records = (store.read_json(f"{kind}/{name}.json") for name in sorted(store.names(kind)))
+    return (record for record in records if record is not None)
 
 
 def _table(rows: Iterable[dict[str, Any]], schema: pa.Schema) -> pa.Table:
-    """Return the rows with the schema's columns; what a record of another version of this program lacks is null."""
+    """Return the rows with the schema's columns; what a record of another program version lacks is null."""
     return pa.Table.from_pylist([{name: row.get(name) for name in schema.names} for row in rows], schema=schema)

@@ -1,21 +1,22 @@
-"""What a row of every stage table looks like, and which stage fills which table.
+"""The columns of every stage's table, and which stage fills which table.
 
     | stage     | table       | one shard holds                              |
     |-----------|-------------|----------------------------------------------|
     | ingest    | documents   | the texts x of the corpus                    |
-    | prefilter | prefiltered | per tool: one verdict per document           |
+    | prefilter | prefiltered | per tool: one decision per document          |
     | sample    | sampled     | per tool: the distinct draws of the model    |
     | execute   | executed    | per tool: distinct calls and their responses |
     | score     | scored      | per tool: the three losses of every call     |
-    | assemble  | examples    | x* and the calls it holds                    |
+    | assemble  | examples    | x* and the calls in it                       |
 
-    and apart from a build:
+    and for evaluations:
     | benchmark  | items        | the examples of a benchmark                        |
-    | evaluate   | predictions  | per arm and k: what it made of a benchmark's items |
+    | evaluate   | predictions  | per arm and k: the results on a benchmark's items  |
     | perplexity | perplexities | per arm: the likelihood of texts, tools disabled   |
 
-A new stage is one new entry of `STAGES`. The columns mirror the method's records, which this package does not
-import: it knows tables, not what a loss is. `rejects` belongs to no stage: any stage may leave rejected rows.
+A stage that is not in `STAGES` may have a table all the same: it has the stage's name and the columns that the stage
+writes. The columns mirror the method's records, which this package does not import: it knows tables, not what a loss
+is. `rejects` belongs to no stage: any stage may reject rows.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ __all__ = [
     "WHAT_IF",
     "StageFacts",
     "conform",
-    "empty",
+    "empty_table",
     "stage_facts",
 ]
 
@@ -140,13 +141,13 @@ _PERPLEXITIES = _schema(
 
 @dataclass(frozen=True, slots=True)
 class StageFacts:
-    """What the warehouse knows of a stage."""
+    """What the warehouse knows about a stage."""
 
     name: str
     table: str
     schema: pa.Schema
-    per_tool: bool  # one commit per tool and shard, or one per shard
-    about: str  # one sentence; the comment of the table's view in the snapshot
+    per_tool: bool  # whether there is one commit per tool and shard, or one per shard
+    about: str  # one sentence: the comment on the table in the snapshot
 
 
 # In the order in which they run.
@@ -155,21 +156,23 @@ STAGES: dict[str, StageFacts] = {
     for facts in (
         StageFacts("ingest", "documents", _DOCUMENTS, False, "The texts of the corpus, one row per document."),
         StageFacts(
-            "prefilter", "prefiltered", _PREFILTERED, True, "Per tool: is a document worth annotating, and why."
+            "prefilter", "prefiltered", _PREFILTERED, True, "Per tool: whether a document is worth annotating, and why."
         ),
         StageFacts(
             "sample", "sampled", _SAMPLED, True, "Per tool: the distinct draws at each position, parsed or not."
         ),
         StageFacts("execute", "executed", _EXECUTED, True, "Per tool: each distinct call and its response or failure."),
         StageFacts("score", "scored", _SCORED, True, "Every executed call with its losses (nats), kept or not."),
-        StageFacts("assemble", "examples", _EXAMPLES, False, "C*: texts with calls, and where each call lies."),
+        StageFacts(
+            "assemble", "examples", _EXAMPLES, False, "C*: texts with calls, and where each call is in the text."
+        ),
         StageFacts("benchmark", "items", _ITEMS, False, "The examples of each benchmark, as last read."),
         StageFacts(
             "evaluate",
             "predictions",
             _PREDICTIONS,
             False,
-            "What each arm at each k made of every example of a benchmark.",
+            "The result of each arm at each k on every example of a benchmark.",
         ),
         StageFacts(
             "perplexity", "perplexities", _PERPLEXITIES, False, "Summed negative log-likelihood (nats) of every text."
@@ -177,18 +180,18 @@ STAGES: dict[str, StageFacts] = {
     )
 }
 
-# Stages that measure models: their runs and those of builds do not replace each other (see `queries.CURRENT`).
+# Stages that measure models: their runs and those of builds do not replace each other (see `views.CURRENT`).
 EVALUATION_STAGES = ("benchmark", "evaluate", "perplexity")
 
-# Columns that tables lack which were written by earlier versions: table -> column -> its type in SQL.
+# Columns that files of earlier program versions lack: table -> column -> its type in SQL.
 LATER_COLUMNS: dict[str, dict[str, str]] = {"sampled": {"window_end": "BIGINT"}, "scored": {"window_end": "BIGINT"}}
 
-# The flow that assembles other versions of C* from a build's scores: what is current stays the build's.
+# The flow that assembles other versions of C* from a build's scores; the build's commits stay current.
 WHAT_IF = "what-if"
 
 _VERSIONED = _EXAMPLES.append(pa.field("dataset", _TEXT)).append(pa.field("version", _TEXT))
 
-# Every big table of the snapshot: name -> schema. Examples say there of which version of C* they are.
+# Every big table of the snapshot: name -> schema. In the snapshot examples also have the version of C*.
 TABLES: dict[str, pa.Schema] = {facts.table: facts.schema for facts in STAGES.values()} | {
     "rejects": REJECTS,
     "examples": _VERSIONED,
@@ -208,8 +211,8 @@ def stage_facts(stage: str) -> StageFacts:
         raise StoreError(f"unknown stage {stage!r}; the stages are: {', '.join(STAGES)}") from exc
 
 
-def empty(stage: str) -> pa.Table:
-    """Return a stage's table with no rows."""
+def empty_table(stage: str) -> pa.Table:
+    """Return a stage's table without rows."""
     return stage_facts(stage).schema.empty_table()
 
 
@@ -217,7 +220,7 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the table with exactly the schema's columns, order and types, in one chunk and without metadata.
 
     Raises:
-        SchemaError: a column is missing or unknown, cannot be cast, or holds a null where none may stand.
+        SchemaError: a column is missing or unknown, cannot be cast, or contains a forbidden null.
     """
     missing = [name for name in schema.names if name not in table.column_names]
     unknown = [name for name in table.column_names if name not in schema.names]
@@ -225,7 +228,7 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
         raise SchemaError(f"columns do not fit: missing {missing}, unknown {unknown}; expected {schema.names}")
     for field in schema:
         if not field.nullable and table.column(field.name).null_count:
-            raise SchemaError(f"column {field.name!r} holds nulls, and may not")
+            raise SchemaError(f"column {field.name!r} must not contain nulls")
     try:
         return table.select(schema.names).replace_schema_metadata(None).cast(schema).combine_chunks()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError) as exc:

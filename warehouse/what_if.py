@@ -1,9 +1,8 @@
-"""What other thresholds would keep, from stored scores alone: yields per tool, and calls that would come and go.
+"""What other thresholds would keep, from the stored scores alone: yields per tool, and which calls would come and go.
 
-Every call that has a response is scored and kept with its score, whatever its gain, so any tau_f can be asked for.
-Fewer positions (a smaller k, a larger tau_s) are a part of what was sampled; more positions, or more draws, are not
-known without the model. The rules by which a call survives stand in `views`. The limit on examples per tool is
-not applied.
+Every call with a response is scored and stored with its score, whatever its gain, so every tau_f can be tried. Fewer
+positions (a smaller k, a larger tau_s) are a part of what was sampled; more positions or more draws need the model. The
+rules by which a call survives are in `views`. The limit on examples per tool is not applied.
 """
 
 from __future__ import annotations
@@ -18,36 +17,36 @@ from typing import Any
 import duckdb
 
 from warehouse.errors import SnapshotError
-from warehouse.index import parquet_sql, quoted
-from warehouse.queries import Sample, Yield, opened, rows_in
+from warehouse.queries import Sample, Yield, open_snapshot, rows_in
 from warehouse.schema import WHAT_IF
-from warehouse.views import RULES, count_sql, survivors_sql
+from warehouse.snapshot.index import parquet_sql, sql_text
+from warehouse.snapshot.views import RULES, count_sql, survivors_sql
 
-__all__ = ["Change", "Choice", "Stored", "WhatIf", "stored", "unranked", "what_if", "yields"]
+__all__ = ["CallFilter", "Change", "StoredScores", "WhatIf", "count_unranked", "stored_scores", "what_if", "yields"]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """Which of the stored calls are kept: per tool a threshold, and of its positions all or a part."""
+class CallFilter:
+    """Which of the stored calls to keep: for each tool a threshold, and all of its positions or some of them."""
 
-    tau_f: Mapping[str, float]  # nats; tools that are not named take no part
-    top_k: Mapping[str, int] = field(default_factory=dict)  # at most so many positions of a document, the likeliest
-    tau_s: Mapping[str, float] = field(default_factory=dict)  # only positions with p(" [") above
+    tau_f: Mapping[str, float]  # nats; tools that are not named are left out
+    top_k: Mapping[str, int] = field(default_factory=dict)  # only the k most likely positions of a document
+    tau_s: Mapping[str, float] = field(default_factory=dict)  # only positions with p(" [") above this
     keep_repeats: bool = False  # also calls of one tool with the same input within five tokens of each other
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """What the current scores hold: per tool how it was sampled, and by which config C* was assembled from it."""
+class StoredScores:
+    """How the current scores were made: how each tool was sampled, and how C* was assembled."""
 
     sampled: Mapping[str, Mapping[str, Any]]  # tool -> its config of `sample`: top_k, tau_s, ...
-    assembled: Mapping[str, Any]  # the config of `assemble`; empty before it was
-    run_id: str  # of the newest run that used the current commits; "" if none did
+    assembled: Mapping[str, Any]  # the config of `assemble`; empty until C* is assembled
+    run_id: str  # the newest run that used the current commits; "" if there is none
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A tool under two choices."""
+    """What two filters yield for one tool."""
 
     before: Yield
     after: Yield
@@ -55,15 +54,15 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What one choice would give in place of another."""
+    """How the results of two filters differ."""
 
     changes: tuple[Change, ...]  # by tool
-    comes: tuple[Sample, ...]  # calls that survive by the second alone, the largest gain first
-    goes: tuple[Sample, ...]  # ... by the first alone
+    comes: tuple[Sample, ...]  # calls that survive only the second filter, the largest gain first
+    goes: tuple[Sample, ...]  # ... only the first filter
 
 
-def stored(path: str | Path) -> Stored:
-    """Return what the current scores hold.
+def stored_scores(path: str | Path) -> StoredScores:
+    """Return how the current scores were made.
 
     Raises:
         SnapshotError: there is no snapshot.
@@ -74,89 +73,89 @@ def stored(path: str | Path) -> Stored:
             SELECT rc.run_id FROM facts.run_commits AS rc JOIN facts.current USING (commit_id)
             JOIN facts.commits AS c USING (commit_id) WHERE c.stage = 'score')
         ORDER BY state = 'completed' DESC, started DESC, run_id DESC LIMIT 1"""
-    with opened(path) as connection:
-        found = rows_in(connection, sql)
+    with open_snapshot(path) as connection:
+        configs = rows_in(connection, sql)
         runs = rows_in(connection, newest)
-    sampled = {row["tool"]: json.loads(row["config"]) for row in found if row["stage"] == "sample"}
-    assembled: dict[str, Any] = next((json.loads(row["config"]) for row in found if row["stage"] == "assemble"), {})
-    return Stored(sampled, assembled, runs[0]["run_id"] if runs else "")
+    sampled = {row["tool"]: json.loads(row["config"]) for row in configs if row["stage"] == "sample"}
+    assembled: dict[str, Any] = next((json.loads(row["config"]) for row in configs if row["stage"] == "assemble"), {})
+    return StoredScores(sampled, assembled, runs[0]["run_id"] if runs else "")
 
 
-def unranked(path: str | Path) -> int:
-    """Return how many of the calls that may be kept have no known rank: their draws are gone.
+def count_unranked(path: str | Path) -> int:
+    """Return the number of allowed calls whose position has no known rank, because the draws are gone.
 
     Raises:
         SnapshotError: there is no snapshot.
     """
-    with opened(path) as connection:
+    with open_snapshot(path) as connection:
         return int(rows_in(connection, 'SELECT count(*) AS n FROM facts.gains WHERE "rank" IS NULL')[0]["n"])
 
 
-def yields(path: str | Path, choice: Choice) -> list[Yield]:
-    """Return examples and calls per tool, each at its own threshold, sorted by tool.
+def yields(path: str | Path, call_filter: CallFilter) -> list[Yield]:
+    """Return examples and calls per tool, each tool at its own threshold, sorted by tool.
 
     Raises:
         SnapshotError: there is no snapshot.
     """
-    with opened(path) as connection:
-        return _yields(connection, choice)
+    with open_snapshot(path) as connection:
+        return _yields(connection, call_filter)
 
 
-def what_if(path: str | Path, before: Choice, after: Choice, n: int = 5, width: int = 60) -> WhatIf:
-    """Compare two choices.
+def what_if(path: str | Path, before: CallFilter, after: CallFilter, n: int = 5, width: int = 60) -> WhatIf:
+    """Compare two filters.
 
     Args:
         path: the snapshot.
-        before: what is kept now.
-        after: what would be kept; of the same tools.
-        n: calls to show of those that come, and of those that go.
-        width: characters of text to show on either side of a call.
+        before: the first filter.
+        after: the second filter, with the same tools.
+        n: how many calls to return at most of those that come, and of those that go.
+        width: characters of text before and after a call's position.
 
     Raises:
-        SnapshotError: there is no snapshot, or data it points at is gone.
+        SnapshotError: there is no snapshot, or data that it refers to is gone.
     """
-    with opened(path) as connection:
+    with open_snapshot(path) as connection:
         changes = tuple(map(Change, _yields(connection, before), _yields(connection, after)))
-        comes, goes = (_samples(connection, own, n, width) for own in _moved(connection, before, after, n))
+        comes, goes = (_samples(connection, calls, n, width) for calls in _moved(connection, before, after, n))
     return WhatIf(changes, comes, goes)
 
 
-def _taking_part(choice: Choice) -> str:
-    """SQL of a relation: per tool its threshold, its number of positions (null: all) and its log tau_s (null: none)."""
-    if not choice.tau_f:
+def _thresholds_sql(call_filter: CallFilter) -> str:
+    """Return SQL of a relation: tool, threshold, number of positions (null: all) and log tau_s (null: none)."""
+    if not call_filter.tau_f:
         return "SELECT '' AS tool, 0.0::DOUBLE AS tau_f, 0 AS k, 0.0::DOUBLE AS floor WHERE false"
     rows = []
-    for tool, tau in choice.tau_f.items():
+    for tool, tau in call_filter.tau_f.items():
         name = "'" + tool.replace("'", "''") + "'"
-        tau_s = choice.tau_s.get(tool, 0.0)
+        tau_s = call_filter.tau_s.get(tool, 0.0)
         floor = repr(math.log(tau_s)) if tau_s > 0 else "NULL"
-        k = str(int(choice.top_k[tool])) if tool in choice.top_k else "NULL"
+        k = str(int(call_filter.top_k[tool])) if tool in call_filter.top_k else "NULL"
         rows.append(f"({name}, {float(tau)!r}::DOUBLE, {k}::INTEGER, {floor}::DOUBLE)")
     return f"SELECT * FROM (VALUES {', '.join(rows)}) AS t(tool, tau_f, k, floor)"
 
 
-def _kept(choice: Choice) -> str:
-    """SQL that says of a row of `gains`, with its tool, whether it may be kept: constants per tool, nothing joined."""
+def _allowed_sql(call_filter: CallFilter) -> str:
+    """Return SQL of whether the filter allows a row of `gains` with its tool; it uses constants and joins nothing."""
     cases = []
-    for tool, tau in choice.tau_f.items():
-        tau_s = choice.tau_s.get(tool, 0.0)
+    for tool, tau in call_filter.tau_f.items():
+        tau_s = call_filter.tau_s.get(tool, 0.0)
         floor = f" AND g.log_p > {math.log(tau_s)!r}::DOUBLE" if tau_s > 0 else ""
-        k = f' AND g."rank" < {int(choice.top_k[tool])}' if tool in choice.top_k else ""
-        cases.append(f"WHEN {quoted(tool)} THEN g.gain >= {float(tau)!r}::DOUBLE{k}{floor}")
+        k = f' AND g."rank" < {int(call_filter.top_k[tool])}' if tool in call_filter.top_k else ""
+        cases.append(f"WHEN {sql_text(tool)} THEN g.gain >= {float(tau)!r}::DOUBLE{k}{floor}")
     return f"coalesce(CASE tool {' '.join(cases)} ELSE false END, false)" if cases else "false"
 
 
-def _least(choice: Choice) -> str:
-    """SQL of what every kept call gains at least: most calls are then left before anything is joined."""
-    return f"g.gain >= {float(min(choice.tau_f.values(), default=0.0))!r}::DOUBLE"
+def _lowest_sql(call_filter: CallFilter) -> str:
+    """Return SQL of a condition that every kept call meets, which excludes most calls before anything is joined."""
+    return f"g.gain >= {float(min(call_filter.tau_f.values(), default=0.0))!r}::DOUBLE"
 
 
-def _yields(connection: duckdb.DuckDBPyConnection, choice: Choice) -> list[Yield]:
-    taking_part = _taking_part(choice)
+def _yields(connection: duckdb.DuckDBPyConnection, call_filter: CallFilter) -> list[Yield]:
+    thresholds = _thresholds_sql(call_filter)
     rows = f"""SELECT g.*, tool FROM facts.gains AS g JOIN facts.slots USING (slot)
-        WHERE {_least(choice)} AND {_kept(choice)}"""
-    survivors = survivors_sql(rows, _bool(choice.keep_repeats))
-    sql = count_sql(f"SELECT tool, tau_f FROM ({taking_part})", survivors)
+        WHERE {_lowest_sql(call_filter)} AND {_allowed_sql(call_filter)}"""
+    survivors = survivors_sql(rows, _bool(call_filter.keep_repeats))
+    sql = count_sql(f"SELECT tool, tau_f FROM ({thresholds})", survivors)
     return [Yield(**row) for row in rows_in(connection, sql)]
 
 
@@ -165,13 +164,12 @@ def _bool(value: bool) -> str:
 
 
 def _moved(
-    connection: duckdb.DuckDBPyConnection, before: Choice, after: Choice, n: int
+    connection: duckdb.DuckDBPyConnection, before: CallFilter, after: CallFilter, n: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the calls that survive by the second choice alone, and those that do by the first alone.
+    """Return the calls that survive only the second filter, and those that survive only the first: the largest gains.
 
-    Of each the largest gains, in that order. A call that has no rival, at its position or in its window, survives
-    wherever it may be kept. The others are looked at only in documents in which the two choices keep different ones of
-    them: elsewhere the same ones survive.
+    A call without a rival at its position or in its window survives every filter that allows it. The other calls are
+    only examined in documents in which the two filters allow different ones of them: elsewhere the same calls survive.
     """
     other_rule = _bool(before.keep_repeats != after.keep_repeats)
     first = 'ORDER BY gain DESC, slot, doc, "position"'
@@ -179,9 +177,9 @@ def _moved(
         connection,
         f"""
 WITH kept AS MATERIALIZED (
-    SELECT g.*, tool, contested OR repeated AS rivalled, {_kept(before)} AS held, {_kept(after)} AS holds
+    SELECT g.*, tool, contested OR repeated AS rivalled, {_allowed_sql(before)} AS held, {_allowed_sql(after)} AS holds
     FROM facts.gains AS g JOIN facts.slots USING (slot)
-    WHERE ({_least(before)} OR {_least(after)}) AND (held OR holds) AND (rivalled OR held <> holds)
+    WHERE ({_lowest_sql(before)} OR {_lowest_sql(after)}) AND (held OR holds) AND (rivalled OR held <> holds)
 ), rivals AS MATERIALIZED (
     SELECT * FROM kept SEMI JOIN (SELECT doc FROM kept WHERE rivalled AND (held <> holds OR {other_rule})) AS changed
     USING (doc) WHERE rivalled
@@ -203,7 +201,7 @@ WITH kept AS MATERIALIZED (
 def _samples(
     connection: duckdb.DuckDBPyConnection, picked: list[dict[str, Any]], n: int, width: int
 ) -> tuple[Sample, ...]:
-    """Return the calls themselves, with the text around them."""
+    """Return calls with the text around them."""
     if not picked:
         return ()
     root = rows_in(connection, "SELECT value FROM facts.about WHERE name = 'near'")[0]["value"]
@@ -230,15 +228,15 @@ QUALIFY row_number() OVER (
         },
     )
     texts = _texts(connection, root, sorted({row["doc_id"] for row in calls}))
-    found = {(row.pop("doc"), row["position"], row["tool"]): row for row in calls}
-    out = []
+    by_key = {(row.pop("doc"), row["position"], row["tool"]): row for row in calls}
+    samples = []
     for row in picked:
-        own = found.get((row["doc"], row["position"], row["tool"]))
-        if own is None:
-            raise SnapshotError("the snapshot does not fit its data: run toolformer reconcile")
-        text, at = texts.get(own["doc_id"], ""), own["position"]
-        out.append(Sample(**own, before=text[max(0, at - width) : at], after=text[at : at + width]))
-    return tuple(out)
+        call = by_key.get((row["doc"], row["position"], row["tool"]))
+        if call is None:
+            raise SnapshotError("the snapshot does not match its data: run toolformer reconcile")
+        text, at = texts.get(call["doc_id"], ""), call["position"]
+        samples.append(Sample(**call, before=text[max(0, at - width) : at], after=text[at : at + width]))
+    return tuple(samples)
 
 
 def _texts(connection: duckdb.DuckDBPyConnection, root: str, doc_ids: list[str]) -> dict[str, str]:

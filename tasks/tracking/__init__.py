@@ -10,8 +10,8 @@
 
 Weights stay where training left them: models and versions hold the folder's address. Only `MlflowClient` is used, with
 the run's id in every call, so MLflow's global "active run" plays no part and runs in several threads do not mix.
-All of `record` can be told twice: MLflow itself is asked what it holds already. Call `settings.prepare` before this
-module is imported; MLflow reads on import whether it may send telemetry.
+All of `record` can be told twice: MLflow itself is asked what it holds already. Call `settings.prepare_environment`
+before this module is imported; MLflow reads on import whether it may send telemetry.
 This module knows no Prefect and starts no training; it learns of training from the lines of events.jsonl, whose
 meaning stands in `events`. `store` opens the database and begins runs; `run` is a run of any flow, `training` that
 of a training; `figures` draws.
@@ -20,7 +20,7 @@ of a training; `figures` draws.
 from __future__ import annotations
 
 from tasks.tracking.figures import bars, curves, histograms
-from tasks.tracking.run import Status, Tracked, TrackingError
+from tasks.tracking.run import Status, TrackedRun, TrackingError
 from tasks.tracking.store import DatasetRef, Tracking, flatten, project
 from tasks.tracking.training import CANDIDATE, CHECKPOINT, TrainingRun
 
@@ -29,7 +29,7 @@ __all__ = [
     "CHECKPOINT",
     "DatasetRef",
     "Status",
-    "Tracked",
+    "TrackedRun",
     "Tracking",
     "TrackingError",
     "TrainingRun",

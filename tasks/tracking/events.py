@@ -1,7 +1,7 @@
-"""The lines of events.jsonl as curves and labels: which figures of training are tracked, under which names.
+"""Turns the lines of events.jsonl into metrics and tags: which figures of a training are tracked, under which names.
 
-Told twice, an event counts once: of each kind only steps beyond the last one known are taken, so what a new attempt
-repeats after a failure adds no second value to a step. Knows no MLflow.
+An event counts once even if it comes twice: of each kind only steps after the last known one are used, so the steps
+that a new attempt repeats after a failure get no second value. This module knows no MLflow.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ METRICS: Mapping[str, Mapping[str, str]] = {
     "evaluated": {"loss": "dev_loss", "perplexity": "dev_perplexity"},
     "finished": {"best_step": "best_step", "best_perplexity": "best_dev_perplexity"},
 }
-_ENDINGS = ("reason", "message", "failed_step", "stopped_step")  # what a new attempt takes back
+_ENDINGS = ("reason", "message", "failed_step", "stopped_step")  # tags that a new attempt removes
 
 
 def new_points(events: Iterable[Event], last: Mapping[str, int]) -> Iterator[tuple[Event, dict[str, float]]]:
@@ -42,10 +42,10 @@ def new_points(events: Iterable[Event], last: Mapping[str, int]) -> Iterator[tup
 
 
 def tags_of(events: Iterable[Event]) -> dict[str, str | None]:
-    """Return what the events say of the run as a whole, the last word of each; None takes a tag back.
+    """Return the run's tags, each from the last event that sets it; None removes a tag.
 
-    From `started` its facts (attempt, engine, world_size, ...), from `failed` reason and message, from either ending
-    the step; a new attempt takes the endings of the one before back.
+    `started` gives its facts (attempt, engine, world_size, ...), `failed` the reason and message, `failed` and
+    `stopped` the step; a new attempt removes the tags that the previous attempt's end had set.
     """
     tags: dict[str, str | None] = {}
     for event in events:
@@ -54,8 +54,7 @@ def tags_of(events: Iterable[Event]) -> dict[str, str | None]:
                 tags |= dict.fromkeys(_ENDINGS)
                 tags |= {k: str(v) for k, v in event.items() if k not in ("t", "event")}
             case "failed":
-                told = {"reason": event["reason"], "message": event["message"], "failed_step": str(event["step"])}
-                tags |= told
+                tags |= {"reason": event["reason"], "message": event["message"], "failed_step": str(event["step"])}
             case "stopped":
                 tags["stopped_step"] = str(event["step"])
     return tags

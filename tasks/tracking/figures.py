@@ -1,6 +1,6 @@
-"""Figures that are kept with a run: curves, bars and histograms, as matplotlib figures without a window.
+"""Figures for a run: curves, bars and histograms, drawn by matplotlib without a window.
 
-Knows no MLflow and nothing global of matplotlib (no pyplot), so several threads may draw at once.
+It knows no MLflow and uses no global state of matplotlib (no pyplot), so several threads may draw at once.
 """
 
 from __future__ import annotations

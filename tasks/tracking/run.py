@@ -1,4 +1,4 @@
-"""One run of MLflow, of a flow of any kind: its metrics, tags, figures and end, and the machine it runs on."""
+"""One MLflow run of any flow: its metrics, tags, figures and end, and system metrics of the machine."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from tasks.settings import shown_url
 from tasks.tracking.figures import Figure, Point
 from toolformer_core.errors import ToolformerError
 
-__all__ = ["Status", "Tracked", "TrackingError", "page", "safe_name", "translated"]
+__all__ = ["Status", "TrackedRun", "TrackingError", "as_tracking_error", "page", "safe_name"]
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
 
 class TrackingError(ToolformerError):
-    """MLflow could not be reached or refused; nothing is lost, for the same events can be told again."""
+    """MLflow could not be reached, or refused a request; nothing is lost, as the same events can be sent again."""
 
 
 @contextmanager
-def translated(doing: str) -> Iterator[None]:
-    """Turn an error of MLflow, or of its files, into ours, in one line."""
+def as_tracking_error(doing: str) -> Iterator[None]:
+    """Raise errors of MLflow and of its files as `TrackingError`, with a message of one line."""
     try:
         yield
-    except (MlflowException, OSError, SQLAlchemyError) as exc:  # artifacts may be files, a database none
-        told = next(iter(str(exc).strip().splitlines()), type(exc).__name__)
-        raise TrackingError(f"MLflow, {doing}: {shown_url(told)}") from exc
+    except (MlflowException, OSError, SQLAlchemyError) as exc:  # of artifact files, or of a database
+        message = next(iter(str(exc).strip().splitlines()), type(exc).__name__)
+        raise TrackingError(f"MLflow, {doing}: {shown_url(message)}") from exc
 
 
-class Tracked:
-    """One run of MLflow that goes on until `finish`. What a flow of any kind needs of it.
+class TrackedRun:
+    """One MLflow run, open until `finish`, with what every flow needs.
 
     Args:
         client: of the store that holds the run.
@@ -56,11 +56,11 @@ class Tracked:
 
     @property
     def address(self) -> str | None:
-        """Where a browser finds the run; None where no server is named that shows it."""
+        """The run's address for a browser; None if no tracking server is set."""
         uri = str(self.client.tracking_uri)
         if not uri.startswith("http"):
             return None
-        with translated("finding the run"):
+        with as_tracking_error("finding the run"):
             experiment = self.client.get_run(self.run_id).info.experiment_id
         return f"{uri.rstrip('/')}/{page(str(experiment), self.run_id)}"
 
@@ -80,16 +80,16 @@ class Tracked:
         self.log([[Metric(k, float(v), now, step) for k, v in values.items()]])
 
     def figure(self, figure: Figure, path: str) -> None:
-        """Keep a figure as an artifact under a path such as `figures/loss.png`.
+        """Store a figure as an artifact under a path such as `figures/loss.png`.
 
         Raises:
             TrackingError: MLflow could not be reached.
         """
-        with translated(f"keeping {path}"):
+        with as_tracking_error(f"keeping {path}"):
             self.client.log_figure(self.run_id, figure, path)
 
     def table(self, rows: Sequence[Mapping[str, Any]], path: str) -> None:
-        """Keep rows as a table that MLflow's page shows, under a path such as `tables/accuracy.json`.
+        """Store rows as a table that MLflow's page shows, under a path such as `tables/accuracy.json`.
 
         Args:
             rows: flat; a column that a row lacks, and a number that is not finite, become null.
@@ -99,7 +99,7 @@ class Tracked:
         """
         columns = list(dict.fromkeys(name for row in rows for name in row))
         data = [[_plain(row.get(name)) for name in columns] for row in rows]
-        with translated(f"keeping {path}"):
+        with as_tracking_error(f"keeping {path}"):
             self.client.log_dict(self.run_id, {"columns": columns, "data": data}, path)
             known = json.loads(self.client.get_run(self.run_id).data.tags.get(MLFLOW_LOGGED_ARTIFACTS, "[]"))
             if path not in [one["path"] for one in known]:
@@ -107,19 +107,19 @@ class Tracked:
                 self.client.set_tag(self.run_id, MLFLOW_LOGGED_ARTIFACTS, json.dumps(known))
 
     def text(self, text: str, path: str) -> None:
-        """Keep a text as an artifact.
+        """Store a text as an artifact.
 
         Raises:
             TrackingError: MLflow could not be reached.
         """
-        with translated(f"keeping {path}"):
+        with as_tracking_error(f"keeping {path}"):
             self.client.log_text(self.run_id, text, path)
 
     def history(self, metric: str, run_id: str | None = None) -> list[Point]:
         """Return a metric's (step, value) pairs by step, of this run or another."""
-        with translated(f"reading {metric}"):
-            found = self.client.get_metric_history(run_id or self.run_id, metric)
-        return sorted((m.step, m.value) for m in found)
+        with as_tracking_error(f"reading {metric}"):
+            metrics = self.client.get_metric_history(run_id or self.run_id, metric)
+        return sorted((m.step, m.value) for m in metrics)
 
     def finish(self, status: Status) -> None:
         """Stop sampling the machine and close the run.
@@ -130,19 +130,19 @@ class Tracked:
         if self._monitor is not None:
             self._monitor.finish()  # type: ignore[no-untyped-call]
             self._monitor = None
-        with translated("closing the run"):
+        with as_tracking_error("closing the run"):
             self.client.set_terminated(self.run_id, status)
 
     def log(self, groups: Iterable[Sequence[Metric]]) -> None:
-        """Log metrics, in batches that keep a group together: a batch is in MLflow wholly or not at all.
+        """Log metrics in batches that do not split a group; MLflow stores a batch completely or not at all.
 
-        MLflow would split them by itself, but anywhere; a run that is taken up again then finds half a step.
+        MLflow's own batching could split a group, and a resumed run would then find half a step.
 
         Raises:
             TrackingError: MLflow could not be reached.
         """
         batch: list[Metric] = []
-        with translated("logging metrics"):
+        with as_tracking_error("logging metrics"):
             for group in groups:
                 if len(batch) + len(group) > MAX_METRICS_PER_BATCH:
                     self.client.log_batch(self.run_id, metrics=batch, synchronous=True)

@@ -17,11 +17,11 @@ from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_RUN_NAME, MLFLOW_RUN_NOTE
 from mlflow.utils.validation import MAX_DATASET_DIGEST_SIZE, MAX_PARAM_VAL_LENGTH, MAX_TAG_VAL_LENGTH
 
-from tasks.tracking.run import TrackingError, page, safe_name, translated
+from tasks.tracking.run import TrackingError, as_tracking_error, page, safe_name
 from tasks.tracking.training import TrainingRun
 from warehouse.errors import CatalogError
-from warehouse.folders import make_private
-from warehouse.lock import FileLock
+from warehouse.files.folders import make_private
+from warehouse.files.lock import FileLock
 
 __all__ = ["DatasetRef", "Tracking", "flatten", "project"]
 
@@ -99,7 +99,7 @@ class Tracking:
             raise TrackingError(str(exc)) from exc
 
     def _open(self) -> MlflowClient:
-        with translated(f"opening {urlsplit(self.uri).scheme} store"):
+        with as_tracking_error(f"opening {urlsplit(self.uri).scheme} store"):
             client = MlflowClient(self.uri, self.uri)
             client.search_experiments(max_results=1)  # the first question makes the tables
             client.search_registered_models(max_results=1)
@@ -139,27 +139,27 @@ class Tracking:
         Raises:
             TrackingError: MLflow could not be reached, or there is no such run.
         """
-        told = dict(tags)
+        all_tags = dict(tags)
         digests = [d.digest for d in datasets if d.context == "train"]
         if digests:
-            told.setdefault("dataset_digest", digests[0])
+            all_tags.setdefault("dataset_digest", digests[0])
         flat = flatten(params)
-        with translated(f"starting {name}"):
+        with as_tracking_error(f"starting {name}"):
             if run_id is None:
                 run = self.client.create_run(self._experiment(experiment), run_name=name)
             else:
                 self.client.update_run(run_id, status="RUNNING", name=name)
                 run = self.client.get_run(run_id)
-            told |= self._linked(sources or {})
+            all_tags |= self._linked(sources or {})
             known = run.data.params
-            told |= {f"changed.{k}": v for k, v in flat.items() if known.get(k, v) != v}
+            all_tags |= {f"changed.{k}": v for k, v in flat.items() if known.get(k, v) != v}
             new = [Param(k, v) for k, v in flat.items() if k not in known]
-            labels = [RunTag(k, v[:MAX_TAG_VAL_LENGTH]) for k, v in told.items()]
+            labels = [RunTag(k, v[:MAX_TAG_VAL_LENGTH]) for k, v in all_tags.items()]
             self.client.log_batch(run.info.run_id, params=new, tags=labels, synchronous=True)
             self.client.log_inputs(run.info.run_id, [_dataset_input(d) for d in datasets])
             started = TrainingRun(self.client, run.info.run_id, folder=folder)
             if system_metrics:
-                started.sample_machine()  # last: whoever has no run cannot stop its thread
+                started.sample_machine()  # last: its thread can be stopped only through the run
         return started
 
     def find(self, experiment: str, tags: Mapping[str, str]) -> str | None:
@@ -168,7 +168,7 @@ class Tracking:
         Raises:
             TrackingError: MLflow could not be reached.
         """
-        with translated(f"looking into {experiment}"):
+        with as_tracking_error(f"looking into {experiment}"):
             found = self.client.get_experiment_by_name(experiment)
             if found is None:
                 return None
@@ -178,7 +178,7 @@ class Tracking:
         return str(runs[0].info.run_id) if runs else None
 
     def _linked(self, sources: Mapping[str, str]) -> dict[str, str]:
-        """Return the tags that lead to other runs; of one that is not there only its id is kept."""
+        """Return the tags that link to other runs; of a run that does not exist, only the id is kept."""
         lines = []
         for what, run_id in sources.items():
             try:

@@ -1,4 +1,4 @@
-"""The run of one training: the events of its rank 0 as curves, tags, checkpoints and the candidate."""
+"""The MLflow run of one training: turns the events of its rank 0 into curves, tags, checkpoints and the candidate."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from mlflow.utils.validation import MAX_TAG_VAL_LENGTH
 
 from tasks.tracking.events import METRICS, Event, new_points, tags_of
 from tasks.tracking.figures import Point, curves
-from tasks.tracking.run import Tracked, page, safe_name, translated
+from tasks.tracking.run import TrackedRun, as_tracking_error, page, safe_name
 
 __all__ = ["CANDIDATE", "CHECKPOINT", "TrainingRun"]
 
@@ -40,8 +40,8 @@ CANDIDATE = "candidate"  # the alias of the best checkpoint
 _ARMS_SHOWN = 10  # curves in the figure of arms; more cannot be told apart
 
 
-class TrainingRun(Tracked):
-    """The run of one training, fed with the events that its rank 0 writes; all else it asks MLflow.
+class TrainingRun(TrackedRun):
+    """The run of one training. It gets the events that rank 0 writes, and reads everything else from MLflow.
 
     Args:
         client: of the store that holds the run.
@@ -74,10 +74,10 @@ class TrainingRun(Tracked):
         return max((step for step, _ in self.history(metric)), default=-1)
 
     def record(self, events: Sequence[Event]) -> None:
-        """Take over events, in the order of the file; those taken over before change nothing.
+        """Record events in the order of the file; events recorded before change nothing.
 
         Raises:
-            TrackingError: MLflow could not be reached; tell the same events again.
+            TrackingError: MLflow could not be reached; pass the same events again.
         """
         points = list(new_points(events, self._last))
         self.log([[Metric(k, v, _ms(e), e["step"]) for k, v in figures.items()] for e, figures in points])
@@ -85,11 +85,11 @@ class TrainingRun(Tracked):
             self._last[event["event"]] = event["step"]
             if "dev_perplexity" in figures:
                 self._measured[event["step"]] = (_ms(event), figures["dev_perplexity"])
-        with translated("recording a checkpoint"):
+        with as_tracking_error("recording a checkpoint"):
             for event in events:
                 if event["event"] == "saved" and event["model"] is not None:  # not one to go on from only
                     self._checkpoint(event)
-        with translated("setting tags"):
+        with as_tracking_error("setting tags"):
             self._label(tags_of(events))
 
     def _label(self, tags: Mapping[str, str | None]) -> None:
@@ -103,7 +103,7 @@ class TrainingRun(Tracked):
         self._tags = {k: v for k, v in (self._tags | changed).items() if v is not None}
 
     def _checkpoint(self, event: Event) -> None:
-        """Make the checkpoint's LoggedModel, or finish one that an earlier process only began."""
+        """Create the checkpoint's LoggedModel, or complete one that an earlier process left unfinished."""
         where, step = event["checkpoint"], event["step"]
         model = self._models.get(where)
         if model is None:
@@ -139,7 +139,7 @@ class TrainingRun(Tracked):
             self._register(model, where)
 
     def _register(self, model: LoggedModel, where: str) -> None:
-        """Make a version of the registered model, once, and move the alias to it unless it is at a newer one."""
+        """Register a model version once, and move the alias to it unless the alias is at a newer one."""
         try:
             self.client.create_registered_model(self._registered)
         except MlflowException as exc:
@@ -167,7 +167,7 @@ class TrainingRun(Tracked):
             self.client.set_registered_model_alias(self._registered, CANDIDATE, str(number))
 
     def _note(self) -> str:
-        """Return a checkpoint's description: links to its training, and to what that rests on."""
+        """Return a checkpoint's description: links to its training, and to the runs that the training used."""
         name = self._tags.get(MLFLOW_RUN_NAME, self.run_id)
         own = f"Trained by [{name}]({page(self._experiment_id, self.run_id)})"
         return "\n\n".join(filter(None, [own, self._tags.get(MLFLOW_RUN_NOTE)]))
@@ -178,7 +178,7 @@ class TrainingRun(Tracked):
         return (Path(self.folder).absolute() / path).as_uri()
 
     def figures(self) -> None:
-        """Keep the run's curves as artifacts, and those of the arms: finished runs with the same `dataset_digest`.
+        """Store the run's curves as artifacts, and those of all arms: finished runs with the same `dataset_digest`.
 
         Raises:
             TrackingError: MLflow could not be reached.
@@ -194,7 +194,7 @@ class TrainingRun(Tracked):
         digest = self._tags.get("dataset_digest")
         found: list[Run] = []
         if digest:
-            with translated("looking for other arms"):
+            with as_tracking_error("looking for other arms"):
                 among = f"tags.dataset_digest = '{digest}' and tags.arm != '' and attributes.status = 'FINISHED'"
                 newest = ["attributes.start_time DESC"]
                 page = self.client.search_runs([self._experiment_id], among, ViewType.ACTIVE_ONLY, _ARMS_SHOWN, newest)

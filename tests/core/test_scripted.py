@@ -58,7 +58,7 @@ def test_what_the_script_does_not_hold_is_named():
     with pytest.raises(ScriptError, match="no scan is scripted for tool 'qa' and text 'd'"):
         list(lm.scan(a_prompt("qa"), ["d"]))
     scan = next(lm.scan(a_prompt(), ["d"]))
-    with pytest.raises(ScriptError, match="draw 1 for tool 'calculator' at position 0 of text 'd': 0 are scripted"):
+    with pytest.raises(ScriptError, match="draw 1 for tool 'calculator' at position 0 of text 'd': the script has 0"):
         scan.draw([DrawRequest(0, 0, 1)], max_tokens=9, temperature=1.0)
     with pytest.raises(ScriptError, match=r"text 1 is not in this scan, which holds \[0\]"):
         scan.draw([DrawRequest(1, 0, 1)], max_tokens=9, temperature=1.0)

@@ -13,10 +13,10 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey, FlowRunFilter, FlowRunFilterId
 
-from flows.artifacts import Board, short
-from flows.build_dataset import BuildResult
-from tasks.shards import Done
-from warehouse.commits import Balance, CommitKey
+from flows.artifacts import ProgressArtifacts, short
+from flows.build_dataset.flow import BuildResult
+from tasks.runner import ShardResult
+from warehouse.commits import CommitKey, RowCounts
 
 RUN = UUID(int=7)
 ANNOTATION = ("ingest", "prefilter", "sample", "execute", "score")
@@ -56,12 +56,12 @@ class Clock:
         return self.now
 
 
-def done(stage: str, number: int, *balances: Balance, skipped: bool = False) -> Done:
-    return Done(CommitKey(stage, "qa", f"s{number}", "f"), (), balances, 1.0, skipped)
+def done(stage: str, number: int, *balances: RowCounts, skipped: bool = False) -> ShardResult:
+    return ShardResult(CommitKey(stage, "qa", f"s{number}", "f"), (), balances, 1.0, skipped)
 
 
-def draws(kept: int, dropped: int) -> Balance:
-    return Balance("draws", kept + dropped, kept, {"no_call": dropped})
+def draws(kept: int, dropped: int) -> RowCounts:
+    return RowCounts("draws", kept + dropped, kept, {"no_call": dropped})
 
 
 @pytest.fixture
@@ -80,14 +80,16 @@ def totals() -> dict[str, int]:
 
 
 @pytest.fixture
-def board(client: FakeClient, clock: Clock, totals: dict[str, int]) -> Board:
-    return Board("build-dataset", totals, client, RUN, logging.getLogger("run"), clock)
+def board(client: FakeClient, clock: Clock, totals: dict[str, int]) -> ProgressArtifacts:
+    return ProgressArtifacts("build-dataset", totals, client, RUN, logging.getLogger("run"), clock)
 
 
-def test_a_stage_tells_shards_rows_and_the_time_left(board: Board, client: FakeClient, clock: Clock) -> None:
+def test_a_stage_tells_shards_rows_and_the_time_left(
+    board: ProgressArtifacts, client: FakeClient, clock: Clock
+) -> None:
     board.update()
     assert client.shown() == {"build-dataset-sample": (0.0, "0 of 4 shards")}
-    board.note(done("sample", 1, Balance("documents", 60, 50, {"no_position": 10}), draws(30, 70)))
+    board.note(done("sample", 1, RowCounts("documents", 60, 50, {"no_position": 10}), draws(30, 70)))
     clock.now += 20.0
     board.update()
     # one shard in 20 s, three to go: 60 s
@@ -96,7 +98,9 @@ def test_a_stage_tells_shards_rows_and_the_time_left(board: Board, client: FakeC
     assert [a["flow_run_id"] for a in client.artifacts.values()] == [RUN]
 
 
-def test_what_was_found_done_counts_but_promises_no_speed(board: Board, client: FakeClient, clock: Clock) -> None:
+def test_what_was_found_done_counts_but_promises_no_speed(
+    board: ProgressArtifacts, client: FakeClient, clock: Clock
+) -> None:
     board.update()
     board.note(done("sample", 1, draws(5, 5), skipped=True))
     board.note(done("sample", 2, draws(1, 9), skipped=True))
@@ -111,7 +115,7 @@ def test_what_was_found_done_counts_but_promises_no_speed(board: Board, client: 
 
 
 def test_shards_cost_no_request_and_only_news_are_sent(
-    board: Board, client: FakeClient, totals: dict[str, int]
+    board: ProgressArtifacts, client: FakeClient, totals: dict[str, int]
 ) -> None:
     board.update()
     for number in range(4):
@@ -128,7 +132,7 @@ def test_shards_cost_no_request_and_only_news_are_sent(
 
 
 def test_a_server_that_does_not_answer_is_told_of_once(
-    board: Board, client: FakeClient, caplog: pytest.LogCaptureFixture
+    board: ProgressArtifacts, client: FakeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     client.broken = True
     with caplog.at_level(logging.INFO):
@@ -145,7 +149,9 @@ def test_a_server_that_does_not_answer_is_told_of_once(
 def test_the_log_is_told_of_quarters_and_once_a_minute(
     client: FakeClient, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    board = Board("evaluate", {"evaluate": 100}, client, RUN, logging.getLogger("run"), clock, lambda: "at work: x")
+    board = ProgressArtifacts(
+        "evaluate", {"evaluate": 100}, client, RUN, logging.getLogger("run"), clock, lambda: "at work: x"
+    )
     with caplog.at_level(logging.INFO):
         for shard in range(40):
             board.update()

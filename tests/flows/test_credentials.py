@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from commands import Run
-from fake_vllm import FakeVllm, fake_vllm
 from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL
 from tiny import tiny_lm
 
-from flows.deployments import DEPLOYMENTS, Options, form
-from flows.evaluation_plan import EvaluateParameters
-from flows.parameters import BuildParameters
+from flows.build_dataset.parameters import BuildParameters
+from flows.evaluate.parameters import EvaluateParameters
+from ops.deployments import DEPLOYMENTS, DeploymentOptions, form_schema
 from tasks.settings import data_folder, environment, model_credentials, shown_url, tracking_uri
+from tests.support.commands import Run
+from tests.support.fake_vllm import FakeVllm, fake_vllm
 from toolformer_core.errors import UsageError
 from toolformer_core.lm.served import Credentials
 from warehouse.store import Store
@@ -37,9 +37,9 @@ REFUSED = (
 
 @pytest.fixture
 def model(tmp_path: Path) -> str:
-    network = tiny_lm("gpt2", context=1024).network  # a prompt takes about 600
-    network.model.save_pretrained(tmp_path / "model")
-    network.tokenizer.save_pretrained(tmp_path / "model")
+    hf_model = tiny_lm("gpt2", context=1024).hf_model  # a prompt takes about 600
+    hf_model.model.save_pretrained(tmp_path / "model")
+    hf_model.tokenizer.save_pretrained(tmp_path / "model")
     return str(tmp_path / "model")
 
 
@@ -121,7 +121,7 @@ def test_a_form_refuses_credentials_and_does_not_repeat_them(url: str) -> None:
         assert secret not in str(caught.value)
         told = str(caught.value)
         assert "TOOLFORMER_MODEL_KEY_HOST" in told or "the environment" in told
-    deployed = form(DEPLOYMENTS[0])["definitions"]["BuildParameters"]["properties"]["model"]
+    deployed = form_schema(DEPLOYMENTS[0])["definitions"]["BuildParameters"]["properties"]["model"]
     import jsonschema
 
     with pytest.raises(jsonschema.ValidationError):  # so the API refuses it, before it is in a database
@@ -154,7 +154,7 @@ def test_mlflows_password_is_not_part_of_its_address(run: Run, monkeypatch: pyte
     for secret in ("secret", "s/cret", "s?c#r@t"):
         assert shown_url(f"postgresql://me:{secret}@db/mlflow") == "postgresql://db/mlflow"
     with pytest.raises(UsageError, match="MLFLOW_TRACKING_PASSWORD") as caught:
-        Options("data", tracking="http://me:secret@mlflow.example")
+        DeploymentOptions("data", tracking="http://me:secret@mlflow.example")
     assert "secret" not in str(caught.value)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from flows import runners
-from flows.build_dataset import run_build
-from flows.parameters import BuildParameters
+from flows.build_dataset.flow import run_build
+from flows.build_dataset.parameters import BuildParameters
 from toolformer_core.errors import UsageError
 
 

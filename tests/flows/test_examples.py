@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader:sqlalchemy
 
 
 def test_every_example_is_run_here() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == {"own_corpus.py"}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {"own_corpus.py", "python_api.py"}
 
 
 def test_own_corpus_goes_from_texts_to_a_model_that_generates(
@@ -51,3 +51,19 @@ def test_own_corpus_goes_from_texts_to_a_model_that_generates(
     for checkpoint in checkpoints:
         assert f"/runs/{trained.run_id})" in checkpoint.tags["mlflow.note.content"]
         assert f"/runs/{made_of.info.run_id})" in checkpoint.tags["mlflow.note.content"]
+
+
+def test_python_api_annotates_explains_and_generates(capsys: pytest.CaptureFixture[str]) -> None:
+    found = runpy.run_path(str(EXAMPLES / "python_api.py"))
+    printed = capsys.readouterr().out
+    assert (
+        "Of the 587 books, 58 are lent out and only [Calculator(587 - 58) -> 529] 529 stand on the shelves." in printed
+    )
+    assert "587 - 58 -> 529  kept" in printed
+    assert "587 - 58 -> 529  below_threshold" in printed  # the same call elsewhere
+    assert "text 3: filtered_out, prefilter: few_numbers, draws: {}" in printed
+    assert found["own"].annotated.count("[Difference(") == 1
+    # the model that was taught calls, and each response is what the input comes to
+    (call,) = found["written"].calls
+    left, right = (int(number) for number in call.input.split(" - "))
+    assert call.response == str(left - right)

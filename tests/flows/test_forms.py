@@ -15,16 +15,16 @@ from prefect.utilities.schema_tools import ValidationError as FormError
 from prefect.utilities.schema_tools import validate
 from pydantic import ValidationError
 
-from flows.deployments import DEPLOYMENTS, Deployment, as_yaml, form
-from flows.parameters import BuildParameters, build_command
-from flows.training_profiles import Profile, load_profile
+from flows.build_dataset.parameters import BuildParameters, build_command
+from flows.finetune.profiles import Profile, load_profile
+from ops.deployments import DEPLOYMENTS, Deployment, as_yaml, form_schema
 from tasks.launch.base import LaunchRequest
 
 EXAMPLES = re.findall(r"```json\n(.*?)```", (Path(__file__).parents[2] / "docs/finetune.md").read_text(), re.DOTALL)
 
 
 def fields_of(deployment: Deployment) -> dict[str, Any]:
-    [definition] = form(deployment)["definitions"].values()
+    [definition] = form_schema(deployment)["definitions"].values()
     return dict(definition)
 
 
@@ -46,7 +46,7 @@ def test_on_the_command_line_paths_may_be_relative() -> None:
 
 def test_the_repositorys_prefect_yaml_says_the_same() -> None:
     written = (Path(__file__).parents[2] / "prefect.yaml").read_text(encoding="utf-8")
-    assert written == as_yaml(), "write it anew: python -m flows.deployments --yaml > prefect.yaml"
+    assert written == as_yaml(), "run: python -m ops.deployments --yaml > prefect.yaml"
     told = PrefectYamlModel.model_validate(yaml.safe_load(written))
     assert [one.entrypoint for one in told.deployments] == [one.entrypoint for one in DEPLOYMENTS]
 
@@ -85,7 +85,7 @@ def test_every_tool_has_a_field_for_its_threshold() -> None:
 )
 def test_thresholds_are_one_object_of_numbers_however_they_are_given(given: Any, means: dict[str, float]) -> None:
     told = {"corpus": "/c4.jsonl", "data": "/data", "tau_f": given}
-    validate({"parameters": told}, form(DEPLOYMENTS[0]), raise_on_error=True)  # as the server does
+    validate({"parameters": told}, form_schema(DEPLOYMENTS[0]), raise_on_error=True)  # as the server does
     asked = BuildParameters.model_validate(told)
     assert asked.model_dump(mode="json")["tau_f"] == asked.tau_f == means
     listed = ",".join(f"{tool}={value:g}" for tool, value in means.items())
@@ -104,7 +104,7 @@ def test_thresholds_are_one_object_of_numbers_however_they_are_given(given: Any,
 def test_what_is_no_threshold_is_refused_in_the_form(given: Any, refused: str) -> None:
     told = {"corpus": "/c4.jsonl", "data": "/data", "tau_f": given}
     with pytest.raises(FormError, match=refused):
-        validate({"parameters": told}, form(DEPLOYMENTS[0]), raise_on_error=True)
+        validate({"parameters": told}, form_schema(DEPLOYMENTS[0]), raise_on_error=True)
 
 
 def test_a_threshold_that_is_no_number_is_named() -> None:

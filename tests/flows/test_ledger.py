@@ -14,17 +14,18 @@ from pathlib import Path
 import duckdb
 import pytest
 from fakes import a_document
-from small_builds import small_build
 
-from flows import artifacts, build_dataset
-from flows.build_dataset import run_build
-from flows.ledger import Ledger, keeping, reporting_to
+from flows import artifacts
+from flows.build_dataset import flow as build_dataset
+from flows.build_dataset.flow import run_build
+from flows.ledger import Ledger, open_run, reporting_to
+from tasks.arrow import stage_table
+from tasks.runner import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
 from tasks.settings import seconds
-from tasks.shards import Done, Outcome, Work, Writer, run_shard
-from tasks.translate import stage_table
+from tests.support.small_builds import small_build
 from toolformer_core.errors import UsageError
 from warehouse.catalog import Catalog
-from warehouse.commits import Balance, Run
+from warehouse.commits import RowCounts, Run
 from warehouse.errors import LockHeldError, StoreError
 from warehouse.queries import rows_of
 from warehouse.store import Store
@@ -33,7 +34,7 @@ REPOSITORY = str(Path(__file__).resolve().parents[2])
 RUN = Run("r1", "build-dataset", "2024-01-01", None, "running", {}, "c", "m")
 
 
-def silent(stage: str, finished: int, total: int, done: Done) -> None:
+def silent(stage: str, finished: int, total: int, done: ShardResult) -> None:
     """Outside a flow there is no logger of the run's."""
 
 
@@ -43,14 +44,14 @@ def telling() -> Iterator[None]:
         yield
 
 
-def finished(store: Store, number: int) -> Done:
+def finished(store: Store, number: int) -> ShardResult:
     """One shard with one document."""
 
-    def do(write: Writer) -> Outcome:
-        write.table(stage_table("ingest", [a_document(f"text {number}", line=number)]))
-        return Outcome((Balance("rows", 1, 1),))
+    def do(write: ShardWriter) -> StageOutput:
+        write.write(stage_table("ingest", [a_document(f"text {number}", line=number)]))
+        return StageOutput((RowCounts("rows", 1, 1),))
 
-    return run_shard(store, Work("ingest", "1", "", f"s{number}", {}, {"n": str(number)}), "r1", do)
+    return run_shard(store, ShardSpec("ingest", "1", "", f"s{number}", {}, {"n": str(number)}), "r1", do)
 
 
 def finish(ledger: Ledger, number: int) -> None:
@@ -89,7 +90,7 @@ def test_what_has_finished_is_published_within_the_time_set(tmp_path: Path, tell
 def test_a_shard_noted_as_it_finishes_is_counted_once(tmp_path: Path) -> None:
     told: list[str] = []
 
-    def progress(stage: str, finished: int, total: int, done: Done) -> None:
+    def progress(stage: str, finished: int, total: int, done: ShardResult) -> None:
         told.append(f"{stage} {finished}/{total}")
 
     store = Store(tmp_path)
@@ -119,7 +120,7 @@ def test_a_thread_asks_while_a_run_goes_on(tmp_path: Path, telling: None, monkey
             published.set()
 
     monkeypatch.setattr(Ledger, "publish", publish)
-    with keeping(Store(tmp_path), RUN) as ledger:
+    with open_run(Store(tmp_path), RUN) as ledger:
         now = [0.0]
         ledger._published = now[0]
         ledger.clock = lambda: now[0]
@@ -161,7 +162,7 @@ def test_why_a_run_failed_is_told_even_if_its_end_cannot_be_recorded(
         raise StoreError("the disk is full")
 
     monkeypatch.setattr("flows.ledger.publish", full)
-    with pytest.raises(ValueError, match="the true reason"), keeping(Store(tmp_path), RUN):
+    with pytest.raises(ValueError, match="the true reason"), open_run(Store(tmp_path), RUN):
         raise ValueError("the true reason")
     assert [run.state for run in Store(tmp_path).runs()] == ["failed"]
 
@@ -175,13 +176,13 @@ def test_a_run_that_is_not_given_the_folder_says_who_has_it(
     left.write_bytes(b"x")
     os.utime(left, (0, 0))
     with Catalog(tmp_path / "catalog.duckdb"):
-        with pytest.raises(LockHeldError, match=f"process {os.getpid()}"), keeping(Store(tmp_path), RUN):
+        with pytest.raises(LockHeldError, match=f"process {os.getpid()}"), open_run(Store(tmp_path), RUN):
             raise AssertionError("not reached")
         assert (
             f"waiting at most 0 s: {tmp_path / 'catalog.duckdb.lock'} is held by process {os.getpid()}" in caplog.text
         )
         assert left.exists()  # nothing is touched before its turn has come
-    with keeping(Store(tmp_path), RUN):
+    with open_run(Store(tmp_path), RUN):
         assert not left.exists()
 
 

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 from prefect.settings import PREFECT_API_URL
-from small_builds import small_build
 
-from flows.build_dataset import BuildResult, run_build
-from flows.parameters import BuildParameters
-from tests.postgres import asked, schema
+from flows.build_dataset.flow import BuildResult, run_build
+from flows.build_dataset.parameters import BuildParameters
+from tests.support.postgres import asked, schema
+from tests.support.small_builds import small_build
 from warehouse.queries import rows_of
 from warehouse.store import Store
 
@@ -36,8 +36,8 @@ SHARDS = 1 + 8 * (4 + 1)
 
 HOST = """
 import dataclasses, json, sys
-from flows.build_dataset import run_build
-from flows.parameters import BuildParameters
+from flows.build_dataset.flow import run_build
+from flows.build_dataset.parameters import BuildParameters
 asked = BuildParameters.model_validate_json(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()

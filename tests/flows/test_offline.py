@@ -35,7 +35,7 @@ with socket.socket() as probe:
     else:
         raise SystemExit("there is a network")
 sys.argv[:] = ["toolformer", *sys.argv[2:]]
-from flows.cli import main
+from cli.main import main
 main()
 """
 _NOT_THEIRS = ("HF_HUB_OFFLINE", "PREFECT_API_URL", "PREFECT_HOME", "MLFLOW_TRACKING_URI")  # no help from outside
@@ -76,4 +76,4 @@ def test_what_must_be_fetched_is_told_in_one_line(few_documents: Path, tmp_path:
     done = run("build", "--corpus", str(few_documents), "--data", str(tmp_path / "data"), *options)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert "could not be had from the hub" in done.stderr
+    assert "could not be downloaded from the hub" in done.stderr

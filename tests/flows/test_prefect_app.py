@@ -109,10 +109,10 @@ def test_a_server_that_prefect_starts_by_itself_is_guarded_too(monkeypatch: pyte
     started: list[list[Any]] = []
     monkeypatch.setattr(server.subprocess, "Popen", lambda argv, umask, **_: started.append([*argv, umask]))
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:4200/api"}):
-        server.guard_prefects_start()
+        server.guard_prefect_server()
         assert SubprocessASGIServer._run_uvicorn_command is prefects_own  # a server is named: there is none to start
     with temporary_settings(restore_defaults={PREFECT_API_URL}):
-        server.guard_prefects_start()
+        server.guard_prefect_server()
     own = object.__new__(SubprocessASGIServer)
     own.port = 8123
     own._run_uvicorn_command()

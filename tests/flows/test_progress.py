@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from flows.display import BuildDisplay, TrainingDisplay
+from cli.render.progress import BuildDisplay, TrainingDisplay
 from flows.progress import Lines, Pulse, duration, passes_quarter
-from tasks.shards import AtWork, Done
-from warehouse.commits import Balance, CommitKey
+from tasks.runner import ActiveShard, ShardResult
+from warehouse.commits import CommitKey, RowCounts
 
 
 class World:
@@ -18,7 +18,7 @@ class World:
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.running: list[AtWork] = []
+        self.running: list[ActiveShard] = []
         self.tokens = 0
 
     def clock(self) -> float:
@@ -36,9 +36,9 @@ def world() -> World:
     return World()
 
 
-def done(stage: str, tool: str = "qa", seconds: float = 1.0, skipped: bool = False, rows: int = 8) -> Done:
-    balance = Balance("documents", rows, rows // 2, {"no_position": rows - rows // 2})
-    return Done(CommitKey(stage, tool, "00000", "f"), (), (balance,), seconds, skipped)
+def done(stage: str, tool: str = "qa", seconds: float = 1.0, skipped: bool = False, rows: int = 8) -> ShardResult:
+    balance = RowCounts("documents", rows, rows // 2, {"no_position": rows - rows // 2})
+    return ShardResult(CommitKey(stage, tool, "00000", "f"), (), (balance,), seconds, skipped)
 
 
 def lines(captured: pytest.CaptureFixture[str]) -> list[str]:
@@ -67,9 +67,9 @@ def test_quarters() -> None:
 
 def test_a_stage_tells_its_beginning_its_quarters_and_its_end(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     display = world.display()
-    world.running = [AtWork("sample", "qa", "00000", 1000.0), AtWork("sample", "mt", "00000", 1000.0)]
-    display.lines.look()
-    display.lines.look()
+    world.running = [ActiveShard("sample", "qa", "00000", 1000.0), ActiveShard("sample", "mt", "00000", 1000.0)]
+    display.lines.poll()
+    display.lines.poll()
     assert lines(capsys) == ["sample     begun with qa 00000"]
     for finished in range(1, 9):
         world.now += 5.0
@@ -85,13 +85,13 @@ def test_a_stage_tells_its_beginning_its_quarters_and_its_end(world: World, caps
 
 def test_a_shard_that_takes_an_hour_is_told_of_once_a_minute(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     display = world.display()
-    world.running = [AtWork("sample", "qa", "00000", 1000.0)]
-    display.lines.look()
+    world.running = [ActiveShard("sample", "qa", "00000", 1000.0)]
+    display.lines.poll()
     told = [lines(capsys)]
     for _ in range(3600):
         world.now += 1.0
         world.tokens += 50
-        display.lines.look()
+        display.lines.poll()
     told = lines(capsys)
     assert len(told) == 60
     assert told[0] == "at work: sample qa 00000 for 60 s, 3,000 tokens in 60 s"  # 60 * 50
@@ -108,13 +108,13 @@ def test_a_line_a_minute_says_how_far_the_last_unfinished_stage_is(
         "ingest     1 of 1 shards; 8 doc",
         "sample     1 of 100 shards; 8 d",
     ]
-    world.running = [AtWork("sample", "mt", "00003", 1030.0), AtWork("sample", "qa", "00004", 1031.0)]
+    world.running = [ActiveShard("sample", "mt", "00003", 1030.0), ActiveShard("sample", "qa", "00004", 1031.0)]
     world.now += 59.0
     display("sample", 2, 100, done("sample", "mt"))  # no quarter, and no minute yet
-    display.lines.look()
+    display.lines.poll()
     assert lines(capsys) == []
     world.now += 1.0
-    display.lines.look()
+    display.lines.poll()
     # the stage began 20 s before its first shard finished: 2 in 80 s, 98 to go: 3920 s = 65 min
     assert lines(capsys) == [
         "sample     2 of 100 shards; 16 documents, 8 kept; 65 min left; 80 s so far; "
@@ -127,7 +127,7 @@ def test_where_other_processes_work_the_silence_is_told(world: World, capsys: py
     display("sample", 1, 2, done("sample", seconds=0.0))
     lines(capsys)
     world.now += 120.0
-    display.lines.look()
+    display.lines.poll()
     assert lines(capsys) == [
         "sample     1 of 2 shards; 8 documents, 4 kept; 2 min left; 2 min so far; no shard has finished for 2 min"
     ]
@@ -135,11 +135,11 @@ def test_where_other_processes_work_the_silence_is_told(world: World, capsys: py
 
 def test_tokens_of_another_model_are_not_compared(world: World) -> None:
     pulse = world.pulse()
-    world.running = [AtWork("sample", "", "00000", 1000.0)]
+    world.running = [ActiveShard("sample", "", "00000", 1000.0)]
     world.tokens = 500
-    assert pulse.told() == "at work: sample 00000 for 0 s, 500 tokens in 0 s"
+    assert pulse.line() == "at work: sample 00000 for 0 s, 500 tokens in 0 s"
     world.now, world.tokens = 1060.0, 20
-    assert pulse.told() == "at work: sample 00000 for 60 s"
+    assert pulse.line() == "at work: sample 00000 for 60 s"
 
 
 def test_nothing_is_said_after_the_end(world: World, capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,7 +148,7 @@ def test_nothing_is_said_after_the_end(world: World, capsys: pytest.CaptureFixtu
         thread = next(t for t in threading.enumerate() if t.name == "progress")
         assert thread.daemon  # it does not keep the process alive
     world.now += 3600.0
-    display.lines.look()
+    display.lines.poll()
     display("sample", 1, 1, done("sample"))
     thread.join(10.0)
     assert not thread.is_alive()
@@ -191,7 +191,7 @@ def test_a_training_is_told_of_once_a_minute(world: World, capsys: pytest.Captur
     for _ in range(60):
         world.now += 1.0
         step(0, 120)
-        display.lines.look()
+        display.lines.poll()
     # the other one has said nothing for a minute
     assert lines(capsys) == [
         "cc         step    120 of 2,000  loss 2.500  3,000 tokens/s  1,200 s left",
@@ -201,8 +201,8 @@ def test_a_training_is_told_of_once_a_minute(world: World, capsys: pytest.Captur
     assert lines(capsys) == ["cc         step    500  dev perplexity 9.000"]
     display(0, {"event": "finished"})
     world.now += 59.0
-    display.lines.look()
+    display.lines.poll()
     assert lines(capsys) == []
     world.now += 1.0
-    display.lines.look()
+    display.lines.poll()
     assert lines(capsys) == ["toolformer starting; nothing new for 2 min"]

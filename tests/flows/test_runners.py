@@ -20,16 +20,16 @@ from hypothesis import strategies as st
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect.context import FlowRunContext
-from small_builds import small_build
 
-import flows.build_dataset as building
-from flows.build_dataset import BuildResult, run_build
-from flows.cli_build import runner_options
+import flows.build_dataset.pipeline as pipeline
+from cli.build import runner_options
+from flows.build_dataset.flow import BuildResult, run_build
+from flows.build_dataset.parameters import BuildParameters
 from flows.gpu_workers import gpus_of_workers
 from flows.ledger import reporting_to
-from flows.parameters import BuildParameters
-from flows.runners import grouped, model_resources, on, running, taking, tasks_at_most
+from flows.runners import choose_runner, cut_evenly, task_resources, tasks_at_most, use_runner
 from tasks.settings import visible_gpus
+from tests.support.small_builds import small_build
 from toolformer_core.errors import UsageError
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
@@ -40,7 +40,7 @@ Built = tuple[BuildResult, Path, list[str]]
 @flow
 def chosen(workers: int) -> Any:
     """What the tasks of this flow are run by; outside of the block it is Prefect's own choice again."""
-    with running(workers):
+    with use_runner(workers):
         context = FlowRunContext.get()
         assert context is not None
         inside = context.task_runner
@@ -58,11 +58,12 @@ def where(number: int) -> str:
 @flow
 def spread(of_model: int, others: int) -> tuple[set[str], set[str]]:
     """The workers on which tasks ran: those of the model, and others."""
-    with running(1):
-        with taking(model_resources()):
+    with use_runner(1):
+        with task_resources(model=True):
             one = [where.submit(number) for number in range(of_model)]
-        assert tasks_at_most() == 200  # of two threads eight each would be fewer
-        two = [where.submit(-1 - number) for number in range(others)]
+        assert tasks_at_most() == 300  # of two threads eight each would be fewer
+        with task_resources(model=False):
+            two = [where.submit(-1 - number) for number in range(others)]
         return {future.result() for future in one}, {future.result() for future in two}
 
 
@@ -84,10 +85,10 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[str]:
             yield running.scheduler_address
 
 
-def test_threads_are_four_times_the_workers_that_the_form_asks_for(
+def test_threads_are_sixteen_times_the_workers_that_the_form_asks_for(
     prefect_server: None, own_environment: pytest.MonkeyPatch
 ) -> None:
-    assert chosen(3)._max_workers == 12
+    assert chosen(3)._max_workers == 48
 
 
 def test_a_deployed_flow_goes_where_its_workers_environment_says(
@@ -95,43 +96,43 @@ def test_a_deployed_flow_goes_where_its_workers_environment_says(
 ) -> None:
     own_environment.setenv("TOOLFORMER_RUNNER", "dask")
     assert chosen(3).cluster_kwargs["n_workers"] == 3
-    with on("threads"):  # whoever calls it knows better
-        assert chosen(3)._max_workers == 12
+    with choose_runner("threads"):  # whoever calls it knows better
+        assert chosen(3)._max_workers == 48
 
 
 @pytest.mark.parametrize("cluster", [{"plain": {}, "with-gpu": {"GPU": 1.0}}], indirect=True)
 def test_work_of_the_model_goes_to_workers_with_a_gpu(prefect_server: None, cluster: str) -> None:
-    with on(cluster):
+    with choose_runner(cluster):
         of_model, others = spread(3, 4)
     assert of_model == {"with-gpu"}
-    assert "plain" in others
+    assert "plain" in others  # and on a worker with a GPU only while that has nothing to do
 
 
 @pytest.mark.parametrize("cluster", [{"one": {}, "other": {}}], indirect=True)
 def test_where_no_worker_has_a_gpu_any_will_do(prefect_server: None, cluster: str) -> None:
-    with on(cluster):
+    with choose_runner(cluster):
         of_model, _ = spread(3, 0)
     assert of_model <= {"one", "other"}
 
 
-@given(st.lists(st.integers()), st.none() | st.integers(0, 30))
-def test_groups_are_the_items_in_their_order_and_alike_in_size(items: list[int], most: int | None) -> None:
-    groups = grouped(items, most)
+@given(st.lists(st.integers()), st.integers(0, 30))
+def test_groups_are_the_items_in_their_order_and_alike_in_size(items: list[int], most: int) -> None:
+    groups = cut_evenly(items, most)
     assert [item for group in groups for item in group] == items
-    assert len(groups) == (len(items) if most is None else min(len(items), max(1, most)))
+    assert len(groups) == min(len(items), max(1, most))
     sizes = {len(group) for group in groups}
     assert not sizes or max(sizes) - min(sizes) <= 1 <= min(sizes)
 
 
 def test_groups_by_hand() -> None:
-    assert grouped("abcdefg", 3) == [("a", "b"), ("c", "d"), ("e", "f", "g")]
-    assert grouped("abc", None) == grouped("abc", 200) == [("a",), ("b",), ("c",)]
+    assert cut_evenly("abcdefg", 3) == [("a", "b"), ("c", "d"), ("e", "f", "g")]
+    assert cut_evenly("abc", 200) == [("a",), ("b",), ("c",)]
 
 
 def test_a_scheduler_that_is_not_there_is_told(prefect_server: None) -> None:
     with (
         dask.config.set({"distributed.comm.timeouts.connect": "200ms"}),
-        on("tcp://127.0.0.1:9"),
+        choose_runner("tcp://127.0.0.1:9"),
         pytest.raises(UsageError, match=re.escape("no Dask scheduler answers at tcp://127.0.0.1:9")),
     ):
         chosen(1)
@@ -162,7 +163,8 @@ def test_a_build_in_groups_gives_what_it_gives_shard_by_shard(
     changes = {"tau_f": {"calculator": -1.0, "calendar": -1.0}, "max_examples": limit}
     apart = Path(shutil.copytree(as_built, tmp_path / "apart"))
     single = run_build(small_build(few_documents, apart, **changes))
-    monkeypatch.setattr(building, "tasks_at_most", lambda: 6)  # two tools and assemble: two groups of three tasks
+    # two tools of four tasks each and assemble: two groups of nine tasks
+    monkeypatch.setattr(pipeline, "tasks_at_most", lambda: 18)
     told: list[str] = []
     with reporting_to(lambda stage, finished, total, done: told.append(f"{stage} {finished}/{total}")):
         together = run_build(small_build(few_documents, as_built, **changes))
@@ -173,38 +175,26 @@ def test_a_build_in_groups_gives_what_it_gives_shard_by_shard(
     assert max(single.counts.values()) == 2 or limit > 2
 
 
-def test_a_build_has_its_model_at_work_where_the_gpus_are_and_assembles_anywhere(
+def test_of_a_builds_tasks_those_that_ask_the_model_take_a_gpu(
     built: Built, few_documents: Path, as_built: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[object] = []
+    taken: list[bool] = []
 
     @contextmanager
-    def taking_note(resources: dict[str, float]) -> Iterator[None]:
-        told.append(resources)
+    def noting(*, model: bool) -> Iterator[None]:
+        taken.append(model)
         yield
-        told.append("anywhere")
 
-    def noting(work: Any, name: str) -> Any:
-        submit = work.submit
-
-        def noted(*args: Any) -> Any:
-            told.append(name)
-            return submit(*args)
-
-        return noted
-
-    monkeypatch.setattr(building, "model_resources", lambda: {"GPU": 1.0})
-    monkeypatch.setattr(building, "taking", taking_note)
-    for work, name in ((building.annotate_shards, "annotate"), (building.assemble_shards, "assemble")):
-        monkeypatch.setattr(work, "submit", noting(work, name))
+    monkeypatch.setattr("flows.stage_tasks.task_resources", noting)
     run_build(small_build(few_documents, as_built))
-    assert told == [{"GPU": 1.0}, "annotate", "annotate", "anywhere", "assemble"] * 3  # two tools, three shards
+    # of each of three shards: prefilter, sample, execute and score of two tools, stage by stage, then assemble
+    assert taken == [False, False, True, True, False, False, True, True, False] * 3
 
 
 @flow
 def pages() -> dict[str, int]:
     """The statuses of the pages that a local cluster's scheduler and worker have had since Dask began."""
-    with running(1):
+    with use_runner(1):
         context = FlowRunContext.get()
         assert context is not None
         [worker] = context.task_runner.client.scheduler_info()["workers"].values()
@@ -216,7 +206,7 @@ def pages() -> dict[str, int]:
 
 
 def test_dask_on_this_machine_has_no_pages(prefect_server: None) -> None:
-    with on("dask"):
+    with choose_runner("dask"):
         assert {name: status for name, status in pages().items() if status != 404} == {}
 
 
@@ -277,7 +267,7 @@ class TestGpus:
     ) -> None:
         """Two workers for GPUs 4 and 6, and a third: the model's tasks see 4 or 6, and the third worker none."""
         own_environment.setattr("flows.runners.visible_gpus", lambda: ("4", "6", "7"))
-        with on("dask"):
+        with choose_runner("dask"):
             offered, of_model, restarted = seen_by_workers(3, 2)
         assert offered == {0: {"GPU": 1.0}, 1: {"GPU": 1.0}, 2: {}}
         assert set(of_model) <= {"4", "6"}
@@ -292,12 +282,12 @@ def visible_to_task() -> str:
 @flow
 def seen_by_workers(workers: int, gpus: int) -> tuple[dict[int, Any], list[str], dict[int, str]]:
     """What workers offer, what tasks of the model see, and what each worker sees after one was started again."""
-    with running(workers, gpus):
+    with use_runner(workers, gpus):
         context = FlowRunContext.get()
         assert context is not None
         client = context.task_runner.client
         offered = {w["name"]: w["resources"] for w in client.scheduler_info()["workers"].values()}
-        with taking(model_resources()):
+        with task_resources(model=True):
             futures = [visible_to_task.submit() for _ in range(4)]
         of_model = [future.result() for future in futures]
         again = next(address for address, w in client.scheduler_info()["workers"].items() if w["name"] == 1)

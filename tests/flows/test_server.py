@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 from flows import server
-from flows.server import ServerError, await_server, begin_server, end_orphan, make_way, note_server
+from flows.server import ServerError, end_orphaned_servers, prepare_start, record_server, start_server, wait_for_server
 from warehouse.errors import LockHeldError
-from warehouse.lock import FileLock
+from warehouse.files.lock import FileLock
 
 Start = Callable[[], subprocess.Popen[bytes]]
 _popen = subprocess.Popen
@@ -61,12 +61,12 @@ def test_a_server_lives_as_long_as_its_parent(note: Path, start: Start) -> None:
     gone.kill()
     gone.wait()
     note.write_text(json.dumps(told), encoding="utf-8")
-    end_orphan()
+    end_orphaned_servers()
     assert [runs(p) for p in (orphan, serving, parent)] == [False, True, True]
     assert json.loads(note.read_text(encoding="utf-8")) == told[1:]
     parent.kill()
     parent.wait()
-    end_orphan()
+    end_orphaned_servers()
     assert not runs(serving)
     assert not note.exists()
 
@@ -79,7 +79,7 @@ def test_an_id_that_is_used_again_is_another_process(note: Path, start: Start) -
         {**entry(bystander, stranger), "created": 1000.0, "parent_created": 1000.0},
     ]
     note.write_text(json.dumps(told), encoding="utf-8")
-    end_orphan()
+    end_orphaned_servers()
     assert [runs(p) for p in (orphan, stranger, bystander)] == [False, True, True]
     assert not note.exists()
 
@@ -88,21 +88,21 @@ def test_a_run_writes_down_its_server_and_itself(note: Path, start: Start, monke
     own, other = start(), start()
     others = entry(other, other)
     note.write_text(json.dumps([others]), encoding="utf-8")
-    monkeypatch.setattr(server, "_servers", lambda: [psutil.Process(own.pid)])
-    note_server()
-    note_server()  # a second flow of the same process
+    monkeypatch.setattr(server, "_child_servers", lambda: [psutil.Process(own.pid)])
+    record_server()
+    record_server()  # a second flow of the same process
     me = psutil.Process()
     told = json.loads(note.read_text(encoding="utf-8"))
     assert [(t["pid"], t["parent"]) for t in told] == [(other.pid, other.pid), (own.pid, me.pid)]
     assert told[1]["parent_created"] == me.create_time()
-    end_orphan()  # this process goes on
+    end_orphaned_servers()  # this process goes on
     assert runs(own)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '[{"pid": 1, "created": 0.0}]'])
 def test_a_note_that_says_nothing_is_thrown_away(note: Path, text: str) -> None:
     note.write_text(text, encoding="utf-8")
-    end_orphan()
+    end_orphaned_servers()
     assert not note.exists()
 
 
@@ -111,45 +111,45 @@ def test_one_server_starts_at_a_time_and_the_next_when_it_is_up(
 ) -> None:
     monkeypatch.setenv("TOOLFORMER_WAIT_S", "0.3")
     with FileLock(note.parent / "starting.lock"), pytest.raises(LockHeldError, match=f"process {os.getpid()}"):
-        make_way()
+        prepare_start()
     assert "waiting at most 0 s" in capsys.readouterr().err
-    make_way()
-    make_way()  # the same process, for its next flow
+    prepare_start()
+    prepare_start()  # the same process, for its next flow
     with pytest.raises(LockHeldError):
         FileLock(note.parent / "starting.lock")
-    note_server()
+    record_server()
     FileLock(note.parent / "starting.lock").close()
 
 
 def test_a_database_whose_making_was_cut_short_is_set_aside(note: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (note.parent / "prefect.db").write_bytes(b"half")
-    make_way()
+    prepare_start()
     assert not (note.parent / "prefect.db").exists()
     assert (note.parent / "prefect.db.half-made").read_bytes() == b"half"
     (note.parent / "prefect.db").write_bytes(b"whole")
-    monkeypatch.setattr("flows.server._servers", lambda: [psutil.Process()])
-    note_server()  # a server has started on it
-    make_way()
+    monkeypatch.setattr("flows.server._child_servers", lambda: [psutil.Process()])
+    record_server()  # a server has started on it
+    prepare_start()
     assert (note.parent / "prefect.db").read_bytes() == b"whole"
-    note_server()
+    record_server()
 
 
 def test_what_is_imported_early_is_there() -> None:
-    assert [name for name in server._LATER if find_spec(name) is None] == []
+    assert [name for name in server._FLOW_IMPORTS if find_spec(name) is None] == []
 
 
 _BEGINS = """
 import json, os, sqlite3, sys, httpx
-from flows.server import await_server, begin_server
-from tasks.settings import own_server_home, prepare
-prepare(sys.argv[1])
-begin_server()
-begin_server()  # there is one already
+from flows.server import wait_for_server, start_server
+from tasks.settings import own_server_home, prepare_environment
+prepare_environment(sys.argv[1])
+start_server()
+start_server()  # there is one already
 home = own_server_home()
 copied = (home / "prefect.db").exists() and sqlite3.connect(home / "prefect.db").execute(
     "SELECT count(*) FROM sqlite_master WHERE name = 'flow_run'").fetchone()[0] == 1
 early = "prefect" in sys.modules
-await_server()
+wait_for_server()
 from prefect.client.orchestration import get_client
 with get_client(sync_client=True) as client:
     flows = len(client.read_flows())
@@ -210,16 +210,16 @@ def test_a_server_that_cannot_start_is_said_and_leaves_nothing_in_the_way(
     kept.write_bytes(b"no database")
     monkeypatch.delitem(sys.modules, "prefect")
     monkeypatch.setattr("flows.server.subprocess.Popen", lambda *_, **more: failing(more["stdout"]))
-    begin_server()
+    start_server()
     assert (note.parent / "prefect.db").read_bytes() == b"no database"
     assert os.environ["PREFECT_API_URL"].startswith("http://127.0.0.1:")
-    with pytest.raises(ServerError, match=r"did not come up, see .*server\.log"):
-        await_server()
+    with pytest.raises(ServerError, match=r"did not start, see .*server\.log"):
+        wait_for_server()
     assert "PREFECT_API_URL" not in os.environ
     assert not kept.exists()
-    make_way()  # the database is half made: set aside
+    prepare_start()  # the database is half made: set aside
     assert not (note.parent / "prefect.db").exists()
-    note_server()
+    record_server()
 
 
 def failing(log: IO[bytes]) -> subprocess.Popen[bytes]:

@@ -16,21 +16,21 @@ import psutil
 import pytest
 from prefect import flow
 from prefect.settings import PREFECT_API_URL
-from servers_up import soon, started, variables
 
-from flows import cli
-from flows.cli_teach import _Stopping
-from flows.stopping import STOPPED, TERMINATED, handling_stop, keep_stop_handler, leave_later
+from cli import main as cli
+from cli.finetune import _Stopping
+from flows.stopping import STOPPED, TERMINATED, exit_later, handle_stop, restore_stop_handler
+from tests.support.servers_up import soon, started, variables
+from toolformer_core.embedded import CORPUS
 from toolformer_core.finetune.events import STOP_FILE, read_events
-from toolformer_core.smallworld.embedded import CORPUS
 from warehouse.store import Store
 
 # The command line, with a model that says that it was asked, in a file, and then computes for ever.
 ENDLESS = """
 import pathlib, sys, threading
 import {module} as work
-from flows.cli import main
-from tasks.models import in_model_thread
+from cli.main import main
+from tasks.model_thread import in_model_thread
 
 asked = pathlib.Path(sys.argv.pop(1))
 
@@ -63,7 +63,7 @@ def _terminated(process: subprocess.Popen[bytes], said: Path) -> str:
 
 def test_a_build_ends_while_its_model_computes(prefect_server: None, few_documents: Path, tmp_path: Path) -> None:
     asked, said, data = tmp_path / "asked", tmp_path / "said.txt", tmp_path / "data"
-    endless = [sys.executable, "-c", ENDLESS.format(module="tasks.stages", name="sample"), str(asked)]
+    endless = [sys.executable, "-c", ENDLESS.format(module="tasks.stages.sample", name="sample"), str(asked)]
     words = ["build", "--corpus", str(few_documents), "--data", str(data), "--tools", "calculator"]
     with _begun(endless + words, said, {**os.environ, "PREFECT_API_URL": str(PREFECT_API_URL.value())}) as process:
         soon(asked.exists)
@@ -76,12 +76,12 @@ def test_a_flow_leaves_sigterm_to_the_command_that_runs_it(prefect_server: None)
 
     @flow(name="told")
     def told() -> str:
-        keep_stop_handler()
+        restore_stop_handler()
         os.kill(os.getpid(), signal.SIGTERM)
         return "went on"
 
     before = signal.getsignal(signal.SIGTERM)
-    with handling_stop(lambda number, frame: came.append(number)):
+    with handle_stop(lambda number, frame: came.append(number)):
         assert told() == "went on"
     assert came == [signal.SIGTERM]
     assert signal.getsignal(signal.SIGTERM) is before
@@ -91,7 +91,7 @@ def test_a_flow_that_no_command_runs_leaves_it_to_prefect(prefect_server: None) 
     @flow(name="handled")
     def handled() -> Any:
         before = signal.getsignal(signal.SIGTERM)
-        keep_stop_handler()
+        restore_stop_handler()
         assert signal.getsignal(signal.SIGTERM) is before
         return getattr(before, "__module__", "")
 
@@ -115,14 +115,14 @@ def test_a_training_is_asked_to_stop_and_may_take_no_longer_than_whoever_termina
 
     left: list[tuple[int, str]] = []
     later: list[Callable[[], None]] = []
-    monkeypatch.setattr("flows.cli_teach.leave_at_once", lambda code, line, close: left.append((code, line)))
-    monkeypatch.setattr("flows.cli_teach.leave_later", lambda seconds, leave: later.append(leave))
+    monkeypatch.setattr("cli.finetune.exit_now", lambda code, line, close: left.append((code, line)))
+    monkeypatch.setattr("cli.finetune.exit_later", lambda seconds, leave: later.append(leave))
 
     class Display:
         def close(self) -> None: ...
 
     stopping = _Stopping(Display(), [Plan()])  # type: ignore[arg-type,list-item]
-    with handling_stop(stopping.stop):
+    with handle_stop(stopping.stop):
         os.kill(os.getpid(), signal.SIGTERM)
     assert (tmp_path / STOP_FILE).exists()
     assert stopping.code == TERMINATED
@@ -137,10 +137,10 @@ def test_a_training_is_asked_to_stop_and_may_take_no_longer_than_whoever_termina
 
 def test_what_is_to_come_later_comes_unless_the_command_ended() -> None:
     came: list[str] = []
-    with handling_stop(lambda number, frame: None):
-        leave_later(0.01, lambda: came.append("first"))
+    with handle_stop(lambda number, frame: None):
+        exit_later(0.01, lambda: came.append("first"))
         soon(lambda: came)
-        leave_later(60, lambda: came.append("second"))
+        exit_later(60, lambda: came.append("second"))
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
     assert came == ["first"]
 
@@ -151,7 +151,7 @@ def test_what_is_to_come_later_comes_unless_the_command_ended() -> None:
 )
 def test_a_build_with_a_server_of_its_own_leaves_no_process(options: list[str], ready: str, tmp_path: Path) -> None:
     said, data = tmp_path / "said.txt", tmp_path / "data"
-    words = [sys.executable, "-m", "flows.cli", "build", "--corpus", str(CORPUS), "--data", str(data)]
+    words = [sys.executable, "-m", "cli.main", "build", "--corpus", str(CORPUS), "--data", str(data)]
     with _begun([*words, "--shard-documents", "20", *options], said, variables()) as process:
         soon(lambda: ready in {name.partition("/")[0] for name in Store(data).names("commits")})
         children = psutil.Process(process.pid).children(recursive=True)
@@ -163,7 +163,7 @@ def test_a_build_with_a_server_of_its_own_leaves_no_process(options: list[str], 
 @pytest.mark.slow
 def test_an_evaluation_ends_while_its_model_computes(prefect_server: None, tmp_path: Path) -> None:
     asked, said = tmp_path / "asked", tmp_path / "said.txt"
-    endless = [sys.executable, "-c", ENDLESS.format(module="tasks.evaluate", name="_toolformer"), str(asked)]
+    endless = [sys.executable, "-c", ENDLESS.format(module="tasks.stages.evaluate", name="toolformer_of"), str(asked)]
     words = ["evaluate", "--task", "small-world", "--data", str(tmp_path / "data"), "--limit", "2"]
     with _begun(endless + words, said, {**os.environ, "PREFECT_API_URL": str(PREFECT_API_URL.value())}) as process:
         soon(asked.exists)
@@ -173,7 +173,7 @@ def test_an_evaluation_ends_while_its_model_computes(prefect_server: None, tmp_p
 @pytest.mark.slow
 def test_a_training_ends_with_a_checkpoint(as_built: Path, tmp_path: Path) -> None:
     said = tmp_path / "said.txt"
-    words = [sys.executable, "-m", "flows.cli", "finetune", "--data", str(as_built), "--profile", "core"]
+    words = [sys.executable, "-m", "cli.main", "finetune", "--data", str(as_built), "--profile", "core"]
     words += ["--steps", "5000", "--batch", "2", "--dev-documents", "0", "--sequence-length", "128"]
 
     def job() -> Path | None:

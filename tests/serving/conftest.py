@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from serving.server import Server
+from serving.server import ModelServer
 from tests.core.decode.writers import after, call_edges, writing_lm
 from tests.fakes import FakeTool
 from tests.serving.servers import running
 from tests.tiny import tokenizer
 from toolformer_core.decode.toolformer import Toolformer
-from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.lm.hf.engine import TransformersLM
 
 ROWS, QUEUE = 8, 192
 
@@ -50,6 +50,6 @@ def alone(lm: TransformersLM) -> Iterator[Toolformer]:
 
 
 @pytest.fixture(scope="session")
-def server(lm: TransformersLM) -> Iterator[Server]:
+def server(lm: TransformersLM) -> Iterator[ModelServer]:
     with running(lambda: Toolformer(lm, [Sevens(), Days()], max_rows=ROWS), max_rows=ROWS, queue=QUEUE) as found:
         yield found

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from serving.server import Server, ServerSettings
+from serving.server import ModelServer, ServerSettings
 from toolformer_core.decode.toolformer import Toolformer
 
 __all__ = ["DEADLINE_S", "NAME", "address_of", "body_of", "raw", "running", "until"]
@@ -29,9 +29,9 @@ def until(holds: Callable[[], bool], what: str = "it") -> None:
 
 
 @contextlib.contextmanager
-def running(load: Callable[[], Toolformer], *, wait: bool = True, **settings: Any) -> Iterator[Server]:
+def running(load: Callable[[], Toolformer], *, wait: bool = True, **settings: Any) -> Iterator[ModelServer]:
     """Run a server until the block is left."""
-    server = Server(ServerSettings(NAME, port=0, **{"grace_s": 0.2, **settings}), load)
+    server = ModelServer(ServerSettings(NAME, port=0, **{"grace_s": 0.2, **settings}), load)
     thread = threading.Thread(target=server.serve_until_ended)
     thread.start()
     try:
@@ -50,7 +50,7 @@ def body_of(prompt: str = "So!", **more: Any) -> dict[str, Any]:
     return {"model": NAME, "prompt": prompt, "max_tokens": 8, **more}
 
 
-def address_of(server: Server) -> tuple[str, int]:
+def address_of(server: ModelServer) -> tuple[str, int]:
     """For a socket."""
     host, port = server.url.removeprefix("http://").split(":")
     return host, int(port)

@@ -14,12 +14,12 @@ import httpx
 import pytest
 
 from serving.connections import open_files
-from serving.server import Server, ServerSettings
+from serving.server import ModelServer, ServerSettings
 from tests.serving.servers import DEADLINE_S, NAME, address_of, body_of, raw, running, until
 from tests.serving.test_serving_load import Gated
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import UsageError
-from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.lm.hf.engine import TransformersLM
 
 HALF_HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
 HALF_BODY = raw(body_of())[:-5]
@@ -27,7 +27,7 @@ NEVER_S = 3600.0
 
 
 @contextlib.contextmanager
-def connected(server: Server, count: int, sent: bytes) -> Iterator[list[socket.socket]]:
+def connected(server: ModelServer, count: int, sent: bytes) -> Iterator[list[socket.socket]]:
     """Connections that have sent these bytes."""
     with contextlib.ExitStack() as open_:
         found = []
@@ -101,7 +101,7 @@ def test_a_request_that_is_there_has_all_the_time_it_takes(lm: TransformersLM) -
         running(load, max_rows=2, header_timeout_s=0.1, body_timeout_s=0.1) as server,
         connected(server, 1, raw(body_of(toolformer={"k": 1}))) as (asking,),
     ):
-        until(lambda: server.driver._running() == 1, "its row")
+        until(lambda: server.engine_thread._running() == 1, "its row")
         for _ in range(2):  # twice as long
             with connected(server, 1, b"") as (silent,):
                 assert rest_of(silent) == b""
@@ -117,7 +117,7 @@ def test_one_connection_too_many_while_all_others_are_answered(lm: TransformersL
         running(load, max_rows=2, connections=2, header_timeout_s=NEVER_S) as server,
         connected(server, 2, raw(body_of(toolformer={"k": 1}))) as asking,
     ):
-        until(lambda: server.driver._running() == 2, "their rows")
+        until(lambda: server.engine_thread._running() == 2, "their rows")
         refused = httpx.post(f"{server.url}/v1/completions", json=body_of())
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "connections_full")
         assert "retry-after" in refused.headers

@@ -15,13 +15,13 @@ from typing import Any
 import httpx
 import pytest
 
-from serving.server import Server
+from serving.server import ModelServer
 from tests.fakes import FakeTool
 from tests.serving.conftest import QUEUE, ROWS
 from tests.serving.servers import DEADLINE_S, address_of, body_of, raw, running, until
 from toolformer_core.decode.records import Settings
 from toolformer_core.decode.toolformer import Toolformer
-from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.lm.hf.engine import TransformersLM
 
 REQUESTS = 200
 MEBIBYTE = 1 << 20
@@ -43,7 +43,7 @@ class Gated(FakeTool):
 
 
 @pytest.fixture
-def gated(lm: TransformersLM) -> Iterator[tuple[Server, list[Gated]]]:
+def gated(lm: TransformersLM) -> Iterator[tuple[ModelServer, list[Gated]]]:
     """A server of two rows and a queue of one, whose tools do not answer."""
     tools = [Gated("T"), Gated("U")]
     with running(
@@ -82,13 +82,13 @@ async def _read(client: httpx.AsyncClient, url: str, i: int, prompt: str) -> tup
     return i, text, calls, finish
 
 
-def test_two_hundred_streams_at_once(server: Server, alone: Toolformer) -> None:
+def test_two_hundred_streams_at_once(server: ModelServer, alone: Toolformer) -> None:
     rows, taken = [], []
 
     async def watch() -> None:
         while True:
-            rows.append(server.driver._running())
-            taken.append(server.driver.taken)
+            rows.append(server.engine_thread._running())
+            taken.append(server.engine_thread.taken)
             await asyncio.sleep(0.01)
 
     async def load() -> list[Any]:
@@ -116,17 +116,17 @@ def test_two_hundred_streams_at_once(server: Server, alone: Toolformer) -> None:
     assert max(rows) <= ROWS
     assert ROWS < max(taken) <= ROWS + QUEUE  # there was a queue indeed
     assert grown < 200 * MEBIBYTE  # client, server, and 200 connections, in this one process
-    until(lambda: server.driver.taken == 0, "the end of all sequences")
+    until(lambda: server.engine_thread.taken == 0, "the end of all sequences")
 
 
-def test_a_full_queue_is_told(gated: tuple[Server, list[Gated]]) -> None:
+def test_a_full_queue_is_told(gated: tuple[ModelServer, list[Gated]]) -> None:
     server, tools = gated
     with httpx.Client(base_url=server.url, timeout=60) as client, contextlib.ExitStack() as open_:
         for _ in range(3):  # two rows, one in the queue
             open_.enter_context(
                 client.stream("POST", "/v1/completions", json=body_of(stream=True, toolformer={"k": 1}))
             )
-        until(lambda: server.driver._running() == 2, "two rows")
+        until(lambda: server.engine_thread._running() == 2, "two rows")
         refused = client.post("/v1/completions", json=body_of())
         assert refused.status_code == 429
         assert int(refused.headers["retry-after"]) >= 1
@@ -138,18 +138,18 @@ def test_a_full_queue_is_told(gated: tuple[Server, list[Gated]]) -> None:
         assert 'toolformer_requests_total{endpoint="/v1/completions",status="429"} 1.0' in metrics
         for tool in tools:
             tool.let_go.set()
-        until(lambda: server.driver._running() == 0, "the end of the rows")
-    until(lambda: server.driver.taken == 0, "free places")
+        until(lambda: server.engine_thread._running() == 0, "the end of the rows")
+    until(lambda: server.engine_thread.taken == 0, "free places")
     assert httpx.post(f"{server.url}/v1/completions", json=body_of(n=3)).status_code == 200
 
 
-def test_a_large_request_keeps_no_small_one_waiting(gated: tuple[Server, list[Gated]]) -> None:
+def test_a_large_request_keeps_no_small_one_waiting(gated: tuple[ModelServer, list[Gated]]) -> None:
     """It has both rows, and its tools do not answer; the small one needs one of the rows."""
     server, tools = gated
     with httpx.Client(base_url=server.url, timeout=DEADLINE_S) as client:
         large = body_of(n=2, stream=True, toolformer={"k": 1})
         with client.stream("POST", "/v1/completions", json=large) as answer:
-            until(lambda: server.driver._running() == 2, "two rows")
+            until(lambda: server.engine_thread._running() == 2, "two rows")
             small = client.post("/v1/completions", json=body_of(toolformer={"k": 0}))
             assert small.json()["choices"][0]["finish_reason"] == "length"
             assert not any(tool.let_go.is_set() for tool in tools)
@@ -161,14 +161,14 @@ def test_a_large_request_keeps_no_small_one_waiting(gated: tuple[Server, list[Ga
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_goes_ends_its_sequences(gated: tuple[Server, list[Gated]], stream: bool) -> None:
+def test_a_client_that_goes_ends_its_sequences(gated: tuple[ModelServer, list[Gated]], stream: bool) -> None:
     server, _ = gated
     body = body_of(n=3, stream=stream, toolformer={"k": 1})
     with socket.create_connection(address_of(server)) as client:
         client.sendall(raw(body))
-        until(lambda: server.driver._running() == 2, "two rows")
-        assert server.driver.taken == 3
-    until(lambda: server.driver._running() == 0 and server.driver.taken == 0, "the end of its rows")
+        until(lambda: server.engine_thread._running() == 2, "two rows")
+        assert server.engine_thread.taken == 3
+    until(lambda: server.engine_thread._running() == 0 and server.engine_thread.taken == 0, "the end of its rows")
     assert 'toolformer_sequences_total{finish="cancelled"} 3.0' in httpx.get(f"{server.url}/metrics").text
 
 
@@ -182,16 +182,16 @@ def test_a_client_that_does_not_read_holds_its_places_and_no_row(lm: Transformer
             client.sendall(raw(body_of("x", max_tokens=400, n=4, stream=True, toolformer={"k": 0})))
             metrics = f"{server.url}/metrics"
             until(lambda: 'sequences_total{finish="length"} 4.0' in httpx.get(metrics).text, "the end of its rows")
-            until(lambda: server.driver._running() == 0, "free rows")
-            assert server.driver.taken == 4
+            until(lambda: server.engine_thread._running() == 0, "free rows")
+            assert server.engine_thread.taken == 4
             assert httpx.post(f"{server.url}/v1/completions", json=body_of()).status_code == 429
-        until(lambda: server.driver.taken == 0, "its places")
+        until(lambda: server.engine_thread.taken == 0, "its places")
 
 
 def test_a_request_that_is_given_up_while_it_is_handed_in(lm: TransformersLM) -> None:
     at_work, let_go = threading.Event(), threading.Event()
     with running(lambda: Toolformer(lm, [], max_rows=4), max_rows=4) as server:
-        engine = server.driver._engine
+        engine = server.engine_thread._engine
         assert engine is not None
         submit = engine.submit
 
@@ -205,17 +205,17 @@ def test_a_request_that_is_given_up_while_it_is_handed_in(lm: TransformersLM) ->
             client.sendall(raw(body_of(n=3)))
             assert at_work.wait(30)
         let_go.set()
-        until(lambda: server.driver.taken == 0, "its places")
-        assert server.driver._running() == 0
+        until(lambda: server.engine_thread.taken == 0, "its places")
+        assert server.engine_thread._running() == 0
 
 
-async def _cancelled(server: Server, at_work: threading.Event, let_go: threading.Event) -> None:
-    work = asyncio.ensure_future(server.driver.submit(["x"] * 3, [Settings(max_new_tokens=400)] * 3))
+async def _cancelled(server: ModelServer, at_work: threading.Event, let_go: threading.Event) -> None:
+    work = asyncio.ensure_future(server.engine_thread.submit(["x"] * 3, [Settings(max_new_tokens=400)] * 3))
     await asyncio.to_thread(at_work.wait, 30)
     work.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await work
-    assert server.driver.taken == 3  # as long as nobody knows what becomes of them
+    assert server.engine_thread.taken == 3  # as long as nobody knows what becomes of them
     let_go.set()
 
 
@@ -223,7 +223,7 @@ def test_a_handing_in_that_is_cancelled(lm: TransformersLM) -> None:
     """Of three sequences the first is being tokenised when the request is cancelled: it ends, the others never come."""
     at_work, let_go = threading.Event(), threading.Event()
     with running(lambda: Toolformer(lm, [], max_rows=4), max_rows=4) as server:
-        engine, loop = server.driver._engine, server.driver._loop
+        engine, loop = server.engine_thread._engine, server.engine_thread._loop
         assert engine is not None
         assert loop is not None
         submit, handed = engine.submit, []
@@ -236,7 +236,7 @@ def test_a_handing_in_that_is_cancelled(lm: TransformersLM) -> None:
 
         engine.submit = slow  # type: ignore[method-assign]
         asyncio.run_coroutine_threadsafe(_cancelled(server, at_work, let_go), loop).result(30)
-        until(lambda: server.driver.taken == 0, "its places")
+        until(lambda: server.engine_thread.taken == 0, "its places")
         until(lambda: handed[0].done, "its end")
         assert len(handed) == 1
 

@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from serving.chat import chat_prompt
-from serving.server import Server
+from serving.server import ModelServer
 from tests.serving.servers import NAME
 from toolformer_core.decode.records import Generation, Settings
 from toolformer_core.decode.toolformer import Toolformer
@@ -21,7 +21,7 @@ TURNS = [{"role": "system", "content": "Be brief."}, {"role": "user", "content":
 
 
 @pytest.fixture
-def client(server: Server) -> Iterator[openai.OpenAI]:
+def client(server: ModelServer) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as found:
         yield found
 
@@ -95,7 +95,7 @@ def test_a_streamed_completion(client: openai.OpenAI, alone: Toolformer) -> None
 
 
 def test_a_chat(client: openai.OpenAI, alone: Toolformer) -> None:
-    prompt = chat_prompt(alone.lm.network.tokenizer, TURNS)
+    prompt = chat_prompt(alone.lm.hf_model.tokenizer, TURNS)
     assert prompt.text == "Be brief.\n\nUser: So!\nAssistant:"
     want = of_alone(alone, prompt.text, max_new_tokens=12, stop=prompt.stops)
     got = client.chat.completions.create(model=NAME, messages=TURNS, max_completion_tokens=12, extra_body=CALLING)  # type: ignore[arg-type]
@@ -290,7 +290,7 @@ def test_another_model_is_not_there(client: openai.OpenAI) -> None:
     ],
 )
 def test_a_lone_surrogate_is_refused(
-    server: Server, path: str, more: dict[str, object], param: str | None, stream: bool
+    server: ModelServer, path: str, more: dict[str, object], param: str | None, stream: bool
 ) -> None:
     """JSON can write half of a character, which no UTF-8 text holds and no tokenizer reads."""
     body = json.dumps({"model": NAME, "max_tokens": 2, "stream": stream, **more})

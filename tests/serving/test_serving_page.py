@@ -9,13 +9,13 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
-from serving.server import Server
+from serving.server import ModelServer
 from tests.serving.conftest import ROWS
 from tests.serving.servers import NAME, running, until
 from tests.serving.test_serving_load import Gated
 from toolformer_core.decode.records import Settings
 from toolformer_core.decode.toolformer import Toolformer
-from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.lm.hf.engine import TransformersLM
 
 CHROMIUM = shutil.which("chromium")
 SHOW_MS = 20_000
@@ -75,7 +75,7 @@ def test_text_streams_in_with_its_call_highlighted(page: Page, lm: TransformersL
         assert page.locator("#out").get_attribute("aria-busy") == "false"
 
 
-def test_k_calls_and_tools_are_the_user_s(page: Page, server: Server) -> None:
+def test_k_calls_and_tools_are_the_user_s(page: Page, server: ModelServer) -> None:
     page.goto(server.url)
     expect(page.locator("#model")).to_contain_text(NAME)
     write(page, "So!", k="0")
@@ -99,12 +99,12 @@ def test_stop_ends_the_sequence(page: Page, lm: TransformersLM) -> None:
         expect(page.locator("#out mark")).to_have_class("call waiting")
         page.get_by_role("button", name="Stop").click()
         expect(page.locator("#status")).to_have_text("stopped")
-        until(lambda: server.driver.taken == 0, "the end of its row")
+        until(lambda: server.engine_thread.taken == 0, "the end of its row")
         for tool in tools:
             tool.let_go.set()
 
 
-def test_markup_in_a_text_is_text(page: Page, server: Server) -> None:
+def test_markup_in_a_text_is_text(page: Page, server: ModelServer) -> None:
     page.goto(server.url)
     expect(page.locator("#model")).to_contain_text(NAME)
     write(page, "<img src=x onerror='document.title=1'><b>bold</b>", k="0", Tokens="4")
@@ -124,7 +124,7 @@ def test_what_is_refused_is_said(page: Page, lm: TransformersLM) -> None:
         expect(page.locator("#status.error")).to_contain_text("context")
 
 
-def test_every_control_has_a_name_and_the_page_a_language(page: Page, server: Server) -> None:
+def test_every_control_has_a_name_and_the_page_a_language(page: Page, server: ModelServer) -> None:
     page.goto(server.url)
     expect(page.locator("#model")).to_contain_text(NAME)
     assert page.locator("html").get_attribute("lang") == "en"

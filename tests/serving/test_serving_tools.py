@@ -16,7 +16,7 @@ from tests.fakes import FakeTool
 from tests.serving.servers import body_of, running, until
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import ToolError
-from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.lm.hf.engine import TransformersLM
 
 
 class Tool(FakeTool):
@@ -127,7 +127,7 @@ def test_a_tool_that_is_killed_while_it_is_asked(lm: TransformersLM) -> None:
             load = threading.Thread(target=lambda: found.extend(_ask_many(server.url, 12)))
             load.start()
             assert process.asked.wait(30)
-            until(lambda: server.driver._running() == 4, "all rows")
+            until(lambda: server.engine_thread._running() == 4, "all rows")
             process.kill()
             load.join(60)
             assert not load.is_alive()
@@ -139,8 +139,8 @@ def test_a_tool_that_is_killed_while_it_is_asked(lm: TransformersLM) -> None:
 
 def test_an_engine_that_fails_begins_anew(lm: TransformersLM, caplog: pytest.LogCaptureFixture) -> None:
     with running(lambda: Toolformer(lm, [], max_rows=4), max_rows=4) as server:
-        network = server.driver.toolformer.lm.network
-        logits = network.logits
+        hf_model = server.engine_thread.toolformer.lm.hf_model
+        logits = hf_model.logits
         failed = []
 
         def fail(hidden: Any) -> Any:
@@ -149,13 +149,13 @@ def test_an_engine_that_fails_begins_anew(lm: TransformersLM, caplog: pytest.Log
                 raise RuntimeError("out of memory")
             return logits(hidden)
 
-        network.logits = fail  # type: ignore[method-assign]
+        hf_model.logits = fail  # type: ignore[method-assign]
         try:
             first = httpx.post(f"{server.url}/v1/completions", json=body_of(toolformer={"k": 0}))
             assert (first.status_code, first.json()["error"]["code"]) == (503, "stopped")
             until(lambda: httpx.post(f"{server.url}/v1/completions", json=body_of()).status_code == 200, "an answer")
         finally:
-            del network.logits
-        assert server.driver.taken == 0
+            del hf_model.logits
+        assert server.engine_thread.taken == 0
         assert "toolformer_engine_restarts_total 1.0" in httpx.get(f"{server.url}/metrics").text
     assert "out of memory" in caplog.text

@@ -12,13 +12,16 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tasks import stages
-from tasks.shards import Done
-from tasks.spec import BuildSpec
-from tasks.works import shards_of
+from tasks.build_spec import BuildSpec
+from tasks.runner import ShardResult
+from tasks.stage import shards_of
+from tasks.stages import execute as execute_stage
+from tasks.stages import sample as sample_stage
+from tasks.stages import score as score_stage
 from tests.fakes import FakeTool, a_drawn, a_prompt, a_scored
+from tests.support.stage_runs import annotate_shard, assemble_shard, ingest
 from toolformer_core.annotate.ingest import corpus_files, file_digest
-from toolformer_core.annotate.sample import Sampled
+from toolformer_core.annotate.sample import SampledDocument
 from toolformer_core.config import (
     AssembleConfig,
     ExecuteConfig,
@@ -27,7 +30,7 @@ from toolformer_core.config import (
     SampleConfig,
     ScoreConfig,
 )
-from toolformer_core.records import Document, DrawnCall, Prompt, ScoredCall, Verdict, digest_of
+from toolformer_core.records import Document, DrawnCall, PrefilterResult, Prompt, ScoredCall, digest_of
 from toolformer_core.tools.build import ToolSettings
 
 __all__ = ["build", "spec_of"]
@@ -40,9 +43,11 @@ class NoModel:
 
 
 def draw(
-    lm: Any, prompt: Prompt, name: str, documents: Iterable[tuple[Document, Verdict]], config: SampleConfig
-) -> list[Sampled]:
-    return [Sampled(d.doc_id, "sampled", (a_drawn(d, 4, f"{len(d.text)} + 1", prompt.tool),)) for d, _ in documents]
+    lm: Any, prompt: Prompt, name: str, documents: Iterable[tuple[Document, PrefilterResult]], config: SampleConfig
+) -> list[SampledDocument]:
+    return [
+        SampledDocument(d.doc_id, "sampled", (a_drawn(d, 4, f"{len(d.text)} + 1", prompt.tool),)) for d, _ in documents
+    ]
 
 
 def judge(
@@ -74,22 +79,21 @@ def spec_of(corpus: str, data: str, name: str) -> BuildSpec:
     )
 
 
-def build(spec: BuildSpec, stop_at: str = "") -> list[Done]:
+def build(spec: BuildSpec, stop_at: str = "") -> list[ShardResult]:
     """Build, shard by shard, in an order of this run's own."""
-    own: Any = stages
-    own.model_of = lambda spec: NoModel()
-    own.tool_of = lambda spec, key: FakeTool(lambda input, _: input.split(" ")[0])
-    own.sample, own.score = draw, judge
-    ingested = stages.ingest_corpus.fn(spec)
+    sampling: Any = sample_stage
+    scoring: Any = score_stage
+    executing: Any = execute_stage
+    sampling.model_of = scoring.model_of = lambda spec: NoModel()
+    executing.tool_of = lambda spec, key: FakeTool(lambda input, _: input.split(" ")[0])
+    sampling.sample, scoring.score = draw, judge
+    ingested = ingest(spec)
     done = [ingested]
     for shard in sorted(shards_of(ingested), key=lambda shard: digest_of(spec.run_id, shard.name)):
         if shard.name == stop_at:
-            own.score = stuck
-        prefiltered = stages.prefilter_shard(spec, "calculator", shard)
-        sampled = stages.sample_shard(spec, "calculator", shard, prefiltered)
-        executed = stages.execute_shard(spec, "calculator", shard, prefiltered, sampled)
-        scored = stages.score_shard(spec, "calculator", shard, prefiltered, sampled, executed)
-        done += [prefiltered, sampled, executed, scored, stages.assemble_shard(spec, shard, [[scored]], [])]
+            scoring.score = stuck
+        annotated = annotate_shard(spec, "calculator", shard)
+        done += [*annotated.values(), assemble_shard(spec, shard, [annotated["score"]])]
     return done
 
 

@@ -12,25 +12,27 @@ from pathlib import Path
 import pytest
 from fakes import a_document
 
-from tasks.evaluate import Benchmark, read_benchmark, source_digest
-from tasks.shards import Done, Outcome, Work, Writer, run_shard
-from tasks.translate import stage_table
-from tests.postgres import asked, schema
+from tasks.arrow import stage_table
+from tasks.evaluation_spec import Benchmark, source_digest
+from tasks.runner import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
+from tasks.stage import Inputs, run_stage
+from tasks.stages.benchmark import BENCHMARK
+from tests.support.postgres import asked, schema
 from toolformer_core.evaluate.tasks import task_named
 from warehouse.claims import Claims
-from warehouse.commits import Balance
+from warehouse.commits import RowCounts
 from warehouse.store import Store
 
 LONG = 3600.0  # seconds: a lease that does not end while a test runs
 
 
-def work(shard: str) -> Work:
-    return Work("ingest", "1", "", shard, {}, {"config": "c1", "inputs": shard})
+def work(shard: str) -> ShardSpec:
+    return ShardSpec("ingest", "1", "", shard, {}, {"config": "c1", "inputs": shard})
 
 
-def one_document(write: Writer) -> Outcome:
-    write.table(stage_table("ingest", [a_document()]))
-    return Outcome((Balance("rows", 1, 1),))
+def one_document(write: ShardWriter) -> StageOutput:
+    write.write(stage_table("ingest", [a_document()]))
+    return StageOutput((RowCounts("rows", 1, 1),))
 
 
 def test_hosts_at_once_do_every_shard_once(postgres: str, tmp_path: Path) -> None:
@@ -38,12 +40,12 @@ def test_hosts_at_once_do_every_shard_once(postgres: str, tmp_path: Path) -> Non
     done_by = Counter[str]()
     ready = threading.Barrier(3, timeout=60)
 
-    def host(name: str) -> list[Done]:
+    def host(name: str) -> list[ShardResult]:
         store, order = Store(tmp_path), random.Random(name).sample(shards, len(shards))
         with Claims(postgres, store, lease_s=LONG) as claims:
 
-            def one(shard: str) -> Done:
-                def do(write: Writer) -> Outcome:
+            def one(shard: str) -> ShardResult:
+                def do(write: ShardWriter) -> StageOutput:
                     done_by[shard] += 1
                     return one_document(write)
 
@@ -62,10 +64,10 @@ def test_hosts_at_once_do_every_shard_once(postgres: str, tmp_path: Path) -> Non
     assert asked(postgres, f"SELECT count(*) FROM {schema(tmp_path)}.claims") == [(0,)]
 
 
-def taken_over(postgres: str, data: Path, then: Callable[[Claims], None]) -> Callable[[Writer], Outcome]:
-    """Work during which the lease ends and another host takes the claim."""
+def taken_over(postgres: str, data: Path, then: Callable[[Claims], None]) -> Callable[[ShardWriter], StageOutput]:
+    """ShardSpec during which the lease ends and another host takes the claim."""
 
-    def do(write: Writer) -> Outcome:
+    def do(write: ShardWriter) -> StageOutput:
         outcome = one_document(write)
         asked(postgres, f"UPDATE {schema(data)}.claims SET ends = clock_timestamp() - interval '1 second'")
         with Claims(postgres, Store(data), lease_s=LONG) as other:
@@ -91,7 +93,7 @@ def test_who_lost_its_claim_takes_what_the_other_committed(postgres: str, tmp_pa
 def test_who_lost_its_claim_to_one_that_died_too_does_the_work_again(postgres: str, tmp_path: Path) -> None:
     store, tries = Store(tmp_path), []
 
-    def do(write: Writer) -> Outcome:
+    def do(write: ShardWriter) -> StageOutput:
         tries.append(len(tries))
         if len(tries) > 1:
             return one_document(write)
@@ -110,7 +112,7 @@ def test_who_lost_its_claim_to_one_that_died_too_does_the_work_again(postgres: s
 
 
 def test_work_that_fails_gives_its_claim_back(postgres: str, tmp_path: Path) -> None:
-    def fail(write: Writer) -> Outcome:
+    def fail(write: ShardWriter) -> StageOutput:
         raise OSError("the machine is on fire")
 
     store = Store(tmp_path)
@@ -131,11 +133,11 @@ def test_shards_of_an_evaluation_are_claimed_too(
     claimed: list[str] = []
     real = Claims.wait_for
 
-    def noting(self: Claims, name: str, finished: Callable[[], Done | None]) -> object:
+    def noting(self: Claims, name: str, finished: Callable[[], ShardResult | None]) -> object:
         claimed.append(name)
         return real(self, name, finished)
 
     monkeypatch.setattr(Claims, "wait_for", noting)
-    done = read_benchmark.fn(benchmark)
+    done = run_stage(BENCHMARK, Inputs(benchmark, benchmark.task))
     assert claimed == [done.key.id]
     assert asked(postgres, f"SELECT count(*) FROM {schema(tmp_path / 'data')}.claims") == [(0,)]

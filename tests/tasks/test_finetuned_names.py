@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tasks.finetuned import model_label
+from tasks.training.registry import model_label
 from toolformer_core.finetune.recipe import JOB_FILE
 
 

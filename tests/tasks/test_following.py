@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
-from tasks import following
-from tasks.following import TrainingError, alone, follow, launch, launch_request, outcome_of, stop
 from tasks.launch.base import JobState, LaunchError, LaunchRequest, LostError
+from tasks.training import monitor, starting
+from tasks.training.monitor import follow, stop
+from tasks.training.outcome import TrainingError, outcome_of
+from tasks.training.starting import job_lock, launch, launch_request
 from toolformer_core.errors import UsageError
 from toolformer_core.finetune.events import FAILURE_FILE, STOP_FILE
 from warehouse.errors import LockHeldError
@@ -100,7 +102,7 @@ def test_two_that_launch_at_once_have_one_job(tmp_path: Path, caplog: pytest.Log
 def test_who_does_not_wait_is_told_who_launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLFORMER_WAIT_S", "0")
     launcher = Told(RUNS)
-    with alone(tmp_path), pytest.raises(LockHeldError, match=f"held by process {os.getpid()} "):
+    with job_lock(tmp_path), pytest.raises(LockHeldError, match=f"held by process {os.getpid()} "):
         launch(launcher, tmp_path, 1)
     assert launcher.asked == []
 
@@ -135,7 +137,7 @@ def test_a_failed_training_has_its_own_error_whoever_is_away(tmp_path: Path) -> 
 
 def test_a_silent_queue_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     launcher = Told(RUNS, LostError("no answer"))
-    monkeypatch.setattr(following, "_UNSURE_S", 0.0)
+    monkeypatch.setattr(monitor, "_NO_ANSWER_S", 0.0)
     with pytest.raises(LostError, match="no answer"):
         follow(launcher, "handle", tmp_path, lambda events: None, every_s=0.001)
     assert not (tmp_path / STOP_FILE).exists()
@@ -168,7 +170,7 @@ def test_why_a_job_waits_is_told_once(tmp_path: Path) -> None:
     waiting = (JobState.PENDING, "ImagePullBackOff")
     launcher = Told(waiting, waiting, (JobState.PENDING, "Resources"), RUNS, ENDED)
     heard: list[str] = []
-    follow(launcher, "handle", tmp_path, lambda events: None, waits=heard.append, every_s=0.001)
+    follow(launcher, "handle", tmp_path, lambda events: None, on_wait=heard.append, every_s=0.001)
     assert heard == ["ImagePullBackOff", "Resources"]
 
 
@@ -196,7 +198,7 @@ def test_another_attempt_waits_for_the_end_of_the_one_before(tmp_path: Path) -> 
 
 
 def test_an_attempt_that_does_not_end_lets_no_other_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "_CLEAR_S", 0.0)
+    monkeypatch.setattr(starting, "_CLEAR_S", 0.0)
     launcher = Told((JobState.FAILED, ""), (JobState.ENDING, "COMPLETING"))
     launch(Told(RUNS), tmp_path, 1)
     with pytest.raises(LaunchError, match="is still there"):
@@ -343,7 +345,7 @@ def test_who_interrupts_hears_no_more_than_that(tmp_path: Path, caplog: pytest.L
 
 
 def test_a_stop_that_nobody_confirms_ends_the_job_hard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "_UNSURE_S", 0.0)
+    monkeypatch.setattr(monitor, "_NO_ANSWER_S", 0.0)
     launcher = Told(KeyboardInterrupt(), LostError("no answer"))
     with pytest.raises(KeyboardInterrupt):
         follow(launcher, "handle", tmp_path, lambda events: None, every_s=0.001)
@@ -370,4 +372,4 @@ def test_a_failure_without_room_for_a_word_is_a_full_disk(tmp_path: Path) -> Non
     with pytest.raises(TrainingError) as failed:
         follow(Told((JobState.FAILED, "")), "handle", tmp_path, lambda events: None, every_s=0.001)
     assert failed.value.reason == "disk_full"
-    assert not failed.value.may_pass
+    assert not failed.value.retryable

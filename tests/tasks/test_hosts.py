@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from building_host import build, spec_of
 
-from tasks import stages
-from tests.postgres import asked, schema
+from tasks.stages import execute, sample, score
+from tests.support.postgres import asked, schema
 from warehouse.store import Store
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
@@ -39,8 +39,9 @@ def corpus(tmp_path: Path) -> str:
 @pytest.fixture
 def alone(corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     """C* of one process that had the data for itself."""
-    for name in ("model_of", "tool_of", "sample", "score"):
-        monkeypatch.setattr(stages, name, getattr(stages, name))  # `build` replaces them
+    replaced = [(sample, "model_of"), (sample, "sample"), (score, "model_of"), (score, "score"), (execute, "tool_of")]
+    for module, name in replaced:  # by `build`
+        monkeypatch.setattr(module, name, getattr(module, name))
     data = tmp_path / "alone"
     assert [done.skipped for done in build(spec_of(corpus, str(data), "alone"))] == [False] * SHARDS
     return cstar(Store(data))

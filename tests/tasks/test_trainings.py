@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from finished_job import a_finished_job
 
-from tasks.finetuned import finished_finetune
-from tasks.trainings import record_training
+from tasks.training.records import record_training
+from tasks.training.registry import finished_finetune
+from tests.support.finished_job import a_finished_job
 from warehouse.records import trainings_table
 from warehouse.store import Store
 

@@ -27,11 +27,11 @@ import pyarrow as pa
 from wh_fixtures import make_commit, make_run, table
 
 from warehouse.catalog import Catalog
-from warehouse.commits import Balance, Commit, Dataset, dataset_version, digest, fingerprint
+from warehouse.commits import Commit, Dataset, RowCounts, dataset_version, digest, fingerprint
 from warehouse.errors import WarehouseError
-from warehouse.gc import collect, garbage
+from warehouse.gc import delete_garbage, find_garbage
 from warehouse.queries import rows_of
-from warehouse.snapshot import SNAPSHOT, publish
+from warehouse.snapshot.publish import SNAPSHOT, publish
 from warehouse.store import Store
 
 LATE = 4e9  # long after all this: whatever has no commit is a dead writer's
@@ -40,10 +40,10 @@ CREATED = {"old": "2024-01-01T00:00:00+00:00", "new": "2024-02-01T00:00:00+00:00
 
 
 def _shard(store: Store, config: str, documents: int) -> Commit:
-    """One shard as `tasks.shards.run_shard` does it; skipped if it is done."""
+    """One shard as `tasks.runner.run_shard` does it; skipped if it is done."""
     parts = {"config": config}
     key = make_commit("ingest", "", "s0", parts=parts).key
-    found = store.recorded(key)
+    found = store.read_commit(key)
     if found is not None and not store.damage(found):
         return found
     if found is not None:
@@ -51,7 +51,7 @@ def _shard(store: Store, config: str, documents: int) -> Commit:
     rows = [{"doc_id": f"{config}{i}", "text": "a text " * 20} for i in range(documents)]
     data = store.write("ingest", "", "s0", fingerprint(parts), table("ingest", rows))
     rejects = store.write_rejects("ingest", "", "s0", fingerprint(parts), REJECTED)
-    balance = Balance("rows", documents + 1, documents, failed={"no_text": 1})
+    balance = RowCounts("rows", documents + 1, documents, failed={"no_text": 1})
     commit = make_commit("ingest", "", "s0", [data, rejects], parts=parts, balances=[balance], created=CREATED[config])
     store.commit(commit)
     return commit
@@ -71,7 +71,7 @@ def life(folder: Path, whole: bool) -> None:
         if catalog is not None:
             catalog.catch_up(store)
             publish(store, catalog)
-            for _ in collect(store, catalog, garbage(store, temporary_s=0.0, now=LATE)):
+            for _ in delete_garbage(store, catalog, find_garbage(store, temporary_s=0.0, now=LATE)):
                 pass
         else:
             store.sweep_temporary(older_than_s=0.0)
@@ -188,7 +188,7 @@ def result(folder: Path, whole: bool) -> dict[str, Any]:
         "commits": sorted(commit.content_digest for commit in store.commits()),
         "runs": [run.to_json() for run in store.runs()],
         "datasets": [dataset.to_json() for dataset in store.datasets()],
-        "temporary": list(store.files.abandoned(0.0)),
+        "temporary": list(store.files.stale_temporaries(0.0)),
     }
     if whole:
         with Catalog(folder / "catalog.duckdb") as catalog:

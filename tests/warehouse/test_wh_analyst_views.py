@@ -12,9 +12,9 @@ from wh_fixtures import make_run, put, scored
 
 from warehouse.catalog import Catalog
 from warehouse.commits import Commit, Dataset, dataset_version
-from warehouse.queries import rows_of, subject
+from warehouse.queries import current_build, rows_of
 from warehouse.records import Training, write_prompt, write_training
-from warehouse.snapshot import publish, snapshot_of
+from warehouse.snapshot.publish import publish, run_snapshot
 from warehouse.store import Store
 
 CREATED = "2024-05-01T12:00:00.250000+00:00"
@@ -80,7 +80,7 @@ def test_times_are_timestamps_in_utc_wherever_a_user_sees_them(store: Store) -> 
     times = ["accuracy", "datasets", "evaluations", "perplexity", "runs", "runs", "shards", "trainings"]
     assert [table for table, _, kind in found if kind == "TIMESTAMP"] == times
     assert [row for row in found if row[2] != "TIMESTAMP"] == [("documents", "created", "VARCHAR")]
-    now = subject(path)  # what commands print stays ISO text
+    now = current_build(path)  # what commands print stays ISO text
     assert now is not None
     assert (now.started, now.created) == (CREATED, CREATED)
 
@@ -220,7 +220,7 @@ def test_what_if_changes_nothing_that_is_current(store: Store) -> None:
         path = publish(store, None)
         (own,) = rows_of(path, "SELECT DISTINCT dataset FROM examples")
         assert own == {"dataset": "cstar"}
-        now = subject(path)
+        now = current_build(path)
         assert now is not None
         assert (now.run_id, now.name) == ("r1", "cstar")
         assert rows_of(path, "SELECT DISTINCT version FROM dataset_examples WHERE dataset = 'strict'") == [
@@ -246,6 +246,6 @@ def test_a_what_if_s_own_snapshot_knows_its_own_commits(store: Store) -> None:
     other = assembled(store, "strict", {**QA, "calls": []})
     store.write_run(make_run("w1", [*keys, other.key], "2024-06-01", flow="what-if", state="running"))
     catalog = Catalog(Path(store.root) / "catalog.duckdb", store=store)
-    with catalog, snapshot_of(store, catalog, "w1") as own:
+    with catalog, run_snapshot(store, catalog, "w1") as own:
         assert [row["doc_id"] for row in rows_of(own, "FROM examples")] == ["d1"]
         assert len(rows_of(own, "FROM scored")) == 4

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from wh_fixtures import make_run, put, scored
 
-from warehouse.audit import audit, gone
+from warehouse.audit import audit, missing_files
 from warehouse.catalog import Catalog
 from warehouse.commits import Commit, Dataset, dataset_version
 from warehouse.errors import CatalogError, CorruptDataError
-from warehouse.files import temporary_beside
+from warehouse.files.base import temporary_beside
 from warehouse.queries import rows_of
-from warehouse.snapshot import publish
+from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 
@@ -48,12 +48,14 @@ def test_damaged_data_is_told_with_who_rests_on_it(tmp_path: Path, damage: Calla
     assert audit(store) == []
     file = documents.files[0]
     damage(tmp_path / file.path)
-    with pytest.raises(CorruptDataError, match=r"run again, sets it aside and does it anew"):
+    with pytest.raises(
+        CorruptDataError, match=r"run the same build again: it sets the file aside and computes the shard again"
+    ):
         store.read(file)
     (found,) = audit(store)
     assert (found.path, found.datasets) == (file.path, (f"cstar@{dataset.version}",))
     assert "altered" in found.why
-    assert store.recorded(documents.key) is None  # to be done again
+    assert store.read_commit(documents.key) is None  # to be done again
     assert not (tmp_path / file.path).exists()
     aside = tmp_path / "quarantine" / file.path
     note = json.loads(aside.with_name(aside.name + ".why.json").read_text(encoding="utf-8"))
@@ -107,12 +109,12 @@ def test_what_a_dataset_lacks_is_seen_without_reading_it(tmp_path: Path) -> None
     store = Store(tmp_path)
     _, scores, dataset = build(store)
     (path,) = (file.path for file in scores.files)
-    assert gone(store, dataset) == []
+    assert missing_files(store, dataset) == []
     truncate(tmp_path / path)
-    assert gone(store, dataset) == [path]
+    assert missing_files(store, dataset) == [path]
     assert (tmp_path / path).exists()  # it is left to those who read it
     store.files.delete(path)
-    assert gone(store, dataset) == [path]
+    assert missing_files(store, dataset) == [path]
 
 
 def test_altered_data_of_the_same_size_is_kept_from_the_snapshot(tmp_path: Path) -> None:
@@ -130,16 +132,16 @@ def test_a_file_is_compared_again_only_when_it_was_written_since(tmp_path: Path)
     (file,) = put(store, "ingest", "", "s0", [{"doc_id": "d1"}]).files
     path = tmp_path / file.path
     written = path.stat().st_mtime
-    assert store.sound(file, since=written)
+    assert store.is_unaltered(file, since=written)
     alter(path)
     os.utime(path, (written, written))
-    assert store.sound(file, since=written)  # by its times it is what it was: `audit` is there to look closer
-    assert not store.sound(file, since=written - 1)
+    assert store.is_unaltered(file, since=written)  # by its times it is what it was: `audit` is there to look closer
+    assert not store.is_unaltered(file, since=written - 1)
     alter(path)  # and back
     os.utime(path, (written + 5, written + 5))
-    assert store.sound(file, since=written)
+    assert store.is_unaltered(file, since=written)
     path.unlink()
-    assert not store.sound(file, since=written)
+    assert not store.is_unaltered(file, since=written)
 
 
 @pytest.mark.parametrize("damage", [truncate, alter, Path.unlink], ids=["truncated", "altered", "removed"])
@@ -183,7 +185,7 @@ def test_what_is_written_is_locked_while_it_is_written(tmp_path: Path, monkeypat
         swept.append(store.sweep_temporary(older_than_s=0.0))
         real(handle)
 
-    monkeypatch.setattr("warehouse.files.os.fsync", fsync)
+    monkeypatch.setattr("warehouse.files.base.os.fsync", fsync)
     store.files.put("a.json", b"{}")
     monkeypatch.undo()
     assert set(swept) == {0}

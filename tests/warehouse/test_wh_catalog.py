@@ -17,16 +17,16 @@ import pytest
 from wh_fixtures import make_commit, make_run, put
 
 from warehouse.catalog import Catalog
-from warehouse.commits import Balance, DataFile, Dataset
+from warehouse.commits import DataFile, Dataset, RowCounts
 from warehouse.errors import CatalogError, LockHeldError
-from warehouse.lock import FileLock
+from warehouse.files.lock import FileLock
 from warehouse.store import Store
 
 FILE = DataFile("shards/score/qa/s0.parquet", "d1", 3, 9)
 
 
 def test_recording_twice_is_recording_once(tmp_path: Path) -> None:
-    one = make_commit("score", "qa", "s0", [FILE], balances=[Balance("calls", 5, 3, {"x": 1}, {"timeout": 1})])
+    one = make_commit("score", "qa", "s0", [FILE], balances=[RowCounts("calls", 5, 3, {"x": 1}, {"timeout": 1})])
     two = make_commit("score", "mt", "s0", [FILE], inputs=("d0",))
     with Catalog(tmp_path / "catalog.duckdb") as catalog:
         catalog.record([one])

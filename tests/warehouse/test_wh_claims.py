@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres import asked, schema
+from tests.support.postgres import asked, schema
 from warehouse.claims import Claim, Claims
 from warehouse.errors import CatalogError
 from warehouse.store import Store

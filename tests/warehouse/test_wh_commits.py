@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from wh_fixtures import make_commit, make_run
 
 from warehouse.commits import (
-    Balance,
     Commit,
     CommitKey,
     DataFile,
     Dataset,
+    RowCounts,
     Run,
     changed_parts,
     dataset_version,
@@ -30,9 +30,9 @@ files = st.builds(DataFile, text, text, st.integers(0, 2**53), st.integers(0, 2*
 
 
 @st.composite
-def balances(draw: st.DrawFn) -> Balance:
+def balances(draw: st.DrawFn) -> RowCounts:
     kept, dropped, failed = draw(st.integers(0, 10**9)), draw(counts), draw(counts)
-    return Balance(draw(text), kept + sum(dropped.values()) + sum(failed.values()), kept, dropped, failed)
+    return RowCounts(draw(text), kept + sum(dropped.values()) + sum(failed.values()), kept, dropped, failed)
 
 
 commits = st.builds(
@@ -57,7 +57,7 @@ commits = st.builds(
 
 
 @given(balances(), st.integers(-(10**6), 10**6))
-def test_only_closed_balances_pass(balance: Balance, error: int) -> None:
+def test_only_closed_balances_pass(balance: RowCounts, error: int) -> None:
     balance.check()
     if error:
         with pytest.raises(ConservationError):
@@ -87,7 +87,7 @@ def test_the_content_digest_covers_the_data_alone() -> None:
     for other in (
         make_commit("ingest", "", "s", [DataFile("a", "d2", 3, 9)]),
         make_commit("ingest", "", "t", [DataFile("a", "d1", 3, 9)]),
-        make_commit("ingest", "", "s", [DataFile("a", "d1", 3, 9)], balances=[Balance("rows", 4, 3, {"x": 1})]),
+        make_commit("ingest", "", "s", [DataFile("a", "d1", 3, 9)], balances=[RowCounts("rows", 4, 3, {"x": 1})]),
     ):
         assert other.content_digest != commit.content_digest
 

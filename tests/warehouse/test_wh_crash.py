@@ -15,9 +15,9 @@ from wh_fixtures import make_run, put
 
 from warehouse.catalog import Catalog
 from warehouse.errors import CatalogError, SnapshotError, StoreError, WarehouseError
-from warehouse.pack import pack
 from warehouse.queries import rows_of
-from warehouse.snapshot import SNAPSHOT, publish
+from warehouse.snapshot.pack import pack
+from warehouse.snapshot.publish import SNAPSHOT, publish
 from warehouse.store import Store
 
 HERE = Path(__file__).resolve().parent
@@ -114,7 +114,7 @@ def test_a_disk_that_is_really_full(small_disk: Path) -> None:
     assert str(small_disk / SNAPSHOT) in str(snapshot.value)
     assert rows_of(small_disk / SNAPSHOT, "SELECT count(*) AS n FROM documents") == [{"n": 50}]  # the last one stays
     assert list(store.commits()) == [first]
-    assert list(store.files.abandoned(0.0)) == []  # nothing is left behind that would fill it further
+    assert list(store.files.stale_temporaries(0.0)) == []  # nothing is left behind that would fill it further
     ballast.unlink()
     second = put(store, "ingest", "", "s1", many)
     store.write_run(make_run("r1", [first.key, second.key]))
@@ -129,7 +129,9 @@ def test_packing_onto_a_full_disk_says_so_and_leaves_nothing(small_disk: Path, t
     store.write_run(make_run("r1", [put(store, "ingest", "", "s0", many).key]))
     snapshot = publish(store, None)
     ballast = fill(small_disk, leave=8 << 20)
-    with pytest.raises(SnapshotError, match="the disk is full; free some space there, or name a file on another disk"):
+    with pytest.raises(
+        SnapshotError, match="the disk is full; free some space there, or choose a file on another disk"
+    ):
         pack(snapshot, small_disk / "c4.duckdb")
     assert list(small_disk.iterdir()) == [ballast]
 

@@ -12,7 +12,7 @@ from wh_fixtures import make_run, put, scored
 
 from warehouse.commits import Commit
 from warehouse.queries import accuracies, nearest_call, perplexities, rows_of
-from warehouse.snapshot import publish
+from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 EVENING, MORNING = "2024-05-02T20:00:00+00:00", "2024-05-02T08:00:00+00:00"

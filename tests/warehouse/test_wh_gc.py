@@ -13,9 +13,9 @@ from wh_fixtures import make_commit, make_run, put, scored
 from warehouse.audit import audit
 from warehouse.catalog import Catalog
 from warehouse.commits import Commit, DataFile, Dataset, dataset_version
-from warehouse.gc import collect, garbage, going_on, needed, rests_on
+from warehouse.gc import active_runs, dataset_commits, delete_garbage, find_garbage, needed_commits
 from warehouse.queries import rows_of
-from warehouse.snapshot import publish
+from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 DAY_S = 86_400.0
@@ -41,12 +41,15 @@ def build(store: Store, config: str, day: int, *, state: str = "completed", data
 
 
 def listed(store: Store, **more: float) -> dict[str, str]:
-    return {item.path: item.kind for item in garbage(store, **{"now": MAY + 30 * DAY_S, **more})}
+    return {item.path: item.kind for item in find_garbage(store, **{"now": MAY + 30 * DAY_S, **more})}
 
 
 def take_away(store: Store, **more: float) -> list[str]:
     with Catalog(Path(store.root) / "catalog.duckdb", store=store) as catalog:
-        return [item.path for item in collect(store, catalog, garbage(store, **{"now": MAY + 30 * DAY_S, **more}))]
+        return [
+            item.path
+            for item in delete_garbage(store, catalog, find_garbage(store, **{"now": MAY + 30 * DAY_S, **more}))
+        ]
 
 
 def test_what_was_superseded_goes_and_what_a_dataset_needs_stays(tmp_path: Path) -> None:
@@ -56,7 +59,7 @@ def test_what_was_superseded_goes_and_what_a_dataset_needs_stays(tmp_path: Path)
     newest = build(store, "c", 3)
     wanted = {f"commits/{c.id}.json": "commit" for c in superseded} | {c.files[0].path: "data" for c in superseded}
     assert listed(store) == wanted
-    (item, *_) = garbage(store, now=MAY)
+    (item, *_) = find_garbage(store, now=MAY)
     assert item.bytes == (tmp_path / item.path).stat().st_size
     assert set(take_away(store)) == set(wanted)
     assert {c.id for c in store.commits()} == {c.id for c in (*named, *newest)}
@@ -93,8 +96,8 @@ def test_unfinished_work_is_kept_for_some_days(tmp_path: Path) -> None:
     assert not theirs & set(listed(store, now=MAY + 6.9 * DAY_S))
     assert theirs <= set(listed(store, now=MAY + 7.1 * DAY_S))
     assert theirs <= set(listed(store, now=MAY + 1.1 * DAY_S, unfinished_days=1.0))
-    assert going_on(store, unfinished_days=1.0, now=MAY + 0.9 * DAY_S) == ["a"]
-    assert going_on(store, unfinished_days=1.0, now=MAY + 1.1 * DAY_S) == []
+    assert active_runs(store, unfinished_days=1.0, now=MAY + 0.9 * DAY_S) == ["a"]
+    assert active_runs(store, unfinished_days=1.0, now=MAY + 1.1 * DAY_S) == []
 
 
 def test_leftovers_go_by_age_and_quarantine_goes(tmp_path: Path) -> None:
@@ -133,7 +136,9 @@ def test_while_a_dataset_s_card_is_lost_whatever_it_may_need_stays(tmp_path: Pat
     assert listed(store) == {}
     store.files.put(f"datasets/cstar/{card.name}", whole)  # the same build wrote it again
     assert set(listed(store)) == {f"quarantine/datasets/cstar/{card.name}{more}" for more in ("", ".why.json")}
-    assert rests_on(store.datasets()[0], {c.id: c for c in store.commits()}, store.runs()) == {c.id for c in named}
+    assert dataset_commits(store.datasets()[0], {c.id: c for c in store.commits()}, store.runs()) == {
+        c.id for c in named
+    }
 
 
 @pytest.mark.parametrize("steps", [1, 3, 4])
@@ -142,7 +147,7 @@ def test_killed_half_way_it_leaves_a_consistent_warehouse(tmp_path: Path, steps:
     named, gone, newest = build(store, "a", 1, dataset="cstar"), build(store, "b", 2), build(store, "c", 3)
     publish(store, None)
     with Catalog(tmp_path / "catalog.duckdb", store=store) as catalog:
-        going = collect(store, catalog, garbage(store, now=MAY))
+        going = delete_garbage(store, catalog, find_garbage(store, now=MAY))
         taken = [next(going) for _ in range(steps)]  # 3 commits, then their 3 files; the process ends here
     assert [item.kind for item in taken] == (["commit"] * 3 + ["data"] * 3)[:steps]
     store = Store(tmp_path)
@@ -175,7 +180,7 @@ def test_what_is_kept_has_all_it_was_made_from(
     datasets = [Dataset("n", "v", files, {}, {}, "gone", "m", "c", "t")] if files else []
     used = data.draw(st.lists(st.sampled_from(commits))) if commits else []
     runs = [make_run("r", [c.key for c in used])]
-    keep = needed(commits, runs, datasets, unfinished_since="9999")
+    keep = needed_commits(commits, runs, datasets, unfinished_since="9999")
     held = {file.digest for c in commits if c.id in keep for file in c.files}
     there = {file.digest for c in commits for file in c.files}
     for commit in commits:

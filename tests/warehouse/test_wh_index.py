@@ -17,18 +17,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wh_fixtures import make_run, put, scored
 
-from tasks import translate
-from tasks.assembling import taking_part
-from tasks.works import Narrowing
+from tasks import arrow as translate
+from tasks.stages.assemble import PositionFilter, calls_taking_part
 from toolformer_core.annotate.assemble import survivors
-from warehouse import index, schema
+from warehouse import schema
 from warehouse.commits import Commit, Dataset
-from warehouse.explain import explain, ids_beginning, nearest_ids
+from warehouse.explain import explain, ids_with_prefix, nearest_ids
 from warehouse.queries import Yield, rows_of, yield_by_threshold
-from warehouse.snapshot import publish
+from warehouse.snapshot import index
+from warehouse.snapshot.publish import publish
+from warehouse.snapshot.views import MEASURED
 from warehouse.store import Store
-from warehouse.views import MEASURED
-from warehouse.what_if import Choice, what_if, yields
+from warehouse.what_if import CallFilter, what_if, yields
 
 TOOLS = ("calculator", "mt", "qa")
 COLUMNS = 'tool, doc, "position", gain, log_p, "rank", contested, input, window_end, repeated'
@@ -80,7 +80,7 @@ def test_yields_are_those_of_the_method(
         write(store, "s0", rows, run, window)
         own = [c for commit in run if commit.stage == "score" for c in translate.scored_of(store.read(commit.files[0]))]
         ranks = {(c.tool, c.doc_id, c.position): c.position for c in own}
-        taking = taking_part(Narrowing(top_k, floors), own, ranks)
+        taking = calls_taking_part(PositionFilter(top_k, floors), own, ranks)
         kept = survivors(taking, tau, keep_repeats=keep_repeats)[0]
         path = publish(store, None)
         expected = [
@@ -88,7 +88,7 @@ def test_yields_are_those_of_the_method(
             for tool in TOOLS
             for mine in [[c for c in kept if c.tool == tool]]
         ]
-        assert yields(path, Choice(tau, top_k, floors, keep_repeats)) == expected
+        assert yields(path, CallFilter(tau, top_k, floors, keep_repeats)) == expected
 
 
 @settings(max_examples=12, deadline=None)
@@ -139,7 +139,7 @@ def test_what_comes_and_goes_by_hand(tmp_path: Path) -> None:
     store, run = Store(tmp_path), list[Commit]()
     put(store, "ingest", "", "corpus", [{"doc_id": d, "text": f"text of {d}"} for d in ("d1", "d2")])
     write(store, "s0", rows, run)
-    before, after = Choice({"calculator": 0.5, "qa": 0.5}), Choice({"calculator": 1.2, "qa": 0.8})
+    before, after = CallFilter({"calculator": 0.5, "qa": 0.5}), CallFilter({"calculator": 1.2, "qa": 0.8})
     found = what_if(publish(store, None), before, after)
     assert [(c.before.calls, c.after.calls) for c in found.changes] == [(1, 0), (1, 1)]
     assert found.comes == ()
@@ -161,20 +161,20 @@ def test_a_call_comes_and_goes_with_its_rivals(tmp_path: Path) -> None:
     put(store, "ingest", "", "corpus", [{"doc_id": d, "text": f"text of {d}"} for d in ("d1", "d2")])
     write(store, "s0", rows, run)
     path = publish(store, None)
-    before = Choice({"calculator": 0.5, "mt": 0.5, "qa": 0.5})
+    before = CallFilter({"calculator": 0.5, "mt": 0.5, "qa": 0.5})
 
-    def named(choice: Choice, other: Choice) -> tuple[list[tuple[str, str, int]], list[tuple[str, str, int]]]:
+    def named(choice: CallFilter, other: CallFilter) -> tuple[list[tuple[str, str, int]], list[tuple[str, str, int]]]:
         found = what_if(path, choice, other)
         comes, goes = ([(s.tool, s.doc_id, s.position) for s in own] for own in (found.comes, found.goes))
         return comes, goes
 
     # without the calculator's, qa's wins its position though its own threshold is the same; mt's still does not
-    fewer = Choice({"calculator": 1.2, "mt": 0.5, "qa": 0.5})
+    fewer = CallFilter({"calculator": 1.2, "mt": 0.5, "qa": 0.5})
     calls = {"calculator": ("calculator", "d1", 0), "qa": ("qa", "d1", 0)}
     assert named(before, fewer) == ([calls["qa"]], [calls["calculator"]])
     assert named(fewer, before) == ([calls["calculator"]], [calls["qa"]])
     # without qa's, mt's comes at position 1 alone: at 0 the calculator's wins as before
-    strict = Choice({"calculator": 0.5, "mt": 0.5, "qa": 0.95})
+    strict = CallFilter({"calculator": 0.5, "mt": 0.5, "qa": 0.95})
     assert named(before, strict) == ([("mt", "d1", 1)], [("qa", "d1", 1), ("qa", "d2", 0)])
     # all calls that come, less all that go, are what the yields say
     found = what_if(path, before, strict)
@@ -193,7 +193,7 @@ def test_what_comes_and_goes_is_what_the_method_says(
     kept_after: bool,
 ) -> None:
     top_k = {} if k is None else dict.fromkeys(TOOLS, k)
-    before, after = Choice(one, keep_repeats=kept_before), Choice(other, top_k, keep_repeats=kept_after)
+    before, after = CallFilter(one, keep_repeats=kept_before), CallFilter(other, top_k, keep_repeats=kept_after)
     with tempfile.TemporaryDirectory() as folder:
         store, run = Store(folder), list[Commit]()
         put(store, "ingest", "", "corpus", [{"doc_id": d, "text": f"text of {d}"} for d in ("d1", "d2")])
@@ -205,7 +205,9 @@ def test_what_comes_and_goes_is_what_the_method_says(
         {
             (c.doc_id, c.position, c.tool)
             for c in survivors(
-                taking_part(Narrowing(choice.top_k), own, ranks), choice.tau_f, keep_repeats=choice.keep_repeats
+                calls_taking_part(PositionFilter(choice.top_k), own, ranks),
+                choice.tau_f,
+                keep_repeats=choice.keep_repeats,
             )[0]
         }
         for choice in (before, after)
@@ -277,9 +279,9 @@ def test_a_document_is_found_in_its_shard_alone(tmp_path: Path) -> None:
         example = put(store, "assemble", "", shard, [{"doc_id": ids[shard][0]}], inputs=(file.digest,))
         store.write_dataset(Dataset("c", shard, example.files, {}, {}, "r", "m", "c", shard))
     path = publish(store, None)
-    assert ids_beginning(path, "ab") == ["ab2", "ab3"]
-    assert ids_beginning(path, "ab3") == ["ab3"]
-    assert ids_beginning(path, "z") == []
+    assert ids_with_prefix(path, "ab") == ["ab2", "ab3"]
+    assert ids_with_prefix(path, "ab3") == ["ab3"]
+    assert ids_with_prefix(path, "z") == []
     assert nearest_ids(path, "ab4")[:2] == ["ab2", "ab3"]
     (tmp_path / files[0].path).unlink()  # of the other shard: it is not opened
     found = explain(path, "ab3")

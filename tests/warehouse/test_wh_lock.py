@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,14 +15,14 @@ from pathlib import Path
 import pytest
 
 from warehouse.errors import LockHeldError
-from warehouse.lock import FileLock
+from warehouse.files.lock import FileLock
 
 REPOSITORY = str(Path(__file__).resolve().parents[2])
 
 HOLD = """
 import sys
 from pathlib import Path
-from warehouse.lock import FileLock
+from warehouse.files.lock import FileLock
 lock = FileLock(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()
@@ -65,7 +67,35 @@ def test_who_waits_is_told_once_for_whom_and_goes_on_when_the_holder_has_ended(t
                 assert process.stdin is not None
                 process.stdin.close()
 
-        with FileLock(path, wait_s=60.0, waiting=waiting), pytest.raises(LockHeldError) as caught:
+        with FileLock(path, wait_s=60.0, on_wait=waiting), pytest.raises(LockHeldError) as caught:
             FileLock(path)
     assert told == [process.pid]
     assert caught.value.pid == os.getpid()  # and not what the dead one wrote
+
+
+def test_a_program_that_uses_flock_itself_takes_turns_too(tmp_path: Path) -> None:
+    """Earlier versions of this one did, and may still run in the same folder."""
+    path = tmp_path / "x.lock"
+    with path.open("wb") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        with pytest.raises(LockHeldError, match="another process"):
+            FileLock(path)
+    with FileLock(path), path.open("rb") as stream, pytest.raises(BlockingIOError):
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_any_thread_may_close_a_lock(tmp_path: Path) -> None:
+    lock = FileLock(tmp_path / "x.lock")
+    thread = threading.Thread(target=lock.close)
+    thread.start()
+    thread.join()
+    FileLock(tmp_path / "x.lock").close()
+
+
+def test_a_lock_file_is_written_by_its_owner_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        FileLock(tmp_path / "x.lock").close()
+    finally:
+        os.umask(before)
+    assert oct((tmp_path / "x.lock").stat().st_mode & 0o777) == "0o644"

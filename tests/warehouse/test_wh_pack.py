@@ -13,11 +13,11 @@ from test_wh_snapshot import build
 from wh_fixtures import make_run, put
 
 from warehouse.errors import SnapshotError
-from warehouse.pack import pack
-from warehouse.queries import rows_of, samples, stats, subject, yield_by_threshold
+from warehouse.queries import current_build, rows_of, samples, stats, yield_by_threshold
 from warehouse.records import write_prompt, write_training
 from warehouse.schema import TABLES
-from warehouse.snapshot import publish
+from warehouse.snapshot.pack import pack
+from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 PROMPT = "Ask.\nInput: /home/{text}\nOutput:"
@@ -66,7 +66,7 @@ def test_a_packed_file_answers_alone_what_the_snapshot_answers(data: Path, tmp_p
         assert str([row | hidden for row in found]) == str([row | hidden for row in rows]), name  # NaN is not NaN
     assert rows_of(moved, "SELECT text FROM prompts") == [{"text": PROMPT}]
     assert (stats(moved), yield_by_threshold(moved, [0.4]), samples(moved)) == figures
-    now = subject(moved)
+    now = current_build(moved)
     assert now is not None
     assert (now.run_id, now.version, now.corpus) == ("r1", version, "c4.jsonl")
     assert rows_of(moved, "SELECT view_name FROM duckdb_views() WHERE NOT internal AND comment IS NULL") == []

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 from wh_fixtures import make_commit, make_run, put, scored
 
-from tests.postgres import asked, schema
+from tests.support.postgres import asked, schema
 from warehouse.catalog import Catalog
-from warehouse.commits import Balance, DataFile, Dataset
+from warehouse.commits import DataFile, Dataset, RowCounts
 from warehouse.errors import CatalogError
 from warehouse.facts import Facts
 from warehouse.queries import rows_of
-from warehouse.snapshot import publish
+from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 FILE = DataFile("shards/score/qa/s0.parquet", "d1", 3, 9)
@@ -30,7 +30,14 @@ def rows(facts: Facts) -> dict[str, list[str]]:
 def filled(store: Store) -> None:
     """Two tools' scores, a run and a dataset."""
     commits = [
-        put(store, "score", tool, f"s{n}", [scored(f"d{n}", tool, 0, 1.0)], balances=[Balance("calls", 2, 1, {"x": 1})])
+        put(
+            store,
+            "score",
+            tool,
+            f"s{n}",
+            [scored(f"d{n}", tool, 0, 1.0)],
+            balances=[RowCounts("calls", 2, 1, {"x": 1})],
+        )
         for tool in ("qa", "mt")
         for n in range(3)
     ]
@@ -54,7 +61,7 @@ def test_it_holds_what_a_catalog_on_duckdb_holds(postgres: str, tmp_path: Path) 
 
 
 def test_recording_twice_is_recording_once(postgres: str, tmp_path: Path) -> None:
-    commit = make_commit("score", "qa", "s0", [FILE], balances=[Balance("calls", 5, 3, {"x": 1}, {"timeout": 1})])
+    commit = make_commit("score", "qa", "s0", [FILE], balances=[RowCounts("calls", 5, 3, {"x": 1}, {"timeout": 1})])
     with Catalog(postgres) as catalog:
         catalog.record([commit])
         before = rows(catalog.facts())

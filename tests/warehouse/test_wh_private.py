@@ -12,9 +12,9 @@ from wh_fixtures import put, scored
 
 from warehouse.catalog import Catalog
 from warehouse.commits import Run
-from warehouse.folders import make_private
-from warehouse.shared import shown
-from warehouse.snapshot import publish
+from warehouse.files.folders import make_private
+from warehouse.shared import without_secrets
+from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 
@@ -58,4 +58,4 @@ def test_a_file_of_an_older_version_is_made_private(tmp_path: Path) -> None:
 
 def test_a_databases_url_is_shown_without_its_passwords() -> None:
     url = sa.make_url("postgresql+psycopg://me:secret@db/x?password=secret2&sslmode=require&sslpassword=secret3")
-    assert shown(url) == "postgresql+psycopg://me:***@db/x?sslmode=require"
+    assert without_secrets(url) == "postgresql+psycopg://me:***@db/x?sslmode=require"

@@ -12,9 +12,9 @@ from wh_fixtures import make_commit, make_run, put, scored, table
 from warehouse.catalog import Catalog
 from warehouse.commits import Commit, fingerprint
 from warehouse.errors import CorruptDataError, StoreError
-from warehouse.files import RemoteFiles
+from warehouse.files.base import RemoteFiles
 from warehouse.queries import rows_of
-from warehouse.snapshot import publish
+from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 
@@ -58,7 +58,7 @@ def test_an_object_of_s3_is_made_once_whatever_a_writer_saw_before(
     bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = Store(bucket).files
-    monkeypatch.setattr(files, "look", lambda path: None)  # it looked, and was held up
+    monkeypatch.setattr(files, "stat", lambda path: None)  # it looked, and was held up
     assert [files.create("a", b"one"), files.create("a", b"two")] == [True, False]
     assert files.get("a") == b"one"
 
@@ -94,8 +94,8 @@ def test_damage_is_found_and_set_aside(url: str) -> None:
 def test_the_snapshot_lies_in_a_folder_of_the_urls_own_and_needs_no_network(url: str, tmp_path: Path) -> None:
     store = Store(url)
     commits = [put(store, "score", "qa", f"s{n}", [scored(f"d{n}", "qa", 0, 1.0)]) for n in range(2)]
-    with Catalog(store.beside / "catalog.duckdb", store=store) as catalog:
-        path = publish(store, catalog, store.beside)
+    with Catalog(store.local_folder / "catalog.duckdb", store=store) as catalog:
+        path = publish(store, catalog, store.local_folder)
     assert path.parent.parent == tmp_path / "toolformer-remote"
     assert path.parent.name.startswith(store.root.partition("://")[2].replace("/", "-"))
     for file in [file for commit in commits for file in commit.files]:
@@ -107,20 +107,23 @@ def test_the_snapshot_lies_in_a_folder_of_the_urls_own_and_needs_no_network(url:
 def test_two_urls_have_two_folders_here(url: str, tmp_path: Path) -> None:
     # also where the names that people read are the same
     one, other = Store(url), Store(url.replace("/c4", "-c4", 1))
-    assert one.beside != other.beside
-    with Catalog(one.beside / "catalog.duckdb", store=one), Catalog(other.beside / "catalog.duckdb", store=other):
+    assert one.local_folder != other.local_folder
+    with (
+        Catalog(one.local_folder / "catalog.duckdb", store=one),
+        Catalog(other.local_folder / "catalog.duckdb", store=other),
+    ):
         pass  # neither waits for the other
-    assert Store(url).beside == one.beside
+    assert Store(url).local_folder == one.local_folder
 
 
 def test_a_copy_that_is_here_already_is_not_fetched_again(url: str) -> None:
     store = Store(url)
     (file,) = put(store, "score", "qa", "s0", [scored("d", "qa", 0, 1.0)]).files
-    copy = Path(store.near(file.path))
+    copy = Path(store.local_path(file.path))
     first = copy.stat()
-    assert Path(store.near(file.path)).stat().st_mtime_ns == first.st_mtime_ns
+    assert Path(store.local_path(file.path)).stat().st_mtime_ns == first.st_mtime_ns
     copy.write_bytes(b"cut off")  # a copy that is not whole is
-    assert Path(store.near(file.path)).stat().st_size == file.bytes
+    assert Path(store.local_path(file.path)).stat().st_size == file.bytes
 
 
 def test_keys_in_a_url_reach_no_message_and_no_name(
@@ -128,7 +131,7 @@ def test_keys_in_a_url_reach_no_message_and_no_name(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     store = Store(bucket.replace("s3://", "s3://test:secret@"))
-    assert "secret" not in f"{store.root} {store.beside} {store.locate('x')}"
+    assert "secret" not in f"{store.root} {store.local_folder} {store.locate('x')}"
     with pytest.raises(StoreError) as caught:
         Store("nosuch://test:secret@place/x")
     assert "secret" not in str(caught.value)
@@ -169,6 +172,6 @@ def test_where_a_half_written_file_can_be_seen_it_has_another_name(tmp_path: Pat
         files.put("commits/a.json", b"0123456789")
     assert files.get("commits/a.json") is None
     assert list(files.walk("")) == []  # what was left is no file of the store ...
-    (left,) = files.abandoned(-1.0)  # ... and is swept
+    (left,) = files.stale_temporaries(-1.0)  # ... and is swept
     files.delete(left)
     assert not [p for p in tmp_path.rglob("*") if p.is_file()]

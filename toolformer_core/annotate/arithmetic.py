@@ -1,7 +1,6 @@
-"""Numbers in a text, and whether one is what + - * / makes of two others near it: the calculator's part of `prefilter`.
+"""Finds numbers in a text, and tests whether one is the result of + - * / on two others near it, for `prefilter`.
 
-What counts as a number, as a year, as a result and as trivial is said in `prefilter`. Nothing here knows documents or
-verdicts.
+`prefilter` defines what counts as a number, a year, a result and a trivial case. Nothing here knows documents.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-__all__ = ["Number", "has_equation", "has_operation", "numbers_in", "related"]
+__all__ = ["NumberToken", "has_equation", "has_operation", "numbers_in", "related"]
 
-# Digits that are no quantities: of a URL or an address, of a query, of an assignment in code or markup.
+# Digits that are not quantities: in a URL or an address, in a query, in an assignment in code or markup.
 _CODE = re.compile(
     r"(?:https?|ftp)://[^\s<>\"]+|\bwww\.[^\s<>\"]+|(?<![\w.+-])[\w.+-]{1,64}@[\w.-]+"
     r"|(?<![\w.-])(?:[a-z0-9-]{1,63}\.){1,4}[a-z]{2,10}/[^\s<>\"]*"  # example.org/2
@@ -23,7 +22,7 @@ _CODE = re.compile(
     r"|[^\W\d]{2}=[\"']?-?[\d.][\w.%]*",  # width=300
     re.IGNORECASE,
 )
-# At a line's start, perhaps quoted or behind a bullet: 1. 2) (3) [4] 5: 2.1.
+# At the start of a line, possibly quoted or after a bullet: 1. 2) (3) [4] 5: 2.1.
 _LIST_MARKER = re.compile(
     r"^(?P<before>[^\S\n]*(?:[-*•>#]+[^\S\n]+)?)(?P<marker>[(\[]?\d{1,3}(?:\.\d{1,3}){0,3}[.):\]]{1,2})(?=\s)",
     re.MULTILINE,
@@ -33,7 +32,7 @@ _EQUATION = re.compile(
 )
 
 _DIGITS = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
-# A number stands alone: not joined to a letter, nor to further digits by a point or comma (a version, a list).
+# A number is not joined to a letter, nor to further digits by a point or comma (a version, a list).
 _TOKEN = re.compile(rf"(?<![\w.,])(?P<number>{_DIGITS}|\.\d+)(?P<percent>\s?%)?(?![\w]|[.,]\d)|[^\W_]+")
 _YEAR = re.compile(r"1[5-9]\d\d|20\d\d")
 _SUM_BEFORE = re.compile(r"[$€£¥+*/×÷=]\s?\Z")
@@ -43,28 +42,28 @@ _FUNCTION_WORDS = (
     "our she since so than that the their then there these they this through to under until up was we were when where "
     "which while who will with would you"
 )
-# What follows a number that counts: a sum, or a word that is no function word.
+# What follows a number that counts things: an operator, or a word that is not a function word.
 _COUNTED = re.compile(rf"\s?[+*/×÷=%]|[\s-](?!(?:{_FUNCTION_WORDS.replace(' ', '|')})\b)(?P<thing>[a-z]+)")
 _YEARS_AFTER = re.compile(r"[\s-]?(?:years?|yrs?)\b", re.IGNORECASE)
 _AGE_BEFORE = re.compile(r"\b(?:aged?|age of)\s\Z", re.IGNORECASE)
 _NEAR_CHARS = 24
-_MOST_DIGITS = 15
-_MOST_NUMBERS = 2_000
+_MAX_DIGITS = 15
+_MAX_NUMBERS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
-    """A number of a text: its magnitude, the decimals it is written with, and which token it is."""
+class NumberToken:
+    """A number in a text: its magnitude, its number of decimals, and its index among the tokens."""
 
     value: Fraction
     decimals: int  # of the value: 29 % has two
     token: int
-    is_year: bool = False  # a bare year: an operand only of a difference in years
-    of_years: bool = False  # counts years: 17 years, aged 17
+    is_year: bool = False  # a bare year, which is only an operand of a difference in years
+    of_years: bool = False  # a count of years: 17 years, aged 17
 
     @property
     def slack(self) -> Fraction:
-        """By how much a result may differ and still be written like this; 0 if it must be exact."""
+        """How far a result may differ and still round to this number; 0 if it must be exact."""
         step = Fraction(1, 10**self.decimals)
         return step / 2 if self.decimals >= 2 and self.value >= 10 * step else Fraction(0)
 
@@ -74,17 +73,17 @@ def _is_step(a: Fraction | int, b: Fraction | int, c: Fraction | int, one: int) 
 
 
 def has_equation(text: str) -> bool:
-    """Whether `=` or a word for it stands before a number."""
-    return _EQUATION.search(_quantities(text)) is not None
+    """Return whether `=`, or a word for it, precedes a number."""
+    return _EQUATION.search(_mask_other_digits(text)) is not None
 
 
-def numbers_in(text: str) -> list[Number]:
-    """Return the numbers of a text, in order, without those of URLs, code and list markers; these are tokens still."""
+def numbers_in(text: str) -> list[NumberToken]:
+    """Return the numbers of a text, in order; those in URLs, code and list markers count as tokens but not numbers."""
     out = []
-    text = _quantities(text)
+    text = _mask_other_digits(text)
     for i, match in enumerate(_TOKEN.finditer(text)):
         written = match["number"]
-        if written is None or sum(c.isdigit() for c in written) > _MOST_DIGITS:
+        if written is None or sum(c.isdigit() for c in written) > _MAX_DIGITS:
             continue
         percent = match["percent"] is not None
         decimals = len(written.partition(".")[2]) + (2 if percent else 0)
@@ -92,29 +91,29 @@ def numbers_in(text: str) -> list[Number]:
         before = text[max(0, match.start() - _NEAR_CHARS) : match.start()]
         is_year = _YEAR.fullmatch(written) is not None and not percent and _names_a_year(text, match, before)
         of_years = _YEARS_AFTER.match(text, match.end()) is not None or _AGE_BEFORE.search(before) is not None
-        out.append(Number(value, decimals, i, is_year, of_years))
+        out.append(NumberToken(value, decimals, i, is_year, of_years))
     return out
 
 
-def _quantities(text: str) -> str:
-    """Return the text with a word in the place of everything whose digits are no quantity; as long as it was."""
+def _mask_other_digits(text: str) -> str:
+    """Return the text, at the same length, with everything whose digits are not quantities replaced by a word."""
     text = _CODE.sub(lambda match: "x" * len(match.group()), text)
     return _LIST_MARKER.sub(lambda match: match["before"] + "x" * len(match["marker"]), text)
 
 
 def _names_a_year(text: str, match: re.Match[str], before: str) -> bool:
-    """Whether four digits are no count (`1804 maps`), no price and no part of a sum."""
+    """Return whether four digits are a year: not a count (`1804 maps`), a price or a part of a calculation."""
     if _SUM_BEFORE.search(before):
         return False
     counted = _COUNTED.match(text, match.end())
     if counted is None:
         return True
-    thing = counted["thing"]  # `the 2018 season` and `in 2018 prices` rather than `the 1804 maps`
+    thing = counted["thing"]  # a year in `the 2018 season`, but a count in `the 1804 maps`
     return thing is not None and _NAMING.search(before) is not None and not thing.endswith("s")
 
 
-def related(a: Number, b: Number, c: Number) -> bool:
-    """Whether one of three numbers is what + - * / makes of the other two, trivial cases left out (see the module)."""
+def related(a: NumberToken, b: NumberToken, c: NumberToken) -> bool:
+    """Return whether one of three numbers is the result of + - * / on the other two, without trivial cases."""
     if min(a.value, b.value, c.value) == 0 or _is_step(a.value, b.value, c.value, 1):
         return False
     for x, y, z in ((a, b, c), (a, c, b), (b, c, a)):
@@ -129,20 +128,20 @@ def related(a: Number, b: Number, c: Number) -> bool:
     return False
 
 
-def has_operation(numbers: Sequence[Number], window: int) -> bool:
-    """Whether three related numbers stand within `window` tokens.
+def has_operation(numbers: Sequence[NumberToken], window: int) -> bool:
+    """Return whether there are three related numbers within `window` tokens.
 
-    Exact results are looked up: the numbers behind are in a table, and any two name the third. Rounded ones are sought
-    among the sorted neighbours of each number that may be rounded. With n numbers in a window, O(n) lookups or
-    O(n log n) steps per number; it ends at the first hit, and after 2,000 numbers.
+    Exact results are looked up: the preceding numbers are in a table, and any two numbers determine the third. Rounded
+    results are searched among the sorted neighbours of each number that may be rounded. With n numbers in a window,
+    that takes O(n) lookups or O(n log n) steps per number; it stops at the first hit and after 2,000 numbers.
     """
-    numbers = numbers[:_MOST_NUMBERS]
+    numbers = numbers[:_MAX_NUMBERS]
     quantities = [number for number in numbers if not number.is_year]
     return _has_exact(quantities, window) or _has_rounded(quantities, window) or _has_years_between(numbers, window)
 
 
-def _has_years_between(numbers: Sequence[Number], window: int) -> bool:
-    """Whether a count of years is the difference of two bare years within the window."""
+def _has_years_between(numbers: Sequence[NumberToken], window: int) -> bool:
+    """Return whether a count of years is the difference of two bare years within the window."""
     for i, count in enumerate(numbers):
         if not count.of_years or count.is_year or not count.value:
             continue
@@ -157,26 +156,26 @@ def _has_years_between(numbers: Sequence[Number], window: int) -> bool:
     return False
 
 
-def _has_exact(numbers: Sequence[Number], window: int) -> bool:
+def _has_exact(numbers: Sequence[NumberToken], window: int) -> bool:
     unit = 10 ** max((n.decimals for n in numbers), default=0)
-    values = [int(n.value * unit) for n in numbers]  # whole numbers of the finest step: fractions would be slow
-    behind: Counter[int] = Counter()  # the numbers before this one and in its window
+    values = [int(n.value * unit) for n in numbers]  # integers in units of the finest step, because fractions are slow
+    preceding: Counter[int] = Counter()  # the numbers before this one, within its window
     first = 0
     for i, z in enumerate(values):
         while numbers[i].token - numbers[first].token >= window:
-            behind[values[first]] -= 1
+            preceding[values[first]] -= 1
             first += 1
         for x in values[first:i] if z else ():
             for third in _thirds(x, z, unit) if x else ():
-                # x is in the table too: where it is the third itself, it must stand there twice
-                if third and behind[third] > (third == x) and not _is_step(x, z, third, unit):
+                # x is in the table too, so if it equals the third number, the table must hold it twice
+                if third and preceding[third] > (third == x) and not _is_step(x, z, third, unit):
                     return True
-        behind[z] += 1
+        preceding[z] += 1
     return False
 
 
 def _thirds(x: int, z: int, unit: int) -> tuple[int, ...]:
-    """What is related to x and z, all in steps of 1 / unit: x + z, |x - z|, x z, x / z, z / x."""
+    """Return the numbers related to x and z, all in steps of 1 / unit: x + z, |x - z|, x z, x / z, z / x."""
     sums = (x + z, abs(x - z))
     if unit in (x, z):
         return sums
@@ -184,7 +183,7 @@ def _thirds(x: int, z: int, unit: int) -> tuple[int, ...]:
     return sums + tuple(top // below for top, below in products if top % below == 0 and top != below * unit)
 
 
-def _has_rounded(numbers: Sequence[Number], window: int) -> bool:
+def _has_rounded(numbers: Sequence[NumberToken], window: int) -> bool:
     for i, c in enumerate(numbers):
         slack = c.slack
         if not slack or c.value == 1:
@@ -194,7 +193,7 @@ def _has_rounded(numbers: Sequence[Number], window: int) -> bool:
         low, high = float(c.value - slack), float(c.value + slack)
         for x in near:
             v = float(x.value)
-            # a partner y with x * y or y / x about c (x / y about c is met from the partner's side)
+            # a partner y with x * y or y / x close to c (x / y is found from the partner's side)
             for least, most in ((low / v, high / v), (low * v, high * v)):
                 at = bisect_left(values, least * (1 - 1e-9))
                 while at < len(near) and values[at] <= most * (1 + 1e-9):
@@ -205,8 +204,8 @@ def _has_rounded(numbers: Sequence[Number], window: int) -> bool:
     return False
 
 
-def _neighbours(numbers: Sequence[Number], i: int, window: int) -> list[Number]:
-    """The numbers less than a window away from number i, by value; zeros and ones take part in no product."""
+def _neighbours(numbers: Sequence[NumberToken], i: int, window: int) -> list[NumberToken]:
+    """Return the numbers less than a window away from number i, sorted by value, without zeros and ones."""
     c, out = numbers[i], []
     for step in (-1, 1):
         at = i + step
@@ -217,6 +216,6 @@ def _neighbours(numbers: Sequence[Number], i: int, window: int) -> list[Number]:
     return sorted(out, key=lambda n: float(n.value))
 
 
-def _within(window: int, *numbers: Number) -> bool:
+def _within(window: int, *numbers: NumberToken) -> bool:
     tokens = [n.token for n in numbers]
     return max(tokens) - min(tokens) < window

@@ -1,17 +1,19 @@
-"""Assemble C*: which scored calls survive, and the documents that carry them. (§2, filtering and interleaving)
+"""Assemble C*: selects the scored calls that survive and inserts them into documents. (§2, filtering and interleaving)
 
     | reason          | the call is dropped because                                                               |
     |-----------------|-------------------------------------------------------------------------------------------|
     | below_threshold | L- - L+ < tau_f of its tool                                                               |
-    | seen_only_after | MT only (App. A.1): its input stands after the position, not before: it was looked up      |
+    | seen_only_after | MT only (App. A.1): the text holds its input after the position and not before, so the    |
+    |                 | model looked ahead                                                                        |
     | lower_gain      | another surviving call at the same position of the document, of any tool, gains more      |
-    | repeated_nearby | another call that survives so far, of the same tool and input, stands within the five      |
-    |                 | tokens by which the two are judged, and gains more: one answer, one call                  |
-    | over_limit      | the tool has its share of examples already (25,000 in the paper, App. B); a seeded choice |
+    | repeated_nearby | a call of the same tool and input, not dropped by the rules above, is within the five     |
+    |                 | tokens by which the two are judged, and gains more: one response is enough                |
+    | over_limit      | the tool has enough examples (25,000 in the paper, App. B); which ones stay is seeded     |
 
-The rules are applied in that order, and every dropped call has exactly one reason. A call can be dropped as repeated
-for the sake of one that is dropped so itself: of a row of such calls, each but the best has a better neighbour. Pure
-functions over stored scores: a new threshold needs no model. This stage knows no files, no running tools, no tokens.
+The rules are applied in this order, and every dropped call has exactly one reason. A call can be dropped because of a
+better neighbour that is itself dropped as repeated: in a chain of such calls, all but the best have a better neighbour.
+These are pure functions over stored scores, so a new threshold needs no model. This stage knows no files, no running
+tools and no tokens.
 """
 
 from __future__ import annotations
@@ -40,17 +42,17 @@ def survivors(
 
     Args:
         scored: the calls, in any order.
-        tau_f: filtering threshold per tool in nats; the paper's where a tool is absent (1.0; Calculator and MT 0.5).
-        keep_repeats: keep calls of one tool with the same input also within five tokens of each other, as the paper
-            does; calls whose window is not known are always kept.
+        tau_f: filtering threshold per tool in nats; for a missing tool the paper's (1.0; Calculator and MT 0.5).
+        keep_repeats: as in the paper, keep calls of one tool with the same input even within five tokens of each
+            other. Calls whose window is unknown are always kept.
 
     Returns:
         The survivors, at most one per document and position, and the dropped calls with their reasons; both in the
-        order given. Of calls that gain alike, the first by tool, then input, then response survives; of repeated
-        ones, the first in the text.
+        order given. If two calls gain the same, the first by tool, input and response survives; of repeated calls, the
+        first in the text.
     """
     calls = list(scored)
-    reasons = [_own_reason(call, tau_f) for call in calls]
+    reasons = [_reason_alone(call, tau_f) for call in calls]
     best: dict[tuple[str, int], int] = {}
     for i, call in enumerate(calls):
         if reasons[i]:
@@ -71,42 +73,43 @@ def survivors(
     return kept, dropped
 
 
-def _own_reason(call: ScoredCall, tau_f: Mapping[str, float] | None) -> str:
-    if not call.gain >= tau_f_for(call.tool, tau_f):  # a gain that is not a number is no gain
+def _reason_alone(call: ScoredCall, tau_f: Mapping[str, float] | None) -> str:
+    """Return the reason that does not depend on other calls; "" if there is none."""
+    if not call.gain >= tau_f_for(call.tool, tau_f):  # written so that a NaN gain is dropped
         return BELOW_THRESHOLD
     if call.tool == _LOOKAHEAD_TOOL and call.seen_after and not call.seen_before:
         return SEEN_ONLY_AFTER
     return ""
 
 
-def _repeated(calls: Sequence[ScoredCall], standing: Iterable[int]) -> list[int]:
-    """Return those of some calls that have a better one of the same tool and input within their window."""
-    alike: dict[tuple[str, str, str], list[int]] = {}
-    for i in standing:
+def _repeated(calls: Sequence[ScoredCall], candidates: Iterable[int]) -> list[int]:
+    """Return the candidates that have a better call of the same tool and input within their window."""
+    groups: dict[tuple[str, str, str], list[int]] = {}
+    for i in candidates:
         if calls[i].window_end is not None:
-            alike.setdefault((calls[i].doc_id, calls[i].tool, calls[i].input), []).append(i)
+            groups.setdefault((calls[i].doc_id, calls[i].tool, calls[i].input), []).append(i)
     out = []
-    for group in alike.values():
+    for group in groups.values():
         group.sort(key=lambda i: calls[i].position)
-        out += [i for at, i in enumerate(group) if any(_better(calls[i], calls[j]) for j in _near(calls, group, at))]
+        out += [i for at, i in enumerate(group) if any(_is_better(calls[j], calls[i]) for j in _near(calls, group, at))]
     return out
 
 
 def _near(calls: Sequence[ScoredCall], group: Sequence[int], at: int) -> Iterator[int]:
-    """Yield the members of a group, in the order of the text, that share the window of one of them."""
-    own = calls[group[at]]
+    """Yield the members of a group, which is in text order, that share a window with member `at`."""
+    call = calls[group[at]]
     for j in reversed(group[:at]):
-        if (calls[j].window_end or 0) <= own.position:  # windows end in the order in which they begin
+        if (calls[j].window_end or 0) <= call.position:  # windows end in the order in which they start
             break
         yield j
     for j in group[at + 1 :]:
-        if calls[j].position >= (own.window_end or 0):
+        if calls[j].position >= (call.window_end or 0):
             break
         yield j
 
 
-def _better(own: ScoredCall, other: ScoredCall) -> bool:
-    return (-other.gain, other.position) < (-own.gain, own.position)
+def _is_better(other: ScoredCall, call: ScoredCall) -> bool:
+    return (-other.gain, other.position) < (-call.gain, call.position)
 
 
 def _precedence(call: ScoredCall) -> tuple[float, str, str, str]:
@@ -114,19 +117,19 @@ def _precedence(call: ScoredCall) -> tuple[float, str, str, str]:
 
 
 def assemble(document: Document, calls: Iterable[ScoredCall], names: Mapping[str, str] | None = None) -> Example | None:
-    """Return x*: the document with its surviving calls in it, or None if there are none.
+    """Return x*: the document with its surviving calls inserted, or None if there are none.
 
-    Removing the recorded spans from the example's text gives the document's text back, whatever brackets it holds.
+    Removing the recorded spans from the example's text restores the document's text, whatever brackets it holds.
 
     Args:
         document: x.
         calls: surviving calls of this document, of all tools, in any order, at most one per position.
-        names: a tool's name in a call by its key; the paper's five by default, and the key itself where absent.
+        names: the name in calls of each tool key; by default those of the paper's five. For a missing key, the key.
 
     Raises:
-        ValueError: a call is of another document, lies outside the text, or shares its position with another.
+        ValueError: a call is of another document, lies outside the text, or shares its position with another one.
     """
-    named = TOOL_NAMES if names is None else names
+    name_of = TOOL_NAMES if names is None else names
     ordered = sorted(calls, key=lambda c: c.position)
     if not ordered:
         return None
@@ -134,9 +137,10 @@ def assemble(document: Document, calls: Iterable[ScoredCall], names: Mapping[str
         if call.doc_id != document.doc_id:
             raise ValueError(f"a call of document {call.doc_id} was given with document {document.doc_id}")
     if len({call.position for call in ordered}) < len(ordered):
-        raise ValueError(f"two calls share a position of document {document.doc_id}: let `survivors` choose first")
+        raise ValueError(f"two calls share a position of document {document.doc_id}; select calls with `survivors`")
     pieces = [
-        (call.position, linearize(Call(named.get(call.tool, call.tool), call.input), call.response)) for call in ordered
+        (call.position, linearize(Call(name_of.get(call.tool, call.tool), call.input), call.response))
+        for call in ordered
     ]
     text, spans = interleave(document.text, pieces)
     inserted = tuple(
@@ -151,8 +155,8 @@ def cap_examples(
 ) -> set[tuple[str, str]]:
     """Return the (tool, document id) pairs to drop so that no tool has more than `max_examples` documents.
 
-    Which documents stay is decided by a digest of seed, tool and document: neither the order given nor the other
-    documents' shards matter. A document dropped for one tool keeps the calls of its other tools.
+    A digest of seed, tool and document decides which documents stay, so the order and the other shards do not matter. A
+    document dropped for one tool keeps the calls of its other tools.
     """
     dropped: set[tuple[str, str]] = set()
     for tool, doc_ids in doc_ids_per_tool.items():

@@ -1,17 +1,17 @@
-"""Where a call may stand in a text: not inside a word, a number or a character.
+"""Where a call may be inserted into a text: not inside a word, a number or a character.
 
-The paper allows a call in front of every token, and a tokenizer may cut anywhere: `98 [Calculator(12 * 82) -> 984]4`
-tells the model that 984 is followed by a 4. Our reading of what a call would split:
+The paper allows a call in front of every token, and a tokenizer may split anywhere: `98 [Calculator(12 * 82) -> 984]4`
+would teach the model that 984 is followed by a 4. What must not be split:
 
-- a word is a run of letters and digits, with apostrophes and the like between letters (`don't`, `col·lecció`); a hyphen
-  or a full stop ends it
-- a number is a run of digits, with the separators between them (`1,234.50`, `1 234` with a no-break space), and the
-  point that begins it (`.5`); times, dates and fractions are several numbers, a sign or unit is no part of one
-- a character is what a reader takes for one: a letter with its combining marks and joiners, a flag, a joined emoji
-- scripts that are written without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese, ...) have no such runs of
-  letters: there a call may stand between any two characters
+- a word is a run of letters and digits, with apostrophes and similar marks between letters (`don't`, `col·lecció`); a
+  hyphen or a full stop ends it
+- a number is a run of digits with separators between them (`1,234.50`, `1 234` with a no-break space) and a leading
+  decimal point (`.5`); times, dates and fractions are several numbers, and a sign or unit is not part of a number
+- a character is what a reader perceives as one: a letter with its combining marks and joiners, a flag, a joined emoji
+- scripts written without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese, ...) have no such runs of letters, so a
+  call may be inserted between any two of their characters
 
-This module knows characters alone: no tokens, no tools.
+This module knows only characters: no tokens, no tools.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 __all__ = ["UNSPACED", "inside_words"]
 
-# What goes into a character class of the package `regex`: the letters and marks of scripts without spaces.
+# The letters and marks of scripts without spaces, for a character class of the package `regex`.
 UNSPACED = "".join(
     rf"\p{{Script={script}}}"
     for script in (
@@ -45,10 +45,10 @@ _WHOLE = regex.compile(
 
 
 def inside_words(text: str) -> NDArray[np.bool_]:
-    """Say of every character offset whether a call there would split a word, a number or a character.
+    """Return for every character offset whether a call there would split a word, a number or a character.
 
     Returns:
-        For offset 0 to the text's length, the text's ends included, which are never inside.  (n + 1,)
+        One value per offset from 0 to the text's length; the first and the last are always False.  (n + 1,)
     """
     inside = np.zeros(len(text) + 1, dtype=np.bool_)
     for whole in _WHOLE.finditer(text):

@@ -1,20 +1,20 @@
-"""Dates as people and sites write them: in URLs, and in a corpus's date column. Pure text; it never asks the clock.
+"""Reads dates as people and sites write them, in URLs and in a corpus's date column. It never reads the clock.
 
     | in a URL                       | read as  | because                                                    |
     |--------------------------------|----------|------------------------------------------------------------|
-    | /2016/11/28/, 2016-11-28-title | the date | any of - / _ stand between the parts, also mixed           |
-    | 20161128                       | the date | in a query only if its parameter is called a date          |
+    | /2016/11/28/, 2016-11-28-title | the date | any of - / _ may separate the parts, also mixed            |
+    | 20161128                       | the date | in a query only if the parameter's name suggests a date    |
     | /2016/nov/28, november-28-2016 | the date |                                                            |
-    | 28-nov-2016, 15nov2018         | the date | where the day begins a part of the path                    |
+    | 28-nov-2016, 15nov2018         | the date | if the day starts a part of the path                       |
     | 28-11-2016, 11/28/2016         | the date | only one reading is a day of the calendar                  |
-    | 05-06-2016                     | no date  | the fifth of June or May 6                                 |
-    | /2016.11.28/                   | the date | points only in a path's part of their own, two digits each |
-    | tool-2016.11.28, /2019.1.15/   | no date  | version numbers look so                                    |
-    | ?id=20161128                   | no date  | an identifier                                              |
+    | 05-06-2016                     | no date  | it could be June 5 or May 6                                |
+    | /2016.11.28/                   | the date | dots only as a whole part of the path, two digits each     |
+    | tool-2016.11.28, /2019.1.15/   | no date  | version numbers look like this                             |
+    | ?id=20161128                   | no date  | it is an identifier                                        |
     | 2012/08/10-things              | no date  | the number belongs to the title                            |
-    | covid-19-march-2020            | no date  | the number belongs to the title, as above                  |
+    | covid-19-march-2020            | no date  | the number belongs to the title                            |
 
-Years lie between 1990 and 2100; a month without its day is no date. Of several dates in a URL the first counts.
+Years lie between 1990 and 2100; a month without a day is not a date. Of several dates in a URL the first one counts.
 """
 
 from __future__ import annotations
@@ -56,25 +56,25 @@ _WORDS = tuple(
     )
 )
 _PARAMETER = re.compile(r"[?&;]([^=&;?]*)=[^=&;?]*\Z")
-_CALLED_A_DATE = re.compile(r"date|day|time|publish|\bdt\b", re.IGNORECASE)
+_DATE_PARAMETER = re.compile(r"date|day|time|publish|\bdt\b", re.IGNORECASE)
 
 
 def url_date(url: str, latest: str) -> str | None:
-    """Return the ISO date in a URL (see the module): the first day of the calendar up to the latest; else None."""
+    """Return the first date in a URL (see the module) that is not after `latest`, as ISO dates; else None."""
     url = unquote(url)
-    found: list[tuple[int, str]] = []
+    dates: list[tuple[int, str]] = []
     for pattern in _URL_DATES:
         for match in pattern.finditer(url):
             if "compact" in match.groupdict() and _is_identifier(url[: match.start()]):
                 continue
             days = {day for day in _readings(match) if _FIRST_YEAR <= day.year <= _LAST_YEAR}
             if len(days) == 1 and (iso := days.pop().isoformat()) <= latest:
-                found.append((match.start(), iso))
-    return min(found)[1] if found else None
+                dates.append((match.start(), iso))
+    return min(dates)[1] if dates else None
 
 
 def date_in_words(text: str) -> str | None:
-    """Return the ISO date of `November 28, 2016` or `28 Nov 2016`, with or without what follows; else None."""
+    """Return the ISO date of `November 28, 2016` or `28 Nov 2016`, whatever follows it; else None."""
     for pattern in _WORDS:
         if match := pattern.match(text):
             return next((day.isoformat() for day in _readings(match)), None)
@@ -82,7 +82,7 @@ def date_in_words(text: str) -> str | None:
 
 
 def _readings(match: re.Match[str]) -> Iterator[datetime.date]:
-    """Yield the days that a match may be: two if it does not say which of its numbers is the month."""
+    """Yield the days that a match may mean: two if it is unclear which number is the month."""
     parts = match.groupdict()
     year = int(parts["year"])
     if "name" in parts:
@@ -100,6 +100,6 @@ def _readings(match: re.Match[str]) -> Iterator[datetime.date]:
 
 
 def _is_identifier(before: str) -> bool:
-    """True if what follows is the value of a URL's parameter that is not called a date."""
+    """Return whether what follows is the value of a URL parameter whose name does not suggest a date."""
     parameter = _PARAMETER.search(before)
-    return parameter is not None and _CALLED_A_DATE.search(parameter[1]) is None
+    return parameter is not None and _DATE_PARAMETER.search(parameter[1]) is None

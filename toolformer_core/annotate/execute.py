@@ -10,28 +10,28 @@
 A response becomes one line of at most `max_response_chars` characters, escaped (see `syntax`): nothing a tool answers
 can open or close a call.
 
-A tool is somebody else's code, so this is the one place of the core that catches `Exception`. Only a `ToolformerError`
-is let through: it says that the tool can answer nothing. The tool runs in a daemon thread; one that does not answer is
-left behind, and neither stops the others nor keeps the process alive. Three timeouts in a row are no answer about any
-input, so they end the stage. This stage knows neither documents nor positions: equal questions of a whole shard are one
-question. One whose answer is `known` from earlier is not asked again; whether that may still be used is not decided
-here, but `lasting` says which failures are no accident of the hour.
+Questions are asked many at a time where the caller's `ToolPool` has threads for it. A tool that does not answer is left
+behind in its thread, and neither stops the others nor keeps the process alive. Three timeouts in a row, in the order of
+the questions, say nothing about any input: the tool is dead, and the stage ends. This stage knows neither documents nor
+positions: equal questions of a whole shard are one question. One whose answer is `known` from earlier is not asked
+again; whether that may still be used is not decided here, but `lasting` says which failures would come again.
 """
 
 from __future__ import annotations
 
 import queue
-import threading
-import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from functools import partial
 
 from toolformer_core.config import ExecuteConfig
 from toolformer_core.errors import ToolError, ToolformerError
 from toolformer_core.records import Execution, ToolFailure, ToolResponse, ToolResult, storable
-from toolformer_core.syntax import escape
 from toolformer_core.tools.base import Tool
+from toolformer_core.tools.pool import ToolPool
+from toolformer_core.tools.responses import response_line
 
-__all__ = ["execute", "guarded", "lasting", "one_line"]
+__all__ = ["execute", "lasting"]
 
 _DETAIL_CHARS = 500
 _TRIES = 2  # of an input whose failure is retryable
@@ -47,8 +47,9 @@ def execute(
     known: Mapping[tuple[str, str], Execution] | None = None,
     *,
     offline: bool = False,
+    pool: ToolPool | None = None,
 ) -> list[Execution]:
-    """Run a tool on every distinct (input, context), one after the other; a retryable failure is tried once more.
+    """Run a tool on every distinct (input, context); a retryable failure is tried once more.
 
     The tool is loaded first, outside the time a call may take; if every answer is known, not even that.
 
@@ -58,6 +59,7 @@ def execute(
         config: `timeout_s` per call, in seconds (default 30); `max_response_chars` (default 1,000).
         known: what came of earlier calls of this tool under this config; it is returned as it is.
         offline: ask the tool nothing.
+        pool: the threads that ask the tool, many questions at a time; None: one thread of its own.
 
     Returns:
         One `Execution` per distinct pair, in order of first appearance.
@@ -68,21 +70,21 @@ def execute(
     """
     known = known or {}
     distinct = list(dict.fromkeys(requests))
-    asked = [question for question in distinct if question not in known]
-    if not asked:
+    unknown = [question for question in distinct if question not in known]
+    if not unknown:
         return [known[question] for question in distinct]
     if offline:
-        raise ToolError(_unknown(tool, asked))
+        raise ToolError(_not_cached(tool, unknown))
+    if pool is None:
+        with closing(ToolPool([tool], timeout_s=config.timeout_s, workers=1, replace_overdue=True)) as pool:
+            return execute(tool, distinct, config, known, pool=pool)
     tool.load()
-    patient = _Patient(tool, config.timeout_s)
-    try:
-        return [
-            known.get((input_, context))
-            or _record(tool.key, input_, context, patient.ask(input_, context), config.max_response_chars)
-            for input_, context in distinct
-        ]
-    finally:
-        patient.stop()
+    results = _Questions(tool, unknown, pool).ask()
+    answers = {
+        question: _record(tool.key, *question, result, config.max_response_chars)
+        for question, result in zip(unknown, results, strict=True)
+    }
+    return [known.get(question) or answers[question] for question in distinct]
 
 
 def lasting(failure: str) -> bool:
@@ -90,117 +92,76 @@ def lasting(failure: str) -> bool:
     return failure not in _ACCIDENTS
 
 
-def _unknown(tool: Tool, asked: list[tuple[str, str]]) -> str:
-    input_, context = asked[0]
+def _not_cached(tool: Tool, unknown: list[tuple[str, str]]) -> str:
+    input_, context = unknown[0]
     said = input_ if len(input_) <= _SHOWN_CHARS else input_[:_SHOWN_CHARS] + "..."
     where = f" (context {context!r})" if context else ""
-    more = f", and to {len(asked) - 1} more of this shard" if len(asked) > 1 else ""
+    more = f", and to {len(unknown) - 1} more of this shard" if len(unknown) > 1 else ""
     return f"offline: no answer is kept of {tool.key} to {said!r}{where}{more}; run once without --offline"
-
-
-def one_line(text: str, max_chars: int) -> str:
-    """Return a response as it may stand in a call: one line, no control characters, cut at a word, escaped.
-
-    Args:
-        text: the tool's answer.
-        max_chars: the most characters returned; a single longer word is cut inside.
-    """
-    line = "".join(c for c in " ".join(text.split()) if unicodedata.category(c) not in ("Cc", "Cs"))
-    line = " ".join(line.split())
-    if len(line) > max_chars:
-        cut = line[:max_chars]
-        if line[max_chars] != " " and " " in cut:
-            cut = cut[: cut.rindex(" ")]
-        line = cut.rstrip()
-    return escape(line)
 
 
 def _record(tool: str, input_: str, context: str, result: ToolResult, max_chars: int) -> Execution:
     if isinstance(result, ToolResponse):
-        response = one_line(result.text, max_chars)
+        response = response_line(result.text, max_chars)
         if response:
             return Execution(tool, input_, context, response, "")
         result = ToolFailure("empty", "the tool answered with nothing")
     return Execution(tool, input_, context, "", result.reason or "failed", storable(result.detail[:_DETAIL_CHARS]))
 
 
-class _Patient:
-    """Asks a tool, once more where that may help, and gives it up when it no longer answers."""
+class _Questions:
+    """The questions of one `execute`, until each has a result; a retryable failure is asked again."""
 
-    def __init__(self, tool: Tool, timeout_s: float) -> None:
+    def __init__(self, tool: Tool, questions: Sequence[tuple[str, str]], pool: ToolPool) -> None:
         self._tool = tool
-        self._timeout_s = timeout_s
-        self._runner = _Runner(tool)
-        self._timeouts = 0  # in a row
+        self._questions = questions
+        self._pool = pool
+        self._results: list[ToolResult | None] = [None] * len(questions)
+        self._tries = [0] * len(questions)
+        self._timeouts = [0] * len(questions)  # tries that ran out of time, until one does not
+        self._pending = len(questions)
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
-    def ask(self, input_: str, context: str) -> ToolResult:
-        result = self._try(input_, context)
-        for _ in range(_TRIES - 1):
-            if isinstance(result, ToolFailure) and result.retryable:
-                result = self._try(input_, context)
-        return result
+    def ask(self) -> list[ToolResult]:
+        for number in range(len(self._questions)):
+            self._put(number)
+        while self._pending:
+            try:
+                self._inbox.get(timeout=self._pool.expire())()
+            except queue.Empty:
+                continue  # something may be overdue now
+        return [result for result in self._results if result is not None]
 
-    def stop(self) -> None:
-        self._runner.stop()
+    def _put(self, number: int) -> None:
+        self._tries[number] += 1
+        input_, context = self._questions[number]
+        done = partial(self._take, number)
+        self._pool.ask(self._tool.name, input_, context, self._inbox.put, done, self)
 
-    def _try(self, input_: str, context: str) -> ToolResult:
-        result = self._runner.ask(input_, context, self._timeout_s)
-        if result is not None:
-            self._timeouts = 0
-            return result
-        self._timeouts += 1
-        if self._timeouts == _TIMEOUTS:
+    def _take(self, number: int, result: ToolResult | ToolformerError, _seconds: float) -> None:
+        if isinstance(result, ToolformerError):
+            self._pool.forget(self)
+            raise result
+        timed_out = result is self._pool.overdue
+        self._timeouts[number] = self._timeouts[number] + 1 if timed_out else 0
+        if timed_out and self._timeouts_in_a_row(number) >= _TIMEOUTS:
+            self._pool.forget(self)
             raise ToolError(
-                f"tool {self._tool.key} does not answer: {_TIMEOUTS} timeouts of {self._timeout_s:g} s in a row; "
+                f"tool {self._tool.key} does not answer: {_TIMEOUTS} timeouts of {self._pool.timeout_s:g} s in a row; "
                 "its calls of this shard are not committed"
             )
-        self._runner = _Runner(self._tool)  # the old thread is still in the tool: leave it
-        return ToolFailure("timeout", f"no answer within {self._timeout_s:g} s", retryable=True)
+        retry = isinstance(result, ToolFailure) and (result.retryable or timed_out)
+        if retry and self._tries[number] < _TRIES:
+            self._put(number)
+            return
+        self._results[number] = result
+        self._pending -= 1
 
-
-class _Runner:
-    """One daemon thread that asks the tool, one question at a time."""
-
-    def __init__(self, tool: Tool) -> None:
-        self._tool = tool
-        self._questions: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[ToolResult | ToolformerError] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name=f"tool-{tool.key}", daemon=True)
-        self._thread.start()
-
-    def ask(self, input_: str, context: str, timeout_s: float) -> ToolResult | None:
-        """Return the tool's result, or None if it is not there in time; the runner is of no use then.
-
-        Raises:
-            ToolformerError: the tool raised it.
-        """
-        self._questions.put((input_, context))
-        try:
-            answer = self._answers.get(timeout=timeout_s)
-        except queue.Empty:
-            self.stop()  # should it ever come back, it finds this and ends
-            return None
-        if isinstance(answer, ToolformerError):
-            raise answer
-        return answer
-
-    def stop(self) -> None:
-        self._questions.put(None)
-
-    def _work(self) -> None:
-        while (question := self._questions.get()) is not None:
-            self._answers.put(guarded(self._tool, *question))
-
-
-def guarded(tool: Tool, input_: str, context: str) -> ToolResult | ToolformerError:
-    try:
-        result: object = tool.run(input_, context)
-    except ToolformerError as exc:  # no input is to blame
-        return exc
-    except (Exception, SystemExit) as exc:  # noqa: BLE001  somebody else's code: its failure is a result
-        return ToolFailure("crashed", f"{type(exc).__name__}: {exc}")
-    if isinstance(result, ToolFailure):
-        return result
-    if isinstance(result, ToolResponse) and isinstance(result.text, str):
-        return result
-    return ToolFailure("crashed", f"the tool returned {type(result).__name__}, not a response or a failure")
+    def _timeouts_in_a_row(self, number: int) -> int:
+        """Return the timeouts of a question and of its neighbours, as far as these had no other result."""
+        first = last = number
+        while first > 0 and self._timeouts[first - 1]:
+            first -= 1
+        while last + 1 < len(self._timeouts) and self._timeouts[last + 1]:
+            last += 1
+        return sum(self._timeouts[first : last + 1])

@@ -1,8 +1,8 @@
-"""The elements of a JSON array, one after another, out of a stream: an array takes the memory of one element.
+"""Yields the elements of a JSON array from a stream, so that an array takes only the memory of one element.
 
-The array is cut at the commas of its outermost level, before anything is parsed. So a broken element costs itself
-alone, unless its quotes or brackets do not pair up: then nobody knows where it ends, and it is the last. What an
-element means is not known here.
+The array is split at the commas of its outermost level before anything is parsed. So a broken element does not affect
+the others, unless its quotes or brackets are unbalanced: then its end is unknown, and it is the last one. This module
+does not know what an element means.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from itertools import chain
 __all__ = ["BEHIND", "CUT_OFF", "WHOLE", "Element", "elements"]
 
 WHOLE = "whole"
-CUT_OFF = "cut_off"  # the text ends inside the element, or in front of the array's `]`
-BEHIND = "behind"  # no element: text that stands behind the array
+CUT_OFF = "cut_off"  # the text ends inside the element, or before the array's `]`
+BEHIND = "behind"  # not an element, but text after the end of the array
 
 _IN_STRING = re.compile(r'["\\]')
 _OUTSIDE = re.compile(r'["{}\[\],]')
@@ -24,22 +24,22 @@ _OUTSIDE = re.compile(r'["{}\[\],]')
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """The text of one element, blanks around it cut off."""
+    """The text of one element, without surrounding whitespace."""
 
     line: int  # on which it starts, from 1
-    text: str  # its start alone, if it is longer than allowed
+    text: str  # only its start, if it is longer than allowed
     characters: int
     state: str = WHOLE
 
 
 @dataclass(slots=True)
-class _Held:
-    """What is read of the element that is under way."""
+class _PartialElement:
+    """What has been read of the current element."""
 
     line: int
     limit: int
     parts: list[str] = field(default_factory=list)
-    characters: int = 0  # without the blanks in front
+    characters: int = 0  # without leading whitespace
 
     def add(self, text: str) -> None:
         if not self.characters:
@@ -55,15 +55,15 @@ class _Held:
 
 
 def elements(chunks: Iterable[str], limit: int, line: int = 1) -> Iterator[Element]:
-    """Yield the elements of an array, in order; between two commas with nothing between them, one of no text.
+    """Yield the elements of an array, in order; two adjacent commas give an element without text.
 
     Args:
-        chunks: the document's text, in pieces of any size, from behind the array's `[`.
-        limit: characters; of a longer element only the start is held.
-        line: of the first character.
+        chunks: the text after the array's `[`, in pieces of any size.
+        limit: characters; of a longer element only the start is kept.
+        line: the line of the first character.
     """
-    held = _Held(line, limit)
-    depth, in_string, escaped, begun = 0, False, False, False
+    current = _PartialElement(line, limit)
+    depth, in_string, escaped, after_comma = 0, False, False, False
     pieces = iter(chunks)
     for chunk in pieces:
         at, start = int(escaped and bool(chunk)), 0
@@ -71,7 +71,7 @@ def elements(chunks: Iterable[str], limit: int, line: int = 1) -> Iterator[Eleme
         while (match := (_IN_STRING if in_string else _OUTSIDE).search(chunk, at)) is not None:
             at, mark = match.end(), match.group()
             if mark == "\\":
-                escaped = at == len(chunk)  # what it escapes begins the next chunk
+                escaped = at == len(chunk)  # the escaped character starts the next chunk
                 at += 1
             elif mark == '"':
                 in_string = not in_string
@@ -80,21 +80,21 @@ def elements(chunks: Iterable[str], limit: int, line: int = 1) -> Iterator[Eleme
             elif depth:
                 depth -= mark != ","
             elif mark != "}":  # a comma or the end of the array itself
-                held.add(chunk[start : match.start()])
-                if mark == "," or begun or held.characters:
-                    yield held.element()
+                current.add(chunk[start : match.start()])
+                if mark == "," or after_comma or current.characters:
+                    yield current.element()
                 line += chunk.count("\n", start, at)
-                held, start, begun = _Held(line, limit), at, True
+                current, start, after_comma = _PartialElement(line, limit), at, True
                 if mark == "]":
-                    yield from _behind(held, chain((chunk[at:],), pieces))
+                    yield from _rest(current, chain((chunk[at:],), pieces))
                     return
-        held.add(chunk[start:])
+        current.add(chunk[start:])
         line += chunk.count("\n", start)
-    yield held.element(CUT_OFF)
+    yield current.element(CUT_OFF)
 
 
-def _behind(held: _Held, chunks: Iterable[str]) -> Iterator[Element]:
+def _rest(current: _PartialElement, chunks: Iterable[str]) -> Iterator[Element]:
     for chunk in chunks:
-        held.add(chunk)
-    if held.characters:
-        yield held.element(BEHIND)
+        current.add(chunk)
+    if current.characters:
+        yield current.element(BEHIND)

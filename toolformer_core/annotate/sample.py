@@ -1,32 +1,33 @@
 """Sample: where would the model write a call, and which calls would it write there? (§2, sampling API calls)
 
-Positions with p(" [") > tau_s are kept, of those the k most likely of the document; at each, m calls are drawn.
+Of the positions with p(" [") > tau_s, the k most likely ones of a document are kept; at each of them m calls are drawn.
 
     | outcome of a draw | because                                                                     |
     |-------------------|-----------------------------------------------------------------------------|
     | ok                | it is a call of this tool (a response the model made up is ignored)         |
-    | unterminated      | no `]` closed it within the tokens allowed                                  |
+    | unterminated      | no `]` closes it within the token limit                                     |
     | wrong_tool        | it is a call of another tool                                                |
-    | unparsable        | it is not `name(input)`, or the square brackets of its input do not pair up |
+    | unparsable        | it is not `name(input)`, or the square brackets of its input are unbalanced |
 
     | outcome of a document | because                                           |
     |-----------------------|---------------------------------------------------|
     | sampled               | at least one draw is ok                           |
-    | no_call               | draws were made and none is ok                    |
-    | no_position           | no position was likely enough                     |
+    | no_call               | there are draws, but none is ok                   |
+    | no_position           | no position is likely enough                      |
 
-A verdict's spans are scanned as texts of their own and their positions carried back to the document's offsets; the top
-k is taken over the whole document. A position behind which only whitespace is left is never sampled: a call there could
-help nothing. Nor is one inside a word or a number (see `boundaries`), unless the config says so. Every draw has its own
-seed, from the config's seed, document, tool, position and number, so neither the model's batches nor the other
-documents change it. This stage knows no responses, thresholds on gain, or tokens.
+If the prefilter names spans, each is scanned as a separate text and its positions are mapped back to the document's
+offsets; the top k is taken over the whole document. A position followed only by whitespace is never sampled, because a
+call there has nothing to predict. Neither is a position inside a word or a number (see `boundaries`), unless the config
+allows it. Every draw has its own seed, made from the config's seed, the document, the tool, the position and the draw's
+number, so neither the model's batches nor other documents change it. This stage knows no responses, no thresholds on
+the gain, and no tokens.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -36,47 +37,47 @@ from toolformer_core.annotate.boundaries import inside_words
 from toolformer_core.config import SampleConfig
 from toolformer_core.errors import CallSyntaxError
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan
-from toolformer_core.records import Document, DrawnCall, Prompt, Verdict, numbers_of
+from toolformer_core.records import Document, DrawnCall, PrefilterResult, Prompt, numbers_of
 from toolformer_core.syntax import CLOSE, find_close, parse
 
-__all__ = ["Sampled", "draw_seeds", "sample"]
+__all__ = ["SampledDocument", "draw_seeds", "sample"]
 
-# Tokens from a position on that a call there is judged by (§4.1); those that only continue a character do not count.
+# A call is judged by this many tokens from its position on (§4.1); tokens that only continue a character do not count.
 _WINDOW = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
-    """What sampling gave for one document and tool: its outcome, and its draws by position, then order of drawing."""
+class SampledDocument:
+    """The result of sampling one document for one tool; the draws are ordered by position, then by draw number."""
 
     doc_id: str
     outcome: str  # sampled | no_call | no_position
     calls: tuple[DrawnCall, ...] = ()
 
 
-class _Place(NamedTuple):
+class _LikelyPosition(NamedTuple):
     """A position where a call is likely."""
 
     log_p: float
     position: int
-    piece: int  # index among the texts scanned
-    window_end: int  # offset behind the tokens that a call here is judged by
+    piece: int  # index among the scanned texts
+    window_end: int  # offset of the end of the tokens that a call here is judged by
 
 
 @dataclass(slots=True)
-class _Work:
-    """A document on its way: what its pieces' scans said, and the draws made so far."""
+class _DocumentState:
+    """A document in progress: the results of scanning its pieces, and the draws made so far."""
 
     document: Document
-    verdict: Verdict
-    pieces: dict[int, int]  # index among the texts scanned -> offset of that piece in the document
+    prefiltered: PrefilterResult
+    pieces: dict[int, int]  # index among the scanned texts -> offset of that piece in the document
     seen: set[int] = field(default_factory=set)
-    likely: list[_Place] = field(default_factory=list)
-    drawn: list[tuple[_Place, int, list[Draw]]] = field(default_factory=list)  # (place, its rank, its draws)
+    likely: list[_LikelyPosition] = field(default_factory=list)
+    drawn: list[tuple[_LikelyPosition, int, list[Draw]]] = field(default_factory=list)  # (place, its rank, its draws)
 
 
 def draw_seeds(seed: int, doc_id: str, tool: str, position: int, draws: int) -> list[int]:
-    """Return the 64-bit seeds of the draws 0, 1, ... at one position; how many there are does not change them."""
+    """Return the 64-bit seeds of the draws 0, 1, ... at one position; they do not depend on how many there are."""
     return numbers_of("draw", str(seed), doc_id, tool, str(position), count=draws)
 
 
@@ -84,106 +85,116 @@ def sample(
     lm: LanguageModel,
     prompt: Prompt,
     tool_name: str,
-    documents: Iterable[tuple[Document, Verdict]],
+    documents: Iterable[tuple[Document, PrefilterResult]],
     config: SampleConfig,
-) -> list[Sampled]:
+    on_sampled: Callable[[int], None] | None = None,
+) -> list[SampledDocument]:
     """Sample calls of one tool for the documents of a shard.
 
     Args:
         lm: the model that annotates.
         prompt: the tool's annotation prompt.
-        tool_name: the tool's name as it stands in a call, e.g. `Calculator`.
-        documents: documents that the prefilter kept, with its verdicts. All are held at once, as the model orders its
-            batches itself; hand over a shard, not a corpus.
+        tool_name: the tool's name in calls, e.g. `Calculator`.
+        documents: documents that the prefilter kept, with its results. All are held in memory at once, because the
+            model orders its batches itself; pass a shard, not a corpus.
         config: tau_s, k, m, temperature, length of a call in tokens, seed.
+        on_sampled: called after each scan with the number of documents finished so far.
 
     Returns:
-        One `Sampled` per document, in the order given.
+        One `SampledDocument` per document, in the order given.
 
     Note:
-        While a scan lasts the model waits, so what was drawn is read after the last of them. A scan ends when the next
-        begins. A document whose spans fall into several scans is therefore drawn from in a
-        second round, over those of its spans that hold a chosen position.
+        A scan expires when the next one starts, so calls are drawn while a document's scan is current. If a document's
+        spans fall into several scans, its calls are drawn in a second round, over the spans that hold a chosen
+        position. The model waits during a scan, so draws are parsed after the last scan.
     """
     texts: list[str] = []
-    works: list[_Work] = []
-    owner: dict[int, _Work] = {}
-    for document, verdict in documents:
-        work = _Work(document, verdict, {})
-        for start, end in verdict.spans or ((0, len(document.text)),):
+    states: list[_DocumentState] = []
+    owner: dict[int, _DocumentState] = {}
+    for document, prefiltered in documents:
+        state = _DocumentState(document, prefiltered, {})
+        for start, end in prefiltered.spans or ((0, len(document.text)),):
             if document.text[start:end].strip():
-                work.pieces[len(texts)] = start
-                owner[len(texts)] = work
+                state.pieces[len(texts)] = start
+                owner[len(texts)] = state
                 texts.append(document.text[start:end])
-        works.append(work)
+        states.append(state)
 
-    waiting: list[_Work] = []
+    second_round: list[_DocumentState] = []
+    finished = 0
     for scan in lm.scan(prompt, texts) if texts else ():
-        held = set(scan.texts)
-        for index in held:
+        in_scan = set(scan.texts)
+        for index in in_scan:
             owner[index].seen.add(index)
-        _note_likely(scan, texts, owner, config)
-        complete = {id(w): w for i in sorted(held) if (w := owner[i]).seen == w.pieces.keys()}
-        ready = [w for w in complete.values() if w.pieces.keys() <= held]
-        waiting += [w for w in complete.values() if not w.pieces.keys() <= held]
-        _draw(scan, {i: i for i in held}, ready, config)
+        _add_likely(scan, texts, owner, config)
+        complete = {id(s): s for i in sorted(in_scan) if (s := owner[i]).seen == s.pieces.keys()}
+        ready = [s for s in complete.values() if s.pieces.keys() <= in_scan]
+        second_round += [s for s in complete.values() if not s.pieces.keys() <= in_scan]
+        _draw(scan, {i: i for i in in_scan}, ready, config)
+        finished += len(ready)
+        if on_sampled and ready and finished < len(states):
+            on_sampled(finished)
 
-    again = sorted({place.piece for w in waiting for place in _top(w, config.top_k)})
-    if again:
-        for scan in lm.scan(prompt, [texts[i] for i in again]):
-            _draw(scan, {again[j]: j for j in scan.texts}, waiting, config)
-    return [_result(work, tool_name) for work in works]
+    rescan = sorted({place.piece for s in second_round for place in _top(s, config.top_k)})
+    if rescan:
+        for scan in lm.scan(prompt, [texts[i] for i in rescan]):
+            _draw(scan, {rescan[j]: j for j in scan.texts}, second_round, config)
+    if on_sampled:
+        on_sampled(len(states))
+    return [_result(state, tool_name) for state in states]
 
 
-def _note_likely(scan: Scan, texts: Sequence[str], owner: dict[int, _Work], config: SampleConfig) -> None:
-    """Note the positions above tau_s of every text scanned, but no more of a text than can be among the top k."""
+def _add_likely(scan: Scan, texts: Sequence[str], owner: dict[int, _DocumentState], config: SampleConfig) -> None:
+    """Record the positions above tau_s of every scanned text, at most as many per text as can be in the top k."""
     floor = math.log(config.tau_s) if config.tau_s > 0 else -math.inf
     for index, positions, log_probs in zip(scan.texts, scan.positions, scan.log_probs, strict=True):
-        work = owner[index]
-        start = work.pieces[index]
-        last = len(work.document.text.rstrip())
+        state = owner[index]
+        start = state.pieces[index]
+        last = len(state.document.text.rstrip())
         allowed = (log_probs.astype(np.float64) > floor) & (positions + start < last)
         if not config.inside_words:
             allowed &= ~inside_words(texts[index])[positions]
-        able = np.flatnonzero(allowed)
-        if len(able) > config.top_k:
-            able = able[np.lexsort((positions[able], -log_probs[able]))[: config.top_k]]  # as in `_top`
-        ends = np.append(positions, [len(texts[index])] * _WINDOW)[able + _WINDOW]
-        of_text = zip(log_probs[able].tolist(), positions[able].tolist(), ends.tolist(), strict=True)
-        work.likely += [_Place(log_p, start + offset, index, start + end) for log_p, offset, end in of_text]
+        chosen = np.flatnonzero(allowed)
+        if len(chosen) > config.top_k:
+            chosen = chosen[np.lexsort((positions[chosen], -log_probs[chosen]))[: config.top_k]]  # as in `_top`
+        ends = np.append(positions, [len(texts[index])] * _WINDOW)[chosen + _WINDOW]
+        likely = zip(log_probs[chosen].tolist(), positions[chosen].tolist(), ends.tolist(), strict=True)
+        state.likely += [_LikelyPosition(log_p, start + offset, index, start + end) for log_p, offset, end in likely]
 
 
-def _top(work: _Work, k: int) -> list[_Place]:
-    """The k most likely positions, most likely first; of positions equally likely, the smaller comes first."""
-    return sorted(work.likely, key=lambda place: (-place.log_p, place.position))[:k]
+def _top(state: _DocumentState, k: int) -> list[_LikelyPosition]:
+    """Return the k most likely positions, most likely first; if two are equally likely, the smaller comes first."""
+    return sorted(state.likely, key=lambda place: (-place.log_p, place.position))[:k]
 
 
-def _draw(scan: Scan, texts: dict[int, int], works: list[_Work], config: SampleConfig) -> None:
-    """Draw the calls of those chosen positions that this scan holds; `texts` maps a piece to its index in the scan."""
-    chosen: list[tuple[_Work, _Place, int]] = []
+def _draw(scan: Scan, texts: dict[int, int], states: list[_DocumentState], config: SampleConfig) -> None:
+    """Draw calls at the chosen positions that are in this scan; `texts` maps a piece to its index in the scan."""
+    chosen: list[tuple[_DocumentState, _LikelyPosition, int]] = []
     requests: list[DrawRequest] = []
-    for work in works:
-        for rank, at in enumerate(_top(work, config.top_k)):
+    for state in states:
+        for rank, at in enumerate(_top(state, config.top_k)):
             if at.piece not in texts:
                 continue
-            chosen.append((work, at, rank))
-            for seed in draw_seeds(config.seed, work.document.doc_id, work.verdict.tool, at.position, config.draws):
-                requests.append(DrawRequest(texts[at.piece], at.position - work.pieces[at.piece], seed))
+            chosen.append((state, at, rank))
+            for seed in draw_seeds(
+                config.seed, state.document.doc_id, state.prefiltered.tool, at.position, config.draws
+            ):
+                requests.append(DrawRequest(texts[at.piece], at.position - state.pieces[at.piece], seed))
     if not requests:
         return
     draws = scan.draw(requests, max_tokens=config.max_call_tokens, temperature=config.temperature)
-    for i, (work, at, rank) in enumerate(chosen):
-        work.drawn.append((at, rank, draws[i * config.draws : (i + 1) * config.draws]))
+    for i, (state, at, rank) in enumerate(chosen):
+        state.drawn.append((at, rank, draws[i * config.draws : (i + 1) * config.draws]))
 
 
-def _calls(work: _Work, tool_name: str) -> Iterator[DrawnCall]:
-    """Yield what was drawn at each position, equal draws as one, in the order of first appearance."""
-    for at, rank, draws in work.drawn:
+def _calls(state: _DocumentState, tool_name: str) -> Iterator[DrawnCall]:
+    """Yield the draws at each position, equal ones merged, in the order of first appearance."""
+    for at, rank, draws in state.drawn:
         for draw, count in Counter(draws).items():
             outcome, input_ = _judge(draw, tool_name)
             yield DrawnCall(
-                doc_id=work.document.doc_id,
-                tool=work.verdict.tool,
+                doc_id=state.document.doc_id,
+                tool=state.prefiltered.tool,
                 position=at.position,
                 log_p=at.log_p,
                 rank=rank,
@@ -203,15 +214,14 @@ def _judge(draw: Draw, tool_name: str) -> tuple[str, str]:
     except CallSyntaxError:
         return "unparsable", ""
     if find_close(call.input + CLOSE) != len(call.input):
-        return "unparsable", ""  # e(c, r) could not be found again: it would end elsewhere
+        return "unparsable", ""  # e(c, r) would end at another bracket
     return ("ok", call.input) if call.tool == tool_name else ("wrong_tool", "")
 
 
-def _result(work: _Work, tool_name: str) -> Sampled:
-    calls = tuple(
-        sorted(_calls(work, tool_name), key=lambda c: c.position)
-    )  # stable: draws of a position keep their order
+def _result(state: _DocumentState, tool_name: str) -> SampledDocument:
+    # the sort is stable, so draws at the same position keep their order
+    calls = tuple(sorted(_calls(state, tool_name), key=lambda c: c.position))
     if not calls:
-        return Sampled(work.document.doc_id, "no_position")
+        return SampledDocument(state.document.doc_id, "no_position")
     outcome = "sampled" if any(call.outcome == "ok" for call in calls) else "no_call"
-    return Sampled(work.document.doc_id, outcome, calls)
+    return SampledDocument(state.document.doc_id, outcome, calls)

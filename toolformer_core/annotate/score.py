@@ -1,6 +1,6 @@
-"""Score: by how much does a call, and its response, help the model predict what follows? (§2, filtering)
+"""Score: by how much do a call and its response help the model predict what follows? (§2, filtering)
 
-    L_i(z) = - sum_{j >= i} w_{j-i} log p(x_j | z, x_1:j-1)           z stands in front of the whole text
+    L_i(z) = - sum_{j >= i} w_{j-i} log p(x_j | z, x_1:j-1)           z is put in front of the whole text
 
     | loss          | z           |
     |---------------|-------------|
@@ -10,10 +10,10 @@
 
     w~_t = max(0, 1 - 0.2 t), normalised (§4.1): 5/15, 4/15, 3/15, 2/15, 1/15, and zero from t = 5 on.
 
-The weights are normalised once, over the full window: near a text's end, where fewer tokens exist, the sum runs over
-those that do and the weights stay as they are, so a loss there is a part of the full one and never inflated.
-All three losses are kept for every call; which calls survive is decided later and elsewhere, from these numbers alone.
-This stage knows no thresholds, no tools and no tokens: it asks the model for log-probabilities at a character offset.
+The weights are normalised once, over the full window. Near the end of a text, where fewer tokens exist, the sum runs
+over those with unchanged weights, so a loss there is a part of the full one and never inflated. All three losses are
+kept for every call; `assemble` decides from these numbers which calls survive. This stage knows no thresholds, no tools
+and no tokens: it asks the model for log-probabilities at character offsets.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from toolformer_core.syntax import linearize
 
 __all__ = ["score", "weights"]
 
-_DOCUMENTS_PER_CALL = 64  # bounds what one call of the model is handed; its own batches are cut by tokens
+_DOCUMENTS_PER_CALL = 64  # bounds what is passed to the model at once; it makes its own batches by tokens
 
 
 def weights(decay: float = 0.2) -> NDArray[np.float64]:
-    """Return w_t for t = 0, 1, ... while it is positive, summing to 1.  (T,), §4.1.
+    """Return the positive weights w_t for t = 0, 1, ..., which sum to 1 (§4.1).  (T,)
 
     Args:
-        decay: by how much the raw weight falls per token; the paper's 0.2 gives five weights.
+        decay: decrease of the raw weight per token; the paper's 0.2 gives five weights.
     """
     count = int(np.ceil(1 / decay - 1e-9))  # the raw weight is zero at t = 1 / decay
     raw = 1 - decay * np.arange(count, dtype=np.float64)
@@ -55,12 +55,12 @@ def score(
     """Score executed calls of one tool.
 
     Args:
-        lm: the model that judges.
-        tool_name: the tool's name as it stands in a call, e.g. `Calculator`.
+        lm: the model that scores.
+        tool_name: the tool's name in calls, e.g. `Calculator`.
         texts: x by document id.
-        items: each call and its response. Calls alike in document, position, input and response are scored once, and
-            their counts added up.
-        config: the weights.
+        items: each call with its response. Calls with the same document, position, input and response are scored
+            once, and their counts are added.
+        config: the decay of the weights.
 
     Returns:
         One `ScoredCall` per distinct call, in order of first appearance; losses in nats.
@@ -71,20 +71,20 @@ def score(
     by_document: dict[str, dict[tuple[int, str, str], DrawnCall]] = {}
     order: dict[tuple[str, int, str, str], None] = {}
     for drawn, response in items:
-        alike = by_document.setdefault(drawn.doc_id, {})
+        calls = by_document.setdefault(drawn.doc_id, {})
         key = (drawn.position, drawn.input, response)
-        earlier = alike.get(key)
-        alike[key] = drawn if earlier is None else replace(earlier, count=earlier.count + drawn.count)
+        earlier = calls.get(key)
+        calls[key] = drawn if earlier is None else replace(earlier, count=earlier.count + drawn.count)
         order.setdefault((drawn.doc_id, *key))
 
     w = weights(config.decay)
-    done: dict[tuple[str, int, str, str], ScoredCall] = {}
+    scored: dict[tuple[str, int, str, str], ScoredCall] = {}
     doc_ids = list(by_document)
     for at in range(0, len(doc_ids), _DOCUMENTS_PER_CALL):
         chunk = doc_ids[at : at + _DOCUMENTS_PER_CALL]
-        calls = [(d, call, key[2]) for d in chunk for key, call in by_document[d].items()]
-        done.update(_score_chunk(lm, tool_name, texts, calls, w))
-    return [done[key] for key in order]
+        distinct = [(d, call, key[2]) for d in chunk for key, call in by_document[d].items()]
+        scored.update(_score_chunk(lm, tool_name, texts, distinct, w))
+    return [scored[key] for key in order]
 
 
 def _score_chunk(
@@ -97,8 +97,8 @@ def _score_chunk(
     def request(drawn: DrawnCall, prefix: str) -> ScoreRequest:
         return ScoreRequest(prefix, texts[drawn.doc_id], drawn.position, len(w))
 
-    wanted: dict[ScoreRequest, float] = {}  # a dict keeps order and asks each question once
-    asked: list[tuple[ScoreRequest, ScoreRequest, ScoreRequest]] = []
+    loss_of: dict[ScoreRequest, float] = {}  # by distinct request, in order
+    requests: list[tuple[ScoreRequest, ScoreRequest, ScoreRequest]] = []
     for _, drawn, response in calls:
         call = Call(tool_name, drawn.input)
         three = (
@@ -106,13 +106,13 @@ def _score_chunk(
             request(drawn, linearize(call, "")),
             request(drawn, linearize(call, response)),
         )
-        asked.append(three)
-        wanted.update(dict.fromkeys(three, 0.0))
-    for asked_for, log_probs in zip(list(wanted), lm.log_probs(list(wanted)), strict=True):
-        wanted[asked_for] = _loss(log_probs, w)
+        requests.append(three)
+        loss_of.update(dict.fromkeys(three, 0.0))
+    for distinct, log_probs in zip(list(loss_of), lm.log_probs(list(loss_of)), strict=True):
+        loss_of[distinct] = _loss(log_probs, w)
 
     out = {}
-    for (doc_id, drawn, response), (plain, bare, full) in zip(calls, asked, strict=True):
+    for (doc_id, drawn, response), (plain, bare, full) in zip(calls, requests, strict=True):
         before, after = _seen(drawn.input, texts[doc_id], drawn.position)
         out[doc_id, drawn.position, drawn.input, response] = ScoredCall(
             doc_id=doc_id,
@@ -122,9 +122,9 @@ def _score_chunk(
             response=response,
             log_p=drawn.log_p,
             count=drawn.count,
-            loss_plain=wanted[plain],
-            loss_call=wanted[bare],
-            loss_response=wanted[full],
+            loss_plain=loss_of[plain],
+            loss_call=loss_of[bare],
+            loss_response=loss_of[full],
             seen_before=before,
             seen_after=after,
             window_end=drawn.window_end,
@@ -133,12 +133,12 @@ def _score_chunk(
 
 
 def _loss(log_probs: NDArray[np.float32], w: NDArray[np.float64]) -> float:
-    """L over the tokens that exist, in float64.  (t,), (T,) with t <= T -> nats."""
+    """Return L over the existing tokens, computed in float64.  (t,), (T,) with t <= T -> nats."""
     return 0.0 - float(w[: len(log_probs)] @ log_probs.astype(np.float64))
 
 
 def _seen(input_: str, text: str, position: int) -> tuple[bool, bool]:
-    """Whether an input stands in the text before, and after, a position. Case is ignored; "" stands nowhere."""
+    """Return whether the text holds an input before, and after, a position, ignoring case; never for ""."""
     needle = input_.casefold()
     if not needle:
         return False, False

@@ -1,7 +1,7 @@
-"""What the model chooses next, for many sequences at once: the most likely token, or a draw, and the rank of " [".
+"""Chooses the next token of many sequences at once: the most likely one or a sample, and the rank of " [".
 
-A draw is the inverse distribution function at a number that depends on the sequence's seed and length alone, as in
-`lm.drawing`: nothing else in the batch can change it. Rows say what they forbid and what they ask; see `row`.
+A sample is taken by inverse CDF at a number that depends only on the sequence's seed and length, see `lm.hf.sampling`;
+nothing else in the batch can change it. The sequences say which tokens are forbidden and which trigger they look for.
 """
 
 from __future__ import annotations
@@ -12,57 +12,58 @@ from functools import partial
 import numpy as np
 import torch
 
-from toolformer_core.decode.row import Row
-from toolformer_core.lm.drawing import uniform
+from toolformer_core.decode.sequence import DecodeSequence
+from toolformer_core.lm.hf.sampling import uniform
 
 __all__ = ["Choice", "choose"]
 
-Choice = tuple[int, int, Callable[[], int]]  # what `Row.take` asks for
+Choice = tuple[int, int, Callable[[], int]]  # the arguments of `DecodeSequence.advance`
 
 
-def choose(logits: torch.Tensor, rows: Sequence[Row]) -> list[Choice]:
-    """Return each row's choice.
+def choose(logits: torch.Tensor, sequences: Sequence[DecodeSequence]) -> list[Choice]:
+    """Return the choice for each sequence.
 
     Args:
         logits: (n, V), float32; changed in place.
-        rows: n rows.
+        sequences: n sequences.
     """
-    forbidden = [(i, row.forbidden) for i, row in enumerate(rows)]
+    forbidden = [(i, sequence.forbidden) for i, sequence in enumerate(sequences)]
     banned = [(i, token) for i, token in forbidden if token is not None]
     if banned:
         at = torch.tensor(banned, device=logits.device)
         logits[at[:, 0], at[:, 1]] = -torch.inf
-    triggers = [row.trigger for row in rows]
+    triggers = [sequence.trigger for sequence in sequences]
     best = logits.argmax(dim=1)
     if any(t is not None for t in triggers):
-        wanted = torch.tensor([t or 0 for t in triggers], device=logits.device)
-        ranks = (logits > logits.gather(1, wanted[:, None])).sum(dim=1)
-        own, rank = torch.stack([best, ranks]).tolist()
+        trigger = torch.tensor([t or 0 for t in triggers], device=logits.device)
+        ranks = (logits > logits.gather(1, trigger[:, None])).sum(dim=1)
+        tokens, rank = torch.stack([best, ranks]).tolist()
     else:
-        own, rank = best.tolist(), [0] * len(rows)
-    for i, row in enumerate(rows):
-        if row.draws:
-            own[i] = _draw(logits[i], row)
-    return [(own[i], rank[i], partial(_other, logits[i], row)) for i, row in enumerate(rows)]
+        tokens, rank = best.tolist(), [0] * len(sequences)
+    for i, sequence in enumerate(sequences):
+        if sequence.draws:
+            tokens[i] = _sample(logits[i], sequence)
+    return [(tokens[i], rank[i], partial(_alternative, logits[i], s)) for i, s in enumerate(sequences)]
 
 
-def _other(logits: torch.Tensor, row: Row) -> int:
-    """What a row would choose if its trigger were impossible."""
+def _alternative(logits: torch.Tensor, sequence: DecodeSequence) -> int:
+    """Return the token that would be chosen if the sequence's trigger were impossible."""
     logits = logits.clone()
-    if row.trigger is not None:
-        logits[row.trigger] = -torch.inf
-    return _draw(logits, row) if row.draws else int(logits.argmax())
+    if sequence.trigger is not None:
+        logits[sequence.trigger] = -torch.inf
+    return _sample(logits, sequence) if sequence.draws else int(logits.argmax())
 
 
-def _draw(logits: torch.Tensor, row: Row) -> int:
-    probabilities = torch.softmax(logits.double() / row.settings.temperature, dim=0)  # (V,)
+def _sample(logits: torch.Tensor, sequence: DecodeSequence) -> int:
+    settings = sequence.settings
+    probabilities = torch.softmax(logits.double() / settings.temperature, dim=0)  # (V,)
     order = None
-    if row.settings.top_p < 1:
+    if settings.top_p < 1:
         probabilities, order = probabilities.sort(descending=True, stable=True)
         before = probabilities.cumsum(0) - probabilities
-        probabilities = probabilities.masked_fill(before >= row.settings.top_p, 0)
+        probabilities = probabilities.masked_fill(before >= settings.top_p, 0)
     edges = probabilities.cumsum(0)
-    u = float(uniform(np.asarray([row.settings.seed], dtype=np.uint64), len(row.ids))[0]) * float(edges[-1])
+    u = float(uniform(np.asarray([settings.seed], dtype=np.uint64), len(sequence.ids))[0]) * float(edges[-1])
     at = int(torch.searchsorted(edges, torch.tensor(u, dtype=edges.dtype, device=edges.device), right=True))
     at = min(at, len(edges) - 1)
     return at if order is None else int(order[at])

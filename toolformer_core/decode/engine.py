@@ -1,25 +1,25 @@
-"""Continuous batching: sequences join, wait for their tools, and leave, while the others go on decoding.
+"""Continuous batching: sequences join, wait for their tools, and leave, while the others continue decoding.
 
     submit --> waiting --a row is free--> running <--> waiting for a tool --> finished
-                  prompts of newcomers go through the model together        rows and memory are free at once
+                  new prompts go through the model together                 row and memory are freed at once
 
-A round (`step`) does what posted messages ask (submissions, cancellations, tools' answers), lets newcomers in, runs one
-pass over sequences that have many tokens to catch up on (prompts, responses), and one over those that have one. A
-sequence whose tool is at work has none, so it is left out; when its response is there, its tokens go through in one
-pass behind the keys and values it has: none are computed a second time. Newcomers that begin like another sequence (the
-examples of a prompt) copy its keys and values as far as they agree.
+A round (`step`) handles messages (submissions, cancellations, tools' answers), admits new sequences, runs one pass over
+the sequences with many tokens to feed (prompts, responses), and one pass over those with a single token. A sequence
+whose tool is running has none, so it takes part in neither. When its response arrives, the new tokens go through in one
+pass behind the cached ones; nothing is computed twice. A new sequence that starts like another one (the same examples
+in the prompt) copies its keys and values as far as the two agree.
 
-Memory is bounded: every sequence let in says the most tokens it can hold, and rows times the longest of them never
-exceed the tokens the cache may hold. Others wait.
+Memory is bounded. Every admitted sequence states the most tokens it can hold, and the number of rows times the longest
+of them never exceeds the tokens that the cache may hold. The other sequences wait.
 
-A free row goes to the request (the owner of one or many sequences) that has fewest rows, and of these to the one that
-has waited longest. One that has none does not wait for a free row: the request that has most gives one up, if that
-makes room enough and is not all it has. The sequence that was in it waits in front of its request's others, and later
-goes on from where it stood: its tokens go through the model once more, in one pass. What a sequence writes depends on
-none of this.
+A free row goes to the request (the owner of one or more sequences) with the fewest rows, and among those to the one
+that has waited longest. A request without any row does not wait for a free one: the request with the most rows gives
+one up, if it has others and this makes enough room. The sequence that loses its row waits in front of its request's
+others and later continues where it stopped; its tokens then go through the model again, in one pass. None of this
+changes what a sequence writes.
 
-One thread drives an engine (`step` and `wait`, or `run`); `submit` and `cancel` may be called from any. It knows no
-text: see `row` for what happens in a sequence, `slots` for where its keys and values lie.
+One thread drives an engine (`step` and `wait`, or `run`); `submit` and `cancel` may be called from any thread. The
+engine knows no text: see `sequence` for what happens in a sequence, and `kv_cache` for its keys and values.
 """
 
 from __future__ import annotations
@@ -31,83 +31,83 @@ from collections.abc import Callable
 import torch
 
 from toolformer_core.decode.choice import choose
-from toolformer_core.decode.fair import FairQueue
-from toolformer_core.decode.pool import ToolPool
-from toolformer_core.decode.records import Event, Finished, Settings
-from toolformer_core.decode.row import Row, Vocabulary
-from toolformer_core.decode.slots import Slots
+from toolformer_core.decode.kv_cache import KVCache
+from toolformer_core.decode.records import DecodeEvent, Finished, Settings
+from toolformer_core.decode.sequence import DecodeSequence, ModelInfo
 from toolformer_core.errors import UnknownNameError, UsageError
-from toolformer_core.lm.network import Network
+from toolformer_core.lm.hf.model import HFModel
 from toolformer_core.records import unencodable
+from toolformer_core.tools.fair import FairQueue
+from toolformer_core.tools.pool import ToolPool
 
-__all__ = ["Engine", "Handle", "end_ids"]
+__all__ = ["DecodeEngine", "Handle", "end_ids"]
 
-_SHARED = 16  # tokens in common with another prompt from which on copying is worth while
-_CHUNK = 512  # tokens of a prompt in one pass: others are not kept waiting for longer
+_MIN_SHARED = 16  # a common beginning is copied from this many tokens on
+_CHUNK = 512  # tokens of a prompt per pass, so that other sequences do not wait longer
 
 
 class Handle:
-    """A submitted sequence. Unless `submit` was given a listener, its events come out of `events`."""
+    """A submitted sequence. Its events go to `events`, unless `submit` was given a listener."""
 
-    def __init__(self, index: int, on_event: Callable[[Event], None] | None, owner: object) -> None:
+    def __init__(self, index: int, on_event: Callable[[DecodeEvent], None] | None, owner: object) -> None:
         self.index = index
         self.owner = self if owner is None else owner
-        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.events: queue.SimpleQueue[DecodeEvent] = queue.SimpleQueue()
         self._on_event = on_event or self.events.put
         self._done = False
-        self._row: Row | None = None
+        self._sequence: DecodeSequence | None = None
 
     @property
     def done(self) -> bool:
-        """Whether its `Finished` has been handed out."""
+        """Whether its `Finished` event has been delivered."""
         return self._done
 
-    def _emit(self, event: Event) -> None:
+    def _emit(self, event: DecodeEvent) -> None:
         self._done = self._done or isinstance(event, Finished)
         self._on_event(event)
 
 
-class Engine:
+class DecodeEngine:
     """Decodes any number of sequences, `max_rows` at a time.
 
     Args:
-        network: the model; see `slots.bytes_per_token` for which models will do.
+        hf_model: the model; `kv_cache.bytes_per_token` tells which models are supported.
         pool: the tools.
         max_rows: sequences decoded together.
         cached_tokens: tokens whose keys and values may be held, padding included.
     """
 
-    def __init__(self, network: Network, pool: ToolPool, *, max_rows: int, cached_tokens: int) -> None:
-        self.network = network
+    def __init__(self, hf_model: HFModel, pool: ToolPool, *, max_rows: int, cached_tokens: int) -> None:
+        self.hf_model = hf_model
         self.pool = pool
         self.max_rows = max_rows
         self.cached_tokens = cached_tokens
-        self._vocabulary = Vocabulary(
-            tokenizer=network.tokenizer,
-            trigger=tuple(network.trigger),
-            ends=end_ids(network),
-            context_length=network.context_length,
+        self._model_info = ModelInfo(
+            tokenizer=hf_model.tokenizer,
+            trigger=tuple(hf_model.trigger),
+            ends=end_ids(hf_model),
+            context_length=hf_model.context_length,
             tools={name: tool.key for name, tool in pool.tools.items()},
         )
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._waiting: FairQueue[tuple[Handle, Row]] = FairQueue()
-        self._rows: list[tuple[Handle, Row]] = []  # in the order of their slots
-        self._slots = Slots(network)
+        self._waiting: FairQueue[tuple[Handle, DecodeSequence]] = FairQueue()
+        self._running: list[tuple[Handle, DecodeSequence]] = []  # the index is the row in the cache
+        self._cache = KVCache(hf_model)
         self._stopped = False
-        self._door = threading.Lock()  # nobody comes in once the last one is told that we have stopped
+        self._submit_lock = threading.Lock()  # nothing is submitted after the last sequence is told of the stop
 
     @property
     def waiting(self) -> int:
-        """Sequences that have no row yet."""
+        """The number of sequences without a row."""
         return len(self._waiting) + self._inbox.qsize()
 
     @property
     def running(self) -> int:
-        """Sequences that have a row and have not ended, those that wait for a tool included.
+        """The number of unfinished sequences with a row, including those that wait for a tool.
 
-        Another thread may find one counted twice, or missed, for as long as it takes to change two rows' places.
+        While two rows are exchanged, another thread may count one of them twice or not at all.
         """
-        return sum(not row.finished for _, row in list(self._rows))
+        return sum(not sequence.finished for _, sequence in list(self._running))
 
     def submit(
         self,
@@ -115,256 +115,256 @@ class Engine:
         settings: Settings,
         *,
         index: int = 0,
-        on_event: Callable[[Event], None] | None = None,
+        on_event: Callable[[DecodeEvent], None] | None = None,
         owner: object = None,
     ) -> Handle:
-        """Hand in a sequence.
+        """Submit a sequence.
 
         Args:
-            prompt: the text to go on from; the model's beginning-of-text token is put in front.
-            settings: how it is decoded.
-            index: given back with its events.
+            prompt: the text to continue; the model's beginning-of-text token is put in front.
+            settings: how the sequence is decoded.
+            index: repeated in its events.
             on_event: called with every event, in the driving thread; it must be quick and must not raise.
-            owner: of all sequences of one request, the same object: rows are shared out among owners. None: the
+            owner: the same object for all sequences of one request; rows are shared fairly among owners. None: the
                 sequence is a request of its own.
 
         Raises:
-            UsageError: the prompt is longer than the model's context, or the sequence than the cache; or there is
-                nothing to go on from; or the prompt holds a lone surrogate.
-            UnknownNameError: the settings name a tool that is not there.
+            UsageError: the prompt is empty, holds a lone surrogate or is longer than the model's context; or the
+                sequence is longer than the cache; or the engine has been stopped.
+            UnknownNameError: the settings name an unknown tool.
         """
-        keys = self._vocabulary.tools.values()
+        keys = self._model_info.tools.values()
         for key in settings.tools or ():
             if key not in keys:
                 raise UnknownNameError("tool", key, keys)
         ids = self._prompt_ids(prompt)
         handle = Handle(index, on_event, owner)
-        row = Row(self._vocabulary, ids, settings, handle._emit, index)
-        if _columns(row) > self.cached_tokens:
+        sequence = DecodeSequence(self._model_info, ids, settings, handle._emit, index)
+        if _columns(sequence) > self.cached_tokens:
             raise UsageError(
-                f"the sequence may take {row.needs} tokens, and the cache holds {self.cached_tokens}; lower "
+                f"the sequence may take {sequence.max_tokens} tokens, but the cache holds {self.cached_tokens}; lower "
                 "max_new_tokens or max_calls, or give the engine more cached_tokens"
             )
-        handle._row = row
-        with self._door:
+        handle._sequence = sequence
+        with self._submit_lock:
             if self._stopped:
-                raise UsageError("the engine has been stopped; submit to another")
-            self._inbox.put(lambda: self._waiting.put(handle.owner, (handle, row)))
+                raise UsageError("the engine has been stopped; submit to another one")
+            self._inbox.put(lambda: self._waiting.put(handle.owner, (handle, sequence)))
         return handle
 
     def _prompt_ids(self, prompt: str) -> list[int]:
-        if wrong := unencodable(prompt):
-            raise UsageError(f"the prompt is not UTF-8 text ({wrong}); remove that character")
-        ids = self.network.encode(prompt)
-        if self.network.bos is not None and ids[:1] != [self.network.bos]:
-            ids.insert(0, self.network.bos)
+        if flaw := unencodable(prompt):
+            raise UsageError(f"the prompt is not UTF-8 text ({flaw}); remove that character")
+        ids = self.hf_model.encode(prompt)
+        if self.hf_model.bos is not None and ids[:1] != [self.hf_model.bos]:
+            ids.insert(0, self.hf_model.bos)
         if not ids:
-            raise UsageError("the prompt is empty, and the model has no token that begins a text")
-        if len(ids) >= self.network.context_length:
+            raise UsageError("the prompt is empty, and the model has no beginning-of-text token; write some text")
+        if len(ids) >= self.hf_model.context_length:
             raise UsageError(
-                f"the prompt has {len(ids)} tokens, the context of model {self.network.name!r} only "
-                f"{self.network.context_told}; shorten the prompt"
+                f"the prompt has {len(ids)} tokens, but the context of model {self.hf_model.name!r} is only "
+                f"{self.hf_model.context_description}; shorten the prompt"
             )
         return ids
 
     def cancel(self, handle: Handle) -> None:
-        """End a sequence; its `Finished` says "cancelled", unless it has ended already."""
+        """End a sequence; its `Finished` event says "cancelled", unless it has ended already."""
         self._inbox.put(lambda: self._end(handle, "cancelled"))
 
     def step(self) -> bool:
-        """Do one round; return False if there was nothing to compute: all sequences wait for tools, or none is left."""
+        """Do one round; return False if there was nothing to compute: no sequence is left, or all wait for tools."""
         while not self._inbox.empty():
             self._inbox.get()()
         self.pool.expire()
-        with self.network.lock, torch.inference_mode():
+        with self.hf_model.lock, torch.inference_mode():
             self._remove_finished()
             self._admit()
-            self._make_room()
-            self._share()
-            many = self._feed(self._behind())
-            one = self._feed(self._in_front())
-        return many or one
+            self._reserve_memory()
+            self._copy_shared_beginnings()
+            fed_many = self._feed(self._rows_with_many_tokens())
+            fed_one = self._feed(self._rows_with_one_token())
+        return fed_many or fed_one
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Wait until there is something to do for `step`, or the time is up."""
+        """Wait until `step` has something to do, or until the timeout."""
         due = self.pool.expire()
-        given = [t for t in (due, timeout_s) if t is not None]
+        timeouts = [t for t in (due, timeout_s) if t is not None]
         try:
-            message = self._inbox.get(timeout=max(0.001, min(given)) if given else None)
+            message = self._inbox.get(timeout=max(0.001, min(timeouts)) if timeouts else None)
         except queue.Empty:
             return
         message()
 
     def run(self) -> None:
-        """Drive the engine until `stop`; whatever happens, every sequence gets its `Finished`."""
+        """Drive the engine until `stop`; whatever happens, every sequence gets its `Finished` event."""
         try:
             while not self._stopped:
                 if not self.step():
                     self.wait()
         finally:
-            with self._door:
+            with self._submit_lock:
                 self._stopped = True
             while not self._inbox.empty():
                 self._inbox.get()()
-            for handle, row in (*self._rows, *self._waiting):
-                row.end("stopped")
-                handle._row = None
-            self._rows, self._waiting = [], FairQueue()
-            self._slots.release()
+            for handle, sequence in (*self._running, *self._waiting):
+                sequence.end("stopped")
+                handle._sequence = None
+            self._running, self._waiting = [], FairQueue()
+            self._cache.release()
 
     def stop(self) -> None:
-        """Have `run` return after its round; may be called from any thread."""
+        """Let `run` return after its current round; may be called from any thread."""
         self._inbox.put(self._set_stopped)
 
     def _set_stopped(self) -> None:
         self._stopped = True
 
-    def _end(self, handle: Handle, why: str) -> None:
-        if handle._row is not None:
-            handle._row.end(why)
-            self._waiting.discard(handle.owner, (handle, handle._row))
+    def _end(self, handle: Handle, reason: str) -> None:
+        if handle._sequence is not None:
+            handle._sequence.end(reason)
+            self._waiting.discard(handle.owner, (handle, handle._sequence))
 
     def _admit(self) -> None:
-        if not self._rows:
-            self._slots.release()
+        if not self._running:
+            self._cache.release()
         while self._waiting:
-            owner, (handle, row) = self._waiting.first()
-            if row.finished:  # it had given up its row while a tool was at work, and the answer filled its context
-                handle._row = None
-                self._waiting.discard(owner, (handle, row))
+            owner, (handle, sequence) = self._waiting.first()
+            if sequence.finished:  # it lost its row while a tool was running, and the response filled its context
+                handle._sequence = None
+                self._waiting.discard(owner, (handle, sequence))
                 continue
-            if not self._fits(row) and not self._give_up_a_row(owner, row):
+            if not self._fits(sequence) and not self._give_up_a_row(owner, sequence):
                 break
-            self._rows.append(self._waiting.take())
+            self._running.append(self._waiting.take())
 
-    def _fits(self, row: Row, without: int | None = None) -> bool:
-        """Whether a sequence may have a row beside those there are, one of them perhaps left out."""
-        there = [other for slot, (_, other) in enumerate(self._rows) if slot != without]
-        columns = (len(there) + 1) * max(_columns(other) for other in (*there, row))
-        return len(there) < self.max_rows and columns <= self.cached_tokens
+    def _fits(self, sequence: DecodeSequence, without: int | None = None) -> bool:
+        """Return whether a sequence fits beside the running ones, leaving out the one in row `without`."""
+        others = [other for row, (_, other) in enumerate(self._running) if row != without]
+        columns = (len(others) + 1) * max(_columns(other) for other in (*others, sequence))
+        return len(others) < self.max_rows and columns <= self.cached_tokens
 
-    def _give_up_a_row(self, owner: object, row: Row) -> bool:
-        """Let the request with most rows give one up for this sequence, if its own has none; return whether it did."""
-        most = max(self._waiting.under_way(handle.owner) for handle, _ in self._rows)
-        if self._waiting.under_way(owner) or most < 2:
+    def _give_up_a_row(self, owner: object, sequence: DecodeSequence) -> bool:
+        """Take a row from the request with the most rows for a request without any; return whether that was done."""
+        most = max(self._waiting.in_progress(handle.owner) for handle, _ in self._running)
+        if self._waiting.in_progress(owner) or most < 2:
             return False
-        slots = [slot for slot, (h, _) in enumerate(self._rows) if self._waiting.under_way(h.owner) == most]
-        slot = min(slots, key=lambda at: (len(self._rows[at][1].ids), -at))  # the least is computed once more
-        if not self._fits(row, without=slot):
+        rows = [row for row, (h, _) in enumerate(self._running) if self._waiting.in_progress(h.owner) == most]
+        row = min(rows, key=lambda r: (len(self._running[r][1].ids), -r))  # the shortest costs least to recompute
+        if not self._fits(sequence, without=row):
             return False
-        handle, other = self._rows[slot]
-        self._take_out(slot)
-        other.fed = 0
+        handle, other = self._running[row]
+        self._free_row(row)
+        other.cached = 0
         self._waiting.put_back(handle.owner, (handle, other))
         return True
 
-    def _make_room(self) -> None:
-        """Rows are given memory as they grow, twice what they fill; what they may come to need is free by `_admit`."""
-        if not self._rows:
+    def _reserve_memory(self) -> None:
+        """Grow the cache to twice what is filled; `_admit` ensures that what the sequences may need fits."""
+        if not self._running:
             return
-        filled = max(len(row.ids) for _, row in self._rows)
-        if len(self._rows) > self._slots.rows or Slots.columns_for(filled) > self._slots.columns:
-            longest = max(_columns(row) for _, row in self._rows)
-            columns = min(2 * Slots.columns_for(filled), longest)
-            self._slots.reserve(len(self._rows), columns, self.cached_tokens)
+        filled = max(len(sequence.ids) for _, sequence in self._running)
+        if len(self._running) > self._cache.rows or KVCache.columns_for(filled) > self._cache.columns:
+            longest = max(_columns(sequence) for _, sequence in self._running)
+            columns = min(2 * KVCache.columns_for(filled), longest)
+            self._cache.reserve(len(self._running), columns, self.cached_tokens)
 
     def _remove_finished(self) -> None:
-        for slot in range(len(self._rows) - 1, -1, -1):
-            handle, row = self._rows[slot]
-            if row.finished:
-                handle._row = None
-                self._take_out(slot)
+        for row in range(len(self._running) - 1, -1, -1):
+            handle, sequence = self._running[row]
+            if sequence.finished:
+                handle._sequence = None
+                self._free_row(row)
                 self._waiting.done(handle.owner)
 
-    def _take_out(self, slot: int) -> None:
-        """The last row takes the place of the one that goes."""
-        at, last = len(self._rows) - 1, self._rows[-1]
-        if slot < at:
-            if last[1].fed:  # a newcomer of this round has no slot yet
-                self._slots.move(at, slot, last[1].fed)
-            self._rows[slot] = last  # before it goes from its old place: whoever counts misses none
-        self._rows.pop()
+    def _free_row(self, row: int) -> None:
+        """Free a row by moving the last row into its place."""
+        last_row, last = len(self._running) - 1, self._running[-1]
+        if row < last_row:
+            if last[1].cached:  # a sequence admitted in this round has nothing in the cache yet
+                self._cache.move(last_row, row, last[1].cached)
+            self._running[row] = last  # before the old entry is removed, so that `running` never misses one
+        self._running.pop()
 
-    def _share(self) -> None:
-        """Give newcomers the keys and values of the beginning they have in common with a sequence that is there."""
-        there = [(slot, row) for slot, (_, row) in enumerate(self._rows) if row.fed]
-        for slot, (_, row) in enumerate(self._rows):
-            if not row.fed and there:
-                n, source = max((min(_in_common(row, other), other.fed), at) for at, other in there)
-                if n >= _SHARED:
-                    self._slots.move(source, slot, n)
-                    row.fed = n
+    def _copy_shared_beginnings(self) -> None:
+        """Copy to new sequences the keys and values of a beginning they share with a cached sequence."""
+        cached = [(row, sequence) for row, (_, sequence) in enumerate(self._running) if sequence.cached]
+        for row, (_, sequence) in enumerate(self._running):
+            if not sequence.cached and cached:
+                n, source = max((min(_common_tokens(sequence, other), other.cached), r) for r, other in cached)
+                if n >= _MIN_SHARED:
+                    self._cache.move(source, row, n)
+                    sequence.cached = n
 
-    def _behind(self) -> list[int]:
-        """Slots of sequences with more than one token to be fed, as many as the budget allows.
+    def _rows_with_many_tokens(self) -> list[int]:
+        """Return the rows of sequences with more than one token to feed, as many as the budget allows.
 
-        Of newcomers that begin alike only the first: the others have its keys and values in the next round.
+        Of new sequences that start alike only the first is returned; the others copy its keys and values next round.
         """
-        out: list[int] = []
-        first: list[Row] = []
+        rows: list[int] = []
+        firsts: list[DecodeSequence] = []
         longest = 0
-        for slot, (_, row) in enumerate(self._rows):
-            tokens = min(len(row.pending), _CHUNK)
+        for row, (_, sequence) in enumerate(self._running):
+            tokens = min(len(sequence.pending), _CHUNK)
             if tokens > 1:
-                if not row.fed:
-                    if any(_in_common(row, other) >= _SHARED for other in first):
+                if not sequence.cached:
+                    if any(_common_tokens(sequence, other) >= _MIN_SHARED for other in firsts):
                         continue
-                    first.append(row)
+                    firsts.append(sequence)
                 longest = max(longest, tokens)
-                if out and (len(out) + 1) * longest > self.network.token_budget:
+                if rows and (len(rows) + 1) * longest > self.hf_model.token_budget:
                     break
-                out.append(slot)
-        return out
+                rows.append(row)
+        return rows
 
-    def _in_front(self) -> list[int]:
-        """Slots of sequences with one token to be fed, after putting them in front of the others."""
-        wanted = [len(row.pending) == 1 for _, row in self._rows]
-        n = sum(wanted)
-        others = [slot for slot in range(n) if not wanted[slot]]
-        for slot in range(n, len(wanted)):
-            if wanted[slot]:
-                other = others.pop()
-                a, b = self._rows[other], self._rows[slot]
-                self._slots.swap(other, slot, max(a[1].fed, b[1].fed))
-                self._rows[other], self._rows[slot] = b, a
+    def _rows_with_one_token(self) -> list[int]:
+        """Move the sequences with one token to feed into the first rows, and return those rows."""
+        ready = [len(sequence.pending) == 1 for _, sequence in self._running]
+        n = sum(ready)
+        replaceable = [row for row in range(n) if not ready[row]]
+        for row in range(n, len(ready)):
+            if ready[row]:
+                other = replaceable.pop()
+                a, b = self._running[other], self._running[row]
+                self._cache.swap(other, row, max(a[1].cached, b[1].cached))
+                self._running[other], self._running[row] = b, a
         return list(range(n))
 
-    def _feed(self, slots: list[int]) -> bool:
-        if not slots:
+    def _feed(self, rows: list[int]) -> bool:
+        if not rows:
             return False
-        rows = [self._rows[slot] for slot in slots]
-        tokens = [row.pending[:_CHUNK] for _, row in rows]
-        hidden = self._slots.feed(slots, [row.fed for _, row in rows], tokens)
-        for (_, row), fed in zip(rows, tokens, strict=True):
-            row.fed += len(fed)
-        ready = [i for i, (_, row) in enumerate(rows) if not row.pending]
+        entries = [self._running[row] for row in rows]
+        tokens = [sequence.pending[:_CHUNK] for _, sequence in entries]
+        hidden = self._cache.feed(rows, [sequence.cached for _, sequence in entries], tokens)
+        for (_, sequence), new in zip(entries, tokens, strict=True):
+            sequence.cached += len(new)
+        ready = [i for i, (_, sequence) in enumerate(entries) if not sequence.pending]
         if ready:
-            part = hidden if len(ready) == len(rows) else hidden[torch.tensor(ready, device=hidden.device)]
-            chosen = choose(self.network.logits(part), [rows[i][1] for i in ready])
-            for i, choice in zip(ready, chosen, strict=True):
-                handle, row = rows[i]
-                asked = row.take(*choice)
-                if asked is not None:
-                    context, post = row.settings.context, self._inbox.put
-                    self.pool.ask(asked.tool, asked.input, context, post, row.answer, handle.owner)
+            states = hidden if len(ready) == len(entries) else hidden[torch.tensor(ready, device=hidden.device)]
+            choices = choose(self.hf_model.logits(states), [entries[i][1] for i in ready])
+            for i, choice in zip(ready, choices, strict=True):
+                handle, sequence = entries[i]
+                request = sequence.advance(*choice)
+                if request is not None:
+                    context, post = sequence.settings.context, self._inbox.put
+                    self.pool.ask(request.tool, request.input, context, post, sequence.answer, handle.owner)
         return True
 
 
-def _in_common(row: Row, other: Row) -> int:
-    """Tokens that two sequences begin with, less the last one of the first, which must be fed in any case."""
-    most = min(len(row.ids) - 1, len(other.ids))
-    if row.ids[:_SHARED] != other.ids[:_SHARED]:
+def _common_tokens(sequence: DecodeSequence, other: DecodeSequence) -> int:
+    """Return how many tokens two sequences share at the start, without the first one's last, which must be fed."""
+    most = min(len(sequence.ids) - 1, len(other.ids))
+    if sequence.ids[:_MIN_SHARED] != other.ids[:_MIN_SHARED]:
         return 0
-    return next((i for i in range(most) if row.ids[i] != other.ids[i]), most)
+    return next((i for i in range(most) if sequence.ids[i] != other.ids[i]), most)
 
 
-def _columns(row: Row) -> int:
-    """Columns a sequence takes: see `Slots.reserve`."""
-    return Slots.columns_for(row.needs)
+def _columns(sequence: DecodeSequence) -> int:
+    """Return the columns that a sequence may take: see `KVCache.reserve`."""
+    return KVCache.columns_for(sequence.max_tokens)
 
 
-def end_ids(network: Network) -> frozenset[int]:
+def end_ids(hf_model: HFModel) -> frozenset[int]:
     """Return the tokens that end a text: the tokenizer's, and those of the model's generation config."""
-    more = getattr(getattr(network.model, "generation_config", None), "eos_token_id", None)
-    ids = [network.tokenizer.eos_token_id, *(more if isinstance(more, list) else [more])]
+    more = getattr(getattr(hf_model.model, "generation_config", None), "eos_token_id", None)
+    ids = [hf_model.tokenizer.eos_token_id, *(more if isinstance(more, list) else [more])]
     return frozenset(i for i in ids if i is not None)

@@ -1,7 +1,7 @@
-"""What goes into decoding and what comes out of it: settings, events, generations. Plain values, no tokens, no torch.
+"""Input and output of decoding: settings, events and generations, as plain values without tensors.
 
-A *call* stands in the text as e(c, r), its leading space included; its span is [start, end) in `Generation.text`.
-Taking the spans out gives `Generation.clean`.
+A *call* is written in the text as e(c, r), including its leading space; its span is [start, end) in `Generation.text`.
+Removing the spans gives `Generation.clean`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from toolformer_core.errors import UsageError
 from toolformer_core.records import unencodable
 
-__all__ = ["CallFinished", "CallStarted", "Event", "Finished", "Generation", "Settings", "TextDelta", "ToolCall"]
+__all__ = ["CallFinished", "CallStarted", "DecodeEvent", "Finished", "Generation", "Settings", "TextDelta", "ToolCall"]
 
-_SMALLEST_RESPONSE = 8  # tokens: room for the arrow and the bracket that closes an empty response
+_MIN_RESPONSE = 8  # tokens: room for the arrow and the closing bracket of an empty response
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,19 +21,19 @@ class Settings:
     """How one sequence is decoded.
 
     Args:
-        max_new_tokens: tokens of text; those of calls and responses have an allowance of their own, so that a call
-            never eats the answer.
-        top_k: a call starts where " [" is among this many most likely next tokens. 10 is the paper's; 1 is plain
+        max_new_tokens: tokens of text; tokens of calls and responses are not counted here, so that a call does not
+            shorten the text.
+        top_k: a call starts where " [" is among this many most likely next tokens. The paper uses 10; 1 is plain
             greedy decoding; 0 means p(" [") = 0: no calls at all.
-        max_calls: calls per sequence (the paper: 1). When they are used up, decoding goes on as with `top_k` 0.
-        temperature: 0 is greedy; text is drawn at this temperature otherwise, while calls are always greedy.
-        top_p: draw from the smallest set of tokens whose probabilities sum to this much.
-        seed: of this sequence's draws, 64 bits; they depend on nothing else.
-        stop: strings that end the text; they are not part of it. One that a call interrupts is not seen.
-        context: what tools are told of the sequence; the calendar reads an ISO date.
+        max_calls: calls per sequence (the paper: 1). When they are used up, decoding continues as with `top_k` 0.
+        temperature: 0 is greedy; otherwise text is sampled at this temperature, while calls are always greedy.
+        top_p: sample from the smallest set of most likely tokens whose probabilities sum to at least this.
+        seed: of this sequence's samples, 64 bits; they depend on nothing else.
+        stop: strings that end the text; they are not part of it. A stop string that a call interrupts is not seen.
+        context: passed to the tools with each input; the calendar reads it as an ISO date.
         tools: keys of the tools that may be called; None: all.
-        max_call_tokens: tokens a call may take up to its arrow.
-        max_response_tokens: tokens a response may take; a longer one is cut at a word.
+        max_call_tokens: tokens that a call may take up to its arrow.
+        max_response_tokens: tokens that a response may take; a longer one is cut at a word.
 
     Raises:
         UsageError: a value out of range.
@@ -59,59 +59,60 @@ class Settings:
             ("temperature", 0),
             ("seed", 0),
             ("max_call_tokens", 1),
-            ("max_response_tokens", _SMALLEST_RESPONSE),
+            ("max_response_tokens", _MIN_RESPONSE),
         ):
             if not getattr(self, name) >= least:
                 raise UsageError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if not 0 < self.top_p <= 1:
             raise UsageError(f"top_p must lie in (0, 1], got {self.top_p}")
         if self.seed >= 1 << 64:
-            raise UsageError("seed must be less than 2 to the 64")
+            raise UsageError("seed must be less than 2 to the power of 64")
         if isinstance(self.stop, str) or not all(self.stop):
-            raise UsageError("stop must be a sequence of strings that are not empty")
+            raise UsageError("stop must be a sequence of non-empty strings")
         for text in self.stop:
-            if wrong := unencodable(text):
-                raise UsageError(f"a stop string is not UTF-8 text ({wrong}); remove that character")
+            if flaw := unencodable(text):
+                raise UsageError(f"a stop string is not UTF-8 text ({flaw}); remove that character")
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call that came to its arrow, and what came of it.
+    """A call that reached its arrow, and its result.
 
-    Failures: `bad_syntax`, `not_enabled` (also of the paper's tools, where they are not given), `timeout`, `crashed`,
-    `unavailable` (the tool can answer nothing at all), `empty`, or the tool's own reason. The response is empty then,
-    and decoding went on. A bracket that names no tool is none of these: it is text, or taken back.
+    Failures: `bad_syntax`, `not_enabled` (also if one of the paper's tools is called but was not given), `timeout`,
+    `crashed`, `unavailable` (the tool cannot answer anything), `empty`, or the tool's own reason. After a failure the
+    response is empty and decoding continues. A bracket that names no tool is not a failed call: it is text or is taken
+    back.
     """
 
     tool: str  # the name as the model wrote it; "" if the call does not parse
-    input: str  # all that was written if the call does not parse
+    input: str  # if the call does not parse: everything that was written
     response: str
     failure: str | None
     detail: str
     start: int  # span in `Generation.text`
     end: int
-    seconds: float  # from the arrow to the response; 0 where no tool was asked
-    repeated: bool = False  # asked before in this sequence: the tool was not run again
+    seconds: float  # from the arrow to the response; 0 if no tool was asked
+    repeated: bool = False  # an earlier call of this sequence had the same input: the tool was not run again
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
     """One finished sequence."""
 
-    text: str  # calls shown
-    clean: str  # calls removed
+    text: str  # with calls
+    clean: str  # without calls
     calls: tuple[ToolCall, ...]
-    finish: str  # stop (end of text or a stop string) | length | cancelled | stopped (the engine was)
+    finish: str  # stop (end of text or a stop string) | length | cancelled | stopped (the engine was stopped)
     prompt_tokens: int
     new_tokens: int  # of text
-    call_tokens: int  # of calls and responses in the text
-    taken_back: int  # calls that were begun and came to nothing; nothing of them is in the text
-    ids: tuple[int, ...]  # all tokens behind the prompt, those of calls included
+    call_tokens: int  # of the calls and responses in the text
+    taken_back: int  # calls that were started but taken back; the text does not hold them
+    ids: tuple[int, ...]  # all tokens after the prompt, including those of calls
 
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """More text, outside calls. Characters are whole, and nothing of it is ever taken back."""
+    """More text, outside calls. It never ends inside a character and is never taken back."""
 
     index: int
     text: str
@@ -119,17 +120,17 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class CallStarted:
-    """A call has come to its arrow."""
+    """A call has reached its arrow."""
 
     index: int
     tool: str
     input: str
-    text: str  # as it stands in the text so far: " [Calculator(1 + 1) ->"
+    text: str  # the call as written so far: " [Calculator(1 + 1) ->"
 
 
 @dataclass(frozen=True, slots=True)
 class CallFinished:
-    """The response is in the text. `text` is what follows `CallStarted.text`: " 2]"."""
+    """The response has been inserted. `text` is what follows `CallStarted.text`, e.g. " 2]"."""
 
     index: int
     call: ToolCall
@@ -144,4 +145,4 @@ class Finished:
     generation: Generation
 
 
-Event = TextDelta | CallStarted | CallFinished | Finished
+DecodeEvent = TextDelta | CallStarted | CallFinished | Finished

@@ -1,20 +1,21 @@
 """A language model that uses tools while it writes: `Toolformer(lm, tools).generate(["..."])`.
 
-The batch and the stream are the same engine, driven by whoever calls; a server takes `engine()` and drives it in a
-thread of its own. All of them share the tools' threads. What a call is, and when it starts, is decided in `row`.
+`generate` and `stream` use the same engine, driven by the caller's thread; a server takes `engine()` and drives it in a
+thread of its own. All engines of a `Toolformer` share the tools' threads. `sequence` decides what a call is and when it
+starts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from toolformer_core.decode.engine import Engine
-from toolformer_core.decode.pool import ToolPool
-from toolformer_core.decode.records import Event, Finished, Generation, Settings
-from toolformer_core.decode.slots import bytes_per_token
+from toolformer_core.decode.engine import DecodeEngine
+from toolformer_core.decode.kv_cache import bytes_per_token
+from toolformer_core.decode.records import DecodeEvent, Finished, Generation, Settings
 from toolformer_core.errors import UsageError
-from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.tools.base import Tool
+from toolformer_core.tools.pool import ToolPool
 
 __all__ = ["Toolformer"]
 
@@ -22,21 +23,21 @@ __all__ = ["Toolformer"]
 class Toolformer:
     """A model with its tools, ready to write.
 
-    The tools are loaded here, so that no call's time is spent on it.
+    The tools are loaded here, so that loading does not count against a call's time limit.
 
     Args:
         lm: the model.
-        tools: what it may call; none is plain decoding without calls.
-        tool_timeout_s: seconds a call may take; then its response is empty.
+        tools: the tools it may call; empty for plain decoding without calls.
+        tool_timeout_s: seconds that a call may take; after that its response is empty.
         tool_workers: threads per tool; 1 if a tool is not thread-safe.
         max_rows: sequences decoded together; others wait.
-        cached_tokens: tokens whose keys and values may be held at once, padding included; None: as many as go into
+        cached_tokens: tokens whose keys and values may be held at once, padding included; None: as many as fit into
             the model's `cache_budget` (by default a quarter of the free memory, on a CPU at most 1 GiB).
 
     Raises:
         ModelError: the model cannot decode sequences of different lengths together.
-        UsageError: a figure below 1, or two tools of one name.
-        ToolformerError: a tool cannot be made ready.
+        UsageError: a number out of range, or two tools with the same name.
+        ToolformerError: a tool cannot be loaded.
     """
 
     def __init__(
@@ -55,62 +56,65 @@ class Toolformer:
             raise UsageError("tool_timeout_s must be positive, tool_workers and max_rows at least 1")
         self.lm = lm
         self._max_rows = max_rows
-        size = bytes_per_token(lm.network)
-        self._cached_tokens = lm.network.cache_budget // size if cached_tokens is None else cached_tokens
+        size = bytes_per_token(lm.hf_model)
+        self._cached_tokens = lm.hf_model.cache_budget // size if cached_tokens is None else cached_tokens
         for tool in tools:
             tool.load()
         self._pool = ToolPool(tools, timeout_s=tool_timeout_s, workers=tool_workers)
 
-    def engine(self) -> Engine:
-        """Return a new engine over this model and these tools, to be driven by one thread."""
-        return Engine(self.lm.network, self._pool, max_rows=self._max_rows, cached_tokens=self._cached_tokens)
+    def engine(self) -> DecodeEngine:
+        """Return a new engine for this model and these tools, to be driven by one thread."""
+        return DecodeEngine(self.lm.hf_model, self._pool, max_rows=self._max_rows, cached_tokens=self._cached_tokens)
 
     def generate(
         self, prompts: Sequence[str], settings: Settings | Sequence[Settings] | None = None
     ) -> list[Generation]:
-        """Write on from every prompt; the results are those of one at a time, whatever the batch.
+        """Continue every prompt. The results do not depend on which prompts share a batch.
 
         Args:
             prompts: the texts; the model's beginning-of-text token is put in front of each.
-            settings: for all of them, or for each its own (its date, its seed); None: the defaults.
+            settings: one for all prompts, or one for each (e.g. with its date and seed); None: the defaults.
 
         Raises:
-            UsageError: a prompt longer than the model's context, or settings that do not fit (see `Engine.submit`).
+            UsageError: a prompt is longer than the model's context, or see `DecodeEngine.submit`; or the number of
+                settings is not the number of prompts.
         """
-        found: dict[int, Generation] = {}
+        generations: dict[int, Generation] = {}
         for event in self.stream(prompts, settings):
             if isinstance(event, Finished):
-                found[event.index] = event.generation
-        return [found[i] for i in range(len(prompts))]
+                generations[event.index] = event.generation
+        return [generations[i] for i in range(len(prompts))]
 
     def stream(
         self, prompts: str | Sequence[str], settings: Settings | Sequence[Settings] | None = None
-    ) -> Iterator[Event]:
-        """Yield what happens, as it happens; `Finished` is each sequence's last event, with its `Generation`.
+    ) -> Iterator[DecodeEvent]:
+        """Yield events as they happen; the last one of each sequence is `Finished`, with its `Generation`.
 
-        Leaving the loop early ends all of them. Arguments and errors are those of `generate`.
+        Leaving the loop early ends all sequences. Arguments and errors are those of `generate`.
         """
         if isinstance(prompts, str):
             prompts = [prompts]
-        each = settings or Settings()
-        of = [each] * len(prompts) if isinstance(each, Settings) else list(each)
-        if len(of) != len(prompts):
-            raise UsageError(f"{len(prompts)} prompts, but settings for {len(of)}; give one for all or one for each")
+        given = settings or Settings()
+        per_prompt = [given] * len(prompts) if isinstance(given, Settings) else list(given)
+        if len(per_prompt) != len(prompts):
+            raise UsageError(
+                f"{len(prompts)} prompts, but settings for {len(per_prompt)}; give one for all or one for each"
+            )
         engine = self.engine()
-        events: list[Event] = []
+        events: list[DecodeEvent] = []
         handles = [
             engine.submit(prompt, s, index=i, on_event=events.append)
-            for i, (prompt, s) in enumerate(zip(prompts, of, strict=True))
+            for i, (prompt, s) in enumerate(zip(prompts, per_prompt, strict=True))
         ]
         return self._drive(engine, events, len(handles))
 
-    def _drive(self, engine: Engine, events: list[Event], open_: int) -> Iterator[Event]:
-        while open_:
+    def _drive(self, engine: DecodeEngine, events: list[DecodeEvent], unfinished: int) -> Iterator[DecodeEvent]:
+        while unfinished:
             if not engine.step() and not events:
                 engine.wait()
             ready = events[:]
             events.clear()
-            open_ -= sum(isinstance(event, Finished) for event in ready)
+            unfinished -= sum(isinstance(event, Finished) for event in ready)
             yield from ready
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""What a sequence has said so far: its text with calls, the calls' spans in it, and the events that tell of both.
+"""The text of a sequence so far: the text with its calls, the calls' spans, and the events that report both.
 
-It knows neither what the model may write next nor where tokens lie; see `row`.
+It does not know what the model may write next, nor token positions; see `sequence`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from toolformer_core.decode.records import (
     CallFinished,
     CallStarted,
-    Event,
+    DecodeEvent,
     Finished,
     Generation,
     TextDelta,
@@ -28,40 +28,45 @@ class Transcript:
     """The text and calls of one sequence.
 
     Args:
-        tokenizer: a fast one.
-        prompt: token ids in front of all text.
+        tokenizer: a fast tokenizer.
+        prompt: the token ids that precede the text.
         stop: strings that end the text.
-        emit: told of every event, at once.
-        index: of the sequence, for the events.
+        emit: called with every event, immediately.
+        index: of the sequence, for its events.
     """
 
     def __init__(
-        self, tokenizer: Any, prompt: Sequence[int], stop: Sequence[str], emit: Callable[[Event], None], index: int
+        self,
+        tokenizer: Any,
+        prompt: Sequence[int],
+        stop: Sequence[str],
+        emit: Callable[[DecodeEvent], None],
+        index: int,
     ) -> None:
         self._emit = emit
         self._index = index
         self._pieces: list[str] = []
-        self._length = 0  # characters of them
+        self._length = 0  # characters in the pieces
         self._calls: list[ToolCall] = []
         self._stream = TextStream(tokenizer, stop)
         self._stream.follow(prompt)
 
     @property
     def stopped(self) -> bool:
-        """Whether a stop string has come."""
+        """Whether a stop string has occurred."""
         return self._stream.stopped
 
     def push(self, token: int) -> None:
         """Add a token of ordinary text."""
-        self._show(self._stream.push(token))
+        self._add(self._stream.push(token))
 
     def flush(self) -> None:
-        """Show what was held back: a call or the end comes next."""
-        self._show(self._stream.flush())
+        """Add the text that was withheld, because a call or the end follows."""
+        self._add(self._stream.flush())
 
-    def start_call(self, tool: str, input_: str, shown: str) -> None:
-        """A call has come to its arrow; `shown` is how it stands in the text."""
-        self._emit(CallStarted(self._index, tool, input_, shown))
+    def start_call(self, tool: str, input_: str, text: str) -> None:
+        """Report that a call has reached its arrow; `text` is the call as written so far."""
+        self._emit(CallStarted(self._index, tool, input_, text))
 
     def finish_call(
         self,
@@ -76,15 +81,16 @@ class Transcript:
         """Add a call.
 
         Args:
-            tool, input_: what was called.
-            parts: its text up to the arrow, and its response with the bracket that closes it.
+            tool: the name of the tool.
+            input_: the call's input.
+            parts: the call's text up to the arrow, and its response with the closing bracket.
             failure: why the response is empty, if the tool failed.
-            seconds: it took.
-            repeated: it was known from an earlier call.
-            ids: all tokens so far, those of the response included.
+            seconds: how long the call took.
+            repeated: whether the response comes from an earlier call.
+            ids: all tokens so far, including those of the response.
         """
-        shown, closing = parts
-        start, self._length = self._length, self._length + len(shown) + len(closing)
+        opening, closing = parts
+        start, self._length = self._length, self._length + len(opening) + len(closing)
         call = ToolCall(
             tool=tool,
             input=input_,
@@ -101,21 +107,21 @@ class Transcript:
         self._stream.follow(ids)
         self._emit(CallFinished(self._index, call, closing))
 
-    def finish(self, why: str, *, ids: Sequence[int], **tokens: int) -> None:
-        """Tell that the sequence has ended; `tokens` are the counts of `Generation`."""
+    def finish(self, reason: str, *, ids: Sequence[int], **tokens: int) -> None:
+        """Report that the sequence has ended; `tokens` are the token counts of `Generation`."""
         self.flush()
         text = "".join(self._pieces)
         generation = Generation(
             text=text,
             clean=strip(text, [(c.start, c.end) for c in self._calls]),
             calls=tuple(self._calls),
-            finish="stop" if self.stopped else why,
+            finish="stop" if self.stopped else reason,
             ids=tuple(ids),
             **tokens,
         )
         self._emit(Finished(self._index, generation))
 
-    def _show(self, text: str) -> None:
+    def _add(self, text: str) -> None:
         if text:
             self._pieces.append(text)
             self._length += len(text)

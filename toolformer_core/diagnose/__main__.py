@@ -1,6 +1,6 @@
-"""`python -m toolformer_core.diagnose --reference` measures the embedded model and writes `reference.json` anew.
+"""`python -m toolformer_core.diagnose --reference` measures the embedded model and writes a new `reference.json`.
 
-The command for people is `toolformer diagnose`.
+The command for users is `toolformer diagnose`.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from toolformer_core.tools.build import build_tools
 
 __all__ = ["main"]
 
-_DOCUMENTS = 48  # per tool: more than a diagnosis takes, as these figures stay
+_DOCUMENTS = 48  # per tool; more than for a diagnosis, because the reference is measured once
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m toolformer_core.diagnose", description=__doc__)
-    parser.add_argument("--reference", action="store_true", required=True, help="write the reference anew")
+    parser.add_argument("--reference", action="store_true", required=True, help="write a new reference")
     parser.add_argument("--documents", type=int, default=_DOCUMENTS, help="per tool")
     parser.add_argument("--out", type=Path, default=REFERENCE)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     lm, texts = load_model("embedded"), read_gold()
-    measured = measure(lm, build_tools(list(TOOL_NAMES)), texts, DiagnoseConfig(documents=given.documents))
-    figures = [one.figures for one in measured]
-    write_reference(figures, model=lm.digest, texts=texts.digest, documents=given.documents, path=given.out)
+    measured = measure(lm, build_tools(list(TOOL_NAMES)), texts, DiagnoseConfig(documents=arguments.documents))
+    figures = [tool.figures for tool in measured]
+    write_reference(figures, model=lm.digest, texts=texts.digest, documents=arguments.documents, path=arguments.out)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
-"""From what was observed to figures: shares, ranks, gains, precision and recall. Plain numbers, ready for JSON.
+"""Computes the figures of a diagnosis from observations: shares, ranks, gains, precision and recall, as plain numbers.
 
-What *right*, *as good* and *elsewhere* mean, `judge` says. A share of nothing is None, and so is a mean of nothing. No
-figure is judged here.
+`judge` defines *right*, *as good* and *elsewhere*. A share or mean of nothing is None. No figure is judged here.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from toolformer_core.annotate.assemble import survivors
-from toolformer_core.diagnose.judge import Judge
+from toolformer_core.diagnose.judge import CallJudge
 from toolformer_core.diagnose.observe import KINDS, Observed, Place
 from toolformer_core.diagnose.structure import Structure
 
@@ -29,7 +28,7 @@ __all__ = [
     "Position",
     "ToolUse",
     "figures_of",
-    "named",
+    "threshold_name",
 ]
 
 THRESHOLDS = (0.5, 1.0, 2.0)  # tau_f of the paper's Table 2, nats
@@ -41,21 +40,21 @@ class Position:
     """Where the model would call."""
 
     gold: int  # gold positions
-    positions: float | None  # that may be chosen, per document, mean
+    positions: float | None  # mean number of positions per document that may be chosen
     tau_s: float
     top_k: int
     above_tau_s: float | None
     in_top_k: float | None
-    reached: float | None  # both: calls are drawn there
-    rank: float | None  # median, 1 is the likeliest position of its document
-    rank_for_half: int | None  # the k that half of the gold positions are among
+    reached: float | None  # share with both, where calls are drawn
+    rank: float | None  # median; 1 is the most likely position of its document
+    rank_for_half: int | None  # the k that includes half of the gold positions
     p: float | None  # median p(" [") there
-    tau_s_for_half: float | None  # a tau_s that half of them stand above
+    tau_s_for_half: float | None  # a tau_s that half of them exceed
 
 
 @dataclass(frozen=True, slots=True)
 class Imitation:
-    """What the model writes there. Shares of draws, at gold positions unless said otherwise."""
+    """What the model writes at gold positions. Shares are of draws there, unless noted."""
 
     draws: int  # at all positions
     ok: float | None  # at all positions
@@ -64,16 +63,16 @@ class Imitation:
     unterminated: float | None
     unparsable: float | None
     wrong_tool: float | None
-    exact: float | None  # a gold input to the letter
+    exact: float | None  # exactly a gold input
     right: float | None
     as_good: float | None
     places_right: float | None  # share of reached gold positions with a right or as good call among their draws
-    stuck_after: str = ""  # the beginning of the tool's name that most draws have, and then another ending
+    stuck_after: str = ""  # the start of the tool's name after which most draws continue with something else
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """What the tool answers. Shares of distinct inputs."""
+    """How often the tool answers. Shares of distinct inputs."""
 
     gold_answered: float | None
     drawn_answered: float | None
@@ -82,31 +81,31 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class Gains:
-    """L- - L+ of one kind of trial, nats."""
+    """L- - L+ of one kind of trial, in nats."""
 
     calls: int
     mean: float | None
     deviation: float | None
     median: float | None
-    lowers: float | None  # share with a loss lowered by 0.1 and more
-    at: Mapping[str, float | None]  # threshold -> share with L- - L+ of so much
+    lowers: float | None  # share whose loss is lowered by at least 0.1
+    at: Mapping[str, float | None]  # threshold -> share with L- - L+ of at least that
     plain: float | None  # mean L(eps)
     call: float | None  # mean L(e(c, eps))
     response: float | None  # mean L+
-    plain_decides: float | None  # share in which L- is that of no call
+    plain_decides: float | None  # share in which L- is the loss without a call
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Whether the filter tells right from wrong, whatever the model would have drawn."""
+    """Whether the filter separates right from wrong calls, whatever the model would have drawn."""
 
     kinds: Mapping[str, Gains]
-    over_wrong: float | None  # share of gold calls whose gain is above that of the wrong response at the same place
+    over_wrong: float | None  # share of gold calls that gain more than with the wrong response at the same place
     tau_f: float
-    reached: float | None  # share of gold calls with a gain of tau_f
-    best_tau_f: float | None  # with the best F1 of gold calls against the others
+    reached: float | None  # share of gold calls with a gain of at least tau_f
+    best_tau_f: float | None  # the threshold with the best F1 of gold calls against the others
     best_f1: float | None
-    tau_f_keeping: float | None  # that 60 % of gold calls reach
+    tau_f_keeping: float | None  # the threshold that 60 % of gold calls reach
     unscored: int  # trials too long for the context
 
 
@@ -118,10 +117,10 @@ class Kept:
     right: int
     as_good: int
     elsewhere: int
-    precision: float | None  # right
+    precision: float | None  # share of right calls
     precision_as_good: float | None
-    precision_anywhere: float | None  # as good, there or elsewhere
-    recall: float | None  # gold calls kept, of all
+    precision_anywhere: float | None  # share of calls that are as good, at their position or elsewhere
+    recall: float | None  # share of gold calls that are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +130,7 @@ class Figures:
     tool: str
     documents: int
     gold: int
-    dropped: int  # documents with gold calls, by the prefilter
+    dropped: int  # documents with gold calls that the prefilter dropped
     structure: Structure | None
     position: Position
     imitation: Imitation
@@ -144,57 +143,57 @@ class Figures:
 
 
 def figures_of(
-    seen: Observed,
+    observed: Observed,
     tau_f: float,
     structure: Structure | None = None,
     *,
     held_out: bool | None = None,
     keep_repeats: bool = False,
 ) -> Figures:
-    """Sum up one tool.
+    """Compute the figures of one tool.
 
     Args:
-        seen: what was observed.
-        tau_f: the tool's filtering threshold, nats.
-        structure: tokenizer, prompt and loss, where they were looked at.
-        held_out: only gold calls of held-out families (True) or of the others (False), with the documents that hold
-            none but those, and the documents without any; None: all.
+        observed: the observations.
+        tau_f: the tool's filtering threshold, in nats.
+        structure: tokenizer, prompt and loss, if measured.
+        held_out: use only documents whose gold calls are all of held-out families (True) or all of other families
+            (False), and documents without gold calls; None: all documents.
         keep_repeats: as for `survivors`.
     """
     if held_out is not None:
-        seen = _only(seen, held_out)
+        observed = _only(observed, held_out)
     return Figures(
-        tool=seen.tool,
-        documents=len(seen.documents),
-        gold=len(seen.gold),
-        dropped=seen.dropped,
+        tool=observed.tool,
+        documents=len(observed.documents),
+        gold=len(observed.gold),
+        dropped=observed.dropped,
         structure=structure,
-        position=_position(seen),
-        imitation=_imitation(seen),
-        use=_use(seen),
-        filter=_filter(seen, tau_f),
-        kept={named(tau): _kept(seen, tau, keep_repeats) for tau in sorted({*THRESHOLDS, tau_f})},
-        tokenizer_fault=seen.tokenizer_fault,
-        prompt_fault=seen.prompt_fault,
-        tool_fault=seen.tool_fault,
+        position=_position(observed),
+        imitation=_imitation(observed),
+        use=_use(observed),
+        filter=_filter(observed, tau_f),
+        kept={threshold_name(tau): _kept(observed, tau, keep_repeats) for tau in sorted({*THRESHOLDS, tau_f})},
+        tokenizer_fault=observed.tokenizer_fault,
+        prompt_fault=observed.prompt_fault,
+        tool_fault=observed.tool_fault,
     )
 
 
-def named(tau: float) -> str:
-    """Return a threshold as `Figures.kept` calls it: 0.5, 1.0, 0.75."""
+def threshold_name(tau: float) -> str:
+    """Return the key of a threshold in `Figures.kept`: 0.5, 1.0, 0.75."""
     return f"{tau:g}" if tau != int(tau) else f"{tau:.1f}"
 
 
-def _only(seen: Observed, held_out: bool) -> Observed:
-    others = {call.doc_id for call in seen.gold if call.held_out != held_out}
+def _only(observed: Observed, held_out: bool) -> Observed:
+    others = {call.doc_id for call in observed.gold if call.held_out != held_out}
     return replace(
-        seen,
-        documents=tuple(d for d in seen.documents if d not in others),
-        gold=tuple(c for c in seen.gold if c.doc_id not in others),
-        places=tuple(p for p in seen.places if p.gold.doc_id not in others),
-        draws=tuple(c for c in seen.draws if c.doc_id not in others),
-        trials=tuple(t for t in seen.trials if t.gold.doc_id not in others),
-        scored=tuple(c for c in seen.scored if c.doc_id not in others),
+        observed,
+        documents=tuple(d for d in observed.documents if d not in others),
+        gold=tuple(c for c in observed.gold if c.doc_id not in others),
+        places=tuple(p for p in observed.places if p.gold.doc_id not in others),
+        draws=tuple(c for c in observed.draws if c.doc_id not in others),
+        trials=tuple(t for t in observed.trials if t.gold.doc_id not in others),
+        scored=tuple(c for c in observed.scored if c.doc_id not in others),
     )
 
 
@@ -213,8 +212,8 @@ def _median(values: Sequence[float]) -> float | None:
     return float(np.median(values)) if values else None
 
 
-def _lower_half(values: Iterable[float]) -> float | None:
-    """Return the value that half of the values, rounded up, do not exceed."""
+def _lower_median(values: Iterable[float]) -> float | None:
+    """Return the lower median: half of the values, rounded up, do not exceed it."""
     ordered = sorted(values)
     return ordered[(len(ordered) - 1) // 2] if ordered else None
 
@@ -222,93 +221,93 @@ def _lower_half(values: Iterable[float]) -> float | None:
 # --- the steps --------------------------------------------------------------------------------------------------------
 
 
-def _position(seen: Observed) -> Position:
-    config = seen.config
-    places = seen.places
+def _position(observed: Observed) -> Position:
+    config = observed.config
+    places = observed.places
     above = [math.exp(place.log_p) > config.tau_s for place in places]
-    among = [_among(place, config.top_k) for place in places]
+    in_top_k = [_in_top_k(place, config.top_k) for place in places]
     ranks = [place.rank + 1 for place in places]
-    rank = _lower_half(ranks)
-    likely = sorted((math.exp(place.log_p) for place in places), reverse=True)
-    half = _lower_half(range(len(likely)))
+    rank = _lower_median(ranks)
+    probabilities = sorted((math.exp(place.log_p) for place in places), reverse=True)
+    half = _lower_median(range(len(probabilities)))
     return Position(
         gold=len(places),
         positions=_mean([place.positions for place in places]),
         tau_s=config.tau_s,
         top_k=config.top_k,
         above_tau_s=_share(sum(above), len(places)),
-        in_top_k=_share(sum(among), len(places)),
-        reached=_share(sum(map(all, zip(above, among, strict=True))), len(places)),
+        in_top_k=_share(sum(in_top_k), len(places)),
+        reached=_share(sum(map(all, zip(above, in_top_k, strict=True))), len(places)),
         rank=_median(ranks),
         rank_for_half=None if rank is None else int(rank),
-        p=_median(likely),
-        tau_s_for_half=None if half is None else likely[int(half)],
+        p=_median(probabilities),
+        tau_s_for_half=None if half is None else probabilities[int(half)],
     )
 
 
-def _among(place: Place, k: int) -> bool:
+def _in_top_k(place: Place, k: int) -> bool:
     return place.log_p > -math.inf and place.rank < k
 
 
-def _imitation(seen: Observed) -> Imitation:
-    judge = Judge(seen)
+def _imitation(observed: Observed) -> Imitation:
+    judge = CallJudge(observed)
     outcomes: Counter[str] = Counter()
-    found: Counter[str] = Counter()
+    at_gold: Counter[str] = Counter()  # draws at gold positions, by outcome and by quality
     places: dict[tuple[str, int], bool] = {}
-    begun: list[int] = []  # letters of the tool's name with which a draw begins that is no call of it
-    for call in seen.draws:
+    begun: list[int] = []  # of each draw that is not a call: how many letters of the tool's name it starts with
+    for call in observed.draws:
         outcomes[call.outcome] += call.count
         if not judge.at_gold(call.doc_id, call.position):
             continue
         if call.outcome != "ok":
-            same = itertools.takewhile(lambda two: two[0] == two[1], zip(seen.name, call.raw, strict=False))
+            same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(observed.name, call.raw, strict=False))
             begun += [len(list(same))] * call.count
-        asked = (call.doc_id, call.position, call.input)
+        key = (call.doc_id, call.position, call.input)
         ok = call.outcome == "ok"
-        good = ok and judge.as_good(*asked)
-        found[call.outcome] += call.count
-        found["exact"] += call.count * (ok and judge.exact(*asked))
-        found["right"] += call.count * (ok and judge.right(*asked))
-        found["as_good"] += call.count * good
+        good = ok and judge.as_good(*key)
+        at_gold[call.outcome] += call.count
+        at_gold["exact"] += call.count * (ok and judge.exact(*key))
+        at_gold["right"] += call.count * (ok and judge.right(*key))
+        at_gold["as_good"] += call.count * good
         places[call.doc_id, call.position] = places.get((call.doc_id, call.position), False) or good
-    at_gold = sum(found[o] for o in ("ok", "unterminated", "unparsable", "wrong_tool"))
+    draws = sum(at_gold[o] for o in ("ok", "unterminated", "unparsable", "wrong_tool"))
     return Imitation(
         draws=outcomes.total(),
         ok=_share(outcomes["ok"], outcomes.total()),
-        at_gold=at_gold,
-        well_formed=_share(found["ok"], at_gold),
-        unterminated=_share(found["unterminated"], at_gold),
-        unparsable=_share(found["unparsable"], at_gold),
-        wrong_tool=_share(found["wrong_tool"], at_gold),
-        exact=_share(found["exact"], at_gold),
-        right=_share(found["right"], at_gold),
-        as_good=_share(found["as_good"], at_gold),
+        at_gold=draws,
+        well_formed=_share(at_gold["ok"], draws),
+        unterminated=_share(at_gold["unterminated"], draws),
+        unparsable=_share(at_gold["unparsable"], draws),
+        wrong_tool=_share(at_gold["wrong_tool"], draws),
+        exact=_share(at_gold["exact"], draws),
+        right=_share(at_gold["right"], draws),
+        as_good=_share(at_gold["as_good"], draws),
         places_right=_share(sum(places.values()), len(places)),
-        stuck_after=_stuck_after(seen.name, begun, at_gold),
+        stuck_after=_stuck_after(observed.name, begun, draws),
     )
 
 
 def _stuck_after(name: str, begun: Sequence[int], draws: int) -> str:
-    """Return the part of a name behind which most draws leave it; "" if they do not begin it, or write it whole."""
-    left = [letters for letters in begun if 0 < letters < len(name)]
-    return name[: int(np.median(left))] if 2 * len(left) > draws else ""
+    """Return the part of a name after which most draws deviate; "" if most do not start it, or write all of it."""
+    partial = [letters for letters in begun if 0 < letters < len(name)]
+    return name[: int(np.median(partial))] if 2 * len(partial) > draws else ""
 
 
-def _use(seen: Observed) -> ToolUse:
-    def asked(calls: Iterable[tuple[str, str]]) -> list[bool]:
-        keys = dict.fromkeys((input_, seen.contexts.get(doc_id, "")) for doc_id, input_ in calls)
-        return [not seen.executions[key].failure for key in keys if key in seen.executions]
+def _use(observed: Observed) -> ToolUse:
+    def answered(calls: Iterable[tuple[str, str]]) -> list[bool]:
+        keys = dict.fromkeys((input_, observed.contexts.get(doc_id, "")) for doc_id, input_ in calls)
+        return [not observed.executions[key].failure for key in keys if key in observed.executions]
 
-    gold = asked((call.doc_id, call.input) for call in seen.gold)
-    drawn = asked((call.doc_id, call.input) for call in seen.draws if call.outcome == "ok")
-    failures = Counter(one.failure for one in seen.executions.values() if one.failure)
+    gold = answered((call.doc_id, call.input) for call in observed.gold)
+    drawn = answered((call.doc_id, call.input) for call in observed.draws if call.outcome == "ok")
+    failures = Counter(e.failure for e in observed.executions.values() if e.failure)
     return ToolUse(_share(sum(gold), len(gold)), _share(sum(drawn), len(drawn)), dict(sorted(failures.items())))
 
 
-def _filter(seen: Observed, tau_f: float) -> Filter:
+def _filter(observed: Observed, tau_f: float) -> Filter:
     by_kind: dict[str, list[float]] = {kind: [] for kind in KINDS}
     at_place: dict[tuple[str, int], dict[str, float]] = {}
-    for trial in seen.trials:
+    for trial in observed.trials:
         gain = trial.scored.gain
         if not math.isnan(gain):
             by_kind[trial.kind].append(gain)
@@ -318,14 +317,14 @@ def _filter(seen: Observed, tau_f: float) -> Filter:
     best = max(((_f1(gold, others, tau), tau) for tau in gold), default=None)
     ordered = sorted(gold, reverse=True)
     return Filter(
-        kinds={kind: _gains(seen, kind) for kind in KINDS},
+        kinds={kind: _gains(observed, kind) for kind in KINDS},
         over_wrong=_share(sum(p["gold"] > p["wrong"] for p in pairs), len(pairs)),
         tau_f=tau_f,
         reached=_share(sum(gain >= tau_f for gain in gold), len(gold)),
         best_tau_f=best[1] if best else None,
         best_f1=best[0] if best else None,
         tau_f_keeping=ordered[math.ceil(_KEEP * len(ordered)) - 1] if ordered else None,
-        unscored=sum(math.isnan(trial.scored.gain) for trial in seen.trials),
+        unscored=sum(math.isnan(trial.scored.gain) for trial in observed.trials),
     )
 
 
@@ -334,8 +333,8 @@ def _f1(gold: Sequence[float], others: Sequence[float], tau: float) -> float:
     return 2 * kept / (len(gold) + kept + sum(gain >= tau for gain in others))
 
 
-def _gains(seen: Observed, kind: str) -> Gains:
-    calls = [t.scored for t in seen.trials if t.kind == kind and not math.isnan(t.scored.gain)]
+def _gains(observed: Observed, kind: str) -> Gains:
+    calls = [t.scored for t in observed.trials if t.kind == kind and not math.isnan(t.scored.gain)]
     gains = [call.gain for call in calls]
     return Gains(
         calls=len(calls),
@@ -343,7 +342,7 @@ def _gains(seen: Observed, kind: str) -> Gains:
         deviation=float(np.std(gains)) if gains else None,
         median=_median(gains),
         lowers=_share(sum(gain >= 0.1 for gain in gains), len(gains)),
-        at={named(tau): _share(sum(gain >= tau for gain in gains), len(gains)) for tau in THRESHOLDS},
+        at={threshold_name(tau): _share(sum(gain >= tau for gain in gains), len(gains)) for tau in THRESHOLDS},
         plain=_mean([call.loss_plain for call in calls]),
         call=_mean([call.loss_call for call in calls]),
         response=_mean([call.loss_response for call in calls]),
@@ -351,9 +350,9 @@ def _gains(seen: Observed, kind: str) -> Gains:
     )
 
 
-def _kept(seen: Observed, tau_f: float, keep_repeats: bool) -> Kept:
-    judge = Judge(seen)
-    kept, _ = survivors(seen.scored, {seen.tool: tau_f}, keep_repeats=keep_repeats)
+def _kept(observed: Observed, tau_f: float, keep_repeats: bool) -> Kept:
+    judge = CallJudge(observed)
+    kept, _ = survivors(observed.scored, {observed.tool: tau_f}, keep_repeats=keep_repeats)
     right = sum(judge.right(c.doc_id, c.position, c.input) for c in kept)
     as_good = [(c.doc_id, c.position) for c in kept if judge.as_good(c.doc_id, c.position, c.input)]
     anywhere = sum(judge.as_good_anywhere(c.doc_id, c.input) for c in kept)

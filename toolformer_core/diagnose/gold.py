@@ -1,9 +1,9 @@
-"""Gold calls: texts for which it is known which calls are right, and where.
+"""Gold calls: texts for which the right calls and their positions are known.
 
-A folder holds `corpus.jsonl.gz` (rows of text, url, timestamp) and `gold.jsonl.gz` (rows of url and the calls that are
-right in that document: tool, input, position, value; family, held_out and answer where they are known). The embedded
-ones are the small world's. Gold calls are for measuring only: nothing here is shown to a model but texts. It does not
-know how the texts were made.
+A folder holds `corpus.jsonl.gz` (rows of text, url, timestamp) and `gold.jsonl.gz` (rows of a url and the right calls
+in that document: tool, input, position, value, and if known family, held_out and answer). The embedded ones come from
+the small world. Gold calls are only used for measuring: a model sees nothing but the texts. This module does not know
+how the texts were made.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any
 from toolformer_core.annotate.ingest import file_digest, read_corpus
 from toolformer_core.annotate.prefilter import prefilter
 from toolformer_core.config import IngestConfig, PrefilterConfig
+from toolformer_core.embedded import ASSETS
 from toolformer_core.errors import CorpusError
-from toolformer_core.records import Document, Verdict, digest_of, storable
-from toolformer_core.smallworld.embedded import ASSETS
+from toolformer_core.records import Document, PrefilterResult, digest_of, storable
 from toolformer_core.tools.passages import query_words
 
-__all__ = ["Chosen", "GoldCall", "GoldTexts", "choose", "normalised", "read_gold"]
+__all__ = ["ChosenDocuments", "GoldCall", "GoldTexts", "choose", "normalised", "read_gold"]
 
 _CORPUS, _GOLD = "corpus.jsonl.gz", "gold.jsonl.gz"
-_OTHER_SHARE = 4  # of the documents chosen, one in so many holds no gold call of the tool: what is kept there is wrong
+_OTHER_SHARE = 4  # one in four chosen documents has no gold call of the tool, so every call kept there is wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class GoldCall:
     tool: str  # key
     input: str
     position: int
-    value: str  # what stands in the text behind the position
+    value: str  # the text that follows the position
     family: str = ""
     held_out: bool = False  # of a family that the embedded model was not pretrained on
 
@@ -48,7 +48,7 @@ class GoldTexts:
     """Documents and their gold calls."""
 
     documents: tuple[Document, ...]
-    calls: Mapping[str, tuple[GoldCall, ...]]  # by document id; of all tools
+    calls: Mapping[str, tuple[GoldCall, ...]]  # by document id, for all tools
     digest: str  # of the files
 
     def of(self, document: Document, tool: str) -> tuple[GoldCall, ...]:
@@ -56,22 +56,22 @@ class GoldTexts:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """The documents on which one tool is measured, as the prefilter hands them to sampling."""
+class ChosenDocuments:
+    """The documents on which one tool is measured, with the prefilter's results."""
 
-    pairs: tuple[tuple[Document, Verdict], ...]
+    pairs: tuple[tuple[Document, PrefilterResult], ...]
     gold: tuple[GoldCall, ...]  # of the tool, in these documents
     dropped: int  # documents with a gold call of the tool that the prefilter drops
 
 
 def read_gold(folder: Path = ASSETS) -> GoldTexts:
-    """Read a folder's texts and gold calls; a call is matched with its document by URL.
+    """Read a folder's texts and gold calls; calls are matched with documents by URL.
 
     Args:
-        folder: with `corpus.jsonl.gz` and `gold.jsonl.gz`; the embedded small world by default.
+        folder: holds `corpus.jsonl.gz` and `gold.jsonl.gz`; by default the embedded small world.
 
     Raises:
-        CorpusError: a file is missing, is not what it should be, or names a place outside its text.
+        CorpusError: a file is missing, has the wrong format, or names a position outside its text.
     """
     corpus, gold = folder / _CORPUS, folder / _GOLD
     documents = tuple(row for row in read_corpus(corpus, IngestConfig()) if isinstance(row, Document))
@@ -84,14 +84,14 @@ def read_gold(folder: Path = ASSETS) -> GoldTexts:
                 if (document := by_url.get(row["url"])) is not None:
                     calls[document.doc_id] = tuple(_gold_call(document, call) for call in row["calls"])
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, RecursionError) as exc:
-        raise CorpusError(f"cannot read the gold calls {gold}: {exc!r}; a row is url and calls") from exc
+        raise CorpusError(f"cannot read the gold calls {gold}: {exc!r}; a row must have url and calls") from exc
     return GoldTexts(documents, calls, digest_of("gold texts", file_digest(corpus), file_digest(gold)))
 
 
 def _gold_call(document: Document, row: Mapping[str, Any]) -> GoldCall:
     position = row["position"]
     if not isinstance(position, int) or not 0 <= position < len(document.text):
-        raise ValueError(f"position {position!r} is no place in the text of {document.url}")
+        raise ValueError(f"position {position!r} is outside the text of {document.url}")
     call = GoldCall(
         doc_id=document.doc_id,
         tool=row["tool"],
@@ -104,7 +104,7 @@ def _gold_call(document: Document, row: Mapping[str, Any]) -> GoldCall:
     for name in ("tool", "input", "value", "family"):
         text = getattr(call, name)
         if not isinstance(text, str) or storable(text) != text:
-            raise TypeError(f"{name} {text!r} of a call in {document.url} is no text")
+            raise TypeError(f"{name} {text!r} of a call in {document.url} is not text")
     if not isinstance(call.held_out, bool):
         raise TypeError(f"held_out {call.held_out!r} of a call in {document.url} is neither true nor false")
     return call
@@ -118,42 +118,45 @@ def choose(
     *,
     seed: int = 0,
     wanted: Callable[[Document], bool] | None = None,
-) -> Chosen:
-    """Choose the documents on which a tool is measured: three with a gold call of it to one without, where there are.
+) -> ChosenDocuments:
+    """Choose the documents on which a tool is measured: if possible, three with a gold call of it to one without.
 
-    The choice is by digest, so a larger limit holds the documents of a smaller one and neither depends on the file's
-    order.
+    The choice is made by digest, so a larger limit includes the documents of a smaller one, and the order of the file
+    does not matter.
 
     Args:
-        limit: documents at most; None takes all that the prefilter keeps.
+        texts: the texts with gold calls.
+        tool: the tool's key.
+        limit: the most documents to choose; None takes all that the prefilter keeps.
         config: of the prefilter.
-        wanted: only these documents.
+        seed: of the choice.
+        wanted: choose only documents for which this returns True.
 
     Raises:
         CorpusError: no document with a gold call of the tool is left.
     """
     documents = sorted(texts.documents, key=lambda d: digest_of("diagnose", str(seed), tool, d.doc_id))
     documents = [d for d in documents if wanted is None or wanted(d)]
-    right = [d for d in documents if texts.of(d, tool)]
-    other = [d for d in documents if not texts.of(d, tool)]
-    passed = _kept(tool, right, config)
+    with_gold = [d for d in documents if texts.of(d, tool)]
+    without_gold = [d for d in documents if not texts.of(d, tool)]
+    passed = _kept(tool, with_gold, config)
     if not passed:
         raise CorpusError(f"no document with a gold call of {tool} passes its prefilter; give other texts or tools")
-    without = _kept(tool, other, config)
-    kept = passed if limit is None else passed[: limit - min(len(without), limit // _OTHER_SHARE)]
+    others = _kept(tool, without_gold, config)
+    kept = passed if limit is None else passed[: limit - min(len(others), limit // _OTHER_SHARE)]
     if limit is not None:
-        without = without[: limit - len(kept)]
+        others = others[: limit - len(kept)]
     gold = tuple(call for document, _ in kept for call in texts.of(document, tool))
-    return Chosen((*kept, *without), gold, dropped=len(right) - len(passed))
+    return ChosenDocuments((*kept, *others), gold, dropped=len(with_gold) - len(passed))
 
 
-def _kept(tool: str, documents: Sequence[Document], config: PrefilterConfig) -> list[tuple[Document, Verdict]]:
-    verdicts = prefilter(tool, documents, config)
-    return [(d, v) for d, v in zip(documents, verdicts, strict=True) if v.kept]
+def _kept(tool: str, documents: Sequence[Document], config: PrefilterConfig) -> list[tuple[Document, PrefilterResult]]:
+    results = prefilter(tool, documents, config)
+    return [(d, result) for d, result in zip(documents, results, strict=True) if result.kept]
 
 
 def normalised(tool: str, input_: str) -> str:
-    """Return an input without what makes no difference to its tool: blanks, case, an expression's final `=`."""
+    """Return an input without what does not matter to its tool: spaces, case, an expression's final `=`."""
     if tool == "calculator":
         return "".join(input_.split()).replace(",", "").removesuffix("=")
     return " ".join(query_words(input_))

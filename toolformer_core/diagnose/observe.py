@@ -1,23 +1,23 @@
-"""Puts one tool's gold calls to a model, through the stages themselves, and writes down what happens.
+"""Runs a model on documents with gold calls of one tool, through the stages themselves, and records what happens.
 
-    sample, execute, score     as in a build, on the documents chosen: the yield
-    trials                     gold calls put where they belong and scored there, whatever the model would have drawn
+    sample, execute, score     as in a build, on the chosen documents: the yield
+    trials                     gold calls inserted at their positions and scored, whatever the model would have drawn
 
-    | trial     | call           | response           | at                                                             |
-    |-----------|----------------|--------------------|----------------------------------------------------------------|
-    | gold      | gold           | the tool's         | the gold position                                              |
-    | wrong     | gold           | another document's | the gold position                                              |
-    | unrelated | another one's  | another document's | the gold position; for a tool without input, gold call and     |
-    |           |                |                    | response elsewhere in the document                             |
+    | trial     | call               | response           | position                                                   |
+    |-----------|--------------------|--------------------|------------------------------------------------------------|
+    | gold      | gold               | the tool's         | the gold position                                          |
+    | wrong     | gold               | another document's | the gold position                                          |
+    | unrelated | another document's | another document's | the gold position; for a tool without input, gold call and |
+    |           |                    |                    | response at another position of the document               |
 
-Nothing of the method is done a second time here: the model is wrapped only to note p(" [") at the positions that
-sampling did not choose. It knows neither thresholds on gain nor what the numbers mean.
+The method is not implemented a second time here; the model is wrapped only to record p(" [") at positions that sampling
+did not choose. This module knows neither thresholds on the gain nor what the numbers mean.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -25,38 +25,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_core.annotate.execute import execute
-from toolformer_core.annotate.sample import sample
+from toolformer_core.annotate.in_memory import OnProgress, answered_calls, questions, sample_all
 from toolformer_core.annotate.score import score
 from toolformer_core.config import ExecuteConfig, SampleConfig, ScoreConfig
-from toolformer_core.diagnose.gold import Chosen, GoldCall
+from toolformer_core.diagnose.gold import ChosenDocuments, GoldCall
 from toolformer_core.errors import ContextError, ToolformerError
 from toolformer_core.lm.base import LanguageModel, Scan, ScoreRequest
-from toolformer_core.records import Document, DrawnCall, Execution, Prompt, ScoredCall, Verdict, digest_of
+from toolformer_core.records import Document, DrawnCall, Execution, PrefilterResult, Prompt, ScoredCall, digest_of
 from toolformer_core.tools.base import Tool
 
-__all__ = ["KINDS", "Observed", "Place", "Tell", "Trial", "observe"]
+__all__ = ["KINDS", "Observed", "Place", "Trial", "observe"]
 
 KINDS = ("gold", "wrong", "unrelated")
-_DOCUMENTS_AT_ONCE = 8  # sampled between two reports of progress
 
 _Option = TypeVar("_Option")
-
-Tell = Callable[[str, int, int], None]  # (tool, documents done, documents in all)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A gold position as scanning saw it."""
+    """A gold position with the results of scanning."""
 
     gold: GoldCall
-    log_p: float  # log p(" ["); -inf where no token starts
-    rank: int  # 0: the likeliest position of its document
-    positions: int  # that could be sampled in the document
+    log_p: float  # log p(" ["); -inf if no token starts there
+    rank: int  # 0 for the most likely position of its document
+    positions: int  # how many positions of the document could be sampled
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A call put to the filter on purpose."""
+    """A constructed call that is scored to test the filter."""
 
     kind: str  # gold | wrong | unrelated
     gold: GoldCall
@@ -65,13 +62,13 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What happened with one tool: nothing summed up yet."""
+    """Everything that was observed for one tool, before it is summarised."""
 
     tool: str
     documents: tuple[str, ...]
     gold: tuple[GoldCall, ...]
     config: SampleConfig
-    dropped: int = 0  # documents with gold calls, by the prefilter
+    dropped: int = 0  # documents with gold calls that the prefilter dropped
     places: tuple[Place, ...] = ()
     draws: tuple[DrawnCall, ...] = ()
     contexts: Mapping[str, str] = field(default_factory=dict)  # by document
@@ -81,20 +78,20 @@ class Observed:
     tokenizer_fault: str = ""  # why the model cannot write calls at all
     prompt_fault: str = ""  # why nothing could be sampled
     tool_fault: str = ""  # why nothing could be executed
-    name: str = ""  # the tool's, in calls
+    name: str = ""  # the tool's name in calls
 
     def response(self, doc_id: str, input_: str) -> str:
-        """Return the tool's response to an input in a document; "" if it gave none or was not asked."""
-        found = self.executions.get((input_, self.contexts.get(doc_id, "")))
-        return found.response if found else ""
+        """Return the tool's response to an input in a document; "" if there is none or the tool was not asked."""
+        execution = self.executions.get((input_, self.contexts.get(doc_id, "")))
+        return execution.response if execution else ""
 
 
 @dataclass(slots=True)
-class _Noting:
-    """A language model that is looked at while it scans."""
+class _RecordingLM:
+    """A language model whose scans are recorded."""
 
     lm: LanguageModel
-    seen: dict[str, tuple[NDArray[np.int64], NDArray[np.float32]]] = field(default_factory=dict)
+    scans: dict[str, tuple[NDArray[np.int64], NDArray[np.float32]]] = field(default_factory=dict)  # by text
 
     @property
     def name(self) -> str:
@@ -107,7 +104,7 @@ class _Noting:
     def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[Scan]:
         for scan in self.lm.scan(prompt, texts):
             for index, positions, log_probs in zip(scan.texts, scan.positions, scan.log_probs, strict=True):
-                self.seen[texts[index]] = (positions, log_probs)
+                self.scans[texts[index]] = (positions, log_probs)
             yield scan
 
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
@@ -118,47 +115,40 @@ def observe(
     lm: LanguageModel,
     tool: Tool,
     prompt: Prompt,
-    chosen: Chosen,
+    chosen: ChosenDocuments,
     config: SampleConfig,
     *,
-    taken: Mapping[str, Sequence[int]] | None = None,
-    tell: Tell | None = None,
+    occupied: Mapping[str, Sequence[int]] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Observed:
-    """Sample, execute and score one tool's calls, and its gold calls with right and wrong responses.
+    """Sample, execute and score one tool's calls, and score its gold calls with right and wrong responses.
 
     Args:
         lm: the model.
-        tool: the tool; loaded when it is first asked.
+        tool: the tool; it is loaded when it is first asked.
         prompt: its annotation prompt.
         chosen: documents and gold calls.
-        config: of sampling; its seed also chooses the wrong responses.
-        taken: by document id, positions at which any tool's call is right: no call is put "elsewhere" there.
-        tell: called with (tool, done, all) as documents are finished.
+        config: for sampling; its seed also chooses the wrong responses.
+        occupied: by document id, the positions of any tool's gold calls, at which no unrelated call is inserted.
+        on_progress: called with (tool, documents done, documents in total).
 
     Raises:
-        ModelError: the model cannot be asked at all, e.g. a server that is gone.
-        ScriptError: of a `ScriptedLM`.
+        ModelError: the model cannot be used at all, e.g. because its server is gone.
+        ScriptError: from a `ScriptedLM`.
     """
-    noting = _Noting(lm)
+    recording = _RecordingLM(lm)
     draws: list[DrawnCall] = []
     fault = tool_fault = ""
-    done = 0
     try:
-        for at in range(0, len(chosen.pairs), _DOCUMENTS_AT_ONCE):
-            some = chosen.pairs[at : at + _DOCUMENTS_AT_ONCE]
-            draws += [call for one in sample(noting, prompt, tool.name, some, config) for call in one.calls]
-            done += len(some)
-            if tell:
-                tell(tool.key, done, len(chosen.pairs))
-    except ContextError as exc:  # whatever else fails, memory or a server, says nothing of the prompt
+        sampled = sample_all(recording, prompt, tool, chosen.pairs, config, on_progress)
+        draws = [call for document in sampled for call in document.calls]
+    except ContextError as exc:  # other failures, of memory or a server, are not the prompt's fault
         fault = str(exc)
-    contexts = {document.doc_id: verdict.context for document, verdict in chosen.pairs}
-    parsed = [call for call in draws if call.outcome == "ok"]
-    wanted = [(call.input, contexts[call.doc_id]) for call in chosen.gold]
-    wanted += [(call.input, contexts[call.doc_id]) for call in parsed]
+    contexts = {document.doc_id: prefiltered.context for document, prefiltered in chosen.pairs}
+    requests = [(call.input, contexts[call.doc_id]) for call in chosen.gold] + questions(draws, contexts)
     executions: dict[tuple[str, str], Execution] = {}
     try:
-        executions = {(e.input, e.context): e for e in execute(tool, wanted, ExecuteConfig())}
+        executions = {(e.input, e.context): e for e in execute(tool, requests, ExecuteConfig())}
     except ToolformerError as exc:
         tool_fault = str(exc)
     observed = Observed(
@@ -167,7 +157,7 @@ def observe(
         gold=chosen.gold,
         config=config,
         dropped=chosen.dropped,
-        places=tuple(_places(chosen, noting.seen)) if not fault else (),
+        places=tuple(_places(chosen, recording.scans)) if not fault else (),
         draws=tuple(draws),
         contexts=contexts,
         executions=executions,
@@ -175,80 +165,85 @@ def observe(
         tool_fault=tool_fault,
         name=tool.name,
     )
-    return _scored(lm, tool, {d.doc_id: d.text for d, _ in chosen.pairs}, observed, taken or {})
+    return _add_scores(lm, tool, {d.doc_id: d.text for d, _ in chosen.pairs}, observed, occupied or {})
 
 
-def _places(chosen: Chosen, seen: Mapping[str, tuple[NDArray[np.int64], NDArray[np.float32]]]) -> Iterator[Place]:
+def _places(
+    chosen: ChosenDocuments, scans: Mapping[str, tuple[NDArray[np.int64], NDArray[np.float32]]]
+) -> Iterator[Place]:
     by_document: dict[str, list[GoldCall]] = {}
     for call in chosen.gold:
         by_document.setdefault(call.doc_id, []).append(call)
-    for document, verdict in chosen.pairs:
+    for document, prefiltered in chosen.pairs:
         if not (calls := by_document.get(document.doc_id)):
             continue
-        known = dict(_sampled_at(document, verdict, seen))
+        log_p_at = dict(_candidate_positions(document, prefiltered, scans))
         for call in calls:
-            log_p = known.get(call.position, -math.inf)
-            rank = sum(other > log_p for other in known.values()) if call.position in known else len(known)
-            yield Place(call, log_p, rank, len(known))
+            log_p = log_p_at.get(call.position, -math.inf)
+            rank = sum(other > log_p for other in log_p_at.values()) if call.position in log_p_at else len(log_p_at)
+            yield Place(call, log_p, rank, len(log_p_at))
 
 
-def _sampled_at(
-    document: Document, verdict: Verdict, seen: Mapping[str, tuple[NDArray[np.int64], NDArray[np.float32]]]
+def _candidate_positions(
+    document: Document,
+    prefiltered: PrefilterResult,
+    scans: Mapping[str, tuple[NDArray[np.int64], NDArray[np.float32]]],
 ) -> Iterator[tuple[int, float]]:
-    """Yield (position, log p) where sampling may choose: not behind the last word."""
+    """Yield (position, log p) where sampling may choose, which is before the end of the last word."""
     last = len(document.text.rstrip())
-    for start, end in verdict.spans or ((0, len(document.text)),):
-        positions, log_probs = seen.get(document.text[start:end], ((), ()))
+    for start, end in prefiltered.spans or ((0, len(document.text)),):
+        positions, log_probs = scans.get(document.text[start:end], ((), ()))
         for offset, log_p in zip(positions, log_probs, strict=True):
             if start + int(offset) < last:
                 yield start + int(offset), float(log_p)
 
 
-def _scored(
-    lm: LanguageModel, tool: Tool, texts: Mapping[str, str], seen: Observed, taken: Mapping[str, Sequence[int]]
+def _add_scores(
+    lm: LanguageModel, tool: Tool, texts: Mapping[str, str], observed: Observed, occupied: Mapping[str, Sequence[int]]
 ) -> Observed:
     """Add the losses of trials and draws."""
-    trials = list(_trials(seen, texts, taken))
-    items = [(call, response) for _, _, call, response in trials]
+    candidates = list(_trials(observed, texts, occupied))
+    items = [(call, response) for _, _, call, response in candidates]
     by_key = {(c.doc_id, c.position, c.input, c.response): c for c in score(lm, tool.name, texts, items, ScoreConfig())}
-    tried = tuple(
+    trials = tuple(
         Trial(kind, gold, by_key[call.doc_id, call.position, call.input, response])
-        for kind, gold, call, response in trials
+        for kind, gold, call, response in candidates
     )
-    drawn = [(c, r) for c in seen.draws if c.outcome == "ok" and (r := seen.response(c.doc_id, c.input))]
-    scored = tuple(score(lm, tool.name, texts, drawn, ScoreConfig()))
-    return replace(seen, trials=tried, scored=scored)
+    answered = answered_calls(observed.draws, observed.contexts, observed.executions)
+    scored = tuple(score(lm, tool.name, texts, answered, ScoreConfig()))
+    return replace(observed, trials=trials, scored=scored)
 
 
 def _trials(
-    seen: Observed, texts: Mapping[str, str], taken: Mapping[str, Sequence[int]]
+    observed: Observed, texts: Mapping[str, str], occupied: Mapping[str, Sequence[int]]
 ) -> Iterator[tuple[str, GoldCall, DrawnCall, str]]:
-    """Yield (kind, gold call, the call tried, its response)."""
-    answered = [(call, response) for call in seen.gold if (response := seen.response(call.doc_id, call.input))]
+    """Yield (kind, gold call, the call to score, its response)."""
+    seed = observed.config.seed
+    answered = [(call, response) for call in observed.gold if (response := observed.response(call.doc_id, call.input))]
     for call, response in answered:
-        yield "gold", call, _drawn(call, call.input, call.position), response
+        yield "gold", call, _as_drawn(call, call.input, call.position), response
         others = [(c, r) for c, r in answered if c.doc_id != call.doc_id and r != response]
         if others:
-            _, wrong = _pick(others, "wrong", seen.config.seed, call)
-            yield "wrong", call, _drawn(call, call.input, call.position), wrong
-        if strangers := [(c, r) for c, r in others if c.input != call.input]:
-            other, theirs = _pick(strangers, "unrelated", seen.config.seed, call)
-            yield "unrelated", call, _drawn(call, other.input, call.position), theirs
-        elif not call.input and (places := _elsewhere(texts[call.doc_id], call, taken.get(call.doc_id, ()))):
-            yield "unrelated", call, _drawn(call, "", _pick(places, "elsewhere", seen.config.seed, call)), response
+            _, wrong = _pick(others, "wrong", seed, call)
+            yield "wrong", call, _as_drawn(call, call.input, call.position), wrong
+        if unrelated := [(c, r) for c, r in others if c.input != call.input]:
+            other, other_response = _pick(unrelated, "unrelated", seed, call)
+            yield "unrelated", call, _as_drawn(call, other.input, call.position), other_response
+        elif not call.input and (places := _elsewhere(texts[call.doc_id], call, occupied.get(call.doc_id, ()))):
+            yield "unrelated", call, _as_drawn(call, "", _pick(places, "elsewhere", seed, call)), response
 
 
-def _pick(options: Sequence[_Option], what: str, seed: int, call: GoldCall) -> _Option:
-    number = int(digest_of(what, str(seed), call.doc_id, str(call.position))[:16], 16)
+def _pick(options: Sequence[_Option], purpose: str, seed: int, call: GoldCall) -> _Option:
+    number = int(digest_of(purpose, str(seed), call.doc_id, str(call.position))[:16], 16)
     return options[number % len(options)]
 
 
-def _drawn(call: GoldCall, input_: str, position: int) -> DrawnCall:
-    """Return a call as if it had been drawn."""
+def _as_drawn(call: GoldCall, input_: str, position: int) -> DrawnCall:
+    """Return a call in the form of a draw."""
     return DrawnCall(call.doc_id, call.tool, position, 0.0, 0, "", "ok", input_, 1)
 
 
-def _elsewhere(text: str, call: GoldCall, taken: Sequence[int]) -> list[int]:
-    """Spaces of a text at which no call is right, with five words behind them to be predicted."""
+def _elsewhere(text: str, call: GoldCall, occupied: Sequence[int]) -> list[int]:
+    """Return the spaces of a text without a gold call that are followed by at least five more spaces."""
     spaces = [i for i, char in enumerate(text) if char == " "][:-5]
-    return [at for at in spaces if at not in taken and at != call.position]
+    return [at for at in spaces if at not in occupied and at != call.position]

@@ -1,6 +1,6 @@
-"""The distributions of L- - L+ of one tool, as a picture: right, wrong and unrelated, and where tau_f cuts.
+"""Draws the distributions of L- - L+ of one tool: of right, wrong and unrelated calls, with tau_f marked.
 
-With matplotlib as a PNG (no pyplot, no window), or as lines of text for a terminal.
+The picture is a PNG made by matplotlib (without pyplot or a window), or lines of text for a terminal.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ __all__ = ["draw", "gains_of", "lines"]
 _COLOURS = {"gold": "#2a7f3f", "wrong": "#c0392b", "unrelated": "#8a8a8a"}
 _LABELS = {"gold": "right response", "wrong": "wrong response", "unrelated": "unrelated call"}
 _BLOCKS = " ▁▂▃▄▅▆▇█"
-_LOWEST, _HIGHEST = -4.0, 8.0  # nats; what lies outside is counted at the edge
-_CELLS = 48  # of a quarter nat
+_LOWEST, _HIGHEST = -4.0, 8.0  # nats; values outside are counted in the outermost cells
+_CELLS = 48  # of a quarter nat each
 
 
-def gains_of(seen: Observed) -> dict[str, list[float]]:
-    """Return L- - L+ of a tool's trials by kind, nats; trials that could not be scored are left out."""
+def gains_of(observed: Observed) -> dict[str, list[float]]:
+    """Return L- - L+ of a tool's trials by kind, in nats, without trials that could not be scored."""
     gains: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    for trial in seen.trials:
+    for trial in observed.trials:
         if not math.isnan(trial.scored.gain):
             gains[trial.kind].append(trial.scored.gain)
     return gains
@@ -36,8 +36,8 @@ def draw(tool: str, model: str, gains: Mapping[str, Sequence[float]], tau_f: flo
         tool: for the title.
         model: for the title.
         gains: see `gains_of`.
-        tau_f: the threshold to be marked, nats.
-        path: a PNG.
+        tau_f: the threshold to mark, in nats.
+        path: the PNG file to write.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -59,7 +59,7 @@ def draw(tool: str, model: str, gains: Mapping[str, Sequence[float]], tau_f: flo
 
 
 def lines(gains: Mapping[str, Sequence[float]], tau_f: float) -> list[str]:
-    """Return the same as text: a line of blocks per kind, and one that marks zero and tau_f."""
+    """Return the same as text: one line of blocks per kind, and a line that marks zero and tau_f."""
     out = []
     for kind in KINDS:
         counts = [0] * _CELLS

@@ -1,7 +1,7 @@
-"""The embedded model's own figures, shipped beside this module: what every diagnosis is shown next to.
+"""The embedded model's own figures, shipped beside this module and shown next to every diagnosis.
 
-`python -m toolformer_core.diagnose --reference` writes them anew, and has to after every change of the embedded model,
-corpus, gold calls or prompts. No verdict depends on them.
+`python -m toolformer_core.diagnose --reference` measures them again, which is necessary after every change of the
+embedded model, corpus, gold calls or prompts. No verdict depends on them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from toolformer_core.diagnose.verdict import judge
 __all__ = ["REFERENCE", "Reference", "read_reference", "write_reference"]
 
 REFERENCE = Path(__file__).with_name("reference.json")
-_DIGITS = 4  # that count: enough to compare, and a change of the last bits of a sum changes no file
+_DIGITS = 4  # significant: enough to compare, and few enough to hide rounding differences between machines
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What was measured of the embedded model."""
+    """The measurements of the embedded model."""
 
     model: str  # its digest
     texts: str  # digest of corpus and gold calls
@@ -31,12 +31,12 @@ class Reference:
     tools: Mapping[str, Mapping[str, Any]]  # tool -> `teachable`, `measured` by step, `figures`
 
     def measured(self, tool: str) -> Mapping[str, float | None]:
-        """Return a tool's measures by step; none if it was not measured."""
+        """Return a tool's measures by step; empty if it was not measured."""
         return dict(self.tools.get(tool, {}).get("measured", {}))
 
 
 def read_reference(path: Path = REFERENCE) -> Reference:
-    """Read the shipped figures; without the file, there are none to compare with."""
+    """Read the shipped figures; without the file, return an empty reference."""
     if not path.is_file():
         return Reference("", "", 0, {})
     return Reference(**json.loads(path.read_text(encoding="utf-8")))
@@ -49,17 +49,18 @@ def write_reference(
 
     Args:
         figures: of the embedded model, one per tool.
-        model: its digest.
+        model: the model's digest.
         texts: digest of the texts with gold calls.
-        documents: per tool.
+        documents: documents per tool.
+        path: the file to write.
     """
     tools = {
-        one.tool: {
-            "teachable": judge(one).teachable,
-            "measured": {check.step: _rounded(check.measured) for check in judge(one).checks},
-            "figures": _rounded(asdict(one)),
+        tool_figures.tool: {
+            "teachable": judge(tool_figures).teachable,
+            "measured": {check.step: _rounded(check.measured) for check in judge(tool_figures).checks},
+            "figures": _rounded(asdict(tool_figures)),
         }
-        for one in figures
+        for tool_figures in figures
     }
     reference = asdict(Reference(model, texts, documents, tools))
     path.write_text(json.dumps(reference, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -69,5 +70,5 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}")
     if isinstance(value, dict):
-        return {key: _rounded(one) for key, one in value.items()}
+        return {key: _rounded(entry) for key, entry in value.items()}
     return value

@@ -1,7 +1,7 @@
-"""The whole of a diagnosis: texts chosen, each tool observed, figures, verdict. What the command and reports call.
+"""A complete diagnosis: choose texts, observe each tool, compute figures and a verdict. Commands and reports call this.
 
-`measure` gives figures of any model for any texts with gold calls; `diagnose` adds the embedded model's figures and the
-verdicts. Nothing is written and nothing printed.
+`measure` returns figures of any model for any texts with gold calls; `diagnose` adds the embedded model's figures and
+the verdicts. Nothing is written or printed.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from toolformer_core.annotate.in_memory import OnProgress
 from toolformer_core.config import TOOL_NAMES, PrefilterConfig, SampleConfig, tau_f_for
 from toolformer_core.diagnose.figures import Figures, figures_of
 from toolformer_core.diagnose.gold import GoldTexts, choose
-from toolformer_core.diagnose.observe import Observed, Tell, observe
+from toolformer_core.diagnose.observe import Observed, observe
 from toolformer_core.diagnose.reference import Reference
-from toolformer_core.diagnose.structure import loss_per_token, lost_in_writing, structure_of
+from toolformer_core.diagnose.structure import loss_per_token, roundtrip_fault, structure_of
 from toolformer_core.diagnose.verdict import Verdict, judge
 from toolformer_core.errors import TokenizerError, UnknownNameError
-from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.load import load_model
 from toolformer_core.lm.served import Credentials
 from toolformer_core.prompts.load import load_prompt
@@ -31,7 +32,7 @@ DOCUMENTS = 24  # per tool: about two minutes for five tools and the embedded mo
 
 @dataclass(frozen=True, slots=True)
 class DiagnoseConfig:
-    """How much is measured, and the build's settings that it is measured with; None is the paper's."""
+    """How much is measured, and with which settings of a build; None means the paper's value."""
 
     documents: int | None = DOCUMENTS  # per tool; None: all that pass the prefilter
     tau_s: float | None = None
@@ -42,7 +43,7 @@ class DiagnoseConfig:
     mt_chunk_tokens: int = 3  # the small world's foreign phrases are short
     seed: int = 0
     inside_words: bool = False  # let a call split a word or a number
-    keep_repeats: bool = False  # keep calls alike within five tokens of each other
+    keep_repeats: bool = False  # keep equal calls within five tokens of each other
 
     def __post_init__(self) -> None:
         for tool in self.tau_f:
@@ -67,7 +68,7 @@ class DiagnoseConfig:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One tool: what was observed, and its figures."""
+    """The observations and the figures of one tool."""
 
     observed: Observed
     figures: Figures
@@ -78,37 +79,39 @@ def measure(
     tools: Mapping[str, Tool],
     texts: GoldTexts,
     config: DiagnoseConfig,
-    tell: Tell | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Iterator[Measured]:
-    """Yield what a model does with each tool, in the order of the tools.
+    """Yield the measurements of each tool, in the order of the tools.
 
     Args:
         lm: the model.
-        tools: by key; with the data that the texts' gold calls ask for.
+        tools: by key; with the data that the gold calls need.
         texts: with gold calls.
-        config: how much, and with which settings.
-        tell: called with (tool, documents done, in all).
+        config: how much to measure, and with which settings.
+        on_progress: called with (tool, documents done, documents in total).
 
     Raises:
         UsageError: a prompt cannot be read, a setting is wrong, or the texts hold no gold call of a tool.
     """
-    taken = {doc_id: [call.position for call in calls] for doc_id, calls in texts.calls.items()}
+    occupied = {doc_id: [call.position for call in calls] for doc_id, calls in texts.calls.items()}
     prefilter = PrefilterConfig(chunk_tokens=config.mt_chunk_tokens, seed=config.seed)
     prompts = {key: load_prompt(key, config.prompts) for key in tools}
     for key, tool in tools.items():
         chosen = choose(texts, key, config.documents, prefilter, seed=config.seed)
         by_id = {document.doc_id: document.text for document, _ in chosen.pairs}
-        loss = loss_per_token(lm, list(by_id.values()), lm.network.context_length)
-        structure = structure_of(lm.network, tool.name, prompts[key], by_id, chosen.gold, loss)
-        seen = observe(lm, tool, prompts[key], chosen, config.sampling(key), taken=taken, tell=tell)
-        seen = replace(seen, tokenizer_fault=lost_in_writing(lm.network, tool.name))
+        loss = loss_per_token(lm, list(by_id.values()), lm.hf_model.context_length)
+        structure = structure_of(lm.hf_model, tool.name, prompts[key], by_id, chosen.gold, loss)
+        observed = observe(
+            lm, tool, prompts[key], chosen, config.sampling(key), occupied=occupied, on_progress=on_progress
+        )
+        observed = replace(observed, tokenizer_fault=roundtrip_fault(lm.hf_model, tool.name))
         tau_f = tau_f_for(key, config.tau_f)
-        yield Measured(seen, figures_of(seen, tau_f, structure, keep_repeats=config.keep_repeats))
+        yield Measured(observed, figures_of(observed, tau_f, structure, keep_repeats=config.keep_repeats))
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One tool: observed, summed up, judged."""
+    """The measurements and the verdict of one tool."""
 
     measured: Measured
     verdict: Verdict
@@ -120,26 +123,26 @@ def diagnose(
     texts: GoldTexts,
     config: DiagnoseConfig,
     reference: Reference,
-    tell: Tell | None = None,
+    on_progress: OnProgress | None = None,
     credentials: Credentials | None = None,
 ) -> Iterator[Diagnosis]:
     """Load a model and yield a verdict per tool.
 
-    A tokenizer that cannot write " [" at all keeps a model from being loaded; that is a verdict like any other.
+    If the tokenizer cannot write " [" at all, the model cannot be loaded; that gives a verdict, too.
 
     Args:
         model: `embedded`, a folder, or a hub name.
         tools: by key.
         texts: with gold calls.
-        config: how much, and with which settings.
+        config: how much to measure, and with which settings.
         reference: the embedded model's figures.
-        tell: called with (tool, documents done, in all).
+        on_progress: called with (tool, documents done, documents in total).
         credentials: for the model's server; see `load_model`.
 
     Raises:
         UsageError: the model cannot be found or loaded, or see `measure`.
     """
-    for key in tools:  # mistakes are told before a model is loaded
+    for key in tools:  # report mistakes before a model is loaded
         load_prompt(key, config.prompts)
         config.sampling(key)
     try:
@@ -148,12 +151,12 @@ def diagnose(
         for key in tools:
             yield _unwritable(key, str(exc), config, reference)
         return
-    for one in measure(lm, tools, texts, config, tell):
-        yield Diagnosis(one, judge(one.figures, reference.measured(one.figures.tool)))
+    for measured in measure(lm, tools, texts, config, on_progress):
+        yield Diagnosis(measured, judge(measured.figures, reference.measured(measured.figures.tool)))
 
 
-def _unwritable(key: str, why: str, config: DiagnoseConfig, reference: Reference) -> Diagnosis:
-    """Return the verdict on a tokenizer that has no " [": nothing was measured."""
-    seen = Observed(key, (), (), config.sampling(key), tokenizer_fault=why)
-    figures = figures_of(seen, tau_f_for(key, config.tau_f))
-    return Diagnosis(Measured(seen, figures), judge(figures, reference.measured(key)))
+def _unwritable(key: str, reason: str, config: DiagnoseConfig, reference: Reference) -> Diagnosis:
+    """Return the verdict for a tokenizer without " [", with which nothing can be measured."""
+    observed = Observed(key, (), (), config.sampling(key), tokenizer_fault=reason)
+    figures = figures_of(observed, tau_f_for(key, config.tau_f))
+    return Diagnosis(Measured(observed, figures), judge(figures, reference.measured(key)))

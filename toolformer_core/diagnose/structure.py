@@ -1,12 +1,12 @@
-"""What stands in a model's way before it has predicted anything: its tokenizer, its prompt, and whether it knows texts.
+"""Checks a model before it predicts calls: its tokenizer, its prompt, and whether it can predict plain text.
 
-    trigger_alone   share of gold calls whose " [" is, in the text, the very tokens of which sampling measures p(" [")
-    arrow_alone     share of gold calls with a token boundary right behind their "->", where decoding stops to ask
-    place_alone     share of gold calls in front of which a token starts, so that the place can be sampled at all
-    demonstrations  calls of the prompt that stand in a text which the prompt also shows without them
-    loss            nats per token of the plain texts, beside ln V, the loss of guessing among V tokens
+    trigger_alone   share of gold calls whose " [" has, in the text, the tokens whose probability sampling measures
+    arrow_alone     share of gold calls with a token boundary directly after their "->", where decoding asks the tool
+    place_alone     share of gold calls with a token that starts at their position, so that it can be sampled at all
+    demonstrations  calls in the prompt whose surrounding text the prompt also shows without the call
+    loss            nats per token of the plain texts, to be compared with ln V, the loss of guessing among V tokens
 
-It reads tokens and one plain pass; what the model makes of a prompt is measured elsewhere.
+It uses tokens and one plain pass; other modules measure what the model does with a prompt.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import numpy as np
 
 from toolformer_core.diagnose.gold import GoldCall
 from toolformer_core.lm.base import LanguageModel, ScoreRequest
-from toolformer_core.lm.network import Network
+from toolformer_core.lm.hf.model import HFModel
 from toolformer_core.lm.tokens import tokenize
 from toolformer_core.records import Call, Prompt
 from toolformer_core.syntax import ARROW, find_calls, interleave, linearize, strip
 
-__all__ = ["Structure", "demonstrations", "loss_per_token", "lost_in_writing", "structure_of"]
+__all__ = ["Structure", "demonstrations", "loss_per_token", "roundtrip_fault", "structure_of"]
 
-_LOSS_TOKENS = 256  # of a text's beginning
+_LOSS_TOKENS = 256  # from the start of a text
 _LOSS_TEXTS = 32
-_AROUND = 20  # characters on either side by which a demonstration's two copies are known
-_LEAST_AROUND = 8
+_AROUND = 20  # characters on either side by which the two copies of a demonstration are matched
+_MIN_AROUND = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,33 +46,33 @@ class Structure:
 
 
 def structure_of(
-    network: Network,
+    hf_model: HFModel,
     tool_name: str,
     prompt: Prompt,
     texts: Mapping[str, str],
     gold: Sequence[GoldCall],
     loss: float | None,
 ) -> Structure:
-    """Look at tokens.
+    """Measure tokenizer and prompt on gold calls.
 
     Args:
-        network: the model and its tokenizer.
-        tool_name: as it stands in a call.
-        prompt: the tool's.
+        hf_model: the model and its tokenizer.
+        tool_name: the tool's name in calls.
+        prompt: the tool's prompt.
         texts: by document id.
         gold: the tool's gold calls in these texts.
         loss: see `loss_per_token`.
     """
     trigger = arrow = place = 0
-    plain = dict(zip(texts, tokenize(network.tokenizer, list(texts.values())), strict=True))
+    plain = dict(zip(texts, tokenize(hf_model.tokenizer, list(texts.values())), strict=True))
     for call in gold:
-        # the value stands for the response: only the arrow's neighbourhood counts
+        # the value serves as the response, because only the tokens next to the arrow matter
         body = linearize(Call(tool_name, call.input), call.value or "x")
         text, ((start, _),) = interleave(texts[call.doc_id], [(call.position, body)])
-        (tokens,) = tokenize(network.tokenizer, [text])
+        (tokens,) = tokenize(hf_model.tokenizer, [text])
         cuts = tokens.cuts.tolist()
         j = tokens.token_at(start)
-        trigger += cuts[j : j + 1] == [start] and tokens.ids[j : j + len(network.trigger)].tolist() == network.trigger
+        trigger += cuts[j : j + 1] == [start] and tokens.ids[j : j + len(hf_model.trigger)].tolist() == hf_model.trigger
         arrow += start + body.index(ARROW) + len(ARROW) in cuts
         place += call.position in plain[call.doc_id].cuts
     return Structure(
@@ -80,54 +80,56 @@ def structure_of(
         arrow_alone=arrow / len(gold),
         place_alone=place / len(gold),
         demonstrations=demonstrations(prompt, tool_name),
-        prompt_tokens=len(network.encode(prompt.head)) + len(network.encode(prompt.tail)),
-        context=network.context_length,
+        prompt_tokens=len(hf_model.encode(prompt.head)) + len(hf_model.encode(prompt.tail)),
+        context=hf_model.context_length,
         loss=loss,
-        vocabulary=int(network.model.config.get_text_config().vocab_size),
+        vocabulary=int(hf_model.model.config.get_text_config().vocab_size),
     )
 
 
-def lost_in_writing(network: Network, tool_name: str) -> str:
-    """Return why a tokenizer cannot write calls of a tool: a call read back from its tokens is no longer one.
+def roundtrip_fault(hf_model: HFModel, tool_name: str) -> str:
+    """Return why a tokenizer cannot write calls of a tool: encoding and decoding changes a call; "" if it does not.
 
-    Blanks may come and go. "" where nothing is lost.
+    Whitespace may change.
     """
     body = linearize(Call(tool_name, "1"), "1").strip()
-    back = network.text(network.encode(body))
-    if "".join(back.split()) == "".join(body.split()):
+    decoded = hf_model.text(hf_model.encode(body))
+    if "".join(decoded.split()) == "".join(body.split()):
         return ""
-    return f'the tokenizer cannot write a call: "{body}" comes back as "{back.strip()}"'
+    return f'the tokenizer cannot write a call: "{body}" is decoded as "{decoded.strip()}"'
 
 
 def demonstrations(prompt: Prompt, tool_name: str) -> int:
-    """Count the demonstrated calls of a prompt: what stands around the call stands in the prompt once more, without it.
+    """Count the demonstrated calls of a prompt: calls whose surrounding text the prompt also shows without the call.
 
-    `A call is written [Calculator(expression)]` shows the syntax and is none.
+    `A call is written [Calculator(expression)]` only shows the syntax and is not counted.
     """
-    found = list(find_calls(prompt.head, [tool_name]))
-    plain = strip(prompt.head, [(call.start, call.end) for call in found])
+    calls = list(find_calls(prompt.head, [tool_name]))
+    plain = strip(prompt.head, [(call.start, call.end) for call in calls])
     count = removed = 0
-    for call in found:
+    for call in calls:
         at = call.start - removed
         removed += call.end - call.start
         before, after = plain[:at].rpartition("\n")[2][-_AROUND:], plain[at:].partition("\n")[0][:_AROUND]
-        # as much of what stands before as is the text's own: the rest is `Output:`, or whatever else announces it
-        ends = (before[-n:] + after for n in range(len(before), 0, -1))
-        count += any(len(around) >= _LEAST_AROUND and plain.count(around) > 1 for around in ends)
+        # try every suffix of `before`, because its start may be `Output:` or another label instead of the text
+        surroundings = (before[-n:] + after for n in range(len(before), 0, -1))
+        count += any(len(around) >= _MIN_AROUND and plain.count(around) > 1 for around in surroundings)
     return count
 
 
 def loss_per_token(lm: LanguageModel, texts: Sequence[str], context: int) -> float | None:
-    """Return the mean of -log p over the beginnings of some texts, in nats per token; None if there is no token.
+    """Return the mean of -log p over the first tokens of some texts, in nats per token; None if there is no token.
 
-    It is not a number where the model's predictions are none.
+    It is NaN if the model predicts NaN.
 
     Args:
-        context: of the model, in tokens; of a text a quarter of that is read, and 256 tokens at most.
+        lm: the model.
+        texts: the texts; the first 32 are used.
+        context: the model's context in tokens; a quarter of it is read of each text, at most 256 tokens.
     """
     tokens = max(1, min(_LOSS_TOKENS, context // 4))
-    found = lm.log_probs([ScoreRequest("", text, 0, tokens) for text in texts[:_LOSS_TEXTS]])
-    # without a start token nothing predicts x_1
-    own = [np.asarray(one[1:] if len(one) and np.isnan(one[0]) else one, dtype=np.float64) for one in found]
-    each = np.concatenate(own) if own else np.zeros(0)
-    return -float(each.mean()) if len(each) else None
+    log_probs = lm.log_probs([ScoreRequest("", text, 0, tokens) for text in texts[:_LOSS_TEXTS]])
+    # without a start token, x_1 has no probability
+    known = [np.asarray(x[1:] if len(x) and np.isnan(x[0]) else x, dtype=np.float64) for x in log_probs]
+    flat = np.concatenate(known) if known else np.zeros(0)
+    return -float(flat.mean()) if len(flat) else None

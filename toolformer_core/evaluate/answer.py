@@ -1,19 +1,19 @@
-"""Items to predictions with a model and its tools, and texts to their perplexity with calls disabled, both in batches.
+"""Answers items with a model and its tools, and measures texts' likelihood with calls disabled, both in batches.
 
-    | rule            | new tokens | why                                                      |
-    |-----------------|------------|----------------------------------------------------------|
-    | first 5 words   | 32         | room for words of several tokens, and for a longer answer |
-    | first 10 words  | 56         |                                                          |
-    | first 20 words  | 96         |                                                          |
-    | first number    | 64         | an equation may come first                               |
+    | rule            | new tokens | why                                                          |
+    |-----------------|------------|--------------------------------------------------------------|
+    | first 5 words   | 32         | enough for words of several tokens and for longer answers    |
+    | first 10 words  | 56         |                                                              |
+    | first 20 words  | 96         |                                                              |
+    | first number    | 64         | an equation may come first                                   |
 
-The paper names no length; what a rule does not look at cannot change its verdict. Calls have an allowance of their own
-(see `decode.records.Settings`). An item whose prompt does not fit into the model's context is not asked: it is wrong,
-and says why.
+The paper names no length; text that a rule ignores cannot change its result. Tokens of calls are counted separately
+(see `decode.records.Settings`). An item whose prompt does not fit into the model's context is not asked; it counts as
+wrong, with the reason.
 
-Perplexity is that of the tokens, calls disabled: p(" [") = 0 wherever the text has no such token. A text longer than
-the context is read in windows that overlap by half, so that behind the first window every token is predicted from at
-least half a context. Nothing here knows arms, files or where predictions go.
+Perplexity is per token, with calls disabled: p(" [") = 0 unless the text has that token. A text longer than the context
+is read in windows that overlap by half, so that after the first window every token is predicted from at least half a
+context. Nothing here knows arms, files or where predictions are stored.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from toolformer_core.config import TOOL_NAMES
 from toolformer_core.decode.records import Generation, Settings
 from toolformer_core.errors import UsageError
 from toolformer_core.evaluate.items import Item, Rule, Task
-from toolformer_core.evaluate.scoring import score
+from toolformer_core.evaluate.scoring import is_right
 
 if TYPE_CHECKING:
     from toolformer_core.decode.toolformer import Toolformer
-    from toolformer_core.lm.hf import TransformersLM
-    from toolformer_core.lm.network import Network
+    from toolformer_core.lm.hf.engine import TransformersLM
+    from toolformer_core.lm.hf.model import HFModel
 
 __all__ = ["TOO_LONG", "Likelihood", "Prediction", "answer", "likelihoods", "new_tokens_for", "parameters_of"]
 
@@ -51,39 +51,39 @@ _KEYS = {name: key for key, name in TOOL_NAMES.items()}
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What became of one item."""
+    """The result of one item."""
 
     item_id: str
     group: str
     prompt: str
     answers: tuple[str, ...]
-    continuation: str  # calls shown
-    clean: str  # calls removed: what was scored
+    continuation: str  # with calls
+    clean: str  # without calls, which is what is scored
     correct: bool
-    called: bool  # a tool that was offered was asked
-    tool: str | None  # of the first such call, else of the first: its key, or the name the model wrote
+    called: bool  # whether an offered tool was asked
+    tool: str | None  # of the first such call, else of the first call: its key, or the name the model wrote
     input: str | None
     response: str | None
     failure: str | None  # why the response is empty; see `decode.records.ToolCall`
     new_tokens: int  # of text
     call_tokens: int
-    problem: str = ""  # why it was not asked
+    problem: str = ""  # why the item was not asked
 
 
 @dataclass(frozen=True, slots=True)
 class Likelihood:
-    """How likely a model finds one text, calls disabled."""
+    """The likelihood of one text, with calls disabled."""
 
     item_id: str
     source: str
     nll: float  # summed over the tokens, nats
-    tokens: int  # predicted ones: without a token that begins texts, the first is not
+    tokens: int  # predicted tokens; without a beginning-of-text token, the first one is not predicted
     characters: int
     problem: str = ""
 
 
 def new_tokens_for(task: Task) -> int:
-    """Return how many tokens of text are asked for, by the task's rule.
+    """Return how many tokens of text to generate, by the task's rule.
 
     Raises:
         UsageError: the task is measured by perplexity.
@@ -94,8 +94,8 @@ def new_tokens_for(task: Task) -> int:
 
 
 def parameters_of(lm: TransformersLM) -> int:
-    """Return how many weights a model has; shared ones count once."""
-    return sum(p.numel() for p in lm.network.model.parameters())
+    """Return the number of weights of a model; shared weights count once."""
+    return sum(p.numel() for p in lm.hf_model.model.parameters())
 
 
 def answer(
@@ -108,26 +108,27 @@ def answer(
     max_new_tokens: int | None = None,
     max_calls: int = 1,
 ) -> list[Prediction]:
-    """Let a model answer items, greedily, and score what it says without its calls.
+    """Let a model answer items greedily, and score its text without the calls.
 
     Args:
         toolformer: the model, with at least these tools.
-        items: of this task.
+        task: the task.
+        items: items of this task.
         top_k: a call starts where " [" is among this many most likely tokens; 0: tools disabled.
-        tools: keys of the tools offered.
-        max_new_tokens: default: by the task's rule, see above.
-        max_calls: per item (the paper: 1).
+        tools: keys of the tools to offer.
+        max_new_tokens: tokens of text; default: by the task's rule, see the module.
+        max_calls: calls per item (the paper: 1).
 
     Returns:
-        One prediction per item, in their order.
+        One prediction per item, in the same order.
 
     Raises:
-        UsageError: a setting out of range, or the task is measured by perplexity.
-        UnknownNameError: a tool that the model was not given.
+        UsageError: a setting is out of range, or the task is measured by perplexity.
+        UnknownNameError: a tool was not given to the model.
     """
     length = max_new_tokens if max_new_tokens is not None else new_tokens_for(task)
-    network = toolformer.lm.network
-    fitting = [i for i, item in enumerate(items) if _fits(network, item.prompt)]
+    hf_model = toolformer.lm.hf_model
+    fitting = [i for i, item in enumerate(items) if _fits(hf_model, item.prompt)]
     settings = [
         Settings(
             max_new_tokens=length,
@@ -138,57 +139,57 @@ def answer(
         )
         for i in fitting
     ]
-    written = toolformer.generate([items[i].prompt for i in fitting], settings) if fitting else []
-    by_index = dict(zip(fitting, written, strict=True))
+    generations = toolformer.generate([items[i].prompt for i in fitting], settings) if fitting else []
+    by_index = dict(zip(fitting, generations, strict=True))
     return [_prediction(task, item, by_index.get(i)) for i, item in enumerate(items)]
 
 
-def _fits(network: Network, prompt: str) -> bool:
-    """Whether the prompt leaves room for a token at least; an empty one needs a token that begins texts."""
-    n = len(network.encode(prompt)) + (network.bos is not None)
-    return 0 < n < network.context_length
+def _fits(hf_model: HFModel, prompt: str) -> bool:
+    """Return whether the prompt leaves room for a token; an empty prompt needs a beginning-of-text token."""
+    n = len(hf_model.encode(prompt)) + (hf_model.bos is not None)
+    return 0 < n < hf_model.context_length
 
 
-def _prediction(task: Task, item: Item, written: Generation | None) -> Prediction:
-    if written is None:
-        none = (None, None, None, None, 0, 0, TOO_LONG)
-        return Prediction(item.item_id, item.group, item.prompt, item.answers, "", "", False, False, *none)
-    asked = [call for call in written.calls if call.failure not in _NOT_ASKED]
-    first = next(iter(asked or written.calls), None)
+def _prediction(task: Task, item: Item, generation: Generation | None) -> Prediction:
+    if generation is None:
+        empty = (None, None, None, None, 0, 0, TOO_LONG)
+        return Prediction(item.item_id, item.group, item.prompt, item.answers, "", "", False, False, *empty)
+    asked = [call for call in generation.calls if call.failure not in _NOT_ASKED]
+    first = next(iter(asked or generation.calls), None)
     return Prediction(
         item_id=item.item_id,
         group=item.group,
         prompt=item.prompt,
         answers=item.answers,
-        continuation=written.text,
-        clean=written.clean,
-        correct=score(task, item, written.clean),
+        continuation=generation.text,
+        clean=generation.clean,
+        correct=is_right(task, item, generation.clean),
         called=bool(asked),
         tool=_KEYS.get(first.tool, first.tool) if first else None,
         input=first.input if first else None,
         response=first.response if first else None,
         failure=first.failure if first else None,
-        new_tokens=written.new_tokens,
-        call_tokens=written.call_tokens,
+        new_tokens=generation.new_tokens,
+        call_tokens=generation.call_tokens,
     )
 
 
 # --- perplexity -------------------------------------------------------------------------------------------------------
 
-_Window = tuple[int, list[int], int]  # text, its ids with the first one given, how many of the last are predicted
+_Window = tuple[int, list[int], int]  # index of the text, token ids, how many of the last ones are predicted
 
 
 def likelihoods(lm: TransformersLM, items: Sequence[Item]) -> list[Likelihood]:
-    """Return the negative log-likelihood of each item's prompt, calls disabled; a text without tokens says so."""
-    from toolformer_core.lm.batches import by_budget
+    """Return the negative log-likelihood of each item's prompt, with calls disabled; an empty text has a `problem`."""
+    from toolformer_core.lm.hf.batches import by_budget
 
-    network = lm.network
-    windows = [w for i, item in enumerate(items) for w in _windows(network, i, item.prompt)]
+    hf_model = lm.hf_model
+    windows = [w for i, item in enumerate(items) for w in _windows(hf_model, i, item.prompt)]
     windows.sort(key=lambda w: len(w[1]))
     nll, tokens = np.zeros(len(items)), np.zeros(len(items), dtype=np.int64)
-    for batch in by_budget([len(ids) for _, ids, _ in windows], network.token_budget):
+    for batch in by_budget([len(ids) for _, ids, _ in windows], hf_model.token_budget):
         chosen = [windows[b] for b in batch]
-        for (text, _, predicted), value in zip(chosen, _nll(network, chosen), strict=True):
+        for (text, _, predicted), value in zip(chosen, _nll(hf_model, chosen), strict=True):
             nll[text] += value
             tokens[text] += predicted
     return [
@@ -204,54 +205,54 @@ def likelihoods(lm: TransformersLM, items: Sequence[Item]) -> list[Likelihood]:
     ]
 
 
-def _windows(network: Network, text: int, content: str) -> Iterator[_Window]:
-    """Cut a text so that each of its tokens is predicted in exactly one window."""
-    lead = [] if network.bos is None else [network.bos]
-    ids = network.encode(content)
-    width = network.context_length - len(lead)
+def _windows(hf_model: HFModel, text: int, content: str) -> Iterator[_Window]:
+    """Cut a text into windows so that each of its tokens is predicted in exactly one of them."""
+    lead = [] if hf_model.bos is None else [hf_model.bos]
+    ids = hf_model.encode(content)
+    width = hf_model.context_length - len(lead)
     step = max(1, width // 2)
-    done = 0 if lead else min(1, len(ids))  # nothing says how likely a first token is
+    done = 0 if lead else min(1, len(ids))  # without a bos token, the first token has no probability
     start = 0
     while done < len(ids):
         end = min(start + width, len(ids))
         yield text, [*lead, *ids[start:end]], end - done
-        done, start = end, end - width + step  # `step` new tokens come in
+        done, start = end, end - width + step  # the next window has `step` new tokens
 
 
-def _nll(network: Network, windows: Sequence[_Window]) -> list[float]:
+def _nll(hf_model: HFModel, windows: Sequence[_Window]) -> list[float]:
     import torch
 
-    from toolformer_core.lm.batches import pad
+    from toolformer_core.lm.hf.batches import pad
 
-    with network.lock, torch.inference_mode():
-        ids, mask = pad([np.asarray(w[1], dtype=np.int64) for w in windows], network.device)
-        where = torch.arange(ids.shape[1], device=network.device).expand(len(windows), -1)
-        hidden = network.hidden(ids, mask, where, None)  # (B, T, D)
+    with hf_model.lock, torch.inference_mode():
+        ids, mask = pad([np.asarray(w[1], dtype=np.int64) for w in windows], hf_model.device)
+        position = torch.arange(ids.shape[1], device=hf_model.device).expand(len(windows), -1)
+        hidden = hf_model.hidden(ids, mask, position, None)  # (B, T, D)
         rows: list[int] = []
         columns: list[int] = []
-        for row, (_, own, predicted) in enumerate(windows):
+        for row, (_, window_ids, predicted) in enumerate(windows):
             rows += [row] * predicted
-            columns += range(len(own) - predicted, len(own))
-        row_, column = (torch.tensor(x, dtype=torch.long, device=network.device) for x in (rows, columns))
-        each = _log_p(network, hidden[row_, column - 1], ids[row_, column])
+            columns += range(len(window_ids) - predicted, len(window_ids))
+        row_, column = (torch.tensor(x, dtype=torch.long, device=hf_model.device) for x in (rows, columns))
+        log_p = _log_p(hf_model, hidden[row_, column - 1], ids[row_, column])
         ends = np.cumsum([predicted for _, _, predicted in windows])
-        return [-float(part.sum(dtype=np.float64)) for part in np.split(each, ends[:-1])]
+        return [-float(part.sum(dtype=np.float64)) for part in np.split(log_p, ends[:-1])]
 
 
-def _log_p(network: Network, hidden: Any, targets: Any) -> Any:
-    """log p (N,) of targets (N,) after hidden states (N, D), " [" being impossible where it is not the target.
+def _log_p(hf_model: HFModel, hidden: Any, targets: Any) -> Any:
+    """Return log p (N,) of targets (N,) after hidden states (N, D), with p(" [") = 0 unless it is the target.
 
-    As `Network.log_p` in chunks, so that no [N, V] is ever whole. A " [" of several tokens cannot be forbidden so.
+    It works in chunks, so that no (N, V) tensor is ever held. A " [" of several tokens is not excluded.
     """
     import torch
 
-    trigger = network.trigger[0] if len(network.trigger) == 1 else None
-    chunk = max(1, (1 << 24) // network.model.config.get_text_config().vocab_size)
+    trigger = hf_model.trigger[0] if len(hf_model.trigger) == 1 else None
+    chunk = max(1, (1 << 24) // hf_model.model.config.get_text_config().vocab_size)
     out = []
     for at in range(0, len(hidden), chunk):
-        logits, wanted = network.logits(hidden[at : at + chunk]), targets[at : at + chunk]
+        logits, target = hf_model.logits(hidden[at : at + chunk]), targets[at : at + chunk]
         if trigger is not None:
-            logits[:, trigger] = logits[:, trigger].masked_fill(wanted != trigger, -torch.inf)
-        picked = logits.gather(1, wanted[:, None]).squeeze(1)
-        out.append(picked - torch.logsumexp(logits, dim=1))
+            logits[:, trigger] = logits[:, trigger].masked_fill(target != trigger, -torch.inf)
+        target_logits = logits.gather(1, target[:, None]).squeeze(1)
+        out.append(target_logits - torch.logsumexp(logits, dim=1))
     return torch.cat(out).cpu().numpy()

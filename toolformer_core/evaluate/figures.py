@@ -1,7 +1,7 @@
-"""The paper's own figures, to stand beside ours: Tables 2 to 10 (Toolformer on GPT-J, 6.7 B), numbers only.
+"""The paper's own results, shown beside ours: Tables 2 to 10 (Toolformer on GPT-J, 6.7 B), numbers only.
 
-Percent correct, or perplexity for Table 8. Nothing computes with them; they are what `tasks` and a table printer show.
-Figure 4 is a picture: of its data the text gives only the sizes, and that tools begin to pay at about 775 M.
+They are percent correct, or perplexity for Table 8. Nothing computes with them; `tasks` and the tables show them.
+Figure 4 is a picture; the text only gives the model sizes, and that tools start to help at about 775 M parameters.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _dashed(columns: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]
     return {name.replace("_", "-"): values for name, values in columns.items()}
 
 
-# Number of the table -> task -> model -> figure.
+# Number of the table -> task -> model -> result.
 TABLES: Mapping[int, Mapping[str, Mapping[str, float]]] = {
     3: _dashed(
         _columns(
@@ -93,7 +93,7 @@ DECODING: Mapping[str, Mapping[int, tuple[float, float | None, float | None, flo
     },
 }
 
-# §4.2: of a group of tasks, the percent of items on which Toolformer called a tool. "other" is any other tool.
+# §4.2: group of tasks -> tool -> percent of items on which Toolformer called it. "other" is any other tool.
 CALL_RATES: Mapping[str, Mapping[str, float]] = {
     "lama": {"qa": 98.1, "other": 0.7, "none": 1.2},
     "math": {"calculator": 97.9},
@@ -112,7 +112,7 @@ EXAMPLES_BY_THRESHOLD: Mapping[str, Mapping[float, int]] = {
     "mt": {0.5: 3_156, 1.0: 1_034, 2.0: 229},
 }
 
-# Table 10: the tool of each example shown and its L- - L+, in nats.
+# Table 10: the tool and the gain L- - L+, in nats, of each example.
 GAINS: Sequence[tuple[str, float]] = (
     ("wikisearch", 5.49),
     ("calendar", 2.11),
@@ -126,26 +126,26 @@ GAINS: Sequence[tuple[str, float]] = (
     ("qa", -1.23),
 )
 
-# Figure 4: parameters of the models compared (GPT-2 and GPT-J), and from which size on tools pay.
+# Figure 4: parameters of the compared models (GPT-2 and GPT-J), and the size from which on tools help.
 MODEL_SIZES: Sequence[int] = (124_000_000, 355_000_000, 775_000_000, 1_600_000_000, 6_700_000_000)
 TOOLS_PAY_FROM = 775_000_000
 
 
 def figures_for(task: str) -> dict[str, float]:
-    """Return the paper's figures of a task by model; empty if it has none (GSM8K, perplexity of any text, the demo)."""
+    """Return the paper's results for a task by model; empty if it has none (GSM8K, any other text, the demo)."""
     if task in PERPLEXITY:
         return dict(PERPLEXITY[task])
     return next((dict(table[task]) for table in TABLES.values() if task in table), {})
 
 
 def measured_text(task: str, source: str) -> str:
-    """Return which text of Table 8 a perplexity is of: "wikitext", "ccnet", or "" if it is another or not known.
+    """Return the text of Table 8 that a perplexity belongs to: "wikitext", "ccnet", or "" for any other.
 
-    Nobody looks into the text: a user says what it is, by the task `wikitext` or by the name of the file or folder.
+    The text itself is not examined: the user names it, by the task `wikitext` or by the name of the file or folder.
 
     Args:
         task: the task's name.
-        source: the name of the file or folder; "" for what the task takes from the hub, which is WikiText.
+        source: the name of the file or folder; "" for the task's default from the hub, which is WikiText.
     """
     if task in PERPLEXITY:
         return task

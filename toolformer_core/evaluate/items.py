@@ -1,7 +1,7 @@
-"""The nouns of evaluation: an example of a benchmark, a row that is none, and a benchmark itself.
+"""The records of evaluation: an example of a benchmark (item), a rejected row, and a benchmark (task).
 
-An item holds the exact text the model goes on from and every answer that counts as right, so whatever runs a model
-needs nothing else, and whatever scores needs no model. Nothing here knows files, rules' workings or models.
+An item holds the exact text that the model continues and every right answer, so running a model needs nothing else, and
+scoring needs no model. Nothing here knows files, models or how rules work.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 from toolformer_core.records import digest_of
 
-__all__ = ["BadRowError", "Hub", "Item", "Rejected", "Row", "Rule", "Task", "item_of"]
+__all__ = ["BadRowError", "BenchmarkRow", "Hub", "Item", "RejectedRow", "Rule", "Task", "item_of"]
 
-Row = Mapping[str, Any]  # a row of a benchmark, its keys in lower case
+BenchmarkRow = Mapping[str, Any]  # a row of a benchmark, with lower-case keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,22 +24,22 @@ class Item:
 
     item_id: str  # the file's own id, else the digest of prompt, answers and date; unique within one reading
     task: str
-    prompt: str  # the exact text the model continues; of the perplexity task, the text itself
+    prompt: str  # the exact text that the model continues; for the perplexity task, the text itself
     answers: tuple[str, ...]  # any of them is right; empty for the perplexity task
-    date: str | None = None  # ISO: what today is for the Calendar; None if the benchmark says nothing of it
-    tool: str | None = None  # the tool that helps, by its key, where that is known (the small world)
-    group: str = ""  # what accuracy may be broken down by: a relation, a template, a kind of problem
-    source: str = ""  # the file's name within the path read
-    line: int = 0  # see `Rejected`
+    date: str | None = None  # ISO: the current date for the Calendar; None if the benchmark has none
+    tool: str | None = None  # key of the tool that helps, if known (the small world)
+    group: str = ""  # for breaking down the accuracy: a relation, a template, a kind of problem
+    source: str = ""  # the file's name, relative to the path
+    line: int = 0  # see `RejectedRow`
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
-    """A row that is no item: reported, counted by reason, and never fatal.
+class RejectedRow:
+    """A row that cannot be an item: reported, counted by reason, and never fatal.
 
     `line` is the 1-based line on which the row starts in JSON lines, a JSON array or XML, and the row's number in
-    Parquet and on the hub. Of rows nested deeper (the questions of a SQuAD file) it is the line of their article;
-    `detail` then names the row.
+    Parquet and on the hub. For nested rows (the questions of a SQuAD file) it is the line of their article; `detail`
+    then names the row.
     """
 
     line: int
@@ -49,7 +49,7 @@ class Rejected:
 
 
 class BadRowError(Exception):
-    """Raised by a reader for a row it makes no item of; `read` turns it into a `Rejected`."""
+    """Raised by a reader for a row that cannot be an item; `read` turns it into a `RejectedRow`."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         self.reason = reason
@@ -64,17 +64,17 @@ class Rule(Enum):
     FIRST_10_WORDS = 10
     FIRST_20_WORDS = 20
     FIRST_NUMBER = "number"
-    PERPLEXITY = "perplexity"  # nothing is right or wrong
+    PERPLEXITY = "perplexity"  # there are no right answers
 
     @property
     def words(self) -> int:
-        """How many words of the continuation are looked at; 0 if the rule does not count words."""
+        """How many words of the continuation count; 0 if the rule does not count words."""
         return self.value if isinstance(self.value, int) else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Hub:
-    """Where a benchmark lies on the Hugging Face hub."""
+    """The location of a benchmark on the Hugging Face hub."""
 
     repository: str
     config: str | None
@@ -83,18 +83,18 @@ class Hub:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A benchmark: how it is read, asked and scored, and what the paper measured."""
+    """A benchmark: how it is read, asked and scored, and the paper's results."""
 
     name: str
     title: str
     rule: Rule
-    form: str  # which prompt: completion | word_problem | question | paragraph_question | text
-    shape: str  # what a row looks like, for the error message of a file that has none
-    reader: Callable[[str, Row, str], Item] | None  # (task, row, source) -> item; None: the task is not made of rows
-    excluded_tools: tuple[str, ...] = ()  # by key: they would give the answer away (§4.2)
+    form: str  # the kind of prompt: completion | word_problem | question | paragraph_question | text
+    shape: str  # what a row looks like, for error messages
+    reader: Callable[[str, BenchmarkRow, str], Item] | None  # (task, row, source) -> item; None: it has no rows
+    excluded_tools: tuple[str, ...] = ()  # keys of tools that would give the answer away (§4.2)
     hub: Hub | None = None
-    files: tuple[str, ...] = ("*",)  # of a folder, the names read: the first of these that fits any
-    one_per_id: bool = False  # later rows of an id are further wordings of the same example, and are left out
+    files: tuple[str, ...] = ("*",)  # globs for a folder: the first one that matches any file is used
+    one_per_id: bool = False  # later rows with the same id rephrase the same example, and are left out
     nested: Callable[[Any], Iterator[Any] | None] | None = None  # flattens an element that holds several rows
     figures: Mapping[str, float] = field(default_factory=dict)  # the paper's, percent (or perplexity), by model
 
@@ -109,10 +109,16 @@ def item_of(
     tool: str | None = None,
     group: str = "",
 ) -> Item:
-    """Make an item; answers are stripped, repeats and those without a letter or digit left out.
+    """Make an item; answers are stripped, and repeats and answers without a letter or digit are dropped.
 
     Args:
-        item_id: the file's own; without one, the digest of what the item holds.
+        task: the task's name.
+        prompt: the text that the model continues.
+        answers: the right answers.
+        item_id: the file's own id; if None, a digest of the item's content is used.
+        date: see `Item`.
+        tool: see `Item`.
+        group: see `Item`.
 
     Raises:
         BadRowError: `no_answer`.
@@ -122,7 +128,7 @@ def item_of(
     if not accepted:
         detail = f"only {', '.join(map(repr, given))[:80]}: neither letter nor digit" if any(given) else "none is given"
         raise BadRowError("no_answer", detail)
-    own = str(item_id).strip() if item_id is not None else ""
+    file_id = str(item_id).strip() if item_id is not None else ""
     return Item(
-        own or digest_of("item", task, prompt, date or "", *accepted), task, prompt, accepted, date, tool, group
+        file_id or digest_of("item", task, prompt, date or "", *accepted), task, prompt, accepted, date, tool, group
     )

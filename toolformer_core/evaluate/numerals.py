@@ -1,8 +1,8 @@
-"""Numbers in a text, in digits or in words: "1,000.5", "-3", "5 million", "twenty-one", "a hundred and two", "3/4".
+"""Reads numbers in digits or in words: "1,000.5", "-3", "5 million", "twenty-one", "a hundred and two", "3/4".
 
-`joined` makes one token of a numeral written in several, so that "seven" equals "7"; `first_number` finds what a
-prediction claims; `number_in` reads an answer that is a number and nothing else. "One" is no number where it stands for
-something ("one of", "this one"). Nothing here knows rules or benchmarks.
+`join_numerals` makes one token of a numeral written in several, so that "seven" equals "7"; `first_number` finds the
+number that a prediction claims; `number_in` reads an answer that is only a number. "One" is not a number where it is a
+pronoun ("one of", "this one"). Nothing here knows rules or benchmarks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fractions import Fraction
 
 from toolformer_core.evaluate.words import Token, normalise, number_text, tokens_of
 
-__all__ = ["Number", "first_number", "joined", "number_in"]
+__all__ = ["Number", "first_number", "join_numerals", "number_in"]
 
 _UNITS = {
     word: value
@@ -43,27 +43,27 @@ _ORDINALS = {
     )
 }
 _BEGINNINGS = frozenset({"a", *_UNITS, *_TENS, *_ORDINALS})
-_LONGEST = 32  # tokens of a numeral; "nine hundred and ninety nine trillion ..." has 29
+_MAX_TOKENS = 32  # of a numeral; "nine hundred and ninety nine trillion ..." has 29
 _BEFORE_A_PRONOUN = frozenset("the this that each every any no which another either neither".split())
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number of a text."""
+    """A number in a text."""
 
     value: Fraction
-    decimals: int | None  # as it is written; None for a fraction such as 1/3, which is exact
+    decimals: int | None  # as written; None for a fraction such as 1/3, which is exact
 
 
 # --- numerals in words ------------------------------------------------------------------------------------------------
 
 
-def joined(tokens: Sequence[Token], text: str) -> list[Token]:
+def join_numerals(tokens: Sequence[Token], text: str) -> list[Token]:
     """Return the tokens with every numeral in words as one number ("7") or ordinal ("21th").
 
     Args:
-        tokens: of a text.
-        text: the normalised text itself; parts of a numeral are joined by a space or a hyphen alone.
+        tokens: the tokens of a text.
+        text: the normalised text itself; the parts of a numeral are separated only by a space or a hyphen.
     """
     out: list[Token] = []
     i = 0
@@ -75,7 +75,7 @@ def joined(tokens: Sequence[Token], text: str) -> list[Token]:
 
 
 def _numeral(tokens: Sequence[Token], i: int, text: str) -> tuple[Token, int]:
-    """The token at i, or the numeral that begins there as one token, and how many tokens it takes."""
+    """Return the token at i, or the numeral that starts there as one token, and the number of tokens it takes."""
     if tokens[i].kind != "number" and tokens[i].text not in _BEGINNINGS:
         return tokens[i], 1
     run = _run(tokens, i, text)
@@ -89,9 +89,9 @@ def _numeral(tokens: Sequence[Token], i: int, text: str) -> tuple[Token, int]:
 
 
 def _run(tokens: Sequence[Token], i: int, text: str) -> list[Token]:
-    """The tokens from i on, as far as only a space or a hyphen (behind "thousand", a comma) parts them."""
+    """Return the tokens from i on that are separated only by a space or a hyphen (after "thousand", also a comma)."""
     out = [tokens[i]]
-    for token in tokens[i + 1 : i + _LONGEST]:
+    for token in tokens[i + 1 : i + _MAX_TOKENS]:
         gap = text[out[-1].end : token.start]
         if not re.fullmatch(r"\s|-", gap) and not (gap == ", " and out[-1].text in _SCALES):
             break
@@ -100,7 +100,7 @@ def _run(tokens: Sequence[Token], i: int, text: str) -> list[Token]:
 
 
 def _cardinal(run: Sequence[Token]) -> tuple[Decimal, int, str]:
-    """Value, tokens used (0: no numeral begins here) and kind of the numeral that a run begins with."""
+    """Return value, token count (0: there is no numeral) and kind of the numeral at the start of a run."""
     words = [t.text for t in run]
     if run[0].kind == "number":  # 5 million; 2.5 thousand
         scale = _SCALES.get(words[1]) if len(words) > 1 else None
@@ -121,7 +121,7 @@ def _cardinal(run: Sequence[Token]) -> tuple[Decimal, int, str]:
 
 
 def _group(words: Sequence[str], i: int) -> tuple[int, int, bool]:
-    """A numeral below a thousand at i: value, words used (0: none), and whether it ends as an ordinal."""
+    """Return the numeral below a thousand at i: value, word count (0: none), and whether it ends as an ordinal."""
     value, used, ordinal = _below_hundred(words, i)
     if ordinal:
         return value, used, True
@@ -164,15 +164,15 @@ _SENTENCE_END = re.compile(r"\n|[.!?;](?=\s|$)")
 
 
 def first_number(text: str, *, fractions: bool = False) -> Number | None:
-    """Return the number a prediction claims (§4.2, math), or None if it holds none.
+    """Return the number that a prediction claims (§4.2, math), or None if it holds none.
 
-    The first number; but if an equation follows it in the same sentence, the first number after its "=" (of
-    "5 + 3 = 8 apples", 8). A sentence ends at a line feed, or at . ! ? ; in front of white space. An equation without a
-    number on its right says nothing, and the first number stands.
+    It is the first number; but if an equation follows in the same sentence, it is the first number after its "=" (8 in
+    "5 + 3 = 8 apples"). A sentence ends at a line feed, or at . ! ? ; before whitespace. An equation without a number
+    on its right side is ignored.
 
     Args:
-        text: what the model wrote, calls taken out.
-        fractions: read 3/4, and 2 1/2, as one number; else 3 and 2 come first.
+        text: what the model wrote, without calls.
+        fractions: read 3/4 and 2 1/2 as one number; otherwise their first numbers are 3 and 2.
     """
     text = normalise(text)
     numbers = _numbers(text, fractions)
@@ -182,12 +182,12 @@ def first_number(text: str, *, fractions: bool = False) -> Number | None:
     stop = _SENTENCE_END.search(text, end)
     sentence_end = stop.start() if stop else len(text)
     equals = text.find("=", end, sentence_end)
-    behind = (number for number, start, _ in numbers if 0 <= equals < start < sentence_end)
-    return next(behind, first)
+    results = (number for number, start, _ in numbers if 0 <= equals < start < sentence_end)
+    return next(results, first)
 
 
 def number_in(text: str) -> Number | None:
-    """Return the number that a text is, units in brackets, currency and percent signs aside; None if it is none.
+    """Return a text's number, ignoring units in brackets, currency and percent signs; None if there is other text.
 
     "9 (apples)", "$1,234.50", "25 (%)", "3/4", "seven"; but not "10:1", "Shop 2" or "2 hours; 30 minutes".
     """
@@ -202,8 +202,8 @@ def number_in(text: str) -> Number | None:
 
 
 def _numbers(text: str, fractions: bool) -> list[tuple[Number, int, int]]:
-    """The numbers of a normalised text with their spans, in order; ordinals are none."""
-    tokens = joined(tokens_of(text), text)
+    """Return the numbers of a normalised text with their spans, in order, without ordinals."""
+    tokens = join_numerals(tokens_of(text), text)
     out: list[tuple[Number, int, int]] = []
     for i, token in enumerate(tokens):
         if token.kind != "number" or _is_pronoun(tokens, i, text):
@@ -223,7 +223,7 @@ def _is_pronoun(tokens: Sequence[Token], i: int, text: str) -> bool:
 
 
 def _is_fraction(out: list[tuple[Number, int, int]], token: Token, text: str) -> bool:
-    """Take a denominator into the number in front of it: 3/4, and with the whole in front of that, 2 1/2."""
+    """Merge a denominator into the preceding number (3/4), and a whole number before that (2 1/2), if it is one."""
     above, start, end = out[-1]
     below = Fraction(token.text)
     if text[end : token.start] != "/" or below <= 0 or above.decimals or token.decimals or above.decimals is None:

@@ -1,4 +1,4 @@
-"""The zero-shot forms (App. C): how an example becomes the text a model goes on from.
+"""The zero-shot prompts (App. C): how an example becomes the text that a model continues.
 
     | form               | text                                      | for                                |
     |--------------------|-------------------------------------------|------------------------------------|
@@ -7,8 +7,9 @@
     | question           | an instruction, then q with its "?"       | WebQS, NQ, TriviaQA, Dateset (C.3) |
     | paragraph_question | an English paragraph, a question about it | MLQA (C.4)                         |
 
-No demonstrations and no tools are named, and no prompt ends in a space: the model writes the one before its first word.
-The instructions are ours. A prompt's wording changes figures (§6), so whoever edits one begins a new series of them.
+Prompts hold no demonstrations and name no tools. No prompt ends in a space: the model writes the space before its first
+word. The instructions are ours. Results depend on a prompt's wording (§6), so after an edit they cannot be compared
+with earlier ones.
 """
 
 from __future__ import annotations
@@ -19,24 +20,24 @@ _QUESTION_MARKS = ("?", "？", "؟")
 
 
 def completion(statement: str) -> str:
-    """Ask for the end of a statement, which is given up to where it breaks off."""
+    """Ask for the end of a statement whose first part is given."""
     return f"Complete the text so that it is factually correct: {statement.rstrip()}"
 
 
 def word_problem(body: str, question: str) -> str:
-    """Put a word problem; either part may be empty."""
-    told = " ".join(part for part in (body.strip(), question.strip()) if part)
-    return f"{told} The answer is"
+    """Pose a word problem; either part may be empty."""
+    problem = " ".join(part for part in (body.strip(), question.strip()) if part)
+    return f"{problem} The answer is"
 
 
 def question(text: str) -> str:
-    """Put a question; a question mark is added if it ends in none."""
+    """Pose a question; a missing question mark is added."""
     text = text.strip()
     return f"Answer the following question: {text}{'' if text.endswith(_QUESTION_MARKS) else '?'}"
 
 
 def paragraph_question(paragraph: str, text: str) -> str:
-    """Put a question, in any language, about an English paragraph; the answer is wanted in English."""
+    """Pose a question, in any language, about an English paragraph, and ask for an answer in English."""
     return (
         f"Here is a paragraph: {paragraph.strip()}\n"
         f"Use it to answer, in English, the question that follows: {text.strip()}"

@@ -1,25 +1,26 @@
-"""When a continuation is right: the paper's lenient match (§4.2), made precise.
+"""Decides whether a continuation is right: a precise version of the paper's lenient match (§4.2).
 
     | rule           | right if                                                           | tasks                    |
     |----------------|--------------------------------------------------------------------|--------------------------|
-    | first 5 words  | an answer's words stand, in a row, within the first 5 words        | LAMA, TempLAMA, Dateset, |
+    | first 5 words  | the first 5 words contain an answer's words, consecutively         | LAMA, TempLAMA, Dateset, |
     |                |                                                                    | the demo                 |
     | first 10 words | ... 10                                                             | MLQA                     |
     | first 20 words | ... 20                                                             | WebQS, NQ, TriviaQA      |
     | first number   | the first number, after "=" if there is an equation, is the answer | ASDiv, SVAMP, MAWPS,     |
     |                |                                                                    | GSM8K                    |
 
-The caller takes out the calls the model made (`[Tool(x) -> r]`) first: what a tool answered is not what the model said.
+The caller first removes the calls the model made (`[Tool(x) -> r]`), because a tool's response is not the model's text.
 
-Rulings, where the paper says only "contains". Words, case, accents and punctuation: see `words`. An answer longer than
-the limit counts if the continuation begins with it. Numerals in words equal those in digits ("seven" and 7, "sixth" and
-6th), and an answer that is a number matches whole numbers only: 1 is not found in twenty-one, 1.5, -1 or 1st. Initials
-match with and without points ("U.S.", "US"). An article that leads an answer of at least three words may be missing.
+The paper says only "contains"; these are our rules. For words, case, accents and punctuation see `words`. An answer
+longer than the limit counts if the continuation starts with it. Numerals in words equal those in digits ("seven" and 7,
+"sixth" and 6th), and an answer that is a number matches whole numbers only: 1 is not found in twenty-one, 1.5, -1 or
+1st. Initials match with and without points ("U.S.", "US"). An article at the start of an answer of at least three words
+may be missing.
 
-Numbers are compared as values: 4.0 is 4, 1,000 is "one thousand", $5 and 5 % are 5. Where both sides show at least two
-decimals the coarser of the two is what must agree (3.33 for 10/3), half a unit of its last place either way; a whole
-answer is matched by nothing but itself. 3/4 is read as a fraction only if the answer is not whole, so an expression
-copied from the question is no result.
+Numbers are compared as values: 4.0 is 4, 1,000 is "one thousand", $5 and 5 % are 5. If both have at least two decimals,
+they must agree to the coarser of the two (3.33 for 10/3), within half a unit of its last place; a whole answer must
+match exactly. 3/4 is read as a fraction only if the answer is not whole, so an expression copied from the question does
+not count as a result.
 """
 
 from __future__ import annotations
@@ -29,20 +30,22 @@ from fractions import Fraction
 
 from toolformer_core.errors import UsageError
 from toolformer_core.evaluate.items import Item, Rule, Task
-from toolformer_core.evaluate.numerals import Number, first_number, joined, number_in
+from toolformer_core.evaluate.numerals import Number, first_number, join_numerals, number_in
 from toolformer_core.evaluate.words import Token, normalise, tokens_of
 
-__all__ = ["claims_number", "score", "within_first_words"]
+__all__ = ["claims_number", "is_right", "within_first_words"]
 
 _ARTICLES = frozenset({"a", "an", "the"})
-_COARSEST = 2  # decimals from which on a number may be a rounded one
+_MIN_DECIMALS = 2  # with fewer decimals, a number is not regarded as rounded
 
 
-def score(task: Task, item: Item, continuation: str) -> bool:
-    """Say whether a continuation is right.
+def is_right(task: Task, item: Item, continuation: str) -> bool:
+    """Return whether a continuation is right.
 
     Args:
-        continuation: what the model wrote after the prompt, calls taken out.
+        task: the task, whose rule decides.
+        item: the item with its answers.
+        continuation: what the model wrote after the prompt, without calls.
 
     Raises:
         UsageError: the task is scored by perplexity.
@@ -58,42 +61,46 @@ def score(task: Task, item: Item, continuation: str) -> bool:
 
 
 def within_first_words(answers: Iterable[str], continuation: str, limit: int) -> bool:
-    """Say whether one of the answers stands within the first `limit` words; the rules are told above."""
-    said = _views(continuation)
-    return any(_found(_views(answer), said, limit) for answer in answers)
+    """Return whether the first `limit` words contain one of the answers; see the module for the rules."""
+    views = _views(continuation)
+    return any(_matches(_views(answer), views, limit) for answer in answers)
 
 
 def _views(text: str) -> tuple[list[Token], list[Token], list[Token]]:
-    """A text's tokens as they are, with initials joined, and with numerals joined."""
+    """Return a text's tokens unchanged, with initials joined, and with numerals joined."""
     text = normalise(text)
     tokens = tokens_of(text)
-    return tokens, _initials_joined(tokens, text), joined(tokens, text)
+    return tokens, _join_initials(tokens, text), join_numerals(tokens, text)
 
 
-def _found(answer: Sequence[Sequence[Token]], said: Sequence[Sequence[Token]], limit: int) -> bool:
+def _matches(answer: Sequence[Sequence[Token]], continuation: Sequence[Sequence[Token]], limit: int) -> bool:
     plain, _, numerals = answer
     if not plain:
         return False
     limit = max(limit, plain[-1].last + 1)
     if len(numerals) == 1 and numerals[0].kind != "word":
-        return _contains(said[2], numerals, limit)
+        return _contains(continuation[2], numerals, limit)
     return any(
-        _contains(there, wanted, limit)
-        for there, view in zip(said, answer, strict=True)
-        for wanted in (view, view[1:] if len(view) > 2 and view[0].text in _ARTICLES else view)
+        _contains(text_view, tokens, limit)
+        for text_view, answer_view in zip(continuation, answer, strict=True)
+        for tokens in (answer_view, _without_article(answer_view))
     )
 
 
-def _contains(said: Sequence[Token], wanted: Sequence[Token], limit: int) -> bool:
-    texts = [t.text for t in wanted]
+def _without_article(tokens: Sequence[Token]) -> Sequence[Token]:
+    return tokens[1:] if len(tokens) > 2 and tokens[0].text in _ARTICLES else tokens
+
+
+def _contains(tokens: Sequence[Token], answer: Sequence[Token], limit: int) -> bool:
+    texts = [t.text for t in answer]
     return any(
-        said[i + len(texts) - 1].last < limit and all(said[i + j].text == text for j, text in enumerate(texts))
-        for i in range(len(said) - len(texts) + 1)
+        tokens[i + len(texts) - 1].last < limit and all(tokens[i + j].text == text for j, text in enumerate(texts))
+        for i in range(len(tokens) - len(texts) + 1)
     )
 
 
-def _initials_joined(tokens: Sequence[Token], text: str) -> list[Token]:
-    """Make one token of initials with points: u.s. -> us, j. k. -> jk."""
+def _join_initials(tokens: Sequence[Token], text: str) -> list[Token]:
+    """Join initials with points into one token: u.s. -> us, j. k. -> jk."""
     out: list[Token] = []
     joining = False
     for token in tokens:
@@ -111,10 +118,11 @@ def _initials_joined(tokens: Sequence[Token], text: str) -> list[Token]:
 
 
 def claims_number(answer: str, continuation: str) -> bool:
-    """Say whether the number that a continuation claims is the answer; the rules are told above.
+    """Return whether the number that a continuation claims is the answer; see the module for the rules.
 
     Args:
-        answer: a number, as `number_in` reads it; any other text is matched by nothing.
+        answer: a number, as `number_in` reads it; any other text never matches.
+        continuation: what the model wrote after the prompt, without calls.
     """
     right = number_in(answer)
     if right is None:
@@ -126,7 +134,7 @@ def claims_number(answer: str, continuation: str) -> bool:
 def _equal(right: Number, claimed: Number) -> bool:
     if right.value == claimed.value:
         return True
-    shown = [n.decimals for n in (right, claimed) if n.decimals is not None]
-    if right.value.denominator == 1 or not shown or min(shown) < _COARSEST:
+    decimals = [n.decimals for n in (right, claimed) if n.decimals is not None]
+    if right.value.denominator == 1 or not decimals or min(decimals) < _MIN_DECIMALS:
         return False
-    return abs(right.value - claimed.value) <= Fraction(1, 2 * 10 ** min(shown))
+    return abs(right.value - claimed.value) <= Fraction(1, 2 * 10 ** min(decimals))

@@ -1,10 +1,10 @@
-"""What the right and wrong items of a run say: accuracy with its uncertainty, and whether two arms differ.
+"""Statistics of one evaluation: accuracy with its interval, and whether two arms differ.
 
-Every figure is a share in [0, 1]. The bootstrap draws from its exact distribution instead of drawing items: the number
-right among n items drawn with replacement is binomial, and (only first, only second, same) of n pairs is multinomial,
-so a draw costs the same whatever n is. Where all items are alike there is nothing to draw: every sample is the same and
-says nothing of the next item. There Wilson's interval stands in, with z of the level: the share of what was never seen
-among n items is at most z^2 / (n + z^2). Nothing here knows tasks, models or where outcomes are kept.
+Every figure is a share in [0, 1]. The bootstrap does not resample items one by one; it draws the counts from their
+exact distribution. The number right among n items drawn with replacement is binomial, and the counts (only first, only
+second, same) among n pairs are multinomial, so a sample costs the same for every n. If all items have the same outcome,
+every bootstrap sample is the same and its interval would be empty; there Wilson's interval is used instead. Wilson's
+interval and McNemar's test come from scipy, which is imported on use. This module knows no tasks, models or files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 
@@ -23,7 +22,7 @@ __all__ = [
     "Accuracy",
     "CallSplit",
     "Comparison",
-    "Outcome",
+    "ItemOutcome",
     "accuracy",
     "call_rates",
     "call_split",
@@ -35,17 +34,17 @@ _DRAWS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of one item in one arm."""
+class ItemOutcome:
+    """The result of one item in one arm."""
 
     item_id: str
     right: bool
-    tools: tuple[str, ...] = ()  # the tools called, by key; empty: no call was made
+    tools: tuple[str, ...] = ()  # keys of the tools called; empty if no call was made
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """A share of right items and its interval; all three are nan if there are no items."""
+    """The share of right items and its interval; value, low and high are nan if there are no items."""
 
     items: int
     right: int
@@ -59,18 +58,18 @@ class Comparison:
     """Two arms on the same items."""
 
     items: int
-    only_first: int  # items only the first arm got right (McNemar's b)
+    only_first: int  # items that only the first arm got right (McNemar's b)
     only_second: int  # ... only the second (c)
-    difference: float  # accuracy of the first less the second's
+    difference: float  # accuracy of the first minus accuracy of the second
     low: float  # bootstrap interval of the difference
     high: float
     p: float  # McNemar's exact test, two-sided
-    p_bootstrap: float  # twice the share of draws (and one more) on the far side of no difference, or on it; at most 1
+    p_bootstrap: float  # twice the smaller tail of the draws at or beyond zero, with one draw added; at most 1
 
 
 @dataclass(frozen=True, slots=True)
 class CallSplit:
-    """Table 9's columns: all items, those with a call and those without."""
+    """The columns of the paper's Table 9: all items, items with a call, items without."""
 
     all: Accuracy
     called: Accuracy
@@ -79,12 +78,12 @@ class CallSplit:
 
 
 def accuracy(right: Iterable[bool], *, level: float = 0.95, draws: int = _DRAWS, seed: int = 0) -> Accuracy:
-    """Return the share of right items with a percentile bootstrap interval; Wilson's if all or none are right.
+    """Return the share of right items with a percentile bootstrap interval; Wilson's interval if all or none are right.
 
     Args:
-        right: one per item.
-        level: of the interval.
-        draws: bootstrap samples.
+        right: one value per item.
+        level: confidence level of the interval.
+        draws: number of bootstrap samples.
         seed: the same seed gives the same interval.
 
     Raises:
@@ -96,23 +95,23 @@ def accuracy(right: Iterable[bool], *, level: float = 0.95, draws: int = _DRAWS,
     if not n:
         return Accuracy(0, 0, math.nan, math.nan, math.nan)
     if k in (0, n):
-        return Accuracy(n, k, k / n, 0.0 if k == 0 else 1 - _unseen(n, level), 1.0 if k else _unseen(n, level))
-    sampled = np.random.default_rng(seed).binomial(n, k / n, size=draws) / n
-    low, high = np.quantile(sampled, [(1 - level) / 2, (1 + level) / 2])
+        return Accuracy(n, k, k / n, *_wilson(k, n, level))
+    shares = np.random.default_rng(seed).binomial(n, k / n, size=draws) / n
+    low, high = np.quantile(shares, [(1 - level) / 2, (1 + level) / 2])
     return Accuracy(n, k, k / n, float(low), float(high))
 
 
 def mcnemar(only_first: int, only_second: int) -> float:
-    """Return the two-sided p of McNemar's exact test: could b and c be so far apart if either were as likely?
+    """Return the two-sided p of McNemar's exact test: a binomial test that b of the b + c differing items is one half.
 
-    p = min(1, 2 sum_{i <= min(b, c)} C(b + c, i) / 2^(b + c)); 1 if the arms never differ.
+    The p is 1 if the arms never differ.
     """
-    n, k = only_first + only_second, min(only_first, only_second)
-    term, total = 1, 0
-    for i in range(k + 1):
-        total += term
-        term = term * (n - i) // (i + 1)
-    return min(1.0, float(2 * total / 2**n))
+    from scipy.stats import binomtest
+
+    differing = only_first + only_second
+    if not differing:
+        return 1.0
+    return float(binomtest(min(only_first, only_second), differing, 0.5).pvalue)
 
 
 def compare(
@@ -126,57 +125,64 @@ def compare(
     """Compare two arms on the same items, item by item.
 
     Args:
-        first: whether each item was right, by its id.
-        second: the same items.
+        first: whether the first arm got an item right, by item id.
+        second: the same for the second arm, with the same ids.
+        level: confidence level of the interval.
+        draws: number of bootstrap samples.
+        seed: the same seed gives the same interval.
 
     Raises:
         UsageError: the arms hold different items, or none; level or draws out of range.
     """
     _check(level, draws)
     if first.keys() != second.keys():
-        alone = len(first.keys() ^ second.keys())
+        unpaired = len(first.keys() ^ second.keys())
         raise UsageError(
-            f"the arms must hold the same items, but {alone} stand in one alone; evaluate both on all items"
+            f"both arms must hold the same items, but {unpaired} are in only one of them; evaluate both on all items"
         )
     n = len(first)
     if not n:
         raise UsageError("there are no items to compare; evaluate both arms first")
     b = sum(first[i] and not second[i] for i in first)
     c = sum(second[i] and not first[i] for i in first)
-    drawn = np.random.default_rng(seed).multinomial(n, [b / n, c / n, (n - b - c) / n], size=draws)  # (draws, 3)
-    differences = (drawn[:, 0] - drawn[:, 1]) / n
+    counts = np.random.default_rng(seed).multinomial(n, [b / n, c / n, (n - b - c) / n], size=draws)  # (draws, 3)
+    differences = (counts[:, 0] - counts[:, 1]) / n
     low, high = np.quantile(differences, [(1 - level) / 2, (1 + level) / 2])
-    rest = _unseen(n, level)
+    unseen = _wilson(0, n, level)[1]  # the largest plausible share of a kind of pair that was never seen
     if b == c == 0:
-        low, high = -rest, rest
-    elif n in (b, c):  # what was never seen may be pairs that differ the other way
-        low, high = (1 - 2 * rest, 1.0) if b else (-1.0, 2 * rest - 1)
+        low, high = -unseen, unseen
+    elif n in (b, c):  # every pair differs in the same direction; those never seen may differ in the other
+        low, high = (1 - 2 * unseen, 1.0) if b else (-1.0, 2 * unseen - 1)
     tail = (1 + min(int(np.sum(differences <= 0)), int(np.sum(differences >= 0)))) / (1 + draws)
     return Comparison(n, b, c, (b - c) / n, float(low), float(high), mcnemar(b, c), min(1.0, 2 * tail))
 
 
-def _unseen(n: int, level: float) -> float:
-    """Return the largest share, by Wilson's interval, of what did not occur among n items: z^2 / (n + z^2)."""
-    z = NormalDist().inv_cdf((1 + level) / 2)
-    return z * z / (n + z * z)
+def _wilson(successes: int, n: int, level: float) -> tuple[float, float]:
+    """Return Wilson's interval of a share; with no successes it is 0 to z^2 / (n + z^2)."""
+    from scipy.stats import binomtest
+
+    interval = binomtest(successes, n).proportion_ci(level, method="wilson")
+    return float(interval.low), float(interval.high)
 
 
-def call_split(outcomes: Sequence[Outcome], *, level: float = 0.95, draws: int = _DRAWS, seed: int = 0) -> CallSplit:
+def call_split(
+    outcomes: Sequence[ItemOutcome], *, level: float = 0.95, draws: int = _DRAWS, seed: int = 0
+) -> CallSplit:
     """Return accuracy on all items, on those with a call and on those without, and the share with a call."""
 
-    def of(right: Iterable[bool]) -> Accuracy:
+    def accuracy_of(right: Iterable[bool]) -> Accuracy:
         return accuracy(right, level=level, draws=draws, seed=seed)
 
     called = [o for o in outcomes if o.tools]
     return CallSplit(
-        of(o.right for o in outcomes),
-        of(o.right for o in called),
-        of(o.right for o in outcomes if not o.tools),
+        accuracy_of(o.right for o in outcomes),
+        accuracy_of(o.right for o in called),
+        accuracy_of(o.right for o in outcomes if not o.tools),
         len(called) / len(outcomes) if outcomes else math.nan,
     )
 
 
-def call_rates(outcomes: Sequence[Outcome]) -> dict[str, float]:
+def call_rates(outcomes: Sequence[ItemOutcome]) -> dict[str, float]:
     """Return, per tool, the share of items on which it was called at least once; most called first."""
     counts = Counter(tool for o in outcomes for tool in set(o.tools))
     return {tool: n / len(outcomes) for tool, n in sorted(counts.items(), key=lambda kv: (-kv[1], kv[0]))}

@@ -1,4 +1,4 @@
-"""The benchmarks, as one table, and the two things done with each: reading it and scoring an answer.
+"""All benchmarks in one table, and how to read each of them and score an answer.
 
     | task                                | asked as (App. C)   | right if (see `scoring`)  | tools left out |
     |-------------------------------------|---------------------|---------------------------|----------------|
@@ -11,8 +11,8 @@
     | perplexity wikitext                 | the text            |                           | all            |
     | small-world small-world-plain       | the text so far     | within the first 5 words  |                |
 
-A task is read from its published file (see `cloze`, `word_problems`, `questions`, `texts`), or from the hub by name;
-dateset is generated and the small world embedded. Nothing here knows models, arms or where predictions go.
+A task is read from its published files (see `readers`), or from the hub by name; dateset is generated, and the small
+world is embedded. Nothing here knows models, arms or where predictions are stored.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from collections.abc import Generator, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+from toolformer_core import embedded
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import CorpusError, UnknownNameError, UsageError
-from toolformer_core.evaluate.cloze import lama, templama
-from toolformer_core.evaluate.dateset import dateset
 from toolformer_core.evaluate.figures import figures_for
-from toolformer_core.evaluate.files import Located, benchmark_files, file_rows, hub_rows, in_turn, reread
-from toolformer_core.evaluate.items import BadRowError, Hub, Item, Rejected, Rule, Task
-from toolformer_core.evaluate.own import own_item
-from toolformer_core.evaluate.questions import about_paragraph, articles, open_question, situated_question
-from toolformer_core.evaluate.scoring import score
-from toolformer_core.evaluate.texts import text_items, text_items_from_hub
-from toolformer_core.evaluate.word_problems import gsm8k, mawps, stated
+from toolformer_core.evaluate.items import BadRowError, Hub, Item, RejectedRow, Rule, Task
+from toolformer_core.evaluate.readers.cloze import lama, templama
+from toolformer_core.evaluate.readers.dateset import dateset
+from toolformer_core.evaluate.readers.files import Located, benchmark_files, file_rows, hub_rows, reread, round_robin
+from toolformer_core.evaluate.readers.jsonl import jsonl_item
+from toolformer_core.evaluate.readers.questions import about_paragraph, articles, open_question, situated_question
+from toolformer_core.evaluate.readers.texts import text_items, text_items_from_hub
+from toolformer_core.evaluate.readers.word_problems import asdiv_svamp, gsm8k, mawps
+from toolformer_core.evaluate.scoring import is_right
 from toolformer_core.records import storable, unencodable
-from toolformer_core.smallworld import embedded
 
-__all__ = ["EMBEDDED", "read", "score", "task_named", "tasks"]
+__all__ = ["EMBEDDED", "is_right", "read", "task_named", "tasks"]
 
-# The tasks that come with the program, and their files.
+# The embedded tasks and their files.
 EMBEDDED: Mapping[str, Path] = {
     "small-world": embedded.ASSETS / "heldout.jsonl.gz",
     "small-world-plain": embedded.ASSETS / "plain.jsonl.gz",
@@ -53,15 +53,15 @@ _ITEM = "JSON lines with prompt and answers (and item_id, date, tool, group)"
 
 def tasks() -> dict[str, Task]:
     """Return every benchmark by name, in the order of the paper's tables."""
-    every = [*_cloze_tasks(), *_math_tasks(), *_question_tasks(), *_other_tasks()]
-    return {task.name: dataclasses.replace(task, figures=figures_for(task.name)) for task in every}
+    all_tasks = [*_cloze_tasks(), *_math_tasks(), *_question_tasks(), *_other_tasks()]
+    return {task.name: dataclasses.replace(task, figures=figures_for(task.name)) for task in all_tasks}
 
 
 def task_named(name: str) -> Task:
-    """Return a benchmark by its name; case and underscores do not matter.
+    """Return a benchmark by its name; case does not matter, and underscores equal hyphens.
 
     Raises:
-        UnknownNameError: there is none of this name.
+        UnknownNameError: there is no such benchmark.
     """
     known = tasks()
     task = known.get(name.strip().lower().replace("_", "-"))
@@ -105,9 +105,9 @@ def _cloze_tasks() -> list[Task]:
 def _math_tasks() -> list[Task]:
     problem = "rows with Body, Question and Answer"
     return [
-        Task("asdiv", "ASDiv", Rule.FIRST_NUMBER, "word_problem", f"XML Problem elements or {problem}", stated,
+        Task("asdiv", "ASDiv", Rule.FIRST_NUMBER, "word_problem", f"XML Problem elements or {problem}", asdiv_svamp,
              hub=Hub("EleutherAI/asdiv", None, "validation")),
-        Task("svamp", "SVAMP", Rule.FIRST_NUMBER, "word_problem", problem, stated,
+        Task("svamp", "SVAMP", Rule.FIRST_NUMBER, "word_problem", problem, asdiv_svamp,
              hub=Hub("ChilleD/SVAMP", None, "test")),
         Task("mawps", "MAWPS", Rule.FIRST_NUMBER, "word_problem",
              "rows with sQuestion and lSolutions, or question and an answer", mawps,
@@ -144,29 +144,30 @@ def _question_tasks() -> list[Task]:
 def _other_tasks() -> list[Task]:
     wikitext = Hub("Salesforce/wikitext", "wikitext-103-raw-v1", "test")
     return [
-        Task("dateset", "Dateset", Rule.FIRST_5_WORDS, "question", _ITEM, own_item),
+        Task("dateset", "Dateset", Rule.FIRST_5_WORDS, "question", _ITEM, jsonl_item),
         Task("perplexity", "Perplexity", Rule.PERPLEXITY, "text", "a text, or rows with a column text", None,
              tuple(TOOL_NAMES), wikitext),
         Task("wikitext", "WikiText", Rule.PERPLEXITY, "text", "WikiText, raw, or rows with a column text", None,
              tuple(TOOL_NAMES), wikitext),
-        Task("small-world", "The small world", Rule.FIRST_5_WORDS, "text", _ITEM, own_item),
-        Task("small-world-plain", "The small world, no tool needed", Rule.FIRST_5_WORDS, "text", _ITEM, own_item),
+        Task("small-world", "The small world", Rule.FIRST_5_WORDS, "text", _ITEM, jsonl_item),
+        Task("small-world-plain", "The small world, no tool needed", Rule.FIRST_5_WORDS, "text", _ITEM, jsonl_item),
     ]  # fmt: skip
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read(task: Task, path: Path | None = None, limit: int | None = None) -> Iterator[Item | Rejected]:
-    """Read a benchmark, item by item, in the order of its files and rows; bad rows come in between.
+def read(task: Task, path: Path | None = None, limit: int | None = None) -> Iterator[Item | RejectedRow]:
+    """Read a benchmark item by item, in the order of its files and rows, with rejected rows in between.
 
-    Every item has an id of its own: where a file repeats one, the later ones end in #2, #3, ... A first usable row is
-    looked for before anything is returned.
+    Every item has a unique id: if a file repeats one, the later ones end in #2, #3, ... The function returns only after
+    it has found a first usable row.
 
     Args:
+        task: the benchmark.
         path: a file or a folder; None: generated (dateset), embedded (small-world), else from the hub.
-        limit: how many items to give at most; None: all. Of a folder they are then the first item of every file in
-            turn, then the second of every file, ...: each file has its part in them, whatever its size.
+        limit: the most items to return; None: all. With a limit, a folder gives the first item of every file, then the
+            second of every file, and so on, so that every file contributes, whatever its size.
 
     Raises:
         CorpusError: there is no such path, it holds no usable row, or the hub cannot be reached.
@@ -175,23 +176,18 @@ def read(task: Task, path: Path | None = None, limit: int | None = None) -> Iter
     if limit is not None and limit < 1:
         raise UsageError(f"limit must be positive, got {limit}")
     stream = _numbered(_encodable(_stream(task, path, turns=limit is not None)), limit, task.one_per_id)
-    head: list[Item | Rejected] = []
-    for found in stream:
-        head.append(found)
-        if isinstance(found, Item):
-            return _chained(head, stream)
+    head: list[Item | RejectedRow] = []
+    for item in stream:
+        head.append(item)
+        if isinstance(item, Item):
+            return itertools.chain(head, stream)
     where = path if path is not None else (task.hub.repository if task.hub else task.name)
-    first = next((r for r in head if isinstance(r, Rejected)), None)
-    why = f"; the first of {len(head)} rows, line {first.line}: {first.reason}, {first.detail}" if first else ""
-    raise CorpusError(f"{where} holds no item of {task.title}; expected {task.shape}{why}")
+    first = next((r for r in head if isinstance(r, RejectedRow)), None)
+    example = f"; the first of {len(head)} rows, line {first.line}: {first.reason}, {first.detail}" if first else ""
+    raise CorpusError(f"{where} holds no item of {task.title}; expected {task.shape}{example}")
 
 
-def _chained(head: list[Item | Rejected], rest: Iterator[Item | Rejected]) -> Iterator[Item | Rejected]:
-    yield from head
-    yield from rest
-
-
-def _stream(task: Task, path: Path | None, turns: bool) -> Iterator[Item | Rejected]:
+def _stream(task: Task, path: Path | None, turns: bool) -> Iterator[Item | RejectedRow]:
     if path is None and task.name == "dateset":
         return dateset()
     if path is None:
@@ -202,58 +198,60 @@ def _stream(task: Task, path: Path | None, turns: bool) -> Iterator[Item | Rejec
         return text_items_from_hub(task.name, task.hub) if task.hub else iter(())
     if path is None:
         if task.hub is None:
-            raise CorpusError(f"{task.title} is read from its file; name it with --path")
+            raise CorpusError(f"{task.title} is read from its file; give the file with --path")
         return _items(task, hub_rows(task.hub, task.nested), task.hub.repository)
     files = benchmark_files(path, task.files)
     if turns and len(files) > 1:
-        return in_turn(reread(partial(_file_items, task, path, file)) for file in files)
+        return round_robin(reread(partial(_file_items, task, path, file)) for file in files)
     return itertools.chain.from_iterable(_file_items(task, path, file) for file in files)
 
 
-def _file_items(task: Task, path: Path, file: Path) -> Generator[Item | Rejected]:
+def _file_items(task: Task, path: Path, file: Path) -> Generator[Item | RejectedRow]:
     source = file.name if file == path else file.relative_to(path).as_posix()
     return _items(task, file_rows(file, task.nested), source)
 
 
-def _items(task: Task, rows: Iterator[Located | Rejected], source: str) -> Generator[Item | Rejected]:
-    for found in rows:
-        if isinstance(found, Rejected):
-            yield dataclasses.replace(found, source=source)
+def _items(task: Task, rows: Iterator[Located | RejectedRow], source: str) -> Generator[Item | RejectedRow]:
+    for located in rows:
+        if isinstance(located, RejectedRow):
+            yield dataclasses.replace(located, source=source)
             continue
-        line, row = found
+        line, row = located
         try:
             item = task.reader(task.name, row, source) if task.reader else None
         except BadRowError as exc:
-            yield Rejected(line, exc.reason, exc.detail, source)
+            yield RejectedRow(line, exc.reason, exc.detail, source)
             continue
         if item is not None:
             yield dataclasses.replace(item, source=source, line=line)
 
 
-def _encodable(stream: Iterator[Item | Rejected]) -> Iterator[Item | Rejected]:
-    """Reject items that hold a lone surrogate: no tokenizer takes it, and no file holds it."""
-    for found in stream:
-        source = storable(found.source)
-        if isinstance(found, Rejected):
-            yield dataclasses.replace(found, detail=storable(found.detail), source=source)
+def _encodable(stream: Iterator[Item | RejectedRow]) -> Iterator[Item | RejectedRow]:
+    """Reject items that hold a lone surrogate, which no tokenizer and no file accepts."""
+    for item in stream:
+        source = storable(item.source)
+        if isinstance(item, RejectedRow):
+            yield dataclasses.replace(item, detail=storable(item.detail), source=source)
             continue
-        texts = (found.prompt, *found.answers, found.item_id, found.group)
-        wrong = next(filter(None, map(unencodable, texts)), None)
-        yield Rejected(found.line, "not_utf8", wrong, source) if wrong else dataclasses.replace(found, source=source)
+        texts = (item.prompt, *item.answers, item.item_id, item.group)
+        flaw = next(filter(None, map(unencodable, texts)), None)
+        yield RejectedRow(item.line, "not_utf8", flaw, source) if flaw else dataclasses.replace(item, source=source)
 
 
-def _numbered(stream: Iterator[Item | Rejected], limit: int | None, one_per_id: bool) -> Iterator[Item | Rejected]:
-    """Turn away what no UTF-8 text can hold, make ids unique, and stop after the limit."""
+def _numbered(
+    stream: Iterator[Item | RejectedRow], limit: int | None, one_per_id: bool
+) -> Iterator[Item | RejectedRow]:
+    """Make ids unique, or reject rows with a repeated id, and stop at the limit."""
     seen: dict[str, int] = {}
-    given = 0
-    for found in stream:
-        if isinstance(found, Item):
-            seen[found.item_id] = count = seen.get(found.item_id, 0) + 1
+    items = 0
+    for item in stream:
+        if isinstance(item, Item):
+            seen[item.item_id] = count = seen.get(item.item_id, 0) + 1
             if count > 1 and one_per_id:
-                yield Rejected(found.line, "same_fact", f"a further wording of {found.item_id}", found.source)
+                yield RejectedRow(item.line, "same_fact", f"a further wording of {item.item_id}", item.source)
                 continue
-            found = dataclasses.replace(found, item_id=f"{found.item_id}#{count}") if count > 1 else found
-            given += 1
-        yield found
-        if limit is not None and given >= limit:
+            item = dataclasses.replace(item, item_id=f"{item.item_id}#{count}") if count > 1 else item
+            items += 1
+        yield item
+        if limit is not None and items >= limit:
             return

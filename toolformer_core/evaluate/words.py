@@ -1,13 +1,13 @@
-"""What a word is, when scoring: text becomes tokens, and every token knows which word of the text it stands in.
+"""Words and tokens for scoring: splits a text into tokens, each of which knows its word.
 
-    normalise   NFKC, case folded, accents stripped (é -> e, ø -> o, Arabic vowel signs), − -> -, ½ -> 1/2
+    normalise   NFKC, case folded, accents removed (é -> e, ø -> o, Arabic vowel signs), − -> -, ½ -> 1/2
     token       a number (1,000.50 is one, written 1000.5), an ordinal (6th), a run of letters (and digits after them:
                 mp3), or one character of a script written without spaces (Han, kana, Thai, ...); % is "percent",
-                & is "and"; all other punctuation separates and is gone
-    word        what stands between white space, if it holds a token: "Jean-Paul's" is one word of three tokens; a
-                character of a script without spaces is a word of its own
+                & is "and"; all other punctuation separates tokens and is dropped
+    word        a run without whitespace that holds a token: "Jean-Paul's" is one word of three tokens; a character of
+                a script without spaces is a separate word
 
-Limits ("within the first five words") count words; matching compares tokens, so "art" is never found in "party", and
+Limits ("within the first five words") count words. Matching compares tokens, so "art" is never found in "party", and
 "Paris" is found in "Paris.", "Paris's" and "«Paris»". Nothing here knows answers, rules or numerals written as words.
 """
 
@@ -31,24 +31,24 @@ _NO_SPACES = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff"
 )
-_MOST_DIGITS = 60  # of a number; a longer run of digits is compared as it is written
+_MAX_DIGITS = 60  # of a number; a longer run of digits is compared as text
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token and where it stands."""
+    """A token with its place in the text."""
 
     text: str
     kind: str  # number | ordinal | word
     start: int  # in the normalised text, [start, end)
     end: int
-    first: int  # the word it begins in, from 0
-    last: int  # ... and ends in; they differ where tokens were joined ("twenty one")
-    decimals: int = 0  # of a number: digits written after the point
+    first: int  # the word it starts in, from 0
+    last: int  # ... and ends in; they differ if tokens were joined ("twenty one")
+    decimals: int = 0  # of a number: digits after the decimal point
 
 
 def normalise(text: str) -> str:
-    """Return the text in the form that is compared; see the module."""
+    """Return the text in the normal form that is compared; see the module."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", _spell_small_digits(text))
     text = text.casefold()
@@ -59,7 +59,7 @@ def normalise(text: str) -> str:
 
 
 def _spell_small_digits(text: str) -> str:
-    """Keep what NFKC would run together: 2½ becomes 2 1/2 rather than 21/2, and 10² becomes 10^2 rather than 102."""
+    """Separate what NFKC would join: 2½ becomes 2 1/2 rather than 21/2, and 10² becomes 10^2 rather than 102."""
     out = []
     for char in text:
         kind = unicodedata.decomposition(char).partition(" ")[0]
@@ -87,7 +87,7 @@ def _pattern() -> re.Pattern[str]:
 
 
 def _ranges(codes: Iterable[int]) -> str:
-    """The inside of a character class: runs of code points."""
+    """Return the content of a character class: runs of code points."""
     out: list[list[int]] = []
     for code in codes:
         if out and code == out[-1][1] + 1:
@@ -98,7 +98,7 @@ def _ranges(codes: Iterable[int]) -> str:
 
 
 def tokens_of(text: str) -> list[Token]:
-    """Return the tokens of a text that `normalise` has passed, in order."""
+    """Return the tokens of a normalised text, in order."""
     out: list[Token] = []
     word, end, alone = 0, 0, False
     for match in _pattern().finditer(text):
@@ -114,7 +114,7 @@ def tokens_of(text: str) -> list[Token]:
 def _canonical(match: re.Match[str]) -> tuple[str, str, int]:
     if match["number"] is not None:
         digits = re.sub(r"[,$£€]", "", match["number"])
-        if len(digits) > _MOST_DIGITS:
+        if len(digits) > _MAX_DIGITS:
             return digits, "word", 0
         return number_text(Decimal(digits)), "number", len(digits.partition(".")[2])
     if match["ordinal"] is not None:
@@ -125,7 +125,7 @@ def _canonical(match: re.Match[str]) -> tuple[str, str, int]:
 
 
 def number_text(value: Decimal) -> str:
-    """Return a number without needless digits: 4.0 -> 4, 1E+3 -> 1000, -0 -> 0."""
+    """Return a number without redundant digits: 4.0 -> 4, 1E+3 -> 1000, -0 -> 0."""
     text = f"{value:f}"
     text = text.rstrip("0").rstrip(".") if "." in text else text
     return "0" if text in ("-0", "") else text

@@ -1,9 +1,9 @@
-"""Attention within the pieces of packed rows, and nowhere else.
+"""Attention for packed rows: tokens attend only within their own piece.
 
-Hugging Face's own way builds a (T, T) mask per row and pays for every pair of tokens. This one lays the pieces of a
-micro-batch below each other in blocks of like length, runs causal attention without a mask, and lays the results back.
-Models that do not use the attention interface, or ask it for more than causality, go Hugging Face's way, which is
-correct too: `supports` says which. It knows no texts and no loss.
+Hugging Face's implementation builds a (T, T) mask per row and computes every pair of tokens. This one arranges the
+pieces of a micro-batch in blocks of similar length, runs causal attention without a mask, and moves the results back.
+Models that do not use the attention interface, or need more than causality, use Hugging Face's implementation, which is
+correct, too; `supports` tells which ones. This module knows no texts and no loss.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from transformers import AttentionInterface
 
 __all__ = ["PACKED", "Layout", "layout_of", "supports"]
 
-PACKED = "toolformer_packed"  # the name under which a model's config asks for this attention
+PACKED = "toolformer_packed"  # the name of this attention in a model's config
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the pieces of a micro-batch lie in its B x T tokens, and where in blocks of pieces of like length."""
+    """A mapping between the B x T tokens of a micro-batch and places in blocks of pieces of similar length."""
 
     shapes: tuple[tuple[int, int], ...]  # (N, L) of every block; S is the sum of N x L
-    source: torch.Tensor  # (S,) which token lies at each place of the blocks, one block behind the other
-    real: torch.Tensor  # (S,) whether it is a token, and not what fills a piece up
+    source: torch.Tensor  # (S,) the token at each place of the blocks, one block after the other
+    real: torch.Tensor  # (S,) False for padding
     place: torch.Tensor  # (B T,) the place of each token
 
     def to(self, device: torch.device) -> Layout:
@@ -34,9 +34,9 @@ class Layout:
 
 
 def layout_of(positions: torch.Tensor) -> Layout | None:
-    """Find the pieces of rows (B, T) by their positions; None where every row is one piece.
+    """Find the pieces of rows (B, T) by their positions; None if every row is one piece.
 
-    A block holds the pieces of up to a power of two tokens, right-padded with the piece's own first token.
+    A block holds the pieces of up to a power of two tokens, right-padded with each piece's first token.
     """
     starts = torch.nonzero(positions.flatten() == 0).flatten()
     if len(starts) == len(positions):
@@ -56,44 +56,50 @@ def layout_of(positions: torch.Tensor) -> Layout | None:
     return Layout(tuple(shapes), source, real, place)
 
 
-class _Moved(torch.autograd.Function):
-    """Rows x[there] of x (n, ...), whose gradients are found by an index too: `back` says where each row of x went.
+class _Permute(torch.autograd.Function):
+    """Select rows x[forward_index] of x (n, ...), with a gradient that is a selection, too.
 
-    What fills a piece up comes behind it, where no token looks, and its own result is thrown away: its gradient is
-    zero, so that a token's is found at its one place. Adding up all gradients of a token took longer than attention.
+    `backward_index` holds the place to which each row of x was moved. Padding comes after its piece, where no token
+    attends to it, and its result is discarded. So its gradient is zero, and the gradient of a token is found at one
+    place; summing over all copies of a token took longer than the attention.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, x: torch.Tensor, there: torch.Tensor, back: torch.Tensor, went: torch.Tensor | None
+        ctx: Any,
+        x: torch.Tensor,
+        forward_index: torch.Tensor,
+        backward_index: torch.Tensor,
+        moved: torch.Tensor | None,
     ) -> torch.Tensor:
-        """Take the rows; `went` (n,) says which rows of x went anywhere, None: all."""
-        ctx.back, ctx.went = back, went
-        return x.index_select(0, there)
+        """Select the rows; `moved` (n,) is False for rows of x that are not selected at all, None: all are."""
+        ctx.backward_index, ctx.moved = backward_index, moved
+        return x.index_select(0, forward_index)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        found = grad.index_select(0, ctx.back)
-        if ctx.went is not None:
-            found.masked_fill_(~ctx.went.view(-1, *[1] * (grad.ndim - 1)), 0.0)
-        return found, None, None, None
+        selected = grad.index_select(0, ctx.backward_index)
+        if ctx.moved is not None:
+            selected.masked_fill_(~ctx.moved.view(-1, *[1] * (grad.ndim - 1)), 0.0)
+        return selected, None, None, None
 
 
-_moved: Any = _Moved.apply
+_permute: Any = _Permute.apply
 
 
 def supports(model: Any, length: int) -> bool:
-    """Say whether a model's attention over pieces of at most `length` tokens may go this way.
+    """Return whether this attention works for a model, over pieces of at most `length` tokens.
 
-    It must ask Hugging Face's interface, and only for causality; a window at least as long as a piece never shows.
+    The model must use Hugging Face's interface, and only for causality; a window at least as long as a piece has no
+    effect.
     """
     config = model.config.get_text_config()
     window = getattr(config, "sliding_window", None)
-    seen = {"full_attention"} if window is not None and window < length else {"full_attention", "sliding_attention"}
+    allowed = {"full_attention"} if window is not None and window < length else {"full_attention", "sliding_attention"}
     layers = set(getattr(config, "layer_types", None) or (["sliding_attention"] if window else []))
-    more = any(getattr(config, name, None) for name in ("attn_logit_softcapping", "attention_chunk_size"))
-    asks = getattr(model, "_supports_attention_backend", False) and getattr(model, "_supports_sdpa", False)
-    return bool(asks) and not more and layers <= seen
+    extras = any(getattr(config, name, None) for name in ("attn_logit_softcapping", "attention_chunk_size"))
+    has_interface = getattr(model, "_supports_attention_backend", False) and getattr(model, "_supports_sdpa", False)
+    return bool(has_interface) and not extras and layers <= allowed
 
 
 def _attention(
@@ -107,26 +113,26 @@ def _attention(
     layout: Layout | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Hugging Face's attention interface: query (B, Hq, T, D), key and value (B, H, T, D) in, (B, T, Hq, D) out."""
+    """Implement Hugging Face's interface: query (B, Hq, T, D), key and value (B, H, T, D) in, (B, T, Hq, D) out."""
     if attention_mask is not None or kwargs.get("softcap") or kwargs.get("s_aux") is not None:
         raise NotImplementedError(
-            "this model asks its attention for more than packed rows can do; set packing to false"
+            "this model needs more from its attention than packed rows support; set packing to false"
         )
     batch, heads, length, _ = query.shape
-    how: dict[str, Any] = {"is_causal": True, "scale": scaling, "dropout_p": dropout}
-    how["enable_gqa"] = heads != key.shape[1]
+    options: dict[str, Any] = {"is_causal": True, "scale": scaling, "dropout_p": dropout}
+    options["enable_gqa"] = heads != key.shape[1]
     if layout is None:
-        return scaled_dot_product_attention(query, key, value, **how).transpose(1, 2), None
+        return scaled_dot_product_attention(query, key, value, **options).transpose(1, 2), None
     sizes = [n * long for n, long in layout.shapes]
     q, k, v = (
-        _moved(x.transpose(1, 2).flatten(0, 1), layout.source, layout.place, None).split(sizes)
+        _permute(x.transpose(1, 2).flatten(0, 1), layout.source, layout.place, None).split(sizes)
         for x in (query, key, value)
     )
-    found = []
+    blocks = []
     for *block, shape in zip(q, k, v, layout.shapes, strict=True):
-        laid = (x.view(*shape, *x.shape[1:]).transpose(1, 2) for x in block)  # (N, H, L, D)
-        found.append(scaled_dot_product_attention(*laid, **how).transpose(1, 2).flatten(0, 1))
-    out = _moved(torch.cat(found), layout.place, layout.source, layout.real)
+        shaped = (x.view(*shape, *x.shape[1:]).transpose(1, 2) for x in block)  # (N, H, L, D)
+        blocks.append(scaled_dot_product_attention(*shaped, **options).transpose(1, 2).flatten(0, 1))
+    out = _permute(torch.cat(blocks), layout.place, layout.source, layout.real)
     return out.view(batch, length, heads, -1), None
 
 

@@ -1,12 +1,12 @@
-"""Where a run's checkpoints lie, which are kept, and from which one it goes on.
+"""The checkpoints of a run: where they are stored, which ones are kept, and from which one the run continues.
 
     checkpoints/step-000500/meta.json   step, processes, engine, dev perplexity, the state's files; written last
-                            state/      what the engine needs to go on
-                            model/      the model whole, if it was evaluated at this step
-    model/                              the best one's model
+                            state/      what the engine needs to continue
+                            model/      the complete model, if it was evaluated at this step
+    model/                              the model of the best checkpoint
 
-A folder without its final name is not a checkpoint. A state that is not whole any more becomes `state-damaged`, and
-the run goes on from the checkpoint before. Nothing here knows torch, only that it writes zip archives with checksums.
+A folder without its final name is not a checkpoint. A damaged state is renamed to `state-damaged`, and the run
+continues from the previous checkpoint. Nothing here knows torch, except that it writes zip archives with checksums.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ __all__ = [
     "checkpoints",
     "clear_unfinished",
     "complete",
-    "damage",
-    "retain",
+    "find_damage",
+    "prune",
     "set_aside",
     "unfinished",
 ]
@@ -40,14 +40,14 @@ _DAMAGED = "state-damaged"
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What `meta.json` says."""
+    """The content of `meta.json`."""
 
     step: int
-    world: int  # processes that wrote the state; as many must read it
+    world: int  # processes that wrote the state; the same number must read it
     engine: str  # e.g. deepspeed-zero3
     perplexity: float | None  # on the development set
-    files: Mapping[str, int] = field(default_factory=dict, compare=False)  # the state's, with their sizes in bytes
-    archives: Sequence[str] = field(default=(), compare=False)  # those of them that hold checksums: torch.save's
+    files: Mapping[str, int] = field(default_factory=dict, compare=False)  # files of the state -> size in bytes
+    archives: Sequence[str] = field(default=(), compare=False)  # those with checksums, written by torch.save
 
     @property
     def name(self) -> str:
@@ -64,14 +64,14 @@ class Checkpoint:
 
 
 def unfinished(job: Path, checkpoint: Checkpoint) -> Path:
-    """Return the folder in which a checkpoint is written before it has its name."""
+    """Return the folder in which a checkpoint is written before it gets its name."""
     return job / _ROOT / f".writing-{checkpoint.name}"
 
 
 def clear_unfinished(job: Path) -> None:
-    """Remove what killed or failed runs left half-written."""
-    for left in (job / _ROOT).glob(".writing-*"):
-        shutil.rmtree(left, ignore_errors=True)
+    """Remove checkpoints that killed or failed runs left unfinished."""
+    for leftover in (job / _ROOT).glob(".writing-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
 def complete(job: Path, checkpoint: Checkpoint) -> Path:
@@ -85,40 +85,44 @@ def complete(job: Path, checkpoint: Checkpoint) -> Path:
     for file in source.rglob("*"):
         if file.is_file():
             with file.open("rb") as stream:
-                os.fsync(stream.fileno())  # a name that outlives a power cut must not lead to less than was written
+                os.fsync(stream.fileno())  # else the name could survive a power cut that the content does not
     shutil.rmtree(target, ignore_errors=True)
     source.rename(target)
     return target
 
 
 def checkpoints(job: Path) -> list[Checkpoint]:
-    """Return all checkpoints of a run that are whole, the latest last."""
-    found = []
+    """Return all complete checkpoints of a run, the latest last."""
+    complete_ones = []
     for meta in (job / _ROOT).glob(f"step-*/{_META}"):
         with suppress(OSError, ValueError, TypeError):
-            found.append(Checkpoint(**json.loads(meta.read_text(encoding="utf-8"))))
-    return sorted(found, key=lambda c: c.step)
+            complete_ones.append(Checkpoint(**json.loads(meta.read_text(encoding="utf-8"))))
+    return sorted(complete_ones, key=lambda c: c.step)
 
 
 def best(job: Path) -> Checkpoint | None:
-    """Return the checkpoint of the lowest dev perplexity, of those with a model; the latest if none was measured."""
-    held = [c for c in checkpoints(job) if c.model(job).is_dir()]
-    measured = [c for c in held if c.perplexity is not None]
+    """Return the checkpoint with a model and the lowest dev perplexity; the latest if none was measured."""
+    with_model = [c for c in checkpoints(job) if c.model(job).is_dir()]
+    measured = [c for c in with_model if c.perplexity is not None]
     if measured:
         return min(measured, key=lambda c: (c.perplexity, c.step))
-    return held[-1] if held else None
+    return with_model[-1] if with_model else None
 
 
-def damage(job: Path, checkpoint: Checkpoint, share: int = 0, shares: int = 1) -> list[str]:
-    """Return what is wrong with a checkpoint's state, a line a file: gone, of another size, or not what was written.
+def find_damage(job: Path, checkpoint: Checkpoint, share: int = 0, shares: int = 1) -> list[str]:
+    """Return what is wrong with a checkpoint's state, one line per file: missing, of another size, or changed.
 
     Args:
-        share, shares: look at every so-manieth file only, so that processes read a large state once between them.
+        job: the job's folder.
+        checkpoint: the checkpoint.
+        share: check only the files number `share`, `share` + `shares`, ..., so that several processes together read a
+            large state once.
+        shares: the number of processes that check.
 
     Raises:
-        OSError: a file cannot be read now, which says nothing of what is in it.
+        OSError: a file cannot be read now, which does not tell whether it is damaged.
     """
-    found = []
+    problems = []
     for name, size in sorted(checkpoint.files.items())[share::shares]:
         file = checkpoint.state(job) / name
         try:
@@ -129,38 +133,38 @@ def damage(job: Path, checkpoint: Checkpoint, share: int = 0, shares: int = 1) -
         if not wrong and name in checkpoint.archives:
             wrong = _damaged_archive(file)
         if wrong:
-            found.append(f"{name}: {wrong}")
-    return found
+            problems.append(f"{name}: {wrong}")
+    return problems
 
 
 def _damaged_archive(file: Path) -> str:
-    """Read an archive against its own checksums; return what is wrong."""
+    """Check an archive against its checksums; return what is wrong, "" if nothing."""
     try:
         with zipfile.ZipFile(file) as archive:
             part = archive.testzip()
     except OSError as exc:
-        if exc.errno != errno.EINVAL:  # where damaged bytes ask for a place that cannot be
+        if exc.errno != errno.EINVAL:  # raised when damaged bytes lead to an impossible offset
             raise
         return str(exc)
-    except Exception as exc:  # noqa: BLE001  # damaged bytes lead anywhere
+    except Exception as exc:  # noqa: BLE001  # damaged bytes can cause any error
         return str(exc) or type(exc).__name__
     return f"{part} has another checksum" if part else ""
 
 
 def set_aside(job: Path, checkpoint: Checkpoint) -> None:
-    """Keep a damaged state from being gone on from; the next checkpoint removes it."""
+    """Rename a damaged state, so that no run continues from it; the next checkpoint removes it."""
     state = checkpoint.state(job)
     shutil.rmtree(state.with_name(_DAMAGED), ignore_errors=True)
     state.rename(state.with_name(_DAMAGED))
 
 
-def retain(job: Path, keep: int) -> None:
-    """Keep the last `keep` checkpoints with a state whole, and the best one's model; remove the rest."""
-    found = checkpoints(job)
-    kept = [c.step for c in found if c.state(job).is_dir()][-keep:]
-    chosen = best(job)
-    for old in (c for c in found if c.step not in kept):
-        if chosen is not None and old.step == chosen.step:
+def prune(job: Path, keep: int) -> None:
+    """Keep the last `keep` checkpoints with a state, and the model of the best one; remove the rest."""
+    present = checkpoints(job)
+    kept = [c.step for c in present if c.state(job).is_dir()][-keep:]
+    best_one = best(job)
+    for old in (c for c in present if c.step not in kept):
+        if best_one is not None and old.step == best_one.step:
             for state in (old.state(job), old.state(job).with_name(_DAMAGED)):
                 shutil.rmtree(state, ignore_errors=True)
         else:

@@ -1,7 +1,7 @@
-"""Who holds the weights and turns gradients into steps: PyTorch alone in one process, or DeepSpeed over many.
+"""Training engines hold the weights and apply gradients: PyTorch alone in one process, or DeepSpeed over many.
 
-Both take the sum of the losses of a step's targets, divided by their number in all processes together, so that a step
-is the same however its rows were dealt. An engine does not know texts, schedules or when to stop.
+Both use the sum of the losses of a step's targets, divided by the number of targets in all processes, so that a step
+does not depend on how its rows were distributed. An engine does not know texts, schedules or when to stop.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from toolformer_core.errors import UsageError
 from toolformer_core.extras import how_to_install
 from toolformer_core.finetune.recipe import Recipe
 
-__all__ = ["DeepSpeedEngine", "Engine", "PlainEngine", "deepspeed_config", "join"]
+__all__ = ["DeepSpeedEngine", "PlainEngine", "TrainingEngine", "deepspeed_config", "join_processes"]
 
 _ZERO3 = "zero3.json"  # the shipped DeepSpeed config
 _STATE = "state.pt"
 
 
-class Engine(Protocol):
+class TrainingEngine(Protocol):
     """A model in training. Every process of a run calls the same methods in the same order."""
 
     rank: int
@@ -35,16 +35,16 @@ class Engine(Protocol):
     def loss(self, ids: torch.Tensor, positions: torch.Tensor, weights: torch.Tensor, **more: Any) -> torch.Tensor:
         """Return the summed negative log-likelihood, in nats, of the targets of rows (B, T).
 
-        With `forbidden`, a token's id, the model may not predict that token where it is not the target.
+        With `forbidden` (a token id), that token gets probability 0 wherever it is not the target.
         """
         ...
 
     def backward(self, loss: torch.Tensor, last: bool) -> None:
-        """Add a loss's gradients; `last` is the step's last micro-batch."""
+        """Add the gradients of a loss; `last` marks the last micro-batch of a step."""
         ...
 
     def step(self, learning_rate: float) -> float:
-        """Clip, update and clear; return the gradients' norm before clipping."""
+        """Clip the gradients, update the weights and clear the gradients; return the norm before clipping."""
         ...
 
     def total(self, *values: float) -> list[float]:
@@ -52,13 +52,13 @@ class Engine(Protocol):
         ...
 
     def save(self, folder: Path) -> None:
-        """Write what `load` needs to go on."""
+        """Write what `load` needs to continue."""
         ...
 
     def load(self, folder: Path) -> None: ...
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield the trained weights, whole, on the CPU; every process must exhaust it, and the first gets them."""
+        """Yield the complete trained weights, on the CPU; every process must exhaust this, only the first gets them."""
         ...
 
 
@@ -71,12 +71,12 @@ def _summed_loss(
     **more: Any,
 ) -> Any:
     logits = model(input_ids=ids, position_ids=positions, use_cache=False, **more).logits  # (B, T, V)
-    # targets move one to the left instead of logits being cut; what comes round is no target, as no first token is
+    # Targets are rolled to the left instead of cutting the logits; the first token, which wraps around, is no target.
     targets, counts = (torch.roll(x, -1, dims=1).flatten() for x in (ids, weights))
-    each = logits.flatten(0, 1).float()
+    flat = logits.flatten(0, 1).float()
     if forbidden is not None:
-        each[:, forbidden].masked_fill_(targets != forbidden, -torch.inf)
-    return (torch.nn.functional.cross_entropy(each, targets, reduction="none") * counts).sum()
+        flat[:, forbidden].masked_fill_(targets != forbidden, -torch.inf)
+    return (torch.nn.functional.cross_entropy(flat, targets, reduction="none") * counts).sum()
 
 
 def _optimizer(model: Any, recipe: Recipe) -> torch.optim.Optimizer:
@@ -85,7 +85,7 @@ def _optimizer(model: Any, recipe: Recipe) -> torch.optim.Optimizer:
 
 
 class PlainEngine:
-    """One process, float32 weights; with bf16 the passes run under autocast."""
+    """One process with float32 weights; with bf16 the passes run under autocast."""
 
     rank = 0
     world = 1
@@ -121,12 +121,12 @@ class PlainEngine:
         torch.save({"trained": trained, "optimizer": self._optimizer.state_dict()}, folder / _STATE)
 
     def load(self, folder: Path) -> None:
-        held = torch.load(folder / _STATE, map_location=self.device, weights_only=True)
+        state = torch.load(folder / _STATE, map_location=self.device, weights_only=True)
         parameters = dict(self.model.named_parameters())
         with torch.no_grad():
-            for name, value in held["trained"].items():
+            for name, value in state["trained"].items():
                 parameters[name].copy_(value)
-        self._optimizer.load_state_dict(held["optimizer"])
+        self._optimizer.load_state_dict(state["optimizer"])
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         for name, value in self.model.named_parameters():
@@ -135,31 +135,31 @@ class PlainEngine:
 
 
 def deepspeed_config(recipe: Recipe, device: torch.device, world: int) -> dict[str, Any]:
-    """Return the shipped ZeRO config with the recipe's figures, and the user's own settings laid over it."""
+    """Return the shipped ZeRO config with the recipe's values, overridden by the user's own settings."""
     config = json.loads((files("toolformer_core.finetune") / _ZERO3).read_text(encoding="utf-8"))
     config["train_micro_batch_size_per_gpu"] = recipe.micro_batch
-    config["train_batch_size"] = recipe.micro_batch * world  # accumulation is counted here, not by DeepSpeed
+    config["train_batch_size"] = recipe.micro_batch * world  # the loop counts accumulation, not DeepSpeed
     config["bf16"] = {"enabled": recipe.precision == "bf16"}
     if recipe.precision == "bf16" and recipe.zero_stage > 0:
-        # 128 gradients added up in 8 bits would lose the small ones
+        # summing 128 gradients with bfloat16's 8 bits would lose the small ones
         config["data_types"] = {"grad_accum_dtype": "fp32"}
     config["gradient_clipping"] = recipe.clip
     config["zero_optimization"]["stage"] = recipe.zero_stage
     if device.type == "cpu":
         config["zero_optimization"]["overlap_comm"] = False
-    return _laid_over(config, recipe.deepspeed)
+    return _merged(config, recipe.deepspeed)
 
 
-def _laid_over(config: dict[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(config: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     out = dict(config)
-    for key, value in own.items():
+    for key, value in overrides.items():
         nested = isinstance(value, Mapping) and isinstance(out.get(key), dict)
-        out[key] = _laid_over(out[key], value) if nested else value
+        out[key] = _merged(out[key], value) if nested else value
     return out
 
 
-def join(device: torch.device) -> tuple[int, int]:
-    """Meet the other processes; return this one's rank and their number.
+def join_processes(device: torch.device) -> tuple[int, int]:
+    """Connect to the other processes; return this one's rank and the number of processes.
 
     Raises:
         UsageError: DeepSpeed is not installed.
@@ -169,15 +169,15 @@ def join(device: torch.device) -> tuple[int, int]:
     except ImportError as exc:
         raise UsageError(f"DeepSpeed is not installed: {how_to_install('deepspeed')}") from exc
     if device.type == "cpu":
-        # DeepSpeed would try every operator on the compiler and build one that sums in shared memory, for a minute or
-        # two where it is not cached, and then use it in inference alone. Here nothing is compatible.
+        # DeepSpeed would test every operator with the compiler and build one for sums in shared memory. If that is not
+        # cached, it takes a minute or two, and it is only used for inference. So no operator is declared compatible.
         vars(deepspeed.ops)["__compatible_ops__"] = {}
     deepspeed.init_distributed("gloo" if device.type == "cpu" else "nccl", verbose=False)
     return torch.distributed.get_rank(), torch.distributed.get_world_size()
 
 
 class DeepSpeedEngine:
-    """ZeRO over all processes. The model comes from `from_pretrained` under `HfDeepSpeedConfig`, thus split already."""
+    """ZeRO over all processes. `from_pretrained` under `HfDeepSpeedConfig` has already partitioned the model."""
 
     def __init__(self, model: Any, recipe: Recipe, device: torch.device, config: dict[str, Any]) -> None:
         import deepspeed
@@ -196,32 +196,32 @@ class DeepSpeedEngine:
 
     def backward(self, loss: torch.Tensor, last: bool) -> None:
         self._engine.set_gradient_accumulation_boundary(last)
-        self._engine.backward(loss * self.world)  # DeepSpeed takes the mean over processes; we want the sum
+        self._engine.backward(loss * self.world)  # DeepSpeed averages over processes; the sum is needed
 
     def step(self, learning_rate: float) -> float:
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
-        own = None
-        if self._stage == 0:  # every process has all gradients, and DeepSpeed tells no norm in float32
-            own = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
+        local_norm = None
+        if self._stage == 0:  # every process has all gradients, and in float32 DeepSpeed returns no norm
+            local_norm = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
         self._engine.step()
         norm = self._engine.get_global_grad_norm()
-        norm = own if norm is None else norm
+        norm = local_norm if norm is None else norm
         return float(norm) if norm is not None else float("nan")
 
     def total(self, *values: float) -> list[float]:
-        held = torch.tensor(values, dtype=torch.float64)
-        held = held.to(self.device) if self.device.type == "cuda" else held
-        torch.distributed.all_reduce(held)
-        return held.tolist()
+        sums = torch.tensor(values, dtype=torch.float64)
+        sums = sums.to(self.device) if self.device.type == "cuda" else sums
+        torch.distributed.all_reduce(sums)
+        return sums.tolist()
 
     def save(self, folder: Path) -> None:
         self._engine.save_checkpoint(str(folder), tag="zero", save_latest=False)
 
     def load(self, folder: Path) -> None:
-        found, _ = self._engine.load_checkpoint(str(folder), tag="zero")
-        if found is None:
-            raise UsageError(f"{folder} holds no DeepSpeed checkpoint; remove it to begin anew")
+        loaded, _ = self._engine.load_checkpoint(str(folder), tag="zero")
+        if loaded is None:
+            raise UsageError(f"{folder} holds no DeepSpeed checkpoint; remove it to start again")
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         import deepspeed

@@ -1,8 +1,8 @@
-"""The training loop: steps, development perplexity, checkpoints, events. One loop for every engine.
+"""The training loop: steps, development perplexity, checkpoints, events. All engines use the same loop.
 
-It says what happens as events (one JSON line each, from the first process alone) and knows nobody who reads them.
-A stop is asked for by a file named `stop` in the job's folder or by SIGTERM; it comes after the step at hand, with a
-checkpoint. A loss that is not finite ends the run before the weights take it.
+It reports events (one JSON line each, from the first process only) and does not know who reads them. A file named
+`stop` in the job's folder, or SIGTERM, stops it after the current step, with a checkpoint. A loss that is not finite
+ends the run before the weights are updated.
 """
 
 from __future__ import annotations
@@ -22,64 +22,78 @@ import torch
 from toolformer_core.errors import ToolformerError, UsageError
 from toolformer_core.finetune import attention, checkpoints
 from toolformer_core.finetune.checkpoints import Checkpoint
-from toolformer_core.finetune.engines import Engine
+from toolformer_core.finetune.engines import TrainingEngine
 from toolformer_core.finetune.events import STOP_FILE, Emit, read_events
 from toolformer_core.finetune.models import link_tree, write_model
 from toolformer_core.finetune.recipe import Job
-from toolformer_core.finetune.texts import Piece, Rows, deal, lay_out, one_a_row, step_pieces, to_rows
+from toolformer_core.finetune.texts import (
+    MicroBatch,
+    Piece,
+    make_micro_batch,
+    micro_batches,
+    one_per_row,
+    pack,
+    step_pieces,
+)
 
 __all__ = ["LossError", "Trainer"]
 
-_WHOSE = "model.step"  # in the job's folder: which checkpoint's model lies in `model/`
-_LAG_S = 60.0  # within which all processes of a run see the same files
+_BEST_NOTE = "model.step"  # in the job's folder: the name of the checkpoint whose model is in `model/`
+_LAG_S = 60.0  # after this time all processes of a run must see the same files
 _RATE_STEPS = 20  # steps over which speed and the time left are averaged
 
 
 class LossError(ToolformerError):
-    """The loss is no number any more."""
+    """The loss is not finite."""
 
 
 @dataclass(slots=True)
 class Trainer:
-    """A run at work.
+    """A training run.
 
     Args:
-        job, folder: what to do, and the folder in which it is written down.
+        job: what to train.
+        folder: the job's folder.
         engine: the model in training.
-        train, dev: pieces; without `dev`, the latest checkpoint counts as the best.
+        train: the training pieces.
+        dev: the development pieces; without any, the latest checkpoint counts as the best.
+        emit: reports an event.
+        packs: whether the model attends within pieces (`attention.supports`).
+        trigger: the token that starts a call, if it is a single one; disabled when perplexity is measured.
+        stop_signal: whether SIGTERM has been received.
     """
 
     job: Job
     folder: Path
-    engine: Engine
+    engine: TrainingEngine
     train: Sequence[Piece]
     dev: Sequence[Piece]
     emit: Emit
-    packs: bool  # whether the model attends within pieces by itself (`attention.supports`)
-    trigger: int | None = None  # the token that begins a call, if it is one; disabled when perplexity is measured
+    packs: bool
+    trigger: int | None = None
     stop_signal: bool = False
 
     def run(self) -> None:
-        """Train to the end, or until asked to stop.
+        """Train to the end, or until a stop is requested.
 
         Raises:
             LossError: the loss is not finite.
-            UsageError: another engine wrote the last checkpoint, or processes see different ones.
+            UsageError: another engine wrote the last checkpoint, or the processes see different checkpoints.
         """
         recipe = self.job.recipe
-        signal.signal(signal.SIGTERM, self._asked_to_stop)
+        signal.signal(signal.SIGTERM, self._request_stop)
         done = self._resume()
-        self._say_started(done)
-        self._say_missed()
+        self._emit_started(done)
+        self._emit_unreported()
         if done == 0 and self.dev:
             self._evaluate(0)
         times: deque[float] = deque(maxlen=_RATE_STEPS)
-        seen: deque[int] = deque(maxlen=_RATE_STEPS)
+        token_counts: deque[int] = deque(maxlen=_RATE_STEPS)
         for step in range(done + 1, recipe.steps + 1):
             begin = time.monotonic()
             loss, norm, tokens, stop = self._step(step)
             times.append(time.monotonic() - begin)
-            seen.append(tokens)
+            token_counts.append(tokens)
             self.emit(
                 "step",
                 step=step,
@@ -87,7 +101,7 @@ class Trainer:
                 learning_rate=recipe.learning_rate_at(step),
                 grad_norm=norm,
                 tokens=tokens,
-                tokens_per_second=sum(seen) / sum(times),
+                tokens_per_second=sum(token_counts) / sum(times),
                 eta_s=(recipe.steps - step) * sum(times) / len(times),
                 memory_bytes=_memory(self.engine.device),
             )
@@ -100,32 +114,32 @@ class Trainer:
                 return
         self._finish()
 
-    def _asked_to_stop(self, number: int, frame: object) -> None:
+    def _request_stop(self, number: int, frame: object) -> None:
         self.stop_signal = True
 
     def _resume(self) -> int:
-        """Load the latest checkpoint that is whole; return its step, 0 without one."""
+        """Load the latest undamaged checkpoint and return its step; 0 if there is none."""
         if self.engine.rank == 0:
             checkpoints.clear_unfinished(self.folder)
-            self._lay_out()
-        self.engine.total(0.0)  # the others look when that is done
-        for last in reversed(self._found()):
-            if not self._damaged(last):
+            self._publish_best()
+        self.engine.total(0.0)  # the other processes wait until that is done
+        for last in reversed(self._visible_checkpoints()):
+            if not self._is_damaged(last):
                 self._check_engine(last)
                 self.engine.load(last.state(self.folder))
                 return last.step
         return 0
 
-    def _found(self) -> list[Checkpoint]:
-        """Return the checkpoints with a state, once all processes see the same: a shared file system may lag."""
+    def _visible_checkpoints(self) -> list[Checkpoint]:
+        """Return the checkpoints with a state once all processes see the same ones; a shared file system may lag."""
         until = time.monotonic() + _LAG_S
         while True:
-            found = [c for c in checkpoints.checkpoints(self.folder) if c.state(self.folder).is_dir()]
-            seen = [float(sum(c.step for c in found)), float(len(found))]
-            own = self.engine.total(*seen) != [self.engine.world * x for x in seen]
-            differ, late = self.engine.total(float(own), float(time.monotonic() > until))
+            visible = [c for c in checkpoints.checkpoints(self.folder) if c.state(self.folder).is_dir()]
+            summary = [float(sum(c.step for c in visible)), float(len(visible))]
+            differs_here = self.engine.total(*summary) != [self.engine.world * x for x in summary]
+            differ, late = self.engine.total(float(differs_here), float(time.monotonic() > until))
             if not differ:
-                return found
+                return visible
             if late:
                 raise UsageError(
                     f"not all processes see the same checkpoints in {self.folder}: put the data folder on a file "
@@ -133,12 +147,12 @@ class Trainer:
                 )
             time.sleep(1.0)
 
-    def _damaged(self, checkpoint: Checkpoint) -> bool:
-        """Say, together, whether a checkpoint's state can no longer be gone on from, and set it aside."""
-        wrong = checkpoints.damage(self.folder, checkpoint, self.engine.rank, self.engine.world)
-        for line in wrong:
+    def _is_damaged(self, checkpoint: Checkpoint) -> bool:
+        """Check a checkpoint's state, all processes together; set it aside if it is damaged."""
+        problems = checkpoints.find_damage(self.folder, checkpoint, self.engine.rank, self.engine.world)
+        for line in problems:
             print(f"checkpoint {checkpoint.name} is damaged: {line}", flush=True)  # noqa: T201
-        files = int(self.engine.total(float(len(wrong)))[0])
+        files = int(self.engine.total(float(len(problems)))[0])
         if files and self.engine.rank == 0:
             checkpoints.set_aside(self.folder, checkpoint)
             self.emit("damaged", step=checkpoint.step, files=files)
@@ -147,8 +161,8 @@ class Trainer:
     def _check_engine(self, last: Checkpoint) -> None:
         if (last.world, last.engine) != (self.engine.world, self._engine_name):
             raise UsageError(
-                f"checkpoint {last.name} was written by {last.world} processes of {last.engine}, this run has "
-                f"{self.engine.world} of {self._engine_name}: go on with the same, or remove the job's checkpoints"
+                f"checkpoint {last.name} was written by {last.world} processes of {last.engine}, but this run has "
+                f"{self.engine.world} of {self._engine_name}: use the same, or remove the job's checkpoints"
             )
 
     @property
@@ -157,9 +171,9 @@ class Trainer:
         name = f"deepspeed-zero{recipe.zero_stage}" if recipe.engine == "deepspeed" else recipe.engine
         return name + ("-lora" if recipe.lora is not None else "")
 
-    def _say_started(self, done: int) -> None:
+    def _emit_started(self, done: int) -> None:
         recipe = self.job.recipe
-        # under ZeRO-3 a weight's own shape is empty here, and DeepSpeed keeps its size
+        # under ZeRO-3 a weight is empty here, and DeepSpeed keeps its size in `ds_numel`
         sizes = [(int(getattr(p, "ds_numel", p.numel())), p.requires_grad) for p in self.engine.model.parameters()]
         self.emit(
             "started",
@@ -180,23 +194,23 @@ class Trainer:
         )
 
     def _step(self, step: int) -> tuple[float, float, int, bool]:
-        """One update. Return mean loss (nats a target), gradient norm, targets, and whether to stop."""
+        """Do one update; return the mean loss (nats per target), the gradient norm, the targets, whether to stop."""
         recipe, engine = self.job.recipe, self.engine
-        torch.manual_seed(hash((recipe.seed, step, engine.rank)) % 2**63)  # dropout goes on as if never interrupted
+        torch.manual_seed(hash((recipe.seed, step, engine.rank)) % 2**63)  # the same dropout after a restart
         pieces = [self.train[i] for i in step_pieces(len(self.train), recipe.batch, step, recipe.seed)]
         targets = sum(int(p.targets.sum()) for p in pieces)
-        passes = list(self._micro_batches(pieces))
+        batches = list(self._micro_batches(pieces))
         summed = torch.zeros((), device=engine.device)
-        for i, rows in enumerate(passes):
-            loss = self._loss(rows)
-            engine.backward(loss / targets, last=i + 1 == len(passes))
+        for i, batch in enumerate(batches):
+            loss = self._loss(batch)
+            engine.backward(loss / targets, last=i + 1 == len(batches))
             summed += loss.detach().float()
-        asked = self.stop_signal or (engine.rank == 0 and (self.folder / STOP_FILE).exists())
-        nll, stop = engine.total(float(summed), float(asked))
+        requested = self.stop_signal or (engine.rank == 0 and (self.folder / STOP_FILE).exists())
+        nll, stop = engine.total(float(summed), float(requested))
         norm = engine.step(recipe.learning_rate_at(step)) if math.isfinite(nll) else math.nan
         if not (math.isfinite(nll) and math.isfinite(norm)):
             raise LossError(
-                f"at step {step} the loss is {nll / targets}, its gradient's norm {norm}; "
+                f"at step {step} the loss is {nll / targets} and its gradient's norm {norm}; "
                 "try a smaller learning_rate or a longer warmup"
             )
         return nll / targets, norm, targets, stop > 0
@@ -204,26 +218,26 @@ class Trainer:
     def _micro_batches(self, pieces: Sequence[Piece]) -> Any:
         recipe, engine = self.job.recipe, self.engine
         lengths = [len(p) for p in pieces]
-        laid = lay_out(lengths, recipe.sequence_length) if recipe.packing else one_a_row(lengths)
-        for rows in deal(laid, engine.rank, engine.world, recipe.micro_batch):
-            yield to_rows([[pieces[i] for i in row] for row in rows])
+        all_rows = pack(lengths, recipe.sequence_length) if recipe.packing else one_per_row(lengths)
+        for rows in micro_batches(all_rows, engine.rank, engine.world, recipe.micro_batch):
+            yield make_micro_batch([[pieces[i] for i in row] for row in rows])
 
-    def _loss(self, rows: Rows, **more: Any) -> torch.Tensor:
-        ids, positions, weights = (torch.from_numpy(x) for x in (rows.ids, rows.positions, rows.weights))
+    def _loss(self, batch: MicroBatch, **options: Any) -> torch.Tensor:
+        ids, positions, weights = (torch.from_numpy(x) for x in (batch.ids, batch.positions, batch.weights))
         device = self.engine.device
         if self.packs and (layout := attention.layout_of(positions)) is not None:
-            more["layout"] = layout.to(device)
-        return self.engine.loss(ids.to(device), positions.to(device), weights.to(device), **more)
+            options["layout"] = layout.to(device)
+        return self.engine.loss(ids.to(device), positions.to(device), weights.to(device), **options)
 
     def _evaluate(self, step: int) -> float:
-        """Return the development set's perplexity with calls disabled: p(" [") = 0 where the text has no such token."""
+        """Return the perplexity of the development set with calls disabled: p(" [") = 0 unless it is the target."""
         begin = time.monotonic()
         model = self.engine.model
         model.eval()
         summed = torch.zeros((), device=self.engine.device, dtype=torch.float64)
         with torch.no_grad():
-            for rows in self._micro_batches(self.dev):
-                summed += self._loss(rows, forbidden=self.trigger).double()
+            for batch in self._micro_batches(self.dev):
+                summed += self._loss(batch, forbidden=self.trigger).double()
         model.train()
         nll = self.engine.total(float(summed))[0]
         targets = sum(int(p.targets.sum()) for p in self.dev)
@@ -234,50 +248,50 @@ class Trainer:
         return perplexity
 
     def _checkpoint(self, step: int, perplexity: float | None, *, whole: bool) -> None:
-        """Write a checkpoint; with `whole`, the consolidated model too."""
-        written = Checkpoint(step, self.engine.world, self._engine_name, perplexity)
-        place = checkpoints.unfinished(self.folder, written)
+        """Write a checkpoint; with `whole`, also the complete model."""
+        checkpoint = Checkpoint(step, self.engine.world, self._engine_name, perplexity)
+        folder = checkpoints.unfinished(self.folder, checkpoint)
         if self.engine.rank == 0:
-            (place / "state").mkdir(parents=True, exist_ok=True)
-        self.engine.total(0.0)  # nobody writes before the folder is there
-        self.engine.save(place / "state")
+            (folder / "state").mkdir(parents=True, exist_ok=True)
+        self.engine.total(0.0)  # no process writes before the folder exists
+        self.engine.save(folder / "state")
         if whole:
-            write_model(self.engine.weights(), self.job.model, self.job.recipe, self.engine.rank, place / "model")
-        self.engine.total(0.0)  # ... and it has no name before everybody has written
+            write_model(self.engine.weights(), self.job.model, self.job.recipe, self.engine.rank, folder / "model")
+        self.engine.total(0.0)  # the folder gets its name after all processes have written
         if self.engine.rank == 0:
-            checkpoints.complete(self.folder, written)
-            self._lay_out()
-            checkpoints.retain(self.folder, self.job.recipe.keep)
-            self._say_saved(written)
+            checkpoints.complete(self.folder, checkpoint)
+            self._publish_best()
+            checkpoints.prune(self.folder, self.job.recipe.keep)
+            self._emit_saved(checkpoint)
 
-    def _lay_out(self) -> None:
-        """Lay the best checkpoint's model where the run's model is to be."""
+    def _publish_best(self) -> None:
+        """Make the best checkpoint's model the model of the run."""
         best = checkpoints.best(self.folder)
-        model, note = self.folder / "model", self.folder / _WHOSE
+        model, note = self.folder / "model", self.folder / _BEST_NOTE
         if best is not None and not (model.is_dir() and note.is_file() and note.read_text() == best.name):
             link_tree(best.model(self.folder), model)
             note.write_text(best.name)
 
-    def _say_saved(self, written: Checkpoint) -> None:
+    def _emit_saved(self, checkpoint: Checkpoint) -> None:
         best = checkpoints.best(self.folder)
-        where = written.folder(self.folder).relative_to(self.folder).as_posix()
-        whole = written.model(self.folder).is_dir()
+        path = checkpoint.folder(self.folder).relative_to(self.folder).as_posix()
+        whole = checkpoint.model(self.folder).is_dir()
         self.emit(
             "saved",
-            step=written.step,
-            checkpoint=where,
-            model=f"{where}/model" if whole else None,
-            perplexity=written.perplexity,
-            best=best is not None and best.step == written.step,
+            step=checkpoint.step,
+            checkpoint=path,
+            model=f"{path}/model" if whole else None,
+            perplexity=checkpoint.perplexity,
+            best=best is not None and best.step == checkpoint.step,
         )
 
-    def _say_missed(self) -> None:
-        """Tell of checkpoints that a run completed and was killed before it could say so."""
+    def _emit_unreported(self) -> None:
+        """Report checkpoints that a run completed before it was killed, and could not report."""
         if self.engine.rank == 0:
-            told = {e["step"] for e in read_events(self.folder)[0] if e["event"] == "saved"}
-            for written in checkpoints.checkpoints(self.folder):
-                if written.step not in told:
-                    self._say_saved(written)
+            reported = {e["step"] for e in read_events(self.folder)[0] if e["event"] == "saved"}
+            for checkpoint in checkpoints.checkpoints(self.folder):
+                if checkpoint.step not in reported:
+                    self._emit_saved(checkpoint)
 
     def _finish(self) -> None:
         if self.engine.rank == 0:
@@ -292,10 +306,10 @@ class Trainer:
 
 
 def _memory(device: torch.device) -> int:
-    """Return the peak memory of this process so far, in bytes: the GPU's, else the process's own."""
+    """Return the peak memory of this process so far, in bytes: on the GPU if there is one, else its resident memory."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # bytes there, kilobytes elsewhere
+    return peak if sys.platform == "darwin" else peak * 1024  # bytes on macOS, kilobytes elsewhere

@@ -1,7 +1,7 @@
-"""The model of a training run: loaded for its engine, its start and end tokens, and written out whole.
+"""Loads the model of a training run for its engine, and writes the complete trained model.
 
-What is written is what `from_pretrained` reads: config, tokenizer, safetensors in the precision of the training, tied
-weights once, adapters merged. It knows no texts and no steps.
+The result can be read by `from_pretrained`: config, tokenizer, safetensors in the precision of the training, tied
+weights stored once, adapters merged. This module knows no texts and no steps.
 """
 
 from __future__ import annotations
@@ -17,39 +17,46 @@ import torch
 from toolformer_core.errors import UsageError
 from toolformer_core.extras import how_to_install
 from toolformer_core.finetune import attention
-from toolformer_core.finetune.engines import DeepSpeedEngine, Engine, PlainEngine, deepspeed_config, join
+from toolformer_core.finetune.engines import (
+    DeepSpeedEngine,
+    PlainEngine,
+    TrainingEngine,
+    deepspeed_config,
+    join_processes,
+)
 from toolformer_core.finetune.recipe import LoraRecipe, Recipe
 from toolformer_core.lm.load import load_parts, model_folder
 
 __all__ = ["build_engine", "link_tree", "write_model"]
 
 
-def build_engine(model: str, recipe: Recipe, device: torch.device) -> tuple[Engine, Any]:
-    """Load the model to be trained and hand it to the recipe's engine; return it with the tokenizer.
+def build_engine(model: str, recipe: Recipe, device: torch.device) -> tuple[TrainingEngine, Any]:
+    """Load the model to train and pass it to the recipe's engine; return the engine and the tokenizer.
 
     Raises:
         ModelError: the model cannot be loaded.
-        UsageError: an extra package is missing, or the recipe asks for what the model cannot do.
+        UsageError: an optional package is missing, or the model does not support the recipe.
     """
     torch.manual_seed(recipe.seed)
     folder = model_folder(model)
     if recipe.engine == "plain":
         loaded, tokenizer = load_parts(folder, model, dtype=torch.float32)
-        return PlainEngine(_prepared(loaded, recipe), recipe, device), tokenizer
+        return PlainEngine(_prepare(loaded, recipe), recipe, device), tokenizer
     from transformers.integrations.deepspeed import HfDeepSpeedConfig
 
-    _, world = join(device)  # before `from_pretrained`: under ZeRO-3 it splits the weights as it reads them
+    # before `from_pretrained`, which under ZeRO-3 partitions the weights while it reads them
+    _, world = join_processes(device)
     config = deepspeed_config(recipe, device, world)
-    told: Any = HfDeepSpeedConfig(config)  # type: ignore[no-untyped-call]  # must live while the model is loaded
+    zero_context: Any = HfDeepSpeedConfig(config)  # type: ignore[no-untyped-call]  # must exist during loading
     dtype = torch.bfloat16 if recipe.precision == "bf16" else torch.float32
     loaded, tokenizer = load_parts(folder, model, dtype=dtype)
-    del told
-    return DeepSpeedEngine(_prepared(loaded, recipe), recipe, device, config), tokenizer
+    del zero_context
+    return DeepSpeedEngine(_prepare(loaded, recipe), recipe, device, config), tokenizer
 
 
-def _prepared(model: Any, recipe: Recipe) -> Any:
+def _prepare(model: Any, recipe: Recipe) -> Any:
     model.train()
-    if attention.supports(model, recipe.sequence_length):  # unpacked rows too: padded on the right, they need no mask
+    if attention.supports(model, recipe.sequence_length):  # for unpacked rows, too: right-padded, they need no mask
         model.config.get_text_config()._attn_implementation = attention.PACKED
     if recipe.gradient_checkpointing:
         model.activation_checkpointing_enable()
@@ -79,11 +86,14 @@ def _with_adapters(model: Any, lora: LoraRecipe) -> Any:
 
 
 def write_model(weights: Iterable[tuple[str, torch.Tensor]], model: str, recipe: Recipe, rank: int, out: Path) -> None:
-    """Write the trained model whole into a folder. Every process calls it; the first one writes.
+    """Write the complete trained model into a folder. Every process calls this; the first one writes.
 
     Args:
-        weights: from `Engine.weights`.
-        model: what the training began from; its config and tokenizer are written too.
+        weights: from `TrainingEngine.weights`.
+        model: the model from which training started; its config and tokenizer are written, too.
+        recipe: the training's recipe.
+        rank: of this process.
+        out: the folder.
     """
     state = {name: value for name, value in weights if rank == 0}
     if rank != 0:
@@ -91,14 +101,15 @@ def write_model(weights: Iterable[tuple[str, torch.Tensor]], model: str, recipe:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
     from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
-    unset_hf_deepspeed_config()  # type: ignore[no-untyped-call]  # this process alone now loads and writes, whole
+    # from here on only this process loads and writes, without partitioning
+    unset_hf_deepspeed_config()  # type: ignore[no-untyped-call]
     folder = model_folder(model)
     if recipe.lora is not None:
         whole, _ = load_parts(folder, model, dtype=next(iter(state.values())).dtype)
         adapted = _with_adapters(whole, recipe.lora)
-        missing = adapted.load_state_dict(state, strict=False).unexpected_keys
-        if missing:
-            raise UsageError(f"the adapters' weights do not fit the model {model!r} (e.g. {missing[0]})")
+        unexpected = adapted.load_state_dict(state, strict=False).unexpected_keys
+        if unexpected:
+            raise UsageError(f"the adapters' weights do not fit the model {model!r} (e.g. {unexpected[0]})")
         adapted.merge_and_unload().save_pretrained(out)
     else:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
@@ -110,7 +121,7 @@ def write_model(weights: Iterable[tuple[str, torch.Tensor]], model: str, recipe:
 
 
 def link_tree(source: Path, target: Path) -> None:
-    """Make `target` hold the files of `source`, replacing it; without copying where the file system has hard links."""
+    """Replace `target` by the files of `source`, as hard links if the file system supports them, else as copies."""
 
     def link(a: str, b: str) -> None:
         try:
@@ -118,8 +129,8 @@ def link_tree(source: Path, target: Path) -> None:
         except OSError:
             shutil.copy2(a, b)
 
-    beside = target.with_name(target.name + ".new")
-    shutil.rmtree(beside, ignore_errors=True)
-    shutil.copytree(source, beside, copy_function=link)
+    new = target.with_name(target.name + ".new")
+    shutil.rmtree(new, ignore_errors=True)
+    shutil.copytree(source, new, copy_function=link)
     shutil.rmtree(target, ignore_errors=True)
-    beside.rename(target)
+    new.rename(target)

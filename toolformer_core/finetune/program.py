@@ -1,4 +1,4 @@
-"""One process of a training run: load, train, and say in a word why it failed. `__main__` calls it."""
+"""One process of a training run: loads, trains, and classifies failures. `__main__` calls it."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pathlib import Path
 import torch
 
 from toolformer_core.finetune import attention
-from toolformer_core.finetune.engines import Engine
-from toolformer_core.finetune.events import EVENTS_FILE, events_to
+from toolformer_core.finetune.engines import TrainingEngine
+from toolformer_core.finetune.events import EVENTS_FILE, event_writer
 from toolformer_core.finetune.loop import LossError, Trainer
 from toolformer_core.finetune.models import build_engine
 from toolformer_core.finetune.recipe import Job
 from toolformer_core.finetune.texts import encode_texts, read_texts
-from toolformer_core.lm.probe import embedding_rows
-from toolformer_core.lm.tokens import check_within, encode_following, start_token, within
+from toolformer_core.lm.hf.probe import embedding_rows
+from toolformer_core.lm.tokens import check_embedded, drop_unembedded_tokens, encode_following, start_token
 from toolformer_core.syntax import OPEN
 
 __all__ = ["reason_of", "train"]
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_FULL_WORDS = (
+_DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_DISK_FULL_WORDS = (
     "PytorchStreamWriter failed writing",
     "inline_container.cc",
     "No space left on device",
@@ -34,21 +34,23 @@ _MEMORY_WORDS = ("out of memory", "can't allocate memory")
 
 
 def reason_of(error: BaseException) -> str:
-    """Return why a run failed in one word: nan_loss, out_of_memory, disk_full or error."""
+    """Return the reason of a failure as one word: nan_loss, out_of_memory, disk_full or error."""
     if isinstance(error, LossError):
         return "nan_loss"
     text = str(error)
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(words in text for words in _MEMORY_WORDS):
         return "out_of_memory"
-    if (isinstance(error, OSError) and error.errno in _FULL) or any(words in text for words in _FULL_WORDS):
+    if (isinstance(error, OSError) and error.errno in _DISK_FULL_ERRORS) or any(
+        words in text for words in _DISK_FULL_WORDS
+    ):
         return "disk_full"
     return "error"
 
 
-def looks_across(engine: Engine) -> bool:
-    """Say whether a model's own attention mixes the texts of a packed row: some take no notice of positions.
+def mixes_packed_texts(engine: TrainingEngine) -> bool:
+    """Return whether a model's attention mixes the texts of a packed row, because it ignores positions.
 
-    Two rows differ in their first text alone; whoever keeps texts apart gives the second the same loss.
+    Two rows differ only in their first text; a model that keeps texts apart gives their second text the same loss.
     """
     second = torch.arange(8, device=engine.device) % engine.model.config.get_text_config().vocab_size
     positions = torch.arange(8, device=engine.device).repeat(2)[None]
@@ -59,7 +61,7 @@ def looks_across(engine: Engine) -> bool:
         rows = (torch.cat([torch.full_like(second, first), second])[None] for first in (1, 2))
         one, other = (float(engine.loss(ids, positions, weights)) for ids in rows)
     engine.model.train()
-    return not math.isclose(one, other, rel_tol=1e-3)  # a mask leaves nothing; half precision sums in another order
+    return not math.isclose(one, other, rel_tol=1e-3)  # half precision may sum in another order
 
 
 def train(job: Job, folder: Path, *, rank: int = 0, local_rank: int = 0) -> None:
@@ -67,7 +69,7 @@ def train(job: Job, folder: Path, *, rank: int = 0, local_rank: int = 0) -> None
 
     Raises:
         ToolformerError: see `Trainer.run`, `build_engine`, `read_texts`, `encode_texts`.
-        OSError, RuntimeError: what files, memory and other processes do; `reason_of` sorts them.
+        OSError, RuntimeError: from files, memory and other processes; `reason_of` classifies them.
     """
     from transformers.utils import logging
 
@@ -81,14 +83,14 @@ def train(job: Job, folder: Path, *, rank: int = 0, local_rank: int = 0) -> None
     engine, tokenizer = build_engine(job.model, recipe, device)
     rows = embedding_rows(engine.model)
     start, end = start_token(tokenizer, engine.model.config), tokenizer.eos_token_id
-    check_within([i for i in (start, end) if i is not None], tokenizer, rows, job.model)
-    tokenizer = within(tokenizer, rows, job.model)
+    check_embedded([i for i in (start, end) if i is not None], tokenizer, rows, job.model)
+    tokenizer = drop_unembedded_tokens(tokenizer, rows, job.model)
     length = recipe.sequence_length
     trigger = encode_following(tokenizer, OPEN)
     packs = recipe.packing and attention.supports(engine.model, length)
-    if recipe.packing and not packs and looks_across(engine):
+    if recipe.packing and not packs and mixes_packed_texts(engine):
         if rank == 0:
-            print("note: this model would look from one packed text into another; it is trained a text a row")  # noqa: T201
+            print("note: this model would attend from one packed text to another, so each row holds one text")  # noqa: T201
         recipe = replace(recipe, packing=False)
         job = replace(job, recipe=recipe)
     trainer = Trainer(
@@ -97,7 +99,7 @@ def train(job: Job, folder: Path, *, rank: int = 0, local_rank: int = 0) -> None
         engine=engine,
         train=encode_texts(tokenizer, train, start=start, end=end, length=length),
         dev=encode_texts(tokenizer, dev, start=start, end=end, length=length, score_end=False) if dev else [],
-        emit=events_to(folder / EVENTS_FILE if rank == 0 else None),
+        emit=event_writer(folder / EVENTS_FILE if rank == 0 else None),
         packs=packs,
         trigger=trigger[0] if len(trigger) == 1 else None,
     )

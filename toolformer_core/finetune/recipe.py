@@ -1,4 +1,4 @@
-"""What a training run is told: the recipe (the paper's figures), and the job that names model, texts and folder.
+"""The parameters of a training run: the recipe (by default the paper's), and the job with its model and texts.
 
     | what                   | value  | source                  |
     |------------------------|--------|-------------------------|
@@ -10,10 +10,9 @@
     | evaluation             | every 500 steps, 1,000 documents | Toolformer, App. B |
     | precision, ZeRO stage  | bf16, 3 | Toolformer, App. B     |
 
-The paper names no optimiser, decay or clipping: ours are AdamW (0.9, 0.999) without weight decay, a constant rate
-behind the warmup, and gradients clipped at norm 1. A job is one JSON file, so that a node needs nothing but the shared
-folder.
-Nothing here knows torch, launchers or where the texts came from.
+The paper names no optimiser, decay or clipping: ours are AdamW (0.9, 0.999) without weight decay, a constant rate after
+the warmup, and gradients clipped at norm 1. A job is one JSON file, so that a node needs nothing but the shared folder.
+Nothing here knows torch, launchers or where the texts come from.
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ def _require(holds: bool, message: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LoraRecipe:
-    """Low-rank adapters (Hu et al. 2021) instead of all weights, for small GPUs. The checkpoint is merged."""
+    """Train low-rank adapters (Hu et al. 2021) instead of all weights, for small GPUs; checkpoints are merged."""
 
     rank: int = 16
     alpha: int = 32
     dropout: float = 0.0
-    targets: tuple[str, ...] = ()  # names of linear layers; empty: all but the output layer
+    targets: tuple[str, ...] = ()  # names of linear layers; empty: all except the output layer
 
     def __post_init__(self) -> None:
         _require(self.rank > 0, f"lora.rank must be positive, got {self.rank}")
@@ -54,31 +53,33 @@ class LoraRecipe:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How to train. `batch` counts texts (pieces of at most `sequence_length` tokens), however they are laid out."""
+    """How to train. `batch` counts texts (pieces of at most `sequence_length` tokens), whether packed or not."""
 
     sequence_length: int = 1024
     batch: int = 128
     learning_rate: float = 1e-5
     warmup: float = 0.1  # share of the steps over which the rate rises linearly from 0
     steps: int = 2000
-    evaluate_every: int = 500  # steps; also when a checkpoint is written
-    keep: int = 2  # resumable checkpoints kept
+    evaluate_every: int = 500  # steps between evaluations, each with a checkpoint
+    keep: int = 2  # how many resumable checkpoints to keep
     weight_decay: float = 0.0
     clip: float = 1.0  # gradient norm; 0: not clipped
     seed: int = 0
-    packing: bool = True  # several texts in one row, none sees another; changes speed only
+    packing: bool = True  # several texts in one row, which do not attend to each other; only changes the speed
     micro_batch: int = 8  # rows in one forward pass on one device
-    engine: str = "plain"  # plain: one process, PyTorch alone; deepspeed: any number of them
+    engine: str = "plain"  # plain: PyTorch alone, in one process; deepspeed: any number of processes
     precision: str = "fp32"  # bf16 keeps float32 master weights
     zero_stage: int = 3  # deepspeed only
-    deepspeed: Mapping[str, Any] = field(default_factory=dict)  # laid over the shipped DeepSpeed config
+    deepspeed: Mapping[str, Any] = field(default_factory=dict)  # overrides the shipped DeepSpeed config
     gradient_checkpointing: bool = False
     lora: LoraRecipe | None = None
 
     def __post_init__(self) -> None:
         for name in ("sequence_length", "batch", "steps", "evaluate_every", "keep", "micro_batch"):
             _require(getattr(self, name) > 0, f"{name} must be positive, got {getattr(self, name)}")
-        _require(self.sequence_length > 1, "sequence_length must be at least 2: a token is predicted from another")
+        _require(
+            self.sequence_length > 1, "sequence_length must be at least 2: a token is predicted from a previous one"
+        )
         _require(self.learning_rate > 0, f"learning_rate must be positive, got {self.learning_rate}")
         _require(0 <= self.warmup <= 1, f"warmup is a share of the steps in [0, 1], got {self.warmup}")
         _require(self.weight_decay >= 0, f"weight_decay must not be negative, got {self.weight_decay}")
@@ -98,7 +99,7 @@ class Job:
     """One training run. Paths are absolute, or relative to the job's folder."""
 
     model: str  # a folder written by save_pretrained, or a hub name
-    train: str = "train.jsonl"  # {"text": ...} a line
+    train: str = "train.jsonl"  # one {"text": ...} per line
     dev: str | None = "dev.jsonl"
     device: str = "auto"  # auto, cpu or cuda
     recipe: Recipe = field(default_factory=Recipe)
@@ -119,13 +120,13 @@ def read_job(folder: Path) -> Job:
     """Read `job.json`.
 
     Raises:
-        UsageError: there is none, or it is not a job.
+        UsageError: the file is missing, or is not a job.
     """
     path = folder / JOB_FILE
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as exc:
-        raise UsageError(f"{path} is no job: {exc}; the first argument is a folder that holds job.json") from exc
+        raise UsageError(f"{path} is not a job: {exc}; give a folder that holds job.json") from exc
     recipe = dict(raw.pop("recipe", {}))
     unknown = sorted({*(recipe.keys() - _names(Recipe)), *(raw.keys() - _names(Job))})
     if unknown:
@@ -136,7 +137,7 @@ def read_job(folder: Path) -> Job:
     try:
         return Job(recipe=Recipe(**recipe), **raw)
     except TypeError as exc:
-        raise UsageError(f"{path} is no job: {exc}") from exc
+        raise UsageError(f"{path} is not a job: {exc}") from exc
 
 
 def _names(kind: Any) -> set[str]:

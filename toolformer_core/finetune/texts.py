@@ -1,11 +1,11 @@
-"""From texts to rows of tokens: read, encode, cut, choose a step's texts, lay them out.
+"""Turns texts into micro-batches: reads, encodes and cuts texts, chooses the texts of a step, and packs them into rows.
 
-    piece   [start] text [end], cut into runs of at most `sequence_length` tokens; each run but the first repeats the
-            last token of the run before it, so that every token is a target exactly once
-    row     one piece, or several laid one behind the other; positions begin at 0 with each piece
+    piece   [start] text [end], cut into runs of at most `sequence_length` tokens; each run except the first repeats the
+            last token of the previous one, so that every token is a target exactly once
+    row     one piece, or several consecutive ones; positions start at 0 with each piece
 
-Which texts a step holds depends on seed and step alone, never on the number of processes or on the layout, and a
-process takes every n-th row. Nothing here knows models or optimisers.
+Which texts a step holds depends only on seed and step, never on the number of processes or on the packing; a process
+takes every n-th row. Nothing here knows models or optimisers.
 """
 
 from __future__ import annotations
@@ -22,31 +22,41 @@ from numpy.typing import NDArray
 
 from toolformer_core.errors import CorpusError, UsageError
 
-__all__ = ["Piece", "Rows", "deal", "encode_texts", "lay_out", "one_a_row", "read_texts", "step_pieces", "to_rows"]
+__all__ = [
+    "MicroBatch",
+    "Piece",
+    "encode_texts",
+    "make_micro_batch",
+    "micro_batches",
+    "one_per_row",
+    "pack",
+    "read_texts",
+    "step_pieces",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A run of tokens and which of them are targets."""
+    """A run of tokens, and which of them are targets."""
 
     ids: NDArray[np.int64]  # (n,)
-    targets: NDArray[np.bool_]  # (n,) whether token j is predicted from those before it; never the first
+    targets: NDArray[np.bool_]  # (n,) whether token j is predicted from the previous ones; never the first
 
     def __len__(self) -> int:
         return len(self.ids)
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """A micro-batch."""
+class MicroBatch:
+    """Rows of tokens for one forward pass."""
 
     ids: NDArray[np.int64]  # (B, T)
-    positions: NDArray[np.int64]  # (B, T) from 0 within each piece; padding goes on where the last piece ends
-    weights: NDArray[np.float32]  # (B, T) 1 where the token is a target
+    positions: NDArray[np.int64]  # (B, T) from 0 within each piece; padding continues after the last piece
+    weights: NDArray[np.float32]  # (B, T) 1 if the token is a target
 
     @property
     def tokens(self) -> int:
-        """Targets."""
+        """The number of targets."""
         return int(self.weights.sum())
 
 
@@ -54,7 +64,7 @@ def read_texts(path: Path) -> list[str]:
     """Read the `text` of every line of a JSONL file.
 
     Raises:
-        CorpusError: no such file, or a line without a text.
+        CorpusError: the file cannot be read, or a line has no text.
     """
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
@@ -69,7 +79,7 @@ def read_texts(path: Path) -> list[str]:
         except (ValueError, KeyError, TypeError) as exc:
             raise CorpusError(f"{path}, line {number} is not a JSON object with a text") from exc
         if not isinstance(text, str):
-            raise CorpusError(f"{path}, line {number}: text is no string")
+            raise CorpusError(f"{path}, line {number}: text is not a string")
         texts.append(text)
     return texts
 
@@ -80,35 +90,38 @@ def encode_texts(
     """Encode texts and cut them into pieces.
 
     Args:
-        tokenizer: the model's.
-        start: token in front of each text; None: none, and the first token of a text is no target.
-        end: token behind each text; None: none.
-        length: tokens a piece may have.
-        score_end: whether the end token is a target (it is not, where a text's perplexity is asked for).
+        tokenizer: the model's tokenizer.
+        texts: the texts.
+        start: token before each text; None: there is none, and the first token of a text is not a target.
+        end: token after each text; None: there is none.
+        length: maximum length of a piece in tokens.
+        score_end: whether the end token is a target; not when the perplexity of texts is measured.
 
     Raises:
-        UsageError: no text holds a token that could be predicted.
+        UsageError: no text holds a token to predict.
     """
     pieces = []
-    coded = tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False)["input_ids"] if texts else []
-    for ids in coded:
+    encoded = (
+        tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False)["input_ids"] if texts else []
+    )
+    for ids in encoded:
         whole = np.asarray([*([] if start is None else [start]), *ids, *([] if end is None else [end])], dtype=np.int64)
         targets = np.ones(len(whole), dtype=np.bool_)
         targets[:1] = False
         if end is not None and not score_end:
             targets[-1] = False
         for at in range(0, max(len(whole) - 1, 0), length - 1):
-            mine = targets[at : at + length].copy()
-            mine[0] = False
-            if mine.any():
-                pieces.append(Piece(whole[at : at + length], mine))
+            piece_targets = targets[at : at + length].copy()
+            piece_targets[0] = False
+            if piece_targets.any():
+                pieces.append(Piece(whole[at : at + length], piece_targets))
     if not pieces:
         raise UsageError("there is nothing to train on: no text holds a token to predict")
     return pieces
 
 
 def step_pieces(pieces: int, batch: int, step: int, seed: int) -> list[int]:
-    """Return the indices of a step's pieces (step 1 is the first): shuffled epochs in a row, cut into batches."""
+    """Return the indices of a step's pieces (step 1 is the first): consecutive shuffled epochs, cut into batches."""
     first, out = (step - 1) * batch, []
     for epoch in range(first // pieces, (first + batch - 1) // pieces + 1):
         order = np.random.default_rng([seed, epoch]).permutation(pieces)
@@ -117,8 +130,8 @@ def step_pieces(pieces: int, batch: int, step: int, seed: int) -> list[int]:
     return out
 
 
-def lay_out(lengths: Sequence[int], capacity: int) -> list[list[int]]:
-    """Lay pieces into rows of at most `capacity` tokens: longest first, each into the fullest row that has room.
+def pack(lengths: Sequence[int], capacity: int) -> list[list[int]]:
+    """Pack pieces into rows of at most `capacity` tokens: longest first, each into the fullest row that has room.
 
     Returns:
         Per row, the indices of its pieces.
@@ -138,25 +151,30 @@ def lay_out(lengths: Sequence[int], capacity: int) -> list[list[int]]:
     return rows
 
 
-def one_a_row(lengths: Sequence[int]) -> list[list[int]]:
-    """Lay each piece into a row of its own, longest first.
+def one_per_row(lengths: Sequence[int]) -> list[list[int]]:
+    """Put each piece into its own row, longest first.
 
-    Without dropout it does not matter which pieces share a pass; those of like length have little to pad, and a step's
-    first pass takes the most memory.
+    Pieces of similar length then share a pass, which needs little padding, and the first pass of a step takes the most
+    memory. Without dropout it does not matter which pieces share a pass.
     """
     return [[index] for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))]
 
 
-def deal(rows: Sequence[Sequence[int]], rank: int, world: int, micro_batch: int) -> Iterator[list[Sequence[int]]]:
-    """Yield the micro-batches of one process: every `world`-th row. Each process gets as many; some may be empty."""
+def micro_batches(
+    rows: Sequence[Sequence[int]], rank: int, world: int, micro_batch: int
+) -> Iterator[list[Sequence[int]]]:
+    """Yield the micro-batches of one process, which takes every `world`-th row.
+
+    All processes get the same number of micro-batches, some of which may be empty.
+    """
     passes = math.ceil(math.ceil(len(rows) / world) / micro_batch)
-    mine = rows[rank::world]
+    process_rows = rows[rank::world]
     for at in range(passes):
-        yield list(mine[at * micro_batch : (at + 1) * micro_batch])
+        yield list(process_rows[at * micro_batch : (at + 1) * micro_batch])
 
 
-def to_rows(pieces: Sequence[Sequence[Piece]], filler: int = 0) -> Rows:
-    """Make a micro-batch of rows of pieces; without any, one of two tokens and no target (see `deal`)."""
+def make_micro_batch(pieces: Sequence[Sequence[Piece]], filler: int = 0) -> MicroBatch:
+    """Make a micro-batch of rows of pieces; if there are none, one row of two tokens without a target."""
     width = max((sum(len(p) for p in row) for row in pieces), default=2)
     shape = (max(len(pieces), 1), width)
     ids = np.full(shape, filler, dtype=np.int64)
@@ -171,7 +189,7 @@ def to_rows(pieces: Sequence[Sequence[Piece]], filler: int = 0) -> Rows:
             weights[r, at:end] = piece.targets
             at = end
         last = len(row[-1]) if row else 0
-        positions[r, at:] = np.arange(last, last + width - at)  # behind every token, so no token looks at it
+        positions[r, at:] = np.arange(last, last + width - at)  # after every token, so no token attends to padding
     if not pieces:
         positions[0] = np.arange(width)
-    return Rows(ids, positions, weights)
+    return MicroBatch(ids, positions, weights)

@@ -1,7 +1,7 @@
-"""What the stages see of a language model: a scan for positions, draws from it, and log-probabilities.
+"""The interface between stages and a language model: a scan for positions, draws from a scan, log-probabilities.
 
-Texts go in, numpy arrays and texts come out: no stage imports torch, and no backend knows thresholds, tools or weights.
-Positions are character offsets, because two tokenisations of a text agree on characters and on nothing else.
+Texts go in; numpy arrays and texts come out. No stage imports torch, and no backend knows thresholds, tools or the
+weights of a loss. Positions are character offsets, because two tokenisations of a text agree on nothing else.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ __all__ = [
     "DrawRequest",
     "LanguageModel",
     "Scan",
-    "ScanAround",
+    "ScanWrapper",
     "ScoreRequest",
     "tokens_passed",
 ]
 
 
 class DrawRequest(NamedTuple):
-    """One draw after " [" at one position of one text of a scan."""
+    """A request for one draw after " [" at one position of one text of a scan."""
 
     text: int  # index into the texts given to `LanguageModel.scan`
     position: int  # one of the scan's positions for that text
@@ -36,7 +36,7 @@ class DrawRequest(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """The text drawn after " [": without the closing "]" if it ended, all of it if it did not."""
+    """The text drawn after " [". If a "]" closed it, `ended` is True and the text stops in front of that "]"."""
 
     text: str
     ended: bool
@@ -44,7 +44,7 @@ class Draw(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScoreRequest:
-    """log p(x_j | z, x_1:j-1) is wanted for the first `tokens` tokens of the text from `position` on."""
+    """A request for log p(x_j | z, x_1:j-1) of the first `tokens` tokens x_j of the text from `position` on."""
 
     prefix: str  # z, e.g. e(c, r); "" for the plain text
     text: str  # x
@@ -53,16 +53,16 @@ class ScoreRequest:
 
 
 class Scan(Protocol):
-    """p(" [") at every position of a batch of texts, and the state from which calls can be drawn there."""
+    """p(" [") at every position of a batch of texts, and the model state from which calls can be drawn there."""
 
     @property
     def texts(self) -> Sequence[int]:
-        """Which of the texts given to `scan` this batch holds."""
+        """Indices, into the texts given to `scan`, of the texts in this batch."""
         ...
 
     @property
     def positions(self) -> Sequence[NDArray[np.int64]]:
-        """Per text, the character offsets at which a token starts, ascending, beginning with 0.  (n_i,)"""
+        """Per text, the character offsets at which a token starts, ascending and starting with 0.  (n_i,)"""
         ...
 
     @property
@@ -71,9 +71,9 @@ class Scan(Protocol):
         ...
 
     def draw(self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float) -> list[Draw]:
-        """Sample a continuation of [P(x), x_1:i-1, " ["] for each request, until "]" closes it in text.
+        """Sample a continuation of [P(x), x_1:i-1, " ["] for each request, until a "]" in its text closes the call.
 
-        Temperature 0 takes the likeliest token.
+        Temperature 0 takes the most likely token at every step.
         """
         ...
 
@@ -81,8 +81,8 @@ class Scan(Protocol):
 Inner = TypeVar("Inner", bound=Scan)
 
 
-class ScanAround(Generic[Inner]):
-    """A scan made by another, whose draws are made elsewhere: the base of classes that say where."""
+class ScanWrapper(Generic[Inner]):
+    """Base of scans that wrap another scan and make its draws in a different way."""
 
     def __init__(self, inner: Inner) -> None:
         self.inner = inner
@@ -111,28 +111,28 @@ class LanguageModel(Protocol):
 
     @property
     def digest(self) -> str:
-        """Digest of weights, architecture and tokenizer: what a result depends on."""
+        """Digest of everything a result depends on: weights, architecture and tokenizer."""
         ...
 
     def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[Scan]:
-        """Scan texts in batches of the backend's choice. A scan is valid until the next one is asked for."""
+        """Scan texts in batches that the backend chooses. A scan is valid until the iterator is advanced."""
         ...
 
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
-        """Return, per request, log p of up to `tokens` tokens from the position on (fewer at the text's end)."""
+        """Return, per request, log p of up to `tokens` tokens from the position on (fewer at the end of the text)."""
         ...
 
 
 @runtime_checkable
 class CountsTokens(Protocol):
-    """A model that counts what passes through it."""
+    """A model that counts the tokens it processes."""
 
     @property
     def tokens(self) -> int:
-        """Tokens passed so far, padding included."""
+        """Tokens processed so far, padding included."""
         ...
 
 
 def tokens_passed(lm: LanguageModel) -> int:
-    """Return how many tokens have passed through a model, 0 if it does not count them."""
+    """Return how many tokens a model has processed; 0 if it does not count them."""
     return lm.tokens if isinstance(lm, CountsTokens) else 0

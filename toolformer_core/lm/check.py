@@ -1,7 +1,7 @@
-"""Whether a model's files are whole, without loading it: a run finds that out before it does anything that takes long.
+"""Checks that a model's files are complete without loading it, so that a run fails before its long work starts.
 
-What is seen here takes milliseconds: JSON that cannot be parsed, no tokenizer, a download that was cut off. Whether the
-model can be used is only known when it is loaded; neither torch nor transformers is imported.
+The checks take milliseconds: unparsable JSON, a missing tokenizer, an interrupted download. Whether the model can be
+used is only known once it is loaded. Neither torch nor transformers is imported.
 """
 
 from __future__ import annotations
@@ -17,54 +17,57 @@ from toolformer_core.lm.load import TOKENIZER_FILES, model_folder
 __all__ = ["check_model"]
 
 _INDEX = "model.safetensors.index.json"
-_WHOLE = ("model.safetensors",)  # others beside it are not loaded
-_AGAIN = "fetch or save it anew"
+_SINGLE_FILE = "model.safetensors"  # if it exists, no other weights are loaded
+_REMEDY = "download or save it again"
 
 
 def check_model(name: str) -> None:
-    """Look at the files of a model.
+    """Check the files of a model.
 
     Raises:
-        ModelError: a file is missing, truncated or not what its name says; or see `model_folder`.
+        ModelError: a file is missing, truncated or has the wrong content; or see `model_folder`.
     """
     folder = model_folder(name)
     for file in sorted(folder.glob("*.json")):
         if file.name in ("config.json", "tokenizer.json", "tokenizer_config.json", _INDEX):
-            _object(file, name)
+            _read_object(file, name)
     if not any(file.name.startswith(TOKENIZER_FILES) or file.suffix == ".model" for file in folder.iterdir()):
         raise ModelError(f"model {name!r} has no tokenizer; save it beside the model (tokenizer.save_pretrained)")
-    wanted = [folder / name for name in _WHOLE if (folder / name).is_file()]
+    weights = [folder / _SINGLE_FILE] if (folder / _SINGLE_FILE).is_file() else []
     if (folder / _INDEX).is_file():
-        parts = _object(folder / _INDEX, name).get("weight_map")
-        names = set(parts.values()) if isinstance(parts, dict) else set()
-        for part in sorted(part for part in names if not (folder / str(part)).is_file()):
-            raise ModelError(f"model {name!r} lacks {part}, which {_INDEX} names; {_AGAIN}")
-        wanted = wanted or [folder / str(part) for part in sorted(names)]
-    if not wanted and not any(folder.glob("pytorch_model*.bin")):
-        raise ModelError(f"model {name!r} has no weights (model.safetensors); {_AGAIN}")
-    for file in wanted:
+        weight_map = _read_object(folder / _INDEX, name).get("weight_map")
+        parts = set(weight_map.values()) if isinstance(weight_map, dict) else set()
+        for part in sorted(part for part in parts if not (folder / str(part)).is_file()):
+            raise ModelError(f"model {name!r} lacks {part}, which {_INDEX} names; {_REMEDY}")
+        weights = weights or [folder / str(part) for part in sorted(parts)]
+    if not weights and not any(folder.glob("pytorch_model*.bin")):
+        raise ModelError(f"model {name!r} has no weights (model.safetensors); {_REMEDY}")
+    for file in weights:
         _check_weights(file, name)
 
 
-def _object(file: Path, name: str) -> dict[str, object]:
+def _read_object(file: Path, name: str) -> dict[str, object]:
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as exc:
-        raise ModelError(f"model {name!r}: {file.name} cannot be read ({exc}); {_AGAIN}") from exc
+        raise ModelError(f"model {name!r}: {file.name} cannot be read ({exc}); {_REMEDY}") from exc
     if not isinstance(value, dict):
-        raise ModelError(f"model {name!r}: {file.name} is no JSON object; {_AGAIN}")
+        raise ModelError(f"model {name!r}: {file.name} is not a JSON object; {_REMEDY}")
     return value
 
 
 def _check_weights(file: Path, name: str) -> None:
-    """Compare a file of weights with its header: eight bytes of length, JSON with each tensor's place, the tensors."""
+    """Compare the size of a safetensors file with its header.
+
+    The format is eight bytes with the header's length, the header (JSON with the offsets of each tensor), the tensors.
+    """
     size = file.stat().st_size
     try:
         with file.open("rb") as stream:
             (length,) = struct.unpack("<Q", stream.read(8))
             header: Any = json.loads(stream.read(length)) if length < size else None
-        ends = [told["data_offsets"][1] for key, told in header.items() if key != "__metadata__"]
+        ends = [tensor["data_offsets"][1] for key, tensor in header.items() if key != "__metadata__"]
     except (OSError, ValueError, struct.error, AttributeError, KeyError, TypeError, IndexError) as exc:
-        raise ModelError(f"model {name!r}: {file.name} is truncated or holds no weights; {_AGAIN}") from exc
-    if (wanted := 8 + length + max(ends, default=0)) != size:
-        raise ModelError(f"model {name!r}: {file.name} has {size:,} bytes, and should have {wanted:,}; {_AGAIN}")
+        raise ModelError(f"model {name!r}: {file.name} is truncated or holds no weights; {_REMEDY}") from exc
+    if (expected := 8 + length + max(ends, default=0)) != size:
+        raise ModelError(f"model {name!r}: {file.name} has {size:,} bytes, but should have {expected:,}; {_REMEDY}")

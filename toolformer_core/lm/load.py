@@ -1,8 +1,8 @@
-"""From what a user calls a model to a loaded one: `embedded`, a folder, or a name on the Hugging Face hub.
+"""Finds and loads a model by the name a user gives: `embedded`, a folder, or a name on the Hugging Face hub.
 
-`vllm+http://host:port/v1#model` is a model of one of these names that a vLLM server draws from (`vllm`).
+`vllm+http://host:port/v1#model` names such a model too; a vLLM server makes its draws (see `vllm`).
 
-The digest is taken from files alone, so that a plan can be made without loading anything. Loading a hub name needs the
+The digest is computed from files alone, so a plan can be made without loading anything. Loading a hub name needs the
 network once, or the hub's cache; with HF_HUB_OFFLINE=1 only the cache is read.
 """
 
@@ -16,28 +16,28 @@ from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from toolformer_core.embedded import MODEL
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.served import Credentials, served_model
 from toolformer_core.records import digest_of
-from toolformer_core.smallworld.embedded import MODEL
 
 if TYPE_CHECKING:
-    from toolformer_core.lm.hf import TransformersLM
+    from toolformer_core.lm.hf.engine import TransformersLM
 
 __all__ = ["TOKENIZER_FILES", "load_model", "load_parts", "model_digest", "model_digests", "model_folder"]
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 TOKENIZER_FILES = ("tokenizer", "vocab", "merges", "special_tokens_map", "added_tokens", "chat_template")
-_WANTED = ("*.json", "*.safetensors", "*.model", "*.txt", "*.bin")
+_MODEL_FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.bin")
 
 
 def model_folder(name: str) -> Path:
-    """Return the local folder of a model, fetching it from the hub if it is not there yet.
+    """Return the local folder of a model, downloading it from the hub if it is not there yet.
 
     Raises:
-        ModelError: no such folder, no such name on the hub, or no network to look there.
+        ModelError: there is no such folder, no such name on the hub, or no network to reach the hub.
     """
-    name = _parted(name)[1]
+    name = _split_server(name)[1]
     if not name.strip():
         raise ModelError("no model named; give 'embedded', a folder written by save_pretrained, or a hub name")
     if name == "embedded":
@@ -61,10 +61,10 @@ def model_folder(name: str) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        path = Path(snapshot_download(name, allow_patterns=list(_WANTED)))
+        path = Path(snapshot_download(name, allow_patterns=list(_MODEL_FILES)))
     except (LocalEntryNotFoundError, HfHubHTTPError, HFValidationError, OSError) as exc:
         raise ModelError(
-            f"no folder {name!r} here, and it could not be had from the hub ({type(exc).__name__}); "
+            f"there is no folder {name!r}, and it could not be downloaded from the hub ({type(exc).__name__}); "
             "give 'embedded', a folder written by save_pretrained, or a hub name that is cached or reachable"
         ) from exc
     _refuse_adapter(path, name)
@@ -72,20 +72,20 @@ def model_folder(name: str) -> Path:
 
 
 def _refuse_adapter(folder: Path, name: str) -> None:
-    """A folder with an adapter's weights alone: transformers would look for the rest wherever its config says."""
+    """Refuse a folder that holds only an adapter; transformers would load the base model from wherever it says."""
     weights = {f.name for pattern in ("*.safetensors", "*.bin") for f in folder.glob(pattern)}
     if (folder / "adapter_config.json").is_file() and all(f.startswith("adapter_model") for f in weights):
         raise ModelError(
-            f"model {name!r} is a LoRA adapter, not a model: merge it (merge_and_unload), and save_pretrained the "
-            "result and the tokenizer"
+            f"model {name!r} is a LoRA adapter, not a model: merge it (merge_and_unload), then save the result and the "
+            "tokenizer with save_pretrained"
         )
 
 
-def _parted(name: str) -> tuple[str | None, str]:
-    """Return the address of the server that draws, if one does, and the model's own name.
+def _split_server(name: str) -> tuple[str | None, str]:
+    """Return the address of the server that makes the draws (None if none does) and the model's own name.
 
     Raises:
-        ModelError: a server is named without its model.
+        ModelError: the name holds a server but no model.
     """
     served = served_model(name)
     return (None, name) if served is None else (served.url, served.model)
@@ -94,35 +94,36 @@ def _parted(name: str) -> tuple[str | None, str]:
 def model_digest(name: str) -> str:
     """Return the digest of the model's files (weights, architecture, tokenizer), in order of their names.
 
-    A model that a server draws from has another digest than the same one that does not, wherever the server is.
+    A model whose draws a server makes has a different digest from the same model without a server; the server's
+    address does not matter.
     """
-    return _served(name, _digest_of_files(_model_files(name)))
+    return _with_server(name, _combined_digest(_file_digests(name)))
 
 
-def _served(name: str, digest: str) -> str:
-    return digest if _parted(name)[0] is None else digest_of("vllm", digest)
+def _with_server(name: str, digest: str) -> str:
+    return digest if _split_server(name)[0] is None else digest_of("vllm", digest)
 
 
 def model_digests(name: str) -> tuple[str, str, str]:
-    """Return the digests of all files of a model (`model_digest`), of all but its tokenizer's, and of the latter."""
-    digests = _model_files(name)
+    """Return three digests of a model: of all its files (`model_digest`), without its tokenizer, of its tokenizer."""
+    digests = _file_digests(name)
     tokenizer = {file for file in digests if file.startswith(TOKENIZER_FILES) or file.endswith(".model")}
     return (
-        _served(name, _digest_of_files(digests)),
-        _served(name, _digest_of_files({file: own for file, own in digests.items() if file not in tokenizer})),
-        _digest_of_files({file: own for file, own in digests.items() if file in tokenizer}),
+        _with_server(name, _combined_digest(digests)),
+        _with_server(name, _combined_digest({f: digest for f, digest in digests.items() if f not in tokenizer})),
+        _combined_digest({f: digest for f, digest in digests.items() if f in tokenizer}),
     )
 
 
-def _digest_of_files(digests: dict[str, str]) -> str:
+def _combined_digest(digests: dict[str, str]) -> str:
     return digest_of("model", *(part for pair in digests.items() for part in pair))
 
 
-def _model_files(name: str) -> dict[str, str]:
+def _file_digests(name: str) -> dict[str, str]:
     """Return the digest of each of a model's files, in order of their names."""
     folder = model_folder(name)
     out = {}
-    for file in sorted({f for pattern in _WANTED for f in folder.glob(pattern)}):
+    for file in sorted({f for pattern in _MODEL_FILES for f in folder.glob(pattern)}):
         h = hashlib.blake2b(digest_size=16)
         with file.open("rb") as stream:
             while block := stream.read(1 << 22):
@@ -137,22 +138,23 @@ def load_model(
     """Load a model for annotation.
 
     Args:
-        name: `embedded`, a folder, or a hub name; behind `vllm+http://host:port/v1#` if a server is to draw.
-        device: `cpu`, `cuda`, ...; `auto` spreads the layers over all GPUs (and the CPU, where those do not suffice);
-            None takes the GPU if there is one, and all of them for a model that does not fit into one.
-        digest: the model's digest if it is known already.
-        credentials: what the server wants to know; default: what stands in the name. The model's own name has none.
+        name: `embedded`, a folder, or a hub name; prefixed with `vllm+http://host:port/v1#` if a server makes the
+            draws.
+        device: `cpu`, `cuda`, ...; `auto` spreads the layers over all GPUs, and over the CPU if they do not fit;
+            None takes the GPU if there is one, and all GPUs for a model that does not fit into one.
+        digest: the model's digest, if it is known already.
+        credentials: the server's credentials; default: those in the name. The loaded model's name never holds them.
 
     Returns:
-        The model in float32 on a CPU, in its own precision (bfloat16 where the device has it) on a GPU.
+        The model, in float32 on a CPU and in bfloat16 on a GPU.
 
     Raises:
-        ModelError: it cannot be found or loaded, is no causal LM with a fast tokenizer, or is larger than a GPU where
-            accelerate is not installed.
+        ModelError: the model cannot be found or loaded, is not a causal LM with a fast tokenizer, or does not fit
+            into one GPU while accelerate is not installed.
     """
     import torch
 
-    from toolformer_core.lm.hf import TransformersLM
+    from toolformer_core.lm.hf.engine import TransformersLM
 
     served = served_model(name)
     name = name if served is None else served.name
@@ -169,9 +171,9 @@ def load_model(
     lm = TransformersLM(model, tokenizer, name=name, digest=digest or model_digest(name))
     if served is None:
         return lm
-    from toolformer_core.lm.vllm import Server, VllmLM
+    from toolformer_core.lm.vllm import VllmLM, VllmServer
 
-    server = Server(served.url, served.model, credentials=credentials or served.credentials)
+    server = VllmServer(served.url, served.model, credentials=credentials or served.credentials)
     return VllmLM(lm, server, name=name, digest=lm.digest)
 
 
@@ -180,7 +182,7 @@ def _installed(package: str) -> bool:
 
 
 def _device_for(folder: Path) -> str:
-    """The CPU, the GPU, or `auto` for a model whose weights do not fit into the first of several GPUs."""
+    """Return `cpu`, `cuda`, or `auto` for a model whose weights do not fit into the first of several GPUs."""
     import torch
 
     if not torch.cuda.is_available():
@@ -194,25 +196,25 @@ def load_parts(folder: Path, name: str, *, dtype: Any, spread: bool = False) -> 
     """Load model and tokenizer from a folder, on the CPU and trainable.
 
     Args:
-        name: what the user calls it, for messages.
+        name: the user's name for it, used in messages.
         dtype: a torch dtype for the weights.
-        spread: over all devices instead, as accelerate sees fit.
+        spread: let accelerate spread the layers over all devices instead.
 
     Raises:
-        ModelError: it is no causal LM, has no tokenizer, or weights are missing or no numbers; or it is to be spread,
-            and accelerate is missing.
+        ModelError: it is not a causal LM, has no tokenizer, or weights are missing, NaN or infinite; or `spread` is
+            set and accelerate is missing.
     """
     if spread and not _installed("accelerate"):
         raise ModelError(
-            f"model {name!r} is to be spread over devices, which needs accelerate: pip install accelerate, or name one "
-            "device that holds it"
+            f"spreading model {name!r} over devices needs accelerate: pip install accelerate, or name one device that "
+            "holds the model"
         )
     from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
-    from toolformer_core.lm.held_back import held_back
-    from toolformer_core.lm.probe import check_weights
+    from toolformer_core.lm.hf.probe import check_weights
+    from toolformer_core.lm.log_buffer import buffer_logs
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     errors = (
@@ -225,9 +227,9 @@ def load_parts(folder: Path, name: str, *, dtype: Any, spread: bool = False) -> 
         ImportError,
         SafetensorError,
     )
-    with held_back(getLogger("transformers")):
+    with buffer_logs(getLogger("transformers")):
         try:
-            AutoConfig.from_pretrained(folder, local_files_only=True)  # asked for by the tokenizer, too
+            AutoConfig.from_pretrained(folder, local_files_only=True)  # the tokenizer would read it too, and be blamed
         except errors as exc:
             raise ModelError(f"model {name!r} cannot be loaded as a causal LM: {_first_line(exc)}") from exc
         try:
@@ -244,28 +246,26 @@ def load_parts(folder: Path, name: str, *, dtype: Any, spread: bool = False) -> 
             )
         except errors as exc:
             raise ModelError(f"model {name!r} cannot be loaded as a causal LM: {_first_line(exc)}") from exc
-        model, told = loaded
-        _check_complete(told, name)
+        model, loading_info = loaded
+        _check_complete(loading_info, name)
         check_weights(model, name)
     return model, tokenizer
 
 
 def _no_tokenizer(folder: Path, name: str, exc: BaseException) -> str:
-    there = any(f.name.startswith(TOKENIZER_FILES) or f.suffix == ".model" for f in folder.iterdir())
-    why = f" ({_first_line(exc)})" if there else ""  # of files that are not there transformers says much, and not that
-    return (
-        f"model {name!r} has no tokenizer that can be read{why}; save it beside the model (tokenizer.save_pretrained)"
-    )
+    exists = any(f.name.startswith(TOKENIZER_FILES) or f.suffix == ".model" for f in folder.iterdir())
+    reason = f" ({_first_line(exc)})" if exists else ""  # for missing files, transformers' own message misleads
+    return f"model {name!r} has no readable tokenizer{reason}; save it beside the model (tokenizer.save_pretrained)"
 
 
 def _first_line(exc: BaseException) -> str:
     return str(exc).strip().splitlines()[0] if str(exc).strip() else type(exc).__name__
 
 
-def _check_complete(told: Any, name: str) -> None:
-    absent = sorted({*told["missing_keys"], *(str(key[0]) for key in told["mismatched_keys"])})
-    if absent:
+def _check_complete(loading_info: Any, name: str) -> None:
+    missing = sorted({*loading_info["missing_keys"], *(str(key[0]) for key in loading_info["mismatched_keys"])})
+    if missing:
         raise ModelError(
-            f"model {name!r} lacks {len(absent)} of its weights (e.g. {absent[0]}), which would be random; "
-            "is the download complete, and config.json its own?"
+            f"model {name!r} lacks {len(missing)} of its weights (e.g. {missing[0]}), which would be random; check "
+            "that the download is complete and that config.json belongs to these weights"
         )

@@ -1,9 +1,8 @@
-"""A language model that answers from a script: for tests of pipelines, ours and the user's.
+"""A language model that answers from a script, for tests of pipelines: ours and the user's.
 
-It tokenises on whitespace (a token carries the whitespace in front of it, as GPT-2's do) and keeps the promises of
-`LanguageModel` strictly: a scan that is no longer valid, a position that starts no token, or a question the script
-does not hold raises `ScriptError` and names what was asked. It knows no weights, no probabilities of its own and no
-randomness.
+It tokenises on whitespace (a token includes the whitespace in front of it, as GPT-2's do) and enforces the contract of
+`LanguageModel`. An expired scan, a position at which no token starts, or a request that is not in the script raises a
+`ScriptError` that names the request. It has no weights, no probabilities of its own and no randomness.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ LogProbs = Mapping[tuple[str, str, int], Sequence[float]] | Callable[[ScoreReque
 
 
 def token_starts(text: str) -> list[int]:
-    """Return the character offsets at which a token starts, beginning with 0; none for the empty text."""
+    """Return the character offsets at which a token starts, the first being 0; empty for the empty text."""
     return [m.start() for m in _TOKEN.finditer(text)]
 
 
@@ -36,17 +35,17 @@ class ScriptedLM:
     """Answers `scan`, `draw` and `log_probs` from plain data.
 
     Args:
-        scans: per (tool of the prompt, text), log p(" [") at character offsets; -inf at every other token start.
-        draws: per (tool of the prompt, text, offset), the texts that follow " [". The n-th request for a place within
-            one `draw` call gets the n-th text; a text that holds its closing "]" is cut there and has ended.
+        scans: per (tool of the prompt, text), log p(" [") at character offsets; other token starts get -inf.
+        draws: per (tool of the prompt, text, offset), the texts that follow " [". Within one `draw` call, the n-th
+            request for a place gets the n-th text. A text that holds its closing "]" is cut there and has ended.
         log_probs: per (prefix, text, offset), the natural log-probabilities from that offset on, cut to the number of
-            tokens asked for; or a function from a `ScoreRequest` to them.
+            tokens requested; or a function from a `ScoreRequest` to them.
         batch_size: texts per scan.
         reverse: scan the last texts first, as a backend that sorts by length may.
         name: the model's name.
 
     Raises:
-        ScriptError: the script itself names an offset at which no token starts.
+        ScriptError: the script names an offset at which no token starts.
     """
 
     def __init__(
@@ -78,18 +77,18 @@ class ScriptedLM:
 
     @property
     def digest(self) -> str:
-        """Digest of the script; of a function, only its qualified name is known."""
-        told = self._log_probs
-        scores = [told.__qualname__] if callable(told) else [[list(k), list(v)] for k, v in sorted(told.items())]
+        """Digest of the script; a function counts by its qualified name only."""
+        given = self._log_probs
+        scores = [given.__qualname__] if callable(given) else [[list(k), list(v)] for k, v in sorted(given.items())]
         scans = [[list(k), sorted(v.items())] for k, v in sorted(self._scans.items())]
         draws = [[list(k), list(v)] for k, v in sorted(self._draws.items())]
         return digest_of("scripted", json.dumps([self._name, scans, draws, scores]))
 
     def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[_ScriptedScan]:
-        """Scan texts, `batch_size` at a time. Each scan is refused once the next one has been asked for.
+        """Scan texts, `batch_size` at a time. A scan expires when the next one is requested.
 
         Raises:
-            ScriptError: no scan is scripted for one of the texts under this prompt's tool.
+            ScriptError: the script has no scan of one of the texts for this prompt's tool.
         """
         order = list(range(len(texts)))
         if self._reverse:
@@ -114,40 +113,40 @@ class ScriptedLM:
         """Return the scripted log-probabilities, at most `tokens` of them per request.
 
         Raises:
-            ScriptError: the script does not hold a request.
+            ScriptError: a request is not in the script.
         """
         out = []
         for request in requests:
             if callable(self._log_probs):
-                told: Sequence[float] | None = self._log_probs(request)
+                log_probs: Sequence[float] | None = self._log_probs(request)
             else:
-                told = self._log_probs.get((request.prefix, request.text, request.position))
-            if told is None:
+                log_probs = self._log_probs.get((request.prefix, request.text, request.position))
+            if log_probs is None:
                 raise ScriptError(
                     f"no log-probabilities are scripted for prefix {request.prefix[:80]!r}, "
                     f"position {request.position} of text {request.text[:80]!r}"
                 )
-            out.append(np.array(told[: request.tokens], dtype=np.float32))
+            out.append(np.array(log_probs[: request.tokens], dtype=np.float32))
         return out
 
     def _draw(self, scan: _ScriptedScan, requests: Sequence[DrawRequest], max_tokens: int) -> list[Draw]:
         if scan is not self._current:
-            raise ScriptError("a draw was asked of a scan that is no longer valid: the next one had been asked for")
-        asked: dict[tuple[int, int], int] = {}
+            raise ScriptError("this scan is no longer valid, because the next one has been requested; draw before that")
+        counts: dict[tuple[int, int], int] = {}  # draws so far at each (text, position)
         out = []
         for request in requests:
-            if request.text not in scan.held:
-                raise ScriptError(f"text {request.text} is not in this scan, which holds {sorted(scan.held)}")
-            text = scan.held[request.text]
-            told = self._draws.get((scan.tool, text, request.position), ())
-            nth = asked.get((request.text, request.position), 0)
-            asked[request.text, request.position] = nth + 1
-            if nth >= len(told):
+            if request.text not in scan.text_by_index:
+                raise ScriptError(f"text {request.text} is not in this scan, which holds {sorted(scan.text_by_index)}")
+            text = scan.text_by_index[request.text]
+            scripted = self._draws.get((scan.tool, text, request.position), ())
+            nth = counts.get((request.text, request.position), 0)
+            counts[request.text, request.position] = nth + 1
+            if nth >= len(scripted):
                 raise ScriptError(
                     f"draw {nth + 1} for tool {scan.tool!r} at position {request.position} of text {text[:80]!r}: "
-                    f"{len(told)} are scripted"
+                    f"the script has {len(scripted)}"
                 )
-            out.append(_cut(told[nth], max_tokens))
+            out.append(_cut(scripted[nth], max_tokens))
         return out
 
 
@@ -156,19 +155,19 @@ class _ScriptedScan:
         self,
         lm: ScriptedLM,
         tool: str,
-        held: Mapping[int, str],
+        text_by_index: Mapping[int, str],
         positions: list[NDArray[np.int64]],
         log_probs: list[NDArray[np.float32]],
     ) -> None:
         self._lm = lm
         self.tool = tool
-        self.held = held
+        self.text_by_index = text_by_index
         self._positions = positions
         self._log_probs = log_probs
 
     @property
     def texts(self) -> Sequence[int]:
-        return list(self.held)
+        return list(self.text_by_index)
 
     @property
     def positions(self) -> Sequence[NDArray[np.int64]]:
@@ -179,7 +178,7 @@ class _ScriptedScan:
         return self._log_probs
 
     def draw(self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float) -> list[Draw]:
-        """Return the scripted texts; the temperature and the seeds change nothing."""
+        """Return the scripted texts; the temperature and the seeds have no effect."""
         return self._lm._draw(self, requests, max_tokens)
 
 

@@ -1,8 +1,8 @@
-"""Names of models behind a server, `vllm+http://host:port/v1#model`, and the credentials that may stand in them.
+"""Names of models behind a server, `vllm+http://host:port/v1#model`, and the credentials that a URL may hold.
 
-Credentials are never part of a model's name: whatever stores, shows or digests a name uses the one without them
-(`public_name`), so the same server with another key is the same model. Where credentials are kept, and who the server
-is, is not known here.
+Credentials are never part of a model's name. Code that stores, shows or digests a name uses the one without them
+(`public_name`), so the same server with a different key is the same model. This module does not know where credentials
+are kept, and talks to no server.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from urllib.parse import quote, unquote, urlsplit
 
 from toolformer_core.errors import ModelError
 
-__all__ = ["NOBODY", "Credentials", "ServedModel", "public_name", "served_model"]
+__all__ = ["NO_CREDENTIALS", "Credentials", "ServedModel", "public_name", "served_model"]
 
 _PREFIX = "vllm+"
-# Strict: a password with an unescaped @, /, ? or # would else be taken for the host, the path or the model.
+# Strict, because a password with an unescaped @, /, ? or # would otherwise be read as the host, the path or the model.
 _SERVED = re.compile(
     r"vllm\+(?P<scheme>https?)://(?:(?P<login>[^/?#\s@]*)@)?(?P<host>[\w.-]+|\[[0-9A-Fa-f:.]+\])(?P<port>:\d+)?"
     r"(?P<path>/[^?#\s@]*)?(?:\?(?P<query>[^#\s@]*))?#(?P<model>[^#\s][^#]*)"
 )
 _AS_IN_URL = re.compile(r"(?:(?P<login>[^@?\s]*)@)?(?:\?(?P<query>\S*))?")
 _HIDDEN = "***"
-_SECRET_CHARS = 4  # a shorter value of a query parameter would be found all over a message
+_SECRET_CHARS = 4  # shorter query values are not redacted: they would match ordinary words of a message
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a server wants to know of whoever asks it. The texts are secret: no `repr` holds them.
+    """What a server requires of its clients. The values are secret and are left out of `repr`.
 
     Args:
         key: sent as `Authorization: Bearer <key>`.
-        login: `user:password`, percent-encoded as in a URL, sent as `Authorization: Basic`.
-        query: `name=value&...`, appended to every address.
+        login: `user:password`, percent-encoded as in a URL; sent as `Authorization: Basic`.
+        query: `name=value&...`, appended to every URL.
     """
 
     key: str = field(default="", repr=False)
@@ -43,21 +43,21 @@ class Credentials:
 
     @classmethod
     def parse(cls, text: str) -> Credentials:
-        """Read `user:password@`, `?name=value` or both, as they stand in a URL; any other text is a key."""
+        """Read `user:password@`, `?name=value` or both, written as in a URL; any other text is a key."""
         as_in_url = _AS_IN_URL.fullmatch(text)
         if as_in_url is None or not text:
             return cls(key=text)
         return cls(login=as_in_url["login"] or "", query=as_in_url["query"] or "")
 
     def text(self) -> str:
-        """Return what `parse` reads."""
+        """Return the text from which `parse` makes these credentials."""
         return self.key or (f"{self.login}@" if self.login else "") + (f"?{self.query}" if self.query else "")
 
     def __bool__(self) -> bool:
         return bool(self.text())
 
     def authorization(self) -> str:
-        """Return the value of the header `Authorization`, "" for none."""
+        """Return the value of the `Authorization` header; "" if there is none."""
         if self.key:
             return f"Bearer {self.key}"
         if self.login:
@@ -66,8 +66,8 @@ class Credentials:
             return f"Basic {base64.b64encode(plain.encode()).decode()}"
         return ""
 
-    def hidden_in(self, text: str) -> str:
-        """Return a text without these credentials, e.g. an answer that repeats the address."""
+    def redact(self, text: str) -> str:
+        """Return a text with these credentials hidden, e.g. a server's message that repeats the URL."""
         values = [part.partition("=")[2] or part for part in self.query.split("&")]
         secrets = {
             self.key,
@@ -77,28 +77,28 @@ class Credentials:
             self.authorization().partition(" ")[2],
         }
         secrets |= {value for value in values if len(value) >= _SECRET_CHARS}
-        known = {form for secret in secrets for form in (secret, unquote(secret), quote(secret, safe="")) if form}
-        for secret in sorted(known, key=len, reverse=True):
-            text = text.replace(secret, _HIDDEN)
+        spellings = {form for secret in secrets for form in (secret, unquote(secret), quote(secret, safe="")) if form}
+        for spelling in sorted(spellings, key=len, reverse=True):
+            text = text.replace(spelling, _HIDDEN)
         return text
 
 
-NOBODY = Credentials()
+NO_CREDENTIALS = Credentials()
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model of this machine and the server that draws from it.
+    """A model that is loaded here and whose draws a server makes.
 
     Args:
         url: the server's address, without credentials.
         model: a folder or hub name.
-        credentials: those that stood in the name.
+        credentials: those in the name.
     """
 
     url: str
     model: str
-    credentials: Credentials = NOBODY
+    credentials: Credentials = NO_CREDENTIALS
 
     @property
     def name(self) -> str:
@@ -107,41 +107,41 @@ class ServedModel:
 
 
 def served_model(name: str) -> ServedModel | None:
-    """Take a model's name apart; None if it names no server.
+    """Parse a model's name; None if it names no server.
 
     Raises:
-        ModelError: a server is named without its model, or its credentials cannot be told from the rest; the message
-            holds nothing that may be secret.
+        ModelError: the name holds a server but no model, or the credentials cannot be separated from the rest; the
+            message holds nothing that may be secret.
     """
     if not name.startswith(_PREFIX) and "://" not in name:
         return None
-    found = _SERVED.fullmatch(name)
-    if found is None:
+    match = _SERVED.fullmatch(name)
+    if match is None:
         raise ModelError(_unreadable(name))
-    url = f"{found['scheme']}://{found['host']}{found['port'] or ''}{found['path'] or ''}"
-    return ServedModel(url, found["model"], Credentials(login=found["login"] or "", query=found["query"] or ""))
+    url = f"{match['scheme']}://{match['host']}{match['port'] or ''}{match['path'] or ''}"
+    return ServedModel(url, match["model"], Credentials(login=match["login"] or "", query=match["query"] or ""))
 
 
 def public_name(name: str) -> str:
-    """Return a model's name without credentials; a name that cannot be read is hidden as a whole."""
+    """Return a model's name without credentials; a name that cannot be parsed is hidden completely."""
     try:
         served = served_model(name)
     except ModelError:
-        return name if _harmless(name) else f"{_PREFIX}{_HIDDEN}"
+        return name if _holds_no_secret(name) else f"{_PREFIX}{_HIDDEN}"
     return name if served is None else served.name
 
 
-def _harmless(name: str) -> bool:
+def _holds_no_secret(name: str) -> bool:
     return not any(mark in name for mark in "@?") and name.count("#") <= 1
 
 
 def _unreadable(name: str) -> str:
-    write = "write vllm+http://host:port/v1#model, with the folder or hub name that `vllm serve` was given"
-    if _harmless(name):
-        return f"model {name!r} names no server and model; {write}"
+    remedy = "write vllm+http://host:port/v1#model, with the folder or hub name given to `vllm serve`"
+    if _holds_no_secret(name):
+        return f"model {name!r} does not name a server and a model; {remedy}"
     scheme = urlsplit(name.removeprefix(_PREFIX)).scheme
-    shown = f"{_PREFIX}{scheme if scheme in ('http', 'https') else _HIDDEN}://{_HIDDEN}"
+    redacted = f"{_PREFIX}{scheme if scheme in ('http', 'https') else _HIDDEN}://{_HIDDEN}"
     return (
-        f"model {shown} cannot be read; {write}, and its key in the environment; in a password in a URL write @ as "
-        "%40, / as %2F, ? as %3F and # as %23"
+        f"model {redacted} cannot be parsed; {remedy}, and its key in the environment; in a password in a URL write @ "
+        "as %40, / as %2F, ? as %3F and # as %23"
     )

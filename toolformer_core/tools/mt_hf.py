@@ -1,8 +1,8 @@
-"""A translator from Hugging Face: NLLB or another seq2seq model that names languages as NLLB does.
+"""A Hugging Face translator: NLLB, or another seq2seq model with NLLB's language codes.
 
-The paper's MT tool is NLLB-200 with 600 M parameters and fastText's language id. The model is loaded on first use and
-stays in the process; transformers and torch are imported then. Which text to translate, and whether it is English
-already, is `mt`'s business.
+The paper's MT tool is NLLB-200 with 600 M parameters and fastText's language identification. The model is loaded on
+first use and stays in the process; transformers and torch are imported then. `mt` decides which texts are translated
+and whether a text is English already.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["NLLB_CODES", "HuggingFaceTranslator"]
 VERSION = "1"
 _ENGLISH = "eng_Latn"
 
-# fastText's codes to NLLB's, for the languages of the paper's benchmarks and the common ones of web text.
+# From fastText's codes to NLLB's, for the languages of the paper's benchmarks and the common languages of web text.
 NLLB_CODES = {
     "ar": "arb_Arab",
     "cs": "ces_Latn",
@@ -56,8 +56,8 @@ class HuggingFaceTranslator:
 
     Args:
         model: a folder or a hub name, e.g. `facebook/nllb-200-distilled-600M`.
-        device: where it runs; the CPU unless told otherwise.
-        max_tokens: longest translation, and longest source, in tokens.
+        device: where the model runs.
+        max_tokens: maximum length of a source and of a translation, in tokens.
     """
 
     def __init__(self, model: str, device: str = "cpu", max_tokens: int = 128) -> None:
@@ -76,7 +76,7 @@ class HuggingFaceTranslator:
 
     @property
     def digest(self) -> str:
-        """Digest of a folder's files, or of a hub name and the commit that was loaded.
+        """Digest of a folder's files, or of a hub name and the loaded commit.
 
         Raises:
             ModelError: the model cannot be loaded.
@@ -102,7 +102,7 @@ class HuggingFaceTranslator:
         self._ready()
 
     def translate(self, text: str, languages: Sequence[str]) -> str | None:
-        """Translate from the likeliest language; None if that is English or one without an NLLB code.
+        """Translate from the most likely language; None if that is English or has no NLLB code here.
 
         Raises:
             ModelError: the model cannot be loaded.
@@ -110,7 +110,7 @@ class HuggingFaceTranslator:
         source = NLLB_CODES.get(languages[0]) if languages else None
         if source is None:
             return None
-        with self._lock:  # the source language is a state of the tokenizer
+        with self._lock:  # the source language is state of the tokenizer
             tokenizer, model = self._ready()
             tokenizer.src_lang = source
             inputs = tokenizer(text, return_tensors="pt", truncation=True, max_length=self.max_tokens)

@@ -1,9 +1,9 @@
-"""A searchable set of passages: what WikiSearch shows and what QA reads.
+"""A searchable set of passages, which WikiSearch shows and QA reads.
 
-A passages file is JSONL, plain or gzipped, one `{"title", "section"?, "text", "id"?}` per line. The index is BM25 by
-tantivy, kept in RAM and built on first use; a pickled `PassageIndex` carries only its path and is built again by the
-process that receives it. Ties are broken by the order in the file, so an answer is the same on every machine.
-tantivy is imported by the methods that need it: importing this module needs nothing.
+A passages file is JSONL, plain or gzipped, with one `{"title", "section"?, "text", "id"?}` per line. The index is
+tantivy's BM25, kept in RAM and built on first use; a pickled `PassageIndex` carries only its path, and the process that
+receives it builds the index again. Ties are broken by the order in the file, so results are the same on every machine.
+tantivy is imported on use.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from toolformer_core.records import digest_of, unencodable
 
 __all__ = ["TITLE_BOOST", "Hit", "Passage", "PassageIndex", "query_words", "read_passages"]
 
-TITLE_BOOST = 2.0  # a search term mostly names an article; for questions 1.0 finds more
+TITLE_BOOST = 2.0  # a search term usually names an article; for questions 1.0 finds more
 _MAX_QUERY_WORDS = 64
-_TIES = 16  # more hits than asked for are fetched, so that ties at the cut are settled by us
+_TIES = 16  # extra hits to fetch, so that ties at the limit are broken here
 _HEAP_BYTES = 64_000_000
-_WORD = "LNM"  # Unicode letters, numbers and the marks that belong to letters
+_WORD = "LNM"  # Unicode categories: letters, numbers, and the marks that belong to letters
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A passage found, with its BM25 score."""
+    """A retrieved passage with its BM25 score."""
 
     passage: Passage
     score: float
@@ -73,26 +73,26 @@ def _passage(row: int, value: dict[str, Any]) -> Passage:
     if not (isinstance(title, str) and isinstance(section, str) and isinstance(text, str)):
         raise TypeError("title, section and text must be strings")
     for part in (title, section, text):
-        if wrong := unencodable(part):
-            raise ValueError(wrong)
+        if flaw := unencodable(part):
+            raise ValueError(flaw)
     return Passage(row, *(" ".join(part.split()) for part in (title, section, text)))
 
 
 def query_words(text: str) -> list[str]:
-    """Return the words of any text, lower-cased: no operator of a query language survives.
+    """Return the words of any text, lower-cased, so that no operator of the query language remains.
 
     At most 64 different words, in order; lone surrogates and symbols separate words.
     """
-    kept = "".join(char if unicodedata.category(char)[0] in _WORD else " " for char in text[:10_000])
-    return list(dict.fromkeys(kept.lower().split()))[:_MAX_QUERY_WORDS]
+    letters = "".join(char if unicodedata.category(char)[0] in _WORD else " " for char in text[:10_000])
+    return list(dict.fromkeys(letters.lower().split()))[:_MAX_QUERY_WORDS]
 
 
 class PassageIndex:
-    """BM25 over the passages of one file, shared by the tools that need it. Safe to use from several threads.
+    """BM25 over the passages of one file, shared by the tools that need it. Thread-safe.
 
     Args:
         path: a passages file; it is read on first use.
-        digest: of the file's bytes, if it is known already.
+        digest: digest of the file's bytes, if it is known already.
     """
 
     def __init__(self, path: Path, digest: str = "") -> None:
@@ -119,7 +119,7 @@ class PassageIndex:
             return self._digest
 
     def load(self) -> int:
-        """Build the index now, if it is not built yet, and return the number of passages.
+        """Build the index if it is not built yet, and return the number of passages.
 
         Raises:
             UsageError: the file cannot be read or holds no passage.
@@ -127,12 +127,12 @@ class PassageIndex:
         return int(self._ready().searcher().num_docs)
 
     def search(self, text: str, limit: int = 5, title_boost: float = TITLE_BOOST) -> list[Hit]:
-        """Return the best passages for any text, best first; none if no word of it occurs.
+        """Return the best passages for a text, best first; empty if none of its words occurs.
 
         Args:
-            text: a search term or a question; nothing in it is an operator.
-            limit: passages wanted.
-            title_boost: what a word found in the title counts, against 1 in the section and the text.
+            text: a search term or a question; nothing in it is read as an operator.
+            limit: the most passages to return.
+            title_boost: weight of a word in the title; the section and the text have weight 1.
 
         Raises:
             UsageError: the passages file cannot be read.
@@ -145,8 +145,8 @@ class PassageIndex:
             " ".join(words), ["title", "section", "text"], field_boosts={"title": title_boost}
         )
         searcher = index.searcher()
-        found = searcher.search(query, limit + _TIES, count=False).hits
-        hits = [Hit(_stored(searcher.doc(address)), round(float(score), 4)) for score, address in found]
+        results = searcher.search(query, limit + _TIES, count=False).hits
+        hits = [Hit(_stored(searcher.doc(address)), round(float(score), 4)) for score, address in results]
         return sorted(hits, key=lambda hit: (-hit.score, hit.passage.row))[:limit]
 
     def _ready(self) -> Any:

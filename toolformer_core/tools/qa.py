@@ -1,7 +1,7 @@
-"""QA: a short answer to a question, by retrieving passages and reading them (the paper's tool of this kind is Atlas).
+"""QA: answers a question briefly, by retrieving passages and reading them (the paper uses Atlas for this).
 
-Retrieval is the `PassageIndex` that WikiSearch uses too; reading is behind `Reader`, so a neural reader can be put in
-its place. The tool itself knows neither BM25 nor how a span is chosen.
+Retrieval uses the same `PassageIndex` as WikiSearch. Reading is behind the protocol `Reader`, so a neural reader can
+replace the extractive one. The tool itself knows neither BM25 nor how a span is chosen.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _TITLE_BOOST = 1.0
 class QA:
     """Answers a question from passages.
 
-    Failures: `empty_input` (no word in it), `no_result` (no passage found), `no_answer` (nothing to read off them
-    that is probable enough, or none has a name of the question).
+    Failures: `empty_input` (no word in it), `no_result` (no passage found), `no_answer` (no span in the passages is
+    probable enough, or no passage holds a name from the question).
     """
 
     index: PassageIndex
@@ -42,11 +42,11 @@ class QA:
         self.index.load()
 
     def hits(self, question: str) -> list[Hit]:
-        """Return the passages read for a question, best first."""
+        """Return the passages to read for a question, best first."""
         return self.index.search(question, limit=self.passages, title_boost=_TITLE_BOOST)
 
     def run(self, input: str, context: str = "") -> ToolResult:
-        """Answer one question; the context is not read."""
+        """Answer one question; the context is ignored."""
         if not query_words(input):
             return ToolFailure("empty_input")
         hits = self.hits(input)

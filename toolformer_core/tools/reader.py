@@ -1,11 +1,11 @@
-"""An extractive reader without a network: the sentence that overlaps a question most, and in it the likely span.
+"""An extractive reader without a neural network: the sentence that overlaps most with a question, and a span in it.
 
-It reads declarative sentences: it knows what kind of thing a question word asks for (a person, a place, a date, a
-number, a description), looks for spans of that kind, and prefers those that are not in the question and stand close to
-its words. It knows no grammar beyond that, no synonyms and no reasoning; `Reader` is the door for something better.
+It reads declarative sentences. It knows what kind of thing a question word asks for (a person, a place, a date, a
+number, a description), looks for spans of that kind, and prefers spans that are not in the question and are close to
+its words. It knows no other grammar, no synonyms and no reasoning; a better reader can implement `Reader`.
 
-It abstains where its `confidence` in the best span is below a threshold. A function or discourse word ("moreover") is
-never an answer.
+It gives no answer if its `confidence` in the best span is below a threshold. A function word or a discourse word
+("moreover") is never an answer.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from toolformer_core.tools.passages import Hit
 __all__ = ["LEAST_CONFIDENCE", "Answer", "ExtractiveReader", "Reader", "question_kind"]
 
 VERSION = "3"
-LEAST_CONFIDENCE = 0.53  # right answers exceed wrong ones by most: benchmarks/qa_precision.py, its tuning half
+LEAST_CONFIDENCE = 0.53  # maximises right minus wrong answers on the tuning half of benchmarks/qa_precision.py
 _MAX_WORDS = 8
 
-# Chosen on 700 questions of NQ-open (development set), one at a time; none of them is sharp.
-_COVERED = 3.0  # for a sentence that holds all of the question
+# Chosen one at a time on 700 questions of NQ-open (development set); small changes of any of them matter little.
+_COVERED = 3.0  # for a sentence that holds all words of the question
 _RETRIEVAL = 2.0  # for the best passage's BM25 score; others in proportion
-_LATE = 0.08  # less, for each sentence before it in the passage, up to ten
-_NEAR = 0.3  # for a question word right beside the span
-_YEAR = 0.3  # more, for a date with its year
-_ALIKE = 4  # first letters that a name and its adjective share, as Jamaica and Jamaican; a shorter one is no name here
+_LATE = 0.08  # subtracted for each sentence before it in the passage, up to ten
+_NEAR = 0.3  # for a question word next to the span
+_YEAR = 0.3  # added for a date with its year
+_STEM_LETTERS = 4  # letters that a name shares with its adjective (Jamaica, Jamaican); shorter words are not names here
 
 
 class Reader(Protocol):
@@ -44,7 +44,7 @@ class Reader(Protocol):
         ...
 
     def read(self, question: str, hits: Sequence[Hit]) -> str | None:
-        """Return a short answer found in the passages (best first), or None."""
+        """Return a short answer from the passages (best first), or None."""
         ...
 
 
@@ -67,7 +67,7 @@ _DISCOURSE_WORDS = (
     "the therefore though through throughout thus today together traditionally typically ultimately under unless "
     "unlike until upon usually very well whereas whether while with within without yet"
 )
-_DISCOURSE = frozenset(_DISCOURSE_WORDS.split())  # capitalised where a sentence begins
+_DISCOURSE = frozenset(_DISCOURSE_WORDS.split())  # capitalised at the start of a sentence
 _MONTH = "(?:January|February|March|April|May|June|July|August|September|October|November|December)"
 _DATE = re.compile(
     rf"{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?(?:, \d{{4}})?|\d{{1,2}} {_MONTH}(?:,? \d{{4}})?|{_MONTH},? \d{{4}}"
@@ -96,7 +96,7 @@ _BY = re.compile(r"\b(?:by|with|actor|actress|singer|author|president|director|k
 
 
 def question_kind(question: str) -> str:
-    """Return what a question asks for: `who`, `where`, `when`, `number` or `what`."""
+    """Return the kind of answer that a question asks for: `who`, `where`, `when`, `number` or `what`."""
     q = " ".join(question.lower().split())
     if re.search(r"\b(?:when|what (?:year|date|day|month|century)|which (?:year|date|day|month|century))\b", q):
         return "when"
@@ -111,7 +111,7 @@ def question_kind(question: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """A possible answer in a sentence, [start, end), and how well its kind fits."""
+    """A possible answer, [start, end) in a sentence, and how well its kind fits the question."""
 
     start: int
     end: int
@@ -120,25 +120,25 @@ class _Span:
 
 @dataclass(frozen=True, slots=True)
 class _Sentence:
-    """A sentence that shares words with a question, its passage's title counted to it."""
+    """A sentence that shares words with a question, where its passage's title counts as part of it."""
 
     text: str
     score: float
     covered: float  # share of the question's words, by weight
     rank: int  # of its passage among the hits, from 0
-    named: float  # share of the words of its passage's title that the question has
+    named: float  # see `Evidence.named`
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The best span, and what speaks for it."""
+    """The best span and its measures."""
 
     text: str
     evidence: Evidence
 
     @property
     def confidence(self) -> float:
-        """The probability that it answers the question."""
+        """The probability that the span answers the question."""
         return confidence(self.evidence)
 
 
@@ -147,8 +147,8 @@ class ExtractiveReader:
     """Finds an answer of at most eight words by overlap and patterns.
 
     Args:
-        sentences: how many, the best ones, are read closely.
-        least_confidence: an answer less probable than this is not given; 0 gives all.
+        sentences: how many of the best sentences are searched for spans.
+        least_confidence: less probable answers are withheld; 0 gives all.
     """
 
     sentences: int = 6
@@ -167,50 +167,50 @@ class ExtractiveReader:
     def best(self, question: str, hits: Sequence[Hit]) -> Answer | None:
         """Return the best span of the best sentences, however improbable.
 
-        None if no sentence shares a word with the question, or no passage a name: all of them speak of somebody else.
+        None if no sentence shares a word with the question, or no passage holds a name from the question.
         """
-        if not _speak_of(question, hits):
+        if not _share_a_name(question, hits):
             return None
-        wanted = _weights(question)
+        weights = _weights(question)
         kind = question_kind(question)
-        ranked = sorted(_sentences(wanted, hits), key=lambda sentence: -sentence.score)[: self.sentences]
+        ranked = sorted(_sentences(weights, hits), key=lambda sentence: -sentence.score)[: self.sentences]
         scored = [
-            (sentence.score + span.fit + _closeness(sentence.text, span, wanted), text, span, sentence)
+            (sentence.score + span.fit + _closeness(sentence.text, span, weights), text, span, sentence)
             for sentence in ranked
-            for span in _spans(kind, sentence.text, wanted)
+            for span in _spans(kind, sentence.text, weights)
             if (text := _trim(sentence.text[span.start : span.end]))
         ]
         if not scored:
             return None
-        score, text, span, sentence = max(scored, key=lambda one: round(one[0], 9))
-        others = [other for other, said, _, _ in scored if not _same(text, said)]
+        score, text, span, sentence = max(scored, key=lambda candidate: round(candidate[0], 9))
+        others = [other for other, other_text, _, _ in scored if not _overlap(text, other_text)]
         evidence = Evidence(
             fit=span.fit,
             margin=score - max(others, default=-math.inf),
             covered=sentence.covered,
             named=sentence.named,
-            direct=_directness(sentence.text, text, wanted),
+            direct=_directness(sentence.text, text, weights),
             rank=sentence.rank,
         )
         return Answer(text, evidence)
 
 
-def _directness(sentence: str, answer: str, wanted: dict[str, float]) -> float:
-    """Return the share of a sentence's words that are the question's or the answer's."""
-    stems, said = _stems(sentence), set(_stems(answer))
-    return sum(stem in wanted or stem in said for stem in stems) / (len(stems) or 1)
+def _directness(sentence: str, answer: str, weights: dict[str, float]) -> float:
+    """Return the share of a sentence's words that are in the question or in the answer."""
+    stems, answer_stems = _stems(sentence), set(_stems(answer))
+    return sum(stem in weights or stem in answer_stems for stem in stems) / (len(stems) or 1)
 
 
-def _same(a: str, b: str) -> bool:
-    """Whether one of two answers holds the other."""
+def _overlap(a: str, b: str) -> bool:
+    """Return whether one of two answers contains the other."""
     return a.lower() in b.lower() or b.lower() in a.lower()
 
 
 def _stem(word: str) -> str:
-    """Cut the commonest English endings, so that `founded` meets `found` and `cities` `city`."""
-    for end, put in (("ies", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""), ("e", "")):
-        if word.endswith(end) and len(word) - len(end) + len(put) >= 3:
-            return word[: -len(end)] + put
+    """Remove the most common English endings, so that `founded` matches `found`, and `cities` matches `city`."""
+    for end, replacement in (("ies", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""), ("e", "")):
+        if word.endswith(end) and len(word) - len(end) + len(replacement) >= 3:
+            return word[: -len(end)] + replacement
     return word
 
 
@@ -219,66 +219,67 @@ def _stems(text: str) -> list[str]:
 
 
 def _weights(question: str) -> dict[str, float]:
-    """Return the weight of each content word of a question: names and numbers tell more, relations less."""
+    """Return the weight of each content word of a question by its stem; names and numbers weigh more."""
     weights: dict[str, float] = {}
     for i, match in enumerate(_WORD.finditer(question)):
         word = match.group()
         if word.lower() not in _STOP:
-            tells = (word[0].isupper() and i > 0) or word[0].isdigit()
-            weights[_stem(word.lower())] = 1.5 if tells else 1.0
+            is_name_or_number = (word[0].isupper() and i > 0) or word[0].isdigit()
+            weights[_stem(word.lower())] = 1.5 if is_name_or_number else 1.0
     return weights
 
 
-def _speak_of(question: str, hits: Sequence[Hit]) -> bool:
-    """Say whether a passage has one of the question's names in it, or the question none; its first word tells not."""
+def _share_a_name(question: str, hits: Sequence[Hit]) -> bool:
+    """Return whether a passage holds a name from the question, or the question has none; its first word is ignored."""
     words = _WORD.findall(question)[1:]
-    names = {w[:_ALIKE].lower() for w in words if w[0].isupper() and not w.isupper() and len(w) >= _ALIKE}
-    read = (w[:_ALIKE].lower() for hit in hits for w in _WORD.findall(f"{hit.passage.title} {hit.passage.text}"))
-    return not names or not names.isdisjoint(read)
+    names = {w[:_STEM_LETTERS].lower() for w in words if w[0].isupper() and not w.isupper() and len(w) >= _STEM_LETTERS}
+    passages = (f"{hit.passage.title} {hit.passage.text}" for hit in hits)
+    starts = (w[:_STEM_LETTERS].lower() for passage in passages for w in _WORD.findall(passage))
+    return not names or not names.isdisjoint(starts)
 
 
-def _sentences(wanted: dict[str, float], hits: Sequence[Hit]) -> Iterator[_Sentence]:
-    """Yield the sentences that hold a word of the question, the title counting for each of its sentences."""
-    total = sum(wanted.values()) or 1.0
+def _sentences(weights: dict[str, float], hits: Sequence[Hit]) -> Iterator[_Sentence]:
+    """Yield the sentences that hold a word of the question; a passage's title counts for each of its sentences."""
+    total = sum(weights.values()) or 1.0
     for rank, hit in enumerate(hits):
         title = set(_stems(hit.passage.title))
-        named = sum(stem in wanted for stem in title) / (len(title) or 1)
+        named = sum(stem in weights for stem in title) / (len(title) or 1)
         for number, sentence in enumerate(_SENTENCE.split(hit.passage.text)):
-            own = set(_stems(sentence))
-            covered = sum(w * (s in own or s in title) for s, w in wanted.items()) / total
+            stems = set(_stems(sentence))
+            covered = sum(w * (s in stems or s in title) for s, w in weights.items()) / total
             if covered:
-                inside = sum(w * (s in own) for s, w in wanted.items()) / total
+                inside = sum(w * (s in stems) for s, w in weights.items()) / total
                 score = _COVERED * covered + _RETRIEVAL * hit.score / hits[0].score - _LATE * min(number, 10)
                 yield _Sentence(sentence, score, covered, rank, max(named, inside))
 
 
-def _spans(kind: str, sentence: str, wanted: dict[str, float]) -> Iterator[_Span]:
+def _spans(kind: str, sentence: str, weights: dict[str, float]) -> Iterator[_Span]:
     if kind == "when":
         for match in _DATE.finditer(sentence):
-            if not _repeats(match.group(), wanted):
+            if not _repeats(match.group(), weights):
                 yield _Span(match.start(), match.end(), 1.0 + _YEAR * bool(re.search(r"\d{4}", match.group())))
     elif kind == "number":
         for match in _NUMBER.finditer(sentence):
-            if _DATE.match(sentence, match.start()) or _repeats(match.group(), wanted):
+            if _DATE.match(sentence, match.start()) or _repeats(match.group(), weights):
                 continue
             unit = _UNIT.match(sentence, match.end())
-            asked = unit is not None and bool(unit_words := _stems(unit.group())) and unit_words[0] in wanted
+            asked = unit is not None and bool(unit_words := _stems(unit.group())) and unit_words[0] in weights
             yield _Span(match.start(), unit.end() if unit and not asked else match.end(), 1.0 + asked)
     else:
-        yield from _names(kind, sentence, wanted)
-        yield from _copula(kind, sentence, wanted)
+        yield from _names(kind, sentence, weights)
+        yield from _copula(kind, sentence, weights)
         if kind == "what":
-            yield from _after_relation(sentence, wanted)
+            yield from _after_relation(sentence, weights)
 
 
-def _names(kind: str, sentence: str, wanted: dict[str, float]) -> Iterator[_Span]:
+def _names(kind: str, sentence: str, weights: dict[str, float]) -> Iterator[_Span]:
     for match in _NAME.finditer(sentence):
         start = match.start()
         text = match.group().rstrip(".'’-")
         first, _, rest = text.partition(" ")
         if start == 0 and rest and first.lower() in _DISCOURSE:  # `Although Tora Lind`
             start, text = len(first) + 1, rest
-        if _repeats(text, wanted) or re.fullmatch(_MONTH, text):
+        if _repeats(text, weights) or re.fullmatch(_MONTH, text):
             continue
         before, words = sentence[:start], text.count(" ") + 1
         fit = 0.4
@@ -287,76 +288,76 @@ def _names(kind: str, sentence: str, wanted: dict[str, float]) -> Iterator[_Span
         elif kind == "who":
             fit = 0.6 + 0.3 * (2 <= words <= 3) + 0.5 * bool(_BY.search(before))
             fit -= 0.5 * bool(_PLACE_BEFORE.search(before))
-        if (noun := _NOUN_BEFORE.search(before)) and _stem(noun.group(1)) in wanted:  # `the river Sella`
+        if (noun := _NOUN_BEFORE.search(before)) and _stem(noun.group(1)) in weights:  # `the river Sella`
             fit = max(fit, 1.0)
         yield _Span(start, start + len(text), fit)
 
 
-def _copula(kind: str, sentence: str, wanted: dict[str, float]) -> Iterator[_Span]:
-    """`The capital of X is Y` and `Y is the capital of X`: the side of `is` that the question does not hold."""
+def _copula(kind: str, sentence: str, weights: dict[str, float]) -> Iterator[_Span]:
+    """Yield, for `The capital of X is Y` and `Y is the capital of X`, the side that the question does not hold."""
     for match in _COPULA.finditer(sentence):
         left, right = sentence[: match.start()], sentence[match.end() :]
         clause = re.split(r"[,;(]", left)[-1]
         stop = _CLAUSE_END.search(right)
         phrase = right[: stop.start() if stop else len(right)]
-        on_left, on_right = (sum(wanted.get(s, 0.0) for s in set(_stems(part))) for part in (clause, phrase))
-        if on_left > on_right and phrase.strip() and not _repeats(phrase, wanted):
-            start = match.end() + _new_from(phrase, wanted)
-            fit = (0.9 if kind == "what" else 0.3) * (on_left / (sum(wanted.values()) or 1.0) + 0.3)
+        on_left, on_right = (sum(weights.get(s, 0.0) for s in set(_stems(part))) for part in (clause, phrase))
+        if on_left > on_right and phrase.strip() and not _repeats(phrase, weights):
+            start = match.end() + _new_from(phrase, weights)
+            fit = (0.9 if kind == "what" else 0.3) * (on_left / (sum(weights.values()) or 1.0) + 0.3)
             yield _Span(start, match.end() + len(phrase.rstrip()), fit)
-        elif on_right > on_left and clause.strip() and not _repeats(clause, wanted):
+        elif on_right > on_left and clause.strip() and not _repeats(clause, weights):
             start = match.start() - len(clause.lstrip())
-            fit = (0.8 if kind == "what" else 0.4) * (on_right / (sum(wanted.values()) or 1.0) + 0.3)
+            fit = (0.8 if kind == "what" else 0.4) * (on_right / (sum(weights.values()) or 1.0) + 0.3)
             yield _Span(start, start + len(clause.strip()), fit)
 
 
-def _new_from(phrase: str, wanted: dict[str, float]) -> int:
-    """Return where a phrase that begins with words of the question (`known for blue glass`) begins to say more."""
-    said = False
+def _new_from(phrase: str, weights: dict[str, float]) -> int:
+    """Return where a phrase that starts with words of the question (`known for blue glass`) becomes new."""
+    repeats = False
     for match in _WORD.finditer(phrase):
         word = match.group().lower()
-        if _stem(word) in wanted:
-            said = True
-        elif not said or word not in _STOP:
+        if _stem(word) in weights:
+            repeats = True
+        elif not repeats or word not in _STOP:
             return match.start()
     return len(phrase) - len(phrase.lstrip())
 
 
-def _after_relation(sentence: str, wanted: dict[str, float]) -> Iterator[_Span]:
-    """`X makes candles`: the words that follow the last matched word of the question."""
-    matched = [m for m in _WORD.finditer(sentence) if _stem(m.group().lower()) in wanted]
+def _after_relation(sentence: str, weights: dict[str, float]) -> Iterator[_Span]:
+    """Yield the words after the last matched word of the question, as in `X makes candles`."""
+    matched = [m for m in _WORD.finditer(sentence) if _stem(m.group().lower()) in weights]
     if matched and (phrase := _PHRASE.match(sentence, matched[-1].end() + 1)):
         stop = _CLAUSE_END.search(phrase.group())
         text = phrase.group()[: stop.start()].rstrip() if stop else phrase.group()
         if text and _stems(text):
             before = set(_stems(sentence[: phrase.start()]))
-            fit = 0.45 + 0.5 * all(stem in before for stem in wanted)
-            says = next(word for word in _WORD.finditer(text) if word.group().lower() not in _STOP)
-            start = phrase.start() + says.start()  # without the `for` of `known for`
+            fit = 0.45 + 0.5 * all(stem in before for stem in weights)
+            content = next(word for word in _WORD.finditer(text) if word.group().lower() not in _STOP)
+            start = phrase.start() + content.start()  # skips the `for` of `known for`
             yield _Span(start, phrase.start() + len(text), fit)
 
 
-def _repeats(text: str, wanted: dict[str, float]) -> bool:
-    """Whether a span says nothing that the question does not say."""
+def _repeats(text: str, weights: dict[str, float]) -> bool:
+    """Return whether more than half of a span's words are the question's, or it has no content words."""
     stems = _stems(text)
-    return not stems or sum(s in wanted for s in stems) * 2 > len(stems)
+    return not stems or sum(s in weights for s in stems) * 2 > len(stems)
 
 
-def _closeness(sentence: str, span: _Span, wanted: dict[str, float]) -> float:
-    """Return the summed nearness of the question's words: each counts its weight / (1 + words between / 4)."""
+def _closeness(sentence: str, span: _Span, weights: dict[str, float]) -> float:
+    """Return how close the question's words are to a span: the sum of weight / (1 + words between / 4)."""
     near: dict[str, float] = {}
     for match in _WORD.finditer(sentence):
         stem = _stem(match.group().lower())
-        if stem in wanted and not span.start <= match.start() < span.end:
+        if stem in weights and not span.start <= match.start() < span.end:
             gap = (
                 sentence[match.end() : span.start] if match.end() <= span.start else sentence[span.end : match.start()]
             )
-            near[stem] = max(near.get(stem, 0.0), wanted[stem] / (1 + gap.count(" ") / 4))
+            near[stem] = max(near.get(stem, 0.0), weights[stem] / (1 + gap.count(" ") / 4))
     return _NEAR * sum(near.values())
 
 
 def _trim(text: str) -> str | None:
-    """Return a span without its article and the words behind the eighth; None if it holds function words alone."""
+    """Return a span without its article and cut to eight words; None if it consists of function words."""
     words = re.sub(r"\A(?:(?:a|an|the) )", "", text.strip(" ,;:.\"'“”()"), flags=re.IGNORECASE).split()[:_MAX_WORDS]
-    said = _WORD.findall(" ".join(words).lower())
-    return " ".join(words) if any(word not in _STOP and word not in _DISCOURSE for word in said) else None
+    plain_words = _WORD.findall(" ".join(words).lower())
+    return " ".join(words) if any(word not in _STOP and word not in _DISCOURSE for word in plain_words) else None

@@ -1,7 +1,7 @@
-"""WikiSearch: the best passage for a search term, by BM25, as `Title > Section > text`.
+"""WikiSearch: returns the best passage for a search term, by BM25, as `Title > Section > text`.
 
-It answers with a snippet, not an answer: reading is the model's work (or QA's). It does not know where the passages
-come from; see `passages`.
+It returns a snippet, not an answer: the model (or QA) does the reading. It does not know where the passages come from;
+see `passages`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _SENTENCE_END = re.compile(r"[.!?][\"'”’)]*(?=\s|\Z)")
 
 
 def snippet(text: str, max_chars: int) -> str:
-    """Return the longest start of a text that ends with a sentence, in at most `max_chars` characters.
+    """Return the longest start of a text that ends at the end of a sentence, in at most `max_chars` characters.
 
-    If the first sentence alone is longer, it is cut at a word and `...` says so.
+    If the first sentence is longer, it is cut at a word and ends with `...`.
     """
     if len(text) <= max_chars:
         return text
     ends = [m.end() for m in _SENTENCE_END.finditer(text, 0, max_chars + 1) if m.end() <= max_chars]
-    # A very short first "sentence" is mostly an abbreviation (`Dr.`, `J. R.`): half of what fits is asked for.
+    # A very short first "sentence" is usually an abbreviation (`Dr.`, `J. R.`), so one must take half the space.
     if ends and (ends[-1] * 2 >= max_chars or len(ends) > 1):
         return text[: ends[-1]]
     cut = text[: max(max_chars - 3, 0)]
@@ -43,7 +43,7 @@ class WikiSearch:
     """
 
     index: PassageIndex
-    max_chars: int = 300  # of the passage's text; title and section come on top
+    max_chars: int = 300  # of the passage's text; title and section are not counted
     key: str = "wikisearch"
     name: str = "WikiSearch"
     description: str = "Searches an encyclopedia and returns the passage that fits the search term best."
@@ -57,13 +57,13 @@ class WikiSearch:
         self.index.load()
 
     def run(self, input: str, context: str = "") -> ToolResult:
-        """Search for one term; the context is not read."""
+        """Search for one term; the context is ignored."""
         if not query_words(input):
             return ToolFailure("empty_input")
         hits = self.index.search(input, limit=1)
         if not hits:
             return ToolFailure("no_result")
-        found = hits[0].passage
-        parts = (found.title, found.section, snippet(found.text, self.max_chars))
+        passage = hits[0].passage
+        parts = (passage.title, passage.section, snippet(passage.text, self.max_chars))
         text = " > ".join(part for part in parts if part)
         return ToolResponse(text) if text else ToolFailure("no_result", "the passage is empty")

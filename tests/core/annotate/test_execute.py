@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from contextlib import closing
 
 import pytest
 from hypothesis import given
@@ -10,12 +11,14 @@ from hypothesis import strategies as st
 
 from tests.fakes import FakeTool, StuckTool
 from tests.strategies import balanced_texts, encodable_texts
-from toolformer_core.annotate.execute import execute, lasting, one_line
+from toolformer_core.annotate.execute import execute, lasting
 from toolformer_core.config import ExecuteConfig
 from toolformer_core.errors import ToolError, UsageError
 from toolformer_core.records import Call, Execution, ToolFailure
 from toolformer_core.syntax import find_calls, linearize
 from toolformer_core.tools.passages import PassageIndex
+from toolformer_core.tools.pool import ToolPool
+from toolformer_core.tools.responses import response_line
 from toolformer_core.tools.wikisearch import WikiSearch
 
 
@@ -80,11 +83,12 @@ def test_an_error_of_our_own_is_no_failed_call(tmp_path):
 
 
 def test_a_retryable_failure_is_tried_once_more():
-    passing = [ToolFailure("busy", retryable=True), "A", ToolFailure("no_result"), *[ToolFailure("busy", "", True)] * 2]
-    tool = FakeTool(lambda *_: passing.pop(0))
+    busy = ToolFailure("busy", retryable=True)
+    answers = {"a": [busy, "A"], "b": [ToolFailure("no_result")], "c": [busy, busy]}  # one after the other
+    tool = FakeTool(lambda input, _: answers[input].pop(0))
     done = execute(tool, [("a", ""), ("b", ""), ("c", "")], ExecuteConfig())
     assert [(e.response, e.failure) for e in done] == [("A", ""), ("", "no_result"), ("", "busy")]
-    assert [input for input, _ in tool.asked] == ["a", "a", "b", "c", "c"]
+    assert sorted(input for input, _ in tool.asked) == ["a", "a", "b", "c", "c"]
 
 
 def test_three_timeouts_in_a_row_end_the_stage():
@@ -96,7 +100,36 @@ def test_three_timeouts_in_a_row_end_the_stage():
     assert str(raised.value) == (
         "tool fake does not answer: 3 timeouts of 0.05 s in a row; its calls of this shard are not committed"
     )
-    assert ("a", "") not in tool.asked
+
+
+def test_questions_are_asked_many_at_once_where_the_pool_has_threads_for_it():
+    """Four questions meet inside the tool: none of them is answered before all have been asked."""
+    together = threading.Barrier(4, timeout=60)
+
+    def answer(input: str, _: str) -> str:
+        together.wait()
+        return input.upper()
+
+    tool = FakeTool(answer)
+    with closing(ToolPool([tool], timeout_s=60, workers=4)) as pool:
+        done = execute(tool, [(name, "") for name in "abcd"], ExecuteConfig(), pool=pool)
+    assert [e.response for e in done] == ["A", "B", "C", "D"]
+
+
+def test_tools_that_hang_here_and_there_are_not_dead_however_their_timeouts_come_in():
+    """Of seven questions the first, third and fifth hang: their timeouts come in together, with no answer between."""
+    let_go = threading.Event()
+
+    def answer(input: str, _: str) -> str:
+        if input in "ace":
+            let_go.wait()
+        return input
+
+    tool = FakeTool(answer)
+    with closing(ToolPool([tool], timeout_s=0.05, workers=7, replace_overdue=True)) as pool:
+        done = execute(tool, [(name, "") for name in "abcdefg"], ExecuteConfig(), pool=pool)
+    let_go.set()
+    assert [e.failure for e in done] == ["timeout", "", "timeout", "", "timeout", "", ""]
 
 
 def test_an_answer_in_between_ends_a_row_of_timeouts():
@@ -132,21 +165,21 @@ def test_a_tool_that_hangs_does_not_keep_the_process_alive():
     ],
 )
 def test_one_line(text, most, line):
-    assert one_line(text, most) == line
+    assert response_line(text, most) == line
 
 
 @given(encodable_texts, st.integers(1, 50))
 def test_a_response_is_one_short_line_and_is_left_alone_by_a_second_pass(text, most):
-    line = one_line(text, most)
+    line = response_line(text, most)
     assert len(line) <= most
     assert line == line.strip()
     assert "\n" not in line
-    assert one_line(line, most) == line
+    assert response_line(line, most) == line
 
 
 @given(balanced_texts, encodable_texts)
 def test_a_call_with_any_response_reads_back(input_, text):
-    response = one_line(text, 100)
+    response = response_line(text, 100)
     written = linearize(Call("Fake", input_), response)
     found = next(find_calls("before" + written + " after]"))
     assert (found.call, found.response) == (Call("Fake", input_), response)

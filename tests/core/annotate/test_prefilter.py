@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.fakes import a_document, marked_language
 from tests.strategies import number_lists
-from toolformer_core.annotate.arithmetic import Number, has_equation, has_operation, numbers_in, related
+from toolformer_core.annotate.arithmetic import NumberToken, has_equation, has_operation, numbers_in, related
 from toolformer_core.annotate.dates import url_date
 from toolformer_core.annotate.prefilter import fasttext_language, prefilter
 from toolformer_core.config import PrefilterConfig
@@ -94,7 +94,7 @@ def test_a_difference_in_years_is_found_wherever_it_stands(values, window):
     # even values are the years 1990 to 2002, odd ones count years
     even = [v % 2 == 0 for v in values]
     numbers = [
-        Number(Fraction(1990 * e + v), 0, i, e, not e) for i, (v, e) in enumerate(zip(values, even, strict=True))
+        NumberToken(Fraction(1990 * e + v), 0, i, e, not e) for i, (v, e) in enumerate(zip(values, even, strict=True))
     ]
     between = any(
         a.is_year and b.is_year and c.of_years and abs(a.value - b.value) == c.value

@@ -156,6 +156,16 @@ def spans_lm(**how):
     return ScriptedLM(places, draws, **how)
 
 
+def test_it_tells_how_many_documents_are_finished():
+    whole, parts = a_document(TEXT, "u"), a_document(TEXT, "v")
+    pairs = [(whole, a_verdict(whole)), (parts, a_verdict(parts, spans=SPANS))]
+    told = []
+    config = SampleConfig(tau_s=0.0, top_k=3, draws=1)
+    sample(spans_lm(batch_size=1), a_prompt(), "Calculator", pairs, config, told.append)
+    # three scans, of the first document and of the other's two spans, which are drawn from in a second round
+    assert told == [1, 2]
+
+
 @pytest.mark.parametrize("batch_size", [1, 2, 8])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_spans_are_scanned_alone_and_mapped_back_whatever_the_batches(batch_size, reverse):
@@ -184,7 +194,7 @@ def test_seeds_are_of_the_place_and_the_draw_alone():
 
     class Watching(ScriptedLM):
         def _draw(self, scan, requests, max_tokens):
-            asked.extend((scan.held[r.text], r.position, r.seed) for r in requests)
+            asked.extend((scan.text_by_index[r.text], r.position, r.seed) for r in requests)
             return super()._draw(scan, requests, max_tokens)
 
     document = a_document(TEXT)

@@ -27,7 +27,7 @@ from toolformer_core.decode.calls import (
 from toolformer_core.decode.records import CallFinished, CallStarted, Finished, Generation, Settings, TextDelta
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import ToolError
-from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.records import ToolFailure
 
 

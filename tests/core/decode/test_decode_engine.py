@@ -11,12 +11,20 @@ from writers import after, call_edges, writing_lm
 
 from tests.fakes import FakeTool
 from tests.tiny import TEXTS, tiny_lm, tokenizer
-from toolformer_core.decode.engine import Engine, Handle
-from toolformer_core.decode.records import CallFinished, CallStarted, Event, Finished, Generation, Settings, TextDelta
-from toolformer_core.decode.slots import Slots
+from toolformer_core.decode.engine import DecodeEngine, Handle
+from toolformer_core.decode.kv_cache import KVCache
+from toolformer_core.decode.records import (
+    CallFinished,
+    CallStarted,
+    DecodeEvent,
+    Finished,
+    Generation,
+    Settings,
+    TextDelta,
+)
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import ModelError, UnknownNameError, UsageError
-from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult
 
 DEADLINE_S = 20.0
@@ -47,7 +55,7 @@ def caller() -> TransformersLM:
     return writing_lm("llama", coded, [(after(coded, "!"), after(coded, " [")), *call_edges(coded, "T")])
 
 
-def drive(engine: Engine, until: Callable[[], bool]) -> None:
+def drive(engine: DecodeEngine, until: Callable[[], bool]) -> None:
     end = time.monotonic() + DEADLINE_S
     while not until():
         assert time.monotonic() < end, "it hangs"
@@ -56,7 +64,7 @@ def drive(engine: Engine, until: Callable[[], bool]) -> None:
 
 
 def generation(handle: Handle) -> Generation:
-    last: Event | None = None
+    last: DecodeEvent | None = None
     while not handle.events.empty():
         assert not isinstance(last, Finished)
         last = handle.events.get()
@@ -67,7 +75,7 @@ def generation(handle: Handle) -> Generation:
 def test_others_go_on_while_a_tool_is_at_work() -> None:
     tool = Gated()
     engine = Toolformer(caller(), [tool]).engine()
-    events: list[Event] = []
+    events: list[DecodeEvent] = []
     first, second = (
         engine.submit(text, CALL_AT_ONCE, index=i, on_event=events.append) for i, text in enumerate(["So!", "The Nile"])
     )
@@ -159,13 +167,13 @@ def test_cancelling() -> None:
 def test_rows_and_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     lm = caller()
     held: list[int] = []
-    reserve = Slots.reserve
+    reserve = KVCache.reserve
 
-    def noted(self: Slots, rows: int, columns: int, limit: int) -> None:
+    def noted(self: KVCache, rows: int, columns: int, limit: int) -> None:
         reserve(self, rows, columns, limit)
         held.append(self.rows * self.columns)
 
-    monkeypatch.setattr(Slots, "reserve", noted)
+    monkeypatch.setattr(KVCache, "reserve", noted)
     t = Toolformer(lm, [Gated()], max_rows=6, cached_tokens=1024)
     engine = t.engine()
     lengths = [20, 300, 5, 40, 60, 200, 10, 8, 100, 30] * 2
@@ -176,7 +184,7 @@ def test_rows_and_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert time.monotonic() < end
         engine.step()
         most = max(most, engine.running)
-        assert sum(Slots.columns_for(row.needs) for _, row in engine._rows) <= 1024
+        assert sum(KVCache.columns_for(sequence.max_tokens) for _, sequence in engine._running) <= 1024
     assert 2 <= most <= 6
     assert max(held[1:]) <= 1024  # the first is the trial of the model
     alone = Toolformer(lm, [])
@@ -195,20 +203,20 @@ def test_sequences_that_begin_alike_share_their_beginning(monkeypatch: pytest.Mo
     t = Toolformer(lm, [tool])
     wanted = [t.generate([examples + end], settings)[0] for end in ends]
     fed: list[int] = []
-    feed = Slots.feed
+    feed = KVCache.feed
 
-    def counted(self: Slots, rows: list[int], starts: list[int], tokens: list[list[int]]) -> object:
+    def counted(self: KVCache, rows: list[int], starts: list[int], tokens: list[list[int]]) -> object:
         fed.extend(len(new) for new in tokens)
         return feed(self, rows, starts, tokens)
 
-    monkeypatch.setattr(Slots, "feed", counted)
+    monkeypatch.setattr(KVCache, "feed", counted)
     engine = t.engine()
     handles = [engine.submit(examples + end, settings) for end in ends[:3]]
     engine.step()
     handles += [engine.submit(examples + end, settings) for end in ends[3:]]  # and with one that is under way
     drive(engine, lambda: all(h.done for h in handles))
     assert [generation(h).ids for h in handles] == [g.ids for g in wanted]
-    begin = len(lm.network.encode(examples))
+    begin = len(lm.hf_model.encode(examples))
     assert begin > 40
     assert sum(n >= begin for n in fed) == 1  # the examples went through the model once
 
@@ -299,11 +307,11 @@ def test_tools_are_loaded_before_the_first_call() -> None:
 
 def test_a_model_that_cannot_do_rows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     lm = tiny_lm()
-    hidden = lm.network.hidden
+    hidden = lm.hf_model.hidden
 
     def shifted(ids, mask, where, cache, **more):  # a model with positions of its own
         return hidden(ids, mask, where * 0 if cache is not None else where, cache, **more)
 
-    monkeypatch.setattr(lm.network, "hidden", shifted)
+    monkeypatch.setattr(lm.hf_model, "hidden", shifted)
     with pytest.raises(ModelError, match="rows of different lengths"):
         Toolformer(lm, [])

@@ -13,9 +13,9 @@ from tests.fakes import FakeTool
 from tests.tiny import TEXTS, plain_log_probs, sentencepiece, tiny_lm, tokenizer
 from toolformer_core.decode.choice import choose
 from toolformer_core.decode.records import CallFinished, CallStarted, Finished, Settings, TextDelta
-from toolformer_core.decode.row import Row, Vocabulary
+from toolformer_core.decode.sequence import DecodeSequence, ModelInfo
 from toolformer_core.decode.toolformer import Toolformer
-from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.tokens import encode_following
 from toolformer_core.syntax import OPEN, parse, strip
 
@@ -44,7 +44,7 @@ def caller(family: str) -> TransformersLM:
 
 
 def prompt_ids(lm: TransformersLM, text: str) -> list[int]:
-    return [0, *lm.network.encode(text)]
+    return [0, *lm.hf_model.encode(text)]
 
 
 def plainly(lm: TransformersLM, prompt: str, s: Settings, tools: dict[str, FakeTool]) -> tuple[list[int], int]:
@@ -54,7 +54,7 @@ def plainly(lm: TransformersLM, prompt: str, s: Settings, tools: dict[str, FakeT
     """
     start = prompt_ids(lm, prompt)
     ids, new, left, made = list(start), 0, s.max_calls, 0
-    (trigger,) = lm.network.trigger
+    (trigger,) = lm.hf_model.trigger
     while new < s.max_new_tokens:
         scores = plain_log_probs(lm, ids)[-1]
         if left and int((scores > scores[trigger]).sum()) < s.top_k:
@@ -76,11 +76,11 @@ def plain_call(lm: TransformersLM, ids: list[int], s: Settings, tools: dict[str,
     opened = len(ids)
     for _ in range(s.max_call_tokens):
         ids = [*ids, int(plain_log_probs(lm, ids)[-1].argmax())]
-        body = lm.network.tokenizer.decode(ids[opened:])
+        body = lm.hf_model.tokenizer.decode(ids[opened:])
         if body.endswith(") ->"):
             call, _ = parse(body)
             response = tools[call.tool].run(call.input).text  # type: ignore[union-attr]
-            return ids + encode_following(lm.network.tokenizer, f" {response}]")
+            return ids + encode_following(lm.hf_model.tokenizer, f" {response}]")
     return None
 
 
@@ -119,11 +119,11 @@ def test_draws_follow_the_seed() -> None:
 
 
 def test_draws_from_the_smallest_set_that_is_likely_enough() -> None:
-    vocabulary = Vocabulary(tokenizer(), (5,), frozenset(), 512, {})
+    vocabulary = ModelInfo(tokenizer(), (5,), frozenset(), 512, {})
     p = torch.tensor([0.2, 0.5, 0.0, 0.3])
 
     def drawn(seed: int, **how: float) -> int:
-        row = Row(vocabulary, [1], Settings(top_k=0, seed=seed, **how), lambda event: None, 0)
+        row = DecodeSequence(vocabulary, [1], Settings(top_k=0, seed=seed, **how), lambda event: None, 0)
         ((own, _, _),) = choose(torch.cat([p.log(), torch.full((2,), -torch.inf)])[None], [row])
         return own
 
@@ -141,7 +141,7 @@ def test_draws_from_the_smallest_set_that_is_likely_enough() -> None:
 
 def plain_generate(lm: TransformersLM, text: str, n: int, **more: Any) -> list[int]:
     ids = torch.tensor([prompt_ids(lm, text)])
-    out = lm.network.model.generate(
+    out = lm.hf_model.model.generate(
         input_ids=ids,
         attention_mask=torch.ones_like(ids),
         max_new_tokens=n,
@@ -156,7 +156,7 @@ def plain_generate(lm: TransformersLM, text: str, n: int, **more: Any) -> list[i
 @pytest.mark.parametrize("merged", [True, False])
 def test_disabled_is_plain_generate_without_the_trigger(family: str, merged: bool) -> None:
     lm = tiny_lm(family, merged_trigger=merged)
-    trigger = lm.network.trigger
+    trigger = lm.hf_model.trigger
     assert len(trigger) == (1 if merged else 2)
     found = Toolformer(lm, [Double()]).generate(TEXTS, Settings(max_new_tokens=40, top_k=0))
     assert [list(g.ids) for g in found] == [plain_generate(lm, t, 40, bad_words_ids=[trigger]) for t in TEXTS]
@@ -185,20 +185,20 @@ def test_every_pass_gives_the_numbers_of_a_fresh_one(family: str, monkeypatch: p
     lm = caller(family)
     engine = Toolformer(lm, [Double(), Late()]).engine()
     passes: list[int] = []  # tokens fed to a row in each pass
-    feed = engine._slots.feed
+    feed = engine._cache.feed
 
-    def compared(slots: list[int], starts: list[int], tokens: list[list[int]]) -> torch.Tensor:
-        hidden = feed(slots, starts, tokens)
-        got = torch.log_softmax(lm.network.logits(hidden), -1)
-        for i, (slot, start, fed) in enumerate(zip(slots, starts, tokens, strict=True)):
-            row = engine._rows[slot][1]
-            assert row.ids[start : start + len(fed)] == fed
-            wanted = plain_log_probs(lm, row.ids[: start + len(fed)])[-1]
+    def compared(rows: list[int], starts: list[int], tokens: list[list[int]]) -> torch.Tensor:
+        hidden = feed(rows, starts, tokens)
+        got = torch.log_softmax(lm.hf_model.logits(hidden), -1)
+        for i, (cache_row, start, fed) in enumerate(zip(rows, starts, tokens, strict=True)):
+            sequence = engine._running[cache_row][1]
+            assert sequence.ids[start : start + len(fed)] == fed
+            wanted = plain_log_probs(lm, sequence.ids[: start + len(fed)])[-1]
             assert float((got[i] - wanted).abs().max()) < CLOSE
             passes.append(len(fed))
         return hidden
 
-    monkeypatch.setattr(engine._slots, "feed", compared)
+    monkeypatch.setattr(engine._cache, "feed", compared)
     handles = [engine.submit(text, CALLS) for text in TEXTS]
     while not all(h.done for h in handles):
         if not engine.step():

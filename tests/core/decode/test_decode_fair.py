@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from tests.core.decode.test_decode_engine import DEADLINE_S, Gated, caller, drive, generation
 from tests.fakes import FakeTool
-from toolformer_core.decode.engine import Engine, Handle
-from toolformer_core.decode.fair import FairQueue
-from toolformer_core.decode.pool import ToolPool
+from toolformer_core.decode.engine import DecodeEngine, Handle
 from toolformer_core.decode.records import Settings
 from toolformer_core.decode.toolformer import Toolformer
+from toolformer_core.tools.fair import FairQueue
+from toolformer_core.tools.pool import ToolPool
 
 
 def test_turns_by_hand() -> None:
@@ -41,7 +41,7 @@ def test_turns_by_hand() -> None:
     assert queue.first() == ("b", "b2")
     assert queue.clear() == ["b2"]
     assert (len(queue), list(queue)) == (0, [])
-    assert [queue.under_way(owner) for owner in "abcd"] == [1, 1, 1, 2]
+    assert [queue.in_progress(owner) for owner in "abcd"] == [1, 1, 1, 2]
 
 
 moves = st.lists(st.tuples(st.sampled_from(["put", "take", "done"]), st.sampled_from("abcd")), max_size=60)
@@ -52,7 +52,7 @@ def test_nobody_is_passed_over_by_one_who_has_more(moves: list[tuple[str, str]])
     queue: FairQueue[tuple[str, int]] = FairQueue()
     number = itertools.count()
     waiting: dict[str, list[int]] = collections.defaultdict(list)
-    under_way = collections.Counter[str]()
+    in_progress = collections.Counter[str]()
     for move, owner in moves:
         if move == "put":
             waiting[owner].append(next(number))
@@ -60,18 +60,18 @@ def test_nobody_is_passed_over_by_one_who_has_more(moves: list[tuple[str, str]])
         elif move == "take" and len(queue):
             whose, item = queue.take()
             assert item == waiting[whose].pop(0)
-            assert under_way[whose] == min(under_way[o] for o in "abcd" if waiting[o] or o == whose)
-            under_way[whose] += 1
-        elif move == "done" and under_way[owner]:
+            assert in_progress[whose] == min(in_progress[o] for o in "abcd" if waiting[o] or o == whose)
+            in_progress[whose] += 1
+        elif move == "done" and in_progress[owner]:
             queue.done(owner)
-            under_way[owner] -= 1
+            in_progress[owner] -= 1
         assert len(queue) == len(list(queue)) == sum(map(len, waiting.values()))
-        assert [queue.under_way(o) for o in "abcd"] == [under_way[o] for o in "abcd"]
+        assert [queue.in_progress(o) for o in "abcd"] == [in_progress[o] for o in "abcd"]
 
 
-def in_rows(engine: Engine) -> set[str]:
+def in_rows(engine: DecodeEngine) -> set[str]:
     """The names of the sequences that have a row; their owners' names, numbered."""
-    return {f"{handle.owner}{handle.index}" for handle, row in engine._rows if not row.finished}
+    return {f"{handle.owner}{handle.index}" for handle, sequence in engine._running if not sequence.finished}
 
 
 def test_rows_are_given_out_by_hand() -> None:
@@ -125,7 +125,7 @@ def test_without_owners_it_is_first_come_first_served() -> None:
     handles = [engine.submit("The Nile", long, index=i) for i in range(4)]
     for ended in range(3):
         assert engine.step()
-        assert [handle.index for handle, _ in engine._rows] in ([ended, ended + 1], [ended + 1, ended])
+        assert [handle.index for handle, _ in engine._running] in ([ended, ended + 1], [ended + 1, ended])
         engine.cancel(handles[ended])
 
 

@@ -25,7 +25,7 @@ from transformers import (
     Qwen2Config,
 )
 
-from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.lm.hf.engine import TransformersLM
 
 __all__ = ["FAMILIES", "after", "call_edges", "merging", "speaks", "writing_lm"]
 

@@ -11,9 +11,9 @@ from tokenizers import Regex, normalizers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from toolformer_core.config import TOOL_NAMES
-from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.embedded import MODEL
+from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.prompts.load import load_prompt
-from toolformer_core.smallworld.embedded import MODEL
 
 __all__ = [
     "blind",
@@ -73,7 +73,7 @@ def blind() -> TransformersLM:
     """Sees filling in place of a call that stands before a text; a prompt, and so its demonstrations, it sees whole."""
     model, tokenizer = _parts()
     lm = _lm(model, tokenizer, "blind")
-    trigger = lm.network.trigger
+    trigger = lm.hf_model.trigger
 
     def hide(module: Any, args: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         rows = given["input_ids"].clone()

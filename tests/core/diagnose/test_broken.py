@@ -14,9 +14,9 @@ from toolformer_core.diagnose.figures import figures_of
 from toolformer_core.diagnose.gold import GoldTexts, read_gold
 from toolformer_core.diagnose.reference import Reference
 from toolformer_core.diagnose.run import DiagnoseConfig, Measured, diagnose, measure
-from toolformer_core.diagnose.structure import lost_in_writing
+from toolformer_core.diagnose.structure import roundtrip_fault
 from toolformer_core.diagnose.verdict import STEPS, Verdict, judge
-from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.tools.build import ToolSettings, build_tools
 
 FEW = {"documents": 8, "top_k": 4, "draws": 2}
@@ -86,8 +86,8 @@ def test_a_tokenizer_without_square_brackets(tmp_path: Path) -> None:
 )
 def test_a_tokenizer_that_loses_a_part_of_a_call(normalizer: normalizers.Normalizer, back: str) -> None:
     lm = broken.losing(normalizer)
-    assert lost_in_writing(lm.network, "Calculator").endswith(f'comes back as "{back}"')
-    figures = replace(whole().figures, tokenizer_fault=lost_in_writing(lm.network, "Calculator"))
+    assert roundtrip_fault(lm.hf_model, "Calculator").endswith(f'is decoded as "{back}"')
+    figures = replace(whole().figures, tokenizer_fault=roundtrip_fault(lm.hf_model, "Calculator"))
     verdict = judge(figures)  # though all that is measured does well
     assert verdict.step == "tokenizer"
     assert back in verdict.told
@@ -100,7 +100,7 @@ def test_a_diagnosis_looks_at_what_the_tokenizer_loses() -> None:
 
 
 def test_calls_of_the_whole_model_are_not_lost() -> None:
-    assert not lost_in_writing(broken.whole().network, "Calculator")
+    assert not roundtrip_fault(broken.whole().hf_model, "Calculator")
 
 
 def test_a_prompt_without_demonstrations(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_model_that_copies_nothing_at_all() -> None:
 @pytest.mark.parametrize("tokens", [64, 420])  # less than the prompt has, and too little for a text behind it
 def test_a_prompt_too_long_for_the_context(tokens: int) -> None:
     lm = broken.whole()
-    lm.network.context_length = tokens
+    lm.hf_model.context_length = tokens
     verdict = judge(measured(lm).figures)
     assert verdict.step == "prompt"
     assert str(tokens) in verdict.told

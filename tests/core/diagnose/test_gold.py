@@ -156,7 +156,7 @@ def test_brackets_and_arrows_are_found_alone_whatever_the_kind_of_tokenizer(tmp_
     texts = read_gold(write(tmp_path, sums(6)))
     chosen = choose(texts, "calculator", None, PrefilterConfig())
     by_id = {d.doc_id: d.text for d, _ in chosen.pairs}
-    found = structure_of(lm.network, "Calculator", load_prompt("calculator"), by_id, chosen.gold, None)
+    found = structure_of(lm.hf_model, "Calculator", load_prompt("calculator"), by_id, chosen.gold, None)
     assert (found.trigger_alone, found.arrow_alone, found.place_alone) == (1.0, 1.0, 1.0)
     assert (found.context, found.vocabulary) == (2048, len(coded))  # type: ignore[arg-type]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.fakes import FakeTool, a_document, a_prompt, a_verdict
 from toolformer_core.config import SampleConfig
 from toolformer_core.diagnose.figures import Figures, figures_of
-from toolformer_core.diagnose.gold import Chosen, GoldCall
+from toolformer_core.diagnose.gold import ChosenDocuments, GoldCall
 from toolformer_core.diagnose.observe import Observed, observe
 from toolformer_core.diagnose.structure import Structure
 from toolformer_core.diagnose.verdict import LEAST, STEPS, judge
@@ -53,13 +53,13 @@ def log_probs(request: ScoreRequest) -> list[float]:
     return [first, 0.0, 0.0, 0.0, 0.0]
 
 
-def chosen() -> Chosen:
+def chosen() -> ChosenDocuments:
     documents = [replace(a_document(text), doc_id=name) for name, text in (("a", A), ("b", B), ("c", C))]
     gold = (
         GoldCall("a", "calculator", "2 + 3", AT_A, "5"),
         GoldCall("b", "calculator", "4 + 4", AT_B, "8", held_out=True),
     )
-    return Chosen(tuple((d, a_verdict(d)) for d in documents), gold, dropped=1)
+    return ChosenDocuments(tuple((d, a_verdict(d)) for d in documents), gold, dropped=1)
 
 
 def observed(tool: FakeTool | None = None, lm: ScriptedLM | None = None) -> Observed:
@@ -199,11 +199,11 @@ def test_an_unrelated_call_of_a_tool_without_input_stands_elsewhere() -> None:
     lm = ScriptedLM({("calendar", A): starts(A)}, {}, lambda _: [0.0] * 5)
     document = replace(a_document(A), doc_id="a")
     gold = GoldCall("a", "calendar", "", AT_A, "5")
-    pairs = Chosen(((document, a_verdict(document)),), (gold,), 0)
+    pairs = ChosenDocuments(((document, a_verdict(document)),), (gold,), 0)
     for seed in range(12):
         config = SampleConfig(tau_s=0.9, top_k=1, draws=1, seed=seed)
         calendar = Calendar({"": "Monday"})
-        seen = observe(lm, calendar, a_prompt("calendar"), pairs, config, taken={"a": [AT_A, 2, 6]})
+        seen = observe(lm, calendar, a_prompt("calendar"), pairs, config, occupied={"a": [AT_A, 2, 6]})
         kinds = {trial.kind: trial.scored for trial in seen.trials}
         assert set(kinds) == {"gold", "unrelated"}  # there is no other document to take a wrong response from
         assert kinds["unrelated"].position in (8, 12, 14, 19)  # blanks less those taken, and less the last five
@@ -215,7 +215,9 @@ def test_a_whole_pipeline_can_be_taught() -> None:
     verdict = judge(figures(), {"position": 0.25})
     assert verdict.teachable
     assert verdict.step == ""
-    assert verdict.told.startswith("3 calls kept at tau_f = 0.5, 67 % of them right ones (33 % also at the right word)")
+    assert verdict.told.startswith(
+        "3 calls are kept at tau_f = 0.5; 67 % of them are right (33 % at the right word, too)"
+    )
     assert [check.step for check in verdict.checks] == list(STEPS)
     assert {check.step: check.reference for check in verdict.checks}["position"] == 0.25
 

@@ -18,7 +18,7 @@ from toolformer_core.errors import UsageError
 from toolformer_core.evaluate.answer import TOO_LONG, _windows, answer, likelihoods, new_tokens_for, parameters_of
 from toolformer_core.evaluate.items import Item, Rule
 from toolformer_core.evaluate.tasks import task_named, tasks
-from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.tools.build import build_tools
 
 LONG = "The Nile is 6,853 km long; its source is the White Nile [citation needed] -> see below. " * 6
@@ -30,9 +30,9 @@ def items(*prompts: str) -> list[Item]:
 
 def plain_nll(lm: TransformersLM, text: str) -> tuple[float, int]:
     """One token at a time from all that fits in front of it is what half-overlapping windows come to in one window."""
-    ids = [lm.network.bos, *encode(lm, text)]
+    ids = [lm.hf_model.bos, *encode(lm, text)]
     log_p = plain_log_probs(lm, ids)  # (T, V)
-    (trigger,) = lm.network.trigger
+    (trigger,) = lm.hf_model.trigger
     total = 0.0
     for at in range(1, len(ids)):
         row = log_p[at - 1].clone()
@@ -57,11 +57,11 @@ def test_a_long_text_is_read_in_windows_that_overlap_by_half() -> None:
     lm = tiny_lm(context=33)  # a start token and 32 of the text
     ids = encode(lm, LONG)
     (found,) = likelihoods(lm, items(LONG))
-    (trigger,) = lm.network.trigger
+    (trigger,) = lm.hf_model.trigger
     total, done, start = 0.0, 0, 0
     while done < len(ids):  # 0..32, then 16 new ones at a time, each with at least 16 in front
         end = min(start + 32, len(ids))
-        log_p = plain_log_probs(lm, [lm.network.bos, *ids[start:end]])
+        log_p = plain_log_probs(lm, [lm.hf_model.bos, *ids[start:end]])
         for at in range(done, end):
             row = log_p[at - start].clone()
             if ids[at] != trigger:
@@ -74,7 +74,7 @@ def test_a_long_text_is_read_in_windows_that_overlap_by_half() -> None:
 @given(st.integers(0, 200), st.booleans(), st.integers(5, 40))
 @settings(max_examples=60, deadline=None)
 def test_every_token_is_predicted_once(n: int, lead: bool, context: int) -> None:
-    class Network:
+    class HFModel:
         bos = 0 if lead else None
         context_length = context
 
@@ -83,7 +83,7 @@ def test_every_token_is_predicted_once(n: int, lead: bool, context: int) -> None
             return list(range(1, n + 1))
 
     predicted: list[int] = []
-    for _, ids, count in _windows(Network, 0, ""):  # type: ignore[arg-type]
+    for _, ids, count in _windows(HFModel, 0, ""):  # type: ignore[arg-type]
         assert len(ids) <= context
         assert count < len(ids)  # each from something
         predicted += ids[len(ids) - count :]
@@ -168,5 +168,5 @@ def test_every_rule_has_a_length_but_perplexity() -> None:
 
 def test_parameters_are_counted_once() -> None:
     lm = tiny_lm("qwen2")  # its output layer is its embedding
-    embedding = lm.network.model.get_input_embeddings().weight.numel()
-    assert parameters_of(lm) == sum(p.numel() for p in lm.network.model.state_dict().values()) - embedding
+    embedding = lm.hf_model.model.get_input_embeddings().weight.numel()
+    assert parameters_of(lm) == sum(p.numel() for p in lm.hf_model.model.state_dict().values()) - embedding

@@ -9,8 +9,8 @@ from datetime import date
 
 import pytest
 
-from toolformer_core.evaluate.dateset import HOLIDAYS, SIZES, dateset
-from toolformer_core.evaluate.scoring import score
+from toolformer_core.evaluate.readers.dateset import HOLIDAYS, SIZES, dateset
+from toolformer_core.evaluate.scoring import is_right
 from toolformer_core.evaluate.tasks import task_named
 from toolformer_core.records import ToolResponse
 from toolformer_core.tools.calendar import Calendar, sentence_for
@@ -197,7 +197,7 @@ def test_natural_variants_are_right(field, said):
         text = said.format(a=item.answers[0])
         if field == "day of the month" and item.answers[0] in {"1", "2", "3", "21", "22", "23", "31"}:
             text = f" It was the {item.answers[1]}."
-        assert score(task, item, text)
+        assert is_right(task, item, text)
     distance = BY_TEMPLATE["distance"][0]
-    assert score(task, distance, f" {distance.answers[0]} days")
-    assert score(task, distance, f" {int(distance.answers[0]):,} days")
+    assert is_right(task, distance, f" {distance.answers[0]} days")
+    assert is_right(task, distance, f" {int(distance.answers[0]):,} days")

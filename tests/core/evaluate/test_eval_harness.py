@@ -25,7 +25,7 @@ from toolformer_core.decode.records import Settings
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import ModelError, UsageError
 from toolformer_core.evaluate.harness import HarnessModel, settings_for
-from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.lm.hf.engine import TransformersLM
 
 CLOSE = 1e-4  # largest difference of log-probabilities allowed in float32
 
@@ -254,11 +254,11 @@ def test_keywords_that_would_change_the_text_are_refused(keywords: dict[str, Any
 
 def plain_scores(lm: TransformersLM, ids: list[int], n: int) -> tuple[float, bool]:
     """The last n tokens one by one, each from a pass of the whole model over those before it, " [" impossible."""
-    *before, last = lm.network.trigger
+    *before, last = lm.hf_model.trigger
     total, greedy = 0.0, True
     for j in range(len(ids) - n, len(ids)):
         with torch.no_grad():
-            logits = lm.network.model(input_ids=torch.tensor([ids[:j]]), use_cache=False).logits[0, -1].float().clone()
+            logits = lm.hf_model.model(input_ids=torch.tensor([ids[:j]]), use_cache=False).logits[0, -1].float().clone()
         if ids[j] != last and ids[j - len(before) : j] == before:
             logits[last] = -torch.inf
         total += float(torch.log_softmax(logits, -1)[ids[j]])
@@ -267,7 +267,7 @@ def plain_scores(lm: TransformersLM, ids: list[int], n: int) -> tuple[float, boo
 
 
 def plain_log_p(lm: TransformersLM, context: str, continuation: str) -> tuple[float, bool]:
-    whole, front = ([0, *lm.network.encode(t)] for t in (context + continuation, context))
+    whole, front = ([0, *lm.hf_model.encode(t)] for t in (context + continuation, context))
     return plain_scores(lm, whole, len(whole) - len(front))
 
 
@@ -290,10 +290,10 @@ def test_greedy_is_what_decoding_without_calls_writes(lm: TransformersLM) -> Non
     toolformer = Toolformer(lm, [])
     prompts = ["So!", *TEXTS]
     written = toolformer.generate(prompts, Settings(top_k=0, max_new_tokens=3))
-    network, agree = lm.network, 0
+    hf_model, agree = lm.hf_model, 0
     model = HarnessModel(toolformer)
     for prompt, g in zip(prompts, written, strict=True):
-        if network.encode(prompt + g.clean) != [*network.encode(prompt), *g.ids]:
+        if hf_model.encode(prompt + g.clean) != [*hf_model.encode(prompt), *g.ids]:
             continue  # text does not give the tokens back
         agree += 1
         other = (g.clean + "z", g.clean.swapcase() + "?")
@@ -308,11 +308,11 @@ def test_disabling_calls_matters() -> None:
     lm = calling()  # behind "!" nearly all probability is with " ["
     model = HarnessModel(Toolformer(lm, []))
     ((log_p, _),) = model.loglikelihood(asking("loglikelihood", ("So!", " x")), disable_tqdm=True)
-    ids = [0, *lm.network.encode("So! x")]
+    ids = [0, *lm.hf_model.encode("So! x")]
     with torch.inference_mode():
-        logits = lm.network.model(input_ids=torch.tensor([ids[:-1]])).logits[0, -1].double()
+        logits = lm.hf_model.model(input_ids=torch.tensor([ids[:-1]])).logits[0, -1].double()
     free = float(torch.log_softmax(logits, -1)[ids[-1]])
-    share = float(torch.softmax(logits, -1)[lm.network.trigger[0]])
+    share = float(torch.softmax(logits, -1)[lm.hf_model.trigger[0]])
     assert 0.9 < share < 1
     assert log_p == pytest.approx(free - math.log1p(-share), abs=1e-3)  # p / (1 - p(" ["))
 
@@ -325,7 +325,7 @@ def test_whole_texts_in_windows_of_one_context(merged: bool) -> None:
         asking("loglikelihood_rolling", *((t,) for t in texts))
     )
     for text, log_p in zip(texts, sums, strict=True):
-        ids = [0, *lm.network.encode(text)]
+        ids = [0, *lm.hf_model.encode(text)]
         # windows predict 24 tokens each, from the one before them on; the last one predicts the rest, and reaches
         # back as far as a context of 24 goes (its last token is not fed, so it holds 25)
         plain = 0.0
@@ -340,8 +340,8 @@ def test_long_contexts_are_cut_on_the_left_and_long_continuations_refused() -> N
     lm = tiny_lm(context=16)
     model = HarnessModel(Toolformer(lm, []))
     context = "x y z, " * 9
-    ids = lm.network.encode(context + "so")
-    n = len(ids) - len(lm.network.encode(context.rstrip()))
+    ids = lm.hf_model.encode(context + "so")
+    n = len(ids) - len(lm.hf_model.encode(context.rstrip()))
     ((log_p, _),) = model.loglikelihood(asking("loglikelihood", (context, "so")), disable_tqdm=True)
     assert log_p == pytest.approx(plain_scores(lm, [0, *ids[-16:]], n)[0], abs=CLOSE)
     with pytest.raises(UsageError, match="does not fit into the context of 16"):
@@ -350,14 +350,16 @@ def test_long_contexts_are_cut_on_the_left_and_long_continuations_refused() -> N
 
 def test_a_continuation_that_merges_into_its_context_is_still_scored() -> None:
     lm = tiny_lm()
-    context, e = lm.network.encode("The Nil"), lm.network.encode("e")
-    assert len(lm.network.encode("The Nile")) < len(context)  # " Nile" is one token: nothing is left behind the context
+    context, e = lm.hf_model.encode("The Nil"), lm.hf_model.encode("e")
+    assert len(lm.hf_model.encode("The Nile")) < len(
+        context
+    )  # " Nile" is one token: nothing is left behind the context
     ((log_p, _),) = HarnessModel(Toolformer(lm, [])).loglikelihood(asking("loglikelihood", ("The Nil", "e")), True)
     assert log_p == pytest.approx(plain_scores(lm, [0, *context, *e], 1)[0], abs=CLOSE)
 
 
 def test_a_model_without_a_first_token_is_refused() -> None:
     lm = tiny_lm()
-    lm.network.bos = None
+    lm.hf_model.bos = None
     with pytest.raises(ModelError, match="no bos or eos"):
         HarnessModel(Toolformer(lm, []))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolformer_core.evaluate.numerals import first_number, joined, number_in
+from toolformer_core.evaluate.numerals import first_number, join_numerals, number_in
 from toolformer_core.evaluate.words import normalise, tokens_of
 
 _ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen".split()
@@ -29,7 +29,7 @@ def spelled(n: int, link: str = " and ") -> str:
 
 def read(text: str) -> list[str]:
     text = normalise(text)
-    return [t.text for t in joined(tokens_of(text), text)]
+    return [t.text for t in join_numerals(tokens_of(text), text)]
 
 
 @given(st.integers(0, 10**9 - 1), st.sampled_from([" and ", " "]))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from toolformer_core.evaluate.items import Item, Rejected
-from toolformer_core.evaluate.tasks import read, score, task_named
+from toolformer_core.evaluate.items import Item, RejectedRow
+from toolformer_core.evaluate.tasks import is_right, read, task_named
 
 FOLDER = os.environ.get("TOOLFORMER_BENCHMARK_DATA")
 pytestmark = pytest.mark.skipif(not FOLDER, reason="TOOLFORMER_BENCHMARK_DATA names no folder of published files")
@@ -36,10 +36,10 @@ def test_a_published_file(name, path, count, rejected):
     every = list(read(task, Path(FOLDER) / path))
     items = [x for x in every if isinstance(x, Item)]
     assert len(items) == len({item.item_id for item in items}) == count
-    assert [x.line for x in every if isinstance(x, Rejected)] == rejected
-    assert all(score(task, item, f" {answer}.") for item in items for answer in item.answers)
+    assert [x.line for x in every if isinstance(x, RejectedRow)] == rejected
+    assert all(is_right(task, item, f" {answer}.") for item in items for answer in item.answers)
     others = random.Random(0).sample(items, len(items))
-    right = sum(score(task, a, f" {b.answers[0]}.") for a, b in zip(items, others, strict=True))
+    right = sum(is_right(task, a, f" {b.answers[0]}.") for a, b in zip(items, others, strict=True))
     assert right / count < 0.03  # small whole numbers often agree by chance
 
 

@@ -9,13 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from toolformer_core.errors import CorpusError
-from toolformer_core.evaluate.items import Item, Rejected
-from toolformer_core.evaluate.tasks import read, score, task_named
+from toolformer_core.evaluate.items import Item, RejectedRow
+from toolformer_core.evaluate.tasks import is_right, read, task_named
 
 
-def split(stream) -> tuple[list[Item], list[Rejected]]:
+def split(stream) -> tuple[list[Item], list[RejectedRow]]:
     every = list(stream)
-    return [x for x in every if isinstance(x, Item)], [x for x in every if isinstance(x, Rejected)]
+    return [x for x in every if isinstance(x, Item)], [x for x in every if isinstance(x, RejectedRow)]
 
 
 def escaped(*rows) -> str:
@@ -54,7 +54,7 @@ def test_no_row_is_fatal(name, data, tmp_path):
     except CorpusError:
         return
     for item in items:
-        assert score(task, item, item.answers[0])
+        assert is_right(task, item, item.answers[0])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from toolformer_core.errors import UsageError
 from toolformer_core.evaluate.items import Item
-from toolformer_core.evaluate.scoring import claims_number, score, within_first_words
+from toolformer_core.evaluate.scoring import claims_number, is_right, within_first_words
 from toolformer_core.evaluate.tasks import task_named, tasks
 
 WORD_TASKS = [task for task in tasks().values() if task.rule.words]
@@ -27,8 +27,8 @@ def an_item(task: str, *answers: str) -> Item:
 )
 def test_the_last_word_looked_at_counts_and_the_next_does_not(task, words):
     item, filler = an_item(task, "Paris"), ["so"] * (words - 1)
-    assert score(task_named(task), item, " ".join([*filler, "Paris"]))
-    assert not score(task_named(task), item, " ".join([*filler, "so", "Paris"]))
+    assert is_right(task_named(task), item, " ".join([*filler, "Paris"]))
+    assert not is_right(task_named(task), item, " ".join([*filler, "so", "Paris"]))
 
 
 @pytest.mark.parametrize(
@@ -160,8 +160,8 @@ def test_other_numbers(answer, said):
 
 def test_any_alias_will_do():
     item = an_item("triviaqa", "Samuel Clemens", "Mark Twain")
-    assert score(task_named("triviaqa"), item, "It was Mark Twain")
-    assert not score(task_named("triviaqa"), item, "It was Mark Clemens")
+    assert is_right(task_named("triviaqa"), item, "It was Mark Twain")
+    assert not is_right(task_named("triviaqa"), item, "It was Mark Clemens")
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ def test_other_claims(answer, said):
 
 def test_perplexity_is_not_scored():
     with pytest.raises(UsageError, match="measured by perplexity"):
-        score(task_named("perplexity"), an_item("perplexity"), "x")
+        is_right(task_named("perplexity"), an_item("perplexity"), "x")
 
 
 # --- laws -------------------------------------------------------------------------------------------------------------

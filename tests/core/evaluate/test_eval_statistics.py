@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolformer_core.errors import UsageError
-from toolformer_core.evaluate.statistics import Outcome, accuracy, call_rates, call_split, compare, mcnemar
+from toolformer_core.evaluate.statistics import ItemOutcome, accuracy, call_rates, call_split, compare, mcnemar
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,24 @@ def test_mcnemar_of_many_items():
 def test_mcnemar_is_symmetric_and_a_probability(b, c):
     assert mcnemar(b, c) == mcnemar(c, b)
     assert 0 < mcnemar(b, c) <= 1
+
+
+@given(st.integers(0, 120), st.integers(0, 120))
+def test_mcnemar_is_the_sum_of_both_binomial_tails(b, c):
+    """p = min(1, 2 sum_{i <= min(b, c)} C(b + c, i) / 2^(b + c)), here in whole numbers."""
+    tail = sum(math.comb(b + c, i) for i in range(min(b, c) + 1))
+    assert mcnemar(b, c) == pytest.approx(min(1.0, 2 * tail / 2 ** (b + c)), rel=1e-9)
+
+
+@given(st.integers(1, 100_000), st.floats(0.5, 0.999))
+def test_the_interval_of_equal_outcomes_is_wilsons(n, level):
+    """With k = 0, Wilson's upper bound is z^2 / (n + z^2)."""
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    unseen = z * z / (n + z * z)
+    none, every = accuracy([False] * n, level=level), accuracy([True] * n, level=level)
+    assert (none.low, every.high) == (0.0, 1.0)
+    assert none.high == pytest.approx(unseen, abs=1e-9)
+    assert every.low == pytest.approx(1 - unseen, abs=1e-9)
 
 
 def test_accuracy_and_its_interval():
@@ -134,7 +153,7 @@ def test_the_bootstraps_p_by_hand():
 
 
 def test_arms_must_hold_the_same_items():
-    with pytest.raises(UsageError, match="2 stand in one alone"):
+    with pytest.raises(UsageError, match="2 are in only one of them"):
         compare({"a": True, "b": True}, {"a": True, "c": True})
     with pytest.raises(UsageError, match="no items"):
         compare({}, {})
@@ -147,11 +166,11 @@ def test_bad_settings(bad):
 
 
 OUTCOMES = [
-    Outcome("1", True, ("qa",)),
-    Outcome("2", False, ("qa", "calculator")),
-    Outcome("3", True, ("calculator", "calculator")),  # two calls of one tool are one item with it
-    Outcome("4", True),
-    Outcome("5", False),
+    ItemOutcome("1", True, ("qa",)),
+    ItemOutcome("2", False, ("qa", "calculator")),
+    ItemOutcome("3", True, ("calculator", "calculator")),  # two calls of one tool are one item with it
+    ItemOutcome("4", True),
+    ItemOutcome("5", False),
 ]
 
 
@@ -163,7 +182,7 @@ def test_accuracy_with_and_without_a_call():
     assert split.rate == pytest.approx(3 / 5)
     nothing = call_split([])
     assert math.isnan(nothing.rate)
-    assert call_split([Outcome("1", True)]).called.items == 0
+    assert call_split([ItemOutcome("1", True)]).called.items == 0
 
 
 def test_call_rates():
@@ -173,7 +192,7 @@ def test_call_rates():
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=60))
 def test_the_split_adds_up(pairs):
-    outcomes = [Outcome(str(i), right, ("qa",) * called) for i, (right, called) in enumerate(pairs)]
+    outcomes = [ItemOutcome(str(i), right, ("qa",) * called) for i, (right, called) in enumerate(pairs)]
     split = call_split(outcomes, draws=10)
     assert split.called.right + split.uncalled.right == split.all.right
     assert split.called.items + split.uncalled.items == split.all.items

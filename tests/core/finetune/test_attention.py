@@ -8,7 +8,7 @@ import torch
 from tiny import tiny_lm
 
 from toolformer_core.finetune import attention
-from toolformer_core.finetune.texts import Piece, lay_out, to_rows
+from toolformer_core.finetune.texts import Piece, make_micro_batch, pack
 
 FAMILIES = ["llama", "gpt2", "gptj", "gpt_neox", "qwen2", "mistral"]
 LENGTHS = [9, 2, 17, 5, 30, 8, 3, 16]
@@ -20,7 +20,7 @@ def pieces() -> list[Piece]:
 
 
 def nll(model: torch.nn.Module, rows: list[list[Piece]], packed: bool) -> torch.Tensor:
-    laid = to_rows(rows)
+    laid = make_micro_batch(rows)
     ids, positions, weights = (torch.from_numpy(x) for x in (laid.ids, laid.positions, laid.weights))
     more = {}
     if packed and attention.supports(model, 30):
@@ -38,7 +38,7 @@ def gradient(model: torch.nn.Module, loss: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_loss_and_gradient_are_those_of_the_pieces_alone(family: str) -> None:
-    model = tiny_lm(family).network.model
+    model = tiny_lm(family).hf_model.model
     model.requires_grad_(True)
     config = model.config.get_text_config()
     usual = config._attn_implementation
@@ -48,7 +48,7 @@ def test_loss_and_gradient_are_those_of_the_pieces_alone(family: str) -> None:
     try:
         if attention.supports(model, 30):
             config._attn_implementation = attention.PACKED
-        rows = [[pieces()[i] for i in row] for row in lay_out(LENGTHS, 40)]
+        rows = [[pieces()[i] for i in row] for row in pack(LENGTHS, 40)]
         together = nll(model, rows, packed=True)
         found = gradient(model, together)
     finally:
@@ -60,11 +60,11 @@ def test_loss_and_gradient_are_those_of_the_pieces_alone(family: str) -> None:
 
 def test_checkpointing_and_autocast_change_no_gradient() -> None:
     """Layers are gone through again on the way back, under the same layout."""
-    model = tiny_lm("llama").network.model
+    model = tiny_lm("llama").hf_model.model
     model.requires_grad_(True)
     config = model.config.get_text_config()
     usual = config._attn_implementation
-    rows = [[pieces()[i] for i in row] for row in lay_out(LENGTHS, 40)]
+    rows = [[pieces()[i] for i in row] for row in pack(LENGTHS, 40)]
     try:
         config._attn_implementation = attention.PACKED
         wanted = gradient(model, nll(model, rows, packed=True))
@@ -106,7 +106,7 @@ def test_a_shorter_piece_of_a_block_is_filled_with_its_first_token() -> None:
 
 
 def test_a_window_shorter_than_a_piece_goes_hugging_face_s_way() -> None:
-    model = tiny_lm("mistral").network.model
+    model = tiny_lm("mistral").hf_model.model
     config = model.config.get_text_config()
     before = config.sliding_window
     config.sliding_window = 16

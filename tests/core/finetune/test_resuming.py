@@ -214,9 +214,9 @@ def test_files_of_another_kind_are_held_against_their_sizes_alone(tmp_path: Path
     torch.save({"x": 1}, state / "old.pt", _use_new_zipfile_serialization=False)
     checkpoints.complete(tmp_path, written)
     (held,) = checkpoints.checkpoints(tmp_path)
-    assert not checkpoints.damage(tmp_path, held)
+    assert not checkpoints.find_damage(tmp_path, held)
     cut_off(held.state(tmp_path) / "old.pt")
-    assert checkpoints.damage(tmp_path, held)
+    assert checkpoints.find_damage(tmp_path, held)
 
 
 def test_with_no_checkpoint_whole_it_begins_anew(tmp_path: Path, model: str) -> None:
@@ -238,7 +238,7 @@ def test_the_best_model_outlives_its_damaged_state(tmp_path: Path, model: str) -
         checkpoints.complete(tmp_path, written)
     first, last = checkpoints.checkpoints(tmp_path)
     checkpoints.set_aside(tmp_path, last)
-    checkpoints.retain(tmp_path, 1)
+    checkpoints.prune(tmp_path, 1)
     assert first.state(tmp_path).is_dir()  # the only one to go on from
     assert [p.name for p in sorted(last.folder(tmp_path).iterdir())] == ["meta.json", "model"]
     assert checkpoints.best(tmp_path) == last
@@ -252,10 +252,10 @@ def test_two_processes_share_the_look_at_a_state(tmp_path: Path) -> None:
         torch.save({"x": torch.arange(100)}, state / "zero" / f"{name}.pt")
     checkpoints.complete(tmp_path, written)
     (held,) = checkpoints.checkpoints(tmp_path)
-    assert not checkpoints.damage(tmp_path, held)
+    assert not checkpoints.find_damage(tmp_path, held)
     for name in "bc":
         change_a_byte(held.state(tmp_path) / "zero" / f"{name}.pt")
-    shares = [checkpoints.damage(tmp_path, held, share, 2) for share in (0, 1)]  # a and c; b
+    shares = [checkpoints.find_damage(tmp_path, held, share, 2) for share in (0, 1)]  # a and c; b
     assert [[line.partition(":")[0] for line in lines] for lines in shares] == [["zero/c.pt"], ["zero/b.pt"]]
 
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from toolformer_core.errors import CorpusError, UsageError
 from toolformer_core.finetune.texts import (
     Piece,
-    deal,
     encode_texts,
-    lay_out,
-    one_a_row,
+    make_micro_batch,
+    micro_batches,
+    one_per_row,
+    pack,
     read_texts,
     step_pieces,
-    to_rows,
 )
 
 
@@ -84,27 +84,27 @@ def test_steps_read_the_epochs_in_a_row(pieces: int, batch: int, steps: int, see
 
 def test_longest_first_into_the_fullest_row_that_has_room() -> None:
     # rows of 10: 7 opens a row (room 3), 6 another (room 4), 4 fits the second exactly, 3 the first exactly
-    assert lay_out([3, 7, 4, 6], 10) == [[1, 0], [3, 2]]
+    assert pack([3, 7, 4, 6], 10) == [[1, 0], [3, 2]]
 
 
 @given(st.lists(st.integers(1, 30), max_size=40))
 def test_rows_hold_every_piece_once_and_no_more_than_fits(lengths: list[int]) -> None:
-    rows = lay_out(lengths, 30)
+    rows = pack(lengths, 30)
     assert sorted(i for row in rows for i in row) == list(range(len(lengths)))
     assert all(sum(lengths[i] for i in row) <= 30 for row in rows)
     assert sum(sum(lengths[i] for i in row) <= 15 for row in rows) <= 1  # two half-empty rows would be one
 
 
 def test_rows_of_one_piece_share_a_pass_with_those_of_like_length() -> None:
-    rows = one_a_row([9, 2, 17, 5, 9])
+    rows = one_per_row([9, 2, 17, 5, 9])
     assert rows == [[2], [0], [4], [3], [1]]
     # passes of two hold 2 x 17, 2 x 9 and 2 places: 54 for 42 tokens; in the order given 18 + 34 + 9 = 61
-    assert list(deal(rows, 0, 1, 2)) == [[[2], [0]], [[4], [3]], [[1]]]
+    assert list(micro_batches(rows, 0, 1, 2)) == [[[2], [0]], [[4], [3]], [[1]]]
 
 
 @given(st.integers(0, 40), st.integers(1, 5), st.integers(1, 4))
 def test_rows_are_dealt_to_all_processes_in_as_many_passes(rows: int, world: int, micro: int) -> None:
-    dealt = [list(deal([[i] for i in range(rows)], rank, world, micro)) for rank in range(world)]
+    dealt = [list(micro_batches([[i] for i in range(rows)], rank, world, micro)) for rank in range(world)]
     assert len({len(passes) for passes in dealt}) == 1
     assert sorted(r[0] for passes in dealt for batch in passes for r in batch) == list(range(rows))
     assert all(len(batch) <= micro for passes in dealt for batch in passes)
@@ -113,12 +113,12 @@ def test_rows_are_dealt_to_all_processes_in_as_many_passes(rows: int, world: int
 def test_rows_of_pieces() -> None:
     a = Piece(np.array([1, 5, 6]), np.array([False, True, True]))
     b = Piece(np.array([1, 7]), np.array([False, True]))
-    rows = to_rows([[a, b], [b]])
+    rows = make_micro_batch([[a, b], [b]])
     assert rows.ids.tolist() == [[1, 5, 6, 1, 7], [1, 7, 0, 0, 0]]
     assert rows.positions.tolist() == [[0, 1, 2, 0, 1], [0, 1, 2, 3, 4]]
     assert rows.weights.tolist() == [[0, 1, 1, 0, 1], [0, 1, 0, 0, 0]]
     assert rows.tokens == 4
-    assert to_rows([]).tokens == 0
+    assert make_micro_batch([]).tokens == 0
 
 
 def test_a_line_without_a_text_is_named(tmp_path: Path) -> None:

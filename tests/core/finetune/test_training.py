@@ -17,18 +17,18 @@ from transformers import AutoTokenizer
 from tests.core.finetune.training_runs import RECIPE, STEPS, TRAIN, events, job_in, losses, run_program
 from toolformer_core.errors import ModelError, UsageError
 from toolformer_core.finetune.engines import PlainEngine
-from toolformer_core.finetune.events import EVENTS_FILE, FAILURE_FILE, events_to, read_events
+from toolformer_core.finetune.events import EVENTS_FILE, FAILURE_FILE, event_writer, read_events
 from toolformer_core.finetune.loop import LossError
-from toolformer_core.finetune.program import looks_across, reason_of, train
+from toolformer_core.finetune.program import mixes_packed_texts, reason_of, train
 from toolformer_core.finetune.recipe import LoraRecipe, Recipe
 from toolformer_core.finetune.texts import step_pieces
+from toolformer_core.lm.hf.model import HFModel
 from toolformer_core.lm.load import load_model
-from toolformer_core.lm.network import Network
 
 
 def plain_losses(model: str) -> tuple[list[float], float]:
     """The plain way: one text at a time, gradients summed over a step, mean over its targets. And the dev loss."""
-    lm = load_model(model, device="cpu").network
+    lm = load_model(model, device="cpu").hf_model
     lm.model.requires_grad_(True)
     optimizer = torch.optim.AdamW(lm.model.parameters(), weight_decay=0.0)
     texts = [torch.tensor([[0, *lm.encode(t), 0]]) for t in TRAIN]
@@ -52,7 +52,7 @@ def plain_losses(model: str) -> tuple[list[float], float]:
     return found, disabled_loss(lm, TEXTS[0])
 
 
-def disabled_loss(lm: Network, text: str) -> float:
+def disabled_loss(lm: HFModel, text: str) -> float:
     """Mean loss of a text, when " [" cannot come."""
     ids = torch.tensor([[0, *lm.encode(text)]])
     with torch.no_grad():
@@ -77,7 +77,7 @@ def test_the_finished_model_is_the_best_one_and_loads_again(tmp_path: Path, mode
     finished = events(tmp_path, "finished")[0]
     assert set(measured) == {0, 2, 4}  # before the first step, every second one
     assert finished["best_step"] == min((2, 4), key=lambda s: measured[s])
-    loaded = load_model(str(tmp_path / "model"), device="cpu").network
+    loaded = load_model(str(tmp_path / "model"), device="cpu").hf_model
     assert math.exp(disabled_loss(loaded, TEXTS[0])) == pytest.approx(finished["best_perplexity"], rel=1e-4)
 
 
@@ -95,7 +95,7 @@ def test_adapters_are_merged_into_the_model(tmp_path: Path, model: str) -> None:
     train(job_in(tmp_path, model, lora=LoraRecipe(rank=2)), tmp_path)
     started, finished = events(tmp_path, "started")[0], events(tmp_path, "finished")[0]
     assert started["trainable"] < started["parameters"] / 2
-    loaded = load_model(str(tmp_path / "model"), device="cpu").network
+    loaded = load_model(str(tmp_path / "model"), device="cpu").hf_model
     assert math.exp(disabled_loss(loaded, TEXTS[0])) == pytest.approx(finished["best_perplexity"], rel=1e-4)
     assert finished["best_perplexity"] < events(tmp_path, "evaluated")[0]["perplexity"]
 
@@ -130,7 +130,7 @@ def test_tokens_the_model_has_no_embedding_for(tmp_path: Path, model: str) -> No
 def test_an_event_begins_a_line_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / EVENTS_FILE
     path.write_text('{"event": "started"}\n{"event": "st')  # the disk was full
-    emit = events_to(path)
+    emit = event_writer(path)
     emit("started")
     emit("finished", step=3)
     assert [e["event"] for e in read_events(tmp_path)[0]] == ["started", "started", "finished"]
@@ -139,22 +139,22 @@ def test_an_event_begins_a_line_of_its_own(tmp_path: Path) -> None:
 def test_a_model_that_takes_no_notice_of_positions_is_trained_a_text_a_row(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    network = tiny_lm("falcon").network
-    network.model.save_pretrained(tmp_path / "falcon")
-    network.tokenizer.save_pretrained(tmp_path / "falcon")
+    hf_model = tiny_lm("falcon").hf_model
+    hf_model.model.save_pretrained(tmp_path / "falcon")
+    hf_model.tokenizer.save_pretrained(tmp_path / "falcon")
     for packing in (True, False):
         folder = tmp_path / f"packing {packing}"
         train(job_in(folder, str(tmp_path / "falcon"), packing=packing), folder)
     assert losses(tmp_path / "packing True") == losses(tmp_path / "packing False")
     assert not events(tmp_path / "packing True", "started")[0]["packing"]
-    assert "a text a row" in capsys.readouterr().out
+    assert "each row holds one text" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("family", ["llama", "gptj", "mistral"])
 def test_models_that_keep_texts_apart_are_packed(family: str) -> None:
-    engine = PlainEngine(tiny_lm(family).network.model.requires_grad_(True), RECIPE, torch.device("cpu"))
+    engine = PlainEngine(tiny_lm(family).hf_model.model.requires_grad_(True), RECIPE, torch.device("cpu"))
     try:
-        assert not looks_across(engine)
+        assert not mixes_packed_texts(engine)
     finally:
         engine.model.eval().requires_grad_(False)  # it is shared
 
@@ -188,9 +188,9 @@ def test_deepspeed_takes_the_plain_engine_s_steps(tmp_path: Path, model: str, ch
         done = run_program(folder, "import os; os.environ['DS_ACCELERATOR'] = 'cpu'")
         assert done.returncode == 0, done.stderr
         steps[engine] = [(e["loss"], e["grad_norm"]) for e in events(folder, "step")]
-    within = 0.1 if changes.get("precision") == "bf16" else 1e-3
+    drop_unembedded_tokens = 0.1 if changes.get("precision") == "bf16" else 1e-3
     for one, other in zip(steps["plain"], steps["deepspeed"], strict=True):
-        assert other == pytest.approx(one, rel=within)
+        assert other == pytest.approx(one, rel=drop_unembedded_tokens)
 
 
 def test_a_wrong_job_is_said_in_one_line(tmp_path: Path, model: str) -> None:

@@ -35,13 +35,13 @@ def test_what_is_whole_is_not_refused(saved: Path) -> None:
     [
         (_cut("config.json"), "config.json cannot be read"),
         (_cut("tokenizer.json"), "tokenizer.json cannot be read"),
-        (_cut("model.safetensors"), "model.safetensors has .* bytes, and should have"),
+        (_cut("model.safetensors"), "model.safetensors has .* bytes, but should have"),
         (
             lambda folder: (folder / "model.safetensors").write_bytes(b"<html>not found"),
             "truncated or holds no weights",
         ),
         (lambda folder: (folder / "model.safetensors").write_bytes(b""), "truncated or holds no weights"),
-        (lambda folder: (folder / "config.json").write_text("[]"), "config.json is no JSON object"),
+        (lambda folder: (folder / "config.json").write_text("[]"), "config.json is not a JSON object"),
         (_half_an_index, "lacks model-00002.safetensors"),
         (_no_tokenizer, "has no tokenizer; save it beside the model"),
     ],

@@ -9,8 +9,8 @@ from tiny import PROMPT, TEXTS, encode, plain_log_probs, sentencepiece, tiny_lm
 
 from toolformer_core.errors import ContextError, ModelError
 from toolformer_core.lm.base import DrawRequest, ScoreRequest
-from toolformer_core.lm.drawing import uniform
-from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.lm.hf.engine import TransformersLM
+from toolformer_core.lm.hf.sampling import uniform
 from toolformer_core.records import Prompt
 from toolformer_core.syntax import find_close
 
@@ -22,7 +22,7 @@ def sequence(lm: TransformersLM, text: str, position: int) -> list[int]:
     """[bos] P(x) x_1:i-1, as tokens, for a text that fits into one window."""
     head = PROMPT.head.removesuffix(" ")
     whole = encode(lm, " " + text)
-    ends = lm.network.tokenizer(" " + text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    ends = lm.hf_model.tokenizer(" " + text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
     before = 0 if position == 0 else 1 + max(j for j, (_, end) in enumerate(ends) if end == position + 1)
     return [0, *encode(lm, head), *encode(lm, " " + text), *encode(lm, PROMPT.tail), *whole[:before]]
 
@@ -70,7 +70,7 @@ def test_scores_equal_the_plain_computation(family: str) -> None:
     ]
     for request, got in zip(requests, lm.log_probs(requests), strict=True):
         ids = encode(lm, request.text)
-        coded = lm.network.tokenizer(request.text, add_special_tokens=False, return_offsets_mapping=True)[
+        coded = lm.hf_model.tokenizer(request.text, add_special_tokens=False, return_offsets_mapping=True)[
             "offset_mapping"
         ]
         first = 0
@@ -90,17 +90,17 @@ def test_scores_equal_the_plain_computation(family: str) -> None:
 def plain_draw(lm: TransformersLM, ids: list[int], seed: int, max_tokens: int) -> tuple[str, bool]:
     written: list[int] = []
     for step in range(max_tokens):
-        p = plain_log_probs(lm, [*ids, *lm.network.trigger, *written])[-1].exp().double()
+        p = plain_log_probs(lm, [*ids, *lm.hf_model.trigger, *written])[-1].exp().double()
         edges = p.cumsum(0)
         u = float(uniform(np.asarray([seed], dtype=np.uint64), step)[0]) * float(edges[-1])
         token = int(torch.searchsorted(edges, torch.tensor(u, dtype=torch.float64), right=True))
         if token == 0:
-            return lm.network.tokenizer.decode(written), False
+            return lm.hf_model.tokenizer.decode(written), False
         written.append(token)
-        text = lm.network.tokenizer.decode(written)
+        text = lm.hf_model.tokenizer.decode(written)
         if (close := find_close(text)) is not None:
             return text[:close], True
-    return lm.network.tokenizer.decode(written), False
+    return lm.hf_model.tokenizer.decode(written), False
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -179,14 +179,14 @@ def test_a_tokenizer_that_puts_a_space_in_front_of_texts() -> None:
     (scan,) = lm.scan(PROMPT, [text])
     whole = PROMPT.head + text + PROMPT.tail + " " + text  # in one piece: nothing is put in front of its parts
     ids = [0, *encode(lm, whole)]
-    opened = encode(lm, whole + " [")
-    assert opened[:-1] == ids[1:]
+    ids_before_draw = encode(lm, whole + " [")
+    assert ids_before_draw[:-1] == ids[1:]
     table = plain_log_probs(lm, ids)
-    ends = lm.network.tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    ends = lm.hf_model.tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
     shift = len(whole) - len(text)
     for position, log_p in zip(scan.positions[0].tolist(), scan.log_probs[0].tolist(), strict=True):
         before = next(j for j, (_, end) in enumerate(ends) if end == (shift + position if position else shift - 1))
-        assert abs(float(table[before + 1, opened[-1]]) - log_p) < CLOSE
+        assert abs(float(table[before + 1, ids_before_draw[-1]]) - log_p) < CLOSE
 
 
 @pytest.mark.parametrize("family", ["cohere", "gemma2", "granite"])
@@ -208,7 +208,7 @@ def test_a_draw_has_its_own_room_whoever_else_is_drawn() -> None:
 
 def test_without_a_first_token_the_first_word_has_no_probability() -> None:
     lm = tiny_lm()
-    lm.network.bos = None
+    lm.hf_model.bos = None
     plain, prefixed = lm.log_probs([ScoreRequest(z, TEXTS[0], 0, 5) for z in ("", " [QA(x) -> y]")])
     assert np.isnan(plain[0])
     assert np.isfinite(plain[1:]).all()

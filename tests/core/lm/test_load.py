@@ -13,13 +13,13 @@ from tiny import PROMPT, TEXTS, tiny_lm
 
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.base import DrawRequest, ScoreRequest
-from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.load import load_model, model_digest
 
 
 def test_a_folder_is_loaded_in_float32_with_its_digest(saved: Path) -> None:
     lm = load_model(str(saved), device="cpu")
-    assert str(lm.network.model.dtype) == "torch.float32"
+    assert str(lm.hf_model.model.dtype) == "torch.float32"
     assert lm.digest == model_digest(str(saved))
 
 
@@ -52,7 +52,7 @@ def test_a_truncated_file_is_an_error_in_one_line(saved: Path) -> None:
     [
         ("Embeded", "Did you mean 'embedded'"),
         ("./nowhere", "give 'embedded', a folder"),
-        ("some/model", "from the hub"),
+        ("some/model", "could not be downloaded from the hub"),
     ],
 )
 def test_a_name_that_is_none_is_answered(name: str, says: str) -> None:
@@ -86,7 +86,7 @@ def test_a_model_spread_over_devices_answers_the_same(saved: Path) -> None:
 
 def test_a_model_whose_weights_are_fetched_for_each_layer() -> None:
     """What accelerate does with layers for which no device has room; its last one is not beside the hidden states."""
-    model = tiny_lm("gpt2").network
+    model = tiny_lm("gpt2").hf_model
     accelerate.cpu_offload(model.model, torch.device("cpu"))
     assert model.model.get_output_embeddings().weight.is_meta
     assert_alike(TransformersLM(model.model, model.tokenizer, name="x", digest="x"), tiny_lm("gpt2"))
@@ -101,7 +101,7 @@ def test_spreading_needs_accelerate(saved: Path, monkeypatch: pytest.MonkeyPatch
 def test_bfloat16_is_the_same_to_its_precision(saved: Path) -> None:
     """bfloat16 has 8 bits: logits of up to about 30 are rounded to 1/8; both ways are, and in different orders."""
     lm = load_model(str(saved), device="cpu")
-    half = TransformersLM(lm.network.model.to(torch.bfloat16), lm.network.tokenizer, name="x", digest="x")
+    half = TransformersLM(lm.hf_model.model.to(torch.bfloat16), lm.hf_model.tokenizer, name="x", digest="x")
     whole, halved = answers(tiny_lm()), answers(half)
     for a, b in zip(halved[0], whole[0], strict=True):
         assert np.abs(np.subtract(a, b)).mean() < 0.5

@@ -17,11 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, ScoreRequest
-from toolformer_core.lm.hf import TransformersLM
-from toolformer_core.lm.memory import _available, _below_limit, free_bytes
-from toolformer_core.lm.plain import PlainLM
-from toolformer_core.lm.sequences import windows_of
-from toolformer_core.lm.windows import score_start
+from toolformer_core.lm.hf.engine import TransformersLM
+from toolformer_core.lm.hf.memory import _available, _below_limit, free_bytes
+from toolformer_core.lm.hf.plain import PlainLM
+from toolformer_core.lm.hf.windowing import score_start, windows_of
 
 FAMILIES = ["gpt2", "gptj", "gpt_neox", "llama", "qwen2", "mistral", "qwen2_mixed"]
 CLOSE = 1e-4  # largest difference of log-probabilities allowed in float32
@@ -63,7 +62,7 @@ def asked_of(texts: Sequence[str], prefixes: Sequence[str] = PREFIXES) -> list[S
 
 
 def assert_alike(lm: TransformersLM, texts: Sequence[str], prefixes: Sequence[str] = PREFIXES) -> None:
-    plain = PlainLM(lm.network)
+    plain = PlainLM(lm.hf_model)
     ours, theirs = scanned(lm, texts), scanned(plain, texts)
     assert ours.keys() == theirs.keys() == set(range(len(texts)))
     for text, (positions, log_probs) in theirs.items():
@@ -81,7 +80,7 @@ def assert_alike(lm: TransformersLM, texts: Sequence[str], prefixes: Sequence[st
 def test_a_configuration_that_says_nothing_is_kept() -> None:
     """MPT's does by default, and any that was saved in training with gradient checkpointing."""
     lm = tiny_lm()
-    lm.network.model.config.use_cache = False
+    lm.hf_model.model.config.use_cache = False
     assert_alike(lm, TEXTS[:2])
 
 
@@ -93,14 +92,14 @@ def test_every_shape_in_ragged_batches(family: str) -> None:
     """
     lm = tiny_lm(family)
     assert_alike(lm, TEXTS)
-    assert lm.network.shares_prefixes is (family != "gptj")
+    assert lm.hf_model.shares_prefixes is (family != "gptj")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_shape_with_a_text_longer_than_the_context(family: str) -> None:
     lm = tiny_lm(family, context=256)
-    assert len(lm.network.encode(LONG)) > 256
-    assert len(windows_of(lm.network, PROMPT, [LONG])[0]) > 2
+    assert len(lm.hf_model.encode(LONG)) > 256
+    assert len(windows_of(lm.hf_model, PROMPT, [LONG])[0]) > 2
     assert_alike(lm, [TEXTS[1], LONG], [*PREFIXES, " [QA(" + "why " * 50 + ") -> ]"])
 
 
@@ -115,19 +114,19 @@ def test_batches_change_nothing(family: str, budgets: dict[str, int]) -> None:
 @pytest.mark.parametrize("family", ["gptj", "mistral"])
 def test_a_model_whose_attention_cannot_be_shared(family: str) -> None:
     lm = tiny_lm(family)
-    lm.network.shares_prefixes = False
+    lm.hf_model.shares_prefixes = False
     assert_alike(lm, TEXTS[:3])
 
 
 def test_a_trigger_of_two_tokens() -> None:
     lm = tiny_lm(merged_trigger=False)
-    assert len(lm.network.trigger) == 2
+    assert len(lm.hf_model.trigger) == 2
     assert_alike(lm, TEXTS[:2])
 
 
 def test_without_a_first_token() -> None:
     lm = tiny_lm("gpt2")
-    lm.network.bos = None
+    lm.hf_model.bos = None
     assert_alike(lm, TEXTS[:3])
 
 
@@ -135,7 +134,7 @@ def test_without_a_first_token() -> None:
 @given(st.lists(st.text(min_size=1, max_size=30).filter(str.strip), min_size=1, max_size=4))
 def test_any_texts(texts: list[str]) -> None:
     lm = tiny_lm("gpt2")
-    plain = PlainLM(lm.network)
+    plain = PlainLM(lm.hf_model)
     ours, theirs = scanned(lm, texts), scanned(plain, texts)
     for text, (positions, log_probs) in theirs.items():
         assert ours[text][0] == positions
@@ -147,16 +146,16 @@ def test_any_texts(texts: list[str]) -> None:
 
 def test_each_window_holds_the_same_piece_of_the_text_twice() -> None:
     lm = tiny_lm(context=256)
-    tail = lm.network.encode(PROMPT.tail)
-    (windows,) = windows_of(lm.network, PROMPT, [LONG])
-    head = len(lm.network.head_ids(PROMPT))
+    tail = lm.hf_model.encode(PROMPT.tail)
+    (windows,) = windows_of(lm.hf_model, PROMPT, [LONG])
+    head = len(lm.hf_model.head_ids(PROMPT))
     seen = []
     for w in windows:
-        read = lm.network.text(w.ids.tolist())
-        one, other = read.split(lm.network.text(tail))
+        read = lm.hf_model.text(w.ids.tolist())
+        one, other = read.split(lm.hf_model.text(tail))
         assert one.strip() == other.strip()
         assert one.strip() in LONG
-        assert head + len(w.ids) + len(lm.network.trigger) + 64 <= 256  # and 64 tokens are left for a call
+        assert head + len(w.ids) + len(lm.hf_model.trigger) + 64 <= 256  # and 64 tokens are left for a call
         seen += w.positions.tolist()
     assert seen == sorted(set(seen))
 
@@ -172,7 +171,7 @@ def test_whether_a_call_can_be_scored_does_not_depend_on_the_others() -> None:
     (scan,) = tiny_lm(context=4096).scan(PROMPT, [text])
     starts = [int(p) for p in scan.positions[0]]
     assert score_start(5, 5, 64) == score_start(55, 5, 64) == 0
-    prefix = next(p for n in range(200) if len(lm.network.encode(p := " [QA(" + "?" * n + "]")) == 75)
+    prefix = next(p for n in range(200) if len(lm.hf_model.encode(p := " [QA(" + "?" * n + "]")) == 75)
     both = [ScoreRequest(prefix, text, starts[at], 5) for at in (5, 55)]
     alone = [lm.log_probs([r])[0] for r in both]
     assert np.isfinite(alone[0]).all()
@@ -195,8 +194,8 @@ def test_no_tensor_of_a_scan_grows_with_vocabulary_times_length() -> None:
             return out
 
     lm = tiny_lm("gpt2", context=2048, vocabulary=20_000)
-    held = {p.untyped_storage().data_ptr() for p in lm.network.model.parameters()}
-    lm.network.head(PROMPT)
+    held = {p.untyped_storage().data_ptr() for p in lm.hf_model.model.parameters()}
+    lm.hf_model.head(PROMPT)
     with Watch():
         (scan,) = lm.scan(PROMPT, [LONG])
     assert len(scan.positions[0]) > 250
@@ -220,14 +219,14 @@ def test_what_a_long_text_takes_does_not_grow_with_its_length(times: int, monkey
     text = " ".join([LONG] * times)
     lm = tiny_lm(context=256, token_budget=300, cache_budget=1 << 30)
     rows: list[int] = []
-    usual = lm.network.hidden
+    usual = lm.hf_model.hidden
 
     def recorded(ids: torch.Tensor, *more: Any, **named: Any) -> torch.Tensor:
         if ids.shape[1] > 1:  # a pass over windows, not a step of draws
             rows.append(ids.numel())
         return usual(ids, *more, **named)
 
-    monkeypatch.setattr(lm.network, "hidden", recorded)
+    monkeypatch.setattr(lm.hf_model, "hidden", recorded)
     (scan,) = lm.scan(PROMPT, [text])
     assert sum(len(p.rows) for p in scan._passes) > 4 * times
     assert 0 < sum(p.size for p in scan._passes) <= 4 * 300 * 2 * 2 * 2 * 8 * 4
@@ -239,7 +238,7 @@ def test_what_a_long_text_takes_does_not_grow_with_its_length(times: int, monkey
     for p in scan._passes:
         p.kv = None
     assert scan.draw(asked, max_tokens=8, temperature=1.0) == drawn_from
-    (plain,) = PlainLM(lm.network).scan(PROMPT, [text])
+    (plain,) = PlainLM(lm.hf_model).scan(PROMPT, [text])
     few = slice(None, None, 4 * times)
     assert plain.draw(asked[few], max_tokens=8, temperature=1.0) == drawn_from[few]
 
@@ -251,8 +250,8 @@ class TestBudget:
         A quarter of 4 MiB holds 256 of these; a quarter of 4 GiB more than are of use: 2^21 / 128 = 16,384.
         """
         for free, tokens, cache in ((4 << 20, 256, 1 << 20), (4 << 30, 16_384, 1 << 30), (1 << 10, 64, 1 << 20)):
-            monkeypatch.setattr("toolformer_core.lm.memory.free_bytes", lambda _, free=free: free)
-            budget = tiny_lm("gpt2").network.budget
+            monkeypatch.setattr("toolformer_core.lm.hf.memory.free_bytes", lambda _, free=free: free)
+            budget = tiny_lm("gpt2").hf_model.budget
             assert (budget.tokens, budget.cache) == (tokens, cache)
 
     def test_what_is_free(self, tmp_path: Path) -> None:
@@ -275,7 +274,7 @@ class TestBudget:
             (lambda: scanned(lm, TEXTS), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")),
             (lambda: drawn(lm, TEXTS, 1.0), MemoryError()),
         ):
-            before, usual, failed = lm.network.token_budget, lm.network.hidden, []
+            before, usual, failed = lm.hf_model.token_budget, lm.hf_model.hidden, []
 
             def hidden(*a: Any, usual: Any = usual, error: Any = error, failed: Any = failed, **k: Any) -> torch.Tensor:
                 if not failed and len(a[0]) > 1:
@@ -283,16 +282,16 @@ class TestBudget:
                     raise error
                 return usual(*a, **k)  # type: ignore[no-any-return]
 
-            lm.network.hidden = hidden  # type: ignore[method-assign]
-            with caplog.at_level(logging.WARNING, logger="toolformer_core.lm.memory"):
+            lm.hf_model.hidden = hidden  # type: ignore[method-assign]
+            with caplog.at_level(logging.WARNING, logger="toolformer_core.lm.hf.memory"):
                 caplog.clear()
                 got = run()
-            lm.network.hidden = usual  # type: ignore[method-assign]
+            lm.hf_model.hidden = usual  # type: ignore[method-assign]
             assert failed
-            assert lm.network.token_budget == before // 2
+            assert lm.hf_model.token_budget == before // 2
             (said,) = caplog.messages
             assert said.startswith("out of memory with a batch of")
-            assert f"holds {before // 2} tokens" in said
+            assert f"holds at most {before // 2} tokens" in said
             if isinstance(error, MemoryError):
                 assert got == drawn_before
             elif isinstance(error, torch.OutOfMemoryError):
@@ -309,8 +308,8 @@ class TestBudget:
         def hidden(*_: Any, **__: Any) -> torch.Tensor:
             raise torch.OutOfMemoryError("CUDA out of memory")
 
-        lm.network.hidden = hidden  # type: ignore[method-assign]
-        with pytest.raises(ModelError, match="out of memory with one sequence alone; take a smaller model"):
+        lm.hf_model.hidden = hidden  # type: ignore[method-assign]
+        with pytest.raises(ModelError, match="out of memory with a single sequence; use a smaller model"):
             lm.log_probs(asked_of(TEXTS))
 
     def test_another_error_is_not_taken_for_it(self) -> None:
@@ -319,6 +318,6 @@ class TestBudget:
         def hidden(*_: Any, **__: Any) -> torch.Tensor:
             raise RuntimeError("shapes do not match")
 
-        lm.network.hidden = hidden  # type: ignore[method-assign]
+        lm.hf_model.hidden = hidden  # type: ignore[method-assign]
         with pytest.raises(RuntimeError, match="shapes do not match"):
             lm.log_probs(asked_of(TEXTS))

@@ -29,7 +29,7 @@ from transformers import (
 
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.base import ScoreRequest
-from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.load import load_model, model_folder
 
 V = len(tokenizer())
@@ -78,13 +78,15 @@ def with_tokens(*added: str) -> TransformersLM:
     """A model of V tokens, and a tokenizer of more."""
     tokens = coded()
     tokens.add_tokens(list(added))
-    return TransformersLM(tiny_lm().network.model, tokens, name="given", digest="x")
+    return TransformersLM(tiny_lm().hf_model.model, tokens, name="given", digest="x")
 
 
 def test_added_tokens_without_an_embedding_are_plain_text(caplog: pytest.LogCaptureFixture) -> None:
     """The very numbers of the tokenizer before anything was added, also of texts that hold what was."""
     lm, plain = with_tokens("<tool>", " [", "<a>", "<b>"), tiny_lm()
-    assert "has no embedding for '<tool>', ' [', '<a>' and 1 more: added to its tokenizer, and not to it" in caplog.text
+    assert (
+        "has no embedding for '<tool>', ' [', '<a>' and 1 more, which were added to its tokenizer only" in caplog.text
+    )
     texts = ["He said <tool> twice [1].", TEXTS[0]]
     asked = [ScoreRequest(prefix, text, 3, 5) for text in texts for prefix in ("", " [QA(<b>) -> <tool>]")]
     for got, wanted in zip(lm.log_probs(asked), plain.log_probs(asked), strict=True):
@@ -96,9 +98,9 @@ def test_added_tokens_without_an_embedding_are_plain_text(caplog: pytest.LogCapt
 def test_an_added_end_or_padding_token_without_an_embedding_is_none() -> None:
     tokens = coded()
     tokens.add_special_tokens({"pad_token": "<pad>", "eos_token": "<stop>"})
-    network = TransformersLM(tiny_lm().network.model, tokens, name="given", digest="x").network
-    assert (network.tokenizer.pad_token_id, network.tokenizer.eos_token_id) == (None, None)
-    assert network.end_ids == {0}  # the start token, which ends a text as well
+    hf_model = TransformersLM(tiny_lm().hf_model.model, tokens, name="given", digest="x").hf_model
+    assert (hf_model.tokenizer.pad_token_id, hf_model.tokenizer.eos_token_id) == (None, None)
+    assert hf_model.end_ids == {0}  # the start token, which ends a text as well
     assert (tokens.pad_token_id, tokens.eos_token_id) == (V, V + 1)  # the user's own is as it was
 
 
@@ -106,19 +108,19 @@ def test_a_tokenizer_of_another_model() -> None:
     with pytest.raises(
         ModelError, match=r"no embedding for token 409 .*: its tokenizer has 410 tokens, the model 400; "
     ):
-        TransformersLM(tiny_lm().network.model, tokenizer(vocabulary=410), name="given", digest="x")
+        TransformersLM(tiny_lm().hf_model.model, tokenizer(vocabulary=410), name="given", digest="x")
 
 
 def test_a_start_token_behind_the_embedding() -> None:
     tokens = coded()
     tokens.add_special_tokens({"bos_token": "<s>"})
     with pytest.raises(ModelError, match=rf"no embedding for token {V} \('<s>'\)"):
-        TransformersLM(tiny_lm().network.model, tokens, name="given", digest="x")
+        TransformersLM(tiny_lm().hf_model.model, tokens, name="given", digest="x")
 
 
 def test_a_start_token_of_the_configuration_alone() -> None:
     """A tokenizer without bos and eos, and a config.json of another vocabulary: GPT-2's own ends at 50256."""
-    model = copy.deepcopy(tiny_lm("gpt2").network.model)
+    model = copy.deepcopy(tiny_lm("gpt2").hf_model.model)
     model.config.bos_token_id = 50256
     with pytest.raises(ModelError, match=r"names token 50256 \(bos_token_id\); set"):
         TransformersLM(model, coded(bos_token=None, eos_token=None), name="given", digest="x")
@@ -147,7 +149,7 @@ def test_a_model_without_keys_and_values(config: Any) -> None:
     ],
 )
 def test_a_model_that_reads_both_ways(config: Any) -> None:
-    with pytest.raises(ModelError, match=r"reads both ways.*a causal LM is needed"):
+    with pytest.raises(ModelError, match=r"reads in both directions.*a causal LM is needed"):
         lm_of(config)
 
 
@@ -155,32 +157,32 @@ def test_a_model_that_reads_both_ways(config: Any) -> None:
 def test_a_model_that_counts_positions_by_itself(kind: Any) -> None:
     """A decoder that numbers what comes by all that it keeps, padding too: draws of unequal length would go astray."""
     config = kind(vocab_size=V, d_model=32, decoder_layers=2, decoder_attention_heads=4, decoder_ffn_dim=48, **ENDS)
-    with pytest.raises(ModelError, match=r"takes no notice of the positions it is given .*not supported"):
+    with pytest.raises(ModelError, match=r"ignores the positions it is given .*not supported"):
         lm_of(config)
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 def test_one_weight_that_is_no_number(tmp_path: Path, family: str, value: str) -> None:
-    model = copy.deepcopy(tiny_lm(family).network.model)
+    model = copy.deepcopy(tiny_lm(family).hf_model.model)
     name, weight = list(model.named_parameters())[-3]
     weight.view(-1)[3] = float(value)
     assert f"hold NaN or infinity ({name}): the checkpoint is damaged" in refusal(saved(tmp_path, model, coded()))
 
 
 def test_a_folder_without_tokenizer(tmp_path: Path) -> None:
-    told = refusal(saved(tmp_path, tiny_lm().network.model, None))
-    assert told.endswith("has no tokenizer that can be read; save it beside the model (tokenizer.save_pretrained)")
+    told = refusal(saved(tmp_path, tiny_lm().hf_model.model, None))
+    assert told.endswith("has no readable tokenizer; save it beside the model (tokenizer.save_pretrained)")
 
 
 def test_a_tokenizer_that_cannot_be_read(tmp_path: Path) -> None:
-    folder = saved(tmp_path, tiny_lm().network.model, coded())
+    folder = saved(tmp_path, tiny_lm().hf_model.model, coded())
     (folder / "tokenizer.json").write_text("{", encoding="utf-8")
-    assert "has no tokenizer that can be read (" in refusal(folder)
+    assert "has no readable tokenizer (" in refusal(folder)
 
 
 def test_a_configuration_that_cannot_be_read_is_not_the_tokenizers_fault(tmp_path: Path) -> None:
-    folder = saved(tmp_path, tiny_lm().network.model, coded())
+    folder = saved(tmp_path, tiny_lm().hf_model.model, coded())
     (folder / "config.json").write_text('{"model_type": "nothing known"}', encoding="utf-8")
     assert "cannot be loaded as a causal LM" in refusal(folder)
 
@@ -190,7 +192,7 @@ def test_an_adapter_is_no_model(tmp_path: Path, config: bool) -> None:
     (tmp_path / "adapter_config.json").write_text("{}", encoding="utf-8")
     (tmp_path / "adapter_model.safetensors").write_bytes(b"")
     if config:
-        tiny_lm().network.model.config.save_pretrained(tmp_path)
+        tiny_lm().hf_model.model.config.save_pretrained(tmp_path)
     assert "is a LoRA adapter, not a model: merge it (merge_and_unload)" in refusal(tmp_path)
 
 
@@ -204,11 +206,11 @@ def test_a_model_that_does_not_tell_its_context() -> None:
     bloom = BloomConfig(vocab_size=V, hidden_size=32, n_layer=2, n_head=4, **ENDS)
     with pytest.raises(ModelError, match=r"does not say how long its context is.*set tokenizer\.model_max_length"):
         lm_of(bloom)
-    assert lm_of(bloom, coded(model_max_length=300)).network.context_length == 300
+    assert lm_of(bloom, coded(model_max_length=300)).hf_model.context_length == 300
     bloom.seq_length = 200
-    assert lm_of(bloom).network.context_length == 200
+    assert lm_of(bloom).hf_model.context_length == 200
     mpt = MptConfig(vocab_size=V, d_model=32, n_layers=2, n_heads=4, max_seq_len=400, **ENDS)
-    assert lm_of(mpt).network.context_length == 400
+    assert lm_of(mpt).hf_model.context_length == 400
 
 
 @pytest.mark.parametrize(
@@ -219,7 +221,7 @@ def test_a_model_that_does_not_tell_its_context() -> None:
     ],
 )
 def test_which_limit_it_is_that_leaves_no_room(limit: int, says: str) -> None:
-    model = tiny_lm(context=512 if limit == 64 else 96).network.model
+    model = tiny_lm(context=512 if limit == 64 else 96).hf_model.model
     lm = TransformersLM(model, coded(model_max_length=limit), name="given", digest="x")
     with pytest.raises(ModelError, match=says):
         list(lm.scan(PROMPT, TEXTS[:1]))

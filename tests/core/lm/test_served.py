@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.served import Credentials, public_name, served_model
-from toolformer_core.lm.vllm import Server
+from toolformer_core.lm.vllm import VllmServer
 
 _UNRESERVED = st.text("abcXYZ019-._~%", min_size=1, max_size=12)
 
@@ -41,9 +41,9 @@ def test_what_the_environment_may_hold(text: str, credentials: Credentials, head
 
 
 def test_no_repr_holds_a_secret() -> None:
-    server = Server("http://h/v1", "m", credentials=Credentials("sesame", "user:sesame", "key=sesame"))
+    server = VllmServer("http://h/v1", "m", credentials=Credentials("sesame", "user:sesame", "key=sesame"))
     assert "sesame" not in repr(server)
-    assert server.credentials.hidden_in("GET /v1?key=sesame by user:sesame") == "GET /v1?*** by ***"
+    assert server.credentials.redact("GET /v1?key=sesame by user:sesame") == "GET /v1?*** by ***"
 
 
 @pytest.mark.parametrize(

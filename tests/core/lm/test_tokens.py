@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
+from toolformer_core.embedded import MODEL
 from toolformer_core.lm.tokens import tokenize
-from toolformer_core.smallworld.embedded import MODEL
 
 TOKENIZER = AutoTokenizer.from_pretrained(MODEL)
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from fake_vllm import SERVED, FakeVllm, fake_vllm
 from tiny import PROMPT, TEXTS, tiny_lm
 
+from tests.support.fake_vllm import SERVED, FakeVllm, fake_vllm
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, ScoreRequest
-from toolformer_core.lm.hf import TransformersLM
+from toolformer_core.lm.hf.engine import TransformersLM
+from toolformer_core.lm.hf.plain import PlainLM
 from toolformer_core.lm.load import load_model, model_digest, model_digests, model_folder
-from toolformer_core.lm.plain import PlainLM
-from toolformer_core.lm.vllm import Server, VllmLM
+from toolformer_core.lm.vllm import VllmLM, VllmServer
 
 MUST_BE_SAID = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}  # else generation_config.json's
 
@@ -29,7 +29,9 @@ def server() -> Iterator[FakeVllm]:
 
 
 def lm_of(server: FakeVllm, local: TransformersLM | None = None) -> VllmLM:
-    return VllmLM(local or tiny_lm("gpt2"), Server(server.url, SERVED, timeout_s=60), name="served", digest="served")
+    return VllmLM(
+        local or tiny_lm("gpt2"), VllmServer(server.url, SERVED, timeout_s=60), name="served", digest="served"
+    )
 
 
 def drawn(lm: LanguageModel, temperature: float, seeds: int = 3) -> dict[DrawRequest, Draw]:
@@ -47,7 +49,7 @@ def drawn(lm: LanguageModel, temperature: float, seeds: int = 3) -> dict[DrawReq
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_the_server_draws_what_the_model_would(server: FakeVllm, temperature: float) -> None:
     lm = lm_of(server)
-    assert drawn(lm, temperature) == drawn(PlainLM(lm.network), temperature)
+    assert drawn(lm, temperature) == drawn(PlainLM(lm.hf_model), temperature)
     draws = [body for body in server.asked if "prompt_logprobs" not in body]
     assert len(draws) >= 6
     assert all(body.items() >= MUST_BE_SAID.items() for body in server.asked)
@@ -98,8 +100,8 @@ def test_how_a_draw_ends(server: FakeVllm, answers: list[tuple[int, bytes]], wan
 def test_another_model_is_found_out_before_anything_is_drawn(server: FakeVllm) -> None:
     other = tiny_lm("gpt2")
     with torch.no_grad():
-        other.network.model.transformer.wte.weight.mul_(1.5)
-    with pytest.raises(ModelError, match=r"other numbers than the model here \(\d"):
+        other.hf_model.model.transformer.wte.weight.mul_(1.5)
+    with pytest.raises(ModelError, match=r"differ from those of the model here \(by \d"):
         next(iter(lm_of(server, other).scan(PROMPT, TEXTS)))
 
 
@@ -111,7 +113,7 @@ def test_another_model_is_found_out_before_anything_is_drawn(server: FakeVllm) -
         ((400, b'{"message": "prompt_logprobs\\nand more"}'), "400 prompt_logprobs"),
         ((200, b"not json"), "no vLLM server answers at"),
         ((200, b'{"choices": []}'), "without choices; is it a vLLM server"),
-        (_choice("x", "length", None), "does not tell prompt_logprobs; is it a vLLM server"),
+        (_choice("x", "length", None), "answered without prompt_logprobs; is it a vLLM server"),
     ],
 )
 def test_what_a_server_cannot_do_is_said_in_one_line(server: FakeVllm, answer: tuple[int, bytes], says: str) -> None:
@@ -122,7 +124,7 @@ def test_what_a_server_cannot_do_is_said_in_one_line(server: FakeVllm, answer: t
 
 
 def test_a_model_that_is_not_served(server: FakeVllm) -> None:
-    lm = VllmLM(tiny_lm("gpt2"), Server(server.url, "folder/other"), name="x", digest="x")
+    lm = VllmLM(tiny_lm("gpt2"), VllmServer(server.url, "folder/other"), name="x", digest="x")
     with pytest.raises(ModelError, match="404 The model `folder/other` does not exist"):
         lm.check()
 
@@ -135,9 +137,9 @@ def test_nobody_listens(server: FakeVllm) -> None:
 
 
 def test_a_user_names_the_server_in_front_of_the_model(server: FakeVllm, tmp_path: Path) -> None:
-    network = tiny_lm("gpt2").network
-    network.model.save_pretrained(tmp_path)
-    network.tokenizer.save_pretrained(tmp_path)
+    hf_model = tiny_lm("gpt2").hf_model
+    hf_model.model.save_pretrained(tmp_path)
+    hf_model.tokenizer.save_pretrained(tmp_path)
     name, elsewhere = f"vllm+{server.url}#{tmp_path}", f"vllm+http://127.0.0.1:1/v1#{tmp_path}"
     lm = load_model(name, device="cpu")
     assert isinstance(lm, VllmLM)

@@ -1,0 +1,184 @@
+"""The commands `plan`, `stats`, `explain`, `what-if` and `datasets`, which read a data folder and load no model.
+
+`cli.main` registers them. They import what they need when they run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from cli.build import DaskWorkers, Runner, check, with_runner
+from cli.options import AsJson, Data, SharedCatalog, parse_thresholds, with_options
+from cli.terminal import print_json, say
+from cli.warehouse import built_store, published_snapshot
+from flows.build_dataset.parameters import BuildParameters
+from tasks.settings import prepare_environment
+
+__all__ = ["datasets", "explain", "plan", "stats", "what_if"]
+
+
+@with_options(BuildParameters)
+def plan(
+    parameters: BuildParameters,
+    runner: Runner = None,
+    dask_workers: DaskWorkers = None,
+    catalog: SharedCatalog = None,
+    as_json: AsJson = False,
+) -> None:
+    """What a build with these options would do, why, and what it would cost. Loads no model and changes nothing.
+
+    Costs are estimated from past runs in the same data folder, scaled by documents and by draws (k * m). "at least"
+    means that a stage has no past run; the pilot run, whose command is printed, provides one.
+
+    Example: toolformer plan --corpus c4.jsonl --data runs/c4 --tau-f qa=1.2     (the same options as build)
+    """
+    prepare_environment()
+    asked, _ = with_runner(parameters, runner, dask_workers, catalog)
+    check(asked)
+    from cli.render.answers import print_plan
+    from flows.build_dataset.plan import plan_build
+
+    planned = plan_build(asked)
+    if as_json:
+        totals = {"total": asdict(planned.total), "total_at_most": asdict(planned.total_at_most)}
+        print_json({**asdict(planned), "nothing_to_do": planned.nothing_to_do, **totals})
+    else:
+        print_plan(planned)
+
+
+def stats(data: Data = None, as_json: AsJson = False) -> None:
+    """Rows in, kept, dropped by reason per stage and tool; examples per tool at each threshold.
+
+    Example: toolformer stats --data runs/c4 --json
+    """
+    from cli.render.progress import print_stats
+    from warehouse.queries import current_build
+    from warehouse.queries import stats as query
+
+    path = published_snapshot(data)
+    figures, of = query(path), current_build(path)
+    if as_json:
+        balances = [{**asdict(b), "conserved": b.conserved} for b in figures.balances]
+        head = {"of": asdict(of) if of is not None else None, "conserved": figures.conserved, "balances": balances}
+        coverage = {"coverage": [asdict(c) for c in figures.coverage]}
+        print_json({**head, "yield": [asdict(y) for y in figures.yields], **coverage})
+    else:
+        print_stats(figures, of)
+
+
+def explain(
+    doc_id: Annotated[str, typer.Argument(help="The document's id, or its first characters")],
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """One document's path through all stages: positions, draws, responses, losses, kept calls, and who used it.
+
+    Example: toolformer explain 3f2a... --data runs/c4     (the id may be shortened)
+    """
+    from flows.document_trace import trace_document
+
+    trace = trace_document(built_store(data), published_snapshot(data), doc_id)
+    if as_json:
+        fields = asdict(trace)
+        print_json({**fields.pop("explanation"), **fields})
+    else:
+        from cli.render.answers import print_document_trace
+
+        print_document_trace(trace)
+
+
+def what_if(
+    tau: Annotated[
+        str, typer.Option("--tau", help="Filtering thresholds in nats, e.g. calculator=0.7,qa=1.2; others stay")
+    ] = "",
+    top_k: Annotated[int | None, typer.Option(min=1, help="Only the k most likely positions of a document")] = None,
+    tau_s: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Only positions where p(' [') is above this")
+    ] = None,
+    keep_repeats: Annotated[
+        bool | None,
+        typer.Option(
+            "--keep-repeats/--drop-repeats",
+            help="Keep or drop calls of one tool with the same input within five tokens of a better one (default: as "
+            "C* was assembled)",
+        ),
+    ] = None,
+    materialise: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Assemble C* with these thresholds, as a new version of the dataset NAME"),
+    ] = None,
+    samples: Annotated[
+        int, typer.Option(min=0, help="Calls to show that would be added, and as many that would be removed")
+    ] = 5,
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Try other thresholds on stored scores: the yield per tool, and calls that would be added or removed.
+
+    Example: toolformer what-if --tau calculator=0.7,qa=1.2 --top-k 3 --materialise strict --data runs/c4
+    """
+    prepare_environment()
+    from warehouse.queries import current_build
+    from warehouse.what_if import what_if as query
+
+    store, path = built_store(data), published_snapshot(data)
+    thresholds = parse_thresholds(tau, "--tau")
+    from flows.build_dataset.what_if import ask
+    from flows.build_dataset.what_if import materialise as assemble
+
+    asked, now = ask(path, thresholds, top_k, tau_s, keep_repeats), current_build(path)
+    found = query(path, asked.before, asked.after, samples)
+    limit = int(asked.stored.assembled.get("max_examples", 25_000))
+    made = assemble(store, asked, materialise) if materialise is not None else None
+    if as_json:
+        version = {"dataset": made.to_json()} if made is not None else {}
+        of = asdict(now) if now is not None else None
+        print_json({"now": of, **asdict(found), "notes": asked.notes, "max_examples": limit, **version})
+        return
+    from cli.render.answers import print_what_if
+
+    print_what_if(asked, found, limit, now)
+    if made is not None:
+        kept = ", ".join(f"{tool} {n:,}" for tool, n in made.counts.items())
+        print(f"\nassembled {made.label}: {sum(file.rows for file in made.files):,} examples ({kept})")
+
+
+def datasets(
+    name: Annotated[str, typer.Argument(help="name, name@version or name@version-made: print its card")] = "",
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the versions of C*; with a name, print the card of that version.
+
+    A version is named after its content. Where several thresholds, corpora or models gave the same content, each is
+    listed as name@version-made, and the card describes all. A version with missing or truncated files is marked;
+    `toolformer reconcile --check` reads every byte.
+
+    Example: toolformer datasets --data runs/c4     then toolformer datasets cstar --data runs/c4
+    """
+    store = built_store(data)
+    if name:
+        from flows.build_dataset.versions import card_of
+        from flows.export import find_dataset
+
+        dataset = find_dataset(store, name)
+        card = card_of(store, dataset)
+        if as_json:
+            print_json({**dataset.to_json(), "card": card})
+        else:
+            say(card, end="")
+        return
+    from warehouse.audit import missing_files
+
+    versions = [(d, missing_files(store, d)) for d in store.datasets()]
+    if as_json:
+        print_json([{**d.to_json(), "gone": lost} for d, lost in versions])
+    elif not versions:
+        print("no version yet: run the same toolformer build to its end")
+    else:
+        from cli.render.answers import print_datasets
+
+        print_datasets(versions)

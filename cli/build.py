@@ -1,0 +1,137 @@
+"""The command `build`, and the options and progress display that it shares with `plan` and `evaluate`.
+
+`cli.main` registers it. It imports what it needs when it runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import AsJson, SharedCatalog, with_options
+from cli.terminal import exit_on_signal, hide_logged_failures, print_json
+from flows.build_dataset.parameters import BuildParameters
+from tasks.settings import prepare_environment, runner_named, shared_catalog
+from toolformer_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from flows.build_dataset.flow import BuildResult
+
+__all__ = [
+    "DaskWorkers",
+    "Runner",
+    "build",
+    "check",
+    "run_with_progress",
+    "runner_options",
+    "with_runner",
+]
+
+_RUNNING = "Running"  # the heading of the forms' fields that say how tasks run
+
+Runner = Annotated[
+    str | None,
+    typer.Option(
+        help="threads, dask, or a Dask scheduler's address (default: $TOOLFORMER_RUNNER, else threads)",
+        rich_help_panel=_RUNNING,
+    ),
+]
+DaskWorkers = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Dask workers on this machine: sets --runner to dask, and --workers to this number",
+        rich_help_panel=_RUNNING,
+    ),
+]
+
+
+def runner_options(
+    runner: str | None, workers: int, dask_workers: int | None, gpus: int | None = None
+) -> tuple[str, int]:
+    """Return the runner, and how many tasks it runs at a time.
+
+    Raises:
+        UsageError: there is no such runner, two runners are given, or there are too few GPUs.
+    """
+    if dask_workers is not None:
+        if runner not in (None, "dask"):
+            raise UsageError(
+                f"--dask-workers starts workers on this machine, and --runner says {runner}: give one of them"
+            )
+        runner, workers = "dask", dask_workers
+    name = runner_named(runner)
+    if gpus is not None:
+        from flows.gpu_workers import gpus_of_workers
+        from tasks.settings import visible_gpus
+
+        gpus_of_workers(name, workers, gpus, visible_gpus())
+    return name, workers
+
+
+def with_runner(
+    parameters: BuildParameters, runner: str | None, dask_workers: int | None, catalog: str | None
+) -> tuple[BuildParameters, str]:
+    """Return the parameters with the number of workers set, and the runner; register the shared catalog.
+
+    Raises:
+        UsageError: see `runner_options` and `shared_catalog`.
+    """
+    name, workers = runner_options(runner, parameters.workers, dask_workers, parameters.gpus)
+    shared_catalog(catalog)
+    return parameters.model_copy(update={"workers": workers}), name
+
+
+def run_with_progress(parameters: BuildParameters, runner: str, *, quiet: bool) -> BuildResult:
+    """Run a build and show its progress."""
+    from flows.disk import name_full_disk
+    from flows.server import start_server, wait_for_server
+
+    check(parameters)
+    prepare_environment(parameters.data)
+    with name_full_disk(parameters.data):
+        start_server()
+        from cli.render.progress import BuildDisplay
+        from flows.build_dataset.flow import run_build
+        from flows.ledger import reporting_to
+
+        wait_for_server()
+        hide_logged_failures()
+        with BuildDisplay(quiet=quiet) as display, reporting_to(display), exit_on_signal(display):
+            return run_build(parameters, runner)
+
+
+def check(parameters: BuildParameters) -> None:
+    """Report mistakes before any server is started or folder made.
+
+    Raises:
+        UsageError: a path, name or value is wrong.
+    """
+    from flows.build_dataset.resolve import resolve
+
+    resolve(parameters, run_id="check")
+
+
+@with_options(BuildParameters)
+def build(
+    parameters: BuildParameters,
+    runner: Runner = None,
+    dask_workers: DaskWorkers = None,
+    catalog: SharedCatalog = None,
+    as_json: AsJson = False,
+) -> None:
+    """Corpus to C*: prefilter, sample, execute, score, filter, assemble. Stop it at any time; run it again to go on.
+
+    Example: toolformer build --corpus c4.jsonl --data runs/c4 --model EleutherAI/gpt-j-6b --tools calculator,qa
+    """
+    prepare_environment()
+    parameters, runner_name = with_runner(parameters, runner, dask_workers, catalog)
+    result = run_with_progress(parameters, runner_name, quiet=as_json)
+    if as_json:
+        print_json(asdict(result))
+    else:
+        from cli.render.progress import print_summary
+
+        print_summary(result)

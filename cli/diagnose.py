@@ -1,0 +1,263 @@
+"""The command `diagnose`: can this model teach itself these tools, and if not, which step prevents it?
+
+It prints the results of `toolformer_core.diagnose` and judges nothing itself. It imports what it needs when it runs,
+and reports mistakes before a model is loaded.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.options import ALL_TOOLS, AsJson, option_of, parse_thresholds
+from cli.terminal import print_json
+from flows.build_dataset.parameters import BuildParameters
+from flows.stopping import TERMINATED, Terminated
+from tasks.settings import model_credentials, prepare_environment
+
+if TYPE_CHECKING:
+    from cli.render.console import Console
+    from toolformer_core.diagnose.run import Diagnosis
+    from toolformer_core.diagnose.verdict import Check
+
+__all__ = ["diagnose"]
+
+_MARKS = {True: "ok", False: "NO", None: "-"}
+_COUNTED = ("prompt",)  # steps measured by a count, not a share
+
+
+def diagnose(
+    model: Annotated[str, option_of(BuildParameters, "model")] = "embedded",
+    tools: Annotated[str, option_of(BuildParameters, "tools")] = ALL_TOOLS,
+    documents: Annotated[
+        int | None,
+        typer.Option(min=4, help="Texts per tool (default 24: the embedded model takes about two minutes for them)"),
+    ] = None,
+    tau_s: Annotated[float | None, option_of(BuildParameters, "tau_s")] = None,
+    top_k: Annotated[int | None, option_of(BuildParameters, "top_k")] = None,
+    draws: Annotated[int | None, option_of(BuildParameters, "draws")] = None,
+    tau_f: Annotated[str, option_of(BuildParameters, "tau_f")] = "",
+    inside_words: Annotated[bool, option_of(BuildParameters, "inside_words")] = False,
+    keep_repeats: Annotated[bool, option_of(BuildParameters, "keep_repeats")] = False,
+    prompts: Annotated[Path | None, option_of(BuildParameters, "prompts")] = None,
+    passages: Annotated[Path | None, option_of(BuildParameters, "passages")] = None,
+    phrases: Annotated[Path | None, option_of(BuildParameters, "phrases")] = None,
+    gold: Annotated[
+        Path | None, typer.Option(help="Folder with corpus.jsonl.gz and gold.jsonl.gz (default: the small world's)")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the choice of texts and of the draws")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for a picture per tool (PNG) and diagnosis.json; else printed as text")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Can a model teach itself these tools? If not, which step fails, and what to do. A few minutes, nothing is kept.
+
+    Puts texts with known right calls through the steps of a build and compares each with the embedded model's.
+
+    Exit 0: every tool can be taught. Exit 1: a step stands in the way of at least one. Exit 2: wrong use.
+
+    Example: toolformer diagnose --model EleutherAI/gpt-neo-125m --tools calculator,qa --out runs/diagnosis
+    """
+    prepare_environment()
+    from toolformer_core.diagnose.gold import read_gold
+    from toolformer_core.diagnose.reference import read_reference
+    from toolformer_core.diagnose.run import DOCUMENTS, DiagnoseConfig
+    from toolformer_core.diagnose.run import diagnose as run
+    from toolformer_core.embedded import ASSETS
+    from toolformer_core.tools.build import ToolSettings, build_tools
+
+    built = build_tools([t for t in tools.split(",") if t.strip()], ToolSettings(passages, phrases))
+    texts = read_gold(gold or ASSETS)
+    config = DiagnoseConfig(
+        documents=DOCUMENTS if documents is None else documents,
+        tau_s=tau_s,
+        top_k=top_k,
+        draws=draws,
+        tau_f=parse_thresholds(tau_f),
+        prompts=prompts,
+        seed=seed,
+        inside_words=inside_words,
+        keep_repeats=keep_repeats,
+    )
+    reference = read_reference()
+    if out is not None:
+        _writable(out)
+    found: list[Diagnosis] = []
+    try:
+        with _Display(as_json) as display:
+            for one in run(model, built, texts, config, reference, display, model_credentials(model)):
+                found.append(one)
+                if not as_json:
+                    _print(display.out, one)
+    except (KeyboardInterrupt, Terminated) as exc:
+        print("stopped; nothing of a diagnosis is kept, the next one begins anew", file=sys.stderr)
+        raise typer.Exit(TERMINATED if isinstance(exc, Terminated) else 130) from None
+    report: dict[str, Any] = {
+        "model": model,
+        "texts": texts.digest,
+        "documents": config.documents,
+        "tools": [_plain(one) for one in found],
+        "reference": asdict(reference),
+    }
+    if as_json:
+        print_json(report)
+    else:
+        _print_sum(found, comparable=reference.texts == texts.digest)
+    if out is not None:  # last, so that a full disk cannot lose the printed answer
+        _write(out, model, found, report)
+        if not as_json:
+            print(f"pictures and diagnosis.json lie in {out}")
+    if not all(one.verdict.teachable for one in found):
+        raise typer.Exit(1)
+
+
+class _Display:
+    """Progress per tool on standard error: a bar on a terminal, elsewhere a line a minute and per finished tool."""
+
+    def __init__(self, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        from cli.render.console import Console
+        from flows.progress import Lines
+
+        self.out = Console(highlight=False, soft_wrap=True)
+        self._console = Console(stderr=True, quiet=quiet)
+        self._bars = Progress(
+            TextColumn("{task.description:<10}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=self._console,
+            disable=not self._console.is_terminal,
+            transient=True,
+        )
+        self._rows: dict[str, Any] = {}
+        self._now = "loading the model"
+        self._clock = clock
+        self._begun = clock()
+        self._lines = Lines(self._console.print, self._due_lines, clock)
+
+    def __enter__(self) -> _Display:
+        self._bars.start()
+        if not self._console.is_terminal and not self._console.quiet:
+            self._lines.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._lines.close()
+        self._bars.stop()
+
+    def __call__(self, tool: str, done: int, total: int) -> None:
+        with self._lines.turn:
+            if tool not in self._rows:
+                self._rows[tool] = self._bars.add_task(tool, total=total)
+                self._begun = self._clock()
+            self._bars.update(self._rows[tool], completed=done)
+            self._now = (
+                f"{tool:<10} {done} of {total} texts sampled"
+                if done < total
+                else f"{tool:<10} texts sampled, calls being scored"
+            )
+            if done == total and not self._console.is_terminal:
+                self._lines.say(f"{tool:<10} {done} texts sampled")
+
+    def _due_lines(self, due: bool) -> list[str]:
+        from flows.progress import duration
+
+        return [f"{self._now}; {duration(self._clock() - self._begun)} so far"] if due else []
+
+
+def _writable(folder: Path) -> None:
+    """Make the folder for the pictures, and check that files can be written there.
+
+    Raises:
+        UsageError: it cannot be made, or nothing can be written there.
+    """
+    from tempfile import TemporaryFile
+
+    from toolformer_core.errors import UsageError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=folder).close()
+    except OSError as exc:
+        raise UsageError(f"--out: {folder} cannot be written: {exc.strerror}") from exc
+
+
+def _plain(one: Diagnosis) -> dict[str, Any]:
+    from toolformer_core.diagnose.picture import gains_of
+
+    return {
+        "verdict": asdict(one.verdict),
+        "figures": asdict(one.measured.figures),
+        "gains": gains_of(one.measured.observed),
+    }
+
+
+def _print(console: Console, one: Diagnosis) -> None:
+    """Print one tool: verdict, steps beside the embedded model's, and what its responses are worth."""
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    from toolformer_core.diagnose.picture import gains_of, lines
+
+    verdict, figures = one.verdict, one.measured.figures
+    head = "can be taught" if verdict.teachable else f"cannot be taught as it is: {verdict.step}"
+    colour = "green" if verdict.teachable else "red"
+    console.print(f"\n[bold]{verdict.tool}[/bold]  [{colour}]{head}[/{colour}]")
+    console.print(escape(f"  {verdict.told}"))
+    if verdict.suggestion:
+        console.print(escape(f"  -> {verdict.suggestion}"))
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("step")
+    table.add_column("")
+    for name in ("measured", "least", "embedded"):
+        table.add_column(name, justify="right")
+    for check in verdict.checks:
+        measures = (_shown(check, value) for value in (check.measured, check.least, check.reference))
+        table.add_row(check.step, _MARKS[check.passed], *measures)
+    console.print(table)
+    for check in verdict.checks:
+        if check.passed is False and check.step != verdict.step:
+            console.print(escape(f"  {check.step}: {check.told}"))
+    if any((gains := gains_of(one.measured.observed)).values()):
+        for line in lines(gains, figures.filter.tau_f):
+            console.print(escape(f"  {line}"))
+
+
+def _shown(check: Check, value: float | None) -> str:
+    if value is None:
+        return "-"
+    if check.step in _COUNTED:
+        return f"{value:.0f}"
+    near = check.passed is False and round(100 * value) == round(100 * check.least) and value != check.least
+    return f"{100 * value:.{1 if near else 0}f} %".replace("-0 %", "0 %")
+
+
+def _print_sum(found: Iterable[Diagnosis], *, comparable: bool) -> None:
+    print()
+    for one in found:
+        verdict = one.verdict
+        print(f"{verdict.tool:<11} {'can be taught' if verdict.teachable else 'stands in the way: ' + verdict.step}")
+    if not comparable:
+        print("the column embedded is of other texts than these; compare with care")
+
+
+def _write(folder: Path, model: str, found: Iterable[Diagnosis], report: dict[str, Any]) -> None:
+    import json
+
+    from toolformer_core.diagnose.picture import draw, gains_of
+
+    for one in found:
+        figures = one.measured.figures
+        name = f"{figures.tool}.png"
+        draw(figures.tool, model, gains_of(one.measured.observed), figures.filter.tau_f, folder / name)
+    (folder / "diagnosis.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

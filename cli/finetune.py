@@ -1,0 +1,168 @@
+"""The command `finetune`. `cli.main` registers it.
+
+It imports what it needs when it runs, and reports mistakes before anything is started.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.options import AsJson, with_options
+from cli.terminal import hide_logged_failures, print_json
+from cli.warehouse import built_store
+from flows.finetune.parameters import FinetuneParameters
+from flows.stopping import STOPPED, TERMINATED, exit_later, exit_now, handle_stop
+from tasks.settings import prepare_environment
+
+if TYPE_CHECKING:
+    from cli.render.progress import TrainingDisplay
+    from flows.finetune.flow import FinetuneResult
+    from flows.finetune.plan import FinetunePlan
+
+__all__ = ["finetune", "run_trainings"]
+
+_CHECKPOINT_S = 15.0  # from SIGTERM, for the step at hand and its checkpoint
+
+Report = Callable[[int, Mapping[str, Any]], None]  # which training, and an event of it
+
+
+@with_options(FinetuneParameters)
+def finetune(
+    parameters: FinetuneParameters,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run, and stop")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """C* to a checkpoint. Stop it at any time (Ctrl-C); run it again to go on. Runs are compared in MLflow.
+
+    Example: toolformer finetune --dataset cstar --model EleutherAI/gpt-j-6b --profile gpu
+    """
+    prepare_environment()
+    from flows.export import find_dataset
+    from flows.finetune.resolve import resolve
+
+    find_dataset(built_store(parameters.data), parameters.dataset)  # before anything is written beside it
+    if dry_run:
+        print(resolve(parameters).preview())
+        return
+    prepare_environment(parameters.data)
+    (result,) = run_trainings([parameters], quiet=as_json)
+    if as_json:
+        print_json(asdict(result))
+    else:
+        from cli.render.progress import print_finetuned
+
+        print_finetuned(result)
+
+
+def run_trainings(asked: Sequence[FinetuneParameters], *, quiet: bool) -> list[FinetuneResult]:
+    """Run trainings side by side and show their progress; if there are several, each is labelled with its arm.
+
+    Raises:
+        typer.Exit: they stopped on request.
+        ToolformerError: see `run_finetune`.
+    """
+    from flows.disk import name_full_disk
+    from flows.finetune.plan import check_machine
+    from flows.finetune.resolve import resolve
+    from flows.server import start_server
+
+    plans = [resolve(parameters) for parameters in asked]
+    for plan in plans:
+        check_machine(plan)  # before any server knows of it
+    with name_full_disk(asked[0].data):
+        start_server()
+        return _run(asked, plans, quiet=quiet)
+
+
+def _run(asked: Sequence[FinetuneParameters], plans: Sequence[FinetunePlan], *, quiet: bool) -> list[FinetuneResult]:
+    from cli.render.progress import TrainingDisplay
+    from flows.finetune.flow import Stopped, reporting_events_to, run_finetune
+    from flows.server import wait_for_server
+
+    wait_for_server()
+    hide_logged_failures()
+    display = TrainingDisplay([p.arm if len(asked) > 1 else "" for p in asked], asked[0].steps, quiet=quiet)
+
+    def run(index: int, report: Report) -> FinetuneResult:
+        with reporting_events_to(lambda event: report(index, event)):
+            return run_finetune(asked[index])
+
+    stopping = _Stopping(display, plans)
+    try:
+        with display, handle_stop(stopping.stop):
+            if len(asked) == 1:
+                return [run(0, stopping.report)]
+            with ThreadPoolExecutor(len(asked)) as threads:
+                return list(threads.map(run, range(len(asked)), [stopping.report] * len(asked)))
+    except Stopped as exc:
+        print(exc, file=sys.stderr)
+        raise typer.Exit(stopping.code) from exc
+
+
+class _Stopping:
+    """Ctrl-C and SIGTERM: the first asks trainings to stop with a checkpoint, the second kills them, the third exits.
+
+    SIGTERM is usually followed by SIGKILL. So after SIGTERM the command waits for the checkpoint for a limited time
+    only; the training saves it in any case, and ends.
+    """
+
+    def __init__(self, display: TrainingDisplay, plans: Sequence[FinetunePlan]) -> None:
+        self.code = 0  # 130 or 143 once a signal has come
+        self._signals = 0
+        self._display = display
+        self._plans = plans
+
+    def report(self, index: int, event: Mapping[str, Any]) -> None:
+        """Show an event. If a signal came before this training started, ask it to stop now."""
+        self._display(index, event)
+        if self.code:
+            self._ask(self._plans[index])
+
+    def stop(self, number: int, frame: object) -> None:
+        """Handle a signal."""
+        self._signals += 1
+        if number == signal.SIGTERM and self.code != TERMINATED:
+            exit_later(_CHECKPOINT_S, self._leave)
+        self.code = 128 + number
+        if self._signals > 2:
+            self._leave()
+        if self._signals == 2:
+            self._end()
+        if number == signal.SIGINT:
+            message = "\nstopping after this step, with a checkpoint; once more to end it now"
+            print(message, file=sys.stderr, flush=True)
+        for plan in self._plans:
+            self._ask(plan)
+
+    def _leave(self) -> None:
+        for plan in self._plans:
+            self._ask(plan)  # it may have been started since
+        message = (
+            "stopped; a training under way ends after its step, with a checkpoint; run the same command again to go on"
+        )
+        exit_now(self.code, message, self._display.close)
+
+    def _end(self) -> None:
+        from tasks.training.starting import running_handle
+        from toolformer_core.errors import ToolformerError
+
+        for plan in self._plans:
+            with suppress(ToolformerError):
+                if handle := running_handle(plan.launcher, plan.spec.folder):
+                    plan.launcher.cancel(handle)
+        exit_now(self.code, STOPPED, self._display.close)
+
+    @staticmethod
+    def _ask(plan: FinetunePlan) -> None:
+        from toolformer_core.finetune.events import STOP_FILE
+
+        with suppress(OSError):
+            (plan.spec.folder / STOP_FILE).touch()

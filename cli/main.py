@@ -1,0 +1,205 @@
+"""The command line `toolformer`: registers the commands of the other modules of `cli`, and ends the process.
+
+Commands import what they need when they run, so that `--help` answers at once. A mistake by the user ends with one line
+that says what to do (exit 2), any other failure with one line and exit 1. Data is kept in one folder: `--data`, else
+$TOOLFORMER_DATA, else ./toolformer-data.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import traceback
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer.exceptions import TyperException
+
+from cli.ask import datasets, explain, plan, stats, what_if
+from cli.build import build
+from cli.demo import demo
+from cli.diagnose import diagnose
+from cli.evaluate import evaluate, tables
+from cli.finetune import finetune
+from cli.operate import doctor, up
+from cli.options import AsJson, Data, option_of
+from cli.terminal import leave, print_json, say, without_credentials
+from cli.use import chat, generate, serve
+from cli.warehouse import built_store, gc, pack, reconcile
+from flows.build_dataset.parameters import BuildParameters
+from flows.stopping import STOPPED, TERMINATED, Terminated, raise_on_sigterm
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="toolformer",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    add_completion=False,
+)
+tools_app = typer.Typer(help="The tools: list them, try one.", no_args_is_help=True)
+app.add_typer(tools_app, name="tools", rich_help_panel="use")
+
+_BUILD, _ASK, _TEACH, _OPERATE = "build", "ask", "teach", "operate"
+
+
+class ExportFormat(StrEnum):
+    """How C* leaves the warehouse."""
+
+    text = "text"
+    jsonl = "jsonl"
+    hf = "hf"
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"toolformer {version('toolformer-platform')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _own_options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop")
+    ] = False,
+) -> None:
+    """A language model teaches itself to use tools: from your corpus to C*, and what comes of it."""
+
+
+for _command in (demo, build):
+    app.command(rich_help_panel=_BUILD)(_command)
+app.command(rich_help_panel=_ASK)(plan)
+app.command(rich_help_panel=_ASK)(stats)
+app.command(rich_help_panel=_ASK)(explain)
+app.command("what-if", rich_help_panel=_ASK)(what_if)
+app.command(rich_help_panel=_BUILD)(datasets)
+
+
+@app.command(rich_help_panel=_BUILD)
+def export(
+    out: Annotated[Path, typer.Argument(help="File (text, jsonl) or folder (hf) to write; it must not exist yet")],
+    dataset: Annotated[str, typer.Option(help="Name, or name@version; the newest version by default")] = "cstar",
+    format_: Annotated[ExportFormat, typer.Option("--format", help="text, jsonl or hf")] = ExportFormat.jsonl,
+    separator: Annotated[str, typer.Option(help="The line that ends each document of --format text")] = "<|endoftext|>",
+    data: Data = None,
+) -> None:
+    """Take C* away: as text, as JSONL with the calls' spans, or as a folder that `datasets.load_from_disk` reads.
+
+    Example: toolformer export --dataset cstar --format jsonl cstar.jsonl
+    """
+    from flows.export import export_dataset
+
+    written = export_dataset(built_store(data), dataset, format_.value, out, separator)
+    print(f"{written:,} examples written to {out}")
+
+
+@tools_app.command("list")
+def tools_list(as_json: AsJson = False) -> None:
+    """List the tools.
+
+    Example: toolformer tools list
+    """
+    from cli.render.progress import print_tools
+    from toolformer_core.config import TOOL_NAMES
+    from toolformer_core.tools.build import build_tools
+
+    tools = build_tools(list(TOOL_NAMES)).values()
+    if as_json:
+        print_json([{"key": t.key, "name": t.name, "description": t.description} for t in tools])
+    else:
+        print_tools(tools)
+
+
+@tools_app.command("test", context_settings={"ignore_unknown_options": True})  # an input may begin with a minus
+def tools_test(
+    name: Annotated[str, typer.Argument(help="calculator, calendar, wikisearch, qa or mt")],
+    input_: Annotated[str, typer.Argument(metavar="INPUT")] = "",
+    context: Annotated[str, typer.Option(help="What the tool must know, e.g. the calendar's ISO date")] = "",
+    passages: Annotated[Path | None, option_of(BuildParameters, "passages")] = None,
+    phrases: Annotated[Path | None, option_of(BuildParameters, "phrases")] = None,
+) -> None:
+    """Ask a tool one thing; a failure says why and ends with exit 1.
+
+    Example: toolformer tools test calculator "27 + 4 * 2"     prints 35
+    """
+    from toolformer_core.records import ToolFailure
+    from toolformer_core.tools.build import ToolSettings, build_tools
+
+    tool = next(iter(build_tools([name], ToolSettings(passages, phrases)).values()))
+    result = tool.run(input_, context)
+    if isinstance(result, ToolFailure):
+        say(f"{tool.name}({input_}) gave nothing: {result.reason} {result.detail}".rstrip(), error=True)
+        raise typer.Exit(1)
+    say(result.text)
+
+
+app.command(rich_help_panel=_TEACH)(diagnose)
+app.command(rich_help_panel=_TEACH)(finetune)
+app.command(rich_help_panel=_TEACH)(evaluate)
+app.command(rich_help_panel=_TEACH)(tables)
+app.command(rich_help_panel=_OPERATE)(up)
+app.command(rich_help_panel=_OPERATE)(doctor)
+app.command(rich_help_panel=_OPERATE)(reconcile)
+app.command(rich_help_panel=_OPERATE)(gc)
+app.command(rich_help_panel=_BUILD)(pack)
+for _command in (generate, chat, serve):
+    app.command(rich_help_panel="use")(_command)
+
+
+# The reader has closed the pipe. The shell's code for that; no command gives this exit code as an answer.
+_PIPE_CLOSED = 128 + signal.SIGPIPE
+
+
+def main() -> None:
+    """Run the command line; no traceback reaches a user for a mistake of theirs."""
+    from toolformer_core.errors import ToolformerError, UsageError
+    from warehouse.errors import WarehouseError
+
+    try:
+        sys.argv[1:] = without_credentials(sys.argv[1:])  # what a lock or a log says of this command has none either
+        with raise_on_sigterm():
+            code = app(prog_name="toolformer", standalone_mode=False)
+    except TyperException as exc:
+        _print_wrong_use(exc)
+        code = exc.exit_code
+    except (typer.Abort, KeyboardInterrupt):
+        print(STOPPED, file=sys.stderr)
+        code = 130
+    except Terminated:
+        print(STOPPED, file=sys.stderr)
+        code = TERMINATED
+    except UsageError as exc:
+        say(f"error: {exc}", error=True)
+        code = 2
+    except (ToolformerError, WarehouseError) as exc:
+        say(f"error: {exc}", error=True)
+        code = 1
+    except BrokenPipeError:
+        code = _PIPE_CLOSED
+    except SystemExit as exc:  # rich's way of ending at a closed pipe
+        code = _PIPE_CLOSED if isinstance(exc.__context__, BrokenPipeError) else exc.code
+    except OSError as exc:  # the machine's: a full disk, a folder that may not be written
+        say(f"error: {exc.filename or ''}: {exc.strerror or exc}".replace(": : ", ": "), error=True)
+        code = 1
+    except Exception:  # noqa: BLE001 - a mistake of ours; taking the interpreter apart would print pages behind it
+        traceback.print_exc()
+        code = 1
+    leave(int(code or 0))
+
+
+def _print_wrong_use(exc: TyperException) -> None:
+    """Print what is wrong with the command line and where its help is; nothing if its help was just printed."""
+    if message := " ".join(exc.format_message().split()):
+        message += "" if message.endswith((".", "?", "!")) else "."
+        context = getattr(exc, "ctx", None)
+        hint = f" Try '{context.command_path} --help'." if context is not None else ""
+        say(f"error: {message}{hint}", error=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""The commands `up` and `doctor`: start the servers of one machine, and check an installation.
+
+`cli.main` registers them. They import what they need when they run.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import AsJson, Data
+from cli.terminal import print_json, say
+from tasks.settings import data_folder, prepare_environment
+
+if TYPE_CHECKING:
+    from ops.addresses import Addresses
+    from ops.up import Up
+
+__all__ = ["doctor", "up"]
+
+
+def up(
+    data: Data = None,
+    prefect_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Of Prefect's server and UI; 0 takes a free one")
+    ] = 4200,
+    mlflow_port: Annotated[int, typer.Option(min=0, max=65535, help="Of MLflow; 0 takes a free one")] = 5000,
+    corpus: Annotated[str, typer.Option(help="What the build form begins with, and what --schedule builds")] = "",
+    schedule: Annotated[str, typer.Option(help="Build it then: a cron line in UTC, e.g. '0 2 * * *'")] = "",
+    watch: Annotated[str, typer.Option(help="A folder: whatever corpus file arrives in it is built")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Start Prefect, MLflow, every flow's form and a worker for each pool, on this machine alone. Ctrl-C ends them all.
+
+    Runs that go on are stopped where they can go on: run them again. A second Ctrl-C does not wait for that. With
+    --json one line of JSON is printed when all is healthy. Pages of other servers and other names than localhost are
+    refused; TOOLFORMER_ALLOWED_HOSTS and TOOLFORMER_ALLOWED_ORIGINS allow more.
+
+    Example: toolformer up --data runs/c4
+    """
+    from flows.disk import name_full_disk
+    from ops.up import Up, UpError
+
+    folder = data_folder(data)
+
+    def notify(line: str) -> None:
+        say(line, error=True)
+
+    own = Up(
+        folder,
+        prefect_port=prefect_port,
+        mlflow_port=mlflow_port,
+        corpus=corpus,
+        schedule=schedule,
+        watch=watch,
+        notify=notify,
+    )
+    if not as_json:
+        notify(f"starting; logs in {own.addresses.logs}")
+    with name_full_disk(folder, UpError), _until_stopped(own) as stop, own.running() as addresses:
+        if as_json:
+            print(json.dumps(asdict(addresses)), flush=True)
+        else:
+            _print_addresses(addresses)
+        own.supervise(stop)
+        if not as_json:
+            notify("stopping; Ctrl-C once more to wait for nothing")
+
+
+class _Stopped(BaseException):
+    """Raised when a stop is requested before everything is up; its argument is the signal."""
+
+
+@contextmanager
+def _until_stopped(own: Up) -> Iterator[threading.Event]:
+    """Ctrl-C, SIGTERM or the end of the terminal sets an event; before that is looked at, it ends the start."""
+    stop = threading.Event()
+
+    def asked(number: int, frame: object) -> None:
+        if stop.is_set():
+            own.kill_now()
+        own.terminated = own.terminated or number == signal.SIGTERM
+        stop.set()
+        if own.starting:
+            raise _Stopped(number)
+
+    before = {n: signal.signal(n, asked) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield stop
+    except _Stopped as exc:
+        say("stopped before everything was up", error=True)
+        raise typer.Exit(128 + exc.args[0]) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _print_addresses(addresses: Addresses) -> None:
+    lines = {
+        "Prefect UI": addresses.ui,
+        "Prefect API": addresses.api,
+        "MLflow": addresses.mlflow,
+        "DuckDB": addresses.warehouse,
+        "logs": addresses.logs,
+    }
+    for name, place in lines.items():
+        print(f"{name:<12} {place}")
+    print(f"\nhealthy after {addresses.seconds:.0f} s; Ctrl-C ends everything", flush=True)
+
+
+def doctor(
+    data: Data = None,
+    model: Annotated[str, typer.Option(help="To be looked for: 'embedded', a folder, or a hub name")] = "embedded",
+    profile: Annotated[str, typer.Option(help="Where trainings are to run: what that needs must be there")] = "auto",
+    passages: Annotated[str, typer.Option(help="JSONL of title, section, text for wikisearch and qa")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Look whether this installation is sound, and say how to mend what is not. It changes nothing.
+
+    Ends with exit 1 if something fails; what is only worth knowing is a warning.
+
+    Example: toolformer doctor --data runs/c4 --profile gpu
+    """
+    prepare_environment()
+    from ops.doctor import DoctorOptions, run_checks
+
+    findings = []
+    for one in run_checks(DoctorOptions(data_folder(data), model, profile, passages)):
+        findings.append(one)
+        if not as_json:
+            say(f"{one.level:<5} {one.check:<9} {one.told}")
+            if one.mend:
+                say(f"{'':<15} -> {one.mend}")
+    failed = sum(one.level == "fail" for one in findings)
+    warned = sum(one.level == "warn" for one in findings)
+    if as_json:
+        print_json([asdict(one) for one in findings])
+    else:
+        print(f"\n{failed} failed, {warned} to know of" if failed or warned else "\nall is well")
+    if failed:
+        raise typer.Exit(1)

@@ -1,0 +1,195 @@
+"""Options made from a flow's parameters, which are declared once (`flows/*/parameters.py`).
+
+A command that starts a flow is a function of the flow's filled form and of options that only the command line has, such
+as `--json`. `with_options` adds an option for each field, with the field's name, type, default, help and bounds.
+Commands that share single parameters with a flow use `option_of`. This module knows no flow.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+
+import typer
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from typer.models import OptionInfo
+
+from flows.forms import DATA_NOTE, Option, as_text, thresholds
+from toolformer_core.config import TOOL_NAMES
+from toolformer_core.errors import UsageError
+
+__all__ = [
+    "ALL_TOOLS",
+    "AsJson",
+    "Data",
+    "SharedCatalog",
+    "default_of",
+    "filled",
+    "hints_of",
+    "option_name",
+    "option_of",
+    "parse_thresholds",
+    "with_options",
+]
+
+Form = TypeVar("Form", bound=BaseModel)
+
+Data = Annotated[str | None, typer.Option("--data", help=f"Data folder or URL{DATA_NOTE}")]
+SharedCatalog = Annotated[
+    str | None,
+    typer.Option(
+        "--catalog",
+        help="PostgreSQL that several machines share, postgresql+psycopg://host/db (default: $TOOLFORMER_CATALOG, else "
+        "a DuckDB file)",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines")]
+
+ALL_TOOLS = as_text(list(TOOL_NAMES))
+
+_FIELD = re.compile(r"`(\w+)`")  # a field that another field's description names
+
+
+def with_options(form: type[Form]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Turn functions into commands: their first argument is a filled `form`, the others are ordinary Typer options.
+
+    The command has an option for each field of the form, and ends with exit 2 if the form rejects a value.
+    """
+
+    def make(command: Callable[..., None]) -> Callable[..., None]:
+        _, *others = inspect.signature(command, eval_str=True).parameters.values()
+
+        def run(**options: Any) -> None:
+            values = {name: options.pop(name) for name in form.model_fields}
+            command(filled(form, **values), **options)
+
+        own = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in others]
+        parameters = [*(_parameter(form, name) for name in form.model_fields), *own]
+        run.__name__, run.__doc__, run.__module__ = command.__name__, command.__doc__, command.__module__
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        return run
+
+    return make
+
+
+def filled(form: type[Form], /, **values: Any) -> Form:
+    """Return a form filled with the values of its options.
+
+    Raises:
+        UsageError: a value is wrong; the message names the option.
+    """
+    converters = {name: hints_of(field).convert for name, field in form.model_fields.items()}
+    try:
+        return form(**{n: convert(given) if (convert := converters[n]) else given for n, given in values.items()})
+    except ValidationError as exc:
+        first = exc.errors()[0]
+        option = option_name(str(first["loc"][0]))
+        if first["type"] == "value_error":  # our own message, which does not show secrets
+            raise UsageError(f"{option}: {first['ctx']['error']}") from None
+        raise UsageError(f"{option}: {first['msg']} (got {first['input']!r})") from exc
+
+
+def option_of(form: type[BaseModel], name: str) -> OptionInfo:
+    """Return the option of a field for a command that takes no whole form: its name, help and bounds.
+
+    Use it in the `Annotated` of a parameter of the same name.
+    """
+    field = form.model_fields[name]
+    low, high = _bounds(field)
+    names = option_name(name)
+    if _type(field.annotation) is bool and field.default is not False:
+        names += f"/--no-{names.removeprefix('--')}"
+    option: OptionInfo = typer.Option(names, help=_help(form, field, hints_of(field)), min=low, max=high)
+    return option
+
+
+def option_name(field: str) -> str:
+    """Return a field's name on the command line."""
+    return f"--{field.replace('_', '-')}"
+
+
+def hints_of(field: FieldInfo) -> Option:
+    """Return a field's settings that only the command line uses."""
+    hints = Option()
+    for one in field.metadata:
+        if isinstance(one, Option):  # of its type, then of the field itself
+            hints = Option(one.panel or hints.panel, one.note or hints.note, one.convert or hints.convert)
+    return hints
+
+
+def default_of(field: FieldInfo) -> Any:
+    """Return the default of a field's option; `inspect.Parameter.empty` if it must be given."""
+    if field.is_required():
+        return inspect.Parameter.empty
+    if hints_of(field).convert is not None:
+        return None
+    default = field.get_default(call_default_factory=True)
+    return as_text(default) if isinstance(default, list | dict) else default
+
+
+def parse_thresholds(text: str, option: str = "--tau-f") -> dict[str, float]:
+    """Parse `calculator=0.5,qa=1.2`; `option` is its name in messages.
+
+    Raises:
+        UsageError: the text has another form.
+    """
+    try:
+        return thresholds(text)
+    except ValueError as exc:
+        raise UsageError(f"{option}: {exc}") from None
+
+
+def _parameter(form: type[BaseModel], name: str) -> inspect.Parameter:
+    """Return the parameter from which Typer makes a field's option."""
+    field = form.model_fields[name]
+    kind = _type(field.annotation)
+    if default_of(field) is None:
+        kind = kind | None
+    option = option_of(form, name)
+    option.rich_help_panel = hints_of(field).panel or None
+    annotation = Annotated[kind, option]  # type: ignore[valid-type]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default_of(field), annotation=annotation)
+
+
+def _type(annotation: Any) -> Any:
+    """Return the type as which an option is parsed: a plain type or a choice; lists and thresholds are strings."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _type(get_args(annotation)[0])
+    if origin in (list, dict):
+        return str
+    if origin is Literal:
+        return annotation
+    if others := [one for one in get_args(annotation) if one is not type(None)]:
+        (only,) = others
+        return _type(only)
+    return annotation
+
+
+def _help(form: type[BaseModel], field: FieldInfo, hints: Option) -> str:
+    """Return a field's description, with other fields named as options, and the note that only the option has."""
+
+    def named(found: re.Match[str]) -> str:
+        return option_name(found[1]) if found[1] in form.model_fields else found[0]
+
+    note = hints.note or ("; separated by commas" if get_origin(field.annotation) is list else "")
+    return _FIELD.sub(named, field.description or "") + note
+
+
+def _bounds(field: FieldInfo) -> tuple[float | None, float | None]:
+    """Return the smallest and the largest value, which Typer shows and checks.
+
+    Typer has no exclusive bounds for floats; if a field has one, only the form checks its bounds.
+    """
+    known: dict[str, Any] = {}
+    for one in field.metadata:
+        known |= {name: getattr(one, name) for name in ("ge", "gt", "le", "lt") if hasattr(one, name)}
+    if _type(field.annotation) is int:
+        low = known["gt"] + 1 if "gt" in known else known.get("ge")
+        high = known["lt"] - 1 if "lt" in known else known.get("le")
+        return low, high
+    return (None, None) if "gt" in known or "lt" in known else (known.get("ge"), known.get("le"))

@@ -1,0 +1,26 @@
+"""Rich's console for what the commands print: texts of a corpus, a tool or a model cannot steer the terminal.
+
+Rich's own control codes (colours, progress bars) pass; those that stand in a text are shown by `visible`. It knows no
+command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import rich.console
+from rich.console import ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from cli.terminal import visible
+
+__all__ = ["Console"]
+
+
+class Console(rich.console.Console):
+    """A console on which every control character of a printed text is visible."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Render as Rich does, each text by `visible`."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)

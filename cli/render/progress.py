@@ -1,0 +1,352 @@
+"""Shows progress while a flow runs, and prints summaries of its results.
+
+It only prints: figures come from the warehouse's queries, as plain records.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from cli.render.console import Console
+from flows.progress import LINE_S, Lines, Pulse, StageProgress, duration, passes_quarter
+from toolformer_core.config import TOOL_NAMES
+from toolformer_core.records import Call
+from toolformer_core.syntax import linearize
+from toolformer_core.tools.base import Tool
+from warehouse import queries
+
+if TYPE_CHECKING:
+    from cli.demo_parameters import DemoRow
+    from flows.build_dataset.flow import BuildResult
+    from flows.finetune.flow import FinetuneResult
+    from tasks.runner import ShardResult
+
+__all__ = [
+    "BuildDisplay",
+    "TrainingDisplay",
+    "print_demo",
+    "print_finetuned",
+    "print_stats",
+    "print_summary",
+    "print_tools",
+]
+
+
+class BuildDisplay:
+    """Progress per stage: bars on a terminal, lines elsewhere, as `progress` has them, on standard error.
+
+    Args:
+        quiet: show nothing (for `--json`).
+        clock: monotonic seconds.
+        pulse: describes the work under way; default: that of this process.
+    """
+
+    def __init__(
+        self, quiet: bool = False, clock: Callable[[], float] = time.monotonic, pulse: Pulse | None = None
+    ) -> None:
+        self.console = Console(stderr=True, quiet=quiet)
+        self.bars = Progress(
+            TextColumn("{task.description:<10}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self.rows: dict[str, TaskID] = {}
+        self.stages: dict[str, StageProgress] = {}
+        self.started: dict[str, float] = {}  # by `clock`
+        self.totals: dict[str, int] = {}  # all shards, by stage; the stage that finished a shard last is last
+        self.clock = clock
+        self.changed = clock()  # when a shard finished, or a stage began
+        self.pulse = pulse or Pulse()
+        self.lines = Lines(self._print, self._due_lines, clock)
+
+    def __enter__(self) -> BuildDisplay:
+        self.bars.start()
+        if not self.console.is_terminal and not self.console.quiet:
+            self.lines.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        self.lines.close()
+        self.bars.stop()
+
+    def __call__(self, stage: str, finished: int, total: int, done: ShardResult) -> None:
+        """Show that one more shard of a stage is finished."""
+        with self.lines.turn:
+            self.changed = self.clock()
+            one = self.stages.setdefault(stage, StageProgress())
+            one.note(done)
+            if self.console.is_terminal:
+                note = f"{one.skipped} found done" if one.skipped else ""
+                if stage not in self.rows:
+                    self.rows[stage] = self.bars.add_task(stage, total=total, note="")
+                self.bars.update(self.rows[stage], completed=finished, total=total, note=note)
+                return
+            first = stage not in self.started
+            self.started.setdefault(stage, self.changed - (0.0 if done.skipped else done.seconds))
+            self.totals.pop(stage, None)
+            self.totals[stage] = total
+            if first or passes_quarter(finished - 1, finished, total):
+                self.lines.say(self._line(stage))
+
+    def _line(self, stage: str) -> str:
+        elapsed = self.clock() - self.started[stage]
+        return f"{stage:<10} {self.stages[stage].line(self.totals[stage], elapsed)}; {duration(elapsed)} so far"
+
+    def _due_lines(self, due: bool) -> list[str]:
+        """Return a line per newly begun stage; else, if one is due, a line on the last stage and the work under way."""
+        began = [one for one in self.pulse.stages() if one.stage not in self.started]
+        for one in began:
+            self.started[one.stage] = self.changed = one.started
+        if began or not due:
+            return [f"{one.stage:<10} begun with {' '.join(filter(None, (one.tool, one.shard)))}" for one in began]
+        unfinished = [stage for stage, total in self.totals.items() if self.stages[stage].finished < total]
+        quiet = self.clock() - self.changed
+        at_work = self.pulse.line() or (f"no shard has finished for {duration(quiet)}" if quiet >= LINE_S else "")
+        line = "; ".join(filter(None, (*map(self._line, unfinished[-1:]), at_work)))
+        return [line] if line else []
+
+    def _print(self, line: str) -> None:
+        self.console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+class TrainingDisplay:
+    """Progress of trainings from their events: a bar each on a terminal; elsewhere a line a minute and per evaluation.
+
+    Args:
+        names: of the trainings, in the order of their indices.
+        steps: steps of each.
+        quiet: show nothing (for `--json`).
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self, names: Sequence[str], steps: int, quiet: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.console = Console(stderr=True, quiet=quiet)
+        self.bars = Progress(
+            TextColumn("{task.description:<10}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self.names = names
+        self.rows = [self.bars.add_task(name or "training", total=steps, note="starting") for name in names]
+        self.steps = steps
+        self.clock = clock
+        self.now = dict.fromkeys(range(len(names)), "starting")  # of running trainings
+        self.last_event = [clock()] * len(names)  # when the last event of each came
+        self.lines = Lines(lambda line: self.console.print(line, soft_wrap=True), self._due_lines, clock)
+
+    def __enter__(self) -> TrainingDisplay:
+        self.bars.start()
+        if not self.console.is_terminal and not self.console.quiet:
+            self.lines.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        self.lines.close()
+        self.bars.stop()
+
+    def __call__(self, index: int, event: Mapping[str, Any]) -> None:
+        """Show one event of one training."""
+        with self.lines.turn:
+            self.last_event[index] = self.clock()
+            self._show(index, event)
+
+    def _named(self, index: int) -> str:
+        return f"{self.names[index]:<10} " if self.names[index] else ""
+
+    def _show(self, index: int, event: Mapping[str, Any]) -> None:
+        name = self._named(index)
+        match event["event"]:
+            case "started":
+                weights = f"{event['trainable']:,} of {event['parameters']:,} weights"
+                texts = f"{event['train_examples']:,} texts of {event['train_tokens']:,} tokens"
+                where = f"{event['world_size']} x {event['device']}, {event['engine']}"
+                again = f", from step {event['from_step']}" if event["from_step"] else ""
+                self.lines.say(f"{name}{weights}, {texts}, {where}{again}")
+                self.now[index] = "started"
+            case "step":
+                left = f"{event['eta_s']:,.0f} s left"
+                note = f"loss {event['loss']:.3f}  {event['tokens_per_second']:,.0f} tokens/s  {left}"
+                self.bars.update(self.rows[index], completed=event["step"], note=note)
+                self.now[index] = f"step {event['step']:>6,} of {self.steps:,}  {note}"
+            case "evaluated":
+                self.lines.say(f"{name}step {event['step']:>6,}  dev perplexity {event['perplexity']:.3f}")
+            case "damaged":
+                self.lines.say(f"[yellow]{name}the checkpoint at step {event['step']:,} is damaged, see log.txt[/]")
+            case "failed":
+                self.lines.say(f"[red]{name}attempt failed ({event['reason']}): {escape(event['message'])}[/red]")
+            case "finished" | "stopped":
+                self.now.pop(index, None)
+
+    def _due_lines(self, due: bool) -> list[str]:
+        """Return, if a line is due, the progress of every training, and how long ago its last event came."""
+        if not due:
+            return []
+        quiet = {index: self.clock() - self.last_event[index] for index in self.now}
+        silent = {index: f"; nothing new for {duration(s)}" if s >= LINE_S else "" for index, s in quiet.items()}
+        return [f"{self._named(index)}{now}{silent[index]}" for index, now in self.now.items()]
+
+
+def print_finetuned(result: FinetuneResult) -> None:
+    """Print the result of a training."""
+    console = Console()
+    before, after = (
+        "not measured" if p is None else f"{p:.3f}" for p in (result.base_perplexity, result.best_perplexity)
+    )
+    best = "" if result.best_step is None else f" at step {result.best_step:,}"
+    table = Table(show_header=False)
+    table.add_row("dataset", f"{escape(result.dataset)}, arm {result.arm}")
+    table.add_row("dev perplexity", f"{before} before, {after}{best}")
+    table.add_row("MLflow", f"run {result.run_id} in {escape(result.tracking)}")
+    console.print(table)
+    if result.skipped:
+        console.print("Nothing was left to do: this training was found finished.")
+    for line in (f"Model: {result.model}", f"Compare runs: mlflow ui --backend-store-uri {result.tracking}"):
+        console.print(escape(line), soft_wrap=True, highlight=False)  # not wrapped, so that they can be copied
+
+
+_SHOWN = 3  # calls after a build
+_SHORT = {"calculator": "calc", "calendar": "cal", "wikisearch": "wiki"}  # the table fits into 80 columns
+
+
+def print_demo(rows: Sequence[DemoRow], tracking: str, model: str) -> None:
+    """Print the table that ends the demo, and how to try the finetuned model."""
+    console = Console()
+    tools = [tool for tool in TOOL_NAMES if any(tool in row.right for row in rows)]
+    title = "Held-out items answered right, percent, by the tool they ask for"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0)
+    table.add_column("arm", no_wrap=True)
+    for name in (*(_SHORT.get(tool, tool) for tool in tools), "all", "called", "idle", "dev ppl"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        name = f"{row.arm}, k = {row.k}" if row.k else row.arm
+        figures = [f"{row.right[tool]:.1f}" if tool in row.right else "-" for tool in (*tools, "all")]
+        shown = "" if row.perplexity is None else f"{row.perplexity:.2f}"
+        needless = "" if row.needless is None else f"{row.needless:.1f}"
+        table.add_row(name, *figures, f"{row.called:.1f}", needless, shown)
+    console.print()
+    console.print(table)
+    console.print(
+        "cc is M + CC: trained on the same documents without their calls. called: percent of items with a call;\n"
+        "idle: the same of items that ask for no tool. dev ppl: perplexity of the development documents, "
+        "calls disabled.",
+        highlight=False,
+    )
+    tried = shlex.join(["toolformer", "generate", "The sum of 27 and 8 is", "--model", model])
+    console.print(f"Compare the runs: mlflow ui --backend-store-uri {tracking}", soft_wrap=True, highlight=False)
+    console.print(f"Try the model: {tried}", soft_wrap=True, highlight=False, markup=False)
+
+
+def print_summary(result: BuildResult) -> None:
+    """Print the result of a build: row counts, the yield at three thresholds, three calls, and where to find more."""
+    console = Console()
+    now = queries.current_build(result.snapshot)
+    if now is not None and now.run_id == result.run_id:
+        print_stats(queries.stats(result.snapshot))
+        _print_best(console, result)
+    else:  # of a run that began later, or has ended since
+        console.print(escape(f"The snapshot speaks of {now} now; of this build, see toolformer datasets."))
+    for line in result.nothing_kept:
+        console.print(f"{escape(line)}", soft_wrap=True, highlight=False)
+    kept = ", ".join(f"{tool} {n:,}" for tool, n in result.counts.items())
+    console.print(
+        f"\nC* is dataset [bold]{escape(result.dataset)}@{result.version}-{result.made}[/bold]: "
+        f"{result.examples:,} documents with calls ({kept})",
+        highlight=False,
+    )
+    if result.done == 0:
+        console.print(f"Nothing was left to do: all {result.skipped} shards were found done, no model was loaded.")
+    else:
+        found = f", {result.skipped} found done" if result.skipped else ""
+        console.print(f"{result.done} shards worked on{found}, {result.seconds:.0f} s.")
+    console.print(
+        f'Ask it anything: duckdb -readonly {result.snapshot} "SELECT * FROM yield_by_threshold"', soft_wrap=True
+    )
+
+
+def _print_best(console: Console, result: BuildResult) -> None:
+    """Print the most helpful kept calls; if none was kept, the best of all calls, labelled as such."""
+    shown = queries.samples(result.snapshot, _SHOWN, kept=bool(result.examples))
+    if shown:
+        title = "The most helpful of its calls" if result.examples else "The best calls, none of which was kept"
+        console.print(f"\n[bold]{title}[/bold] (with L- - L+ in nats)")
+    for s in shown:
+        before, after = escape(s.before.replace("\n", " ")), escape(s.after.replace("\n", " "))
+        call = escape(linearize(Call(TOOL_NAMES.get(s.tool, s.tool), s.input), s.response))
+        console.print(
+            f"  {s.gain:+.2f}  …{before}[bold cyan]{call}[/bold cyan]{after}…", soft_wrap=True, highlight=False
+        )
+
+
+def print_stats(found: queries.Stats, of: queries.CurrentBuild | None = None) -> None:
+    """Print where the rows of every stage went, and the yield per tool and threshold; before that, of what."""
+    console = Console()
+    if of is not None:
+        console.print(escape(str(of)), soft_wrap=True, highlight=False)
+    table = Table(
+        title="Rows: in = kept + dropped + failed", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    for name in ("stage", "tool", "unit"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("in", justify="right")
+    table.add_column("kept", justify="right")
+    table.add_column("dropped and failed, by reason")
+    for b in found.balances:
+        reasons = [f"{reason} {n:,}" for reason, n in (*b.dropped.items(), *b.failed.items())]
+        flag = "" if b.conserved else "  [red]does not add up[/red]"
+        table.add_row(b.stage, b.tool, b.unit, f"{b.rows_in:,}", f"{b.kept:,}", ", ".join(reasons) + flag)
+    console.print(table)
+    if not found.yields:  # nothing was scored
+        return
+    thresholds = sorted({y.tau_f for y in found.yields})
+    table = Table(title="Examples with calls, by filtering threshold")
+    table.add_column("tool")
+    for tau in thresholds:
+        table.add_column(f"tau_f {tau:.1f}", justify="right")
+    by_tool: dict[str, dict[float, int]] = {}
+    for y in found.yields:
+        by_tool.setdefault(y.tool, {})[y.tau_f] = y.examples
+    for tool, row in by_tool.items():
+        table.add_row(tool, *(f"{row.get(tau, 0):,}" for tau in thresholds))
+    console.print(table)
+    for one in found.coverage:
+        console.print(f"[yellow]{escape(str(one))}[/yellow]", highlight=False, soft_wrap=True)
+
+
+def print_tools(tools: Iterable[Tool]) -> None:
+    """Print the tools by name."""
+    table = Table()
+    for name in ("name", "in a call", "what it does"):
+        table.add_column(name)
+    for tool in tools:
+        table.add_row(tool.key, tool.name, escape(tool.description))
+    Console().print(table)

@@ -1,0 +1,222 @@
+"""The commands `reconcile`, `gc` and `pack`: keeping a data folder in order, and taking the warehouse away.
+
+`cli` puts them into the one command line.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.options import AsJson, Data, SharedCatalog
+from cli.terminal import print_json, say
+from tasks.settings import data_folder, seconds, shared_catalog
+
+if TYPE_CHECKING:
+    from warehouse.audit import Damage
+    from warehouse.catalog import Catalog
+    from warehouse.errors import LockHeldError
+    from warehouse.gc import Garbage
+    from warehouse.store import Store
+
+__all__ = ["built_store", "gc", "pack", "published_snapshot", "reconcile"]
+
+_UNITS = ("B", "kB", "MB", "GB")
+_MANY_ROWS = 100_000  # copying a table of so many is announced: it takes a moment
+
+
+def built_store(data: str | None) -> Store:
+    """Return the store of a data folder in which something was built.
+
+    Raises:
+        UsageError: nothing was.
+    """
+    from toolformer_core.errors import UsageError
+    from warehouse.store import Store
+
+    store = Store(data_folder(data))
+    if next(store.files.walk("commits"), None) is None:
+        raise UsageError(f"nothing was built in {data_folder(data)} yet; run toolformer build, or name another --data")
+    return store
+
+
+def published_snapshot(data: str | None) -> Path:
+    """Return the published snapshot of a data folder.
+
+    Raises:
+        UsageError: nothing was built, or nothing is published.
+    """
+    from toolformer_core.errors import UsageError
+    from warehouse.snapshot.publish import SNAPSHOT
+
+    path = built_store(data).local_folder / SNAPSHOT
+    if not path.is_file():
+        raise UsageError(f"there is no {path}; run toolformer reconcile --data {data_folder(data)}")
+    return path
+
+
+def _catalog(store: Store, shared: str | None, rebuild: bool = False) -> Catalog:
+    """Return the catalog, held; wait for a flow that has it."""
+    from warehouse.catalog import Catalog
+
+    def waiting(held: LockHeldError) -> None:
+        print(f"waiting at most {seconds('wait'):.0f} s: {held}", file=sys.stderr, flush=True)
+
+    place = shared_catalog(shared) or store.local_folder / "catalog.duckdb"
+    return Catalog(place, store=store, rebuild=rebuild, wait_s=seconds("wait"), on_wait=waiting)
+
+
+def reconcile(
+    data: Data = None,
+    catalog: SharedCatalog = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Read every file first, and set aside what is truncated or altered")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Rebuild the catalog and the snapshot from the commits alone; they are the truth.
+
+    Finished trainings of earlier versions of this program are noted too, for the view `trainings`.
+
+    With --check it ends with exit 1 if something was damaged: the next build does it anew.
+
+    Example: toolformer reconcile --check --data runs/c4
+    """
+    from tasks.training.records import record_training
+    from tasks.training.registry import finished_finetunes
+    from warehouse.audit import audit
+    from warehouse.snapshot.publish import publish
+
+    store = built_store(data)
+    damaged = audit(store) if check else []  # before the catalog is opened, which sets aside what it meets
+    for one in finished_finetunes(Path(store.root) / "finetunes") if store.is_local else ():
+        record_training(store, one)
+    with _catalog(store, catalog, rebuild=True) as held:
+        counts = held.counts()
+        publish(store, held, store.local_folder)
+    if as_json:
+        print_json({**counts, **({"damaged": [asdict(one) for one in damaged]} if check else {})})
+    else:
+        print(
+            f"{counts['commits']:,} commits, {counts['runs']:,} runs and {counts['datasets']:,} dataset records found"
+        )
+        _print_damage(damaged)
+    if damaged:
+        raise typer.Exit(1)
+
+
+def _print_damage(damaged: Iterable[Damage]) -> None:
+    datasets: set[str] = set()
+    for one in damaged:
+        say(f"damaged  {one.path} {one.why}")
+        datasets |= set(one.datasets)
+    for name in sorted(datasets):
+        print(f"{name} rests on what is damaged: run the build that made it again, and what is missing is done anew")
+
+
+def gc(
+    data: Data = None,
+    catalog: SharedCatalog = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Remove what is listed")] = False,
+    unfinished_days: Annotated[
+        float, typer.Option(min=0.0, help="Keep what runs that have not completed did for so many days")
+    ] = 7.0,
+    as_json: AsJson = False,
+) -> None:
+    """List what no dataset version, current build or evaluation refers to: superseded shards, leftovers of killed runs.
+
+    Nothing is removed without --delete. It waits for a flow that is at work in the same folder; where machines share a
+    catalog, whose flows nobody can hold up, it removes nothing while a run goes on.
+
+    Example: toolformer gc --data runs/c4 --delete
+    """
+    from toolformer_core.errors import UsageError
+    from warehouse.gc import active_runs, delete_garbage, find_garbage
+
+    store = built_store(data)
+    with _catalog(store, catalog) as held:
+        if delete and not held.is_duckdb and (runs := active_runs(store, unfinished_days=unfinished_days)):
+            raise UsageError(
+                f"runs go on, or were killed: {', '.join(runs)}; let them finish, or say by --unfinished-days from "
+                "what age on a run is taken for dead"
+            )
+        found = find_garbage(store, unfinished_days=unfinished_days, temporary_s=seconds("sweep"))
+        if delete:
+            for _ in delete_garbage(store, held, found):
+                pass
+    total = sum(item.bytes for item in found)
+    if as_json:
+        print_json({"deleted": delete, "bytes": total, "files": [asdict(item) for item in found]})
+        return
+    _print_garbage(found)
+    ended = "removed" if delete else "to be removed: run it again with --delete"
+    print(f"{len(found):,} files, {_size(total)} {ended}" if found else "nothing: all that is there is referred to")
+
+
+def pack(
+    out: Annotated[Path, typer.Argument(metavar="OUT.duckdb", help="The file to write")],
+    data: Data = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write the warehouse into one file that an analyst can open anywhere: all views, no other file needed.
+
+    The texts, calls and scores that the snapshot only points at are copied into it; paths of this machine are cut to
+    names. Any DuckDB client opens it.
+
+    Example: toolformer pack c4.duckdb --data runs/c4     and then, wherever the file is:
+
+    duckdb c4.duckdb "SELECT tool, input, response, gain FROM kept_calls ORDER BY gain DESC LIMIT 20"
+    """
+    from toolformer_core.errors import UsageError
+    from warehouse.snapshot.pack import pack as write
+
+    snapshot = published_snapshot(data)
+    if out.exists() and (out.is_dir() or out.samefile(snapshot)):
+        raise UsageError(f"{out} is {'a folder' if out.is_dir() else 'the snapshot itself'}: name another file")
+    if out.exists() and not force:
+        raise UsageError(f"{out} exists already; name another, or give --force to replace it")
+
+    def told(table: str, rows: int) -> None:
+        if rows >= _MANY_ROWS:
+            say(f"copying {table}: {rows:,} rows", error=True)
+
+    packed = write(snapshot, out, told)
+    size = out.stat().st_size
+    if as_json:
+        print_json({"file": str(out), "bytes": size, "tables": packed.tables, "views": packed.views})
+        return
+    width = max(map(len, packed.tables))
+    for table, rows in packed.tables.items():
+        print(f"{table:<{width}}  {rows:>14,} rows")
+    print(f"views: {', '.join(packed.views)}")
+    print(f'{out}, {_size(size)}. Ask it: duckdb {out} "FROM costs"')
+
+
+def _print_garbage(found: Iterable[Garbage]) -> None:
+    """Print a line per folder, kind and reason."""
+    groups: dict[tuple[str, str, str], list[Garbage]] = defaultdict(list)
+    for item in found:
+        groups[item.kind, item.path.rpartition("/")[0], item.why].append(item)
+    rows: list[tuple[Any, ...]] = [
+        (kind, folder, f"{len(items):,}", _size(sum(item.bytes for item in items)), why)
+        for (kind, folder, why), items in groups.items()
+    ]
+    if rows:
+        widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        for kind, folder, files, size, why in rows:
+            say(f"{kind:<{widths[0]}}  {folder:<{widths[1]}}  {files:>{widths[2]}} files  {size:>{widths[3]}}  {why}")
+
+
+def _size(count: float) -> str:
+    for unit in _UNITS:
+        if count < 1000 or unit == _UNITS[-1]:
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

@@ -1,0 +1,191 @@
+"""The flow `build_dataset`: corpus to C*.
+
+Prefilter, sample, execute, score and assemble are tasks of their own for every group of shards, with no barrier between
+groups (`pipeline`). The flow process alone holds the catalog, under its lock, and publishes the snapshot that users
+query, while shards finish at least every $TOOLFORMER_REFRESH_S seconds. It decides nothing about the method.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+from prefect import flow, get_run_logger
+
+from flows.artifacts import publish_link, publish_summary, report_progress, run_name_from
+from flows.build_dataset.notes import notes_on_build
+from flows.build_dataset.nothing_kept import nothing_kept
+from flows.build_dataset.parameters import BuildParameters
+from flows.build_dataset.pipeline import run_pipeline
+from flows.build_dataset.resolve import resolve
+from flows.build_dataset.summary import build_summary
+from flows.build_dataset.tracking import track_build_if_in_use
+from flows.build_dataset.versions import coverage_note, write_card, write_version
+from flows.ledger import Ledger, new_run_id, now, open_run
+from flows.runners import check_gpus, choose_runner, use_runner
+from flows.server import guard_prefect_server, record_server
+from flows.stage_tasks import run_source
+from flows.stopping import restore_stop_handler
+from tasks.build_spec import BuildSpec
+from tasks.runner import ShardResult
+from tasks.stage import shards_of
+from tasks.stages.ingest import CORPUS, INGEST
+from toolformer_core.errors import UsageError
+from toolformer_core.prompts.load import PLACEHOLDER
+from warehouse.commits import Run
+from warehouse.queries import gain_histogram, samples, stats
+from warehouse.records import write_prompt
+from warehouse.store import Store
+
+__all__ = ["BuildResult", "build_dataset", "run_build"]
+
+_BEST = 20  # calls that are looked at where none was kept
+
+# What helps where no row at all could be used, by the reason for which rows are rejected.
+_ADVICE = {
+    "no_text": "name one with --text-column",
+    "not_utf8": "convert the corpus to UTF-8, e.g. by iconv",
+    "broken_json": "each row must be one JSON object",
+    "not_an_object": "each row must be one JSON object",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BuildResult:
+    """What a build left behind."""
+
+    run_id: str
+    dataset: str
+    version: str
+    made: str  # tells this way of making the version from others
+    snapshot: str
+    examples: int
+    counts: dict[str, int]  # tool -> examples holding one of its calls
+    done: int  # shards of stages worked on
+    skipped: int  # ... and found done before
+    seconds: float
+    thresholds: dict[str, float] = field(default_factory=dict)  # tool -> tau_f, in nats
+    nothing_kept: list[str] = field(default_factory=list)  # of an empty C*: what is said of it, why, what to do next
+
+
+@flow(name="build-dataset", flow_run_name=run_name_from("build {dataset} from {corpus} with {model}, {tools} tools"))
+def build_dataset(parameters: BuildParameters) -> BuildResult:
+    """Annotate a corpus with tool calls and keep those that help: corpus to C*.
+
+    Args:
+        parameters: corpus, model, tools and thresholds.
+    """
+    begin = time.monotonic()
+    record_server()
+    restore_stop_handler()
+    check_gpus(parameters.workers, parameters.gpus)  # before a corpus is read
+    spec = resolve(parameters, run_id=new_run_id())
+    for note in notes_on_build(parameters):
+        get_run_logger().warning(note)
+    store = spec.store()
+    run = Run(
+        run_id=spec.run_id,
+        flow="build-dataset",
+        started=now(),
+        finished=None,
+        state="running",
+        parameters={**parameters.model_dump(mode="json"), "data": store.root},  # a URL may hold keys
+        corpus=parameters.corpus,
+        model=parameters.model,
+    )
+    with (
+        open_run(store, run) as ledger,
+        report_progress(ledger, get_run_logger()),
+        use_runner(parameters.workers, parameters.gpus),
+    ):
+        for prompt in spec.prompts.values():
+            write_prompt(store, prompt.tool, prompt.digest, f"{prompt.head}{PLACEHOLDER}{prompt.tail}")
+        files = _build(spec, store, ledger, parameters.workers)
+        with ledger.own_snapshot() as own:  # the published one may speak of another run
+            dataset = write_version(
+                ledger,
+                parameters.dataset,
+                files,
+                spec.tools,
+                spec.assemble.tau_f,
+                own,
+                licence=parameters.licence,
+                notes=coverage_note(store, files) if parameters.stop_when_full else "",
+            )
+            balances, gains, best = stats(own).balances, gain_histogram(own), samples(own, _BEST)
+    examples = sum(f.rows for f in dataset.files)
+    why = [] if examples else nothing_kept(balances, best, dataset.thresholds, run.parameters).lines()
+    card = write_card(store, dataset)
+    fresh = ledger.skipped < len(ledger.keys)
+    run_id, address = (track_build_if_in_use(store, parameters.data, dataset) if fresh else None) or ("", None)
+    place = address or (run_id and f"run {run_id}")
+    publish_summary(build_summary(card, dataset, balances, gains, str(ledger.snapshot), place, why), "build-summary")
+    publish_link(address, "build-mlflow-run", "The run in MLflow")
+    return BuildResult(
+        run_id=spec.run_id,
+        dataset=dataset.name,
+        version=dataset.version,
+        made=dataset.made,
+        snapshot=str(ledger.snapshot),
+        examples=examples,
+        counts=dataset.counts,
+        done=len(ledger.keys) - ledger.skipped,
+        skipped=ledger.skipped,
+        seconds=time.monotonic() - begin,
+        thresholds=dataset.thresholds,
+        nothing_kept=why,
+    )
+
+
+def _build(spec: BuildSpec, store: Store, ledger: Ledger, workers: int) -> list[ShardResult]:
+    """Run all stages; return what `assemble` gave for each shard, in order."""
+    ledger.expect(INGEST.name, 1)
+    ingested = run_source(INGEST, spec, CORPUS)
+    ledger.add(ingested)
+    shards = shards_of(ingested)
+    if not shards:
+        raise UsageError(f"no row of {spec.corpus} is a usable document: {_why_rejected(store, ingested)}")
+    assembled = run_pipeline(spec, ledger, shards, workers)
+    return [assembled[shard.name] for shard in shards]
+
+
+def _why_rejected(store: Store, ingested: ShardResult) -> str:
+    """Return the reasons with their counts, the commonest first, and what can be done about the first of them."""
+    counts: Counter[str] = Counter()
+    for rows in ingested.counts:
+        counts.update({**rows.dropped, **rows.failed})
+    order = sorted(
+        counts, key=lambda reason: (-counts[reason], list(_ADVICE).index(reason) if reason in _ADVICE else 9)
+    )
+    told = {reason: f"{reason} {counts[reason]:,}" for reason in order}
+    first = next((reason for reason in order if reason in _ADVICE), None)
+    if first is not None:
+        detail = f"{_first_detail(store, ingested, first)}: " if first == "no_text" else ""
+        told[first] += f" ({detail}{_ADVICE[first]})"
+    return ", ".join(told.values()) + "; every row's own is in the table rejects of the data folder's warehouse.duckdb"
+
+
+def _first_detail(store: Store, ingested: ShardResult, reason: str) -> str:
+    commit = store.read_commit(ingested.key)
+    for file in commit.files if commit is not None else ():
+        if file.path.startswith("rejects/"):
+            rows = store.read(file, columns=["reason", "detail"]).to_pylist()
+            if (found := next((row["detail"] for row in rows if row["reason"] == reason), None)) is not None:
+                return str(found)
+    return ""
+
+
+def run_build(parameters: BuildParameters, runner: str | None = None) -> BuildResult:
+    """Run the flow in this process.
+
+    Args:
+        runner: `threads`, `dask` (a local cluster of `parameters.workers` processes), or a Dask scheduler's address;
+            default: as $TOOLFORMER_RUNNER says, else threads.
+
+    Raises:
+        UsageError: something asked for is wrong.
+    """
+    guard_prefect_server()
+    with choose_runner(runner):
+        return build_dataset(parameters)

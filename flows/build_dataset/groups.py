@@ -1,0 +1,59 @@
+"""How many shards a task of a build takes: tens of seconds of work, but no more tasks than a run can bear.
+
+A task costs Prefect some milliseconds in a thread and a fifth of a second on Dask: one for each stage, tool and shard
+would cost more than a small shard takes. Commits and progress stay per shard, whatever the groups are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from flows.runners import cut_evenly
+from tasks.stage import Shard
+from warehouse.errors import WarehouseError
+from warehouse.queries import rows_of
+
+__all__ = ["seconds_per_document", "shard_groups"]
+
+_TASK_S = 20.0  # seconds of work that a task is to take
+_UNKNOWN_S = 0.05  # seconds a document, where no past run says
+_PER_WORKER = 6  # groups for each task that runs at a time, so that some sample while others execute
+
+_PAST = """
+SELECT max(s.seconds / s.documents) AS seconds FROM (
+    SELECT c.stage, sum(c.seconds) AS seconds, max(d.documents) AS documents
+    FROM facts.commits AS c JOIN facts.current USING (commit_id)
+    JOIN (SELECT c.tool, sum(b.rows) AS documents FROM facts.commits AS c JOIN facts.current USING (commit_id)
+          JOIN facts.balances AS b USING (commit_id)
+          WHERE c.stage = 'prefilter' AND b.kind = 'in' GROUP BY c.tool) AS d USING (tool)
+    GROUP BY c.stage, c.tool
+) AS s WHERE s.documents > 0"""
+
+
+def seconds_per_document(snapshot: Path) -> float:
+    """Return what the slowest stage took a document, in the builds that a snapshot speaks of; 0.05 s without any."""
+    if not snapshot.is_file():
+        return _UNKNOWN_S
+    try:
+        return float(rows_of(snapshot, _PAST)[0]["seconds"] or _UNKNOWN_S)
+    except WarehouseError:
+        return _UNKNOWN_S  # it only decides how the work is cut
+
+
+def shard_groups(
+    shards: Sequence[Shard], seconds: float, *, at_once: int, tasks_a_group: int, tasks_at_most: int
+) -> list[tuple[Shard, ...]]:
+    """Cut shards, in order, into groups of one size, give or take one.
+
+    Args:
+        shards: of the corpus.
+        seconds: of work a document, in the slowest stage.
+        at_once: tasks that run at a time; there are at least six groups for each, as far as there are shards.
+        tasks_a_group: tasks that each group has, over all stages and tools.
+        tasks_at_most: in all; this wins over all else.
+    """
+    documents = sum(shard.documents.rows for shard in shards)
+    wanted = max(math.ceil(documents * seconds / _TASK_S), _PER_WORKER * at_once)
+    return cut_evenly(shards, max(1, min(wanted, tasks_at_most // tasks_a_group)))

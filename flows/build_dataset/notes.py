@@ -1,0 +1,63 @@
+"""Notes for the user before a flow runs, one line each, on settings that are valid but easily overlooked.
+
+The flow logs them (so they are in Prefect's pages and on the terminal), and `plan` shows them. They change nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from flows.build_dataset.parameters import BuildParameters
+from toolformer_core.annotate.ingest import other_files
+from toolformer_core.embedded import CORPUS
+
+__all__ = ["notes_on_build", "notes_on_training"]
+
+_LISTED = 3  # files that are listed by name; the others are counted
+
+
+def notes_on_build(p: BuildParameters) -> list[str]:
+    """Return notes on files of the corpus that are not read, and on tools that answer from invented data."""
+    notes = []
+    if others := other_files(p.corpus):
+        kinds = Counter(file.suffix.lower() or "no extension" for file in others)
+        counts = ", ".join(f"{kind} {n:,}" for kind, n in sorted(kinds.items(), key=lambda kind: (-kind[1], kind[0])))
+        names = ", ".join(file.relative_to(p.corpus).as_posix() for file in others[:_LISTED])
+        more = f" and {len(others) - _LISTED:,} more" if len(others) > _LISTED else ""
+        notes.append(
+            f"{len(others):,} files of the corpus are of other kinds and are not read ({counts}): {names}{more}"
+        )
+    invented = [tool for tool in p.tools if _invented(tool, p)]
+    if invented and Path(p.corpus).absolute() != CORPUS:
+        who = f"{' and '.join(invented)} {'answers' if len(invented) == 1 else 'answer'}"
+        notes.append(
+            f"{who} from the small invented world that comes with the program, which knows nothing of your corpus: "
+            "name your own data with --passages (wikisearch, qa) and --phrases (mt)"
+        )
+    return notes
+
+
+def _invented(tool: str, p: BuildParameters) -> bool:
+    return (tool in ("wikisearch", "qa") and p.passages is None) or (tool == "mt" and p.phrases is None)
+
+
+def notes_on_training(model: str, annotated_by: str) -> list[str]:
+    """Return a note if a model is finetuned on calls that another model sampled and scored.
+
+    Args:
+        model: the model that is finetuned, as the user named it.
+        annotated_by: the model that made the dataset, as the user named it.
+    """
+    if _identity(model) == _identity(annotated_by):
+        return []
+    return [
+        f"the calls of this dataset were sampled and scored by {annotated_by}, and {model} is finetuned on them: what "
+        "helps the one need not help the other; build with --model to annotate with the model that is finetuned"
+    ]
+
+
+def _identity(model: str) -> str:
+    """Return a folder's real path; `embedded` and hub names unchanged."""
+    folder = Path(model).expanduser()
+    return str(folder.resolve()) if model != "embedded" and folder.exists() else model

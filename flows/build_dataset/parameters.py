@@ -1,0 +1,158 @@
+"""The parameters of `build-dataset`, declared once: Prefect's form, the options of `build` and `plan`, a table of docs.
+
+Every field says what it is and where its default comes from. `resolve` looks the names up.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from flows.forms import (
+    FORM,
+    AbsolutePath,
+    DataFolder,
+    DatasetName,
+    Gpus,
+    ModelName,
+    Option,
+    Passages,
+    PathOrUrl,
+    Phrases,
+    TauF,
+    Tools,
+    as_text,
+)
+from toolformer_core.config import TOOL_NAMES, AssembleConfig, IngestConfig, PrefilterConfig, SampleConfig, tau_f_for
+
+__all__ = ["BuildParameters", "build_command"]
+
+_CALLS = Option("Sampling and filtering")
+_CORPUS = Option("Reading the corpus")
+_TOOLS = Option("Tools")
+_RUNNING = Option("Running")
+
+_INGEST, _PREFILTER, _SAMPLE, _ASSEMBLE = IngestConfig(), PrefilterConfig(), SampleConfig(), AssembleConfig()
+
+
+def _paper(figure: Callable[[str], float]) -> str:
+    """Return the paper's figures in words: that of most tools, then those of the others."""
+    tools: dict[float, list[str]] = {}
+    for tool in TOOL_NAMES:
+        tools.setdefault(figure(tool), []).append(tool)
+    usual, *others = sorted(tools, key=lambda value: -len(tools[value]))
+    return "; ".join([f"(paper: {usual:g}", *(f"{', '.join(tools[value])} {value:g}" for value in others)]) + ")"
+
+
+def _sampled(name: str) -> str:
+    return _paper(lambda tool: getattr(SampleConfig.for_tool(tool), name))
+
+
+class BuildParameters(BaseModel):
+    """Corpus to C*."""
+
+    model_config = FORM
+
+    corpus: PathOrUrl = Field(
+        description="File or folder: JSONL or a JSON array (also as .gz or .zst), Parquet, or a saved Hugging Face "
+        "dataset"
+    )
+    data: DataFolder = Field("toolformer-data", description="Data folder or URL: shards, commits, catalog, snapshot")
+    model: ModelName = Field("embedded", description="'embedded', a folder written by save_pretrained, or a hub name")
+    tools: Tools = Field(list(TOOL_NAMES), description="Tools to teach: " + ", ".join(TOOL_NAMES))
+    dataset: DatasetName = Field(
+        "cstar", description="Name under which C* is kept; each different content is a new version"
+    )
+    limit: int | None = Field(
+        None,
+        gt=0,
+        description="Read at most this many documents (default: all); if it is raised later, a multiple of "
+        "`shard_documents` repeats no work",
+    )
+    tau_s: Annotated[float | None, _CALLS] = Field(
+        None, ge=0, lt=1, description=f"Sampling threshold on p(' [') {_sampled('tau_s')}"
+    )
+    top_k: Annotated[int | None, _CALLS] = Field(
+        None, gt=0, description=f"Positions per document, k {_sampled('top_k')}"
+    )
+    draws: Annotated[int | None, _CALLS] = Field(
+        None, gt=0, description=f"Calls drawn per position, m {_sampled('draws')}"
+    )
+    tau_f: Annotated[TauF, _CALLS] = Field(
+        default_factory=dict, description=f"Filtering threshold on L- - L+ per tool, in nats {_paper(tau_f_for)}"
+    )
+    inside_words: Annotated[bool, _CALLS] = Field(
+        _SAMPLE.inside_words,
+        description="Let a call split a word or a number, as the paper's letter allows (default: none does)",
+    )
+    keep_repeats: Annotated[bool, _CALLS] = Field(
+        _ASSEMBLE.keep_repeats,
+        description="Keep all calls of one tool with the same input within five tokens of each other, as the paper "
+        "does (default: only the one with the largest gain)",
+    )
+    max_examples: Annotated[int, _CALLS] = Field(
+        _ASSEMBLE.max_examples, gt=0, description="Examples per tool at most (paper: 25,000)"
+    )
+    stop_when_full: Annotated[bool, _CALLS] = Field(
+        False,
+        description="Stop a tool's stages once `max_examples` of it are certain; shards are then taken in an order "
+        "that `seed` decides, and stored yields describe only the part of the corpus that was annotated",
+    )
+    temperature: Annotated[float, _CALLS] = Field(
+        _SAMPLE.temperature, gt=0, description="Temperature of the draws; the paper samples from M as it is"
+    )
+    max_call_tokens: Annotated[int, _CALLS] = Field(
+        _SAMPLE.max_call_tokens, gt=0, description="Tokens a call may take before it is given up"
+    )
+    mt_chunk_tokens: Annotated[int, _CALLS] = Field(
+        _PREFILTER.chunk_tokens,
+        gt=0,
+        description="Words a foreign passage must have for mt's prefilter to count it (paper: 10 tokens)",
+    )
+    latest_date: Annotated[str, _CALLS] = Field(
+        _PREFILTER.latest_date, description="The calendar's prefilter ignores later dates in URLs (YYYY-MM-DD)"
+    )
+    seed: int = Field(0, description="Seed of every random choice")
+    shard_documents: Annotated[int, _RUNNING] = Field(
+        _INGEST.shard_documents, gt=0, description="Documents per shard, the unit of work and of restart"
+    )
+    max_chars: Annotated[int, _CORPUS] = Field(
+        _INGEST.max_chars, gt=0, description="Characters of a text at most; longer texts are rejected as too_long"
+    )
+    text_column: Annotated[str | None, _CORPUS] = Field(
+        None, description="Column of the text, if it is not text or raw_content"
+    )
+    url_column: Annotated[str | None, _CORPUS] = Field(
+        None, description="Column of the URL, if it is not url or metadata.url"
+    )
+    date_column: Annotated[str | None, _CORPUS] = Field(
+        None, description="Column of the date, if it is not timestamp, date_download or created"
+    )
+    prompts: Annotated[AbsolutePath | None, _TOOLS] = Field(
+        None, description="Folder with prompts of your own: <tool>.txt, each with one {text}"
+    )
+    passages: Annotated[Passages, _TOOLS] = None
+    phrases: Annotated[Phrases, _TOOLS] = None
+    workers: Annotated[int, _RUNNING] = Field(4, gt=0, description="Tasks at a time (threads), or Dask workers")
+    gpus: Annotated[Gpus, _RUNNING] = None
+    licence: Annotated[str, _CORPUS] = Field("", description="The corpus's licence, for the dataset's card")
+    offline: Annotated[bool, _TOOLS] = Field(
+        False, description="Ask no tool: use what tools answered before, and stop where an answer is missing"
+    )
+
+
+def build_command(p: BuildParameters, **changes: Any) -> str:
+    """Return the command line of a build with these parameters, ready to paste; defaults but the folder are left out.
+
+    Args:
+        changes: fields that are to have another value.
+    """
+    parts = ["toolformer", "build"]
+    given = p.model_copy(update=changes)
+    for name, value in (given.model_dump(exclude_defaults=True) | {"data": p.data}).items():
+        option = f"--{name.replace('_', '-')}"
+        parts += [option] if value is True else [option, as_text(value)]
+    return shlex.join(parts)

@@ -1,0 +1,211 @@
+"""The stages of a build as tasks: which are submitted, on what they wait, and what is used of them.
+
+Groups of shards go through the list of stages side by side. Where a tool may end up with more examples than the limit,
+C* is assembled when all shards are scored, else group by group.
+
+A build that stops when it has enough examples (`--stop-when-full`) has as many shards under way as tasks run at once,
+so when a tool has enough, some shards beyond its last one may have been begun. They are not used: no run lists them,
+nothing is assembled from them, and `gc` removes them. Which are used is said in `tasks.example_limit`, and does not
+depend on how many tasks run, or when they end. The method is not known here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from prefect.futures import PrefectFuture, as_completed
+
+from flows.build_dataset.groups import seconds_per_document, shard_groups
+from flows.ledger import Ledger
+from flows.runners import cut_evenly, tasks_at_most, tasks_at_once
+from flows.stage_tasks import GroupResult, submit_stage
+from tasks.build_spec import BuildSpec
+from tasks.example_limit import ExampleCounter, examples_in_shard, excess_examples, shard_order
+from tasks.runner import ShardResult, on_shard_done
+from tasks.settings import shared_catalog
+from tasks.stage import Shard, Stage
+from tasks.stages import ANNOTATION, stages_per
+from tasks.stages.assemble import ASSEMBLE, Assembly
+from toolformer_core.records import digest_of
+
+__all__ = ["assembly_of", "run_pipeline"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Some shards, and what the stages give for them, by stage and tool."""
+
+    shards: tuple[Shard, ...]
+    results: dict[tuple[str, str], GroupResult | PrefectFuture[GroupResult]] = field(default_factory=dict)
+
+    def read_by(self, stage: Stage[Any], tool: str) -> dict[str, list[GroupResult | PrefectFuture[GroupResult]]]:
+        """Return what a stage reads, by stage: of its own tool, or of all tools if it runs once for all of them."""
+        return {
+            name: [self.results[key] for key in self.results if key[0] == name and tool in ("", key[1] or tool)]
+            for name in stage.reads
+        }
+
+    def futures(self) -> list[PrefectFuture[GroupResult]]:
+        return [result for result in self.results.values() if isinstance(result, PrefectFuture)]
+
+    def finished(self) -> dict[tuple[str, str], GroupResult]:
+        """Wait for all stages, and return their results."""
+        return {
+            key: result if isinstance(result, GroupResult) else result.result() for key, result in self.results.items()
+        }
+
+
+def assembly_of(spec: BuildSpec, **changes: Any) -> Assembly:
+    """Return how a build assembles C*."""
+    return Assembly(spec.run_id, spec.data, spec.assemble, spec.tool_names, overlay=spec.overlay, **changes)
+
+
+def run_pipeline(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], workers: int) -> dict[str, ShardResult]:
+    """Take shards through all stages behind the source; return what `assemble` gave, by shard.
+
+    Args:
+        spec: the build.
+        ledger: records what finishes, and expects all of it from the start.
+        shards: of the corpus.
+        workers: tasks at a time, where they run in threads.
+    """
+    for stage in ANNOTATION:
+        if stage.per != "source":
+            ledger.expect(stage.name, len(shards) * (len(spec.tools) if stage.per == "tool" else 1))
+    within_limit = sum(shard.documents.rows for shard in shards) <= spec.assemble.max_examples
+    if spec.stop_when_full and not within_limit:
+        groups = _annotate_until_full(spec, ledger, shards, workers)
+        return _assemble(spec, ledger, groups)
+    groups = [_Group(own) for own in _cut(spec, ledger, _in_turn(spec, shards), workers)]
+    with on_shard_done(ledger.note):
+        for group in groups:
+            _submit_annotation(spec, group, spec.tools)
+            if within_limit:
+                _submit_assembly(spec, group, assembly_of(spec))
+        _add_finished(ledger, (future for group in groups for future in group.futures()))
+        if not within_limit:
+            return _assemble(spec, ledger, groups)
+    return _assembled(groups)
+
+
+def _cut(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], workers: int) -> list[tuple[Shard, ...]]:
+    a_group = len(stages_per("tool")) * len(spec.tools) + len(stages_per("shard"))
+    return shard_groups(
+        shards,
+        seconds_per_document(ledger.snapshot),
+        at_once=tasks_at_once(workers),
+        tasks_a_group=a_group,
+        tasks_at_most=tasks_at_most(),
+    )
+
+
+def _in_turn(spec: BuildSpec, shards: Sequence[Shard]) -> list[Shard]:
+    """Return the shards in the order in which they are begun: flows that share them begin at different ones."""
+    if shared_catalog() is None:
+        return list(shards)
+    return sorted(shards, key=lambda shard: digest_of(spec.run_id, shard.name))
+
+
+def _submit_annotation(spec: BuildSpec, group: _Group, tools: Iterable[str]) -> None:
+    """Submit the stages in front of `assemble`, in order."""
+    for stage in ANNOTATION[: ANNOTATION.index(ASSEMBLE)]:
+        if stage.per != "source":
+            for tool in tools if stage.per == "tool" else ("",):
+                before = group.read_by(stage, tool)
+                group.results[stage.name, tool] = submit_stage(stage, spec, group.shards, before, tool=tool)
+
+
+def _submit_assembly(spec: BuildSpec, group: _Group, assembly: Assembly) -> None:
+    """Submit `assemble`, and the stages behind it."""
+    scored = {"score": group.read_by(ASSEMBLE, "")["score"]}
+    group.results[ASSEMBLE.name, ""] = submit_stage(ASSEMBLE, assembly, group.shards, scored)
+    for stage in ANNOTATION[ANNOTATION.index(ASSEMBLE) + 1 :]:
+        group.results[stage.name, ""] = submit_stage(stage, spec, group.shards, group.read_by(stage, ""))
+
+
+def _add_finished(ledger: Ledger, futures: Iterable[PrefectFuture[GroupResult]]) -> None:
+    for future in as_completed(list(futures)):
+        for result in future.result().shards:
+            if result is not None:
+                ledger.add(result)
+
+
+def _assemble(spec: BuildSpec, ledger: Ledger, groups: Sequence[_Group]) -> dict[str, ShardResult]:
+    """Assemble C* from scores that are all there, so that the limit of examples can be kept."""
+    scored: dict[str, list[ShardResult]] = {}
+    lacking: dict[str, list[str]] = {}  # shard -> tools that were not annotated on it
+    for group in groups:
+        results = group.finished()
+        for number, shard in enumerate(group.shards):
+            own = {tool: results["score", tool].shards[number] for tool in spec.tools}
+            scored[shard.name] = [result for result in own.values() if result is not None]
+            lacking[shard.name] = [tool for tool, result in own.items() if result is None]
+    excess = excess_examples(assembly_of(spec), scored)
+    for group in groups:
+        names = [shard.name for shard in group.shards]
+        assembly = assembly_of(
+            spec, excess={name: excess[name] for name in names}, not_annotated={name: lacking[name] for name in names}
+        )
+        _submit_assembly(spec, group, assembly)
+    _add_finished(ledger, (future for group in groups for future in group.futures()))
+    return _assembled(groups)
+
+
+def _assembled(groups: Sequence[_Group]) -> dict[str, ShardResult]:
+    assembled: dict[str, ShardResult] = {}
+    for group in groups:
+        results = group.finished()[ASSEMBLE.name, ""].shards
+        assembled |= {result.key.shard: result for result in results if result is not None}
+    return assembled
+
+
+def _annotate_until_full(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], workers: int) -> list[_Group]:
+    """Annotate each tool's shards until it has enough examples; return what is used, in groups of all shards."""
+    order = shard_order(shards, spec.assemble.seed)
+    counter = ExampleCounter(spec.tools, spec.assemble.max_examples)
+    at_once = tasks_at_once(workers)
+    pending: dict[tuple[str, str], _Group] = {}  # tool, shard
+    used: dict[str, dict[tuple[str, str], ShardResult]] = {shard.name: {} for shard in shards}
+    for index, shard in enumerate(order):
+        if not counter.open_tools:
+            break
+        ahead = math.ceil(at_once / len(counter.open_tools))
+        for later in _begun(order[index:], ahead, spec.run_id):
+            for tool in counter.open_tools:
+                if (tool, later.name) not in pending:
+                    group = pending[tool, later.name] = _Group((later,))
+                    _submit_annotation(spec, group, [tool])
+        for tool in counter.open_tools:
+            for key, group_result in pending.pop((tool, shard.name)).finished().items():
+                for result in group_result.shards:
+                    if result is not None:
+                        used[shard.name][key] = result
+                        ledger.add(result)
+        scored = [result for (stage, _), result in used[shard.name].items() if stage == "score"]
+        for _ in counter.add(examples_in_shard(assembly_of(spec), scored)):
+            for stage in stages_per("tool"):
+                ledger.expect(stage.name, index + 1 - len(order))
+    for group in pending.values():  # not used, whatever becomes of them
+        for future in group.futures():
+            future.wait()
+    groups = []
+    for own_shards in cut_evenly(shards, tasks_at_most()):
+        scores = {
+            ("score", tool): GroupResult([used[shard.name].get(("score", tool)) for shard in own_shards])
+            for tool in spec.tools
+        }
+        groups.append(_Group(own_shards, {**scores}))
+    return groups
+
+
+def _begun(order: Sequence[Shard], ahead: int, run_id: str) -> list[Shard]:
+    """Return the shards to be under way, in the order in which they are begun.
+
+    Flows that share them look twice as far ahead and begin at different ones, so that they do not wait for each other.
+    """
+    if shared_catalog() is None:
+        return list(order[:ahead])
+    return sorted(order[: 2 * ahead], key=lambda shard: digest_of(run_id, shard.name))

@@ -1,0 +1,171 @@
+"""One MLflow run for each record of a version of C*: thresholds, inputs, yields and best calls.
+
+A training's run links to the run of its dataset, so that a checkpoint leads to its thresholds. Starting MLflow takes
+longer than a small build, so a build does not start it: if MLflow is in use (MLFLOW_TRACKING_URI is set, or the data
+folder has its database), the run is made when the build ends, otherwise by the first training on the version. All
+figures come from the warehouse. A version that is no longer current has only its card and its counts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tasks.settings import seconds, tracking_uri
+from toolformer_core.errors import UsageError
+from warehouse.commits import Dataset
+from warehouse.files.lock import FileLock
+from warehouse.queries import GainBin, gain_histogram, rows_of, samples, stats
+from warehouse.snapshot.analyst_views import with_text_column
+from warehouse.snapshot.publish import SNAPSHOT
+from warehouse.store import Store
+
+__all__ = ["KIND", "in_use", "track_build", "track_build_if_in_use"]
+
+_log = logging.getLogger(__name__)
+
+KIND = "build"  # the tag `kind` of these runs
+_CALLS_SHOWN = 100  # in the table of the most helpful calls, with their text
+_CURRENT = f"""
+SELECT count(DISTINCT df.path) AS files FROM {with_text_column("dataset_files", "made")} AS df
+JOIN facts.files AS f USING (path, digest)
+JOIN facts.current USING (commit_id) WHERE df.name = $name AND df.version = $version AND df.made = $made"""
+_COSTS = """
+SELECT stage, sum(seconds) AS seconds, sum((counters->>'lm_tokens')::DOUBLE) AS lm_tokens
+FROM shards WHERE "current" AND stage <> 'assemble' GROUP BY stage"""
+
+
+def in_use(uri: str) -> bool:
+    """Return whether MLflow has been used at this address, without importing it."""
+    return not uri.startswith("sqlite:///") or Path(uri.removeprefix("sqlite:///").partition("?")[0]).exists()
+
+
+def track_build_if_in_use(store: Store, data: str, dataset: Dataset) -> tuple[str, str | None] | None:
+    """Make the run of a version that a build has just recorded, if MLflow is in use. Failures are only logged.
+
+    Args:
+        data: the data folder or URL, as it was given.
+
+    Returns:
+        The run's id and its address, if a server shows it; None if there is no run.
+    """
+    try:
+        uri = tracking_uri(data)
+    except UsageError:  # data at a URL, and no server named
+        return None
+    if not in_use(uri):
+        return None
+    from tasks.tracking import TrackedRun, Tracking, TrackingError
+
+    try:
+        tracking = Tracking(uri)
+        run_id = track_build(tracking, store, data, dataset)
+        return run_id, TrackedRun(tracking.client, run_id).address
+    except TrackingError as exc:
+        _log.warning("the build is done, but not recorded in MLflow: %s", exc)
+        return None
+
+
+def track_build(tracking: Any, store: Store, data: str, dataset: Dataset) -> str:
+    """Return the id of the run of a version's record; make the run if it does not exist.
+
+    Raises:
+        TrackingError: MLflow could not be reached.
+        LockHeldError: another process was still making one after $TOOLFORMER_WAIT_S.
+    """
+    from tasks.tracking import project
+
+    label = f"{dataset.name}@{dataset.version}"
+    with FileLock(store.local_folder / "tracking.lock", wait_s=seconds("wait")):
+        tags = {"kind": KIND, "dataset": label, "flow_run": dataset.run_id}
+        known: str | None = tracking.find(project(data), tags)
+        return known or _make(tracking, store, data, dataset, label)
+
+
+def _make(tracking: Any, store: Store, data: str, dataset: Dataset, label: str) -> str:
+    from flows.build_dataset.versions import card_of
+    from tasks.tracking import DatasetRef, project
+
+    snapshot = store.local_folder / SNAPSHOT
+    run = next(iter(store.runs([dataset.run_id])), None)
+    current = _is_current(snapshot, dataset)
+    rows, digest = _corpus(store, dataset)
+    started = tracking.start(
+        experiment=project(data),
+        name=f"build {label}",
+        params={
+            "dataset": label,
+            "dataset_digest": dataset.version,
+            "tau_f": dataset.thresholds,
+            "model": dataset.model,
+            "corpus": dataset.corpus,
+            "corpus_digest": digest,
+            "licence": dataset.licence,
+            "build": {k: v for k, v in run.parameters.items() if v is not None and k != "tau_f"} if run else {},
+        },
+        tags={"kind": KIND, "dataset": label, "dataset_digest": dataset.version, "flow_run": dataset.run_id},
+        datasets=[DatasetRef(Path(dataset.corpus).name or dataset.corpus, digest, dataset.corpus, "corpus", rows)],
+        system_metrics=False,
+    )
+    try:
+        started.metrics(
+            {"examples": sum(f.rows for f in dataset.files)} | {f"examples/{t}": n for t, n in dataset.counts.items()}
+        )
+        started.text(card_of(store, dataset), "card.md")
+        if current:
+            _figures(started, snapshot, dataset)
+    except BaseException:
+        started.finish("FAILED")
+        raise
+    started.finish("FINISHED")
+    return str(started.run_id)
+
+
+def _is_current(snapshot: Path, dataset: Dataset) -> bool:
+    """Return whether the snapshot's figures describe this version."""
+    if not snapshot.is_file():
+        return False
+    values = {"name": dataset.name, "version": dataset.version, "made": dataset.made}
+    rows = rows_of(snapshot, _CURRENT, values)
+    return bool(dataset.files) and rows[0]["files"] == len({file.path for file in dataset.files})
+
+
+def _corpus(store: Store, dataset: Dataset) -> tuple[int, str]:
+    """Return how many documents the version's run read, and the corpus's digest; 0 and "" if no commit has them."""
+    for run in store.runs([dataset.run_id]):
+        for key in run.commits:
+            if key.stage == "ingest" and (commit := store.read_commit(key)) is not None:
+                return sum(b.kept for b in commit.balances), commit.parts.get("inputs", "")
+    return 0, ""
+
+
+def _figures(run: Any, snapshot: Path, dataset: Dataset) -> None:
+    """Record what only the current version has: yields, gains, costs and calls."""
+    from tasks.tracking import histograms
+
+    found = stats(snapshot)
+    metrics = {f"examples_at_{y.tau_f:g}/{y.tool}": float(y.examples) for y in found.yields}
+    metrics |= {f"calls_at_{y.tau_f:g}/{y.tool}": float(y.calls) for y in found.yields}
+    metrics |= {f"kept/{b.stage}/{b.tool or 'all'}/{b.unit}": float(b.kept) for b in found.balances}
+    for cost in rows_of(snapshot, _COSTS):
+        metrics |= {
+            f"{name}/{cost['stage']}": cost[name] for name in ("seconds", "lm_tokens") if cost[name] is not None
+        }
+    run.metrics(metrics)
+    run.table([asdict(y) for y in found.yields], "tables/yields.json")
+    run.table([asdict(one) for one in samples(snapshot, _CALLS_SHOWN)], "tables/best_calls.json")
+    bins: dict[str, list[GainBin]] = defaultdict(list)
+    for one in gain_histogram(snapshot):
+        bins[one.tool].append(one)
+    if bins:
+        counts = {tool: [(one.label, one.calls) for one in own] for tool, own in bins.items()}
+        marks = {
+            tool: sum(1 for one in bins[tool] if one.low is None or one.low < tau_f)
+            for tool, tau_f in dataset.thresholds.items()
+            if tool in bins
+        }
+        title = "Scored calls by gain (blue: at or above tau_f)"
+        run.figure(histograms(title, "L- minus L+ (nats)", counts, marks), "figures/gains.png")

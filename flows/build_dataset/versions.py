@@ -1,0 +1,182 @@
+"""Versions of C*: each has a name, a version derived from its content, and a card in Markdown that describes it.
+
+The same content can be made in several ways, with other thresholds or from another corpus. Each way has its own record
+(`datasets/<name>/<version>-<made>.json`), which is never overwritten and holds the figures of the run that made it. The
+card of the content (`<version>.md`) is made from its records only, and lists all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from flows.ledger import Ledger, now
+from tasks.example_limit import examples_per_tool
+from tasks.runner import ShardResult
+from tasks.stages.assemble import NOT_ANNOTATED
+from toolformer_core.config import tau_f_for
+from warehouse.commits import Dataset, dataset_version, made_id
+from warehouse.queries import rows_of, yield_by_threshold
+from warehouse.store import Store
+
+__all__ = ["card_of", "coverage_note", "write_card", "write_version"]
+
+_SOURCES = 20  # files of the corpus that a card names
+_SOURCES_SQL = "SELECT source, count(*) AS documents FROM documents GROUP BY ALL ORDER BY documents DESC, source"
+_SHARDS = 20  # ... and shards on which a tool was not annotated; the commits of `assemble` name all
+_STOPPED = (
+    "The build stopped a tool's stages once its examples were enough (`--stop-when-full`): the yields above speak of "
+    "the shards that were annotated, not of the whole corpus."
+)
+
+
+def write_version(
+    ledger: Ledger,
+    name: str,
+    assembled: Sequence[ShardResult],
+    tools: Sequence[str],
+    tau_f: Mapping[str, float],
+    own: Path,
+    *,
+    licence: str = "",
+    notes: str = "",
+) -> Dataset:
+    """Record a version of C*, inside the run that assembled it.
+
+    Args:
+        tools: the build's tools; a tool without examples is counted as 0.
+        tau_f: thresholds that are not the paper's, per tool.
+        own: the run's own snapshot, `ledger.own_snapshot()`.
+        licence: licence of the corpus, as its owner states it.
+        notes: further notes for the card.
+    """
+    files = tuple(file for done in assembled for file in done.files)
+    run = ledger.run
+    sources = tuple((row["source"], row["documents"]) for row in rows_of(own, _SOURCES_SQL))
+    dataset = Dataset(
+        name=name,
+        version=dataset_version(files),
+        files=files,
+        counts=examples_per_tool(ledger.store, files, tools),
+        thresholds={tool: tau_f_for(tool, tau_f) for tool in tools},
+        run_id=run.run_id,
+        model=run.model,
+        corpus=run.corpus,
+        created=now(),
+        licence=licence,
+        notes=notes,
+        yields=tuple((y.tool, y.tau_f, y.examples) for y in yield_by_threshold(own)),
+        sources=sources[:_SOURCES],
+        more_sources=max(0, len(sources) - _SOURCES),
+    )
+    dataset = ledger.store.write_dataset(replace(dataset, made=made_id(dataset, run)))
+    ledger.run = replace(run, dataset=dataset.key)
+    ledger.catalog.record_dataset(dataset)
+    return dataset
+
+
+def coverage_note(store: Store, assembled: Sequence[ShardResult]) -> str:
+    """Return the card's note on tools that were not annotated on every shard; "" if there are none."""
+    commits = [store.read_commit(done.key) for done in assembled]
+    missing: dict[str, list[str]] = {}
+    for commit in commits:
+        if commit is not None:
+            for tool in commit.config.get(NOT_ANNOTATED, ()):
+                missing.setdefault(tool, []).append(commit.shard)
+    lines = [
+        f"- {tool}: annotated on {len(assembled) - len(own):,} of {len(assembled):,} shards; not on "
+        + ", ".join(own[:_SHARDS])
+        + (f" and {len(own) - _SHARDS:,} more" if len(own) > _SHARDS else "")
+        for tool, own in missing.items()
+    ]
+    return "\n".join([_STOPPED, "", *lines]) if lines else ""
+
+
+def write_card(store: Store, dataset: Dataset) -> str:
+    """Write the card of a version's content beside its records; return the card.
+
+    Raises:
+        StoreError: the card could not be written.
+    """
+    card = card_of(store, dataset)
+    store.files.put(_path(dataset), card.encode())
+    return card
+
+
+def card_of(store: Store, dataset: Dataset) -> str:
+    """Return the card of a version's content: first the given record, then the others with the same content."""
+    ways = [own for own in store.datasets() if (own.name, own.version) == (dataset.name, dataset.version)]
+    if all(not own.made for own in ways) and (found := store.files.get(_path(dataset))) is not None:
+        return found.decode()  # of earlier versions, whose records held no figures: the card written then says more
+    return _card(dataset, [dataset, *(own for own in reversed(ways) if own.key != dataset.key)])
+
+
+def _path(dataset: Dataset) -> str:
+    return f"datasets/{dataset.name}/{dataset.version}.md"
+
+
+def _card(dataset: Dataset, ways: Sequence[Dataset]) -> str:
+    """Return the card.
+
+    Args:
+        ways: every record of the content, the one whose figures are shown first.
+    """
+    examples = sum(file.rows for file in dataset.files)
+    lines = [
+        f"# {dataset.name}@{dataset.version}",
+        "",
+        f"{examples:,} texts with tool calls that help a language model predict what follows them."
+        if examples
+        else "No texts: no tool call was kept.",
+    ]
+    if len(ways) > 1:
+        lines += ["", f"This content was made in {len(ways)} ways. Each has a record and a section here."]
+    for own in ways:
+        lines += _way(own, f"## Made {own.created[:19]} UTC: {own.label}" if len(ways) > 1 else "")
+    return "\n".join(lines) + "\n"
+
+
+def _way(dataset: Dataset, title: str) -> list[str]:
+    """Return the lines on one way in which a version was made; without a title, it is the only one."""
+    head = "###" if title else "##"
+    thresholds = sorted({tau for _, tau, _ in dataset.yields})
+    by_tool = {(tool, tau): examples for tool, tau, examples in dataset.yields}
+    header = "".join(f" examples at {tau:g} |" for tau in thresholds)
+    rows = [
+        f"| {tool} | {tau_f:g} | {dataset.counts.get(tool, 0):,} |"
+        + "".join(f" {by_tool.get((tool, tau), 0):,} |" for tau in thresholds)
+        for tool, tau_f in dataset.thresholds.items()
+    ]
+    lines = [
+        *(["", title] if title else []),
+        "",
+        "| | |",
+        "|---|---|",
+        f"| licence of the corpus | {_cell(dataset.licence) or 'not stated'} |",
+        f"| corpus | {_cell(dataset.corpus)} |",
+        f"| annotated and scored by | {_cell(dataset.model)} |",
+        f"| made | {dataset.created[:19]} UTC, run {dataset.run_id} |",
+        f"| record | {dataset.key}.json |",
+        f"| files | {len(dataset.files):,} Parquet, {sum(f.bytes for f in dataset.files):,} bytes |",
+        "",
+        f"{head} Examples per tool",
+        "",
+        "An example counts for every tool of which it holds a call; tau_f is in nats.",
+        "",
+        f"| tool | tau_f | examples |{header}",
+        "|---|---|---|" + "---|" * len(thresholds),
+        *rows,
+    ]
+    if dataset.sources:
+        lines += ["", f"{head} Sources", "", "| file | documents |", "|---|---|"]
+        lines += [f"| {_cell(source)} | {n:,} |" for source, n in dataset.sources]
+        lines += [f"| and {dataset.more_sources:,} more | |"] if dataset.more_sources else []
+    if dataset.notes:
+        lines += ["", f"{head} Notes", "", dataset.notes]
+    return lines
+
+
+def _cell(text: str) -> str:
+    """Escape a value for a Markdown table."""
+    return " ".join(text.replace("|", "\\|").split())

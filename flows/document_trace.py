@@ -1,0 +1,139 @@
+"""The path of one document through all stages: why each call was kept or dropped, and what used the document.
+
+The rows come from the warehouse. The method's rules, with the thresholds of the current C*, say why a call was kept. A
+training used a document if it was trained on a dataset version that holds it; an evaluation used it if it measured
+a model from such a training.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any
+
+from tasks.stages.assemble import LEFT_OUT, NOT_ANNOTATED, PositionFilter, calls_taking_part
+from tasks.training.registry import FinishedTraining, finished_finetunes
+from toolformer_core.annotate.assemble import OVER_LIMIT, survivors
+from toolformer_core.config import tau_f_for
+from toolformer_core.errors import UsageError
+from toolformer_core.records import ScoredCall
+from warehouse.explain import Explanation, explain, ids_with_prefix, nearest_ids
+from warehouse.queries import rows_of
+from warehouse.store import Store
+
+__all__ = ["DocumentTrace", "trace_document"]
+
+KEPT = "kept"
+_MIN_SIMILARITY = 0.75  # share of the requested characters that an id must contain to be suggested
+_MAX_SEARCHED_BYTES = 1 << 30  # larger text files are not searched
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentTrace:
+    """One document's path through all stages."""
+
+    explanation: Explanation
+    positions: tuple[dict[str, Any], ...]  # tool, rank, position, p of " [", draws, parsed
+    calls: tuple[dict[str, Any], ...]  # scored calls with `fate`: kept, or why it was dropped
+    not_annotated: tuple[str, ...]  # tools that had enough examples before the document's shard (`--stop-when-full`)
+    thresholds: dict[str, float]  # tool -> tau_f in nats, of the current C*
+    checkpoints: tuple[dict[str, Any], ...] = field(default=())  # folder, arm, dataset, used (trained on, held out)
+    evaluations: tuple[dict[str, Any], ...] = field(default=())  # of those checkpoints
+
+
+def trace_document(store: Store, snapshot: Path, doc_id: str) -> DocumentTrace:
+    """Return the path of a document.
+
+    Args:
+        store: the data.
+        snapshot: path of the published snapshot.
+        doc_id: the document's id, or the first characters of it.
+
+    Raises:
+        UsageError: no document, or more than one, has such an id; the message lists similar ids.
+        SnapshotError: there is no snapshot.
+    """
+    ids = ids_with_prefix(snapshot, doc_id) if doc_id else []
+    if doc_id not in ids and len(ids) != 1:
+        candidates = ids or [one for one in nearest_ids(snapshot, doc_id) if _is_similar(one, doc_id)]
+        problem = "more than one document has" if ids else "no document has"
+        nearest = f"; nearest: {', '.join(candidates)}" if candidates else ""
+        remedy = f'list them: duckdb -readonly {snapshot} "SELECT doc_id FROM documents"'
+        raise UsageError(f"{problem} an id beginning with {doc_id!r}{nearest}; {remedy}")
+    explanation = explain(snapshot, doc_id if doc_id in ids else ids[0])
+    thresholds, calls = _fates(explanation)
+    checkpoints = _checkpoints(store, explanation)
+    full = tuple((explanation.assembled or {}).get(NOT_ANNOTATED, ()))
+    evaluations = _evaluations(snapshot, checkpoints)
+    return DocumentTrace(explanation, _positions(explanation), calls, full, thresholds, checkpoints, evaluations)
+
+
+def _is_similar(doc_id: str, requested: str) -> bool:
+    """Return whether an id contains most of the requested characters, in the same order."""
+    matcher = SequenceMatcher(None, doc_id[: len(requested) + 1], requested, autojunk=False)
+    return sum(block.size for block in matcher.get_matching_blocks()) >= _MIN_SIMILARITY * len(requested) > 0
+
+
+def _positions(explanation: Explanation) -> tuple[dict[str, Any], ...]:
+    """Return the sampled positions, with how many calls were drawn and parsed at each."""
+    out: dict[tuple[str, int], dict[str, Any]] = {}
+    for row in explanation.sampled:
+        fresh = {"tool": row["tool"], "rank": row["rank"], "position": row["position"], "p": math.exp(row["log_p"])}
+        totals = out.setdefault((row["tool"], row["position"]), {**fresh, "draws": 0, "parsed": 0})
+        totals["draws"] += row["count"]
+        totals["parsed"] += row["count"] if row["outcome"] == "ok" else 0
+    return tuple(sorted(out.values(), key=lambda row: (row["tool"], row["rank"])))
+
+
+def _fates(explanation: Explanation) -> tuple[dict[str, float], tuple[dict[str, Any], ...]]:
+    """Return the thresholds, and every scored call with its fate by the rules of `assemble`."""
+    config: dict[str, Any] = explanation.assembled or {}
+    calls = [ScoredCall(**{name: value for name, value in row.items() if name != "gain"}) for row in explanation.scored]
+    ranks = {(row["tool"], row["doc_id"], row["position"]): row["rank"] for row in explanation.sampled}
+    positions = PositionFilter(config.get("top_k", {}), config.get("tau_s", {}))
+    eligible = calls_taking_part(positions, calls, ranks)
+    kept, dropped = survivors(eligible, config.get("tau_f"), keep_repeats=config.get("keep_repeats", False))
+    in_examples = {(call["tool"], call["position"]) for example in explanation.examples for call in example["calls"]}
+    fates = {id(call): reason for call, reason in dropped}
+    for call in kept:
+        over_limit = explanation.assembled is not None and (call.tool, call.position) not in in_examples
+        fates[id(call)] = OVER_LIMIT if over_limit else KEPT
+    rows = tuple({**row, "fate": fates.get(id(c), LEFT_OUT)} for row, c in zip(explanation.scored, calls, strict=True))
+    tools = sorted({row["tool"] for row in explanation.prefiltered})
+    return {tool: tau_f_for(tool, config.get("tau_f")) for tool in tools}, rows
+
+
+def _checkpoints(store: Store, explanation: Explanation) -> tuple[dict[str, Any], ...]:
+    if not store.is_local or explanation.document is None:
+        return ()
+    versions = {f"{row['name']}@{row['version']}" for row in explanation.datasets}
+    names = {row["name"] for row in explanation.datasets}
+    out = []
+    for training in reversed(finished_finetunes(Path(store.root) / "finetunes")):
+        if training.dataset in versions or (not training.dataset and training.texts[0] in names):
+            used = "held out for development" if _held_out(training, explanation.document["text"]) else "trained on"
+            dataset = training.dataset or f"{training.texts[0]} (version not noted)"
+            out.append({"folder": str(training.folder), "arm": training.arm, "dataset": dataset, "used": used})
+    return tuple(out)
+
+
+def _held_out(training: FinishedTraining, text: str) -> bool:
+    """Return whether a document is one of a training's development texts (one text per line)."""
+    path = training.folder / "dev.jsonl"
+    if not path.is_file() or not 0 < path.stat().st_size < _MAX_SEARCHED_BYTES:
+        return False
+    line = json.dumps({"text": text}, ensure_ascii=False).encode() + b"\n"
+    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as lines:
+        return lines[: len(line)] == line or lines.find(b"\n" + line) >= 0
+
+
+def _evaluations(snapshot: Path, checkpoints: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+    models = {str(Path(one["folder"]) / "model") for one in checkpoints}
+    if not models:
+        return ()
+    sql = "SELECT evaluation, task, arm, k, model FROM evaluations ORDER BY evaluated, evaluation"
+    return tuple(row for row in rows_of(snapshot, sql) if row["model"] in models)

@@ -1,0 +1,1 @@
+"""The flow `evaluate`: a benchmark put to a model's arms."""

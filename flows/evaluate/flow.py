@@ -1,0 +1,163 @@
+"""The flow `evaluate`: a benchmark put to a model's arms, with tools and without, sharded and resumable.
+
+The benchmark is read and cut into shards; every arm at every k answers every shard, a task each. Killed, it goes on
+where it was. Predictions stand in the warehouse, figures and plots in one MLflow run. How an arm answers, and when an
+answer is right, is not known here.
+"""
+
+from __future__ import annotations
+
+import time
+
+from prefect import flow, get_run_logger
+from prefect.futures import PrefectFuture, as_completed
+
+from flows.artifacts import publish_link, publish_summary, report_progress, run_name_from
+from flows.evaluate.metrics import ArmFigures, ArmPerplexity, EvaluateResult, arm_figures, arm_perplexity, row_of
+from flows.evaluate.parameters import EvaluateParameters
+from flows.evaluate.plan import EvaluationPlan
+from flows.evaluate.resolve import resolve
+from flows.evaluate.tracking import track
+from flows.ledger import Ledger, new_run_id, now, open_run
+from flows.runners import check_gpus, choose_runner, use_runner
+from flows.server import guard_prefect_server, record_server
+from flows.stage_tasks import GroupResult, run_source, submit_stage
+from flows.stopping import restore_stop_handler
+from tasks.evaluation_spec import ArmRun, Evaluation
+from tasks.runner import ShardResult
+from tasks.settings import prepare_environment, shown_url
+from tasks.stages.benchmark import BENCHMARK, benchmark_shards
+from tasks.stages.evaluate import EVALUATE
+from tasks.stages.perplexity import PERPLEXITY as PERPLEXITY_STAGE
+from toolformer_core.evaluate.figures import PERPLEXITY, measured_text
+from toolformer_core.evaluate.items import Rule
+from warehouse.commits import Run
+from warehouse.queries import accuracies
+from warehouse.store import Store
+
+__all__ = ["evaluate", "run_evaluate"]
+
+
+@flow(name="evaluate", flow_run_name=run_name_from("evaluate {task} with {model}"))
+def evaluate(parameters: EvaluateParameters) -> EvaluateResult:
+    """Put a benchmark to the arms of a model, with tools and without.
+
+    Args:
+        parameters: benchmark, models, arms and k.
+    """
+    begin = time.monotonic()
+    prepare_environment()
+    record_server()
+    restore_stop_handler()
+    check_gpus(parameters.workers, parameters.gpus)
+    plan = resolve(parameters, new_run_id())
+    store = plan.benchmark.store()
+    run = Run(
+        run_id=plan.benchmark.run_id,
+        flow="evaluate",
+        started=now(),
+        finished=None,
+        state="running",
+        parameters=parameters.model_dump(mode="json"),
+        corpus=plan.benchmark.path or plan.task.name,
+        model=parameters.model,
+    )
+    with (
+        open_run(store, run) as ledger,
+        report_progress(ledger, get_run_logger()),
+        use_runner(parameters.workers, parameters.gpus),
+    ):
+        read, done = _run_stages(plan, ledger)
+    snapshot = ledger.snapshot
+    arms, perplexities = _found(plan, store, done)
+    tracked, address = track(plan, parameters, read, arms, perplexities, accuracies(snapshot, plan.task.name))
+    result = EvaluateResult(
+        run_id=run.run_id,
+        task=plan.task.name,
+        title=plan.task.title,
+        source=plan.benchmark.source,
+        items=sum(file.rows for file in read.files),
+        rejected={**read.counts[0].dropped, **read.counts[0].failed},
+        arms=tuple(arms),
+        perplexities=tuple(perplexities),
+        paper=_paper(plan),
+        snapshot=str(snapshot),
+        tracking=shown_url(plan.tracking),
+        mlflow_run=tracked,
+        done=len(ledger.keys) - ledger.skipped,
+        skipped=ledger.skipped,
+        seconds=time.monotonic() - begin,
+    )
+    publish_summary(_card(result), "evaluated")
+    publish_link(address, "evaluate-mlflow-run", "The run in MLflow")
+    return result
+
+
+def _run_stages(plan: EvaluationPlan, ledger: Ledger) -> tuple[ShardResult, dict[Evaluation, list[ShardResult]]]:
+    """Read the benchmark and have every arm answer every shard of it."""
+    benchmark = plan.benchmark
+    ledger.expect(BENCHMARK.name, 1)
+    read = run_source(BENCHMARK, benchmark, benchmark.task, task_name=f"{BENCHMARK.name} {benchmark.task}")
+    ledger.add(read)
+    shards = benchmark_shards(read)
+    stage = PERPLEXITY_STAGE if plan.task.rule is Rule.PERPLEXITY else EVALUATE
+    ledger.expect(stage.name, len(shards) * len(plan.evaluations))
+    futures: dict[Evaluation, list[PrefectFuture[GroupResult]]] = {}
+    for evaluation in plan.evaluations:
+        run = ArmRun(benchmark, evaluation)
+        about = f"{benchmark.task} {evaluation.arm} k={evaluation.k}" if stage is EVALUATE else evaluation.arm
+        futures[evaluation] = [
+            submit_stage(stage, run, [own], {}, name=f"{stage.name} {about} {own.name}") for own in shards
+        ]
+    for future in as_completed([future for own in futures.values() for future in own]):
+        for result in future.result().shards:
+            if result is not None:
+                ledger.add(result)
+    return read, {
+        evaluation: [result for future in own for result in future.result().shards if result is not None]
+        for evaluation, own in futures.items()
+    }
+
+
+def _found(
+    plan: EvaluationPlan, store: Store, done: dict[Evaluation, list[ShardResult]]
+) -> tuple[list[ArmFigures], list[ArmPerplexity]]:
+    names = plan.names()
+    if plan.task.rule is Rule.PERPLEXITY:
+        return [], [arm_perplexity(store, e, names[e], shards) for e, shards in done.items()]
+    return arm_figures(store, done, names), []
+
+
+def _paper(plan: EvaluationPlan) -> dict[str, float]:
+    """Return the paper's figures; of perplexity only where the text is one that the paper measured."""
+    if plan.task.rule is Rule.PERPLEXITY:
+        return dict(PERPLEXITY.get(measured_text(plan.task.name, plan.benchmark.source), {}))
+    return dict(plan.task.figures)
+
+
+def _card(result: EvaluateResult) -> str:
+    rows = [*map(row_of, result.arms), *map(row_of, result.perplexities)]
+    names = ["arm", "k", "items", "accuracy", "low", "high", "call_rate", "texts", "tokens", "perplexity"]
+    shown = [name for name in names if any(name in row for row in rows)]
+
+    def cell(value: object) -> str:
+        return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+    lines = [f"## {result.title} {result.source}", "| " + " | ".join(shown) + " |", "|" + "---|" * len(shown)]
+    lines += ["| " + " | ".join(cell(row[name]) for name in shown) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def run_evaluate(parameters: EvaluateParameters, runner: str | None = None) -> EvaluateResult:
+    """Run the flow in this process.
+
+    Args:
+        runner: `threads`, `dask` (a local cluster of `parameters.workers` processes), or a Dask scheduler's address;
+            default: as $TOOLFORMER_RUNNER says, else threads.
+
+    Raises:
+        UsageError: something asked for is wrong.
+    """
+    guard_prefect_server()
+    with choose_runner(runner):
+        return evaluate(parameters)

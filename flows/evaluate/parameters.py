@@ -1,0 +1,105 @@
+"""The parameters of `evaluate`, declared once: Prefect's form, the options of `toolformer evaluate`, a table of docs.
+
+Every field says what it is and where its default comes from. `resolve` looks the names up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+from pydantic import BaseModel, Field, WithJsonSchema
+
+from flows.forms import (
+    FORM,
+    AbsolutePath,
+    DataFolder,
+    Gpus,
+    Listed,
+    ModelName,
+    OneOf,
+    Option,
+    Passages,
+    Phrases,
+    Tools,
+    WholeNumbers,
+)
+from toolformer_core.config import TOOL_NAMES
+
+__all__ = ["EvaluateParameters"]
+
+_TOOLS = Option("Tools")
+_RUNNING = Option("Running")
+
+
+def _tasks() -> Iterable[str]:
+    from toolformer_core.evaluate.tasks import tasks
+
+    return tasks()
+
+
+def _arms() -> Iterable[str]:
+    from tasks.evaluation_spec import ARMS
+
+    return ARMS
+
+
+class EvaluateParameters(BaseModel):
+    """A benchmark, put to the arms of a model."""
+
+    model_config = FORM
+
+    task: Annotated[str, OneOf(_tasks)] = Field(
+        description="Benchmark: svamp, gsm8k, nq, webqs, mlqa-de, dateset, perplexity, small-world, ..."
+    )
+    path: AbsolutePath | None = Field(
+        None,
+        description="The benchmark's published file or folder (default: dateset is generated, small-world embedded, "
+        "others come from the hub)",
+    )
+    data: DataFolder = Field(
+        "toolformer-data", description="Data folder or URL for the predictions; finetuned models are looked for there"
+    )
+    model: ModelName = Field(
+        "embedded", description="The base model, M: 'embedded', a folder written by save_pretrained, or a hub name"
+    )
+    cc: ModelName | None = Field(
+        None, description="M + CC: the folder of a model or of a finetune job (default: the newest in `data`)"
+    )
+    toolformer: ModelName | None = Field(
+        None, description="Toolformer: the folder of a model or of a finetune job (default: the newest in `data`)"
+    )
+    arms: Annotated[list[Annotated[str, OneOf(_arms)]], Listed] = Field(
+        default_factory=list,
+        description="Arms to run: base, base+tools, cc, toolformer, toolformer-disabled (default: those whose models "
+        "are there)",
+    )
+    k: Annotated[
+        list[Annotated[int, WithJsonSchema({"type": "integer", "minimum": 0})]],
+        WholeNumbers,
+        Option(note="; separated by commas, e.g. 0,1,3,10"),
+    ] = Field(
+        [10],
+        description="For arms with tools: a call starts where ' [' is among the k most likely tokens (paper: 10); 0: "
+        "no calls",
+    )
+    limit: int | None = Field(
+        None,
+        gt=0,
+        description="Ask at most this many items (default: all): a file's first, or of a folder's files in turn",
+    )
+    tools: Annotated[Tools, _TOOLS] = Field(
+        list(TOOL_NAMES), description="Tools that are offered; those that a task leaves out never are"
+    )
+    passages: Annotated[Passages, _TOOLS] = None
+    phrases: Annotated[Phrases, _TOOLS] = None
+    max_new_tokens: int | None = Field(None, gt=0, description="Tokens of text per item (default: by the task's rule)")
+    shard_items: Annotated[int, _RUNNING] = Field(
+        64, gt=0, description="Items per shard, the unit of work and of restart; of texts an eighth of that"
+    )
+    workers: Annotated[int, _RUNNING] = Field(
+        1,
+        gt=0,
+        description="Shards at a time (threads), or Dask workers; a process uses its model for one shard at a time",
+    )
+    gpus: Annotated[Gpus, _RUNNING] = None

@@ -1,0 +1,91 @@
+"""Resolves the parameters of an evaluation: benchmark, arms, models and tools, with their digests.
+
+A mistake is thus reported before anything runs. Nothing is written, and no model is loaded.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flows.evaluate.parameters import EvaluateParameters
+from flows.evaluate.plan import EvaluationPlan, choose_arms, finished_trainings
+from tasks.evaluation_spec import ARMS, Benchmark, Evaluation, source_digest
+from tasks.settings import tracking_uri
+from tasks.training.registry import newest_pair, trained_model
+from toolformer_core.config import check_tools
+from toolformer_core.evaluate.answer import new_tokens_for
+from toolformer_core.evaluate.items import Rule, Task
+from toolformer_core.evaluate.tasks import task_named
+from toolformer_core.lm.check import check_model
+from toolformer_core.lm.load import model_digest, model_folder
+from toolformer_core.tools.build import ToolSettings, build_tools
+from warehouse.store import Store
+
+__all__ = ["resolve"]
+
+
+def resolve(p: EvaluateParameters, run_id: str = "plan") -> EvaluationPlan:
+    """Look up every name, compute every digest, and fill in every setting.
+
+    Raises:
+        UsageError: a name does not exist, or parameters do not fit together.
+    """
+    task = task_named(p.task)
+    path = Path(p.path).expanduser().absolute() if p.path else None
+    store = Store(p.data)
+    scale = 8 if task.rule is Rule.PERPLEXITY else 1  # texts are long
+    benchmark = Benchmark(
+        run_id=run_id,
+        data=p.data if "://" in p.data else str(Path(p.data).absolute()),
+        task=task.name,
+        path=str(path) if path else None,
+        digest=source_digest(task, path),
+        limit=p.limit,
+        shard_items=max(1, p.shard_items // scale),
+    )
+    return EvaluationPlan(task, benchmark, tuple(_evaluations(p, task, store)), tracking_uri(p.data))
+
+
+def _evaluations(p: EvaluateParameters, task: Task, store: Store) -> list[Evaluation]:
+    measured = task.rule is Rule.PERPLEXITY
+    offered = tuple(key for key in check_tools(p.tools) if key not in task.excluded_tools)
+    base = p.model if p.model == "embedded" else trained_model(p.model)
+    digest = model_digest(base)
+    models = {"base": base, **_finetuned(p, store, base, digest)}
+    for name in set(models.values()):
+        check_model(name)
+    chosen = choose_arms(p, store, models, with_tools=bool(offered) and not measured)
+    settings = ToolSettings(
+        passages=Path(p.passages).absolute() if p.passages else None,
+        phrases=Path(p.phrases).absolute() if p.phrases else None,
+    )
+    on = any(k for _, k in chosen)
+    digests = {key: tool.fingerprint for key, tool in build_tools(offered, settings).items()} if on else {}
+    model_digests = {which: digest if name == base else model_digest(name) for which, name in models.items()}
+    length = 0 if measured else (p.max_new_tokens or new_tokens_for(task))
+    return [
+        Evaluation(
+            arm=arm,
+            k=k,
+            model=models[ARMS[arm][0]],
+            model_digest=model_digests[ARMS[arm][0]],
+            base=models["base"],
+            base_digest=model_digests["base"],
+            offered=offered if k else (),
+            tool_digests=tuple(digests.items()) if k else (),
+            tool_settings=settings if k else ToolSettings(),
+            max_new_tokens=length,
+        )
+        for arm, k in chosen
+    ]
+
+
+def _finetuned(p: EvaluateParameters, store: Store, base: str, digest: str) -> dict[str, str]:
+    """Return the models `cc` and `toolformer`: those named in the parameters, else the newest trainings."""
+    if p.cc is not None or p.toolformer is not None:
+        return {arm: trained_model(name) for arm, name in (("cc", p.cc), ("toolformer", p.toolformer)) if name}
+    known = (
+        "" if base.startswith("vllm+") else digest
+    )  # a training starts from model files, and a served model has no such digest
+    trainings = newest_pair(finished_trainings(store), (base, str(model_folder(base))), known)
+    return {arm: str(one.model.absolute()) for arm, one in trainings.items()}

@@ -1,0 +1,139 @@
+"""One MLflow run per evaluation: figures with k as the step, tables, plots, and the benchmark with its digest.
+
+The run links to the runs of the trainings that made the evaluated models. It is created after all items have been
+answered, so a killed evaluation leaves no run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from flows.evaluate.metrics import ArmFigures, ArmPerplexity, row_of
+from flows.evaluate.parameters import EvaluateParameters
+from flows.evaluate.plan import EvaluationPlan
+from tasks.evaluation_spec import ARMS
+from tasks.runner import ShardResult
+from tasks.settings import versions
+from tasks.training.registry import training_run
+from toolformer_core.records import digest_of
+
+__all__ = ["track"]
+
+
+def track(
+    plan: EvaluationPlan,
+    p: EvaluateParameters,
+    read: ShardResult,
+    arms: Sequence[ArmFigures],
+    perplexities: Sequence[ArmPerplexity],
+    sizes: Sequence[Mapping[str, Any]],
+) -> tuple[str, str | None]:
+    """Make the evaluation's run in MLflow; return its id and its address, if a server shows it.
+
+    Args:
+        read: the shards of benchmark items.
+        arms: empty for a perplexity task.
+        perplexities: empty for every other task.
+        sizes: accuracies of all evaluations of this task, for models of any size; see `queries.accuracies`.
+
+    Raises:
+        TrackingError: MLflow could not be reached; the predictions are in the warehouse all the same.
+    """
+    from tasks.tracking import DatasetRef, Tracking, project
+
+    items = sum(file.rows for file in read.files)
+    digest = digest_of("items", *(file.digest for file in read.files))
+    name = f"{plan.task.name} {plan.benchmark.source}".strip()
+    models = {e.arm: {"model": e.model, "digest": e.model_digest} for e in plan.evaluations}
+    run = Tracking(plan.tracking).start(
+        experiment=project(p.data),
+        name=f"{name}, {Path(p.model).name}",
+        params={
+            "task": plan.task.name,
+            "source": plan.benchmark.path or "",
+            "source_digest": plan.benchmark.digest,
+            "items": items,
+            "limit": p.limit,
+            "model": p.model,
+            "arms": {_safe(arm): model for arm, model in models.items()},
+            "k": sorted({e.k for e in plan.evaluations}),
+            "tools": sorted({key for e in plan.evaluations for key in e.offered}),
+            "max_new_tokens": plan.evaluations[0].max_new_tokens,
+            "code": versions(),
+        },
+        tags={"kind": "evaluate", "task": plan.task.name, "dataset_digest": digest, "flow_run": plan.benchmark.run_id},
+        datasets=[DatasetRef(name, digest, plan.benchmark.path or plan.task.name, "evaluation", items)],
+        sources=_trainings(plan),
+        system_metrics=False,
+    )
+    try:
+        for one in arms:
+            run.metrics(_metrics(one), step=one.k)
+        for text in perplexities:
+            run.metrics({f"perplexity/{_safe(text.arm)}": text.perplexity}, step=0)
+        run.table([*map(row_of, arms), *map(row_of, perplexities)], "tables/arms.json")
+        if arms:
+            _plots(run, plan.task.title, arms, sizes)
+    except BaseException:
+        run.finish("FAILED")
+        raise
+    run.finish("FINISHED")
+    return run.run_id, run.address
+
+
+def _trainings(plan: EvaluationPlan) -> dict[str, str]:
+    """Return the MLflow runs of the trainings that made the models, by arm: `cc`, `toolformer`."""
+    runs = {ARMS[e.arm][0]: training_run(e.model) for e in plan.evaluations}
+    return {which: run_id for which, run_id in runs.items() if run_id is not None}
+
+
+def _safe(arm: str) -> str:
+    """Return an arm's name without the plus sign, which MLflow does not allow."""
+    return arm.replace("+", "-")
+
+
+def _metrics(one: ArmFigures) -> dict[str, float]:
+    arm = _safe(one.arm)
+    metrics = {
+        f"accuracy/{arm}": one.accuracy,
+        f"accuracy_low/{arm}": one.low,
+        f"accuracy_high/{arm}": one.high,
+        f"call_rate/{arm}": one.call_rate,
+        f"accuracy_called/{arm}": one.accuracy_called,
+        f"accuracy_uncalled/{arm}": one.accuracy_uncalled,
+        f"failed/{arm}": float(one.failed),
+        **{f"calls_{tool}/{arm}": rate for tool, rate in one.rates.items()},
+    }
+    if one.versus_base is not None:
+        metrics |= {f"gain_over_base/{arm}": one.versus_base.difference, f"p_versus_base/{arm}": one.versus_base.p}
+    if one.versus_disabled is not None:
+        metrics |= {
+            f"gain_over_disabled/{arm}": one.versus_disabled.difference,
+            f"p_versus_disabled/{arm}": one.versus_disabled.p,
+        }
+    return {name: value for name, value in metrics.items() if math.isfinite(value)}
+
+
+def _plots(run: Any, title: str, arms: Sequence[ArmFigures], sizes: Sequence[Mapping[str, Any]]) -> None:
+    from tasks.tracking import bars, curves
+
+    named = {f"{one.arm}, k = {one.k}" if one.k else one.arm: (one.accuracy, one.low, one.high) for one in arms}
+    run.figure(bars(f"{title}: accuracy by arm", "accuracy", named), "figures/accuracy_by_arm.png")
+    by_k: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    off = {"base": "base+tools", "toolformer-disabled": "toolformer"}
+    for one in sorted(arms, key=lambda a: a.k):
+        by_k[off.get(one.arm, one.arm)].append((one.k, one.accuracy))
+    if any(len(points) > 1 for points in by_k.values()):
+        figure = curves(f"{title}: accuracy by k", "accuracy", by_k, x_label="k (0: disabled)")
+        run.figure(figure, "figures/accuracy_by_k.png")
+    by_size: dict[str, dict[int, float]] = defaultdict(dict)
+    for row in sizes:
+        by_size[f"{row['arm']}, k = {row['k']}" if row["k"] else row["arm"]][row["parameters"]] = row["accuracy"]
+    if len({size for points in by_size.values() for size in points}) > 1:
+        series = {label: sorted(points.items()) for label, points in by_size.items()}
+        figure = curves(f"{title}: accuracy by size", "accuracy", series, x_label="parameters", logarithmic=True)
+        run.figure(figure, "figures/accuracy_by_size.png")

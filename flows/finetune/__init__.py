@@ -1,0 +1,1 @@
+"""The flow `finetune`: a dataset version to a checkpoint."""

@@ -1,0 +1,313 @@
+"""The flow `finetune`: a dataset version to a checkpoint, trained where the GPUs are.
+
+It names the job after everything that its result depends on, launches it with the profile's launcher, follows it, and
+reports its events to Prefect (a progress artifact) and MLflow (params, curves, checkpoints). It trains nothing itself.
+If it is cancelled or interrupted, it asks the job to stop; the job saves a checkpoint for the same call to resume from.
+A worker kills a cancelled flow run after 30 seconds; `end_cancelled` then waits for the job in a separate process.
+If the flow run is killed without being cancelled, the training goes on, and the same call follows it again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from prefect import flow, get_run_logger, task
+from prefect.artifacts import create_progress_artifact, update_progress_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.logging.loggers import flow_run_logger
+from prefect.runtime import flow_run as this_run
+
+from flows.artifacts import publish_link, publish_summary, run_name_from
+from flows.build_dataset.notes import notes_on_training
+from flows.finetune.parameters import FinetuneParameters
+from flows.finetune.plan import FinetunePlan, check_machine, jobs_folder
+from flows.finetune.profiles import load_profile
+from flows.finetune.resolve import resolve
+from flows.finetune.tracking import close_run, start_run
+from flows.ledger import republish
+from flows.server import guard_prefect_server, record_server
+from flows.stopping import restore_stop_handler
+from tasks.launch.base import LaunchError, LostError
+from tasks.settings import prepare_environment, shown_url
+from tasks.training.job import FinetuneSpec, JobCard, write_job_folder
+from tasks.training.monitor import follow, stop
+from tasks.training.outcome import TrainingError, TrainingEvent, TrainingOutcome
+from tasks.training.records import record_training
+from tasks.training.registry import finished_finetune
+from tasks.training.starting import job_lock, launch
+from toolformer_core.errors import ToolformerError
+from toolformer_core.finetune.checkpoints import best
+from toolformer_core.finetune.events import read_events
+from warehouse.errors import LockHeldError, WarehouseError
+from warehouse.store import Store
+
+__all__ = [
+    "FinetuneResult",
+    "Stopped",
+    "finetune",
+    "reporting_events_to",
+    "run_finetune",
+]
+
+_ARTIFACT_S = 2.0  # seconds between two updates of the progress artifact
+_FLOW_NOTE = "flow_run"  # in the job's folder: the flow run that follows it
+
+Report = Callable[[TrainingEvent], None]
+_report: ContextVar[Report | None] = ContextVar("report", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class FinetuneResult:
+    """The result of a training."""
+
+    folder: str
+    model: str  # the best checkpoint, for `from_pretrained`
+    arm: str
+    dataset: str  # name@version
+    steps: int
+    best_step: int | None
+    best_perplexity: float | None  # on the development documents
+    base_perplexity: float | None  # of the model before training
+    tracking: str
+    run_id: str  # MLflow's
+    skipped: bool  # it was finished already
+    seconds: float
+
+
+class Stopped(ToolformerError):
+    """The training stopped on request; the same call continues from its checkpoint."""
+
+
+@contextmanager
+def reporting_events_to(report: Report) -> Iterator[None]:
+    """Call `report` with every event of the trainings inside this block."""
+    token = _report.set(report)
+    try:
+        yield
+    finally:
+        _report.reset(token)
+
+
+@task(name="prepare", task_run_name="prepare {spec.arm}")
+def prepare_job(spec: FinetuneSpec, data: str) -> JobCard:
+    """Write the job's folder with its texts."""
+    return write_job_folder(spec, Store(data))
+
+
+def _is_retryable(task: Any, run: Any, state: Any) -> bool:
+    error = state.result(raise_on_failure=False)
+    return isinstance(error, TrainingError) and error.retryable
+
+
+@task(
+    name="train",
+    task_run_name="train {plan.spec.arm}",
+    retry_condition_fn=_is_retryable,
+    retry_delay_seconds=1,
+    cache_policy=NO_CACHE,
+)
+def train_job(plan: FinetunePlan, run: Any, started: float) -> TrainingOutcome:
+    """Launch the job, or find it running, and follow it until it ends."""
+    folder = plan.spec.folder
+    logger = get_run_logger()
+    (folder / _FLOW_NOTE).write_text(f"{this_run.id}\n", encoding="utf-8")
+    handle = launch(plan.launcher, folder, plan.processes, plan.profile.python or None)
+    logger.info("%s: %s, output in %s", plan.launcher.name, handle, folder / "log.txt")
+    progress = _Progress(plan.spec.recipe.steps)
+    report = _report.get()
+
+    def on_events(events: list[TrainingEvent]) -> None:
+        run.record(events)
+        new = [event for event in events if event["t"] >= started]  # a retry reads the whole file again
+        progress.show(events)
+        for event in new:
+            if event["event"] == "evaluated":
+                logger.info("step %s: perplexity %.3f on the dev documents", event["step"], event["perplexity"])
+            if event["event"] == "damaged":
+                logger.warning("the checkpoint at step %s is damaged, and passed over", event["step"])
+        if report is not None:
+            for event in new:
+                report(event)
+
+    def on_wait(detail: str) -> None:
+        logger.info("not begun yet: %s", detail or "no reason given")
+
+    outcome = follow(plan.launcher, handle, folder, on_events, on_wait=on_wait)
+    progress.done()
+    return outcome
+
+
+class _Progress:
+    """The flow run's progress artifact."""
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+        self._id: UUID = create_progress_artifact(0.0, key="finetune", description="starting")  # type: ignore[assignment]
+        self._shown = 0.0
+
+    def show(self, events: list[TrainingEvent]) -> None:
+        steps = [event for event in events if event["event"] == "step"]
+        if steps and time.monotonic() - self._shown > _ARTIFACT_S:
+            self._shown = time.monotonic()
+            last = steps[-1]
+            line = (
+                f"step {last['step']:,} of {self._steps:,}, loss {last['loss']:.3f}, "
+                f"{last['tokens_per_second']:,.0f} tokens/s, {last['eta_s']:,.0f} s left"
+            )
+            update_progress_artifact(self._id, 100.0 * last["step"] / self._steps, description=line)
+
+    def done(self) -> None:
+        update_progress_artifact(self._id, 100.0, description=f"{self._steps:,} steps")
+
+
+def end_cancelled(flow: Any, flow_run: Any, state: Any) -> None:
+    """Stop a cancelled flow run's job with a checkpoint, and close its MLflow run, if the run's own process could not.
+
+    A worker calls it when that process is gone. The job is found by the flow run's id in its folder, because the
+    dataset named by the parameters may have a newer version by now.
+    """
+    parameters = FinetuneParameters.model_validate(flow_run.parameters["parameters"])
+    profile = load_profile(parameters.profile)
+    notes = jobs_folder(profile, Store(parameters.data)).glob(f"*/{_FLOW_NOTE}")
+    folder = next((n.parent for n in notes if n.read_text(encoding="utf-8").strip() == str(flow_run.id)), None)
+    if folder is None:
+        return  # cancelled before anything was launched
+    ran = stop(profile.build_launcher(), folder, lambda events: None)
+    flow_run_logger(flow_run, flow).info("%s: %s", folder, "stopped" if ran else "had stopped")
+    prepare_environment()
+    close_run(folder, parameters.data)
+
+
+@flow(
+    name="finetune",
+    flow_run_name=run_name_from("finetune {model} on {dataset}, {arm}, {steps} steps"),
+    on_cancellation=[end_cancelled],
+)
+def finetune(parameters: FinetuneParameters) -> FinetuneResult:
+    """Finetune a model on C*, or on the same documents without calls.
+
+    Args:
+        parameters: dataset, model, arm, recipe, and the profile that says where to train.
+    """
+    begin = time.monotonic()
+    started = time.time()
+    prepare_environment()
+    record_server()
+    restore_stop_handler()
+    plan = resolve(parameters)
+    check_machine(plan)
+    for note in notes_on_training(parameters.model, plan.spec.dataset.model):
+        get_run_logger().warning(note)
+    with job_lock(plan.spec.folder):
+        card = prepare_job(plan.spec, parameters.data)
+        finished = _finished(plan.spec.folder)
+        run = start_run(plan, parameters, card)
+    if finished is None:
+        outcome = _train(plan, run, parameters, started)
+    else:
+        outcome = finished
+        run.record(read_events(plan.spec.folder)[0])
+    run.figures()
+    run.finish("FINISHED")
+    _record(plan.spec.folder, Store(parameters.data))
+    events = read_events(plan.spec.folder)[0]
+    base = next((e["perplexity"] for e in events if e["event"] == "evaluated" and e["step"] == 0), None)
+    result = FinetuneResult(
+        folder=str(plan.spec.folder),
+        model=str(plan.spec.folder / "model"),
+        arm=parameters.arm,
+        dataset=f"{plan.spec.dataset.name}@{plan.spec.dataset.version}",
+        steps=outcome.step,
+        best_step=outcome.best_step,
+        best_perplexity=outcome.best_perplexity,
+        base_perplexity=base,
+        tracking=shown_url(plan.tracking),
+        run_id=run.run_id,
+        skipped=finished is not None,
+        seconds=time.monotonic() - begin,
+    )
+    publish_summary(_card(result, plan.spec.dataset.thresholds), "finetuned")
+    publish_link(run.address, "finetune-mlflow-run", "The run in MLflow")
+    return result
+
+
+def _record(folder: Path, store: Store) -> None:
+    """Record the training in the warehouse. A failure is only logged: the checkpoint exists."""
+    try:
+        if (training := finished_finetune(folder)) is not None:
+            record_training(store, training)
+            republish(store)
+    except WarehouseError as exc:
+        get_run_logger().warning("this training is not recorded in the warehouse: %s", exc)
+
+
+def _finished(folder: Path) -> TrainingOutcome | None:
+    """Return how the job ended, if it finished and its model exists."""
+    events = [e for e in read_events(folder)[0] if e["event"] == "finished"]
+    if not events or not (folder / "model").is_dir():
+        return None
+    checkpoint = best(folder)
+    return TrainingOutcome(
+        True,
+        events[-1]["step"],
+        None if checkpoint is None else checkpoint.step,
+        None if checkpoint is None else checkpoint.perplexity,
+    )
+
+
+def _train(plan: FinetunePlan, run: Any, parameters: FinetuneParameters, started: float) -> TrainingOutcome:
+    """Train, and close the MLflow run if the training does not finish.
+
+    Raises:
+        TrainingError: it failed, after all retries.
+        Stopped: it stopped on request.
+    """
+    try:
+        outcome = train_job.with_options(retries=parameters.retries)(plan, run, started)
+    except TrainingError as exc:
+        publish_summary(f"**{exc}**\n\n```\n{exc.tail}\n```\n", "training-failure")
+        run.finish("FAILED")
+        raise
+    except (LostError, LockHeldError):
+        raise  # the training may go on, and so may its MLflow run
+    except LaunchError:
+        run.finish("FAILED")
+        raise
+    except BaseException:
+        run.finish("KILLED")
+        raise
+    if not outcome.finished:
+        run.finish("KILLED")
+        raise Stopped(f"training stopped at step {outcome.step} with a checkpoint; run it again to go on")
+    return outcome
+
+
+def _card(result: FinetuneResult, thresholds: Mapping[str, float]) -> str:
+    def shown(value: float | None) -> str:
+        return "not measured" if value is None else f"{value:.3f}"
+
+    return (
+        f"| | |\n|---|---|\n| model | `{result.model}` |\n| arm | {result.arm} |\n| dataset | {result.dataset} |\n"
+        f"| tau_f | {', '.join(f'{tool} {tau_f:g}' for tool, tau_f in thresholds.items())} |\n"
+        f"| dev perplexity before | {shown(result.base_perplexity)} |\n"
+        f"| best dev perplexity | {shown(result.best_perplexity)} at step {result.best_step} |\n"
+        f"| MLflow run | {result.run_id} |\n"
+    )
+
+
+def run_finetune(parameters: FinetuneParameters) -> FinetuneResult:
+    """Run the flow in this process.
+
+    Raises:
+        UsageError: a parameter is wrong.
+        TrainingError, Stopped: see `finetune`.
+    """
+    guard_prefect_server()
+    return finetune(parameters)

@@ -1,0 +1,73 @@
+"""The parameters of `finetune`, declared once: Prefect's form, the options of `toolformer finetune`, a table of docs.
+
+Each field's description gives its meaning and the source of its default. `resolve` looks up the names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field
+
+from flows.forms import FORM, DataFolder, ModelName, OneOf, Option, Version
+
+__all__ = ["FinetuneParameters"]
+
+_RECIPE = Option("Recipe")
+_RUNNING = Option("Running")
+
+
+def _profiles() -> Iterable[str]:
+    from flows.finetune.profiles import PROFILES
+
+    return ["auto", *PROFILES]
+
+
+class FinetuneParameters(BaseModel):
+    """C* to checkpoint."""
+
+    model_config = FORM
+
+    dataset: Version = Field(
+        "cstar", description="Dataset to train on: name, or name@version; the newest version by default"
+    )
+    data: DataFolder = Field("toolformer-data", description="Data folder or URL in which the dataset was built")
+    model: ModelName = Field(
+        "embedded", description="Model to train: 'embedded', a folder written by save_pretrained, or a hub name"
+    )
+    arm: Literal["toolformer", "cc"] = Field(
+        "toolformer", description="toolformer: C*; cc: the same documents without their calls (M + CC)"
+    )
+    profile: Annotated[str, OneOf(_profiles, "^/.+[.]json$")] = Field(
+        "auto", description="Where to train: auto, cpu, core, gpu, lora, or the path of a JSON file of your own"
+    )
+    processes: int = Field(0, ge=0, description="Processes per node; 0: as the profile says")
+    steps: Annotated[int, _RECIPE] = Field(2000, gt=0, description="Optimiser steps (paper: up to 2,000)")
+    batch: Annotated[int, _RECIPE] = Field(128, gt=0, description="Texts per step, over all processes (paper: 128)")
+    learning_rate: Annotated[float, _RECIPE] = Field(
+        1e-5, gt=0, description="Learning rate of AdamW after the warmup (paper: 1e-5)"
+    )
+    warmup: Annotated[float, _RECIPE] = Field(
+        0.1, ge=0, le=1, description="Share of the steps in which the learning rate rises (paper: 0.1)"
+    )
+    sequence_length: Annotated[int, _RECIPE] = Field(
+        1024, gt=1, description="Tokens per text; longer texts are cut (paper: 1,024)"
+    )
+    evaluate_every: Annotated[int, _RECIPE] = Field(
+        500,
+        gt=0,
+        description="Steps between two measurements of the dev perplexity, each with a checkpoint (paper: 500)",
+    )
+    dev_documents: Annotated[int, _RECIPE] = Field(
+        1000, ge=0, description="Documents kept from training, at most a tenth of the corpus (paper: 1,000)"
+    )
+    keep: Annotated[int, _RECIPE] = Field(
+        2, gt=0, description="Resumable checkpoints kept; the best model is kept besides"
+    )
+    seed: Annotated[int, _RECIPE] = Field(
+        0, description="Seed of the order of texts, of dropout and of the choice of dev documents"
+    )
+    retries: Annotated[int, _RUNNING] = Field(
+        1, ge=0, description="Further attempts, from the last checkpoint, if a process or a node dies"
+    )

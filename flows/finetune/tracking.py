@@ -1,0 +1,103 @@
+"""One MLflow run per training job, for all its attempts: parameters, digests, curves, and what it was trained on.
+
+The run links to the run of the build that made its dataset, so that a checkpoint leads to its thresholds.
+`tasks.tracking.TrainingRun` records the job's events.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from flows.build_dataset.tracking import track_build
+from flows.finetune.parameters import FinetuneParameters
+from flows.finetune.plan import FinetunePlan
+from tasks.settings import tracking_uri, versions
+from tasks.training.job import JobCard
+from tasks.training.registry import MLFLOW_NOTE, model_label
+from toolformer_core.finetune.events import read_events
+from toolformer_core.finetune.recipe import Recipe
+from warehouse.store import Store
+
+__all__ = ["close_run", "start_run"]
+
+
+def start_run(plan: FinetunePlan, p: FinetuneParameters, card: JobCard) -> Any:
+    """Start the MLflow run of a job, or resume the one named in the job's folder; return a `TrainingRun`.
+
+    Args:
+        card: describes the texts in the job's folder.
+
+    Raises:
+        TrackingError: MLflow could not be reached.
+    """
+    from tasks.tracking import DatasetRef, Tracking, project
+
+    spec = plan.spec
+    note = spec.folder / MLFLOW_NOTE
+    known = note.read_text(encoding="utf-8").strip() if note.is_file() else None
+    name = f"{spec.dataset.name}@{spec.dataset.version}"
+    where = f"{p.data}/datasets/{spec.dataset.name}"
+    datasets = [DatasetRef(name, card.train_digest, where, "train", card.train)]
+    if card.dev:
+        datasets.append(DatasetRef(f"{spec.dataset.name}-dev", card.dev_digest, spec.dataset.corpus, "dev", card.dev))
+    base = model_label(p.model)
+    tracking = Tracking(plan.tracking)
+    run = tracking.start(
+        experiment=project(p.data),
+        name=f"{base} {p.arm} {name} {spec.digest[:8]}",
+        params={
+            "dataset": name,
+            "dataset_digest": spec.dataset.version,
+            "tau_f": spec.dataset.thresholds,
+            "arm": p.arm,
+            "model": p.model,
+            "model_digest": spec.model_digest,
+            "annotator": spec.dataset.model,
+            "recipe": _recipe_params(spec.recipe),
+            "dev_documents": card.dev,
+            "profile": p.profile,
+            "launcher": plan.launcher.name,
+            "processes": plan.processes,
+            "code": versions(),
+        },
+        tags={
+            "kind": "finetune",
+            "arm": p.arm,
+            "dataset": name,
+            "dataset_digest": spec.dataset.version,
+            "job": spec.digest,
+            **(
+                {"registered_model": f"toolformer-{base}"} if p.arm == "toolformer" else {}
+            ),  # no candidate without calls
+        },
+        datasets=datasets,
+        sources={"build": track_build(tracking, Store(p.data), p.data, spec.dataset)},
+        run_id=known,
+        folder=str(spec.folder),
+        system_metrics=plan.launcher.name == "local",
+    )
+    note.write_text(run.run_id + "\n", encoding="utf-8")
+    return run
+
+
+def _recipe_params(recipe: Recipe) -> dict[str, Any]:
+    return {name: value for name, value in asdict(recipe).items() if value is not None and value != {}}
+
+
+def close_run(folder: Path, data: str) -> None:
+    """Record a cancelled job's events and close its MLflow run, if the job's own process could not.
+
+    Args:
+        folder: the job's.
+        data: the data folder or URL.
+    """
+    from tasks.tracking import Tracking, TrainingRun
+
+    client = Tracking(tracking_uri(data)).client
+    run_id = (folder / MLFLOW_NOTE).read_text(encoding="utf-8").strip()
+    if client.get_run(run_id).info.status == "RUNNING":
+        run = TrainingRun(client, run_id, folder=str(folder))
+        run.record(read_events(folder)[0])
+        run.finish("KILLED")

@@ -1,0 +1,117 @@
+"""The stages as Prefect tasks: one task run per stage, tool and group of shards, named so (`sample calculator 0-63`).
+
+A task takes references (names, digests, paths) and returns some: data never travels through Prefect. Prefect's own
+cache is off: commits decide what is done, and it would pickle and digest every task's arguments. What a stage does is
+not known here, nor which shards make a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from prefect.futures import PrefectFuture
+
+from flows.runners import task_resources
+from tasks.runner import ShardResult
+from tasks.stage import Inputs, RunSpec, Shard, Stage, files_of, run_stage
+from tasks.stages import ANNOTATION, EVALUATION
+
+__all__ = ["GroupResult", "GroupResults", "group_label", "run_source", "submit_stage"]
+
+
+class GroupResult:
+    """What a stage gave for each shard of a group, in order; None where it did not run.
+
+    It is no plain value on purpose: Prefect searches those for futures.
+    """
+
+    __slots__ = ("shards",)
+
+    def __init__(self, shards: Sequence[ShardResult | None]) -> None:
+        self.shards = tuple(shards)
+
+
+GroupResults = Sequence[GroupResult | PrefectFuture[GroupResult]]  # of one stage, one a tool
+
+
+@task(cache_policy=NO_CACHE)
+def _run_group(
+    stage: str, spec: RunSpec, tool: str, shards: Sequence[Shard], before: Mapping[str, Sequence[GroupResult]]
+) -> GroupResult:
+    """Run a stage on some shards, one after another.
+
+    Args:
+        stage: the stage's name.
+        spec: what the run asks for.
+        tool: "" where the stage runs once for all tools.
+        shards: the group.
+        before: what the stages that it reads gave for the same group, one for each tool.
+    """
+    stages = ANNOTATION if any(own.name == stage for own in ANNOTATION) else EVALUATION
+    declared = next(own for own in stages if own.name == stage)
+    results = []
+    for number, shard in enumerate(shards):
+        files = {
+            name: files_of([result for group in groups if (result := group.shards[number]) is not None])
+            for name, groups in before.items()
+        }
+        files[stages[0].name] = (shard.documents,)  # the source, which cut the shards
+        results.append(run_stage(declared, Inputs(spec, shard.name, tool, files)))
+    return GroupResult(results)
+
+
+def submit_stage(
+    stage: Stage[Any],
+    spec: RunSpec,
+    shards: Sequence[Shard],
+    before: Mapping[str, GroupResults],
+    *,
+    tool: str = "",
+    name: str = "",
+) -> PrefectFuture[GroupResult]:
+    """Submit a stage's task for a group of shards, inside `flows.runners.use_runner`.
+
+    Args:
+        stage: which.
+        spec: what the run asks for.
+        shards: the group.
+        before: results, or the futures of them, of the stages that it reads, one for each tool.
+        tool: "" where the stage runs once for all tools.
+        name: the task run's; default: stage, tool and shards.
+    """
+    run_name = name or " ".join(filter(None, (stage.name, tool, group_label(shards))))
+    own = _run_group.with_options(name=stage.name, task_run_name=run_name)
+    arguments: Any = {"stage": stage.name, "spec": spec, "tool": tool, "shards": shards, "before": before}
+    with task_resources(model=stage.needs == "model"):
+        future: PrefectFuture[GroupResult] = own.submit(**arguments)
+    return future
+
+
+def run_source(stage: Stage[Any], spec: RunSpec, name: str, *, task_name: str = "") -> ShardResult:
+    """Run a stage that cuts a source into shards, as a task in the flow's own thread.
+
+    Args:
+        stage: which.
+        spec: what the run asks for.
+        name: of its one commit.
+        task_name: the task run's; default: the stage's.
+    """
+
+    @task(name=stage.name, task_run_name=task_name or stage.name, cache_policy=NO_CACHE)
+    def run() -> ShardResult:
+        return run_stage(stage, Inputs(spec, name))
+
+    return run()
+
+
+def group_label(shards: Sequence[Shard]) -> str:
+    """Return the numbers in the names of some shards: `7`, `0-63`, or `12 and 3 more` where they do not follow."""
+    numbers = [int(shard.name.rpartition("-")[2]) for shard in shards]
+    if len(numbers) == 1:
+        return str(numbers[0])
+    if numbers == list(range(numbers[0], numbers[0] + len(numbers))):
+        return f"{numbers[0]}-{numbers[-1]}"
+    return f"{numbers[0]} and {len(numbers) - 1} more"

@@ -1,0 +1,1 @@
+"""One machine operated: servers, workers, deployments, arriving corpora, and what `doctor` checks."""

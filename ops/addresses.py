@@ -1,0 +1,84 @@
+"""Where the servers of a data folder are: what `toolformer up` writes down for other commands to read.
+
+The addresses are in `up/addresses.json` in the data folder. They are valid while the lock beside them is held: the
+kernel frees it when its holder dies, so an old file misleads nobody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from warehouse.errors import LockHeldError
+from warehouse.files.lock import FileLock
+from warehouse.store import Store
+
+__all__ = [
+    "Addresses",
+    "delete_addresses",
+    "lock_path",
+    "read_addresses",
+    "running_addresses",
+    "up_folder",
+    "write_addresses",
+]
+
+_FILE = "addresses.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """The addresses of everything that `toolformer up` runs."""
+
+    ui: str  # Prefect's
+    api: str  # Prefect's
+    mlflow: str
+    warehouse: str  # the path of the snapshot, which exists after the first build
+    logs: str
+    pid: int  # of `toolformer up`
+    seconds: float  # from the start until everything was healthy
+
+
+def up_folder(store: Store) -> Path:
+    """Return the folder of the logs and the addresses."""
+    return store.local_folder / "up"
+
+
+def lock_path(store: Store) -> Path:
+    """Return the lock that `toolformer up` holds as long as it runs."""
+    return up_folder(store) / "lock"
+
+
+def read_addresses(store: Store) -> Addresses | None:
+    """Return what the last `toolformer up` of a data folder wrote down; it may have ended since."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        return Addresses(**json.loads((up_folder(store) / _FILE).read_text(encoding="utf-8")))
+    return None
+
+
+def running_addresses(store: Store) -> Addresses | None:
+    """Return the addresses of the servers that run for a data folder now; None if none run."""
+    if not lock_path(store).exists():
+        return None
+    try:
+        FileLock(lock_path(store)).close()
+    except LockHeldError:
+        return read_addresses(store)
+    return None
+
+
+def write_addresses(store: Store, addresses: Addresses) -> None:
+    """Write the addresses down.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    (up_folder(store) / _FILE).write_text(json.dumps(asdict(addresses)), encoding="utf-8")
+
+
+def delete_addresses(store: Store) -> None:
+    """Delete the file of addresses, if that is possible."""
+    with contextlib.suppress(OSError):
+        (up_folder(store) / _FILE).unlink(missing_ok=True)

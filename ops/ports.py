@@ -1,0 +1,65 @@
+"""Ports of this machine: which are free, which a command takes, and who listens on one that is not free."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+import psutil
+
+from toolformer_core.errors import ToolformerError, UsageError
+
+__all__ = ["LOOPBACK", "PortTakenError", "choose_ports", "free_port", "port_holder"]
+
+LOOPBACK = "127.0.0.1"
+_COMMAND_CHARS = 120
+
+
+class PortTakenError(ToolformerError):
+    """Somebody listens on a port that was asked for; the message says who."""
+
+
+def choose_ports(requested: dict[str, int]) -> dict[str, int]:
+    """Return the port to use for each option: the requested one, or a free one for 0.
+
+    Raises:
+        PortTakenError: somebody listens on a requested port.
+        UsageError: two options name the same port, or a port is reserved.
+    """
+    named = [port for port in requested.values() if port]
+    if len(named) != len(set(named)):
+        raise UsageError(f"{' and '.join(requested)} are both {named[0]}: choose two different ports")
+    for option, port in requested.items():
+        if port and (holder := port_holder(port)):
+            raise PortTakenError(f"port {port} is taken by {holder}: stop it, or choose another port with {option}")
+    return {option: port or free_port() for option, port in requested.items()}
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on at the moment."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def port_holder(port: int) -> str:
+    """Return who listens on a port of this machine, as a phrase for messages; "" if the port is free.
+
+    Raises:
+        UsageError: this user may not use the port.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+            return ""
+        except PermissionError as exc:
+            raise UsageError(f"port {port} is reserved for the system: choose one above 1023") from exc
+        except OSError:
+            pass
+    with contextlib.suppress(psutil.Error):
+        for connection in psutil.net_connections("tcp"):
+            if connection.status == psutil.CONN_LISTEN and connection.laddr[1:] == (port,) and connection.pid:
+                command = " ".join(psutil.Process(connection.pid).cmdline())
+                return f"process {connection.pid} ({command[:_COMMAND_CHARS]})"
+    return "a process of another user"

@@ -1,0 +1,154 @@
+"""The programs that `toolformer up` runs: Prefect's server, MLflow's server, the deployments and a worker for each
+pool.
+
+Each is described here as a `Service`: its command, its environment, its log, and how to tell that it is healthy. How
+services are started, supervised and ended is in `processes`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import urllib.request
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ops.addresses import Addresses
+from ops.ports import LOOPBACK
+from ops.processes import Service
+from serving.origins import LOOPBACK_NAMES, origin_of
+from tasks.settings import allowed_hosts, allowed_origins, host
+from warehouse.files.folders import private_mode
+
+__all__ = ["FLOW_RUN", "Services", "request_json"]
+
+FLOW_RUN = "PREFECT__FLOW_RUN_ID"  # an environment variable of every process of a flow run
+_REQUEST_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Makes the services of one data folder.
+
+    Args:
+        addresses: where they listen.
+        logs: the folder of their logs.
+        home: the local folder of MLflow's database and artifacts.
+        data: the data folder or URL.
+        wait_s: seconds for which the deployments wait for Prefect's server.
+    """
+
+    addresses: Addresses
+    logs: Path
+    home: Path
+    data: str
+    wait_s: float
+
+    def prefect_server(self) -> Service:
+        """Return Prefect's server."""
+        port = self.addresses.ui.rpartition(":")[2]
+        return Service(
+            "Prefect server",
+            (sys.executable, "-m", "flows.prefect_app", "--host", LOOPBACK, "--port", port),
+            self.logs / "prefect-server.log",
+            {
+                "PREFECT_SERVER_API_HOST": LOOPBACK,
+                "PREFECT_SERVER_API_PORT": port,
+                "PREFECT_API_URL": None,
+                # The newer UI tells an analytics service that it was opened, whatever the server's settings are.
+                "PREFECT_SERVER_UI_V2_ENABLED": "false",
+            },
+            lambda: request_json(f"{self.addresses.api}/health") is not None,
+            umask=0o777 & ~private_mode(self.logs),  # of its database
+        )
+
+    def mlflow_server(self) -> Service:
+        """Return MLflow's server."""
+        port = self.addresses.mlflow.rpartition(":")[2]
+        words = ["--backend-store-uri", f"sqlite:///{self.home / 'mlflow.db'}", "--no-serve-artifacts"]
+        words += ["--default-artifact-root", str(self.home / "mlartifacts"), "--workers", "1"]
+        return Service(
+            "MLflow server",
+            (sys.executable, "-m", "mlflow", "server", "--host", LOOPBACK, "--port", port, *words),
+            self.logs / "mlflow-server.log",
+            {
+                "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+                "MLFLOW_TRACKING_URI": None,
+                # MLflow's default allows every name that begins like a private address: 10.evil.example.
+                "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join(_host_patterns((*LOOPBACK_NAMES, *allowed_hosts()))),
+                "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": ",".join(filter(None, map(origin_of, allowed_origins()))) or None,
+            },
+            lambda: _get(f"{self.addresses.mlflow}/health") is not None,
+            umask=0o777 & ~private_mode(self.home),
+        )
+
+    def deployments(self, options: Sequence[str]) -> Service:
+        """Return the program that makes the deployments and ends; it prepares them while the server starts.
+
+        Args:
+            options: further options of `python -m ops.deployments`.
+        """
+        done = self.logs / "deployments.txt"
+        done.unlink(missing_ok=True)
+        words = [f"--data={self.data}", f"--wait={self.wait_s:.0f}", f"--note={done}", *options]
+        return Service(
+            "deployments",
+            (sys.executable, "-m", "ops.deployments", *words),
+            self.logs / "deployments.log",
+            {"PREFECT_API_URL": self.addresses.api},
+            done.exists,
+            Path.cwd(),  # builds of data at a URL keep what needs a local disk below this folder
+        )
+
+    def worker(self, pool: str) -> Service:
+        """Return the worker of a pool; a worker of the pool `gpu` runs one flow at a time."""
+        created = datetime.now(UTC)
+        name = f"{pool} on {host()}"
+        words = ["--pool", pool, "--type", "process", "--name", name, *(["--limit", "1"] if pool == "gpu" else [])]
+
+        def online() -> bool:
+            workers = request_json(f"{self.addresses.api}/work_pools/{pool}/workers/filter", {}) or []
+            heartbeats = [worker["last_heartbeat_time"] for worker in workers if worker["name"] == name]
+            return any(beat and datetime.fromisoformat(beat) > created for beat in heartbeats)
+
+        return Service(
+            f"worker of pool {pool}",
+            (sys.executable, "-m", "prefect", "worker", "start", *words),
+            self.logs / f"worker-{pool}.log",
+            {
+                "PREFECT_API_URL": self.addresses.api,
+                "MLFLOW_TRACKING_URI": self.addresses.mlflow,
+                "PREFECT_LOGGING_LEVEL": "INFO",
+                "PREFECT_WORKER_QUERY_SECONDS": "2",
+            },
+            online,
+            work=FLOW_RUN,
+        )
+
+
+def _host_patterns(names: Iterable[str]) -> list[str]:
+    """Return the patterns by which MLflow matches these names in `Host`: without a port, and with any."""
+    return [pattern for name in names for pattern in (name, f"{name.replace('[', '[[]')}:*")]
+
+
+def request_json(url: str, body: Any = None) -> Any:
+    """Send a request to a server of this machine, a POST if there is a body, and return its JSON answer.
+
+    None means that the server did not answer, or answered with an error.
+    """
+    answer = _get(url, None if body is None else json.dumps(body).encode())
+    with contextlib.suppress(ValueError):
+        return None if answer is None else json.loads(answer or b"null")
+    return None
+
+
+def _get(url: str, body: bytes | None = None) -> bytes | None:
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with contextlib.suppress(OSError, ValueError), direct.open(request, timeout=_REQUEST_S) as answer:
+        return bytes(answer.read())
+    return None

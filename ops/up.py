@@ -1,0 +1,237 @@
+"""`toolformer up`: Prefect's server, MLflow's server, the deployments and a worker for each pool, on loopback.
+
+It checks the ports, starts the programs, waits until each is healthy, supervises them, and ends everything they have
+started. Only one runs per data folder, which a lock ensures that the kernel frees when its holder dies: nothing stale
+ever blocks a start. What the programs are is in `services`, how processes are started and ended in `processes`, what a
+deployment is in `deployments`. Logs and addresses are in `up/` in the data folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+
+from flows.server import copy_template_database, prepare_start, record_server
+from ops.addresses import Addresses, delete_addresses, lock_path, read_addresses, up_folder, write_addresses
+from ops.arrivals import Arrivals
+from ops.ports import LOOPBACK, choose_ports
+from ops.processes import ProcessGroup, Service, ServiceError, end_processes, variables_of
+from ops.services import FLOW_RUN, Services, request_json
+from tasks.launch.processes import MARK as TRAINING
+from tasks.settings import forget_server, prepare_environment
+from toolformer_core.errors import ToolformerError
+from warehouse.errors import LockHeldError
+from warehouse.files.lock import FileLock
+from warehouse.snapshot.publish import SNAPSHOT
+from warehouse.store import Store
+
+__all__ = ["MLFLOW_PORT", "PREFECT_PORT", "Up", "UpError"]
+
+PREFECT_PORT, MLFLOW_PORT = 4200, 5000
+_POOLS = ("cpu", "gpu")
+_START_S = 180.0  # on a busy machine; the first start creates databases
+_SUPERVISE_S = 0.5  # between two looks at the services
+_RUNS_S = 6.0  # for flow runs to stop; a thread inside a model or a tool cannot be interrupted
+_CHECKPOINT_S = 30.0  # for trainings to save a checkpoint
+_CHECKPOINT_TERMINATED_S = 8.0  # ... after SIGTERM, which is usually followed by SIGKILL soon
+_END_S = 3.0  # for the workers to end, and as long again for the servers
+
+
+class UpError(ToolformerError):
+    """The servers cannot be started: they run already, or one did not start."""
+
+
+class Up:
+    """The servers of one data folder, from `start` to `stop`.
+
+    Args:
+        data: the data folder or URL; for a URL, what needs a local disk is in `toolformer-remote`.
+        prefect_port: the port of Prefect's server; 0: any free one.
+        mlflow_port: the port of MLflow's server; 0: any free one.
+        corpus: the corpus that the build form is filled in with.
+        schedule: when to build that corpus, as a cron line in UTC; "": never.
+        watch: a folder; every corpus file that arrives in it is built.
+        notify: called with messages for the user.
+
+    Raises:
+        UpError: it runs already for this data folder.
+        PortTakenError: somebody listens on a requested port.
+        UsageError: an option is wrong, or the data folder cannot be written.
+    """
+
+    def __init__(
+        self,
+        data: str,
+        *,
+        prefect_port: int = PREFECT_PORT,
+        mlflow_port: int = MLFLOW_PORT,
+        corpus: str = "",
+        schedule: str = "",
+        watch: str = "",
+        notify: Callable[[str], None] = lambda message: None,
+    ) -> None:
+        self._created = time.monotonic()
+        self._notify = notify
+        self._store = Store(data)
+        self._data = self._store.root if self._store.is_local else data  # absolute: the services run in another folder
+        folder = up_folder(self._store)
+        self._arrivals = Arrivals(Path(watch), folder / "arrived.json") if watch else None
+        corpus = corpus if "://" in corpus or not corpus else str(Path(corpus).absolute())
+        self._options = [f"--corpus={corpus}", f"--schedule={schedule}", *(["--on-arrival"] if watch else [])]
+        try:
+            self._lock = FileLock(lock_path(self._store))
+        except LockHeldError as exc:
+            raise UpError(_already_running(self._store, exc)) from exc
+        try:
+            ports = choose_ports({"--prefect-port": prefect_port, "--mlflow-port": mlflow_port})
+        except BaseException:
+            self._lock.close()
+            raise
+        root = f"http://{LOOPBACK}:{ports['--prefect-port']}"
+        self.addresses = Addresses(
+            ui=root,
+            api=f"{root}/api",
+            mlflow=f"http://{LOOPBACK}:{ports['--mlflow-port']}",
+            warehouse=str(self._store.local_folder / SNAPSHOT),
+            logs=str(folder),
+            pid=os.getpid(),
+            seconds=math.nan,
+        )
+        self._group = ProcessGroup()
+        self._servers: list[Service] = []
+        self._workers: list[Service] = []
+        self._killed = threading.Event()
+        self.starting = False
+        self.terminated = False  # by SIGTERM: `stop` then takes less than 20 s
+
+    def start(self) -> Addresses:
+        """Start everything and wait until it is healthy.
+
+        Raises:
+            UpError: a program did not start; the message names its log.
+            UsageError: the data folder cannot be written.
+        """
+        self.starting = True
+        try:
+            self._start()
+        except ServiceError as exc:
+            raise UpError(str(exc)) from exc
+        finally:
+            self.starting = False
+        self.addresses = replace(self.addresses, seconds=round(time.monotonic() - self._created, 1))
+        write_addresses(self._store, self.addresses)
+        return self.addresses
+
+    def _start(self) -> None:
+        forget_server()  # the one that the user's environment names: these flows run here
+        prepare_environment(self._data)
+        prepare_start()
+        copy_template_database()
+        services = Services(self.addresses, up_folder(self._store), self._store.local_folder, self._data, _START_S)
+        prefect, mlflow = self._servers = [services.prefect_server(), services.mlflow_server()]
+        process = self._group.start(prefect)
+        self._group.start(mlflow)
+        deployments = services.deployments(self._options)
+        self._group.start(deployments)
+        self._group.wait_until_healthy([prefect], _START_S)
+        record_server([psutil.Process(process.pid)])  # another flow may start its own server now
+        self._group.wait_until_healthy([deployments], _START_S)
+        self._mark_crashed_runs()
+        self._workers = [services.worker(pool) for pool in _POOLS]
+        for worker in self._workers:
+            self._group.start(worker)
+        self._group.wait_until_healthy([mlflow, *self._workers], _START_S)
+
+    def supervise(self, stop: threading.Event) -> None:
+        """Restart what ends and build what arrives, until the event is set.
+
+        Raises:
+            UpError: a program ended again and again.
+        """
+        try:
+            while not stop.wait(_SUPERVISE_S):
+                self._group.supervise([*self._servers, *self._workers], self._notify)
+                for path in self._arrivals.look() if self._arrivals else ():
+                    self._notify(f"{path} has arrived and is built")
+                    self._announce(path)
+        except ServiceError as exc:
+            raise UpError(str(exc)) from exc
+
+    def kill_now(self) -> None:
+        """Kill everything at once, and let `stop` wait no longer. Builds and trainings can still be continued."""
+        self._killed.set()
+        for process in self._group.processes():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+
+    def stop(self) -> None:
+        """End everything: workers first, then flow runs, which stop where they can be continued, then servers."""
+        self._group.send_signal(self._workers, signal.SIGINT)
+        end_processes(self._runs, self._grace_s, self._killed)
+        if not self._killed.is_set():
+            self._group.wait_until_ended(self._workers, _END_S)
+            self._group.send_signal(self._servers, signal.SIGTERM)
+            self._group.wait_until_ended(self._servers, _END_S)
+        for process in self._group.processes():
+            if TRAINING not in variables_of(process):  # `close` gives trainings some more seconds
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+        self._group.close()
+        delete_addresses(self._store)
+        self._lock.close()
+
+    @contextmanager
+    def running(self) -> Iterator[Addresses]:
+        """Start everything, and stop it at the end of the block, however that ends."""
+        try:
+            yield self.start()
+        finally:
+            self.stop()
+
+    def _runs(self) -> list[psutil.Process]:
+        """Return the processes of flow runs; their trainings are not among them, since flow runs stop those."""
+        variables = [(process, variables_of(process)) for process in self._group.processes()]
+        return [process for process, names in variables if FLOW_RUN in names and TRAINING not in names]
+
+    def _grace_s(self) -> float:
+        """Return how long flow runs may take to stop: longer while a training may be saving a checkpoint."""
+        if not any(TRAINING in variables_of(process) for process in self._group.processes()):
+            return _RUNS_S
+        return _CHECKPOINT_TERMINATED_S if self.terminated else _CHECKPOINT_S
+
+    def _mark_crashed_runs(self) -> None:
+        """Mark the runs as crashed that were running when an earlier `up` was killed: nobody else would."""
+        active = {"state": {"type": {"any_": ["RUNNING", "CANCELLING", "PENDING"]}}}
+        body = {"flow_runs": active, "work_pools": {"name": {"any_": list(_POOLS)}}}
+        state = {"type": "CRASHED", "message": "toolformer up was killed; run it again, finished work is kept"}
+        for run in request_json(f"{self.addresses.api}/flow_runs/filter", body) or []:
+            if run["deployment_id"]:
+                url = f"{self.addresses.api}/flow_runs/{run['id']}/set_state"
+                request_json(url, {"state": state, "force": True})
+                self._notify(f"{run['name']} was running when toolformer up was killed, and is marked as crashed")
+
+    def _announce(self, path: Path) -> None:
+        from ops.deployments import announcement
+
+        request_json(f"{self.addresses.api}/events", [announcement(path)])
+
+
+def _already_running(store: Store, error: LockHeldError) -> str:
+    """Return the message for a second `up` of the same data folder."""
+    addresses = read_addresses(store)
+    advice = "it is starting; wait for it"
+    if addresses:
+        advice = f"Prefect at {addresses.ui}, MLflow at {addresses.mlflow}; use it"
+    holder = f"process {error.pid} since {error.since}" if error.pid else "another process"
+    stop = f"kill {error.pid}" if error.pid else "Ctrl-C"
+    return f"toolformer up is already running for {store.local_folder} ({holder}): {advice}, or stop it first ({stop})"

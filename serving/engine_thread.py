@@ -1,0 +1,245 @@
+"""Runs the decoding engine in one thread; the event loop submits sequences and receives their events.
+
+    loading --> ready --> draining --> stopped
+       |          ^  |       no new requests; open ones finish, or are ended after the grace period
+       v          +--+ the engine failed: its sequences end as "stopped", and a new engine takes over
+     failed
+
+This module also counts places. A request takes one for each of its sequences, out of as many as there are rows and
+queue places, and returns it when the sequence has ended and the response has been sent. So the memory that clients
+occupy is bounded, however many they are and however slowly they read. The module knows requests and events, but no
+HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from serving.errors import queue_full, unavailable
+from serving.metrics import Metrics
+from toolformer_core.decode.engine import DecodeEngine, Handle
+from toolformer_core.decode.records import CallFinished, DecodeEvent, Finished, Settings
+from toolformer_core.decode.toolformer import Toolformer
+from toolformer_core.errors import ToolformerError, UsageError
+from toolformer_core.tools.base import Tool
+
+__all__ = ["EngineThread", "PendingRequest"]
+
+_RETRY_AFTER_S = 1
+_log = logging.getLogger(__name__)
+
+
+class PendingRequest:
+    """The sequences of a request and their events. Used in the event loop only."""
+
+    def __init__(self, sequences: int) -> None:
+        self.events: asyncio.Queue[DecodeEvent] = asyncio.Queue()
+        self.sequences = sequences
+        self.open = sequences  # how many of them have not ended
+        self.places = sequences  # how many places the request occupies
+        self.released = False  # the response has been sent, or is no longer needed
+        self.handles: list[tuple[DecodeEngine, Handle]] = []
+
+
+class EngineThread:
+    """Loads the model, drives the engine, and counts places. Start it in a running event loop.
+
+    Args:
+        load: returns the model with its tools; called in the engine's thread.
+        max_rows: sequences decoded together, as in what `load` returns.
+        queue: further sequences that may wait.
+        on_failed: called in the event loop if the model cannot be loaded.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], Toolformer],
+        *,
+        max_rows: int,
+        queue: int,
+        on_failed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.places = max_rows + queue
+        self.taken = 0
+        self.tools: Mapping[str, Tool] = {}  # by their names in calls
+        self.failure: BaseException | None = None
+        self.metrics = Metrics(lambda: self._waiting(), lambda: self._running(), lambda: self.taken)
+        self._load = load
+        self._on_failed = on_failed
+        self._toolformer: Toolformer | None = None
+        self._engine: DecodeEngine | None = None
+        self._draining = self._stopping = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._outbox: collections.deque[tuple[PendingRequest, DecodeEvent]] = collections.deque()
+        self._woken = False
+        self._thread = threading.Thread(target=self._run, name="decode", daemon=True)
+
+    @property
+    def state(self) -> str:
+        """One of loading, ready, draining, failed."""
+        if self.failure is not None:
+            return "failed"
+        if self._draining:
+            return "draining"
+        return "loading" if self._engine is None else "ready"
+
+    @property
+    def toolformer(self) -> Toolformer:
+        """The model with its tools.
+
+        Raises:
+            RequestError: 503: it is not ready.
+        """
+        if self._toolformer is None or self.state != "ready":
+            raise unavailable(f"the model is {self.state}; try again", "not_ready")
+        return self._toolformer
+
+    def start(self) -> None:
+        """Start loading the model."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    def drain(self, grace_s: float) -> None:
+        """Accept no more requests, and end those still open after `grace_s` seconds."""
+        self._draining = True
+        if self._loop is not None:
+            self._loop.call_later(grace_s, self._stop)
+
+    def _stop(self) -> None:
+        self._draining = self._stopping = True
+        if self._engine is not None:
+            self._engine.stop()
+
+    async def close(self) -> None:
+        """End everything and wait for the thread, unless the model is still loading."""
+        self._stop()
+        if self._engine is not None:
+            await asyncio.to_thread(self._thread.join, 10)
+        if self._toolformer is not None:
+            self._toolformer.close()
+
+    async def submit(self, prompts: Sequence[str], settings: Sequence[Settings]) -> PendingRequest:
+        """Submit the sequences of a request; `release` must follow.
+
+        Args:
+            prompts: one for each sequence.
+            settings: one for each sequence.
+
+        Raises:
+            RequestError: 429 if there are not enough places, 503 if there is no model.
+            ToolformerError: a prompt or its settings do not suit the model.
+        """
+        engine = self._engine
+        if engine is None or self.state != "ready":
+            raise unavailable(f"the model is {self.state}; try again", "not_ready")
+        if self.taken + len(prompts) > self.places:
+            raise queue_full(self.places, _RETRY_AFTER_S)
+        pending = PendingRequest(len(prompts))
+        self.taken += len(prompts)
+        work = asyncio.ensure_future(asyncio.to_thread(self._submit_all, engine, pending, prompts, settings))
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            pending.released = True
+            work.add_done_callback(lambda _: self._abandon(pending))
+            raise
+        except BaseException as exc:
+            self._abandon(pending)
+            if isinstance(exc, UsageError) and (self._engine is not engine or self.state != "ready"):
+                raise unavailable("the engine has just stopped; try again", "stopped") from exc
+            raise
+        return pending
+
+    def _submit_all(
+        self, engine: DecodeEngine, pending: PendingRequest, prompts: Sequence[str], settings: Sequence[Settings]
+    ) -> None:
+        """Submit the sequences; called in a worker thread, because tokenising takes time."""
+
+        def enqueue(event: DecodeEvent) -> None:
+            self._outbox.append((pending, event))
+            if not self._woken:
+                self._woken = True
+                self._in_loop(self._deliver)
+
+        for i, (prompt, of) in enumerate(zip(prompts, settings, strict=True)):
+            if pending.released:
+                return
+            pending.handles.append((engine, engine.submit(prompt, of, index=i, on_event=enqueue, owner=pending)))
+
+    def _abandon(self, pending: PendingRequest) -> None:
+        """End the sequences that were submitted; the others will not be."""
+        pending.open -= pending.sequences - len(pending.handles)
+        pending.released = False
+        self.release(pending)
+
+    def release(self, pending: PendingRequest) -> None:
+        """Cancel what still runs of a request; its places are free as soon as its sequences have ended."""
+        if pending.released:
+            return
+        pending.released = True
+        self._free_places(pending)
+        if pending.open:
+            for engine, handle in pending.handles:
+                engine.cancel(handle)
+
+    def _free_places(self, pending: PendingRequest) -> None:
+        """Let a released request occupy places only for its sequences that have not ended."""
+        if pending.released:
+            self.taken -= pending.places - pending.open
+            pending.places = pending.open
+
+    def _deliver(self) -> None:
+        """Deliver the engine's events; called in the event loop."""
+        self._woken = False  # before reading, so that later events wake the loop again
+        while self._outbox:
+            pending, event = self._outbox.popleft()
+            if isinstance(event, CallFinished):
+                self.metrics.called(event.call)
+            if isinstance(event, Finished):
+                self.metrics.finished(event.generation)
+                pending.open -= 1
+                self._free_places(pending)
+            if not pending.released:
+                pending.events.put_nowait(event)
+
+    def _in_loop(self, call: Callable[[], None]) -> None:
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so there is no receiver
+                self._loop.call_soon_threadsafe(call)
+
+    def _run(self) -> None:
+        try:
+            self._toolformer = self._load()
+            while not self._stopping:
+                self._drive(self._toolformer.engine())
+        except (ToolformerError, OSError, RuntimeError, ValueError, MemoryError) as exc:
+            self.failure = exc
+        except BaseException as exc:
+            self.failure = exc
+            raise
+        finally:
+            if self.failure is not None:
+                self._in_loop(self._on_failed)
+
+    def _drive(self, engine: DecodeEngine) -> None:
+        self.tools = engine.pool.tools
+        self.metrics.set_tools(self.tools)
+        self._engine = engine
+        if self._stopping:
+            engine.stop()
+        try:
+            engine.run()
+        except (RuntimeError, ValueError, IndexError, MemoryError):  # e.g. the GPU's memory is full
+            _log.exception("the engine failed; its sequences have ended, and a new engine takes over")
+            self.metrics.restarts.inc()
+
+    def _waiting(self) -> int:
+        return 0 if self._engine is None else self._engine.waiting
+
+    def _running(self) -> int:
+        return 0 if self._engine is None else self._engine.running

@@ -1,0 +1,185 @@
+"""ASGI middleware in front of the application: checks keys, origins and the size of requests, and counts requests.
+
+    | refused                                                         | status |
+    |-----------------------------------------------------------------|--------|
+    | no key, or a wrong one (except for the page and /health)        | 401    |
+    | a host name that is not this machine's (if no key is set)       | 403    |
+    | a web page of another origin (if no key is set)                 | 403    |
+    | a body that is, or is announced as, larger than allowed         | 413    |
+    | a body that does not arrive in time                             | 408    |
+
+A client that disconnects before its response is counted as 499; a request whose handler raises, as 500, which is also
+its response. Host and origin are checked if no key is set: see `origins`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import time
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from serving.errors import CLIENT_GONE, RequestError, closing_response
+from serving.metrics import Metrics
+from serving.origins import refusal
+
+__all__ = ["RequestMiddleware"]
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+_OPEN = ("/", "/health", "/health/live", "/health/ready")
+_COUNTED = ("/v1/completions", "/v1/chat/completions", "/v1/models")
+_LINGER_S = 2.0  # for this time the body of a refused request is still read
+
+
+class RequestMiddleware:
+    """Checks a request, reads its body, and passes it on to `app`.
+
+    Args:
+        app: the application.
+        metrics: counts every request.
+        api_key: the key that clients must send; None accepts all.
+        max_body: the largest body, in bytes.
+        loopback: whether the server is bound to the loopback interface.
+        body_timeout_s: seconds within which a body must arrive.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        metrics: Metrics,
+        api_key: str | None,
+        max_body: int,
+        loopback: bool,
+        body_timeout_s: float = 30.0,
+    ) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._key = None if api_key is None else api_key.encode()
+        self._max_body = max_body
+        self._loopback = loopback
+        self._timeout_s = body_timeout_s
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        with self._counted(scope["path"], send) as counting_send:
+            await self._handle(scope, receive, counting_send)
+
+    async def _handle(self, scope: MutableMapping[str, Any], receive_raw: Receive, send: Send) -> None:
+        receive = _Incoming(receive_raw)
+        headers = {name.lower(): value for name, value in scope["headers"]}
+        try:
+            self._check(scope, headers)
+            async with asyncio.timeout(self._timeout_s):
+                body = await self._body(headers, receive)
+        except TimeoutError:
+            await _refuse(receive, send, RequestError(408, "the request's body did not arrive in time", code="timeout"))
+        except RequestError as exc:
+            await _refuse(receive, send, exc)
+        else:
+            if body is not None:
+                await self._app(scope, _replaying(body, receive), send)
+            else:  # not sent to anyone, but counted by the metrics
+                await send({"type": "http.response.start", "status": CLIENT_GONE, "headers": []})
+                await send({"type": "http.response.body", "body": b""})
+
+    @contextmanager
+    def _counted(self, path: str, send: Send) -> Iterator[Send]:
+        """Count a request with its status, and its time until the response has been sent."""
+        endpoint = path if path in _COUNTED else "other"
+        since, status = time.monotonic(), "500"  # if no response passes here, the outer application sends a 500
+
+        async def counting_send(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = str(message["status"])
+            await send(message)
+
+        try:
+            yield counting_send
+        finally:
+            self._metrics.requests.labels(endpoint, status).inc()
+            self._metrics.request_seconds.labels(endpoint).observe(time.monotonic() - since)
+
+    def _check(self, scope: MutableMapping[str, Any], headers: dict[bytes, bytes]) -> None:
+        if self._key is None:
+            if self._loopback and (reason := refusal(scope)):
+                raise RequestError(403, f"{reason}; set an API key to allow other names and pages")
+        elif scope["path"] not in _OPEN:
+            scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
+            if scheme.lower() != b"bearer" or not hmac.compare_digest(key.strip(), self._key):
+                raise RequestError(
+                    401, "wrong or missing API key; send 'Authorization: Bearer KEY'", code="invalid_api_key"
+                )
+
+    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes | None:
+        """Return the body; None if the client has disconnected."""
+        announced = headers.get(b"content-length", b"0")
+        if announced.isdigit() and int(announced) > self._max_body:
+            raise self._too_large()
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > self._max_body:
+                raise self._too_large()
+            if not message.get("more_body", False):
+                return b"".join(parts)
+
+    def _too_large(self) -> RequestError:
+        return RequestError(
+            413, f"a request may have at most {self._max_body:,} bytes; send less", code="request_too_large"
+        )
+
+
+class _Incoming:
+    """Messages from the client; `over` is True once its body is complete, or it has disconnected."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self.over = False
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        self.over = not message.get("more_body", False)
+        return message
+
+
+def _replaying(body: bytes, receive: Receive) -> Receive:
+    replayed = False
+
+    async def replay() -> Message:
+        nonlocal replayed
+        if replayed:
+            return await receive()
+        replayed = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay
+
+
+async def _refuse(receive: _Incoming, send: Send, error: RequestError) -> None:
+    """Respond at once, then read the rest of the body before the connection is closed.
+
+    Closing a connection with unread bytes resets it, and the client may lose the response.
+    """
+    headers, content = closing_response(error)
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": content, "more_body": True})
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LINGER_S):
+            while not receive.over:
+                await receive()
+    await send({"type": "http.response.body", "body": b""})

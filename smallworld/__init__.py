@@ -1,0 +1,1 @@
+"""The small world: generates the embedded corpus and trains the embedded model. Nothing in the product imports it."""

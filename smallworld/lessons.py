@@ -1,0 +1,195 @@
+"""The texts that the embedded model is pretrained on: plain text, notes before a text, and invented tools in context.
+
+A large model brings three skills from its pretraining; a small model needs texts from which it can learn them:
+
+    plain   20 %  documents of the pretraining world
+    notes   35 %  a note states something before a text that uses it, in ten notations; some mislead or are empty
+    tools   45 %  an instruction, demonstrations and one more input, for *invented* tools with random names; a third
+                  of these texts is about several tools at once
+
+Neither the five real tools nor any of their `call -> result` pairs occur here: finetuning is to teach them. One of the
+ten notations uses the arrow, with invented names. This module knows no tokenizer and no training.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from smallworld.registers import REGISTERS
+from smallworld.worlds import KINDS, Slot, World, WorldDocument, join
+
+__all__ = ["lessons"]
+
+# The argument rules that an invented tool may follow, by kind of slot.
+_RULES: dict[str, tuple[str, ...]] = {
+    "arithmetic": ("expression", "expression", "question", "term", "name"),
+    "date": ("empty", "empty", "empty", "question", "term"),
+    "fact": ("question", "question", "term", "name", "name"),
+    "translation": ("phrase", "phrase", "phrase", "name"),
+}
+
+# How often a lesson is about a kind of slot.
+_TOOL_KINDS = (*["arithmetic"] * 2, "date", *["fact"] * 2, *["translation"] * 2)
+_NOTE_KINDS = (*["arithmetic"] * 3, *["date"] * 2, *["fact"] * 2, *["translation"] * 2)
+
+_INSTRUCTIONS = (
+    "Your task is to add calls to {tool} to a text. The calls should help to complete it. Write {call}. Some examples:",
+    "Add {tool} calls to the text where they help. A call looks like {call}.",
+    "{tool} can be called by writing {call}. Complete the texts with its help.",
+    "Put {call} in front of the words that {tool} can find out.",
+    "Below, texts are copied and calls of the form {call} are added.",
+    "Copy each text and insert {call} where information from {tool} is useful. Examples:",
+    "You can use the tool {tool} to look things up. Write {call} before what you need it for.",
+    "The task: rewrite the text with {tool} calls. Use {call}. Some examples follow.",
+    "Mark every place where {tool} would help with {call}, and change nothing else.",
+)
+_ARGUMENT_WORDS = {
+    "expression": ("expression", "formula", "what to compute"),
+    "question": ("question", "your question"),
+    "term": ("term", "search term", "key words"),
+    "name": ("name", "word", "thing"),
+    "phrase": ("text", "phrase", "words"),
+    "empty": ("",),
+}
+_LABELS = (("Input:", "Output:"),) * 6 + (
+    ("Text:", "Result:"),
+    ("Before:", "After:"),
+    ("In:", "Out:"),
+    ("Plain:", "With calls:"),
+)
+
+
+def _argument(slot: Slot, rule: str) -> str:
+    if rule == "name" and rule not in slot.arguments:
+        return slot.value if slot.kind == "translation" else slot.value[:1]
+    return slot.arguments[rule]
+
+
+def _annotate(doc: WorldDocument, calls: Mapping[str, Callable[[Slot], str]]) -> str:
+    """Return the document's text with a call in front of every slot whose kind has a tool."""
+    text = doc.text
+    for slot in sorted(doc.slots, key=lambda s: -s.position):
+        if slot.kind in calls:
+            text = f"{text[: slot.position]} {calls[slot.kind](slot)}{text[slot.position :]}"
+    return text
+
+
+def _invented_tool(world: World, r: random.Random, kind: str, brackets: str) -> tuple[str, Callable[[Slot], str]]:
+    """Return an instruction for an invented tool for a kind of slot, and a function that writes its call."""
+    rule = r.choice([x for x in _RULES[kind] if x != "name" or kind == "fact"])
+    tool = world.namer.tool()
+    quote = '"' if rule not in ("empty", "expression") and r.random() < 0.2 else ""
+
+    def write(argument: str) -> str:
+        return f"{brackets[0]}{tool}({quote}{argument}{quote}){brackets[1]}"
+
+    instruction = r.choice(_INSTRUCTIONS).format(tool=tool, call=write(r.choice(_ARGUMENT_WORDS[rule])))
+    return instruction, lambda slot: write(_argument(slot, rule))
+
+
+def _tool_lesson(world: World, r: random.Random) -> str:
+    """Return a text about one tool or several; with several, the words before a call tell which of them it needs."""
+    kinds = [r.choice(_TOOL_KINDS)]
+    if r.random() < 0.35:
+        kinds = r.sample(KINDS, r.choice((2, 3, len(KINDS))))
+    brackets = "[]" if r.random() < 0.92 else r.choice(("{}", "<>", "()"))
+    tools = {kind: _invented_tool(world, r, kind, brackets) for kind in kinds}
+    calls = {kind: call for kind, (_, call) in tools.items()}
+    before, after = r.choice(_LABELS)
+    gap = r.choice(("\n\n", "\n\n", "\n"))
+    out = [instruction for instruction, _ in tools.values()]
+    shots = r.choice((3, 4, 4, 4, 5)) if len(kinds) == 1 else len(kinds) + r.choice((1, 2))
+    for shot in range(shots + 1):
+        last = shot == shots
+        kind = r.choice(kinds) if last else kinds[shot % len(kinds)]
+        if last:
+            n = r.choice((1, 2, 3, 4, 5, 6, 7, 8))
+            others = [k for k in KINDS if k != kind]
+            wanted = [kind, kind] if n > 4 and r.random() < 0.3 else [kind] if r.random() < 0.9 else []
+            wanted += r.sample(others, r.choice((0, 0, 1, 1, 2)))
+        else:
+            n = r.choice((1, 1, 1, 2))
+            wanted = [kind] if r.random() < 0.92 else []
+        doc = world.document(wanted, n)
+        out.append(f"{before} {doc.text}\n{after} {_annotate(doc, calls)}")
+    return gap.join(out)
+
+
+def _notations(tool: str, argument: str, answer: str) -> list[str]:
+    return [
+        f" [{tool}({argument}) -> {answer}]",
+        f" [{tool}({argument}) -> {answer}]",
+        f"[{tool}({argument}) = {answer}]",
+        f"({tool} {argument}: {answer})",
+        f"Note: {argument} {answer}\n",
+        f"{tool} says: {answer}\n",
+        f"<{tool} {argument}>{answer}</{tool}>",
+        f"{argument} => {answer}\n",
+        f"Q: {argument}\nA: {answer}\n\n",
+        f"# {answer}\n",
+        f"Known: {argument} is {answer}. ",
+    ]
+
+
+def _note_lesson(world: World, r: random.Random) -> str:
+    kind = r.choice(_NOTE_KINDS)
+    day, register = world.date(), r.choice(REGISTERS)
+    used = world.sentence(kind, day, register=register)
+    slot = used.slot or _no_slot(kind)
+    tool = world.namer.tool()
+
+    def note(s: Slot, answer: str) -> str:
+        rule = r.choice([x for x in _RULES[s.kind] if x in s.arguments])
+        return r.choice(_notations(tool, s.arguments[rule], answer))
+
+    other = world.sentence(kind, world.date()).slot or slot
+    chance = r.random()
+    if chance < 0.10:  # misleading: about something else of this kind
+        prefix = note(other, other.answer)
+    elif chance < 0.22:  # empty: a question without an answer
+        prefix = note(slot, "")
+    elif chance < 0.36:  # two notes, one of which is useful
+        both = [note(slot, slot.answer), note(other, other.answer)]
+        r.shuffle(both)
+        prefix = "".join(both)
+    elif chance < 0.42:  # of any kind
+        prefix = note(stray := world.sentence(r.choice(KINDS), world.date()).slot or slot, stray.answer)
+    else:
+        prefix = note(slot, slot.answer)
+    before = [world.filler(day, register) for _ in range(r.choice((0, 0, 1, 2, 3, 4, 6)))]
+    after = [world.filler(day, register) for _ in range(r.choice((0, 1, 2)))]
+    if r.random() < 0.3:  # a sentence for which this note is of no use
+        before.insert(r.randint(0, len(before)), world.sentence(r.choice(KINDS), day, register=register))
+    if kind == "date" and r.random() < 0.3:
+        after.append(world.sentence("date", day, register=register))
+    return prefix + join([*before, used, *after], day).text
+
+
+def _no_slot(kind: str) -> Slot:
+    raise ValueError(f"a sentence of kind {kind!r} has no slot")
+
+
+def _plain_lesson(world: World, r: random.Random) -> str:
+    kinds = [k for k in KINDS if r.random() < 0.35]
+    return world.document(kinds, r.randint(4, 10)).text
+
+
+def lessons(seed: int, pieces: Sequence[str] = ()) -> Iterator[str]:
+    """Yield an endless stream of pretraining texts; equal arguments give equal texts.
+
+    Args:
+        seed: the seed of all random choices.
+        pieces: parts of words from which the names of some invented tools are made (see `lexicon.Namer`).
+    """
+    world = World("pretrain", seed)
+    world.namer.pieces = pieces
+    r = random.Random(f"lessons/{seed}")
+    while True:
+        chance = r.random()
+        if chance < 0.20:
+            yield _plain_lesson(world, r)
+        elif chance < 0.55:
+            yield _note_lesson(world, r)
+        else:
+            yield _tool_lesson(world, r)

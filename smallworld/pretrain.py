@@ -1,0 +1,316 @@
+"""Train the embedded tokenizer and language model from scratch: `python -m smallworld.pretrain`.
+
+The model is a Llama shape small enough for two CPU cores, the tokenizer a byte-level BPE that splits digits, and the
+texts are those of `lessons`, which do not contain the five tools. On a GPU the same recipe runs faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from smallworld.checkpoint import PretrainingCheckpoint, Progress
+from smallworld.lessons import lessons
+from smallworld.muon import Muon
+from smallworld.qk_clip import QKClip
+from toolformer_core.errors import UsageError
+from toolformer_core.records import digest_of
+
+__all__ = ["lessons_digest", "main", "pretrain", "rare_pieces", "train_tokenizer"]
+
+END = "<|end|>"
+_SUMMARY = "pretraining.json"  # written last
+_RARE = 1e-5  # a rarer token, as a share of all tokens read, is a rare one
+_SAVE_EVERY = 0.05  # the share of a run between two saved states
+_WORDS = r"'(?:s|t|re|ve|m|ll|d)| ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+
+
+def train_tokenizer(seed: int = 0, texts: int = 20_000, vocabulary: int = 2_048) -> PreTrainedTokenizerFast:
+    """Return a byte-level BPE in which every digit is a token, and so is " ["."""
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_WORDS), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(itertools.islice(lessons(seed), texts), trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token=END, eos_token=END)  # type: ignore[no-untyped-call]
+
+
+def rare_pieces(tokenizer: PreTrainedTokenizerFast, texts: int = 2_000) -> list[str]:
+    """Return the tokens of at least two letters inside words that hardly occur in texts, sorted.
+
+    A merge that is only a step towards a longer one leaves such a token. Its embedding would stay as it was
+    initialised, but would be needed for a prompt's word that did not occur in pretraining: two of three models that
+    were pretrained without these tokens could not copy "Calendar".
+    """
+    encoded = tokenizer(list(itertools.islice(lessons(0), texts)), add_special_tokens=False)["input_ids"]
+    read = Counter(itertools.chain(*encoded))
+    rare = read.total() * _RARE
+    vocabulary = tokenizer.get_vocab()
+    return sorted(t for t, i in vocabulary.items() if re.fullmatch("[A-Za-z]{2,}", t) and read[i] < rare)
+
+
+def lessons_digest(seed: int) -> str:
+    """Return the digest of a seed's lessons for any tokenizer; it changes when the code that writes them does."""
+    return digest_of(*itertools.islice(lessons(seed + 1), 64))[:16]
+
+
+def _batches(
+    tokenizer: PreTrainedTokenizerFast, texts: Iterator[str], rows: int, length: int
+) -> Iterator[torch.Tensor]:
+    """Yield packed batches (rows, length): texts one after another, each after an end-of-text token."""
+    end = tokenizer.bos_token_id
+    buffer: list[int] = []
+    while True:
+        while len(buffer) < rows * length:
+            for ids in tokenizer(list(itertools.islice(texts, 64)), add_special_tokens=False)["input_ids"]:
+                buffer += (end, *ids)
+        yield torch.tensor(buffer[: rows * length]).view(rows, length)
+        del buffer[: rows * length]
+
+
+@contextmanager
+def _flush_denormals() -> Iterator[None]:
+    """Flush denormal numbers to zero: sharp attention has denormal weights, which took half of a step's time."""
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)  # other code in this process may need them
+
+
+@_flush_denormals()
+def pretrain(
+    out: Path,
+    *,
+    minutes: float,
+    tokens: int | None = None,
+    seed: int = 0,
+    hidden: int = 256,
+    layers: int = 6,
+    length: int = 640,
+    rows: int = 16,
+    learning_rate: float = 3e-3,
+    muon: float | None = 0.02,
+    logit_limit: float = 50.0,
+    device: str = "cpu",
+    start: Path | None = None,
+    average: bool = False,
+) -> float:
+    """Train for `minutes` of wall time and save model and tokenizer to `out`.
+
+    A run may be stopped; with the same arguments it resumes from the last twentieth that was finished.
+
+    Args:
+        out: the folder for model and tokenizer.
+        minutes: the wall time to train.
+        tokens: train on so many tokens instead, however long it takes; runs on different machines are then comparable.
+        seed: the seed of texts and weights.
+        hidden, layers: the Llama shape; heads have width 64.
+        length, rows: tokens per packed row, and rows per step.
+        learning_rate: AdamW's peak rate, for embeddings and norms (without Muon for all weights).
+        muon: Muon's peak rate, for the matrices; None uses AdamW for them.
+        logit_limit: the limit of attention's logits (see `qk_clip`).
+        device: the device to train on.
+        start: start from the model and tokenizer in this folder, keeping their shape, instead of from scratch.
+        average: save the mean of the weights at the start and at the end of training.
+
+    Returns:
+        The mean loss of the last 50 steps, in nats per token.
+
+    Raises:
+        UsageError: `out` holds a finished model, or an unfinished run with other arguments or texts; or `average` is
+            set without `start`.
+    """
+    arguments = {
+        name: str(value)
+        for name, value in locals().items()
+        if name not in ("out", "device", "start")  # a run may resume on another device and in another folder
+    }
+    if tokens is not None:
+        del arguments["minutes"]
+    if average and start is None:
+        raise UsageError("--average needs the model that training started from: give --start")
+    if (out / _SUMMARY).exists():
+        raise UsageError(f"{out} holds a finished model: choose another folder")
+    torch.manual_seed(seed)
+    tokenizer = train_tokenizer(seed) if start is None else PreTrainedTokenizerFast.from_pretrained(start)
+    rare = rare_pieces(tokenizer)
+    arguments["texts"] = digest_of(*itertools.islice(lessons(seed + 1, rare), 64), tokenizer.backend_tokenizer.to_str())
+    if start is not None:
+        arguments["start"] = digest_of((start / "model.safetensors").read_bytes())
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=hidden,
+        intermediate_size=hidden * 11 // 4,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden // 64,
+        num_key_value_heads=hidden // 64,
+        max_position_embeddings=1024,
+        tie_word_embeddings=True,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        attention_dropout=0.0,
+    )
+    model: Any = LlamaForCausalLM(config)
+    if start is not None:
+        model = LlamaForCausalLM.from_pretrained(start, dtype=torch.float32)
+    model.to(device)
+    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n and "lm_head" not in n]
+    others = [p for n, p in model.named_parameters() if all(p is not q for q in matrices)]
+    optimizers: list[torch.optim.Optimizer] = []
+    if muon is None:
+        others = list(model.parameters())
+    else:
+        optimizers.append(Muon(matrices, lr=muon))
+    optimizers.append(torch.optim.AdamW(others, lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.01))
+    peak_rates = [[g["lr"] for g in o.param_groups] for o in optimizers]
+    clip = QKClip(model, logit_limit)
+    use_bfloat16 = _has_bfloat16(device)
+    parts = {"model": model} | {f"optimizer {n}": optimizer for n, optimizer in enumerate(optimizers)}
+    checkpoint = PretrainingCheckpoint(out, arguments, parts)
+    progress = checkpoint.load()
+    losses, first = progress.losses, progress.steps
+    batches = _batches(tokenizer, lessons(seed + 1, rare), rows, length)
+    for _ in range(first):
+        next(batches)
+    begin = time.monotonic() - progress.seconds
+    saved: float | None = None
+    for step, batch in enumerate(batches, first):
+        seconds = time.monotonic() - begin
+        done = step * rows * length / tokens if tokens else seconds / (60 * minutes)
+        if done >= 1:
+            break
+        saved = done if saved is None else saved
+        if done - saved >= _SAVE_EVERY:
+            saved = done
+            _save(model, tokenizer, out)
+            checkpoint.save(Progress(step, seconds, losses))
+        # warm up over 2 %, hold, and cool down linearly over the last 35 %, of the time or of the tokens
+        scale = min(1.0, done / 0.02 + 0.02, max(0.02, (1 - done) / 0.35))
+        for optimizer, rates in zip(optimizers, peak_rates, strict=True):
+            for group, lr in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = lr * scale
+        ids = batch.to(device)
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=use_bfloat16):
+            logits = model(ids[:, :-1], use_cache=False).logits  # (B, T-1, V)
+            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        bound = clip.clip()
+        losses.append(float(loss.detach()))
+        if not math.isfinite(losses[-1]):
+            raise FloatingPointError(f"the loss is {losses[-1]} at step {step}")
+        if step % 50 == 0:
+            recent = sum(losses[-50:]) / len(losses[-50:])
+            rate = (step + 1) * rows * length / (time.monotonic() - begin)
+            print(f"step {step:5d}  {done:4.0%}  loss {recent:.4f}  {rate:,.0f} tokens/s  q.k {bound:.0f}", flush=True)  # noqa: T201
+    final = sum(losses[-50:]) / len(losses[-50:])
+    if average:
+        _average_with_start(model, start)
+    _save(model, tokenizer, out)
+    facts = {
+        "seed": seed,
+        "minutes": round((time.monotonic() - begin) / 60, 1),
+        "steps": len(losses),
+        "tokens": len(losses) * rows * length,
+        "loss": final,
+        "lessons": lessons_digest(seed),
+        **({"average": True} if average else {}),
+    }
+    (out / _SUMMARY).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    checkpoint.remove()
+    return final
+
+
+def _has_bfloat16(device: str) -> bool:
+    """Return whether the device multiplies in bfloat16; on a CPU that cannot, it is three times slower than float32."""
+    return device != "cpu" or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+
+
+def _average_with_start(model: Any, start: Path | None) -> None:
+    """Set each weight to the mean of its values before and after training."""
+    before = LlamaForCausalLM.from_pretrained(start, dtype=torch.float32).state_dict()
+    with torch.no_grad():
+        for name, value in model.named_parameters():  # tied weights once
+            value.lerp_(before[name].to(value.device), 0.5)
+
+
+def _save(model: Any, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    half = {name: value.detach().to("cpu", torch.bfloat16).clone() for name, value in model.state_dict().items()}
+    model.save_pretrained(out, state_dict=half)
+    tokenizer.save_pretrained(out)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder for model and tokenizer; a run that was stopped there resumes"
+    )
+    parser.add_argument("--minutes", type=float, default=45.0, help="wall time to train (default 45)")
+    parser.add_argument("--tokens", type=int, help="train on so many tokens instead, however long it takes")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--hidden", type=int, default=256)
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--rows", type=int, default=16, help="packed rows per step")
+    parser.add_argument("--length", type=int, default=640, help="tokens per packed row")
+    parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--muon", type=float, default=0.02, help="Muon's learning rate; 0 uses AdamW for everything")
+    parser.add_argument("--logit-limit", type=float, default=50.0, help="limit of attention's logits (default 50)")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--start", type=Path, help="start from this folder; set another --seed for other texts")
+    parser.add_argument("--average", action="store_true", help="save the mean of --start's weights and the last ones")
+    options = parser.parse_args()
+    try:
+        _pretrain(options)
+    except UsageError as exc:
+        parser.error(str(exc))
+
+
+def _pretrain(a: argparse.Namespace) -> None:
+    pretrain(
+        a.out,
+        minutes=a.minutes,
+        tokens=a.tokens,
+        seed=a.seed,
+        hidden=a.hidden,
+        layers=a.layers,
+        rows=a.rows,
+        length=a.length,
+        learning_rate=a.lr,
+        muon=a.muon or None,
+        logit_limit=a.logit_limit,
+        device=a.device,
+        start=a.start,
+        average=a.average,
+    )
+
+
+if __name__ == "__main__":
+    main()

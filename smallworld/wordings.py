@@ -1,0 +1,82 @@
+"""Varies the wording of frames in pretraining, so that neither a call nor a value depends on a frame's exact words.
+
+A large model has read every ordinary word in many places, and the same statement in many wordings. A small model that
+reads only the frames themselves memorises them: if a frame, or one word in it, is new, it no longer copies anything. In
+pretraining some frames are therefore spliced from two, and some have words replaced by others. These words come from
+all frames, including the held-out ones: worlds share their vocabulary, but not their sentences. This module does not
+know what a frame means, or which frames may be used.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from collections.abc import Callable, Sequence
+
+from smallworld.frames import ARITHMETIC, DATES, FACTS, TRANSLATIONS
+from smallworld.registers import FILLER, REGISTER_FILLER
+
+__all__ = ["VOCABULARY", "replace_words", "splice"]
+
+_WORD = re.compile(r"(?<![\w{<])[A-Za-z]{2,}(?![\w}>])")
+
+
+def _vocabulary() -> tuple[str, ...]:
+    templates = (
+        *ARITHMETIC.values(),
+        DATES,
+        *(fact[4] for fact in FACTS.values()),
+        TRANSLATIONS,
+        FILLER,
+        *REGISTER_FILLER.values(),
+    )
+    words = {word.lower() for frame in itertools.chain(*templates) for word in _WORD.findall(frame)}
+    return tuple(sorted(words - {"calendar"}))  # capitalised, it would be the name of a real tool
+
+
+VOCABULARY = _vocabulary()  # ordinary words, in lower case
+
+
+def splice(beginning: str, end: str, parts: Sequence[str]) -> str:
+    """Return a frame that begins like one frame and ends like another.
+
+    Args:
+        beginning, end: frames with the same parts.
+        parts: the parts that both contain, in order, the value's `<...>` last. The frames are joined after the parts on
+            which the value depends, or, if there are none, after the value.
+
+    Returns:
+        The beginning unchanged if one of the two lacks a part.
+    """
+    cuts = [_seam(frame, parts[:-1]) for frame in (beginning, end)]
+    if min(cuts) < 0:
+        return beginning
+    return beginning[: cuts[0]] + end[cuts[1] :]
+
+
+def _seam(frame: str, needed: Sequence[str]) -> int:
+    """Return the offset after the last needed part, or after the value if none is needed; -1 if one is missing."""
+    starts = [frame.find(part) for part in needed]
+    if -1 in starts:
+        return -1
+    return max((start + len(part) for start, part in zip(starts, needed, strict=True)), default=frame.find(">") + 1)
+
+
+def replace_words(frame: str, share: float, r: random.Random, unknown: Callable[[], str]) -> str:
+    """Return the frame with some of its words replaced by others; parts and punctuation stay.
+
+    Args:
+        frame: the frame.
+        share: the probability with which each word is replaced.
+        r: the source of randomness.
+        unknown: makes an invented word; every third replacement is one.
+    """
+
+    def other(match: re.Match[str]) -> str:
+        if r.random() >= share:
+            return match.group()
+        word = unknown() if r.random() < 1 / 3 else r.choice(VOCABULARY)
+        return word[:1].upper() + word[1:] if match.start() == 0 else word
+
+    return _WORD.sub(other, frame)

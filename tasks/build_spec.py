@@ -1,0 +1,163 @@
+"""What a build is asked for, in plain values that travel to workers, and the resources those name.
+
+A worker gets names and digests, never a model or a table; it loads what
+they name once a process. It does not know who started it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tasks.model_thread import resident_model
+from tasks.settings import model_credentials, seconds, shared_catalog
+from toolformer_core.config import (
+    AssembleConfig,
+    ExecuteConfig,
+    IngestConfig,
+    PrefilterConfig,
+    SampleConfig,
+    ScoreConfig,
+)
+from toolformer_core.errors import ToolformerError
+from toolformer_core.lm.base import LanguageModel
+from toolformer_core.records import Prompt
+from toolformer_core.tools.base import Tool
+from toolformer_core.tools.build import ToolSettings
+from toolformer_core.tools.pool import AT_ONCE, ToolPool
+from warehouse.claims import Claims
+from warehouse.files.base import Files
+from warehouse.files.overlay import OverlayFiles
+from warehouse.store import Store
+
+__all__ = [
+    "BuildSpec",
+    "NotInOverlayError",
+    "claims_of",
+    "model_of",
+    "pool_of",
+    "tool_of",
+]
+
+
+class NotInOverlayError(ToolformerError):
+    """Work that is only tried out came to what is not asked there: a model, a tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildSpec:
+    """One build, resolved: names looked up, digests taken, configs complete."""
+
+    run_id: str
+    data: str  # folder or URL
+    corpus: str
+    corpus_digest: str
+    model: str
+    model_digest: str
+    tools: tuple[str, ...]  # keys
+    tool_names: Mapping[str, str]  # key -> name in calls
+    tool_digests: Mapping[str, str]
+    prompts: Mapping[str, Prompt]
+    tool_settings: ToolSettings
+    ingest: IngestConfig
+    prefilter: PrefilterConfig
+    sample: Mapping[str, SampleConfig]
+    execute: ExecuteConfig
+    score: ScoreConfig
+    assemble: AssembleConfig
+    stop_when_full: bool = False  # a tool is annotated until it has `assemble.max_examples`; see `tasks.filling`
+    offline: bool = False  # tools are asked nothing: only what they answered before is used
+    weights_digest: str = ""  # of the model's files but its tokenizer's; "": they are not told apart
+    tokenizer_digest: str = ""  # of its tokenizer's files
+    overlay: Files | None = None  # stands before the data where work is only tried out: no model, no tool is asked
+
+    def store(self) -> Store:
+        """Return the store that is read and written."""
+        return Store(self.data, files=self.overlay)
+
+    def model_digests(self) -> dict[str, str]:
+        """Return the parts of a fingerprint that say which model answers."""
+        return {"model": self.weights_digest or self.model_digest, "tokenizer": self.tokenizer_digest}
+
+
+_LOADING = threading.Lock()  # two threads asking for one model must not load it twice
+
+_claims: dict[tuple[str, str], Claims] = {}  # by URL of the database and root of the store
+
+
+def claims_of(store: Store) -> Claims | None:
+    """Return who is at work on what in a store that several machines share, connected once a process; else None.
+
+    Who only tries work out claims nothing.
+
+    Raises:
+        CatalogError: the database cannot be reached.
+    """
+    url = shared_catalog()
+    if url is None or isinstance(store.files, OverlayFiles):
+        return None
+    with _LOADING:
+        if (url, store.root) not in _claims:
+            _claims[url, store.root] = Claims(url, store, lease_s=seconds("lease"))
+        return _claims[url, store.root]
+
+
+@lru_cache(maxsize=16)
+def _build_tool(key: str, settings: ToolSettings, digest: str) -> Tool:
+    from toolformer_core.tools.build import build_tools
+
+    return build_tools([key], settings)[key]
+
+
+def model_of(spec: BuildSpec) -> LanguageModel:
+    """Return the model that annotates and scores, loaded once a process as long as no other is asked for.
+
+    Raises:
+        ModelError: it cannot be loaded.
+    """
+    if spec.overlay is not None:
+        raise NotInOverlayError(f"the model {spec.model}")
+    from toolformer_core.lm.load import load_model
+
+    def load() -> LanguageModel:
+        return load_model(spec.model, digest=spec.model_digest, credentials=model_credentials(spec.model))
+
+    return resident_model(spec.model, spec.model_digest, load)
+
+
+def tool_of(spec: BuildSpec, key: str) -> Tool:
+    """Return a tool, built once a process.
+
+    Raises:
+        UsageError: something it reads is not there.
+    """
+    if spec.overlay is not None:
+        raise NotInOverlayError(f"the tool {key}")
+    with _LOADING:
+        return _build_tool(key, spec.tool_settings, spec.tool_digests[key])
+
+
+_POOLS_AT_MOST = 16  # of tools that a process asks; the one that was asked least lately is closed
+
+_pools: OrderedDict[int, tuple[Tool, ToolPool]] = OrderedDict()  # by the tool's identity
+
+
+def pool_of(tool: Tool, timeout_s: float) -> ToolPool:
+    """Return the threads that ask a tool, shared by all shards of a process, so that they bound its calls together.
+
+    Args:
+        tool: as `tool_of` returns it.
+        timeout_s: seconds a call may take.
+    """
+    with _LOADING:
+        _, pool = _pools.get(id(tool), (tool, None))
+        if pool is None or pool.timeout_s != timeout_s:
+            pool = ToolPool([tool], timeout_s=timeout_s, workers=AT_ONCE, replace_overdue=True)
+        _pools[id(tool)] = tool, pool
+        _pools.move_to_end(id(tool))
+        if len(_pools) > _POOLS_AT_MOST:
+            _pools.popitem(last=False)[1][1].close()
+        return pool

@@ -1,0 +1,113 @@
+"""The limit of examples per tool: which documents exceed it, and which shards a tool still needs.
+
+With `--stop-when-full` shards are taken in a seeded order, the same for all tools. A tool is annotated on the shortest
+prefix of that order in which it has enough examples, or on all shards. What counts is what C* would hold: a shard's
+examples by the rules of `assemble`, among the calls of those tools that are annotated on it; the limit then drops what
+a tool's last shard has too many. So the prefixes follow from the data alone, not from who did which shard first. No
+task is known here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from tasks.runner import ShardResult
+from tasks.stage import Inputs, Shard, files_of
+from tasks.stages.assemble import Assembly, calls_of
+from toolformer_core.annotate.assemble import cap_examples, survivors
+from toolformer_core.records import ScoredCall, digest_of
+from warehouse.commits import DataFile
+from warehouse.store import Store
+
+__all__ = ["ExampleCounter", "examples_in_shard", "examples_per_tool", "excess_examples", "shard_order"]
+
+
+def shard_order(shards: Iterable[Shard], seed: int) -> list[Shard]:
+    """Return shards in the order in which they are taken: by a digest of the seed and the shard's name."""
+    return sorted(shards, key=lambda shard: digest_of("stop-when-full", str(seed), shard.name))
+
+
+class ExampleCounter:
+    """Counts the examples of each tool, one shard after another, until it has enough.
+
+    Args:
+        tools: in the order in which `open_tools` is to name them.
+        enough: examples of a tool.
+    """
+
+    def __init__(self, tools: Sequence[str], enough: int) -> None:
+        self._enough = enough
+        self._examples = Counter[str]()
+        self._tools = tuple(tools)
+
+    @property
+    def open_tools(self) -> tuple[str, ...]:
+        """The tools that are annotated on the next shard."""
+        return tuple(tool for tool in self._tools if self._examples[tool] < self._enough)
+
+    def add(self, examples: Mapping[str, int]) -> tuple[str, ...]:
+        """Count a shard's examples of the open tools; return the tools that have enough now."""
+        before = self.open_tools
+        for tool in before:
+            self._examples[tool] += examples.get(tool, 0)
+        return tuple(tool for tool in before if tool not in self.open_tools)
+
+
+def examples_in_shard(assembly: Assembly, scored: Sequence[ShardResult]) -> Counter[str]:
+    """Return how many documents of a shard would be examples of each tool, before the limit.
+
+    Args:
+        assembly: the rules.
+        scored: the losses, of every tool that is annotated on the shard.
+    """
+    inputs = Inputs(assembly, "", files={"score": files_of(scored)})
+    return Counter(tool for tool, _ in {(call.tool, call.doc_id) for call in _survivors(inputs)})
+
+
+def excess_examples(
+    assembly: Assembly,
+    scored: Mapping[str, Sequence[ShardResult]],
+    sampled: Mapping[str, Sequence[ShardResult]] | None = None,
+) -> dict[str, list[tuple[str, str]]]:
+    """Return, per shard, the (tool, document id) pairs beyond the limit of examples per tool.
+
+    Args:
+        assembly: the rules and the limit.
+        scored: shard -> the losses, of every tool.
+        sampled: shard -> the draws, of every tool; needed where positions are left out.
+    """
+    limit = assembly.config.max_examples
+    rows = Counter[str]()
+    for results in scored.values():
+        for result in results:
+            rows[result.key.tool] += sum(file.rows for file in result.files)
+    if all(n <= limit for n in rows.values()):
+        return {shard: [] for shard in scored}  # fewer calls than examples allowed: nothing needs to be read
+    documents: dict[str, list[str]] = {tool: [] for tool in rows}
+    home: dict[str, str] = {}
+    for shard, results in scored.items():
+        files = {"score": files_of(results), "sample": files_of((sampled or {}).get(shard, ()))}
+        for call in _survivors(Inputs(assembly, shard, files=files)):
+            documents[call.tool].append(call.doc_id)
+            home[call.doc_id] = shard
+    excess: dict[str, list[tuple[str, str]]] = {shard: [] for shard in scored}
+    for tool, doc_id in sorted(cap_examples(documents, limit, assembly.config.seed)):
+        excess[home[doc_id]].append((tool, doc_id))
+    return excess
+
+
+def _survivors(inputs: Inputs[Assembly]) -> list[ScoredCall]:
+    config = inputs.spec.config
+    _, calls = calls_of(inputs)
+    return survivors(calls, config.tau_f, keep_repeats=config.keep_repeats)[0]
+
+
+def examples_per_tool(store: Store, files: Sequence[DataFile], tools: Sequence[str]) -> dict[str, int]:
+    """Return, per tool, how many examples hold one of its calls."""
+    counts = dict.fromkeys(tools, 0)
+    for file in files:
+        for row in store.read(file, columns=["calls"]).to_pylist():
+            for tool in {call["tool"] for call in row["calls"]}:
+                counts[tool] += 1
+    return counts

@@ -1,0 +1,43 @@
+"""The list of stages, from which plans, tasks, progress and figures are derived.
+
+    ingest      corpus             -> documents, cut into shards
+    prefilter   documents          -> verdicts             per tool and shard
+    sample      + verdicts         -> draws                per tool and shard   (asks the model)
+    execute     + draws            -> responses            per tool and shard   (asks the tool)
+    score       + responses        -> losses               per tool and shard   (asks the model)
+    assemble    + losses           -> examples of C*       per shard, all tools
+
+    benchmark   a benchmark's file -> items, cut into shards
+    evaluate    items              -> predictions          per arm, k and shard (asks the model)
+    perplexity  texts              -> likelihoods          per arm and shard    (asks the model)
+
+To add a stage, write one file here that declares it and add it to its list, behind the stages that it reads. Its
+method belongs into `toolformer_core`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tasks.stage import Stage
+from tasks.stages.assemble import ASSEMBLE
+from tasks.stages.benchmark import BENCHMARK
+from tasks.stages.evaluate import EVALUATE
+from tasks.stages.execute import EXECUTE
+from tasks.stages.ingest import INGEST
+from tasks.stages.perplexity import PERPLEXITY
+from tasks.stages.prefilter import PREFILTER
+from tasks.stages.sample import SAMPLE
+from tasks.stages.score import SCORE
+
+__all__ = ["ANNOTATION", "EVALUATION", "VERSIONS", "stages_per"]
+
+ANNOTATION: list[Stage[Any]] = [INGEST, PREFILTER, SAMPLE, EXECUTE, SCORE, ASSEMBLE]
+EVALUATION: list[Stage[Any]] = [BENCHMARK, EVALUATE, PERPLEXITY]
+
+VERSIONS = {stage.name: stage.version for stage in (*ANNOTATION, *EVALUATION)}
+
+
+def stages_per(per: str) -> list[Stage[Any]]:
+    """Return the annotation stages that run per `source`, per `tool` or per `shard`, in order."""
+    return [stage for stage in ANNOTATION if stage.per == per]

@@ -1,0 +1,155 @@
+"""Assemble: C* from stored scores, by a build's choice of thresholds or another one.
+
+No model and no tool is asked. The same scores and the same choice give the same bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tasks import arrow
+from tasks.runner import ShardWriter, StageOutput
+from tasks.stage import Inputs, Stage, nonzero
+from toolformer_core.annotate.assemble import OVER_LIMIT, assemble, survivors
+from toolformer_core.config import AssembleConfig, canonical_json
+from toolformer_core.records import ScoredCall, digest_of
+from warehouse.commits import RowCounts
+from warehouse.files.base import Files
+from warehouse.store import Store
+
+__all__ = ["ASSEMBLE", "LEFT_OUT", "NOT_ANNOTATED", "Assembly", "PositionFilter", "calls_of", "calls_taking_part"]
+
+LEFT_OUT = "position_left_out"  # a reason: the choice takes fewer positions than were sampled
+NOT_ANNOTATED = "not_annotated"  # in the config of an assembled shard: tools that had enough examples before it
+
+
+@dataclass(frozen=True, slots=True)
+class PositionFilter:
+    """Which of the sampled positions take part, per tool; those of a tool that is not named all do."""
+
+    top_k: Mapping[str, int] = field(default_factory=dict)  # the k most likely positions of a document
+    tau_s: Mapping[str, float] = field(default_factory=dict)  # those with p(" [") above
+
+    def floor(self, tool: str) -> float:
+        """Return what log p(" [") must exceed."""
+        tau_s = self.tau_s.get(tool, 0.0)
+        return math.log(tau_s) if tau_s > 0 else -math.inf
+
+    def __bool__(self) -> bool:
+        return bool(self.top_k or self.tau_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """All that assembling C* depends on besides the scores: a build's own choice, or another one."""
+
+    run_id: str
+    data: str  # folder or URL
+    config: AssembleConfig
+    tool_names: Mapping[str, str]  # key -> name in calls
+    positions: PositionFilter = field(default_factory=PositionFilter)
+    excess: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)  # shard -> (tool, document id)
+    not_annotated: Mapping[str, Sequence[str]] = field(default_factory=dict)  # shard -> tools that had enough examples
+    overlay: Files | None = None  # see `BuildSpec`
+
+    def store(self) -> Store:
+        """Return the store that is read and written."""
+        return Store(self.data, files=self.overlay)
+
+
+def calls_taking_part(
+    positions: PositionFilter, calls: list[ScoredCall], ranks: Mapping[tuple[str, str, int], int]
+) -> list[ScoredCall]:
+    """Return the calls at the positions that are not left out.
+
+    Args:
+        positions: the choice.
+        calls: of any documents.
+        ranks: (tool, document, position) -> the position's rank in the document; read only where some are left out.
+    """
+    if not positions:
+        return calls
+    return [
+        call
+        for call in calls
+        if (k := positions.top_k.get(call.tool)) is None or ranks[call.tool, call.doc_id, call.position] < k
+        if call.log_p > positions.floor(call.tool)
+    ]
+
+
+def calls_of(inputs: Inputs[Assembly]) -> tuple[list[ScoredCall], list[ScoredCall]]:
+    """Return a shard's scored calls: all, and those at positions that take part."""
+    calls = inputs.records("score", arrow.scored_of)
+    positions = inputs.spec.positions
+    drawn = inputs.records("sample", arrow.drawn_of) if positions else []
+    ranks = {(call.tool, call.doc_id, call.position): call.rank for call in drawn}
+    return calls, calls_taking_part(positions, calls, ranks)
+
+
+def _run(inputs: Inputs[Assembly], _: ShardWriter) -> StageOutput:
+    assembly = inputs.spec
+    calls, taking_part = calls_of(inputs)
+    kept, dropped = survivors(taking_part, assembly.config.tau_f, keep_repeats=assembly.config.keep_repeats)
+    reasons = Counter(reason for _, reason in dropped)
+    reasons[LEFT_OUT] = len(calls) - len(taking_part)
+    excess = set(assembly.excess.get(inputs.shard, ()))
+    reasons[OVER_LIMIT] = sum(1 for c in kept if (c.tool, c.doc_id) in excess)
+    kept = [c for c in kept if (c.tool, c.doc_id) not in excess]
+    by_document: dict[str, list[Any]] = {}
+    for call in kept:
+        by_document.setdefault(call.doc_id, []).append(call)
+    documents = inputs.records("ingest", arrow.documents_of)
+    examples = [
+        example
+        for d in documents
+        if (example := assemble(d, by_document.get(d.doc_id, ()), assembly.tool_names)) is not None
+    ]
+    without = "no_surviving_call" if inputs.files.get("score") else NOT_ANNOTATED
+    counts = (
+        RowCounts("calls", len(calls), len(kept), dropped=nonzero(reasons)),
+        RowCounts(
+            "documents", len(documents), len(examples), dropped=nonzero({without: len(documents) - len(examples)})
+        ),
+    )
+    return StageOutput(counts, arrow.stage_table("assemble", examples))
+
+
+def _digests(inputs: Inputs[Assembly]) -> Mapping[str, str]:
+    assembly = inputs.spec
+    excess = assembly.excess.get(inputs.shard, ())
+    parts = {
+        "cap": digest_of("over", *(f"{tool}/{doc_id}" for tool, doc_id in sorted(excess))),
+        "tools": digest_of(canonical_json(dict(assembly.tool_names))),
+    }
+    if assembly.positions:
+        parts["narrowing"] = digest_of(canonical_json(assembly.positions))
+    if not_annotated := assembly.not_annotated.get(inputs.shard, ()):
+        parts["not_annotated"] = digest_of(*not_annotated)
+    return parts
+
+
+def _noted(inputs: Inputs[Assembly]) -> Mapping[str, Any]:
+    assembly = inputs.spec
+    noted: dict[str, Any] = {}
+    if assembly.positions:
+        noted |= {"top_k": assembly.positions.top_k, "tau_s": assembly.positions.tau_s}
+    if not_annotated := assembly.not_annotated.get(inputs.shard, ()):
+        noted[NOT_ANNOTATED] = list(not_annotated)
+    return noted
+
+
+ASSEMBLE: Stage[Assembly] = Stage(
+    name="assemble",
+    version="3",
+    unit="calls",
+    per="shard",
+    reads=("ingest", "score", "sample"),  # the draws only where positions are left out
+    run=_run,
+    config=lambda inputs: inputs.spec.config,
+    digests=_digests,
+    noted=_noted,
+)

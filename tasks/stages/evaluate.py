@@ -1,0 +1,92 @@
+"""Evaluate: what an arm answers to the items of a shard."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from tasks import arrow
+from tasks.evaluation_spec import EVALUATE_VERSION, ArmRun, toolformer_of
+from tasks.model_thread import in_model_thread
+from tasks.runner import ShardWriter, StageOutput
+from tasks.stage import Inputs, Stage
+from toolformer_core.evaluate.answer import Prediction, answer, parameters_of
+from toolformer_core.evaluate.tasks import task_named
+from warehouse.commits import RowCounts
+
+__all__ = ["EVALUATE", "arm_columns", "arm_digests", "arm_noted"]
+
+
+def _run(inputs: Inputs[ArmRun], writer: ShardWriter) -> StageOutput:
+    evaluation = inputs.spec.evaluation
+    task, columns = task_named(inputs.spec.benchmark.task), arm_columns(inputs)
+    items = inputs.records("benchmark", arrow.items_of)
+
+    def predict() -> list[Prediction]:
+        toolformer = toolformer_of(evaluation)
+        columns["parameters"] = parameters_of(toolformer.lm)
+        return answer(
+            toolformer,
+            task,
+            items,
+            top_k=evaluation.k,
+            tools=evaluation.offered,
+            max_new_tokens=evaluation.max_new_tokens,
+            max_calls=evaluation.max_calls,
+        )
+
+    predictions = in_model_thread(predict, waited=writer.add_wait)
+    failed = Counter(p.problem for p in predictions if p.problem)
+    counts = RowCounts("items", len(items), len(items) - failed.total(), failed=dict(sorted(failed.items())))
+    counters = {
+        "right": sum(p.correct for p in predictions),
+        "calls": sum(p.called for p in predictions),
+        "new_tokens": sum(p.new_tokens for p in predictions),
+        "call_tokens": sum(p.call_tokens for p in predictions),
+    }
+    return StageOutput((counts,), arrow.predictions_table(predictions, columns), counters)
+
+
+def arm_columns(inputs: Inputs[ArmRun]) -> dict[str, Any]:
+    """Return the columns that all rows of an arm share."""
+    run, evaluation = inputs.spec, inputs.spec.evaluation
+    return {"evaluation": run.name, "task": run.benchmark.task, "arm": evaluation.arm, "k": evaluation.k}
+
+
+def arm_digests(inputs: Inputs[ArmRun]) -> Mapping[str, str]:
+    """Return what an arm's result depends on: its model, tools and settings, and the items."""
+    (items,) = inputs.files["benchmark"]
+    return {**inputs.spec.evaluation.parts(), "evaluation": inputs.spec.name, "inputs": items.digest}
+
+
+def arm_noted(inputs: Inputs[ArmRun]) -> Mapping[str, Any]:
+    """Return what the commit says of the arm, for the views of evaluations."""
+    benchmark, evaluation = inputs.spec.benchmark, inputs.spec.evaluation
+    return {
+        "evaluation": inputs.spec.name,
+        "task": benchmark.task,
+        "arm": evaluation.arm,
+        "k": evaluation.k,
+        "model": evaluation.model,
+        "model_digest": evaluation.model_digest,
+        "base": evaluation.base,
+        "base_digest": evaluation.base_digest,
+        "tools": list(evaluation.offered),
+        "max_new_tokens": evaluation.max_new_tokens,
+        "source": benchmark.source,
+        "path": benchmark.path or "",
+    }
+
+
+EVALUATE: Stage[ArmRun] = Stage(
+    name="evaluate",
+    version=EVALUATE_VERSION,
+    unit="items",
+    per="shard",
+    needs="model",
+    reads=("benchmark",),
+    run=_run,
+    digests=arm_digests,
+    noted=arm_noted,
+)

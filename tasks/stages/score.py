@@ -1,0 +1,59 @@
+"""Score: the three losses of every call that has a response."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tasks import arrow
+from tasks.build_spec import BuildSpec, model_of
+from tasks.model_thread import QueuedLM
+from tasks.runner import ShardWriter, StageOutput
+from tasks.stage import LM_TOKENS, Inputs, Stage, nonzero
+from toolformer_core.annotate.score import score
+from warehouse.commits import RowCounts
+
+__all__ = ["SCORE"]
+
+
+def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
+    spec = inputs.spec
+    contexts = {v.doc_id: v.context for v in inputs.records("prefilter", arrow.verdicts_of)}
+    executions = {(e.input, e.context): e for e in inputs.records("execute", arrow.executions_of)}
+    calls = inputs.records("sample", arrow.parsed_calls_of)
+    answered = [
+        (call, execution.response)
+        for call in calls
+        if not (execution := executions[call.input, contexts[call.doc_id]]).failure
+    ]
+    scored, tokens = [], 0
+    if answered:
+        wanted = {call.doc_id for call, _ in answered}
+        texts = {d.doc_id: d.text for d in inputs.records("ingest", arrow.documents_of) if d.doc_id in wanted}
+        with QueuedLM(model_of(spec), writer.add_wait) as lm:
+            scored = score(lm, spec.tool_names[inputs.tool], texts, answered, spec.score)
+        tokens = lm.tokens
+    counts = RowCounts(
+        "calls",
+        len(calls),
+        len(scored),
+        dropped=nonzero({"same_call_drawn_differently": len(answered) - len(scored)}),
+        failed=nonzero({"no_response": len(calls) - len(answered)}),
+    )
+    return StageOutput((counts,), arrow.stage_table("score", scored), {LM_TOKENS: tokens})
+
+
+def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
+    return inputs.spec.model_digests()
+
+
+SCORE: Stage[BuildSpec] = Stage(
+    name="score",
+    version="2",
+    unit="calls",
+    per="tool",
+    needs="model",
+    reads=("ingest", "prefilter", "sample", "execute"),
+    run=_run,
+    config=lambda inputs: inputs.spec.score,
+    digests=_digests,
+)

@@ -1,0 +1,1 @@
+"""Training jobs: their folder, launch and progress, and the names of finished checkpoints."""

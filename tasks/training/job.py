@@ -1,0 +1,140 @@
+"""The folder of a training job, named after everything its result depends on, and the files it starts with.
+
+    <jobs>/<name>-<digest>/   job.json, train.jsonl, dev.jsonl, card.json; `toolformer_core.finetune` and
+                              `tasks.training.starting` add others
+
+The same dataset version, model, arm and recipe give the same folder. This module does not know how or where a job runs.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tasks.arrow import documents_of, examples_of
+from toolformer_core.config import canonical_json
+from toolformer_core.errors import UsageError
+from toolformer_core.finetune.recipe import Job, Recipe, write_job
+from toolformer_core.finetune.split import arm_text, held_out
+from toolformer_core.records import digest_of
+from warehouse.commits import Dataset
+from warehouse.errors import CorruptDataError
+from warehouse.store import Store
+
+__all__ = ["FinetuneSpec", "JobCard", "write_job_folder"]
+
+VERSION = "3"  # raised when the same recipe gives another result
+_CARD = "card.json"
+
+
+@dataclass(frozen=True, slots=True)
+class FinetuneSpec:
+    """Everything that the result of a training depends on, as plain values, and the folder it is written to."""
+
+    dataset: Dataset
+    arm: str
+    model: str  # a folder or a hub name that the nodes can load
+    model_digest: str
+    recipe: Recipe
+    dev_documents: int
+    device: str
+    jobs: Path
+    way: str = ""  # identifies the dataset's record if an earlier one of the same content read other documents; else ""
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits."""
+        parts = (
+            self.dataset.version,
+            self.arm,
+            self.model_digest,
+            canonical_json(self.recipe),
+            str(self.dev_documents),
+            *filter(None, [self.way]),
+        )
+        return digest_of("finetune", VERSION, *parts)[:16]
+
+    @property
+    def folder(self) -> Path:
+        return self.jobs / f"{self.dataset.name}-{self.arm}-{self.digest}"
+
+
+@dataclass(frozen=True, slots=True)
+class JobCard:
+    """The number and digests of the texts in a job's folder."""
+
+    train: int
+    dev: int
+    train_digest: str
+    dev_digest: str
+    dataset: str = ""  # name@version; "" in folders of earlier versions
+    base_digest: str = ""  # of the model that is trained; "" in folders of earlier versions
+
+
+def write_job_folder(spec: FinetuneSpec, store: Store) -> JobCard:
+    """Write the job's folder unless it exists; return its card.
+
+    Raises:
+        UsageError: there are no training texts, or the folder cannot be written.
+        CorruptDataError: files of the dataset are damaged or missing.
+    """
+    card = spec.folder / _CARD
+    if card.is_file():
+        existing = JobCard(**json.loads(card.read_text(encoding="utf-8")))
+        try:
+            write_job(
+                _job(spec, has_dev=existing.dev > 0), spec.folder
+            )  # the device and the model's path may have changed
+        except OSError as exc:
+            raise UsageError(f"the job's folder {spec.folder} cannot be written: {exc.strerror}") from exc
+        return existing
+    texts = {e.doc_id: arm_text(e, spec.arm) for table in store.read_dataset(spec.dataset) for e in examples_of(table)}
+    documents = {d.doc_id: d.text for d in _documents(spec.dataset, store)}
+    dev_ids = held_out(documents, spec.dev_documents, spec.recipe.seed)
+    train = [text for doc_id, text in texts.items() if doc_id not in dev_ids]
+    dev = [documents[doc_id] for doc_id in sorted(dev_ids)]
+    if not train:
+        raise UsageError(f"{spec.dataset.name}@{spec.dataset.version} has {len(texts)} documents with calls: too few")
+    writing = spec.folder.with_name(f".writing-{spec.folder.name}")
+    try:
+        shutil.rmtree(writing, ignore_errors=True)
+        writing.mkdir(parents=True)
+        label = f"{spec.dataset.name}@{spec.dataset.version}"
+        digests = _write(writing / "train.jsonl", train), _write(writing / "dev.jsonl", dev)
+        written = JobCard(len(train), len(dev), *digests, dataset=label, base_digest=spec.model_digest)
+        write_job(_job(spec, has_dev=bool(dev)), writing)
+        (writing / _CARD).write_text(json.dumps(asdict(written)) + "\n", encoding="utf-8")
+        writing.rename(spec.folder)
+    except OSError as exc:
+        raise UsageError(f"the job's folder {spec.folder} cannot be written: {exc.strerror}") from exc
+    return written
+
+
+def _job(spec: FinetuneSpec, *, has_dev: bool) -> Job:
+    return Job(model=spec.model, dev="dev.jsonl" if has_dev else None, device=spec.device, recipe=spec.recipe)
+
+
+def _documents(dataset: Dataset, store: Store) -> Iterator[Any]:
+    """Yield the documents that the dataset's run read, with and without calls."""
+    runs = [run for run in store.runs() if run.run_id == dataset.run_id]
+    keys = [key for run in runs for key in run.commits if key.stage == "ingest"]
+    for key in keys:
+        commit = store.find(key.stage, key.tool, key.shard, key.fingerprint)
+        if commit is None:
+            raise CorruptDataError(
+                f"dataset {dataset.name}@{dataset.version} is damaged: its documents ({key.id}) are gone or not whole; "
+                "run the build that made it again"
+            )
+        for file in commit.files:
+            if "rejects" not in Path(file.path).parts:
+                yield from documents_of(store.read(file))
+
+
+def _write(path: Path, texts: Sequence[str]) -> str:
+    lines = [json.dumps({"text": text}, ensure_ascii=False) for text in texts]
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return digest_of("texts", *texts)[:16]

@@ -1,0 +1,173 @@
+"""Follows a training job to its end, and stops it. It knows no Prefect, no MLflow, and not what is trained."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tasks.launch.base import JobState, Launcher, LaunchError, LostError
+from tasks.training.outcome import TrainingEvent, TrainingOutcome, failure_of, outcome_of
+from tasks.training.starting import events_before, is_unanswered, running_handle
+from toolformer_core.finetune.events import STOP_FILE, read_events
+
+__all__ = ["follow", "stop"]
+
+_NO_ANSWER_S = 600.0  # how long a queue may fail to answer
+_LAST_EVENTS_S = 10.0  # shared file systems show the last lines of a finished job late
+
+_log = logging.getLogger(__name__)
+
+
+def follow(
+    launcher: Launcher,
+    handle: str,
+    folder: Path,
+    on_events: Callable[[list[TrainingEvent]], None],
+    *,
+    on_wait: Callable[[str], None] = lambda detail: None,
+    every_s: float = 1.0,
+    stop_s: float = 600.0,
+) -> TrainingOutcome:
+    """Follow a job to its end. Whatever interrupts this (Ctrl-C, a cancelled flow run) asks the job to stop.
+
+    If `on_events` raises (say, because a server is unreachable), the training goes on: it gets the same events again at
+    the next poll. Its error is raised only if it still fails after the job has ended.
+
+    Args:
+        on_events: called with new events, beginning with the job's first one, including those of earlier attempts.
+        on_wait: called with the reason why a queued job waits, whenever that reason changes.
+        every_s: seconds between two polls.
+        stop_s: seconds that an interrupted job has for its last step and checkpoint before it is killed.
+
+    Raises:
+        TrainingError: the training failed.
+        LostError: the queue has not answered for minutes; call again to follow the job again.
+    """
+    events = _EventReader(folder, on_events)
+    before = events_before(folder)
+    try:
+        state, detail = _await_end(launcher, handle, events, every_s, deadline=None, on_wait=on_wait)
+    except LostError:
+        raise
+    except BaseException:
+        try:
+            _stop(launcher, handle, events, every_s, stop_s)
+        except LaunchError as exc:
+            _log.warning("the job could not be ended: %s", exc)
+        raise
+    outcome = outcome_of(events.all[before:])
+    if outcome is None and state is JobState.SUCCEEDED:  # its last events may not be visible here yet
+        deadline = time.monotonic() + _LAST_EVENTS_S
+        while outcome is None and time.monotonic() < deadline:
+            time.sleep(every_s)
+            events.poll()
+            outcome = outcome_of(events.all[before:])
+    if outcome is None:
+        raise failure_of(folder, state, detail)  # even if earlier events could not be reported
+    events.notify()
+    return outcome  # as the job reports it, whatever the exit code: libraries sometimes abort after the work is done
+
+
+def stop(
+    launcher: Launcher,
+    folder: Path,
+    on_events: Callable[[list[TrainingEvent]], None],
+    *,
+    every_s: float = 1.0,
+    stop_s: float = 600.0,
+) -> bool:
+    """Ask the folder's job to stop, and wait until it has; return whether it ran. Used when `follow` was killed.
+
+    Args:
+        on_events, every_s, stop_s: see `follow`.
+
+    Raises:
+        LaunchError: the job's state is unknown, or it cannot be ended.
+    """
+    try:
+        handle = running_handle(launcher, folder)
+    except LostError:
+        (folder / STOP_FILE).touch()
+        raise
+    if handle is not None:
+        _stop(launcher, handle, _EventReader(folder, on_events), every_s, stop_s)
+    elif is_unanswered(folder):
+        (folder / STOP_FILE).touch()  # the job may be running, and reads this
+    return handle is not None
+
+
+def _stop(launcher: Launcher, handle: str, events: _EventReader, every_s: float, stop_s: float) -> None:
+    (events.folder / STOP_FILE).touch()  # first: this process may be killed while it waits, and the job still reads it
+    try:
+        _await_end(launcher, handle, events, every_s, deadline=time.monotonic() + stop_s)
+    except LostError as exc:
+        _log.warning("%s", exc)  # the job is cancelled below all the same
+    finally:
+        if (events.folder / STOP_FILE).exists():  # else the job was launched again, and must go on
+            launcher.cancel(handle)
+
+
+class _EventReader:
+    """The events read so far, and those of them that `on_events` has not accepted yet."""
+
+    def __init__(self, folder: Path, on_events: Callable[[list[TrainingEvent]], None]) -> None:
+        self.folder = folder
+        self.all: list[TrainingEvent] = []
+        self._on_events = on_events
+        self._offset = 0
+        self._pending: list[TrainingEvent] = []
+
+    def poll(self) -> None:
+        """Read new events and report them; whatever fails now is tried again at the next poll."""
+        try:
+            new, self._offset = read_events(self.folder, self._offset)
+            self.all += new
+            self._pending += new
+            self.notify()
+        except Exception as exc:  # noqa: BLE001  # a failing server, disk or display must not end a training
+            _log.warning("the training goes on; what it says could not be passed on yet: %s", exc)
+
+    def notify(self) -> None:
+        """Report the pending events; they stay pending if that fails."""
+        if self._pending:
+            self._on_events(self._pending)
+            self._pending = []
+
+
+def _await_end(
+    launcher: Launcher,
+    handle: str,
+    events: _EventReader,
+    every_s: float,
+    deadline: float | None,
+    on_wait: Callable[[str], None] = lambda detail: None,
+) -> tuple[JobState, str]:
+    """Poll the queue and the events until the job has ended or the deadline has passed; return its state and detail."""
+    last_answer = time.monotonic()
+    last_query = -math.inf
+    wait_reason: str | None = None
+    state, detail = JobState.RUNNING, ""
+    while True:
+        if time.monotonic() - last_query >= launcher.poll_s:
+            last_query = time.monotonic()
+            try:
+                state, detail = launcher.state(handle)
+                last_answer = time.monotonic()
+            except LostError:
+                if time.monotonic() - last_answer > _NO_ANSWER_S:
+                    raise
+                state, detail = JobState.RUNNING, ""
+        events.poll()
+        if state is JobState.PENDING and detail != wait_reason:
+            on_wait(detail)
+            wait_reason = detail
+        if state not in (JobState.PENDING, JobState.RUNNING, JobState.ENDING):
+            return state, detail
+        if deadline is not None and not (events.folder / STOP_FILE).exists():
+            return state, detail  # see `_stop`
+        if deadline is not None and (state is JobState.PENDING or time.monotonic() > deadline):
+            return state, detail  # a queued job has nothing to save
+        time.sleep(every_s)

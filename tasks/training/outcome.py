@@ -1,0 +1,81 @@
+"""How a training job ended: the outcome it reports in its events, or the error made from what a failed job left behind.
+
+It reads the job's folder only; it starts and follows nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tasks.launch.base import JobState, read_tail
+from toolformer_core.errors import ToolformerError
+from toolformer_core.finetune.events import FAILURE_FILE
+
+__all__ = ["TrainingError", "TrainingEvent", "TrainingOutcome", "failure_of", "outcome_of"]
+
+TrainingEvent = dict[str, Any]  # a line of events.jsonl
+
+
+class TrainingError(ToolformerError):
+    """A training run that failed.
+
+    Args:
+        reason: nan_loss, out_of_memory, disk_full, error, or gone (the job ended without reporting why).
+        message: one line.
+        tail: the last lines of the log.
+    """
+
+    def __init__(self, reason: str, message: str, tail: str = "") -> None:
+        self.reason = reason
+        self.message = message
+        self.tail = tail
+        super().__init__(f"training failed ({reason}): {message}")
+
+    def __reduce__(self) -> tuple[type[TrainingError], tuple[str, str, str]]:
+        return (type(self), (self.reason, self.message, self.tail))
+
+    @property
+    def retryable(self) -> bool:
+        """Whether another attempt may succeed: a node or a process died, and the recipe need not be wrong."""
+        return self.reason in ("gone", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOutcome:
+    """How a job ended."""
+
+    finished: bool  # False: it stopped on request
+    step: int
+    best_step: int | None
+    best_perplexity: float | None
+
+
+def outcome_of(events: Sequence[TrainingEvent]) -> TrainingOutcome | None:
+    """Return how the last attempt says it ended; None if it does not say."""
+    starts = [i for i, e in enumerate(events) if e["event"] == "started"]
+    for event in events[starts[-1] :] if starts else ():
+        if event["event"] == "finished":
+            return TrainingOutcome(True, event["step"], event["best_step"], event["best_perplexity"])
+        if event["event"] == "stopped":
+            return TrainingOutcome(False, event["step"], None, None)
+    return None
+
+
+def failure_of(folder: Path, state: JobState, detail: str) -> TrainingError:
+    """Return the error of a job that ended without finishing, from the failure it reported or its scheduler state."""
+    tail = read_tail(folder / "log.txt")
+    try:
+        failure = json.loads((folder / FAILURE_FILE).read_text(encoding="utf-8"))
+        return TrainingError(failure["reason"], failure["message"], tail)
+    except (OSError, ValueError, KeyError):
+        pass
+    if (folder / FAILURE_FILE).is_file() and not (folder / FAILURE_FILE).stat().st_size:
+        return TrainingError("disk_full", "there was no room to say why it failed; make some, and run it again", tail)
+    out_of_memory = re.search(r"\boom(killed)?\b|oom.kill|out_of_memory", detail, re.IGNORECASE)
+    reason = "out_of_memory" if out_of_memory else "gone"
+    return TrainingError(reason, f"the job ended without a word ({state}{': ' + detail if detail else ''})", tail)

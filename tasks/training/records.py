@@ -1,0 +1,69 @@
+"""Copies the results of a finished training from its job folder into a record of the warehouse.
+
+The warehouse's view `trainings` is made of these records. This module does not know how or where the training ran.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from tasks.training.registry import FinishedTraining, base_name, training_run
+from toolformer_core.finetune.events import read_events
+from toolformer_core.finetune.recipe import read_job
+from warehouse.records import Training, write_training
+from warehouse.store import Store
+
+__all__ = ["record_training"]
+
+_AT_WORK = ("started", "step", "evaluated", "stopped", "finished", "failed")  # events of a running attempt
+
+
+def record_training(store: Store, finished: FinishedTraining) -> None:
+    """Write the record of a finished training, or replace it.
+
+    Raises:
+        StoreError: it could not be written.
+        UsageError: the folder's job cannot be read.
+    """
+    events = read_events(finished.folder)[0]
+    last: dict[str, dict[str, Any]] = {event["event"]: event for event in events}
+    measured = [event for event in events if event["event"] == "evaluated"]
+    version = finished.dataset.rpartition("@")[2]
+    training = Training(
+        job=finished.folder.name,
+        run_id=training_run(str(finished.model)),
+        arm=finished.arm,
+        dataset=finished.texts[0],
+        version=version or None,
+        model=base_name(finished),
+        model_digest=finished.base_digest or None,
+        recipe=asdict(read_job(finished.folder).recipe),
+        steps=last["finished"]["step"],
+        train_loss=last.get("step", {}).get("loss"),
+        dev_loss=measured[-1]["loss"] if measured else None,
+        dev_perplexity=measured[-1]["perplexity"] if measured else None,
+        base_perplexity=next((event["perplexity"] for event in measured if event["step"] == 0), None),
+        best_step=last["finished"].get("best_step"),
+        best_perplexity=last["finished"].get("best_perplexity"),
+        checkpoint=_within(store, finished.model),
+        seconds=_seconds(events),
+        finished=dt.datetime.fromtimestamp(finished.finished, dt.UTC).isoformat(timespec="microseconds"),
+    )
+    write_training(store, training)
+
+
+def _within(store: Store, path: Path) -> str:
+    """Return a path relative to the data folder if it is inside it; else the path itself."""
+    root = Path(store.root)
+    return path.relative_to(root).as_posix() if store.is_local and path.is_relative_to(root) else str(path)
+
+
+def _seconds(events: Sequence[dict[str, Any]]) -> float:
+    """Return the total duration of all attempts, without the time between them."""
+    at_work = [event for event in events if event["event"] in _AT_WORK]
+    return sum(float(later["t"] - event["t"]) for event, later in pairwise(at_work) if later["event"] != "started")

@@ -1,0 +1,143 @@
+"""The registry of finetuned models: finished trainings, read from their job folders, and which of them belong together.
+
+`tasks.training.job` describes a job folder. Nothing is loaded here, and no warehouse is read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tasks.training.outcome import outcome_of
+from toolformer_core.embedded import MODEL
+from toolformer_core.errors import ModelError, UsageError
+from toolformer_core.finetune.events import read_events
+from toolformer_core.finetune.recipe import JOB_FILE, read_job
+
+__all__ = [
+    "MLFLOW_NOTE",
+    "FinishedTraining",
+    "base_name",
+    "finished_finetune",
+    "finished_finetunes",
+    "model_label",
+    "newest_pair",
+    "trained_model",
+    "training_run",
+]
+
+# How the embedded model's path ends, wherever the program is installed; the second is its former place.
+_EMBEDDED = ("/" + "/".join(MODEL.parts[-3:]), "/toolformer_core/smallworld/assets/model")
+MLFLOW_NOTE = "mlflow_run"  # in a job's folder: the id of its MLflow run
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedTraining:
+    """A finished training, as described by its job folder."""
+
+    folder: Path
+    arm: str  # toolformer | cc
+    base: str  # the model it started from, as the job names it
+    texts: tuple[str, int, int, str]  # what it was trained on: dataset name, texts, dev texts, digest of the latter
+    finished: float  # seconds since 1970
+    dataset: str = ""  # name@version; "" where the job does not record it
+    base_digest: str = ""  # of the model it started from; "" in jobs of earlier versions, which did not record it
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "model"
+
+
+def finished_finetunes(jobs: Path) -> list[FinishedTraining]:
+    """Return the finished trainings below a folder, newest first; other folders are skipped."""
+    trainings = [one for job in jobs.glob(f"*/{JOB_FILE}") if (one := finished_finetune(job.parent)) is not None]
+    return sorted(trainings, key=lambda f: (-f.finished, f.folder))
+
+
+def finished_finetune(folder: Path) -> FinishedTraining | None:
+    """Return the training of a job's folder; None if it has not finished, or is not a job folder."""
+    name, _, rest = folder.name.rpartition("-")
+    name, _, arm = name.rpartition("-")  # <dataset>-<arm>-<digest>, see `finetune.FinetuneSpec.folder`
+    events = read_events(folder)[0]
+    outcome = outcome_of(events)
+    if arm not in ("toolformer", "cc") or not rest or outcome is None or not outcome.finished:
+        return None
+    if not (folder / "model" / "config.json").is_file():
+        return None
+    try:
+        card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
+        texts = (name, int(card["train"]), int(card["dev"]), str(card["dev_digest"]))
+        base = read_job(folder).model
+    except (OSError, ValueError, KeyError, TypeError, UsageError):
+        return None
+    recorded = (str(card.get(name, "")) for name in ("dataset", "base_digest"))
+    return FinishedTraining(folder, arm, base, texts, float(events[-1]["t"]), *recorded)
+
+
+def base_name(one: FinishedTraining) -> str:
+    """Return the model that a training started from as a user names it: `embedded`, a folder, or a hub name."""
+    return "embedded" if one.base.endswith(_EMBEDDED) else one.base
+
+
+def trained_model(path: str) -> str:
+    """Return the model that a path names: a model's folder, a job's folder with its `model`, or a name as it is.
+
+    Raises:
+        ModelError: a job's folder whose training has not finished.
+    """
+    folder = Path(path).expanduser()
+    if (folder / JOB_FILE).is_file():
+        if not (folder / "model" / "config.json").is_file():
+            raise ModelError(f"the training in {path} has not finished; run the same toolformer finetune again")
+        return str((folder / "model").absolute())
+    return str(folder.absolute()) if folder.is_dir() else path
+
+
+def model_label(model: str) -> str:
+    """Return a short name for a model: of a training's `model`, the job's name; of another folder, its last part.
+
+    The job's name, e.g. `cstar-toolformer-0a1b2c3d4e5f6789`, distinguishes models that all lie in a folder `model`.
+    """
+    folder = Path(model).expanduser()
+    if not folder.is_dir():
+        return model
+    folder = folder.resolve()
+    return folder.parent.name if (folder.parent / JOB_FILE).is_file() else folder.name
+
+
+def training_run(model: str) -> str | None:
+    """Return the id of the MLflow run of the training that made a model; None if no training of ours made it."""
+    try:
+        return (Path(model).parent / MLFLOW_NOTE).read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None
+
+
+def _starts_from(one: FinishedTraining, bases: Sequence[str], digest: str) -> bool:
+    if digest and one.base_digest:
+        return one.base_digest == digest
+    # The embedded model is part of the program, which may have been installed elsewhere then.
+    return one.base in bases or base_name(one) in bases
+
+
+def newest_pair(
+    trainings: Sequence[FinishedTraining], bases: Sequence[str], digest: str = ""
+) -> dict[str, FinishedTraining]:
+    """Return the newest trainings of a base model, by arm, of the dataset that was trained on last.
+
+    A base model is identified by its digest; in jobs of earlier versions, which did not record it, by its name or path.
+
+    Args:
+        trainings: newest first.
+        bases: names that a job may use for the base model.
+        digest: the base model's digest; "" if it is unknown.
+    """
+    matching = [one for one in trainings if _starts_from(one, bases, digest)]
+    first = next((one for one in matching if one.arm == "toolformer"), matching[0] if matching else None)
+    out: dict[str, FinishedTraining] = {}
+    for one in matching:
+        if first is not None and one.texts == first.texts:
+            out.setdefault(one.arm, one)
+    return out

@@ -1,0 +1,371 @@
+"""The command line: through `main`, in this process, as a user meets it: output, one line of error, exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from cli import main as cli
+from flows.build_dataset.flow import BuildResult
+from tests.support.commands import Run, Said
+from warehouse.queries import rows_of
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
+
+Built = tuple[BuildResult, Path, list[str]]
+
+
+def commands() -> list[list[str]]:
+    """Every command there is, by its path."""
+    paths: list[list[str]] = []
+
+    def visit(command: object, path: list[str]) -> None:
+        inner = getattr(command, "commands", None)
+        if inner is None:
+            paths.append(path)
+        else:
+            for name, sub in inner.items():
+                visit(sub, [*path, name])
+
+    visit(typer.main.get_command(cli.app), [])
+    return paths
+
+
+def test_there_are_commands() -> None:
+    assert {"plan", "stats", "explain", "what-if", "datasets", "tools list"} <= {" ".join(path) for path in commands()}
+
+
+@pytest.mark.parametrize("path", commands(), ids=" ".join)
+def test_every_help_holds_an_example_of_the_command_itself(path: list[str]) -> None:
+    said = CliRunner().invoke(cli.app, [*path, "--help"])
+    assert said.exit_code == 0
+    assert "Example: toolformer " + " ".join(path) in said.output
+
+
+def test_help_shows_the_papers_figures() -> None:
+    # square brackets in a help text are taken for markup and vanish
+    told = " ".join(CliRunner().invoke(cli.app, ["build", "--help"]).output.replace("│", " ").split())
+    assert "(paper: 0.05; calculator, mt 0)" in told
+    assert "(paper: 1; calculator, mt 0.5)" in told
+    assert "(default: $TOOLFORMER_DATA, else ./toolformer-data)" in told
+
+
+# Tools.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (["calculator", "27 + 4 * 2"], "35"),
+        (["calculator", "-3 + 4"], "1"),  # a minus in front is no option
+        (["Calculator", "400 / 1400"], "0.29"),
+        (["calendar", "--context", "2023-01-30"], "Today is Monday, January 30, 2023."),
+    ],
+)
+def test_a_tool_answers(run: Run, arguments: list[str], answer: str) -> None:
+    assert run("tools", "test", *arguments) == Said(0, answer + "\n", "")
+
+
+def test_a_tool_that_gives_nothing_says_why(run: Run) -> None:
+    said = run("tools", "test", "calculator", "1 / 0")
+    assert (said.code, said.out) == (1, "")
+    assert said.err == "Calculator(1 / 0) gave nothing: division_by_zero\n"
+
+
+def test_tools_are_listed(run: Run) -> None:
+    listed = json.loads(run("tools", "list", "--json").out)
+    assert [(t["key"], t["name"]) for t in listed] == [
+        ("calculator", "Calculator"),
+        ("calendar", "Calendar"),
+        ("wikisearch", "WikiSearch"),
+        ("qa", "QA"),
+        ("mt", "MT"),
+    ]
+    assert all(t["description"] for t in listed)
+    assert all(t["description"].split()[0] in run("tools", "list").out for t in listed)
+
+
+# Mistakes: exit 2, one line that says what to do, nothing on stdout, nothing left behind.
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--tools", "calculator,calender"], ["unknown tool 'calender'", "Did you mean 'calendar'?", "wikisearch"]),
+        (["--tools", " , "], ["no tool was named", "calculator"]),
+        (["--model", "embeded"], ["'embeded'", "Did you mean 'embedded'?"]),
+        (["--text-column", "txt"], ["unknown column 'txt'", "Did you mean 'text'?", "timestamp, url"]),
+        (["--tau-f", "nonsense"], ["--tau-f", "'nonsense'", "calculator=0.5"]),
+        (["--tau-f", "qa=nan"], ["--tau-f", "'qa=nan'"]),
+        (["--tau-f", "qa=1,calculater=1"], ["unknown tool 'calculater'", "Did you mean 'calculator'?"]),
+        (["--tau-s", "3"], ["--tau-s", "less than 1"]),
+        (["--limit", "0"], ["--limit", "greater than or equal to 1. Try 'toolformer build --help'."]),
+        (["--limit", "many"], ["'--limit'", "integer. Try 'toolformer build --help'."]),
+        (["--dataset", "my data"], ["--dataset", "'my data'", "letters, digits"]),
+        (["--runner", "ray"], ["--runner", "'ray'", "threads, dask"]),
+        (["--passages", "no-such.jsonl"], ["no-such.jsonl"]),
+        (["--limt", "3"], ["--limt", "--limit", "toolformer build --help"]),
+    ],
+)
+def test_a_mistake_in_a_build(
+    run: Run, few_documents: Path, tmp_path: Path, options: list[str], says: list[str]
+) -> None:
+    said = run("build", "--corpus", few_documents, "--data", tmp_path / "data", *options)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.count("\n") == 1
+    assert said.err.startswith("error: ")
+    for words in says:
+        assert words in said.err
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["buld"], "Did you mean 'build'?"),
+        (["build"], "Missing option '--corpus'"),
+        (["build", "--corpus", "no-such.jsonl"], "no such corpus: no-such.jsonl"),
+        (["export", "--format", "csv", "out"], "'text', 'jsonl', 'hf'"),
+        (["tools", "test", "calcualtor", "1 + 1"], "Did you mean 'calculator'? Valid: calculator, calendar, mt, qa"),
+    ],
+)
+def test_other_mistakes(run: Run, arguments: list[str], says: str) -> None:
+    said = run(*arguments)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.count("\n") == 1
+    assert says in said.err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["stats"], ["explain", "3f"], ["what-if"], ["export", "out"], ["datasets"], ["reconcile"]]
+)
+def test_a_folder_in_which_nothing_was_built(run: Run, tmp_path: Path, arguments: list[str]) -> None:
+    for folder in (tmp_path, tmp_path / "none"):
+        said = run(*arguments, "--data", folder)
+        assert (said.code, said.out) == (2, "")
+        assert said.err == (f"error: nothing was built in {folder} yet; run toolformer build, or name another --data\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_data_folder_may_come_from_the_environment(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLFORMER_DATA", str(tmp_path / "elsewhere"))
+    assert str(tmp_path / "elsewhere") in run("stats").err
+
+
+def test_a_process_of_its_own_ends_with_the_same_line_and_code(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "cli.main", "tools", "test", "calcualtor", "1 + 1"]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=Path(cli.__file__).parents[1], check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("error: unknown tool 'calcualtor'. Did you mean 'calculator'?")
+    assert ended.stderr.count("\n") == 1
+
+
+# On a small build.
+
+
+def test_stats(run: Run, built: Built) -> None:
+    _, data, _ = built
+    said = run("stats", "--data", data, "--json")
+    found = json.loads(said.out)
+    assert (said.code, said.err) == (0, "")
+    assert found["conserved"] is True
+    (ingest,) = (b for b in found["balances"] if b["stage"] == "ingest")
+    # 16 documents, then one line cut off, one without a text, one repeated
+    assert (ingest["rows_in"], ingest["kept"], ingest["unit"]) == (19, 16, "rows")
+    assert ingest["failed"] == {"broken_json": 1, "duplicate": 1, "no_text": 1}
+    assert all(
+        b["rows_in"] == b["kept"] + sum(b["dropped"].values()) + sum(b["failed"].values()) for b in found["balances"]
+    )
+    assert {(y["tool"], y["tau_f"]) for y in found["yield"]} == {
+        (tool, tau) for tool in ("calculator", "calendar") for tau in (0.5, 1.0, 2.0)
+    }
+    table = run("stats", "--data", data).out
+    assert "broken_json 1, duplicate 1, no_text 1" in " ".join(table.replace("│", " ").split())
+    assert "tau_f 2.0" in table
+
+
+def test_explain(run: Run, built: Built) -> None:
+    result, data, _ = built
+    (row,) = rows_of(result.snapshot, "SELECT doc_id, text FROM documents ORDER BY line LIMIT 1")
+    # 12 of 32 hex digits; that another of 16 documents begins with the same has a chance of 1 in 10^13
+    said = run("explain", row["doc_id"][:12], "--data", data, "--json")
+    found = json.loads(said.out)
+    assert said.code == 0
+    assert found["document"]["text"] == row["text"]
+    assert {v["tool"] for v in found["prefiltered"]} == {"calculator", "calendar"}
+    assert found["thresholds"] == {"calculator": 0.5, "calendar": 0.2}
+    shown = run("explain", row["doc_id"], "--data", data)
+    assert shown.code == 0
+    assert row["text"].split()[0] in shown.out
+
+
+def test_explain_wants_one_document(run: Run, built: Built) -> None:
+    result, data, _ = built
+    none, all_ = run("explain", "zzz", "--data", data), run("explain", "", "--data", data)
+    assert none.code == all_.code == 2
+    assert "no document has an id beginning with 'zzz'; list them: duckdb -readonly " in none.err  # none is like it
+    assert "an id beginning with ''; list them: duckdb -readonly " in all_.err
+    (wanted,) = (row["doc_id"] for row in rows_of(result.snapshot, "SELECT min(doc_id) AS doc_id FROM documents"))
+    misspelt = run("explain", wanted[:-1] + ("0" if wanted[-1] != "0" else "1"), "--data", data)
+    assert (misspelt.code, misspelt.err.count("\n")) == (2, 1)
+    assert f"nearest: {wanted}" in misspelt.err
+
+
+def test_explain_says_why_every_call_was_kept_or_not(run: Run, built: Built) -> None:
+    result, data, _ = built
+    seen: dict[str, int] = {}
+    for row in rows_of(result.snapshot, "SELECT doc_id FROM documents"):
+        found = json.loads(run("explain", row["doc_id"], "--data", data, "--json").out)
+        held = {(c["tool"], c["position"]) for example in found["examples"] for c in example["calls"]}
+        assert {(c["tool"], c["position"]) for c in found["calls"] if c["fate"] == "kept"} == held
+        for call in found["calls"]:
+            seen[call["fate"]] = seen.get(call["fate"], 0) + 1
+            below = call["gain"] < found["thresholds"][call["tool"]]
+            assert below == (call["fate"] == "below_threshold")
+        for place in found["positions"]:
+            assert 0 < place["p"] <= 1
+            assert place["draws"] == 2  # as the build asked for
+        assert [d["name"] for d in found["datasets"]].count("cstar") >= bool(held)
+    # as many of each as the stage itself counted
+    sql = "SELECT reason, rows FROM drops WHERE stage = 'assemble' AND unit = 'calls' AND rows > 0"
+    dropped = {row["reason"]: row["rows"] for row in rows_of(result.snapshot, sql)}
+    (kept,) = rows_of(result.snapshot, "SELECT count(*) AS kept FROM kept_calls")
+    assert seen == dropped | kept
+
+
+def test_datasets(run: Run, built: Built) -> None:
+    result, data, _ = built
+    cards = json.loads(run("datasets", "--data", data, "--json").out)
+    (card,) = (c for c in cards if (c["version"], c["made"]) == (result.version, result.made))
+    assert (card["name"], card["model"]) == ("cstar", "embedded")
+    assert card["thresholds"] == {"calculator": 0.5, "calendar": 0.2}  # the paper's, and the one asked for
+    assert card["counts"] == result.counts
+    assert "cstar@" in run("datasets", "--data", data).out
+    assert card["gone"] == []
+    shown = run("datasets", f"cstar@{result.version}", "--data", data).out
+    written = (data / "datasets" / "cstar" / f"{result.version}.md").read_text(encoding="utf-8")
+    assert sorted(shown.splitlines()) == sorted(written.splitlines())  # the way that is meant stands first
+    assert f"| calendar | 0.2 | {result.counts['calendar']:,} |" in shown
+    assert "| few.jsonl | 16 |" in shown
+    assert "Did you mean 'cstar'" in run("datasets", "cstra", "--data", data).err
+
+
+def test_plan(run: Run, built: Built, few_documents: Path) -> None:
+    _, data, _ = built
+    options = ["--corpus", few_documents, "--tools", "calculator,calendar", "--top-k", "3", "--draws", "2"]
+    asked = ["plan", "--data", data, "--shard-documents", "6", *options]
+    found = json.loads(run(*asked, "--tau-f", "calendar=0.9", "--json").out)
+    assert {own["stage"] for own in found["stages"] if own["to_do"]} == {"assemble"}
+    (own,) = (own for own in found["stages"] if own["stage"] == "assemble")
+    assert own["because"] == {"tau_f.calendar: 0.2 -> 0.9": 3}
+    shown = run(*asked, "--tau-f", "calendar=0.2")
+    assert (shown.code, shown.err) == (0, "")
+    assert "Nothing is left to do" in shown.out
+    assert run(*asked, "--runner", "ray").code == 2
+
+
+def test_what_if(run: Run, built: Built) -> None:
+    result, data, _ = built
+    found = json.loads(run("what-if", "--tau", "calendar=0.5", "--data", data, "--json").out)
+    by_tool = {change["after"]["tool"]: change for change in found["changes"]}
+    assert {tool: change["before"]["examples"] for tool, change in by_tool.items()} == result.counts
+    sql = "SELECT tool, examples, calls FROM yield_by_threshold WHERE tau_f = 0.5 AND tool = 'calculator'"
+    (row,) = rows_of(result.snapshot, sql)
+    assert {name: by_tool["calculator"]["before"][name] for name in row} == row
+    assert all(0.2 <= one["gain"] < 0.5 for one in found["goes"])
+    shown = run("what-if", "--tau", "calendar=0.5", "--top-k", "9", "--data", data)
+    assert shown.code == 0
+    assert "0.2 -> 0.5" in shown.out
+    assert "calendar was sampled with k = 3" in shown.out
+    for options, says in (
+        (["--tau", "calender=1"], "Did you mean 'calendar'?"),
+        (["--tau", "calendar"], "--tau: 'calendar' is not tool=number"),
+        (["--top-k", "9"], "cannot be known from the stored scores; toolformer build --top-k 9 finds out"),
+        (["--tau", "qa=1"], "unknown tool 'qa'"),
+    ):
+        said = run("what-if", *options, "--data", data)
+        assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
+        assert says in said.err
+
+
+def test_export(run: Run, built: Built, tmp_path: Path) -> None:
+    result, data, _ = built
+    out = tmp_path / "new" / "cstar.jsonl"
+    asked = ["export", "--data", data, "--dataset", f"cstar@{result.version}", out]
+    assert run(*asked) == Said(0, f"{result.examples:,} examples written to {out}\n", "")
+    assert len(out.read_text(encoding="utf-8").splitlines()) == result.examples
+    assert [p.name for p in out.parent.iterdir()] == ["cstar.jsonl"]
+    again = run(*asked)
+    assert (again.code, again.err) == (2, f"error: {out} exists already; name another, or remove it first\n")
+
+
+def test_export_goes_on_after_one_that_was_killed(run: Run, built: Built, tmp_path: Path) -> None:
+    _, data, _ = built
+    (tmp_path / "out.partial").write_text("cut o", encoding="utf-8")
+    assert run("export", "--data", data, "--format", "hf", tmp_path / "out").code == 0
+    (tmp_path / "text.partial").mkdir()
+    assert run("export", "--data", data, "--format", "text", tmp_path / "text").code == 0
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "text"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--dataset", "cstra"], "unknown dataset 'cstra'. Did you mean 'cstar'? Valid: cstar."),
+        (["--dataset", "cstar@zzz"], "dataset 'cstar' has no version 'zzz'; it has: "),
+    ],
+)
+def test_export_of_what_is_not_there(run: Run, built: Built, tmp_path: Path, options: list[str], says: str) -> None:
+    _, data, _ = built
+    said = run("export", "--data", data, *options, tmp_path / "out")
+    assert (said.code, said.out) == (2, "")
+    assert says in said.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_export_to_where_nothing_can_be_written(run: Run, built: Built, tmp_path: Path) -> None:
+    _, data, _ = built
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    said = run("export", "--data", data, tmp_path / "file" / "out.jsonl")
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith(f"error: {tmp_path / 'file' / 'out.jsonl'} cannot be written: ")
+
+
+def test_reconcile_rebuilds_what_was_lost(run: Run, built: Built, few_documents: Path) -> None:
+    _, data, _ = built
+    before = json.loads(run("stats", "--data", data, "--json").out)
+    for name in ("catalog.duckdb", "warehouse.duckdb"):
+        (data / name).unlink()
+    said = run("stats", "--data", data)
+    assert (said.code, said.err) == (
+        2,
+        f"error: there is no {data / 'warehouse.duckdb'}; run toolformer reconcile --data {data}\n",
+    )
+    counts = json.loads(run("reconcile", "--data", data, "--json").out)
+    assert counts["commits"] >= 28  # ingest, four stages of two tools and three shards, assemble of three shards
+    assert counts["datasets"] >= 1
+    assert json.loads(run("stats", "--data", data, "--json").out) == before
+
+
+def test_a_passage_that_is_none_is_told_before_anything_starts(
+    run: Run, few_documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flows.server.start_server", lambda: pytest.fail("a server was started"))
+    passages = tmp_path / "passages.jsonl"
+    passages.write_text('{"title": "a", "text": "b"}\n' * 20 + '{"title": "c"}\n', encoding="utf-8")
+    data = tmp_path / "data"
+    common = ["--data", data, "--passages", passages]
+    for words in (["build", "--corpus", few_documents], ["evaluate", "--task", "small-world", "--arms", "base+tools"]):
+        said = run(*words, *common)
+        assert (said.code, said.out) == (2, "")
+        assert said.err.startswith(f"error: {passages}: line 21 is not a passage")
+        assert said.err.count("\n") == 1
+    assert not data.exists()

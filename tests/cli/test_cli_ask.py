@@ -1,0 +1,166 @@
+"""What questions answer where something is wrong or lacking, and what they say they speak of, through `main`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wh_fixtures import make_run, put
+
+from cli import evaluate as cli_evaluate
+from cli.render.progress import print_summary
+from flows.build_dataset.flow import BuildResult
+from flows.evaluate.metrics import ArmPerplexity, EvaluateResult
+from tests.support.commands import Run
+from warehouse.queries import rows_of
+from warehouse.snapshot.publish import publish
+from warehouse.store import Store
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
+
+Built = tuple[BuildResult, Path, list[str]]
+
+
+def is_one_line(said: tuple[int, str, str], code: int, *words: str) -> None:
+    assert (said[0], said[1], said[2].count("\n")) == (code, "", 1), said
+    assert said[2].startswith("error: ")
+    for one in words:
+        assert one in said[2]
+
+
+def test_a_folder_that_was_moved_is_to_be_reconciled(run: Run, as_built: Path) -> None:
+    moved = as_built.rename(as_built.with_name("moved"))
+    assert run("reconcile", "--data", moved)[0] == 0  # the copy's own files, which the next move takes away
+    (first,) = rows_of(moved / "warehouse.duckdb", "SELECT min(doc_id) AS doc_id FROM documents")
+    again = moved.rename(moved.with_name("again"))
+    is_one_line(run("explain", first["doc_id"], "--data", again), 1, "moved", "run toolformer reconcile")
+    assert run("reconcile", "--data", again)[0] == 0
+    assert run("explain", first["doc_id"], "--data", again)[0] == 0
+
+
+def test_a_damaged_snapshot_is_to_be_reconciled(run: Run, as_built: Path) -> None:
+    snapshot = as_built / "warehouse.duckdb"
+    snapshot.unlink()
+    snapshot.write_bytes(b"x" * 5000)
+    for command in ("stats", "what-if", "tables"):
+        is_one_line(run(command, "--data", as_built), 1, "cannot open the snapshot", "run toolformer reconcile")
+    assert run("reconcile", "--data", as_built)[0] == 0
+    assert run("stats", "--data", as_built)[0] == 0
+
+
+def test_a_record_that_cannot_be_understood_says_what_to_do(run: Run, as_built: Path) -> None:
+    commit = next((as_built / "commits").rglob("*.json"))
+    commit.write_text(commit.read_text(encoding="utf-8").replace('"format":1', '"format":9'), encoding="utf-8")
+    is_one_line(run("reconcile", "--data", as_built), 1, str(commit), "newer version", "run toolformer reconcile")
+    commit.unlink()
+    assert run("reconcile", "--data", as_built)[0] == 0
+
+
+@pytest.mark.parametrize("command", [["tables"], ["finetune"], ["finetune", "--dry-run"]])
+def test_nothing_is_made_in_a_folder_in_which_nothing_was_built(run: Run, tmp_path: Path, command: list[str]) -> None:
+    for folder in (tmp_path, tmp_path / "none"):
+        is_one_line(run(*command, "--data", folder), 2, f"nothing was built in {folder} yet; run toolformer build")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_build_that_never_ended_has_no_dataset_to_train_on(run: Run, as_built: Path) -> None:
+    shutil.rmtree(as_built / "datasets")
+    for command in (["finetune"], ["export", str(as_built / "out.jsonl")]):
+        is_one_line(run(*command, "--data", as_built), 2, f"there is no dataset in {as_built} yet", "toolformer build")
+    assert not (as_built / "prefect").exists()
+
+
+def test_answers_begin_with_what_they_speak_of(run: Run, as_built: Path) -> None:
+    (made,) = rows_of(as_built / "warehouse.duckdb", "FROM facts.datasets")
+    # few.jsonl is the corpus of the small build
+    of = f"cstar@{made['version']} of few.jsonl, built {made['created'][:10]} {made['created'][11:16]}"
+    of += f" (run {made['run_id']})"
+    assert run("stats", "--data", as_built)[1].splitlines()[0] == of
+    assert run("what-if", "--data", as_built)[1].splitlines()[0] == f"now: {of}"
+    told = json.loads(run("stats", "--data", as_built, "--json")[1])["of"]
+    assert (told["name"], told["version"], told["run_id"]) == ("cstar", made["version"], made["run_id"])
+    # what was assembled by other thresholds is a version beside it: the answers still speak of what was built
+    assert run("what-if", "--tau", "calendar=0.5", "--materialise", "strict", "--data", as_built)[0] == 0
+    assert run("what-if", "--data", as_built)[1].splitlines()[0] == f"now: {of}"
+    assert json.loads(run("what-if", "--data", as_built, "--json")[1])["now"]["name"] == "cstar"
+
+
+def test_where_no_build_has_ended_nothing_is_shown_that_is_not_there(run: Run, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    commit = put(store, "ingest", "", "corpus", [{"doc_id": "d1", "text": "a text"}])
+    store.write_run(make_run("r1", [commit.key], state="failed", corpus="/some/few.jsonl"))
+    publish(store, None)
+    shown = run("stats", "--data", tmp_path)[1]
+    assert shown.startswith("few.jsonl, no version of C* yet (run r1, failed)")
+    assert "Examples with calls" not in shown
+    assert run("datasets", "--data", tmp_path)[:2] == (0, "no version yet: run the same toolformer build to its end\n")
+    assert run("datasets", "--data", tmp_path, "--json")[:2] == (0, "[]\n")
+
+
+def test_only_ids_that_could_have_been_meant_are_named(run: Run, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    ids = ["0123456789abcdef", "fedcba9876543210"]
+    put(store, "ingest", "", "corpus", [{"doc_id": one, "text": "a text"} for one in ids])
+    publish(store, None)
+    ask = f'list them: duckdb -readonly {tmp_path / "warehouse.duckdb"} "SELECT doc_id FROM documents"'
+    # 01x3 has three of its four characters in the first id's beginning, and not two in the other's
+    is_one_line(run("explain", "01x3", "--data", tmp_path), 2, f"'01x3'; nearest: 0123456789abcdef; {ask}")
+    is_one_line(run("explain", "zzzz", "--data", tmp_path), 2, f"beginning with 'zzzz'; {ask}")
+
+
+def test_the_version_is_the_packages(run: Run) -> None:
+    assert run("--version") == (0, f"toolformer {metadata.version('toolformer-platform')}\n", "")
+
+
+def test_a_plan_knows_the_papers_thresholds(run: Run, as_built: Path, few_documents: Path) -> None:
+    # the calculator's threshold is the paper's 0.5, which the build did not name; the calendar's was given as 0.2
+    options = ["--corpus", few_documents, "--tools", "calculator,calendar", "--top-k", "3", "--draws", "2"]
+    asked = ["plan", "--data", as_built, "--shard-documents", "6", *options, "--json"]
+    same = json.loads(run(*asked, "--tau-f", "calendar=0.2,calculator=0.5")[1])
+    assert same["nothing_to_do"]
+    other = json.loads(run(*asked, "--tau-f", "calculator=1.2")[1])
+    (own,) = (own for own in other["stages"] if own["stage"] == "assemble")
+    # calendar goes back to the paper's 1.0
+    assert own["because"] == {"tau_f.calculator: 0.5 -> 1.2": 3, "tau_f.calendar: 0.2 -> 1.0": 3}
+
+
+def test_hints_open_the_snapshot_read_only_at_a_view_with_rows(
+    built: Built, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_summary(built[0])
+    assert f'duckdb -readonly {built[0].snapshot} "SELECT' in capsys.readouterr().out
+    figures = ArmPerplexity("p", "base", "m", parameters=7, texts=1, tokens=2, perplexity=3.0)
+    about: dict[str, Any] = {"run_id": "r", "task": "perplexity", "title": "Perplexity", "source": "wiki", "items": 1}
+    left: dict[str, Any] = {
+        "snapshot": "w.duckdb",
+        "tracking": "t",
+        "mlflow_run": "m",
+        "done": 1,
+        "skipped": 0,
+        "seconds": 1.0,
+    }
+    cli_evaluate._print_evaluated(
+        EvaluateResult(**about, **left, rejected={}, arms=(), perplexities=(figures,), paper={})
+    )
+    assert 'duckdb -readonly w.duckdb "FROM perplexity"' in capsys.readouterr().out
+
+
+def test_names_are_whole_on_80_columns(
+    run: Run, as_built: Path, few_documents: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run("reconcile", "--data", as_built).code == 0
+    planned = run("plan", "--data", as_built, "--corpus", few_documents, "--tools", "calculator,calendar").out
+    for name in ("prefilter", "assemble", "calculator", "LM tokens", "seconds"):
+        assert name in planned
+    told = run("stats", "--data", as_built).out
+    assert {"documents", "calculator", "prefilter"} <= set(told.split())
+    (first,) = rows_of(as_built / "warehouse.duckdb", "SELECT min(doc_id) AS doc_id FROM scored")
+    explained = run("explain", first["doc_id"], "--data", as_built).out
+    for name in ("calculator", "below_threshold", "gain", "L+"):
+        assert name in explained
+    assert "…" not in planned + told + explained  # nothing was cut

@@ -1,0 +1,116 @@
+"""The command diagnose, on the embedded model and a few texts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from cli.diagnose import _Display, _shown
+from cli.main import app
+from toolformer_core.diagnose.verdict import STEPS, Check
+from toolformer_core.errors import UsageError
+
+FEW = ["--tools", "calculator", "--documents", "8", "--top-k", "3", "--draws", "2"]
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["diagnose", *arguments])
+
+
+def test_a_model_that_can_be_taught_exits_with_0(tmp_path: Path) -> None:
+    out = tmp_path / "new" / "folder"
+    result = run(*FEW, "--json", "--out", str(out))
+    assert result.exit_code == 0
+    told = json.loads(result.stdout)
+    (tool,) = told["tools"]
+    assert tool["verdict"]["teachable"]
+    assert [check["step"] for check in tool["verdict"]["checks"]] == list(STEPS)
+    assert tool["figures"]["documents"] == told["documents"] == 8
+    assert len(tool["gains"]["gold"]) == tool["figures"]["filter"]["kinds"]["gold"]["calls"]
+    assert json.loads((out / "diagnosis.json").read_text(encoding="utf-8")) == told
+    assert (out / "calculator.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_step_in_the_way_is_named_with_what_to_do_and_exits_with_1() -> None:
+    result = run(*FEW, "--tau-f", "calculator=50")
+    assert result.exit_code == 1
+    assert "cannot be taught as it is: threshold" in result.stdout
+    assert "--tau-f calculator=" in result.stdout
+    assert "right response " in result.stdout  # the picture, as text
+    assert result.stdout.splitlines()[-1].startswith(
+        ("calculator  stands in the way: threshold", "the column embedded")
+    )
+    assert "calculator 8 texts sampled" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--tools", "abacus"], "abacus"),
+        (["--tau-f", "abacus=1"], "abacus"),
+        (["--tau-f", "calculator"], "--tau-f"),
+        (["--tau-s", "2"], "tau_s"),
+        (["--prompts", "nowhere"], "no prompt"),
+        (["--gold", "nowhere"], "nowhere"),
+        (["--model", "embeded"], "Did you mean"),
+        (["--model", "no/folder/here"], "no folder"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(arguments: list[str], message: str) -> None:
+    result = run("--tools", "calculator", *arguments)
+    assert isinstance(result.exception, UsageError)
+    assert message in str(result.exception)
+    assert "\n" not in str(result.exception)
+
+
+def test_too_few_documents_are_wrong_use() -> None:
+    assert run("--documents", "1").exit_code == 2
+
+
+def test_a_folder_in_which_nothing_can_be_written_is_told_before_anything_is_measured() -> None:
+    result = run(*FEW, "--out", "/proc")  # it is there, and takes no files
+    assert isinstance(result.exception, UsageError)
+    assert str(result.exception).startswith("--out: /proc cannot be written")
+
+
+def test_ctrl_c_says_that_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("toolformer_core.diagnose.run.diagnose", interrupted)
+    result = run(*FEW)
+    assert result.exit_code == 130
+    assert "nothing of a diagnosis is kept" in result.stderr
+
+
+def test_a_share_next_to_its_least_is_shown_with_the_digit_that_tells_them_apart() -> None:
+    def shown(measured: float, passed: bool) -> str:
+        return _shown(Check("language", passed, measured, 0.1, None, ""), measured)
+
+    assert shown(0.0979, False) == "9.8 %"
+    assert shown(0.1021, True) == "10 %"
+    assert shown(-0.002, False) == "0 %"
+    assert shown(-0.25, False) == "-25 %"
+
+
+def test_without_a_terminal_a_line_a_minute_says_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    now = 0.0
+    display = _Display(False, lambda: now)
+    now = 60.0
+    display._lines.look()
+    display("qa", 1, 8)
+    now = 120.0
+    display._lines.look()
+    display("qa", 8, 8)
+    now = 300.0
+    display._lines.look()
+    assert [line.rstrip() for line in capsys.readouterr().err.splitlines()] == [
+        "loading the model; 60 s so far",
+        "qa         1 of 8 texts sampled; 60 s so far",  # since it was first told of, at 60
+        "qa         8 texts sampled",
+        "qa         texts sampled, calls being scored; 4 min so far",
+    ]

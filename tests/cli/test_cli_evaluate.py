@@ -1,0 +1,79 @@
+"""The commands `evaluate` and `tables`, through `main`, as a user meets them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import Run
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
+
+ITEMS = [
+    {"item_id": "a", "prompt": "Adding the 12 nuts to the 30 already here gives us", "answers": ["42"]},
+    {"item_id": "b", "prompt": "Twice 8 is", "answers": ["16", "sixteen"], "tool": "calculator", "group": "product"},
+    {"item_id": "c", "prompt": " ", "answers": ["nothing was asked"]},
+]
+
+
+@pytest.fixture
+def items(tmp_path: Path) -> Path:
+    path = tmp_path / "items.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ITEMS), encoding="utf-8")
+    return path
+
+
+def test_evaluate_and_tables_as_json_and_in_print(prefect_server: None, run: Run, items: Path, tmp_path: Path) -> None:
+    asked = [
+        "evaluate",
+        "--task",
+        "small-world",
+        "--path",
+        items,
+        "--data",
+        tmp_path / "d",
+        "--tools",
+        "calculator",
+        "--k",
+        "1,0",
+    ]
+    code, out, _ = run(*asked, "--max-new-tokens", 5, "--json")
+    assert code == 0
+    told = json.loads(out)
+    assert [(a["arm"], a["k"], a["items"]) for a in told["arms"]] == [("base", 0, 2), ("base+tools", 1, 2)]
+    assert told["rejected"] == {"no_prompt": 1}
+    assert "NaN" not in out
+    code, out, _ = run(*asked, "--max-new-tokens", 5)
+    assert code == 0
+    assert "The small world items.jsonl: percent right of 2 items" in out
+    assert "base+tools, k=1" in out
+    assert "0 shards worked on, 3 found done" in out
+    assert "no_prompt 1" in out
+    code, out, _ = run("tables", "--data", tmp_path / "d", "--json")
+    assert code == 0
+    assert [t["name"] for t in json.loads(out)] == [*(f"Table {n}" for n in range(2, 11)), "Figure 4"]
+    code, out, _ = run("tables", "--data", tmp_path / "d")
+    assert code == 0
+    assert "toolformer evaluate --task svamp --path PATH --model embedded" in out
+    assert "- / 29.4" in out
+    code, _, err = run("tables", "--data", tmp_path / "d", "--model", "another")
+    assert code == 1
+    assert "nothing has been evaluated for the base model 'another'" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--task", "svanp"], "Did you mean 'svamp'"),
+        (["--task", "small-world", "--k", "ten"], "--k: 'ten'"),
+        (["--task", "small-world", "--arms", "toolformer"], "--toolformer PATH"),
+        (["--task", "small-world", "--runner", "cluster"], "--runner"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_2(run: Run, tmp_path: Path, options: list[str], says: str) -> None:
+    code, out, err = run("evaluate", *options, "--data", tmp_path / "d")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert says in err
+    assert not (tmp_path / "d").exists()

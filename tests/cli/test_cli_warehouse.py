@@ -1,0 +1,147 @@
+"""The commands that keep a data folder in order, on a folder of a few shards."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+
+import pytest
+from fakes import a_document
+from typer.testing import CliRunner, Result
+
+from cli import warehouse as cli_warehouse
+from cli.main import app
+from tasks.arrow import stage_table
+from tasks.runner import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
+from tests.support.finished_job import a_finished_job
+from toolformer_core.errors import UsageError
+from warehouse.catalog import Catalog
+from warehouse.commits import Dataset, RowCounts, Run, dataset_version
+from warehouse.errors import LockHeldError
+from warehouse.queries import rows_of
+from warehouse.store import Store
+
+
+def shard(store: Store, config: str) -> ShardResult:
+    def do(write: ShardWriter) -> StageOutput:
+        write.write(stage_table("ingest", [a_document(f"text {config}")]))
+        return StageOutput((RowCounts("rows", 1, 1),))
+
+    return run_shard(store, ShardSpec("ingest", "1", "", "s0", {}, {"config": config}), config, do)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """Three runs of one shard each: a dataset rests on the first, the second is superseded, the third is current."""
+    store = Store(tmp_path)
+    for day, config in enumerate("abc", start=1):
+        done = shard(store, config)
+        started = f"2024-05-0{day}"
+        store.write_run(Run(config, "build-dataset", started, started, "completed", {}, "c", "m", (done.key,)))
+        if config == "a":
+            version = dataset_version(done.files)
+            store.write_dataset(Dataset("cstar", version, done.files, {}, {}, "a", "m", "c", started))
+    return store
+
+
+def run(store: Store, *arguments: str) -> Result:
+    return CliRunner().invoke(app, [*arguments, "--data", store.root])
+
+
+def test_gc_lists_and_with_delete_removes(store: Store) -> None:
+    superseded = next(commit for commit in store.commits() if commit.run_id == "b")
+    listed = run(store, "gc")
+    assert listed.exit_code == 0
+    commit, data, total = listed.stdout.splitlines()
+    assert commit.split()[:3] == ["commit", "commits/ingest/_", "1"]
+    assert data.split()[:3] == ["data", "shards/ingest/_", "1"]
+    assert commit.endswith("superseded: not current, and no dataset rests on it")
+    assert total.startswith("2 files, ")
+    assert total.endswith("to be removed: run it again with --delete")
+    assert store.read_commit(superseded.key) == superseded  # nothing was removed
+    gone = json.loads(run(store, "gc", "--delete", "--json").stdout)
+    assert gone["deleted"]
+    assert [file["path"] for file in gone["files"]] == [f"commits/{superseded.id}.json", superseded.files[0].path]
+    assert gone["bytes"] == sum(file["bytes"] for file in gone["files"]) > superseded.files[0].bytes
+    assert {commit.run_id for commit in store.commits()} == {"a", "c"}
+    assert run(store, "gc").stdout == "nothing: all that is there is referred to\n"
+    (shown,) = rows_of(Path(store.root) / "warehouse.duckdb", "SELECT text FROM documents")
+    assert shown == {"text": "text c"}
+
+
+def test_gc_and_reconcile_wait_for_who_is_at_work(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLFORMER_WAIT_S", "0.3")
+    with Catalog(Path(store.root) / "catalog.duckdb"):
+        for arguments in (["gc", "--delete"], ["reconcile"]):
+            found = run(store, *arguments)
+            assert isinstance(found.exception, LockHeldError)
+            assert f"is held by process {os.getpid()} on " in found.stderr
+    assert len(list(store.commits())) == 3
+
+
+def test_reconcile_check_finds_damage_and_says_what_rests_on_it(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    clean = run(store, "reconcile", "--check")
+    assert (clean.exit_code, clean.stdout) == (0, "3 commits, 3 runs and 1 dataset records found\n")
+    (dataset,) = store.datasets()
+    victim = Path(store.locate(dataset.files[0].path))
+    whole = victim.read_bytes()
+    victim.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with caplog.at_level(logging.CRITICAL):
+        found = run(store, "reconcile", "--check")
+    assert found.exit_code == 1
+    assert found.stdout.splitlines() == [
+        "2 commits, 3 runs and 1 dataset records found",
+        f"damaged  {dataset.files[0].path} is altered: its digest is not the one in its commit",
+        f"cstar@{dataset.version} rests on what is damaged: run the build that made it again, and what is missing is "
+        "done anew",
+    ]
+    again = shard(store, "a")  # what that build does
+    assert not again.skipped
+    assert victim.read_bytes() == whole
+    told = json.loads(run(store, "reconcile", "--check", "--json").stdout)
+    assert (told["commits"], told["damaged"]) == (3, [])
+
+
+def test_pack_writes_one_file_and_says_what_is_in_it(
+    store: Store, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_warehouse, "_MANY_ROWS", 1)  # so that a table of one row is announced
+    out = tmp_path_factory.mktemp("analyst") / "c4.duckdb"
+    missing = run(store, "pack", str(out))
+    assert isinstance(missing.exception, UsageError)
+    assert str(missing.exception).endswith(f"warehouse.duckdb; run toolformer reconcile --data {store.root}")
+    assert run(store, "reconcile").exit_code == 0
+    said = run(store, "pack", str(out))
+    assert (said.exit_code, said.stderr) == (0, "copying documents: 1 rows\ncopying dataset_examples: 1 rows\n")
+    lines = said.stdout.splitlines()
+    assert lines[0].split() == ["documents", "1", "rows"]
+    assert "costs" in lines[-2]
+    assert lines[-1].startswith(f"{out}, ")
+    assert rows_of(out, "SELECT text FROM documents") == [{"text": "text c"}]
+
+    before = out.stat().st_ino
+    refused = run(store, "pack", str(out))
+    assert str(refused.exception) == f"{out} exists already; name another, or give --force to replace it"
+    assert out.stat().st_ino == before
+    told = json.loads(run(store, "pack", str(out), "--force", "--json").stdout)
+    assert out.stat().st_ino != before
+    assert (told["file"], told["bytes"], told["tables"]["documents"]) == (str(out), out.stat().st_size, 1)
+    assert "kept_calls" in told["views"]
+
+    snapshot = Path(store.root) / "warehouse.duckdb"
+    for other, why in ((snapshot, "the snapshot itself"), (out.parent, "a folder")):
+        found = run(store, "pack", str(other), "--force")
+        assert isinstance(found.exception, UsageError)
+        assert f"{other} is {why}" in str(found.exception)
+    assert "duckdb c4.duckdb" in CliRunner().invoke(app, ["pack", "--help"]).stdout
+
+
+def test_reconcile_notes_trainings_of_earlier_versions(store: Store) -> None:
+    a_finished_job(Path(store.root) / "finetunes" / "cstar-cc-0a1b2c3d4e5f6789")
+    told = "SELECT job, arm, dataset, version, model, train_loss, seconds FROM trainings"
+    for _ in range(2):
+        assert run(store, "reconcile").exit_code == 0
+        (row,) = rows_of(Path(store.root) / "warehouse.duckdb", told)
+        assert tuple(row.values()) == ("cstar-cc-0a1b2c3d4e5f6789", "cc", "cstar", "v1", "gpt", 2.5, 7.0)

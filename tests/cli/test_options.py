@@ -1,0 +1,272 @@
+"""Options made from a flow's parameters: none is declared beside them, and what a command line writes is read back."""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+import typer.main
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import AfterValidator, BaseModel, Field
+from rich.text import Text
+from typer.testing import CliRunner
+
+from cli.main import app
+from cli.options import filled, option_of, with_options
+from flows.build_dataset.parameters import BuildParameters, build_command
+from flows.evaluate.parameters import EvaluateParameters
+from flows.finetune.parameters import FinetuneParameters
+from flows.forms import DataFolder, Listed, Option, TauF, as_text, thresholds
+from tests.support.commands import Run
+from toolformer_core.config import TOOL_NAMES
+from toolformer_core.errors import UsageError
+
+ROOT = Path(__file__).parents[2]
+COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined] # a group
+# Command -> the form that it fills in, and the options that are the command's own.
+FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
+    "build": (BuildParameters, {"--runner", "--dask-workers", "--catalog", "--json"}),
+    "plan": (BuildParameters, {"--runner", "--dask-workers", "--catalog", "--json"}),
+    "evaluate": (EvaluateParameters, {"--runner", "--dask-workers", "--json"}),
+    "finetune": (FinetuneParameters, {"--dry-run", "--json"}),
+}
+# What users have in their scripts.
+NAMES = {
+    BuildParameters: """--corpus --data --model --tools --dataset --limit --tau-s --top-k --draws --tau-f --inside-words
+        --keep-repeats --max-examples --stop-when-full --temperature --max-call-tokens --mt-chunk-tokens --latest-date
+        --seed --shard-documents --max-chars --text-column --url-column --date-column --prompts --passages --phrases
+        --workers --gpus --licence --offline""",
+    EvaluateParameters: """--task --path --data --model --cc --toolformer --arms --k --limit --tools --passages
+        --phrases --max-new-tokens --shard-items --workers --gpus""",
+    FinetuneParameters: """--dataset --data --model --arm --profile --processes --steps --batch --learning-rate --warmup
+        --sequence-length --evaluate-every --dev-documents --keep --seed --retries""",
+}
+
+
+def options(command: str) -> dict[str, Any]:
+    """A command's options by the name of the parameter."""
+    return {one.name: one for one in COMMANDS[command].params}
+
+
+@pytest.mark.parametrize("command", FORMS)
+def test_a_command_has_an_option_for_each_field_and_its_own_and_no_other(command: str) -> None:
+    form, own = FORMS[command]
+    written = {name for one in COMMANDS[command].params for name in (*one.opts, *one.secondary_opts)}
+    assert written == set(NAMES[form].split()) | own
+    assert [f"--{name.replace('_', '-')}" for name in form.model_fields] == NAMES[form].split()
+
+
+@pytest.mark.parametrize("command", FORMS)
+def test_an_option_says_what_its_field_says(command: str) -> None:
+    form, _ = FORMS[command]
+    for name, option in options(command).items():
+        if name not in form.model_fields:
+            continue
+        field = form.model_fields[name]
+        assert field.description
+        first = field.description.split("`")[0]  # behind it stands another field's name
+        assert option.help.startswith(first), name
+        assert option.required == field.is_required(), name
+        if name == "data":  # a command takes it from the environment, which is read when it runs
+            assert option.default is None
+        elif not field.is_required():
+            default = field.get_default(call_default_factory=True)
+            assert option.default == (as_text(default) if isinstance(default, list | dict) else default), name
+
+
+@pytest.mark.parametrize("command", FORMS)
+def test_what_the_defaults_of_the_options_fill_in_is_the_forms_default(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TOOLFORMER_DATA", raising=False)
+    form, _ = FORMS[command]
+    needed = {name: "given" for name, field in form.model_fields.items() if field.is_required()}
+    defaults = {name: one.default for name, one in options(command).items() if name in form.model_fields}
+    assert filled(form, **defaults | needed) == form(**needed)
+
+
+def test_no_help_holds_what_would_be_taken_for_markup() -> None:
+    for command, group in COMMANDS.items():
+        for one in getattr(group, "commands", {command: group}).values():
+            for option in one.params:
+                assert Text.from_markup(option.help or "").plain == (option.help or ""), f"{command} {option.name}"
+
+
+def test_the_command_line_starts_without_what_takes_long_to_import() -> None:
+    heavy = {"numpy", "torch", "pyarrow", "prefect", "mlflow", "sqlalchemy", "duckdb", "transformers", "fastapi"}
+    asked = f"import sys, cli.main; print(sorted({heavy} & set(sys.modules)))"
+    said = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert said.stdout == "[]\n"
+
+
+# A form of every kind of field.
+
+
+def _even(value: int) -> int:
+    if value % 2:
+        raise ValueError("give an even number")
+    return value
+
+
+class Toy(BaseModel):
+    """Nothing that is run."""
+
+    place: str = Field(description="Where")
+    data: DataFolder = Field("here", description="Data")
+    count: Annotated[int | None, Option("Figures")] = Field(None, gt=0, lt=10, description="At most; see `share_of`")
+    share_of: Annotated[float, Option("Figures", note=", of one")] = Field(0.5, ge=0, le=1, description="Share, `no`")
+    below: float = Field(0.5, ge=0, lt=1, description="Below one")
+    names: Annotated[list[str], Listed] = Field(["a", "b"], description="Names")
+    tau_f: TauF = Field(default_factory=dict, description="Thresholds")
+    quick: bool = Field(False, description="Quick")
+    safe: bool = Field(True, description="Safe")
+    kind: Literal["one", "two"] = Field("one", description="Kind")
+    even: Annotated[int, AfterValidator(_even)] = Field(2, description="Even")
+
+
+def run_toy(*words: str) -> tuple[int, Toy | None, bool, str]:
+    """Run a command of the form `Toy`: its exit code, the filled form, its own option, what it printed."""
+    got: list[tuple[Toy, bool]] = []
+    toy = typer.Typer()
+
+    @toy.command()
+    @with_options(Toy)
+    def command(form: Toy, loud: Annotated[bool, typer.Option("--loud", help="Its own")] = False) -> None:
+        """Do nothing."""
+        got.append((form, loud))
+
+    result = CliRunner().invoke(toy, list(words), env={"TOOLFORMER_DATA": "/from/environment", "COLUMNS": "200"})
+    if isinstance(result.exception, UsageError):
+        return 2, None, False, str(result.exception)
+    return result.exit_code, *(got[0] if got else (None, False)), result.output
+
+
+def test_a_command_is_handed_the_filled_form_and_its_own_options() -> None:
+    words = "--place x --count 3 --names c,,d --tau-f qa=1.5 --quick --no-safe --kind two --loud"
+    assert run_toy(*words.split()) == (
+        0,
+        Toy(
+            place="x",
+            data="/from/environment",
+            count=3,
+            names=["c", "d"],
+            tau_f={"qa": 1.5},
+            quick=True,
+            safe=False,
+            kind="two",
+        ),
+        True,
+        "",
+    )
+    assert run_toy("--place", "x", "--data", "/d")[1] == Toy(place="x", data="/d")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "Missing option '--place'"),
+        (["--place", "x", "--count", "0"], "greater than or equal to 1"),
+        (["--place", "x", "--count", "10"], "less than or equal to 9"),
+        (["--place", "x", "--share-of", "1.5"], "less than or equal to 1"),
+        (["--place", "x", "--below", "1"], "--below: Input should be less than 1 (got 1.0)"),
+        (["--place", "x", "--tau-f", "qa"], "--tau-f: 'qa' is not tool=number; write e.g. calculator=0.5,qa=1.2"),
+        (["--place", "x", "--kind", "three"], "'one', 'two'"),
+        (["--place", "x", "--even", "3"], "--even: give an even number"),
+        (["--place", "x", "--no-quick"], "No such option"),
+    ],
+)
+def test_what_the_form_refuses_is_wrong_use(words: list[str], says: str) -> None:
+    code, form, _, printed = run_toy(*words)
+    assert (code, form) == (2, None)
+    assert says in " ".join(printed.replace("│", " ").split())
+
+
+def test_help_names_fields_as_options_and_adds_what_is_true_of_the_option() -> None:
+    printed = " ".join(run_toy("--help")[3].replace("│", " ").split())
+    assert "Data (default: $TOOLFORMER_DATA, else ./toolformer-data)" in printed
+    assert "At most; see --share-of" in printed
+    assert "Share, `no`, of one" in printed  # no field of this form
+    assert "Names; separated by commas [default: a,b]" in printed
+    assert "Thresholds, e.g. calculator=0.5,qa=1.2" in printed
+    assert "[1<=x<=9]" in printed
+    assert option_of(Toy, "share_of").max == 1
+    assert option_of(Toy, "below").min is None  # [x>=0] would be half the truth: 1 is excluded, which cannot be said
+    assert "─ Figures ─" in printed
+    assert option_of(Toy, "count").rich_help_panel is None  # for a command with headings of its own
+
+
+def test_the_signature_is_the_forms_then_the_commands_own() -> None:
+    @with_options(Toy)
+    def command(form: Toy, loud: bool = False) -> None: ...
+
+    assert list(inspect.signature(command).parameters) == [*Toy.model_fields, "loud"]
+
+
+# Texts of options, and back.
+
+_numbers = st.floats(allow_nan=False, allow_infinity=False)
+_thresholds = st.dictionaries(st.sampled_from(list(TOOL_NAMES)), _numbers)
+
+
+@given(_thresholds)
+def test_thresholds_are_read_back_as_they_were_written(given_: dict[str, float]) -> None:
+    assert thresholds(as_text(given_)) == given_
+
+
+def test_thresholds_are_written_short() -> None:
+    assert as_text({"qa": 1.0, "mt": 0.5, "calculator": 1 / 3}) == "qa=1,mt=0.5,calculator=0.3333333333333333"
+    assert as_text(["a", "b"]) == "a,b"
+    assert as_text([0, 10]) == "0,10"
+
+
+@given(
+    st.builds(
+        BuildParameters,
+        corpus=st.just("/c4.jsonl"),
+        data=st.just("/data"),
+        tools=st.lists(st.sampled_from(list(TOOL_NAMES)), min_size=1, unique=True),
+        limit=st.none() | st.integers(1, 10**9),
+        tau_s=st.none() | st.floats(0, 1, exclude_max=True),
+        top_k=st.none() | st.integers(1, 100),
+        draws=st.none(),
+        tau_f=_thresholds,
+        inside_words=st.booleans(),
+        keep_repeats=st.booleans(),
+        max_examples=st.integers(1, 10**9),
+        stop_when_full=st.booleans(),
+        temperature=st.floats(0, exclude_min=True, allow_infinity=False),
+        max_call_tokens=st.integers(1, 1000),
+        mt_chunk_tokens=st.integers(1, 100),
+        latest_date=st.just("2020-01-31"),
+        seed=st.integers(0, 2**31),
+        shard_documents=st.integers(1, 10**6),
+        max_chars=st.integers(1, 10**6),
+        text_column=st.none() | st.sampled_from(["my text", "--text"]),
+        url_column=st.none(),
+        date_column=st.none(),
+        prompts=st.none() | st.just("/my prompts"),
+        passages=st.none(),
+        phrases=st.none(),
+        workers=st.integers(1, 100),
+        gpus=st.none() | st.integers(0, 8),
+        licence=st.sampled_from(["", "CC BY 4.0"]),
+        offline=st.booleans(),
+    )
+)
+def test_the_command_that_a_build_prints_asks_for_the_same_build(parameters: BuildParameters) -> None:
+    _, name, *words = shlex.split(build_command(parameters))
+    command = COMMANDS[name]
+    asked = command.make_context(name, words).params
+    assert filled(BuildParameters, **{field: asked[field] for field in BuildParameters.model_fields}) == parameters
+
+
+def test_a_number_of_k_that_is_none_is_named(run: Run, tmp_path: Path) -> None:
+    said = run("evaluate", "--task", "small-world", "--k", "0,x", "--data", tmp_path / "d")
+    assert (said.code, said.out) == (2, "")
+    assert said.err == "error: --k: 'x' is not a whole number; write e.g. 0,1,3,10\n"

@@ -1,0 +1,169 @@
+"""Whether draws may share a document's keys and values is tried in every precision; if not, a warning says so."""
+
+from __future__ import annotations
+
+import logging
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from tiny import PROMPT, TEXTS, _config, tiny_lm, tokenizer
+from transformers import AutoModelForCausalLM
+
+from toolformer_core.errors import ModelError
+from toolformer_core.lm.base import DrawRequest
+from toolformer_core.lm.hf.model import HFModel
+from toolformer_core.lm.hf.prefix_trial import can_share_prefix
+from toolformer_core.lm.hf.prefixes import SharedPrefix
+from toolformer_core.lm.load import load_parts, model_folder
+
+HALF = [torch.bfloat16, torch.float16]
+LOGGER = "toolformer_core.lm.hf.prefix_trial"
+
+
+@cache
+def random_model(family: str, seed: int, scale: float, dtype: torch.dtype) -> HFModel:
+    """A random model of two layers; its matrices times `scale`, which makes attention sharper and logits larger."""
+    torch.manual_seed(seed)
+    model = AutoModelForCausalLM.from_config(_config(family, 512, len(tokenizer())))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 2:
+                parameter.mul_(scale)
+    return HFModel(model.to(dtype).eval().requires_grad_(False), tokenizer(), name=family)
+
+
+@cache
+def embedded(dtype: torch.dtype, scale: float) -> HFModel:
+    """The embedded model, its output layer times `scale`: logits as large as a large model's."""
+    model, coded = load_parts(model_folder("embedded"), "embedded", dtype=dtype)
+    head = model.get_output_embeddings()
+    head.weight = torch.nn.Parameter(head.weight * scale)
+    return HFModel(model.eval().requires_grad_(False), coded, name="embedded")
+
+
+def not_masked(usual: Any) -> Any:
+    """Rows see all of the document, not only what stands before their own position."""
+    return lambda self, *run: usual(self, *run)._replace(hidden=None)
+
+
+def masked_one_too_early(usual: Any) -> Any:
+    def broken(self: SharedPrefix, *run: int) -> Any:
+        self.length = self.length - 1
+        try:
+            return usual(self, *run)
+        finally:
+            self.length = self.length + 1
+
+    return broken
+
+
+def without_what_it_wrote(usual: Any) -> Any:
+    """Rows see the first token that they wrote, and none of the others."""
+    return lambda self, layer, q, k, v, *more: usual(self, layer, q, k[:, :, :1], v[:, :, :1], *more)
+
+
+def not_scaled(usual: Any) -> Any:
+    return lambda self, layer, q, k, v, scaling, window: usual(self, layer, q, k, v, 1.0, window)
+
+
+def without_positions(usual: Any) -> Any:
+    """Every token stands at position 0."""
+
+    def broken(self: SharedPrefix, tokens: torch.Tensor) -> torch.Tensor:
+        lengths, self.length = self.length, torch.zeros_like(self.length) - self.step
+        try:
+            return usual(self, tokens)  # type: ignore[no-any-return]
+        finally:
+            self.length = lengths
+
+    return broken
+
+
+BROKEN = {
+    not_masked: "_group",
+    masked_one_too_early: "_group",
+    without_what_it_wrote: "attend",
+    not_scaled: "attend",
+    without_positions: "feed",
+}
+
+
+class TestSharing:
+    @pytest.mark.parametrize("dtype", [torch.float32, *HALF])
+    @pytest.mark.parametrize("scale", [1.0, 2.0, 8.0])
+    def test_it_does_not_end_where_logits_are_large(self, dtype: torch.dtype, scale: float) -> None:
+        """In bfloat16 log-probabilities differ by 0.09, 0.21 and 0.98 nats here: by a hundredth of the logits."""
+        assert can_share_prefix(embedded(dtype, scale))
+
+    @pytest.mark.parametrize("dtype", [torch.float32, *HALF])
+    @pytest.mark.parametrize("family", ["llama", "gpt2", "gpt_neox"])
+    def test_it_does_not_end_with_any_random_model(self, family: str, dtype: torch.dtype) -> None:
+        for seed in range(4):
+            for scale in (1.0, 3.0, 6.0):
+                assert can_share_prefix(random_model(family, seed, scale, dtype)), (seed, scale)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALF])
+@pytest.mark.parametrize("breaking", BROKEN)
+def test_broken_attention_is_found(breaking: Any, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the logits' size. Weights times 6: with less, a random model's attention hardly matters."""
+    networks = [embedded(dtype, scale) for scale in (1.0, 2.0, 8.0)]
+    networks += [
+        random_model(family, seed, 6.0, dtype) for family in ("llama", "gpt2", "gpt_neox") for seed in range(4)
+    ]
+    usual = getattr(SharedPrefix, BROKEN[breaking])
+    monkeypatch.setattr(SharedPrefix, BROKEN[breaking], breaking(usual))
+    assert [n.name for n in networks if can_share_prefix(n)] == []
+
+
+class TestWhatIsSaid:
+    def test_a_model_whose_attention_cannot_be_shared_is_named_once(self, caplog: pytest.LogCaptureFixture) -> None:
+        lm = tiny_lm("gptj")
+        with caplog.at_level(logging.WARNING, logger=LOGGER):
+            for scan in lm.scan(PROMPT, TEXTS[:2]):
+                for _ in range(2):
+                    scan.draw([DrawRequest(scan.texts[0], 0, 1)], max_tokens=2, temperature=1.0)
+        (said,) = caplog.messages
+        assert said.startswith("model 'gptj': the calls drawn from a document cannot share its keys and values (")
+        assert said.endswith(
+            "each draw copies them instead, which gives the same results but is slower and takes more memory"
+        )
+
+    def test_numbers_that_differ_are_said(
+        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(SharedPrefix, "_group", not_masked(SharedPrefix._group))
+        with caplog.at_level(logging.WARNING, logger=LOGGER):
+            assert not can_share_prefix(embedded(torch.bfloat16, 1.0))
+        assert "of their size, 0.047 allowed" in caplog.text  # 6 x 2^-7 + 1e-4
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            torch.OutOfMemoryError("CUDA out of memory"),
+            RuntimeError("[enforce fail] DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes."),
+            RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        ],
+    )
+    def test_no_memory_to_try_it_says_nothing_of_the_model(
+        self, error: Exception, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lm = tiny_lm()
+        (scan,) = lm.scan(PROMPT, TEXTS[:1])
+        asked = [DrawRequest(0, 0, 1)]
+        usual = SharedPrefix.feed
+
+        def full(*_: Any) -> torch.Tensor:
+            raise error
+
+        monkeypatch.setattr(SharedPrefix, "feed", full)
+        with pytest.raises(type(error)):
+            can_share_prefix(lm.hf_model)
+        with pytest.raises(ModelError, match="out of memory with a single sequence"):
+            scan.draw(asked, max_tokens=2, temperature=1.0)
+        assert lm.hf_model.shares_prefixes is None
+        monkeypatch.setattr(SharedPrefix, "feed", usual)
+        scan.draw(asked, max_tokens=2, temperature=1.0)  # there is memory again
+        assert lm.hf_model.shares_prefixes is True

@@ -1,0 +1,329 @@
+"""Annotating and generating in memory: worked by hand, and compared with the stages one by one."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+import toolformer_core as tf
+from tests.core.decode.writers import speaks
+from tests.fakes import FakeTool
+from tests.tiny import tokenizer
+from toolformer_core.annotate.assemble import assemble, survivors
+from toolformer_core.annotate.execute import execute
+from toolformer_core.annotate.ingest import read_corpus
+from toolformer_core.annotate.prefilter import prefilter
+from toolformer_core.annotate.sample import sample
+from toolformer_core.annotate.score import score
+from toolformer_core.config import (
+    TOOL_NAMES,
+    ExecuteConfig,
+    IngestConfig,
+    PrefilterConfig,
+    SampleConfig,
+    ScoreConfig,
+)
+from toolformer_core.decode.toolformer import Toolformer
+from toolformer_core.embedded import ASSETS
+from toolformer_core.lm.base import ScoreRequest
+from toolformer_core.lm.scripted import ScriptedLM
+from toolformer_core.prompts.load import load_prompt
+from toolformer_core.records import Document
+
+# --- annotating, worked by hand ---------------------------------------------------------------------------------------
+
+TEXT = "18 + 12 x 3 = 54 as said before"
+# A token carries the space in front of it; behind " =" stand " 54", " as", " said", " before".
+EQUALS, SAID = TEXT.index(" ="), TEXT.index(" said")
+
+
+class Fake(FakeTool):
+    key, name = "fake", "Fake"
+
+
+PROMPTS = {"fake": "Add calls.\n\nInput: {text}\nOutput:"}
+
+
+def losses(told: dict[str, float], otherwise: float = -3.0) -> Any:
+    """Log-probabilities of the first token, by what stands in front of the text; of the later ones, 0."""
+
+    def log_probs(request: ScoreRequest) -> Sequence[float]:
+        return [told.get(request.prefix, otherwise), 0.0, 0.0, 0.0, 0.0]
+
+    return log_probs
+
+
+def scripted(places: dict[int, dict[str, list[str]]], told: dict[str, float]) -> ScriptedLM:
+    """A model that draws these calls in `TEXT`, by position and tool."""
+    keys = {key for drawn in places.values() for key in drawn}
+    return ScriptedLM(
+        scans={(key, TEXT): {at: -1.0 for at, drawn in places.items() if key in drawn} for key in keys},
+        draws={(key, TEXT, at): drawn[key] for at, drawn in places.items() for key in drawn},
+        log_probs=losses(told),
+    )
+
+
+def test_gains_and_reasons_worked_by_hand() -> None:
+    lm = scripted(
+        {
+            EQUALS: {
+                "calculator": ["Calculator(18 + 12 * 3)]", "Calculator(18 + 12 * 3) -> 9]", "Calculator(12 * 3)]"],
+                "fake": ["Fake(a)]", "Fake(b)]", "Fake(c"],
+            },
+            SAID: {"calculator": ["Calculator(x)]", "Calculator(x)]", "QA(x)]"], "fake": ["Fake(a)]"] * 3},
+        },
+        {
+            " [Calculator(18 + 12 * 3) -> ]": -2.7,
+            " [Calculator(18 + 12 * 3) -> 54]": -0.6,
+            " [Calculator(12 * 3) -> 36]": -2.4,
+            " [Fake(a) -> A]": -1.2,
+            " [Fake(b) -> B]": -4.5,
+        },
+    )
+    tool = Fake({"a": "A", "b": "B"})
+    [found] = tf.annotate_texts([TEXT], lm, ["calculator", tool], prompts=PROMPTS, top_k=5, draws=3)
+    assert tool.asked == [("a", ""), ("b", "")]  # each input once, and nothing that is no call
+    assert found.text == TEXT
+    assert found.annotated == "18 + 12 x 3 [Calculator(18 + 12 * 3) -> 54] = 54 as said before"
+    # The first of five tokens weighs 5/15. Without a call it costs 3, so L(eps) = 3/3 = 1; so does every call without
+    # its response, but for the first: 2.7/3 = 0.9. The calculator's tau_f is 0.5, a tool of one's own has 1.
+    assert [(c.tool, c.input, c.response, c.position, c.count, c.tau_f, c.reason) for c in found.calls] == [
+        ("calculator", "18 + 12 * 3", "54", EQUALS, 2, 0.5, ""),
+        ("fake", "a", "A", EQUALS, 1, 1.0, "below_threshold"),
+        ("calculator", "12 * 3", "36", EQUALS, 1, 0.5, "below_threshold"),
+        ("fake", "b", "B", EQUALS, 1, 1.0, "below_threshold"),
+        ("fake", "a", "A", SAID, 3, 1.0, "below_threshold"),
+    ]
+    gains = [0.9 - 0.6 / 3, 1 - 1.2 / 3, 1 - 2.4 / 3, 1 - 4.5 / 3, 1 - 1.2 / 3]  # 0.7, 0.6, 0.2, -0.5, 0.6
+    assert [call.gain for call in found.calls] == pytest.approx(gains)
+    best = found.calls[0]
+    assert (best.loss_plain, best.loss_call, best.loss_response) == pytest.approx((1.0, 0.9, 0.2))
+    assert (best.log_p, best.kept, found.kept) == (-1.0, True, (best,))
+    assert best.span is not None
+    assert found.annotated[slice(*best.span)] == " [Calculator(18 + 12 * 3) -> 54]"
+    assert {call.span for call in found.calls[1:]} == {None}
+    # "x" is no expression; the QA call is another tool's, and "Fake(c" was never closed
+    [failed] = found.unanswered
+    assert (failed.tool, failed.input, failed.position, failed.count) == ("calculator", "x", SAID, 2)
+    assert failed.failure == "not_an_expression"
+    calculator, fake = found.tools.values()
+    assert (calculator.outcome, calculator.prefilter) == ("sampled", "equation")
+    assert (fake.outcome, fake.prefilter) == ("sampled", "no_heuristic")
+    assert calculator.draws == {"ok": 5, "wrong_tool": 1}
+    assert fake.draws == {"ok": 5, "unterminated": 1}
+
+
+def test_thresholds_for_all_tools_and_by_key() -> None:
+    lm = scripted(
+        {EQUALS: {"calculator": ["Calculator(18 + 36)]"], "fake": ["Fake(a)]"]}, SAID: {"fake": ["Fake(b)]"]}},
+        {" [Calculator(18 + 36) -> 54]": -1.8, " [Fake(a) -> A]": -1.5, " [Fake(b) -> B]": -1.5},
+    )
+    tools = ["calculator", Fake({"a": "A", "b": "B"})]
+
+    def reasons(tau_f: Any) -> list[str]:
+        [found] = tf.annotate_texts([TEXT], lm, tools, prompts=PROMPTS, draws=1, tau_f=tau_f)
+        assert [(c.tool, c.position) for c in found.calls] == [("fake", EQUALS), ("calculator", EQUALS), ("fake", SAID)]
+        return [call.reason for call in found.calls]
+
+    # gains 1 - 1.5/3 = 0.5 (fake, twice) and 1 - 1.8/3 = 0.4
+    assert reasons(None) == ["below_threshold"] * 3
+    assert reasons(0.45) == ["", "below_threshold", ""]
+    assert reasons(0.3) == ["", "lower_gain", ""]  # one call to a position
+    assert reasons({"calculator": 0.3}) == ["below_threshold", "", "below_threshold"]
+    assert reasons({"fake": 0.3, "calculator": 0.6}) == ["", "below_threshold", ""]
+
+
+def test_repeats_within_five_tokens_and_the_paper_s_rule() -> None:
+    lm = scripted({EQUALS: {"fake": ["Fake(a)]"]}, SAID: {"fake": ["Fake(a)]"]}}, {" [Fake(a) -> A]": 0.0})
+    # " said" is the fourth of the five tokens by which the first call is judged, and both gain 1 - 0/3
+    [found] = tf.annotate_texts([TEXT], lm, [Fake({"a": "A"})], prompts=PROMPTS, draws=1)
+    assert [call.reason for call in found.calls] == ["", "repeated_nearby"]
+    [found] = tf.annotate_texts([TEXT], lm, [Fake({"a": "A"})], prompts=PROMPTS, draws=1, keep_repeats=True)
+    assert found.annotated == "18 + 12 x 3 [Fake(a) -> A] = 54 as [Fake(a) -> A] said before"
+
+
+def test_a_gain_that_is_no_number_is_dropped_and_stands_last() -> None:
+    lm = scripted({EQUALS: {"fake": ["Fake(a)]", "Fake(b)]"]}}, {" [Fake(a) -> A]": math.nan, " [Fake(b) -> B]": -2.0})
+    [found] = tf.annotate_texts([TEXT], lm, [Fake({"a": "A", "b": "B"})], prompts=PROMPTS, draws=2)
+    assert [(call.input, call.reason) for call in found.calls] == [("b", "below_threshold"), ("a", "below_threshold")]
+
+
+def test_a_text_without_calls_says_why() -> None:
+    plain, unlikely, talk = "no number at all", "1 + 1 = 2", "2 + 2 = 4"
+    lm = ScriptedLM(
+        scans={("calculator", unlikely): {}, ("calculator", talk): {1: -1.0}},
+        draws={("calculator", talk, 1): ["what?]"]},
+    )
+    found = tf.annotate_texts([plain, unlikely, talk], lm, "calculator", draws=1)
+    assert [one.annotated for one in found] == [plain, unlikely, talk]
+    outcomes = [one.tools["calculator"] for one in found]
+    assert [(one.outcome, one.prefilter, dict(one.draws)) for one in outcomes] == [
+        ("filtered_out", "few_numbers", {}),
+        ("no_position", "equation", {}),
+        ("no_call", "equation", {"unparsable": 1}),
+    ]
+    assert all(one.calls == one.kept == one.unanswered == () for one in found)
+
+
+def test_without_the_prefilter_every_text_is_tried_whole_with_its_date() -> None:
+    text = "Today is a day. Das ist gut."
+    lm = ScriptedLM(
+        scans={(key, text): {5: -1.0} for key in ("calendar", "mt")},
+        draws={("calendar", text, 5): ["Calendar()]"], ("mt", text, 5): ["MT(Das ist gut)]"]},
+        log_probs=losses({}),
+    )
+    tool = FakeTool({"Das ist gut": "That is good"})
+    tool.key, tool.name = "mt", "MT"
+    urls = ["https://a.example/2023/01/30/x"]
+    [found] = tf.annotate_texts([text], lm, ["calendar", tool], urls=urls, draws=1, prefilter=False)
+    assert {one.prefilter for one in found.tools.values()} == {"not_filtered"}
+    assert [(call.tool, call.response) for call in found.calls] == [
+        ("calendar", "Today is Monday, January 30, 2023."),
+        ("mt", "That is good"),
+    ]
+    # no URL, no date: the tool says so
+    [found] = tf.annotate_texts([text], lm, ["calendar"], draws=1, prefilter=False)
+    assert [call.failure for call in found.unanswered] == ["no_date"]
+    [found] = tf.annotate_texts([text], lm, ["calendar"], urls=[None])
+    assert found.tools["calendar"].prefilter == "no_url_date"
+
+
+def test_a_config_of_the_prefilter_is_used() -> None:
+    # 1 + 2 = 3, but they stand further apart than two tokens: three numbers without a relation, kept at random
+    text = "1 a b c d 2 e f g h 3"
+    lm = ScriptedLM(scans={("calculator", text): {}})
+
+    def reason(config: PrefilterConfig) -> str:
+        return tf.annotate_texts([text], lm, ["calculator"], prefilter=config)[0].tools["calculator"].prefilter
+
+    assert reason(PrefilterConfig(few_numbers_share=1.0, number_window=2)) == "random_share"
+    assert reason(PrefilterConfig(few_numbers_share=0.0, number_window=2)) == "unrelated_numbers"
+
+
+def test_a_text_given_twice_is_asked_once_and_answered_twice() -> None:
+    lm = scripted({EQUALS: {"fake": ["Fake(a)]"]}}, {})
+    tool = Fake({"a": "A"})
+    told: list[tuple[str, int, int]] = []
+    first, second = tf.annotate_texts(
+        [TEXT, TEXT], lm, [tool], prompts=PROMPTS, draws=1, on_progress=lambda *args: told.append(args)
+    )
+    assert first == second
+    assert tool.asked == [("a", "")]
+    assert told == [("fake", 1, 1)]
+
+
+def test_a_tool_is_asked_several_calls_at_once_where_that_is_wanted() -> None:
+    both = threading.Barrier(2, timeout=20)
+
+    def answer(input: str, context: str) -> str:
+        both.wait()  # each answer needs the other one's question
+        return input.upper()
+
+    lm = scripted({EQUALS: {"fake": ["Fake(a)]", "Fake(b)]"]}}, {})
+    [found] = tf.annotate_texts([TEXT], lm, [Fake(answer)], prompts=PROMPTS, draws=2, tool_workers=2)
+    assert [(call.input, call.response) for call in found.calls] == [("a", "A"), ("b", "B")]
+
+
+def test_progress_goes_by_batches_of_the_model() -> None:
+    texts = [f"{i} + 0 = {i}" for i in range(1, 6)]
+    lm = ScriptedLM(scans={("calculator", text): {} for text in texts}, batch_size=2)
+    told: list[tuple[str, int, int]] = []
+    tf.annotate_texts(texts, lm, ["calculator"], on_progress=lambda *args: told.append(args))
+    assert told == [("calculator", 2, 5), ("calculator", 4, 5), ("calculator", 5, 5)]
+
+
+def test_more_texts_than_a_shard_holds() -> None:
+    texts = [f"{i} + 0 = {i}" for i in range(258)]
+    lm = ScriptedLM(scans={("calculator", text): {} for text in texts}, batch_size=200)
+    told: list[int] = []
+    found = tf.annotate_texts(texts, lm, ["calculator"], on_progress=lambda tool, done, total: told.append(done))
+    assert [one.text for one in found] == texts
+    # a shard holds 256 documents: one scan of 200 and one of 56, then one of 2
+    assert told == [200, 256, 258]
+
+
+def test_no_text_is_no_annotation() -> None:
+    assert tf.annotate_texts([], ScriptedLM(), ["calculator"]) == []
+
+
+# --- annotating, as a build does --------------------------------------------------------------------------------------
+
+
+def test_the_calls_are_those_of_the_stages_one_by_one() -> None:
+    lm = tf.load_model("embedded")
+    documents = [d for d in read_corpus(ASSETS / "corpus.jsonl.gz", IngestConfig(limit=6)) if isinstance(d, Document)]
+    tools = tf.build_tools(["calculator", "wikisearch", "calendar"])
+    scored, sampled = [], {}
+    for key, tool in tools.items():
+        verdicts = [v for v in prefilter(key, documents, PrefilterConfig()) if v.kept]
+        by_id = {d.doc_id: d for d in documents}
+        pairs = [(by_id[v.doc_id], v) for v in verdicts]
+        config = SampleConfig.for_tool(key, top_k=3, draws=2)
+        sampled[key] = sample(lm, load_prompt(key), TOOL_NAMES[key], pairs, config)
+        calls = [call for one in sampled[key] for call in one.calls if call.outcome == "ok"]
+        contexts = {v.doc_id: v.context for v in verdicts}
+        questions = [(call.input, contexts[call.doc_id]) for call in calls]
+        answers = {(e.input, e.context): e for e in execute(tool, questions, ExecuteConfig())}
+        items = [(c, answers[q].response) for c, q in zip(calls, questions, strict=True) if not answers[q].failure]
+        scored += score(lm, TOOL_NAMES[key], {d.doc_id: d.text for d in documents}, items, ScoreConfig())
+    kept, dropped = survivors(scored)
+    reasons = {id(call): reason for call, reason in dropped}
+
+    texts, urls = [d.text for d in documents], [d.url for d in documents]
+    found = tf.annotate_texts(texts, lm, list(tools), urls=urls, top_k=3, draws=2)
+    assert len(kept) > 3  # the comparison is about something
+    assert len(dropped) > 3
+    for document, annotation in zip(documents, found, strict=True):
+        of_document = [call for call in scored if call.doc_id == document.doc_id]
+        expected = {
+            (c.tool, c.input, c.response, c.position, c.count, c.log_p, c.gain, reasons.get(id(c), ""))
+            for c in of_document
+        }
+        assert expected == {
+            (c.tool, c.input, c.response, c.position, c.count, c.log_p, c.gain, c.reason) for c in annotation.calls
+        }
+        example = assemble(document, [call for call in kept if call.doc_id == document.doc_id])
+        assert annotation.annotated == (example.text if example else document.text)
+        for key, of_tool in sampled.items():
+            outcomes = {one.doc_id: one.outcome for one in of_tool}
+            assert annotation.tools[key].outcome == outcomes.get(document.doc_id, "filtered_out")
+
+
+# --- generating -------------------------------------------------------------------------------------------------------
+
+
+class T(FakeTool):
+    key, name = "t", "T"
+
+
+def test_generating_asks_the_tool_and_gives_back_what_it_was_given() -> None:
+    lm = speaks(tokenizer(), "T(7) ->")
+    settings = tf.Settings(max_new_tokens=4, top_k=1)
+    tool = T({"7": "49"})
+    one = tf.generate("So!", lm, [tool], settings)
+    assert (one.calls[0].tool, one.calls[0].input, one.calls[0].response) == ("T", "7", "49")
+    assert one.text.startswith(" [T(7) -> 49]")
+    assert (tool.asked, tool.loads) == ([("7", "")], 1)
+    # each its own settings: the second may not call
+    both = tf.generate(("So!", "So!"), lm, [tool], [settings, tf.Settings(max_new_tokens=4, top_k=0)])
+    assert [len(written.calls) for written in both] == [1, 0]
+    assert tf.generate("So!", lm).calls == ()
+    assert tf.generate([], lm) == []
+
+
+def test_generating_writes_what_the_class_writes_and_leaves_no_thread_behind() -> None:
+    lm = speaks(tokenizer(), "T(7) ->")
+    settings = tf.Settings(max_new_tokens=4, top_k=1)
+    toolformer = Toolformer(lm, [T({"7": "49"})])
+    expected = toolformer.generate(["So!", "x"], settings)
+    toolformer.close()
+    found = tf.generate(["So!", "x"], lm, [T({"7": "49"})], settings)
+    assert [(one.text, one.ids) for one in found] == [(one.text, one.ids) for one in expected]
+    for thread in threading.enumerate():
+        if thread.name == "decode-T":
+            thread.join(timeout=10)
+    assert "decode-T" not in {thread.name for thread in threading.enumerate()}

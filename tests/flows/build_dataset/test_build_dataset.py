@@ -1,0 +1,252 @@
+"""The flow, end to end and in process: the embedded model on a few documents, then the same again."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import save_file
+
+from flows.build_dataset.flow import BuildResult, run_build
+from flows.build_dataset.resolve import resolve
+from flows.export import export_dataset
+from flows.ledger import Ledger
+from tasks import arrow as translate
+from tests.support.small_builds import small_build
+from tests.support.stage_runs import ingest
+from toolformer_core.config import TOOL_NAMES
+from toolformer_core.errors import CorpusError, ModelError, UnknownNameError, UsageError
+from toolformer_core.syntax import strip
+from warehouse.catalog import Catalog
+from warehouse.commits import Run
+from warehouse.errors import StoreError
+from warehouse.queries import rows_of, samples, stats
+from warehouse.store import Store
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
+
+
+def test_every_row_is_accounted_for(built: tuple[BuildResult, Path, list[str]]) -> None:
+    result, _, _ = built
+    found = stats(result.snapshot)
+    assert found.conserved
+    by = {(b.stage, b.tool, b.unit): b for b in found.balances}
+    ingest = by["ingest", "", "rows"]
+    # 16 documents, then one line cut off, one without a text, one repeated
+    assert (ingest.rows_in, ingest.kept) == (19, 16)
+    assert ingest.failed == {"broken_json": 1, "duplicate": 1, "no_text": 1}
+    for tool in ("calculator", "calendar"):
+        # what one stage keeps is what the next one gets
+        assert by["prefilter", tool, "documents"].rows_in == 16
+        assert by["sample", tool, "documents"].rows_in == by["prefilter", tool, "documents"].kept
+        assert by["score", tool, "calls"].rows_in >= by["execute", tool, "calls"].kept
+    kept = sum(by["score", tool, "calls"].kept for tool in ("calculator", "calendar"))
+    assert by["assemble", "", "calls"].rows_in == kept
+    assert by["assemble", "", "documents"].rows_in == 16
+
+
+def test_progress_counts_every_shard_once(built: tuple[BuildResult, Path, list[str]]) -> None:
+    _, _, told = built
+    # 16 documents in shards of 6 are 3 shards; two tools; four stages per tool and shard
+    assert len(told) == 1 + 3 * 2 * 4 + 3
+    assert told[0] == "ingest 1/1"
+    assert {"prefilter 6/6", "sample 6/6", "execute 6/6", "score 6/6", "assemble 3/3"} <= set(told)
+
+
+def test_stripping_an_example_gives_the_document_back(built: tuple[BuildResult, Path, list[str]]) -> None:
+    result, data, _ = built
+    store = Store(data)
+    (dataset,) = store.datasets()
+    texts = {r["doc_id"]: r["text"] for r in rows_of(result.snapshot, "SELECT doc_id, text FROM documents")}
+    examples = [e for f in dataset.files for e in translate.examples_of(store.read(f))]
+    assert examples
+    assert result.examples == len(examples)
+    for example in examples:
+        assert strip(example.text, [(c.start, c.end) for c in example.calls]) == texts[example.doc_id]
+        for call in example.calls:
+            said = example.text[call.start : call.end]
+            assert said == f" [{TOOL_NAMES[call.tool]}({call.input}) -> {call.response}]"
+
+
+def test_the_snapshot_answers(built: tuple[BuildResult, Path, list[str]]) -> None:
+    result, _, _ = built
+    rows = rows_of(result.snapshot, "SELECT * FROM yield_by_threshold")
+    assert {(r["tool"], r["tau_f"]) for r in rows} == {
+        (t, x) for t in ("calculator", "calendar") for x in (0.5, 1.0, 2.0)
+    }
+    best = samples(result.snapshot, 3)
+    assert best == sorted(best, key=lambda s: -s.gain)
+    assert rows_of(result.snapshot, "SELECT count(*) AS n FROM rejects")[0]["n"] == 3
+
+
+def test_the_same_build_again_does_nothing(
+    built: tuple[BuildResult, Path, list[str]], few_documents: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result, data, _ = built
+
+    def no_model(*_: object) -> None:
+        raise AssertionError("a model was loaded")
+
+    for stage in ("sample", "score"):
+        monkeypatch.setattr(f"tasks.stages.{stage}.model_of", no_model)
+    again = run_build(small_build(few_documents, data))
+    assert (again.done, again.skipped) == (0, 28)
+    assert again.version == result.version
+    # one changed threshold assembles anew, and runs no model
+    other = run_build(small_build(few_documents, data, tau_f={"calendar": 0.1}))
+    assert (other.done, other.skipped) == (3, 25)
+
+
+def test_altered_data_is_found_and_done_again(built: tuple[BuildResult, Path, list[str]], few_documents: Path) -> None:
+    result, data, _ = built
+    victim = sorted((data / "shards" / "score" / "calendar").glob("*.parquet"))[0]
+    whole = victim.read_bytes()
+    victim.write_bytes(whole[:-9] + b"something")
+    again = run_build(small_build(few_documents, data))
+    assert again.done == 1
+    assert again.version == result.version
+    assert victim.read_bytes() == whole
+    assert list((data / "quarantine").rglob("*.parquet"))
+
+
+@pytest.mark.parametrize("format_", ["text", "jsonl", "hf"])
+def test_export(built: tuple[BuildResult, Path, list[str]], tmp_path: Path, format_: str) -> None:
+    result, data, _ = built
+    out = tmp_path / "out"
+    store = Store(data)
+    assert export_dataset(store, f"cstar@{result.version[:6]}", format_, out) == result.examples
+    if format_ == "jsonl":
+        rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+        texts = {r["doc_id"]: r["text"] for r in rows_of(result.snapshot, "SELECT doc_id, text FROM documents")}
+        assert [strip(r["text"], [(c["start"], c["end"]) for c in r["calls"]]) for r in rows] == [
+            texts[r["doc_id"]] for r in rows
+        ]
+    if format_ == "text":
+        jsonl = tmp_path / "jsonl"
+        export_dataset(store, "cstar", "jsonl", jsonl)
+        texts = [json.loads(line)["text"] for line in jsonl.read_text(encoding="utf-8").splitlines()]
+        assert out.read_text(encoding="utf-8").split("\n<|endoftext|>\n") == [*texts, ""]
+    if format_ == "hf":
+        assert {p.name for p in out.iterdir()} == {"data-00000-of-00001.arrow", "dataset_info.json", "state.json"}
+    with pytest.raises(UsageError, match="exists already"):
+        export_dataset(store, "cstar", format_, out)
+    with pytest.raises(UnknownNameError, match="Did you mean 'cstar'"):
+        export_dataset(store, "cstra", format_, tmp_path / "other")
+
+
+def test_a_separator_that_a_text_holds_is_refused(built: tuple[BuildResult, Path, list[str]], tmp_path: Path) -> None:
+    _, data, _ = built
+    out = tmp_path / "out"
+    export_dataset(Store(data), "cstar", "text", out, separator="###")
+    first = out.read_text(encoding="utf-8").splitlines()[0]
+    for separator, says in ((first, "holds a line"), ("", "not blank"), ("a\nb", "one line")):
+        with pytest.raises(UsageError, match=says):
+            export_dataset(Store(data), "cstar", "text", tmp_path / "other", separator=separator)
+        assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "says"),
+    [
+        ({"tools": ["calcualtor"]}, UnknownNameError, "Did you mean 'calculator'"),
+        ({"model": "embeded"}, ModelError, "Did you mean 'embedded'"),
+        ({"model": "./no/such/folder"}, ModelError, "give 'embedded', a folder"),
+        ({"corpus": "no-such.jsonl"}, CorpusError, "no-such.jsonl"),
+        ({"tau_f": {"calender": 1.0}}, UnknownNameError, "Did you mean 'calendar'"),
+        ({"prompts": "no-such-folder"}, UsageError, "no-such-folder"),
+    ],
+)
+def test_a_users_mistake_is_answered_before_anything_runs(
+    few_documents: Path, tmp_path: Path, changes: dict[str, object], error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error) as caught:
+        resolve(small_build(few_documents, tmp_path, **changes), "check")
+    assert says in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("corpus", "says"),
+    [
+        (
+            b'{"body": "one"}\n{"body": "two"}\n',
+            "no_text 2 (looked for text, raw_content, content; the row has body: name one with --text-column)",
+        ),
+        # its first bytes are no UTF-8; behind the byte of the line's end there is one more, which is no JSON
+        (
+            '{"text": "one"}\n'.encode("utf-16"),
+            "not_utf8 1 (convert the corpus to UTF-8, e.g. by iconv), broken_json 1",
+        ),
+        (b"\n\n[1]\n", "blank 2, not_an_object 1 (each row must be one JSON object)"),
+    ],
+)
+def test_a_corpus_without_a_usable_row_is_told_by_reasons(
+    prefect_server: None, tmp_path: Path, corpus: bytes, says: str
+) -> None:
+    path = tmp_path / "corpus.jsonl"
+    path.write_bytes(corpus)
+    for _ in range(2):  # the second build finds the corpus read
+        with pytest.raises(UsageError) as caught:
+            run_build(small_build(path, tmp_path / "data"))
+        assert f"no row of {path} is a usable document: {says}" in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_workers_in_other_folders_are_told_the_same_paths(
+    few_documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "few.jsonl").write_bytes(few_documents.read_bytes())
+    (tmp_path / "passages.jsonl").write_text('{"title": "A", "text": "b c"}\n', encoding="utf-8")
+    (tmp_path / "phrases.tsv").write_text("fr\tchat\tcat\n", encoding="utf-8")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "model" / "tokenizer.json").write_text("{}", encoding="utf-8")
+    save_file({}, tmp_path / "model" / "model.safetensors")
+    asked = small_build(
+        Path("few.jsonl"), Path("data"), model="model", passages="passages.jsonl", phrases="phrases.tsv"
+    )
+    spec = resolve(asked, "check")
+    assert [spec.data, spec.corpus, spec.model] == [str(tmp_path / name) for name in ("data", "few.jsonl", "model")]
+    assert spec.tool_settings.passages == tmp_path / "passages.jsonl"
+    assert spec.tool_settings.phrases == tmp_path / "phrases.tsv"
+    # names that are no paths stay what they are, though a folder be called so
+    (tmp_path / "embedded").mkdir()
+    other = resolve(asked.model_copy(update={"data": "memory://data", "model": "embedded"}), "check")
+    assert (other.data, other.model) == ("memory://data", "embedded")
+
+
+def test_one_more_document_makes_only_the_last_shard_anew(
+    prefect_server: None, few_documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    corpus = tmp_path / "grows.jsonl"
+    corpus.write_bytes(few_documents.read_bytes())
+    asked = small_build(Path("grows.jsonl"), Path("data"), top_k=1, draws=1)
+    first = run_build(asked)
+    # 16 documents in shards of 6, 6 and 4: ingest, four stages of two tools and three shards, assemble of three
+    assert (first.done, first.skipped) == (1 + 4 * 2 * 3 + 3, 0)
+    with corpus.open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps({"text": "A text that was not there before."}) + "\n")
+    second = run_build(asked)
+    # ingest, and of the last shard alone four stages of two tools and assemble; the rest of the 28 stands
+    assert (second.done, second.skipped) == (1 + 4 * 2 + 1, 18)
+    commits = [c for c in Store(tmp_path / "data").commits() if c.stage != "ingest"]
+    assert {c.shard for c in commits} == {"part-00000", "part-00001", "part-00002"}
+    assert {c.shard for c in commits if c.run_id == second.run_id} == {"part-00002"}
+    # a card names the corpus as its owner did
+    assert {d.corpus for d in Store(tmp_path / "data").datasets()} == {"grows.jsonl"}
+
+
+def test_work_that_went_elsewhere_is_not_passed_over(few_documents: Path, tmp_path: Path) -> None:
+    spec = resolve(small_build(few_documents, tmp_path / "here"), "check")
+    elsewhere = dataclasses.replace(spec, data=str(tmp_path / "elsewhere"))
+    done = ingest(elsewhere)
+    run = Run("r", "build-dataset", "2024-01-01", None, "running", {}, "c", "m")
+    with Catalog(tmp_path / "catalog.duckdb") as catalog:
+        ledger = Ledger(spec.store(), catalog, run)
+        with pytest.raises(StoreError, match="here does not hold it"):
+            ledger.add(done)
+    assert ledger.keys == []

@@ -1,0 +1,113 @@
+"""A version of C* in MLflow: thresholds, digests, yields, calls; made once, by whoever needs it first."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from flows.build_dataset.flow import BuildResult
+from flows.build_dataset.tracking import in_use, track_build, track_build_if_in_use
+from flows.export import find_dataset
+from tasks.tracking import Tracking
+from warehouse.commits import Dataset
+from warehouse.queries import rows_of, yield_by_threshold
+from warehouse.store import Store
+
+Built = tuple[BuildResult, Path, list[str]]
+
+
+@pytest.fixture
+def store(as_built: Path) -> Store:
+    return Store(str(as_built))
+
+
+@pytest.fixture
+def tracking(store: Store, empty_database: Path) -> Tracking:
+    shutil.copy(empty_database, Path(store.root) / "mlflow.db")
+    return Tracking(f"sqlite:///{store.root}/mlflow.db")
+
+
+@pytest.fixture
+def dataset(store: Store) -> Dataset:
+    return find_dataset(store, "cstar")
+
+
+def table(client: MlflowClient, run_id: str, path: str) -> list[dict[str, Any]]:
+    told = json.loads(Path(client.download_artifacts(run_id, path)).read_text(encoding="utf-8"))
+    return [dict(zip(told["columns"], row, strict=True)) for row in told["data"]]
+
+
+def test_the_run_holds_thresholds_digests_yields_and_calls(
+    tracking: Tracking, store: Store, dataset: Dataset, built: Built
+) -> None:
+    run_id = track_build(tracking, store, store.root, dataset)
+    client = tracking.client
+    run = client.get_run(run_id)
+    assert (run.info.run_name, run.info.status) == (f"build cstar@{dataset.version}", "FINISHED")
+    assert client.get_experiment(run.info.experiment_id).name == "data"  # the folder's name
+    params = run.data.params
+    assert (params["tau_f.calculator"], params["tau_f.calendar"]) == (
+        "0.5",
+        "0.2",
+    )  # the paper's, and the one asked for
+    assert (params["build.top_k"], params["build.draws"], params["model"]) == ("3", "2", "embedded")
+    assert (run.data.tags["kind"], run.data.tags["dataset_digest"]) == ("build", dataset.version)
+    (given,) = run.inputs.dataset_inputs
+    assert (given.dataset.name, json.loads(given.dataset.profile)) == ("few.jsonl", {"num_rows": 16})
+    assert params["corpus_digest"].startswith(given.dataset.digest)
+
+    metrics = run.data.metrics
+    assert metrics["examples"] == built[0].examples
+    assert {t: metrics[f"examples/{t}"] for t in dataset.counts} == dataset.counts
+    snapshot = Path(store.root) / "warehouse.duckdb"
+    for one in yield_by_threshold(snapshot):
+        assert metrics[f"examples_at_{one.tau_f:g}/{one.tool}"] == one.examples
+    assert metrics["kept/ingest/all/rows"] == 16
+    assert metrics["seconds/score"] > 0
+    assert len(table(client, run_id, "tables/yields.json")) == 6  # two tools, three thresholds
+    calls = table(client, run_id, "tables/best_calls.json")
+    best = rows_of(snapshot, "SELECT max(gain) AS gain FROM best_calls")[0]["gain"]
+    assert calls[0]["gain"] == pytest.approx(best)
+    assert {f.path for f in client.list_artifacts(run_id, "figures")} == {"figures/gains.png"}
+    card = Path(client.download_artifacts(run_id, "card.md")).read_text(encoding="utf-8")
+    assert card.startswith(f"# cstar@{dataset.version}\n")
+
+
+def test_a_version_has_one_run(tracking: Tracking, store: Store, dataset: Dataset) -> None:
+    first = track_build(tracking, store, store.root, dataset)
+    assert track_build(tracking, store, store.root, dataset) == first
+    assert track_build_if_in_use(store, store.root, dataset) == (first, None)  # no server shows it
+    (experiment,) = [e for e in tracking.client.search_experiments() if e.name == "data"]
+    assert len(tracking.client.search_runs([experiment.experiment_id])) == 1
+
+
+def test_a_version_that_is_no_longer_current_has_its_card_and_no_figures_of_another(
+    tracking: Tracking, store: Store, dataset: Dataset
+) -> None:
+    other = Dataset(
+        "cstar", "0" * 16, (), {"calculator": 3}, {"calculator": 2.0}, "gone", "embedded", "c.jsonl", "2024-01-01"
+    )
+    run = tracking.client.get_run(track_build(tracking, store, store.root, other))
+    assert run.data.metrics == {"examples": 0, "examples/calculator": 3}
+    assert [f.path for f in tracking.client.list_artifacts(run.info.run_id)] == ["card.md"]
+
+
+def test_a_build_by_itself_brings_no_mlflow_up(
+    store: Store, dataset: Dataset, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert track_build_if_in_use(store, store.root, dataset) is None
+    assert not (Path(store.root) / "mlflow.db").exists()
+    assert not in_use(f"sqlite:///{store.root}/mlflow.db")
+    assert in_use("http://127.0.0.1:5000")
+    assert track_build_if_in_use(store, "s3://bucket/c4", dataset) is None  # no database can lie there
+    (Path(store.root) / "mlflow.db").write_text("no database\n")
+    with caplog.at_level(logging.WARNING):
+        assert track_build_if_in_use(store, store.root, dataset) is None
+    assert "the build is done, but not recorded in MLflow: MLflow, opening sqlite store" in caplog.text

@@ -1,0 +1,115 @@
+"""What Prefect shows of a build: the steps of the paper as task runs, by tool and group, and what each waits on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+from prefect.client.schemas.objects import TaskRun
+from prefect.runtime import flow_run as this_run
+
+from flows.build_dataset import flow as build_flow
+from flows.build_dataset.flow import run_build
+from flows.build_dataset.groups import shard_groups
+from flows.stage_tasks import group_label
+from tasks.stage import Shard
+from tests.support.small_builds import small_build
+from toolformer_core.errors import ToolError
+from warehouse.commits import DataFile
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
+
+
+@pytest.fixture
+def flow_runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of the flow runs that a test starts."""
+    ids: list[str] = []
+    note = build_flow.record_server
+
+    def noting() -> None:
+        ids.append(str(this_run.id))
+        note()
+
+    monkeypatch.setattr(build_flow, "record_server", noting)
+    return ids
+
+
+def task_runs(flow_run: str) -> dict[str, TaskRun]:
+    chosen = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run]))  # type: ignore[list-item]
+    with get_client(sync_client=True) as client:
+        return {run.name: run for run in client.read_task_runs(flow_run_filter=chosen)}
+
+
+def waits_on(run: TaskRun, runs: dict[str, TaskRun]) -> set[str]:
+    names = {own.id: name for name, own in runs.items()}
+    return {names[own.id] for inputs in run.task_inputs.values() for own in inputs if hasattr(own, "id")}
+
+
+def test_every_step_of_every_tool_and_group_is_a_task_run(
+    prefect_server: None, few_documents: Path, tmp_path: Path, flow_runs: list[str]
+) -> None:
+    run_build(small_build(few_documents, tmp_path / "data"))
+    runs = task_runs(flow_runs[0])
+    steps = ("prefilter", "sample", "execute", "score")
+    of_tools = {f"{step} {tool} {n}" for step in steps for tool in ("calculator", "calendar") for n in range(3)}
+    assert set(runs) == {"ingest", *of_tools, *(f"assemble {n}" for n in range(3))}
+    assert waits_on(runs["sample calendar 1"], runs) == {"prefilter calendar 1"}
+    assert waits_on(runs["execute calendar 1"], runs) == {"prefilter calendar 1", "sample calendar 1"}
+    before = {"prefilter calendar 1", "sample calendar 1", "execute calendar 1"}
+    assert waits_on(runs["score calendar 1"], runs) == before
+    assert waits_on(runs["assemble 1"], runs) == {"score calculator 1", "score calendar 1"}
+
+
+def test_a_failed_step_is_seen_as_that_step_and_a_second_try_repeats_it_alone(
+    prefect_server: None,
+    few_documents: Path,
+    tmp_path: Path,
+    flow_runs: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = small_build(few_documents, tmp_path / "data", tools=["calculator"], shard_documents=100)
+
+    def failing(*_: object, **__: object) -> None:
+        raise ToolError("tool calculator does not answer")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("tasks.stages.execute.execute", failing)
+        with pytest.raises(ToolError, match="tool calculator does not answer"):
+            run_build(asked)
+    states = {name: run.state_type.value for name, run in task_runs(flow_runs[0]).items() if run.state_type}
+    assert states["sample calculator 0"] == "COMPLETED"
+    assert states["execute calculator 0"] == "FAILED"
+    assert "COMPLETED" not in (states.get("score calculator 0"), states.get("assemble 0"))
+    again = run_build(asked)
+    assert (again.skipped, again.done) == (3, 3)  # found done: ingest, prefilter, sample; done: the others
+
+
+def shards(count: int, documents: int = 10) -> list[Shard]:
+    return [Shard(f"part-{n:05d}", DataFile(f"shards/{n}", "d", documents, 1)) for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("count", "seconds", "at_most", "groups"),
+    [
+        (3, 0.05, 300, 3),  # no more groups than shards
+        (1000, 0.05, 300, 25),  # 10,000 documents x 0.05 s = 500 s: 25 tasks of 20 s
+        (1000, 0.001, 300, 12),  # 10 s in all: six groups for each of two workers
+        (1000, 1.0, 300, 33),  # 10,000 s would be 500 groups of 9 tasks: 300 // 9 = 33
+        (1000, 1.0, 5, 1),
+    ],
+)
+def test_a_task_takes_tens_of_seconds_unless_that_gives_too_many(
+    count: int, seconds: float, at_most: int, groups: int
+) -> None:
+    found = shard_groups(shards(count), seconds, at_once=2, tasks_a_group=9, tasks_at_most=at_most)
+    assert len(found) == groups
+    assert [shard.name for group in found for shard in group] == [shard.name for shard in shards(count)]
+
+
+def test_a_group_is_named_by_its_shards() -> None:
+    some = shards(9)
+    assert group_label(some[7:8]) == "7"
+    assert group_label(some[2:6]) == "2-5"
+    assert group_label([some[4], some[1], some[8]]) == "4 and 2 more"

@@ -1,0 +1,201 @@
+"""Every way in which a version of C* was made keeps its record, and its card tells of all of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from flows.build_dataset.flow import BuildResult, run_build
+from flows.build_dataset.what_if import ask, materialise
+from flows.export import export_dataset, find_dataset
+from tests.support.commands import Run
+from tests.support.small_builds import small_build
+from warehouse.catalog import Catalog
+from warehouse.gc import find_garbage
+from warehouse.queries import current_build, rows_of
+from warehouse.store import Store
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
+
+Built = tuple[BuildResult, Path, list[str]]
+
+
+def corpus(folder: Path, name: str, *texts: str) -> Path:
+    path = folder / name
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+    return path
+
+
+def as_before(data: Path) -> None:
+    """Bring a folder into the layout of before a version could have several records."""
+    store = Store(data)
+    for dataset in store.datasets():
+        store.files.delete(f"datasets/{dataset.key}.json")
+        store.write_dataset(replace(dataset, made="", yields=(), sources=(), more_sources=0))
+    for path in data.glob("datasets/*/*.json"):
+        envelope = json.loads(path.read_text())
+        for name in ("made", "yields", "sources", "more_sources"):
+            del envelope["value"][name]
+        store.write_json(str(path.relative_to(data)), envelope["value"])
+    os.chmod(data / "warehouse.duckdb", 0o644)
+    with duckdb.connect(str(data / "warehouse.duckdb")) as connection:
+        for table, column in (("datasets", "made"), ("dataset_files", "made"), ("runs", "dataset")):
+            connection.execute(f"ALTER TABLE facts.{table} DROP COLUMN {column}")
+    with duckdb.connect(str(data / "catalog.duckdb")) as connection:
+        # a key's column cannot be dropped: the tables are made anew, as they were
+        for table, column in (("datasets", "made"), ("dataset_files", "made"), ("runs", "dataset")):
+            connection.execute(f"CREATE TABLE was AS SELECT * EXCLUDE ({column}) FROM {table}")
+            connection.execute(f"DROP TABLE {table}")
+            connection.execute(f"ALTER TABLE was RENAME TO {table}")
+
+
+def test_two_thresholds_that_keep_the_same_calls_keep_a_record_each(run: Run, as_built: Path) -> None:
+    store, snapshot = Store(as_built), as_built / "warehouse.duckdb"
+    (before,) = store.datasets()
+    # between neighbouring gains no threshold makes a difference: half a millinat below the smallest gain that is kept
+    sql = "SELECT min(gain) AS gain FROM best_calls WHERE tool = 'calendar' AND gain >= 0.2"
+    least = rows_of(snapshot, sql)[0]["gain"]
+    ways = [materialise(store, ask(snapshot, {"calendar": least - d}), "cstar") for d in (2e-4, 1e-4)]
+    assert {way.version for way in ways} == {before.version}  # the same texts
+    assert len({before.made, *(way.made for way in ways)}) == 3
+    assert [d.thresholds["calendar"] for d in store.datasets()] == [0.2, least - 2e-4, least - 1e-4]
+
+    card = run("datasets", f"cstar@{before.version}", "--data", as_built).out
+    assert card == (as_built / "datasets" / "cstar" / f"{before.version}.md").read_text(encoding="utf-8")
+    assert card.startswith(f"# cstar@{before.version}\n")
+    assert [card.count(f"UTC: {own.label}\n") for own in (before, *ways)] == [1, 1, 1]
+    # the last of them is meant by the name, and by the version; each by its own
+    assert find_dataset(store, "cstar") == find_dataset(store, f"cstar@{before.version[:6]}") == ways[1]
+    assert [find_dataset(store, own.label) for own in (before, *ways)] == [before, *ways]
+    told = json.loads(run("datasets", "--data", as_built, "--json").out)
+    assert [(one["made"], one["thresholds"]) for one in told] == [(d.made, d.thresholds) for d in store.datasets()]
+    assert ways[0].label in run("datasets", "--data", as_built).out
+
+    # made once more in the first of these ways: no new record, and it is again what the name means
+    records = {path: path.read_bytes() for path in (as_built / "datasets").rglob("*.json")}
+    assert materialise(store, ask(snapshot, {"calendar": least - 2e-4}), "cstar") == ways[0]
+    assert {path: path.read_bytes() for path in (as_built / "datasets").rglob("*.json")} == records
+    assert find_dataset(store, "cstar") == ways[0]
+    now = current_build(snapshot)
+    assert now is not None
+    assert (now.name, now.version) == ("cstar", before.version)
+    assert find_garbage(store, temporary_s=0.0) == []
+
+
+def test_empty_ones_of_two_corpora_are_told_apart(prefect_server: None, tmp_path: Path) -> None:
+    asked = small_build(corpus(tmp_path, "cat.jsonl", "A cat sat on the mat."), tmp_path / "data")
+    other = corpus(tmp_path, "dog.jsonl", "A dog ran over the hill.", "It barked at the birds.")
+    first = run_build(asked)
+    second = run_build(asked.model_copy(update={"corpus": str(other)}))
+    store = Store(asked.data)
+    assert (first.version, first.examples, second.examples) == (second.version, 0, 0)
+    one, two = (find_dataset(store, f"cstar@{result.version}-{result.made}") for result in (first, second))
+    assert (Path(one.corpus).name, one.sources, one.run_id) == ("cat.jsonl", (("cat.jsonl", 1),), first.run_id)
+    assert (Path(two.corpus).name, two.sources, two.run_id) == ("dog.jsonl", (("dog.jsonl", 2),), second.run_id)
+    assert find_dataset(store, "cstar") == two
+    files = rows_of(second.snapshot, "SELECT made, file FROM lineage WHERE stage = 'ingest'")
+    assert {row["made"] for row in files} == {first.made, second.made}
+    assert len(files) == 2  # each rests on its own documents alone
+    assert run_build(asked).made == first.made  # found done
+    assert find_dataset(store, "cstar") == one
+    assert len(store.datasets()) == 2
+
+
+def test_a_run_that_ends_meanwhile_leaves_the_card_of_another_alone(
+    prefect_server: None, few_documents: Path, built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "data"
+    asked = small_build(corpus(tmp_path, "cat.jsonl", "A cat sat on the mat."), data, dataset="cat")
+    shutil.copytree(built[1].with_name(f"{built[1].name}-as-built"), data)
+    few = small_build(few_documents, data)
+    real, left = Catalog.close, ["few", "cat"]
+
+    def close(catalog: Catalog) -> None:
+        real(catalog)
+        if left and left.pop() == "cat":  # the first run has given back its lock, and done nothing after that
+            assert run_build(few).done == 0
+
+    monkeypatch.setattr(Catalog, "close", close)
+    result = run_build(asked)
+    card = (data / "datasets" / "cat" / f"{result.version}.md").read_text(encoding="utf-8")
+    now = current_build(result.snapshot)
+    assert now is not None
+    assert now.name == "cstar"  # what the snapshot speaks of is the other run
+    assert "| cat.jsonl | 1 |" in card
+    assert "few.jsonl" not in card
+    assert "| calculator | 0.5 | 0 | 0 | 0 | 0 |" in card
+
+
+def test_a_run_that_began_later_and_ended_sooner_leaves_the_card_of_another_alone(
+    prefect_server: None, few_documents: Path, as_built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # the newest *begun* run is the current one: while this one waits for the lock, another begins, works and ends
+    import flows.build_dataset.flow as flow
+
+    few = small_build(few_documents, as_built)
+    real: Any = flow.open_run
+    waiting = [True]
+
+    def opening(*about: Any) -> Any:
+        if waiting and waiting.pop():
+            assert run_build(few).done == 0
+        return real(*about)
+
+    monkeypatch.setattr(flow, "open_run", opening)
+    result = run_build(small_build(corpus(tmp_path, "cat.jsonl", "A cat sat on the mat."), as_built, dataset="cat"))
+    card = (as_built / "datasets" / "cat" / f"{result.version}.md").read_text(encoding="utf-8")
+    assert "| cat.jsonl | 1 |" in card
+    assert "few.jsonl" not in card
+
+
+def test_a_folder_of_the_old_layout_is_read_and_added_to(
+    run: Run, few_documents: Path, as_built: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    old_card = "# cstar, as it was written then\n"
+    as_before(as_built)
+    store = Store(as_built)
+    (old,) = store.datasets()
+    (record,) = as_built.glob("datasets/cstar/*.json")
+    bytes_before = record.read_bytes()
+    assert record.name == f"{old.version}.json"
+    record.with_suffix(".md").write_text(old_card, encoding="utf-8")
+
+    assert run("datasets", "cstar", "--data", as_built).out == old_card
+    assert f"cstar@{old.version}\n"[:-1] in run("datasets", "--data", as_built).out
+    assert run("stats", "--data", as_built).out.startswith(f"cstar@{old.version} of few.jsonl, built ")
+    doc_id = rows_of(as_built / "warehouse.duckdb", "SELECT doc_id FROM examples ORDER BY ALL LIMIT 1")[0]["doc_id"]
+    told = json.loads(run("explain", doc_id, "--data", as_built, "--json").out)
+    assert [one["version"] for one in told["datasets"]] == [old.version]
+    assert export_dataset(store, f"cstar@{old.version}", "text", tmp_path / "out.txt") == sum(f.rows for f in old.files)
+
+    result = run_build(small_build(few_documents, as_built))
+    assert (result.done, result.version) == (0, old.version)
+    assert record.read_bytes() == bytes_before
+    assert [own.made for own in store.datasets()] == ["", result.made]
+    assert find_dataset(store, "cstar").made == result.made
+    card = run("datasets", "cstar", "--data", as_built).out
+    assert f"UTC: cstar@{old.version}\n" in card
+    assert f"UTC: cstar@{old.version}-{result.made}\n" in card
+    assert find_garbage(store, temporary_s=0.0) == []
+    assert run("reconcile", "--check", "--data", as_built).code == 0
+    assert not (as_built / "quarantine").exists()  # the catalog's tables are made anew, which is no damage
+    assert "damaged" not in caplog.text
+
+
+def test_what_a_way_of_making_rests_on_is_kept_while_its_record_is_lost(prefect_server: None, as_built: Path) -> None:
+    store, snapshot = Store(as_built), as_built / "warehouse.duckdb"
+    made = materialise(store, ask(snapshot, {"calendar": 9.0, "calculator": 9.0}), "cstar")
+    other = materialise(store, ask(snapshot, {"calendar": 8.0, "calculator": 8.0}), "cstar")
+    assert (made.version, other.version) == (other.version, made.version)  # nothing gains 8 nats
+    path = as_built / "datasets" / "cstar" / f"{made.id}.json"
+    path.write_bytes(path.read_bytes()[:-20])
+    assert other in store.datasets()
+    assert made not in store.datasets()
+    assert find_garbage(store, temporary_s=0.0) == []  # the other record does not stand in for it

@@ -1,0 +1,193 @@
+"""Other thresholds: counted as the method counts, and assembled as a build with them would."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flows.build_dataset.flow import BuildResult, run_build
+from flows.build_dataset.plan import plan_build
+from flows.build_dataset.versions import card_of
+from flows.build_dataset.what_if import ask, materialise
+from tasks import arrow as translate
+from tests.support.small_builds import small_build
+from toolformer_core.errors import UsageError
+from toolformer_core.prompts.load import load_prompt, prompt_from_text
+from warehouse.catalog import Catalog
+from warehouse.commits import Dataset
+from warehouse.queries import current_build, rows_of
+from warehouse.snapshot.publish import publish
+from warehouse.store import Store
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
+
+Built = tuple[BuildResult, Path, list[str]]
+
+
+@pytest.fixture
+def data(as_built: Path, few_documents: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the small build, brought up to date; no model may be loaded from it."""
+
+    def no_model(*_: object) -> None:
+        raise AssertionError("a model was loaded")
+
+    for stage in ("sample", "score"):
+        monkeypatch.setattr(f"tasks.stages.{stage}.model_of", no_model)
+    run_build(small_build(few_documents, as_built))
+    return as_built
+
+
+def bytes_of(store: Store, dataset: Dataset) -> list[bytes | None]:
+    return [store.files.get(file.path) for file in dataset.files]
+
+
+def held(store: Store, dataset: Dataset) -> int:
+    """How many calls a version of C* holds."""
+    return sum(len(e.calls) for file in dataset.files for e in translate.examples_of(store.read(file)))
+
+
+def version(store: Store, name: str, version: str) -> Dataset:
+    return [d for d in store.datasets() if (d.name, d.version) == (name, version)][-1]
+
+
+def test_equal_thresholds_give_the_same_bytes(built: Built, data: Path) -> None:
+    store = Store(data)
+    asked = ask(data / "warehouse.duckdb", {"calendar": 0.2})
+    assert asked.before == asked.after
+    made = materialise(store, asked, "again")
+    assert (made.name, made.version) == ("again", built[0].version)
+    assert bytes_of(store, made) == bytes_of(store, version(store, "cstar", made.version))
+    assert made.counts == built[0].counts
+    assert "Assembled from stored scores" in card_of(store, made)
+
+
+def test_other_thresholds_give_what_a_build_with_them_gives(few_documents: Path, data: Path) -> None:
+    store = Store(data)
+    made = materialise(store, ask(data / "warehouse.duckdb", {"calendar": 0.05, "calculator": 1.0}), "strict")
+    built = run_build(small_build(few_documents, data, tau_f={"calendar": 0.05, "calculator": 1.0}))
+    assert (made.version, made.counts) == (built.version, built.counts)
+    assert made.thresholds == {"calculator": 1.0, "calendar": 0.05}
+    assert bytes_of(store, made) == bytes_of(store, version(store, "cstar", built.version))
+    assert built.done == 0  # the build found the parts of C* that what-if assembled
+    # the new version names a run that lists what it rests on
+    stages = rows_of(built.snapshot, "SELECT DISTINCT stage FROM lineage WHERE dataset = 'strict'")
+    assert {row["stage"] for row in stages} == {"ingest", "prefilter", "sample", "execute", "score", "assemble"}
+
+
+def test_repeated_calls_are_kept_as_a_build_that_keeps_them_does(few_documents: Path, data: Path) -> None:
+    store, snapshot = Store(data), data / "warehouse.duckdb"
+    low = {"calendar": -1.0, "calculator": -1.0}  # so that calls are kept at neighbouring places
+    dropping = materialise(store, ask(snapshot, low), "once")
+    keeping = materialise(store, ask(snapshot, low, keep_repeats=True), "often")
+    assert keeping.counts == dropping.counts  # of each answer one call is left
+    assert held(store, keeping) > held(store, dropping)
+    built = run_build(small_build(few_documents, data, tau_f=low, keep_repeats=True))
+    assert (keeping.version, built.done) == (built.version, 0)
+    asked = ask(snapshot, {})
+    assert asked.before.keep_repeats
+    assert asked.before == asked.after
+
+
+def test_fewer_positions_are_a_part_of_those_sampled(data: Path) -> None:
+    store, snapshot = Store(data), data / "warehouse.duckdb"
+    asked = ask(snapshot, {"calendar": 0.1, "calculator": 0.1}, top_k=1)
+    assert asked.notes == ()
+    made = materialise(store, asked, "first")
+    likeliest = {
+        (row["doc_id"], row["tool"], row["position"])
+        for row in rows_of(snapshot, 'SELECT doc_id, tool, "position" FROM sampled WHERE "rank" = 0')
+    }
+    examples = [e for file in made.files for e in translate.examples_of(store.read(file))]
+    assert {(e.doc_id, c.tool, c.position) for e in examples for c in e.calls} <= likeliest
+    assert examples
+    # what is current is still what was built, with all positions; what was left out stands in the version's commits
+    again = ask(snapshot, {}, top_k=1)
+    assert (again.before.top_k, again.after.top_k) == ({}, {"calculator": 1, "calendar": 1})
+    assert rows_of(snapshot, "FROM drops WHERE reason = 'position_left_out'") == []
+    sql = """SELECT sum(b.rows) AS rows FROM facts.balances AS b
+        JOIN (SELECT DISTINCT commit_id FROM lineage WHERE dataset = 'first') USING (commit_id)
+        WHERE b.reason = 'position_left_out'"""
+    assert rows_of(snapshot, sql)[0]["rows"] > 0
+
+
+def test_a_higher_sampling_threshold_leaves_positions_out(data: Path) -> None:
+    store, snapshot = Store(data), data / "warehouse.duckdb"
+    (row,) = rows_of(snapshot, "SELECT exp(median(log_p)) AS p FROM scored WHERE tool = 'calendar'")
+    asked = ask(snapshot, {"calendar": -9.0}, tau_s=row["p"])
+    made = materialise(store, asked, "sure")
+    examples = [e for f in made.files for e in translate.examples_of(store.read(f))]
+    kept = {(e.doc_id, c.tool, c.position) for e in examples for c in e.calls}
+    sql = 'SELECT DISTINCT doc_id, tool, "position", log_p FROM scored'
+    found = {(r["doc_id"], r["tool"], r["position"]): r["log_p"] for r in rows_of(snapshot, sql)}
+    assert kept
+    assert kept <= found.keys()
+    assert all(found[call] > math.log(row["p"]) for call in kept)
+
+
+def test_what_cannot_be_known_is_said(data: Path) -> None:
+    snapshot = data / "warehouse.duckdb"
+    with pytest.raises(UsageError, match="k = 3: what --top-k 4 would add cannot be known"):
+        ask(snapshot, {}, top_k=4)
+    asked = ask(snapshot, {}, tau_s=0.01)  # the calculator was sampled with 0, the calendar with 0.05
+    assert asked.after.tau_s == {"calculator": 0.01}
+    assert ["calendar was sampled with tau_s = 0.05" in note for note in asked.notes] == [True]
+    notes = ask(snapshot, {"calendar": 9.0}, top_k=4).notes
+    assert [note.split()[0] for note in notes] == ["calculator", "calendar"]
+    with pytest.raises(UsageError, match="--materialise"):
+        materialise(Store(data), ask(snapshot, {}), "my data")
+
+
+def test_a_version_of_other_thresholds_leaves_what_is_current_alone(few_documents: Path, data: Path) -> None:
+    store, snapshot = Store(data), data / "warehouse.duckdb"
+    views = ("examples", "drops", "kept_calls", "best_calls")
+    before = {view: rows_of(snapshot, f"FROM {view} ORDER BY ALL") for view in views}
+    asked, of = ask(snapshot, {"calendar": 9.0}), current_build(snapshot)
+    assert of is not None
+    made = materialise(store, asked, "strict")
+    assert {view: rows_of(snapshot, f"FROM {view} ORDER BY ALL") for view in views} == before
+    assert current_build(snapshot) == of
+    # what is kept now is what was built; asked again, and assembled once more, it all still speaks of the build's run
+    again = ask(snapshot, {"calendar": 9.0})
+    assert (again.before, again.stored.run_id) == (asked.before, of.run_id)
+    assert materialise(store, ask(snapshot, {"calculator": 9.0}), "other").thresholds == {
+        "calculator": 9.0,
+        "calendar": 0.2,  # the build's, and not that of `strict`
+    }
+    sql = "SELECT count(*) AS n FROM dataset_examples WHERE dataset = 'strict'"
+    assert rows_of(snapshot, sql) == [{"n": sum(file.rows for file in made.files)}]
+    plan = plan_build(small_build(few_documents, data, tau_f={"calendar": 0.3}))
+    assert {because for one in plan.shards for because in one.because} == {"tau_f.calendar: 0.2 -> 0.3"}
+    # the same build again changes nothing, and one with those settings is what counts from then on
+    assert run_build(small_build(few_documents, data)).done == 0
+    assert rows_of(snapshot, "FROM kept_calls ORDER BY ALL") == before["kept_calls"]
+    built = run_build(small_build(few_documents, data, tau_f={"calendar": 9.0}))
+    assert (built.done, built.version) == (0, made.version)
+    assert {row["version"] for row in rows_of(snapshot, "FROM examples")} == {made.version}
+
+
+def test_a_build_that_failed_once_all_was_scored_is_what_stays_current(data: Path) -> None:
+    store, snapshot = Store(data), data / "warehouse.duckdb"
+    for run in store.runs():
+        keys = tuple(key for key in run.commits if key.stage != "assemble")
+        store.write_run(replace(run, state="failed", commits=keys, dataset=""))
+    for record in (data / "datasets").rglob("*.json"):
+        record.unlink()
+    with Catalog(data / "catalog.duckdb", store=store, rebuild=True) as catalog:
+        publish(store, catalog)
+    of = current_build(snapshot)
+    assert of is not None
+    assert (of.state, of.version) == ("failed", "")
+    made = materialise(store, ask(snapshot, {"calendar": 0.2}), "rescued")
+    assert current_build(snapshot) == of
+    assert rows_of(snapshot, "FROM examples") == []
+    assert len(rows_of(snapshot, "FROM dataset_examples")) == sum(file.rows for file in made.files) > 0
+
+
+def test_a_build_stores_its_prompts(built: Built) -> None:
+    rows = rows_of(built[0].snapshot, "SELECT tool, text FROM prompts WHERE current ORDER BY tool")
+    assert [row["tool"] for row in rows] == ["calculator", "calendar"]
+    for row in rows:
+        assert prompt_from_text(row["tool"], row["text"]) == load_prompt(row["tool"])

@@ -1,0 +1,136 @@
+"""The paper's tables, over evaluations written by hand: figures of other items never stand side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wh_fixtures import make_run, put
+
+from flows.evaluate.tables import PaperTable, paper_tables
+from warehouse.snapshot.publish import publish
+from warehouse.store import Store
+
+
+class Written:
+    """A warehouse of evaluations, one an hour."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = Store(folder)
+        self.hour = 0
+
+    def evaluated(
+        self,
+        task: str,
+        source: str,
+        right: int,
+        items: int,
+        arm: str = "toolformer",
+        k: int = 10,
+        limit: int | None = None,
+        state: str = "completed",
+    ) -> None:
+        """One arm on items of a file, of which some are right; it is the newest evaluation."""
+        self.hour += 1
+        name = f"{task}-{arm}-k{k}-{source}"
+        rows: list[dict[str, Any]] = [
+            {"evaluation": name, "task": task, "arm": arm, "k": k, "item_id": str(n), "correct": n < right}
+            for n in range(items)
+        ]
+        about = {"evaluation": name, "task": task, "arm": arm, "k": k, "source": source, "path": f"/{source}"}
+        models = {"model": "m", "base": "embedded", "model_digest": "d1", "base_digest": "d0"}
+        parts = {"evaluation": name, "hour": str(self.hour)}
+        commit = put(self.store, "evaluate", "", f"{name}-0", rows, parts=parts, config={**about, **models})
+        started = f"2024-05-02T{self.hour:02}:00:00+00:00"
+        about = {"flow": "evaluate", "parameters": {"limit": limit}, "state": state}
+        run = make_run(f"r{self.hour}", [commit.key], started, **about)
+        self.store.write_run(run)
+
+    def tables(self) -> dict[str, PaperTable]:
+        return {t.name: t for t in paper_tables(publish(self.store, None), "d")}
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Written:
+    return Written(tmp_path)
+
+
+def test_a_column_holds_figures_of_the_items_asked_last_alone(written: Written) -> None:
+    written.evaluated("svamp", "whole.json", 1, 4, arm="base", k=0)
+    written.evaluated("svamp", "whole.json", 3, 4)
+    written.evaluated("svamp", "part.json", 1, 2, arm="toolformer-disabled", k=0)
+    table = written.tables()["Table 4"]
+    ours = {row[0]: row[3] for row in table.rows}  # of arm, ASDiv, paper, SVAMP, paper, ...
+    assert ours["toolformer-disabled"] == 50.0  # 1 of 2
+    assert (ours["base"], ours["toolformer, k=10"]) == (None, None)  # they were not asked part.json
+    assert table.notes == ("SVAMP: 2 items of part.json", "SVAMP: 4 items of whole.json, asked before: not shown")
+    assert any("--path /part.json" in m and "--arms base,cc,base+tools,toolformer " in m for m in table.missing)
+    written.evaluated("svamp", "whole.json", 2, 4)  # the file of four is the last one now, and base stands again
+    table = written.tables()["Table 4"]
+    ours = {row[0]: row[3] for row in table.rows}
+    assert (ours["base"], ours["toolformer, k=10"], ours["toolformer-disabled"]) == (25.0, 50.0, None)
+
+
+def test_fewer_items_of_the_same_file_are_other_items(written: Written) -> None:
+    written.evaluated("svamp", "whole.json", 1, 4, arm="base", k=0)
+    written.evaluated("svamp", "whole.json", 1, 2)  # --limit 2
+    ours = {row[0]: row[3] for row in written.tables()["Table 4"].rows}
+    assert (ours["base"], ours["toolformer, k=10"]) == (None, 50.0)
+
+
+def commands(table: PaperTable, task: str) -> list[str]:
+    return [command for command in table.missing if f"--task {task} " in command]
+
+
+def test_a_command_asks_for_as_many_items_as_were_asked_last(written: Written) -> None:
+    asked = "toolformer evaluate --task svamp --path"
+    written.evaluated("svamp", "whole.json", 1, 4, arm="base", k=0)
+    [command] = commands(written.tables()["Table 4"], "svamp")
+    assert command.startswith(f"{asked} /whole.json --model embedded ")
+    written.evaluated("svamp", "whole.json", 1, 2, arm="base", k=0, limit=2)
+    [command] = commands(written.tables()["Table 4"], "svamp")
+    assert command.startswith(f"{asked} /whole.json --limit 2 --model embedded ")
+    # Table 9: of the four k there is none; another task, of which nothing is known, is asked whole
+    written.evaluated("webqs", "webqs.json", 1, 3, limit=3)
+    table = written.tables()["Table 9"]
+    assert [" --limit 3 " in command for command in commands(table, "webqs")] == [True]
+    assert not any("--limit" in command for command in table.missing if "--task webqs" not in command)
+
+
+def test_a_run_that_failed_says_nothing_of_how_many_items_compare(written: Written) -> None:
+    written.evaluated("svamp", "whole.json", 1, 4, arm="base", k=0, limit=4)
+    written.evaluated("svamp", "whole.json", 1, 9, arm="base", k=0, limit=9, state="failed")
+    [command] = commands(written.tables()["Table 4"], "svamp")
+    assert " --limit 4 " in command
+
+
+def test_decoding_with_k_has_a_group_of_rows_for_each_set_of_items(written: Written) -> None:
+    written.evaluated("small-world", "", 3, 4, k=1)
+    written.evaluated("small-world", "", 2, 4, k=10)
+    written.evaluated("small-world", "heldout.jsonl.gz", 1, 2, k=10)
+    written.evaluated("small-world", "heldout.jsonl.gz", 0, 2, arm="toolformer-disabled", k=0)
+    written.evaluated("webqs", "webqs.json", 1, 1, k=10)
+    table = written.tables()["Table 9"]
+    own, other = "The small world: 4 items of its own", "The small world: 2 items of heldout.jsonl.gz"
+    rows = [row for row in table.rows if str(row[0]).startswith("The small world")]
+    assert [row[:3] for row in rows] == [
+        *((own, 0, None), (own, 1, 75.0), (own, 3, None), (own, 10, 50.0)),
+        *((other, 0, 0.0), (other, 1, None), (other, 3, None), (other, 10, 50.0)),
+    ]
+    # of a task with a single set the title suffices; how many items they are stands below
+    assert [row[:4] for row in table.rows if row[1] == 10 and row[2] == 100.0] == [("WebQuestions", 10, 100.0, 26.3)]
+    assert table.notes == ("WebQuestions: 1 items of webqs.json", own, other)
+
+
+def test_a_point_of_figure_4_is_a_mean_over_the_items_asked_last(written: Written) -> None:
+    for task in ("asdiv", "svamp", "mawps"):
+        written.evaluated(task, "whole.json", 1, 4, arm="base", k=0)
+        written.evaluated(task, "whole.json", 2, 4)
+    figure = written.tables()["Figure 4"]
+    at = figure.columns.index("math base")
+    assert figure.rows[0][at] == 25.0
+    written.evaluated("mawps", "part.json", 1, 1)
+    figure = written.tables()["Figure 4"]
+    assert figure.rows[0][at] is None  # of mawps the base has not been asked part.json
+    assert figure.rows[0][figure.columns.index("math on")] == pytest.approx((50 + 50 + 100) / 3)

@@ -1,0 +1,96 @@
+"""Who used a document: the trainings on a version that holds it, and the evaluations of what they gave."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wh_fixtures import make_run, put, scored
+
+from flows.document_trace import DocumentTrace, trace_document
+from toolformer_core.finetune.recipe import Job, write_job
+from warehouse.commits import Dataset, dataset_version
+from warehouse.snapshot.publish import publish
+from warehouse.store import Store
+
+TEXTS = {"d1": "Two and two makes 4.", "d2": "Three and three makes 6."}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """Two documents, a call in each; the version `cstar` holds the first alone."""
+    store = Store(tmp_path)
+    ingested = put(store, "ingest", "", "corpus", [{"doc_id": d, "text": text} for d, text in TEXTS.items()])
+    read = (ingested.files[0].digest,)
+    calls = [scored("d1", "calculator", 4, 1.5), scored("d2", "calculator", 4, 0.4)]
+    losses = put(store, "score", "calculator", "corpus", calls, inputs=read)
+    call = {"tool": "calculator", "position": 4, "start": 4, "end": 9, "input": "2 + 2", "response": "4", "gain": 1.5}
+    example = {"doc_id": "d1", "text": "Two  [..]and two makes 4.", "calls": [call]}
+    part = put(store, "assemble", "", "corpus", [example], config={"tau_f": {"calculator": 0.5}}, inputs=read)
+    keys = [one.key for one in (ingested, losses, part)]
+    store.write_run(make_run("r1", keys))
+    version = dataset_version(part.files)
+    store.write_dataset(Dataset("cstar", version, part.files, {}, {}, "r1", "m", "c", "2024-05-01"))
+    return store
+
+
+def trained(store: Store, name: str, dataset: str, held_out: list[str]) -> Path:
+    """A finished training's folder."""
+    folder = Path(store.root) / "finetunes" / name
+    (folder / "model").mkdir(parents=True)
+    (folder / "model" / "config.json").write_text("{}")
+    write_job(Job(model="m"), folder)
+    (folder / "dev.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in held_out))
+    (folder / "card.json").write_text(json.dumps({"train": 1, "dev": 1, "dev_digest": "d", "dataset": dataset}))
+    ended = {"t": 2.0, "event": "finished", "step": 8, "best_step": 8, "best_perplexity": 9.0}
+    (folder / "events.jsonl").write_text(json.dumps({"t": 1.0, "event": "started"}) + "\n" + json.dumps(ended) + "\n")
+    return folder
+
+
+def evaluated(store: Store, evaluation: str, model: Path) -> None:
+    config: dict[str, Any] = {
+        "evaluation": evaluation,
+        "task": "svamp",
+        "arm": "toolformer",
+        "k": 10,
+        "model": str(model),
+    }
+    row = {"evaluation": evaluation, "task": "svamp", "arm": "toolformer", "k": 10, "parameters": 7, "item_id": "i"}
+    row |= {"correct": True, "called": False, "tool": None, "failure": None, "input": None, "response": None}
+    done = put(store, "evaluate", "", f"{evaluation}-0", [row], parts={"evaluation": evaluation}, config=config)
+    store.write_run(make_run(f"run-{evaluation}", [done.key], flow="evaluate"))
+
+
+def path_of(store: Store, doc_id: str) -> DocumentTrace:
+    return trace_document(store, publish(store, None), doc_id)
+
+
+def test_checkpoints_and_evaluations_that_used_a_document(store: Store) -> None:
+    (version,) = (f"{one.name}@{one.version}" for one in store.datasets())
+    on_it = trained(store, "cstar-toolformer-01", version, ["Something else."])
+    beside = trained(store, "cstar-cc-01", version, ["Before.", TEXTS["d1"], "After."])
+    trained(store, "cstar-toolformer-02", "cstar@another", [])
+    trained(store, "other-toolformer-03", "other@1", [])
+    evaluated(store, "e1", on_it / "model")
+    evaluated(store, "e2", Path("elsewhere"))
+
+    found = path_of(store, "d1")
+    assert {(one["folder"], one["used"]) for one in found.checkpoints} == {
+        (str(on_it), "trained on"),
+        (str(beside), "held out for development"),
+    }
+    assert [(one["evaluation"], one["arm"], one["k"]) for one in found.evaluations] == [("e1", "toolformer", 10)]
+    assert [call["fate"] for call in found.calls] == ["kept"]
+
+    # the other document's call gains 0.4 of 0.5 nats: no version holds it, so nothing was trained on it
+    other = path_of(store, "d2")
+    assert [call["fate"] for call in other.calls] == ["below_threshold"]
+    assert (other.checkpoints, other.evaluations) == ((), ())
+
+
+def test_a_text_that_only_begins_like_a_held_out_one_was_trained_on(store: Store) -> None:
+    (version,) = (f"{one.name}@{one.version}" for one in store.datasets())
+    trained(store, "cstar-toolformer-01", version, [TEXTS["d1"] + " And more.", "Before. " + TEXTS["d1"]])
+    assert [one["used"] for one in path_of(store, "d1").checkpoints] == ["trained on"]

@@ -1,0 +1,22 @@
+"""A client of the session's Prefect server with every flow deployed there, for the tests of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prefect.client.orchestration import SyncPrefectClient, get_client
+
+from flows.build_dataset.flow import BuildResult
+from ops.deployments import DeploymentOptions, deploy
+
+Built = tuple[BuildResult, Path, list[str]]
+
+
+@pytest.fixture(scope="module")
+def client(prefect_server: None, built: Built) -> Iterator[SyncPrefectClient]:
+    """A client of the session's server, with all flows deployed there."""
+    with get_client(sync_client=True) as client:
+        deploy(DeploymentOptions(str(built[1])))
+        yield client

@@ -1,0 +1,167 @@
+"""The product's face, in a real browser: a form is filled in, a build runs, two builds are compared.
+
+With TOOLFORMER_PICTURES=docs/images the pictures that the documentation shows are written anew.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from mlflow import MlflowClient
+
+from tests.support.servers_up import Running, soon, started
+from toolformer_core.embedded import CORPUS
+
+pytestmark = pytest.mark.slow  # two minutes: servers, a browser, two builds
+
+PICTURES = os.environ.get("TOOLFORMER_PICTURES")
+_WIDTH_PX, _HEIGHT_PX = 1100, 800
+_SHOWN_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def up(screenshots: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    pytest.importorskip("playwright", reason="the package playwright is not installed")
+    if screenshots.chromium() is None:
+        pytest.skip("there is no chromium on PATH (Debian's package `chromium`)")
+    with ExitStack() as stack:
+        folder = tmp_path_factory.mktemp("browser")
+        if PICTURES:  # in which paths are seen
+            folder = Path(tempfile.gettempdir()) / "example"
+            folder.mkdir()
+            stack.callback(shutil.rmtree, folder)
+        yield stack.enter_context(started(folder / "runs"))
+
+
+_ATTACK = """async ({url, body}) => {
+    const told = {method: 'POST', headers: {'Content-Type': 'application/json'}, body};
+    const read = await fetch(url, told).then(answer => answer.status, error => String(error));
+    // Without asking first: the browser sends it, and lets nobody read the answer.
+    const sent = await fetch(url, {...told, headers: {'Content-Type': 'text/plain'}, mode: 'no-cors'})
+        .then(answer => answer.type, error => String(error));
+    return [read, sent];
+}"""
+
+
+class Page(BaseHTTPRequestHandler):
+    """A page of nobody in particular."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<title>Another page</title>")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_page_of_another_origin_runs_nothing(up: Running, screenshots: ModuleType, tmp_path: Path) -> None:
+    deployment = up.ask("/deployments/name/build-dataset/build-dataset")["id"]
+    url = f"{up.told['api']}/deployments/{deployment}/create_flow_run"
+    told = {"parameters": {"parameters": {"corpus": "/none.jsonl", "data": "/none"}}, "state": {"type": "SCHEDULED"}}
+    body = json.dumps({**told, "job_variables": {"command": f"touch {tmp_path / 'here'}"}})
+    before = up.ask("/flow_runs/count", {})
+    statuses = []
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), Page) as foreign,
+        screenshots.browser_page(_WIDTH_PX, _HEIGHT_PX) as page,
+    ):
+        threading.Thread(target=foreign.serve_forever).start()
+        try:
+            page.on("response", lambda answer: statuses.append((answer.request.method, answer.status, answer.url)))
+            page.goto(f"http://127.0.0.1:{foreign.server_port}")
+            assert page.evaluate(_ATTACK, {"url": url, "body": body}) == ["TypeError: Failed to fetch", "opaque"]
+            page.goto(up.told["ui"].replace("127.0.0.1", "localhost"), wait_until="domcontentloaded")  # its own page
+            page.get_by_text("Deployments", exact=True).first.click()
+            page.get_by_text("build-dataset").first.wait_for()
+        finally:
+            foreign.shutdown()
+    assert {status for method, status, at in statuses if at == url} == {403}
+    assert ("POST", 403, url) in statuses
+    assert up.ask("/flow_runs/count", {}) == before
+    assert not (tmp_path / "here").exists()
+
+
+def test_a_form_is_filled_in_runs_and_is_compared(up: Running, screenshots: ModuleType, tmp_path: Path) -> None:
+    with gzip.open(CORPUS, "rt", encoding="utf-8") as stream:
+        corpus = Path(up.told["logs"]).parents[1] / "corpus.jsonl"
+        corpus.write_text("".join(next(stream) for _ in range(12)), encoding="utf-8")
+    deployment = up.ask("/deployments/name/build-dataset/build-dataset")["id"]
+    elsewhere = []
+    with screenshots.browser_page(_WIDTH_PX, _HEIGHT_PX) as page:
+        page.set_default_timeout(_SHOWN_MS)
+        page.on("request", lambda asked: elsewhere.append(asked.url) if "127.0.0.1" not in asked.url else None)
+
+        def shot(name: str) -> None:
+            if PICTURES:
+                page.screenshot(path=Path(PICTURES) / f"{name}.png", animations="disabled")
+
+        page.goto(up.told["ui"], wait_until="domcontentloaded")
+        page.get_by_text("Deployments", exact=True).first.click()
+        for name in ("build-dataset", "evaluate", "finetune"):
+            page.get_by_text(name).first.wait_for()
+
+        page.goto(f"{up.told['ui']}/deployments/deployment/{deployment}/run", wait_until="domcontentloaded")
+        field = page.locator("textarea").first
+        field.wait_for()
+        field.fill("corpus.jsonl")
+        page.locator("input[type=number]").first.fill("0.5")  # every tool has an input for its threshold
+        page.get_by_role("button", name="Submit").click()
+        page.get_by_text("does not match").first.wait_for()  # refused in the form
+        field.scroll_into_view_if_needed()
+        shot("prefect-form")
+        assert up.ask("/flow_runs/count", {}) == 0
+        field.fill(str(corpus))
+        for tool in ("mt", "qa", "wikisearch", "calendar"):
+            page.locator(".p-tag", has_text=tool).locator("button").last.click()
+        page.get_by_text("does not match").first.wait_for(state="hidden")  # a form that was refused is not sent
+        page.get_by_role("button", name="Submit").click()
+        [run] = soon(lambda: up.ask("/flow_runs/filter", {}))
+        assert run["parameters"]["parameters"]["tools"] == ["calculator"]
+        assert run["parameters"]["parameters"]["tau_f"] == {"calculator": 0.5}
+        assert up.ended(run["id"])["type"] == "COMPLETED"
+
+        page.goto(f"{up.told['ui']}/runs/flow-run/{run['id']}", wait_until="domcontentloaded")
+        page.get_by_text("Completed", exact=True).first.wait_for()
+        page.get_by_text("Artifacts", exact=True).first.click()
+        made = up.ask("/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run["id"]]}}})
+        assert made
+        for key in sorted({one["key"] for one in made}):
+            page.get_by_text(key, exact=True).first.wait_for()
+        shot("prefect-run")
+        assert [url for url in elsewhere if not url.startswith(("data:", "blob:"))] == []
+        # The newer interface draws the lineage; it also tells Prefect's maker that it was opened, if it can.
+        [summary] = [one for one in made if one["key"] == "build-summary"]
+        page.goto(f"{up.told['ui']}/v2/artifacts/artifact/{summary['id']}", wait_until="domcontentloaded")
+        page.locator("svg[aria-roledescription^=flowchart]").first.scroll_into_view_if_needed()  # the lineage, drawn
+        shot("prefect-summary")
+
+    data = up.told["logs"].removesuffix("/up")
+    other = {"corpus": str(corpus), "data": data, "tools": ["calculator"], "tau_f": {"calculator": 0.1}}
+    assert up.ended(up.submit("build-dataset", other))["type"] == "COMPLETED"
+    client = MlflowClient(up.told["mlflow"])
+    experiments = [one for one in client.search_experiments() if one.name != "Default"]
+    [*runs] = client.search_runs([one.experiment_id for one in experiments], order_by=["attributes.start_time"])
+    texts = ["\t".join(["tau_f.calculator", "0.5", "0.1"]), "examples/calculator"]
+    shown = screenshots.compare(
+        up.told["mlflow"],
+        runs[0].info.experiment_id,
+        [one.info.run_id for one in runs],
+        texts,
+        Path(PICTURES or tmp_path) / "mlflow-builds.png",
+        down_to="examples/calculator",
+        differences=True,
+    )
+    assert "Comparing 2 Runs" in shown

@@ -1,0 +1,129 @@
+"""A team's platform without containers: every service by its own command, through a build, and a Dask worker killed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+import psutil
+import pytest
+from mlflow import MlflowClient
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from flows.build_dataset.flow import run_build
+from tests.support.compose import Service, services
+from tests.support.natively import Native, with_trigrams
+from tests.support.postgres import asked, schema
+from tests.support.small_builds import small_build
+from warehouse.queries import rows_of
+from warehouse.store import Store
+
+pytestmark = [
+    pytest.mark.slow,  # nine processes, three of which load torch; tests/test_compose.py asks less, at once
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning"),
+]
+
+_PATIENCE_S = 500.0
+SECRETS = {f"{name}_PASSWORD": f"{name}-secret" for name in ("POSTGRES", "PREFECT", "MLFLOW", "CATALOG")}
+ASKED = {"tools": ["calendar"], "shard_documents": 2, "top_k": 1, "draws": 1, "tau_f": {"calendar": -1.0}}
+# 16 documents in shards of two: ingest, and for each of the eight four stages of one tool and assemble
+SHARDS = 1 + 8 * (4 + 1)
+
+
+def told() -> dict[str, Service]:
+    """The services, for a machine of few cores; Prefect on SQLite where no PostgreSQL has the extension it needs."""
+    quick = {"TOOLFORMER_LEASE_S": "3", "TORCH_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    found = services({**SECRETS, **quick})
+    if with_trigrams() is None:
+        prefect = found["prefect"]
+        kept = {k: v for k, v in prefect.environment.items() if k != "PREFECT_SERVER_DATABASE_CONNECTION_URL"}
+        found["prefect"] = replace(prefect, environment=kept)
+    return found
+
+
+def eventually(holds: Callable[[], bool], native: Native) -> None:
+    until = time.monotonic() + _PATIENCE_S
+    while not holds():
+        assert time.monotonic() < until, native.copies("worker-cpu")[0].log[-3000:]
+        time.sleep(0.05)
+
+
+def cstar(store: Store) -> dict[str, bytes]:
+    (dataset,) = store.datasets()
+    return {file.path: store.files.get(file.path) or b"" for file in dataset.files}
+
+
+def kill_at_work(native: Native, data: Path, catalog: str) -> None:
+    """Kill a Dask worker that holds a claim: stopped first, so that what it holds stays what it is while we look."""
+    victim = native.copies("dask-worker")[0]
+    assert victim.process is not None
+    process = psutil.Process(victim.process.pid)
+
+    def killed() -> bool:
+        process.suspend()
+        if asked(catalog, f"SELECT 1 FROM {schema(data)}.claims WHERE pid = {process.pid}"):
+            process.kill()
+            return True
+        process.resume()
+        return False
+
+    eventually(lambda: len(Store(data).names("commits")) > 5, native)
+    eventually(killed, native)
+    victim.process.wait()
+
+
+def test_services_by_their_own_commands_carry_a_build_though_a_dask_worker_is_killed(
+    prefect_server: None, few_documents: Path, tmp_path: Path
+) -> None:
+    undisturbed = run_build(small_build(few_documents, tmp_path / "alone", **ASKED), "threads")
+    assert undisturbed.done == SHARDS
+    postgres = with_trigrams()
+    with Native(told(), **({"postgres": postgres} if postgres else {})) as native:
+        native.up("worker-cpu", "dask-worker")
+        [flow_worker] = native.copies("worker-cpu")
+        data = native.place("/data/main", flow_worker)
+        assert native.environment(flow_worker)["TOOLFORMER_DATA"] == str(data)
+        catalog = native.native("postgresql+psycopg://catalog@database:5432/catalog", flow_worker)
+        catalog = catalog.replace("catalog@", f"catalog:{SECRETS['CATALOG_PASSWORD']}@")
+        address = f"http://127.0.0.1:{native.port('prefect', 4200)}/api"
+        with temporary_settings({PREFECT_API_URL: address}), get_client(sync_client=True) as client:
+            run = begin(client, few_documents, data)
+            kill_at_work(native, data, catalog)
+            eventually(lambda: bool((s := client.read_flow_run(run).state) and s.is_final()), native)
+            state = client.read_flow_run(run).state
+            assert state is not None
+            assert state.is_completed(), flow_worker.log[-5000:]
+        store = Store(data)
+        assert cstar(store) == cstar(Store(tmp_path / "alone"))
+        assert len(list(store.commits())) == SHARDS
+        assert asked(catalog, f"SELECT count(*) FROM {schema(data)}.commits") == [(SHARDS,)]
+        (row,) = rows_of(data / "warehouse.duckdb", 'SELECT count(*) AS n FROM shards WHERE "current" AND intact')
+        assert row["n"] == SHARDS
+        shown = [word for process in native.running() for word in process.cmdline()]
+        assert shown
+        assert not [word for word in shown for secret in SECRETS.values() if secret in word]
+        tracked(native, tmp_path)
+
+
+def begin(client: SyncPrefectClient, documents: Path, data: Path) -> UUID:
+    """Ask for the build as the form does."""
+    deployment = client.read_deployment_by_name("build-dataset/build-dataset")
+    assert deployment.parameters == {"parameters": {"data": str(data)}}
+    parameters = small_build(documents, data, **ASKED).model_dump(mode="json")
+    return client.create_flow_run_from_deployment(deployment.id, parameters={"parameters": parameters}).id
+
+
+def tracked(native: Native, folder: Path) -> None:
+    """MLflow knows of the build, and takes an artifact: rows in its database, the file in its volume."""
+    client = MlflowClient(f"http://127.0.0.1:{native.port('mlflow', 5000)}")
+    known = [experiment.experiment_id for experiment in client.search_experiments()]
+    [of_build] = client.search_runs(known)
+    assert of_build.info.status == "FINISHED"
+    (folder / "told.txt").write_text("told")
+    client.log_artifact(of_build.info.run_id, str(folder / "told.txt"))
+    [mlflow] = native.copies("mlflow")
+    assert [path.read_text() for path in native.place("/artifacts", mlflow).rglob("told.txt")] == ["told"]

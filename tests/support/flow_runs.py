@@ -1,0 +1,117 @@
+"""Fixtures of tests that run flows and commands: a Prefect server for the session, a small build, `toolformer`.
+
+What a fixture needs is imported when it is asked for: the core's tests pass where there is no Prefect.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import json
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, NoReturn
+
+import pytest
+
+from tests.support.commands import Run, Said
+from tests.support.small_builds import small_build
+
+if TYPE_CHECKING:
+    from flows.build_dataset.flow import BuildResult
+    from tasks.runner import ShardResult
+
+
+@pytest.fixture(scope="session")
+def prefect_server() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the server's own
+        from prefect.testing.utilities import prefect_test_harness
+
+        with prefect_test_harness(server_startup_timeout=120):
+            yield
+
+
+@pytest.fixture(scope="session")
+def few_documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sixteen documents of the embedded corpus and three rows that are none."""
+    from toolformer_core.embedded import CORPUS
+
+    path = tmp_path_factory.mktemp("corpus") / "few.jsonl"
+    with gzip.open(CORPUS, "rt", encoding="utf-8") as stream:
+        lines = list(stream)[:16]
+    lines.insert(3, '{"text": "cut off\n')
+    lines.insert(5, json.dumps({"url": "https://no.example/text"}) + "\n")
+    lines.append(lines[0])
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def built(
+    prefect_server: None, few_documents: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[BuildResult, Path, list[str]]:
+    """A small build: its result, its data folder, and the progress it told of. Other tests build there again."""
+    from flows.build_dataset.flow import run_build
+    from flows.ledger import reporting_to
+
+    data = tmp_path_factory.mktemp("data")
+    told: list[str] = []
+
+    def progress(stage: str, finished: int, total: int, done: ShardResult) -> None:
+        told.append(f"{stage} {finished}/{total}")
+
+    with reporting_to(progress):
+        result = run_build(small_build(few_documents, data))
+    shutil.copytree(data, _as_built(data), ignore=shutil.ignore_patterns("prefect"))
+    return result, data, told
+
+
+def _as_built(data: Path) -> Path:
+    return data.with_name(f"{data.name}-as-built")
+
+
+@pytest.fixture
+def as_built(built: tuple[BuildResult, Path, list[str]], tmp_path: Path) -> Path:
+    """A copy of the small build's data folder as it was before any other test built there."""
+    return Path(shutil.copytree(_as_built(built[1]), tmp_path / "data"))
+
+
+@pytest.fixture(scope="session")
+def screenshots() -> ModuleType:
+    """The script that takes the documentation's pictures."""
+    spec = importlib.util.spec_from_file_location("screenshots", Path(__file__).parents[2] / "docs" / "screenshots.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    """Run `toolformer` with arguments, but for taking the process down."""
+    from cli import main as cli
+
+    def leave(code: int) -> NoReturn:
+        raise SystemExit(code)
+
+    def run_(*arguments: object) -> Said:
+        monkeypatch.setattr(cli, "leave", leave)
+        monkeypatch.setattr(sys, "argv", ["toolformer", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Said(ended.value.code, out, err)
+
+    before = dict(os.environ)  # `prepare` sets defaults there; the next test is not to meet them
+    yield run_
+    os.environ.clear()
+    os.environ.update(before)

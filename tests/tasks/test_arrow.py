@@ -1,0 +1,75 @@
+"""Every record of the method goes into its table, through Parquet, and comes back the same."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import records
+
+from tasks import arrow as translate
+from toolformer_core.records import Example, PrefilterResult, Rejection, ScoredCall
+from warehouse.schema import REJECTS, stage_facts
+from warehouse.store import Store
+
+BACK: dict[str, Callable[[pa.Table], list[Any]]] = {
+    "ingest": translate.documents_of,
+    "prefilter": translate.verdicts_of,
+    "sample": translate.drawn_of,
+    "execute": translate.executions_of,
+    "score": translate.scored_of,
+    "assemble": translate.examples_of,
+}
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield Store(folder)
+
+
+@pytest.mark.parametrize("stage", BACK)
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_there_and_back(store: Store, stage: str, data: st.DataObject) -> None:
+    given_ = data.draw(st.lists(records[stage], max_size=5))
+    table = translate.stage_table(stage, given_)
+    assert table.schema == stage_facts(stage).schema
+    assert BACK[stage](table) == given_
+    written = store.write(stage, "", "s", "f" * 32, table)
+    assert BACK[stage](store.read(written)) == given_
+
+
+@given(st.lists(st.builds(Rejection, *[st.text(max_size=9), st.integers(0, 2**40), *[st.text(max_size=9)] * 3])))
+def test_rejections_keep_their_columns(given_: list[Rejection]) -> None:
+    table = translate.rejects_table(given_)
+    assert table.schema == REJECTS
+    assert [Rejection(**row) for row in table.to_pylist()] == given_
+
+
+def test_the_gain_is_written_for_queries_and_computed_for_records() -> None:
+    # L- = min(3.0, 2.5) = 2.5; gain 2.5 - 1.0 = 1.5
+    call = ScoredCall("d", "qa", 4, "q", "r", -1.0, 1, 3.0, 2.5, 1.0, False, False)
+    table = translate.stage_table("score", [call])
+    assert table.column("gain").to_pylist() == [1.5]
+    (back,) = translate.scored_of(table)
+    assert back.gain == 1.5
+
+
+def test_spans_stand_as_named_offsets() -> None:
+    table = translate.stage_table("prefilter", [PrefilterResult("d", "mt", True, "foreign", "", ((0, 3), (7, 9)))])
+    assert table.column("spans").to_pylist() == [[{"start": 0, "end": 3}, {"start": 7, "end": 9}]]
+
+
+def test_no_records_are_a_table_without_rows() -> None:
+    for stage in BACK:
+        assert translate.stage_table(stage, []).num_rows == 0
+
+
+def test_an_example_without_calls() -> None:
+    assert translate.examples_of(translate.stage_table("assemble", [Example("d", "x")])) == [Example("d", "x")]

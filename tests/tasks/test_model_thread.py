@@ -1,0 +1,241 @@
+"""One model for all shards of a process: who holds it when, and that nobody keeps it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tasks import model_thread as models
+from tasks.model_thread import ModelLease, QueuedLM, in_model_thread
+from tests.fakes import a_prompt
+from toolformer_core.lm.base import Scan, ScoreRequest
+from toolformer_core.lm.scripted import ScriptedLM
+from toolformer_core.records import Prompt
+
+TEXTS = ["one two", "three four"]
+REQUEST = ScoreRequest("", "one two", 0, 1)
+
+
+def scripted() -> ScriptedLM:
+    """Two texts in two scans, one log-probability."""
+    scans = {("calculator", text): {0: -1.0} for text in TEXTS}
+    return ScriptedLM(scans, {}, {("", "one two", 0): [-0.5]}, batch_size=1)
+
+
+def free() -> bool:
+    return models._THREAD.holder is None
+
+
+def test_the_model_is_held_from_the_first_scan_to_the_last_and_no_longer() -> None:
+    with QueuedLM(scripted()) as lm:
+        scans = lm.scan(a_prompt(), TEXTS)
+        assert free()  # nothing was asked yet
+        seen = []
+        for scan in scans:
+            seen += list(scan.texts)
+            assert not free()
+        assert seen == [0, 1]
+        assert free()  # what is made of the answers is nobody else's loss
+        assert lm.log_probs([REQUEST])[0].tolist() == [-0.5]
+        assert free()
+
+
+def test_an_error_amid_the_scans_gives_the_model_back() -> None:
+    def half_way(lm: QueuedLM) -> None:
+        for _ in lm.scan(a_prompt(), TEXTS):
+            raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="full") as kept, QueuedLM(scripted()) as lm:
+        half_way(lm)
+    assert free()
+    assert kept.value is not None  # who keeps the error keeps its frames, and yet not the model
+
+
+@pytest.mark.parametrize("asks", ["log_probs", "another scan"])
+def test_asking_the_holder_between_two_scans_is_an_error_and_no_wait_for_ever(asks: str) -> None:
+    said: list[str] = []
+
+    def shard() -> None:
+        with QueuedLM(scripted()) as lm:
+            scans = lm.scan(a_prompt(), TEXTS)
+            next(scans)
+            with pytest.raises(RuntimeError, match="a scan of this shard still holds the model") as caught:
+                lm.log_probs([REQUEST]) if asks == "log_probs" else next(lm.scan(a_prompt(), TEXTS))
+            said.append(str(caught.value))
+            list(scans)  # the scan is none the worse for it, and once it has ended the model may be asked
+            assert lm.log_probs([REQUEST])[0].tolist() == [-0.5]
+            said.append("scored")
+
+    thread = threading.Thread(target=shard, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert [*map(bool, said), thread.is_alive()] == [True, True, False]
+    assert free()
+
+
+def asked(name: str, finishing: bool, came: list[str]) -> threading.Thread:
+    """A thread that wants the model, once it waits for it."""
+    before = waiting()
+    thread = threading.Thread(
+        target=in_model_thread, args=(lambda: came.append(name),), kwargs={"finishing": finishing}
+    )
+    thread.start()
+    while waiting() == before:
+        os.sched_yield()
+    return thread
+
+
+def waiting() -> int:
+    return len(models._THREAD._finishing) + len(models._THREAD._beginning)
+
+
+def test_who_finishes_something_comes_before_those_who_begin() -> None:
+    came: list[str] = []
+    hold = ModelLease()
+    hold.do(lambda: came.append("holds"))
+    threads = [asked("begins", False, came), asked("begins too", False, came), asked("ends", True, came)]
+    hold.do(lambda: came.append("holds on"))
+    hold.release()
+    for thread in threads:
+        thread.join(60)
+    assert came == ["holds", "holds on", "ends", "begins", "begins too"]
+    assert free()
+
+
+def test_what_others_take_is_told_and_what_one_asks_for_oneself_is_not() -> None:
+    told: list[float] = []
+    hold, began = ModelLease(told.append), threading.Event()
+    hold.do(began.set)
+    hold.do(lambda: None)
+    assert len(told) == 1  # the first had to wait for its turn, the second held the model
+    came: list[str] = []
+    waits: list[float] = []
+    thread = threading.Thread(target=in_model_thread, args=(lambda: came.append("x"),), kwargs={"waited": waits.append})
+    thread.start()
+    while not waiting():
+        os.sched_yield()
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < 0.01:  # another is at work for that long
+        os.sched_yield()
+    hold.release()
+    thread.join(60)
+    assert (came, len(waits)) == (["x"], 1)
+    assert waits[0] >= 0.01
+
+
+def test_whoever_gives_up_waiting_is_not_served() -> None:
+    hold = ModelLease()
+    hold.do(lambda: None)
+    later = ModelLease()
+    scan: list[str] = []
+
+    def give_up() -> None:
+        with pytest.raises(TimeoutError):
+            later.do(lambda: scan.append("never"))
+
+    thread = threading.Thread(target=give_up)
+    thread.start()
+    while not waiting():
+        os.sched_yield()
+    (job,) = models._THREAD._beginning
+    job.future.set_exception(TimeoutError())  # as an interruption comes to a thread that waits
+    thread.join(60)
+    assert waiting() == 0
+    hold.release()
+    in_model_thread(lambda: None)
+    assert (scan, free()) == ([], True)
+
+
+def test_an_error_comes_to_whoever_asked_and_the_thread_goes_on() -> None:
+    def fails() -> None:
+        raise ValueError("no such thing")
+
+    with pytest.raises(ValueError, match="no such thing"):
+        in_model_thread(fails)
+    assert in_model_thread(lambda: in_model_thread(lambda: 2)) == 2  # from within it is simply done
+
+
+class Watched(ScriptedLM):
+    """Notes how many are at work with it."""
+
+    def __init__(self) -> None:
+        super().__init__(scripted()._scans, {}, {("", "one two", 0): [-0.5]}, batch_size=1)
+        self.at_work = self.most = 0
+
+    def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
+        self.at_work += 1
+        self.most = max(self.most, self.at_work)
+        out = super().log_probs(requests)
+        self.at_work -= 1
+        return out
+
+
+class Threads(ScriptedLM):
+    """Notes in which threads it is at work."""
+
+    def __init__(self) -> None:
+        super().__init__(scripted()._scans, {}, {("", "one two", 0): [-0.5]}, batch_size=1)
+        self.seen: set[str] = set()
+
+    def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[Scan]:
+        for scan in super().scan(prompt, texts):
+            self.seen.add(threading.current_thread().name)
+            yield scan
+        self.seen.add(threading.current_thread().name)
+
+    def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
+        self.seen.add(threading.current_thread().name)
+        return super().log_probs(requests)
+
+
+def test_all_of_the_models_work_is_done_in_one_thread() -> None:
+    model = Threads()
+
+    def shard() -> None:
+        with QueuedLM(model) as lm:
+            lm.log_probs([REQUEST])
+            for _ in lm.scan(a_prompt(), TEXTS):
+                pass
+
+    threads = [threading.Thread(target=shard) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert model.seen == {"model"}
+
+
+def test_two_shards_never_ask_at_once() -> None:
+    model, ready = Watched(), threading.Barrier(4, timeout=60)
+
+    def shard() -> None:
+        ready.wait()
+        with QueuedLM(model) as lm:
+            for _ in range(50):
+                lm.log_probs([REQUEST])
+
+    def scanning() -> Iterator[None]:
+        with QueuedLM(model) as lm:
+            for _ in lm.scan(a_prompt(), TEXTS):
+                model.at_work += 1
+                model.most = max(model.most, model.at_work)
+                yield
+                model.at_work -= 1
+
+    def scanner() -> None:
+        ready.wait()
+        for _ in range(20):
+            list(scanning())
+
+    threads = [threading.Thread(target=shard) for _ in range(3)] + [threading.Thread(target=scanner)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert model.most == 1

@@ -1,0 +1,135 @@
+"""Publishing: a refresh does no more than it must, nothing unreadable is published, and readers see whole snapshots."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from wh_fixtures import CountingFiles, make_run, put, scored
+
+from warehouse.errors import SnapshotError
+from warehouse.queries import rows_of
+from warehouse.schema import STAGES
+from warehouse.snapshot import publish as snapshot_module
+from warehouse.snapshot.publish import publish
+from warehouse.store import Store
+
+
+def test_a_refresh_looks_only_at_files_that_are_new(tmp_path: Path) -> None:
+    files = CountingFiles(tmp_path)
+    store, keys, looks = Store(tmp_path, files=files), [], []
+    for shard in range(3):
+        keys.append(put(store, "score", "qa", f"s{shard}", [scored(f"d{shard}", "qa", 1, 2.0)]).key)
+        store.write_run(make_run("r", keys))
+        files.looks.clear()
+        publish(store, None, recheck=False)
+        looks.append(len(files.looks))
+    assert looks == [1, 1, 1]  # of n shards n looks; were all looked at each time: 1 + 2 + 3
+    files.looks.clear()
+    publish(store, None)  # a run's last snapshot
+    assert len(files.looks) == 3
+
+
+def test_a_file_that_is_gone_since_is_found_out_by_a_refresh(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    commits = [put(store, "score", "qa", f"s{n}", [scored(f"d{n}", "qa", 1, 2.0)]) for n in range(2)]
+    store.write_run(make_run("r", [commit.key for commit in commits]))
+    publish(store, None)
+    (tmp_path / commits[0].files[0].path).unlink()
+    snapshot = publish(store, None, recheck=False)
+    assert rows_of(snapshot, "SELECT doc_id FROM scored") == [{"doc_id": "d1"}]
+
+
+@pytest.mark.parametrize(("damaged", "published"), [(1, True), (2, False)])
+def test_nothing_is_published_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: int, published: bool
+) -> None:
+    store = Store(tmp_path)
+    first = publish(store, None).stat().st_ino
+    real, written = snapshot_module._write, []
+
+    def damaging(temporary: Path, *rest: Any) -> None:
+        real(temporary, *rest)
+        written.append(temporary)
+        if len(written) <= damaged:
+            whole = temporary.read_bytes()
+            temporary.write_bytes(whole[:12_288] + bytes(len(whole) - 12_288))  # three headers of 4,096 bytes stay
+
+    monkeypatch.setattr(snapshot_module, "_write", damaging)
+    if published:
+        assert rows_of(publish(store, None), "SELECT count(*) AS n FROM facts.stages") == [{"n": len(STAGES)}]
+    else:
+        with pytest.raises(SnapshotError, match="cannot publish"):
+            publish(store, None)
+        assert (tmp_path / "warehouse.duckdb").stat().st_ino == first
+    assert len(written) == 2
+    assert list(tmp_path.glob("*.tmp*")) == []
+
+
+def test_a_snapshot_that_fails_to_open_and_was_replaced_meanwhile_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = publish(Store(tmp_path), None)
+    real, tries = duckdb.connect, []
+
+    def replaced_meanwhile(path: str, read_only: bool) -> duckdb.DuckDBPyConnection:
+        tries.append(path)
+        if len(tries) == 1:
+            other = snapshot.with_name("other")
+            other.write_bytes(snapshot.read_bytes())
+            other.replace(snapshot)
+            raise duckdb.IOException("No more data remaining in MetadataReader")
+        return real(path, read_only=read_only)
+
+    monkeypatch.setattr("warehouse.queries.rows.duckdb.connect", replaced_meanwhile)
+    assert rows_of(snapshot, "SELECT 1 AS one") == [{"one": 1}]
+    assert len(tries) == 2
+
+
+READER = """
+import os, select, sys
+os.nice(10)
+sys.path.insert(0, sys.argv[2])
+from warehouse.queries import rows_of
+print("ready", flush=True)
+while not select.select([sys.stdin], [], [], 0)[0]:
+    documents, shards = rows_of(sys.argv[1], '''SELECT (SELECT count(*) FROM documents) AS d,
+        (SELECT count(*) FROM shards WHERE "current") AS s''')[0].values()
+    assert documents == 2 * shards, (documents, shards)
+    print(shards, flush=True)
+"""
+
+
+def test_readers_never_see_a_half_written_snapshot(tmp_path: Path) -> None:
+    store, keys = Store(tmp_path), []
+
+    def grow(i: int) -> Path:
+        rows = [{"doc_id": f"d{i}"}, {"doc_id": f"e{i}"}]
+        keys.append(put(store, "ingest", "", f"s{i}", rows).key)
+        store.write_run(make_run("r", keys))
+        return publish(store, None)
+
+    path = grow(0)
+    command = [sys.executable, "-c", READER, str(path), str(Path(__file__).resolve().parents[2])]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with duckdb.connect(str(path), read_only=True) as held:  # open for the whole time, and blocking nothing
+        readers = [subprocess.Popen(command, text=True, **pipes) for _ in range(2)]  # type: ignore[call-overload]
+        for reader in readers:
+            assert reader.stdout.readline() == "ready\n"
+        looks: list[list[int]] = [[], []]
+        for i in range(1, 31):
+            grow(i)
+            for reader, seen in zip(readers, looks, strict=True):
+                seen.append(int(reader.stdout.readline()))  # so each has looked as often as the file was renewed
+        for reader, seen in zip(readers, looks, strict=True):
+            out, err = reader.communicate("stop\n")
+            assert (reader.returncode, err) == (0, "")
+            seen += map(int, out.split())
+            assert seen == sorted(seen)  # and never saw an older state after a newer one
+        assert held.execute("SELECT count(*) FROM documents").fetchone() == (2,)
+    assert rows_of(path, "SELECT count(*) AS n FROM documents") == [{"n": 62}]
+    assert list(tmp_path.glob("*.tmp*")) == []

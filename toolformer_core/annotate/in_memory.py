@@ -1,0 +1,119 @@
+"""The stages of one tool, one after the other, over documents in memory.
+
+    documents, prefilter results -> sample -> execute -> score
+
+A build runs the same stages shard by shard and keeps what each of them returns; here it is handed on to the next one.
+What a stage does is decided in its own module, and which calls survive in `assemble`, over all tools together. This
+module does not know where documents come from or what becomes of the scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from toolformer_core.annotate.execute import execute
+from toolformer_core.annotate.sample import SampledDocument, sample
+from toolformer_core.annotate.score import score
+from toolformer_core.config import ExecuteConfig, IngestConfig, SampleConfig, ScoreConfig
+from toolformer_core.lm.base import LanguageModel
+from toolformer_core.records import Document, DrawnCall, Execution, PrefilterResult, Prompt, ScoredCall
+from toolformer_core.tools.base import Tool
+from toolformer_core.tools.pool import ToolPool
+
+__all__ = ["OnProgress", "ToolRun", "answered_calls", "questions", "run_stages", "sample_all"]
+
+_AT_ONCE = IngestConfig().shard_documents  # documents sampled together, as in a build
+
+OnProgress = Callable[[str, int, int], None]  # (tool's key, documents sampled, documents in total)
+Question = tuple[str, str]  # input and context: all that a tool is told
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRun:
+    """What the stages of one tool returned."""
+
+    sampled: tuple[SampledDocument, ...]  # one per document, in the order given
+    executions: Mapping[Question, Execution]
+    scored: tuple[ScoredCall, ...]
+
+
+def run_stages(
+    lm: LanguageModel,
+    tool: Tool,
+    prompt: Prompt,
+    documents: Sequence[tuple[Document, PrefilterResult]],
+    sampling: SampleConfig,
+    execution: ExecuteConfig,
+    tool_workers: int = 1,
+    on_progress: OnProgress | None = None,
+) -> ToolRun:
+    """Sample, execute and score the calls of one tool.
+
+    Args:
+        lm: the model that annotates and judges.
+        tool: the tool; it is loaded if a call was drawn.
+        prompt: its annotation prompt.
+        documents: those that the prefilter kept, with its results.
+        sampling: how calls are drawn.
+        execution: how the tool is asked.
+        tool_workers: threads that ask the tool at the same time.
+        on_progress: called as documents are sampled, which takes most of the time.
+
+    Raises:
+        ModelError: the model cannot be asked, or its context has no room for a document beside the prompt.
+        ToolformerError: the tool can answer nothing.
+    """
+    contexts = {document.doc_id: prefiltered.context for document, prefiltered in documents}
+    sampled = sample_all(lm, prompt, tool, documents, sampling, on_progress)
+    draws = [call for one in sampled for call in one.calls]
+    pool = ToolPool([tool], timeout_s=execution.timeout_s, workers=tool_workers, replace_overdue=True)
+    with closing(pool):
+        answers = execute(tool, questions(draws, contexts), execution, pool=pool)
+    executions = {(answer.input, answer.context): answer for answer in answers}
+    texts = {document.doc_id: document.text for document, _ in documents}
+    scored = score(lm, tool.name, texts, answered_calls(draws, contexts, executions), ScoreConfig())
+    return ToolRun(tuple(sampled), executions, tuple(scored))
+
+
+def sample_all(
+    lm: LanguageModel,
+    prompt: Prompt,
+    tool: Tool,
+    documents: Sequence[tuple[Document, PrefilterResult]],
+    config: SampleConfig,
+    on_progress: OnProgress | None = None,
+) -> list[SampledDocument]:
+    """Sample as many documents at a time as a shard of a build holds; the arguments are those of `run_stages`."""
+    sampled: list[SampledDocument] = []
+    for start in range(0, len(documents), _AT_ONCE):
+
+        def report(done: int, before: int = start) -> None:
+            if on_progress:
+                on_progress(tool.key, before + done, len(documents))
+
+        some = documents[start : start + _AT_ONCE]
+        sampled += sample(lm, prompt, tool.name, some, config, report)
+    return sampled
+
+
+def questions(draws: Iterable[DrawnCall], contexts: Mapping[str, str]) -> list[Question]:
+    """Return what a tool must be asked: the calls among the draws, repeats included.
+
+    Args:
+        draws: parsed or not.
+        contexts: what the tool is told of a document, by its id.
+    """
+    return [(call.input, contexts[call.doc_id]) for call in draws if call.outcome == "ok"]
+
+
+def answered_calls(
+    draws: Iterable[DrawnCall], contexts: Mapping[str, str], executions: Mapping[Question, Execution]
+) -> Iterator[tuple[DrawnCall, str]]:
+    """Yield the calls among the draws that have a response, with that response."""
+    for call in draws:
+        if call.outcome == "ok":
+            execution = executions.get((call.input, contexts[call.doc_id]))
+            if execution is not None and execution.response:
+                yield call, execution.response

@@ -1,0 +1,51 @@
+"""The rows that corpus readers yield: rows that could be read, and rows that could not, with the reason.
+
+A raw row is a JSON value or a dict by column. Nothing here knows which column holds the text, or what a document is.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["BadRow", "RawRow", "printable"]
+
+_RAW_CHARS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class RawRow:
+    """A row that could be read: a JSON value, or a dict by column."""
+
+    line: int  # from 1
+    value: Any
+    source_bytes: bytes | None = None  # the line as the file holds it; None for columnar files
+    columns: tuple[str, ...] = ()  # all columns of a columnar file, whether read or not
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns of the row, or of the file it comes from."""
+        return self.columns or (tuple(map(str, self.value)) if isinstance(self.value, dict) else ())
+
+    @property
+    def raw(self) -> str:
+        """The start of the row, printable, at most 2,000 characters."""
+        if self.source_bytes is not None:
+            return printable(self.source_bytes)
+        return json.dumps(self.value, default=str)[:_RAW_CHARS]
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row that could not be read."""
+
+    line: int
+    reason: str  # blank | broken_json | not_utf8 | too_long | truncated
+    detail: str
+    raw: str = ""
+
+
+def printable(data: bytes) -> str:
+    """Return the start of a line, with undecodable bytes escaped."""
+    return data[: 4 * _RAW_CHARS].decode("utf-8", "backslashreplace")[:_RAW_CHARS]

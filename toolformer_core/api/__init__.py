@@ -1,0 +1,38 @@
+"""The method in a few lines of Python: annotate texts, see why a call is kept or dropped, and generate with tools.
+
+    import toolformer_core as tf
+
+    model = tf.load_model("embedded")
+    texts = ["Of the 587 books, 58 are lent out and only 529 are left."]
+    for call in tf.annotate_texts(texts, model, ["calculator"])[0].calls:
+        print(call.input, call.response, call.gain, call.reason or "kept")
+
+`functions` holds what a user calls, `inputs` checks what they give, `annotation` is what they get.
+"""
+
+from toolformer_core.api.annotation import Annotation, CandidateCall, ToolOutcome, UnansweredCall
+from toolformer_core.api.functions import annotate_texts, generate
+from toolformer_core.decode.records import Generation, Settings
+from toolformer_core.errors import ToolformerError
+from toolformer_core.lm.load import load_model
+from toolformer_core.records import ToolFailure, ToolResponse
+from toolformer_core.tools.base import Tool
+from toolformer_core.tools.build import ToolSettings, build_tools
+
+__all__ = [
+    "Annotation",
+    "CandidateCall",
+    "Generation",
+    "Settings",
+    "Tool",
+    "ToolFailure",
+    "ToolOutcome",
+    "ToolResponse",
+    "ToolSettings",
+    "ToolformerError",
+    "UnansweredCall",
+    "annotate_texts",
+    "build_tools",
+    "generate",
+    "load_model",
+]

@@ -1,0 +1,178 @@
+"""What annotating a text returns: the text with its calls, and of every call what it gains and why it is dropped.
+
+`annotations_of` makes it of what the stages of all tools returned. Which calls survive is decided by `assemble`, as in
+a build. It does not know models.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from toolformer_core.annotate.assemble import assemble, survivors
+from toolformer_core.annotate.in_memory import ToolRun
+from toolformer_core.annotate.sample import SampledDocument
+from toolformer_core.records import Document, Execution, PrefilterResult, ScoredCall
+from toolformer_core.tools.base import Tool
+
+__all__ = ["FILTERED_OUT", "Annotation", "CandidateCall", "ToolOutcome", "UnansweredCall", "annotations_of"]
+
+FILTERED_OUT = "filtered_out"
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateCall:
+    """A call that was drawn and answered, with its losses, kept or not.
+
+    A loss is a weighted sum over the five tokens behind the position (§2 and §4.1 of the paper), in nats.
+    """
+
+    tool: str  # key
+    input: str
+    response: str
+    position: int  # in the text: the call stands in front of the character at this offset
+    count: int  # how many draws gave this call
+    log_p: float  # log p(" [") at the position, natural log
+    loss_plain: float  # L(eps): no call
+    loss_call: float  # L(e(c, eps)): the call without its response
+    loss_response: float  # L(e(c, r)): the call with its response
+    gain: float  # min(loss_plain, loss_call) - loss_response
+    tau_f: float  # the smallest gain with which a call of this tool is kept
+    kept: bool
+    reason: str  # below_threshold | seen_only_after | lower_gain | repeated_nearby; "" if kept
+    span: tuple[int, int] | None  # where the call stands in the annotated text, [start, end); None if it is dropped
+
+
+@dataclass(frozen=True, slots=True)
+class UnansweredCall:
+    """A call that was drawn, and to which the tool gave no response."""
+
+    tool: str  # key
+    input: str
+    position: int
+    count: int  # how many draws gave this call
+    failure: str  # timeout | crashed | empty, or the tool's own reason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutcome:
+    """What became of a text with one tool before its calls were scored."""
+
+    tool: str  # key
+    outcome: str  # filtered_out | no_position (p(" [") is above tau_s nowhere) | no_call (no draw is a call) | sampled
+    prefilter: str  # why the prefilter kept or dropped the text: equation, few_numbers, ...; not_filtered
+    draws: Mapping[str, int]  # how many draws are ok, unterminated, wrong_tool or unparsable
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """A text, and everything that was tried in it."""
+
+    text: str
+    annotated: str  # the text with the kept calls in it; the text itself if there are none
+    calls: tuple[CandidateCall, ...]  # in the order of the text; at one position, the largest gain first
+    unanswered: tuple[UnansweredCall, ...]  # in the order of the text
+    tools: Mapping[str, ToolOutcome]  # by key, in the order in which the tools were given
+
+    @property
+    def kept(self) -> tuple[CandidateCall, ...]:
+        """The calls that stand in the annotated text."""
+        return tuple(call for call in self.calls if call.kept)
+
+
+def annotations_of(
+    documents: Iterable[Document],
+    tools: Mapping[str, Tool],
+    prefiltered: Mapping[str, Mapping[str, PrefilterResult]],
+    runs: Mapping[str, ToolRun],
+    tau_f: Mapping[str, float],
+    *,
+    keep_repeats: bool = False,
+) -> dict[str, Annotation]:
+    """Return the annotation of every document, by its id.
+
+    Args:
+        documents: the texts.
+        tools: by key.
+        prefiltered: the prefilter's results, by tool and document id, also of the documents that it dropped.
+        runs: what the stages returned, by tool.
+        tau_f: filtering threshold of every tool, in nats.
+        keep_repeats: see `survivors`.
+    """
+    scored = [call for run in runs.values() for call in run.scored]
+    kept, dropped = survivors(scored, tau_f, keep_repeats=keep_repeats)
+    fates: dict[str, list[tuple[ScoredCall, str]]] = {}
+    for call, reason in [*((call, "") for call in kept), *dropped]:
+        fates.setdefault(call.doc_id, []).append((call, reason))
+    sampled = {key: {one.doc_id: one for one in run.sampled} for key, run in runs.items()}
+    out = {}
+    for document in documents:
+        doc_id = document.doc_id
+        of_tools = {key: (prefiltered[key][doc_id], sampled[key].get(doc_id)) for key in tools}
+        unanswered = [
+            call
+            for key, (result, drawn) in of_tools.items()
+            if drawn is not None
+            for call in _unanswered(drawn, result.context, runs[key].executions)
+        ]
+        annotated, calls = _calls(document, fates.get(doc_id, []), tools, tau_f)
+        out[doc_id] = Annotation(
+            text=document.text,
+            annotated=annotated,
+            calls=calls,
+            unanswered=tuple(sorted(unanswered, key=lambda call: call.position)),
+            tools={key: _outcome(key, *found) for key, found in of_tools.items()},
+        )
+    return out
+
+
+def _calls(
+    document: Document, fates: list[tuple[ScoredCall, str]], tools: Mapping[str, Tool], tau_f: Mapping[str, float]
+) -> tuple[str, tuple[CandidateCall, ...]]:
+    """Return the annotated text, and the scored calls in the order of the text."""
+    names = {key: tool.name for key, tool in tools.items()}
+    example = assemble(document, [call for call, reason in fates if not reason], names)
+    spans = {call.position: (call.start, call.end) for call in example.calls} if example else {}
+    calls = [
+        CandidateCall(
+            tool=call.tool,
+            input=call.input,
+            response=call.response,
+            position=call.position,
+            count=call.count,
+            log_p=call.log_p,
+            loss_plain=call.loss_plain,
+            loss_call=call.loss_call,
+            loss_response=call.loss_response,
+            gain=call.gain,
+            tau_f=tau_f[call.tool],
+            kept=not reason,
+            reason=reason,
+            span=None if reason else spans[call.position],
+        )
+        for call, reason in fates
+    ]
+    calls.sort(key=lambda call: (call.position, math.inf if math.isnan(call.gain) else -call.gain))
+    return example.text if example else document.text, tuple(calls)
+
+
+def _unanswered(
+    sampled: SampledDocument, context: str, executions: Mapping[tuple[str, str], Execution]
+) -> Iterator[UnansweredCall]:
+    counts: Counter[tuple[int, str]] = Counter()
+    for call in sampled.calls:
+        if call.outcome == "ok" and executions[call.input, context].failure:
+            counts[call.position, call.input] += call.count
+    for (position, input_), count in counts.items():
+        execution = executions[input_, context]
+        yield UnansweredCall(execution.tool, input_, position, count, execution.failure, execution.detail)
+
+
+def _outcome(key: str, result: PrefilterResult, sampled: SampledDocument | None) -> ToolOutcome:
+    draws: Counter[str] = Counter()
+    for call in sampled.calls if sampled else ():
+        draws[call.outcome] += call.count
+    return ToolOutcome(key, sampled.outcome if sampled else FILTERED_OUT, result.reason, dict(draws))

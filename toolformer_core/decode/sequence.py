@@ -1,0 +1,358 @@
+"""One sequence while it is decoded: what it has written, what it may write next, and the call it is in.
+
+    text --" [" is likely enough--> opening --all of " [" written--> call --arrow--> pending --response--> text
+                                       |                               |
+                                       +-------- it is no call --------+--> text
+
+A call may be opened where the model would have continued with something else, so it must be possible to take it back:
+the sequence is cut to where the call started and continues with the token it would have had. That happens to a call
+that does not reach its arrow (it is closed, ends or grows too long before), and it counts as one of the allowed calls.
+If the model chose " [" itself and no tool's name follows, it is ordinary text with a bracket in it, and stays:
+"[Note(see above) -> below]".
+
+A sequence knows token ids and text, but no model: the engine passes it the model's choice, and reads `pending` for the
+tokens to feed to the model next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from toolformer_core.config import TOOL_NAMES, ExecuteConfig
+from toolformer_core.decode.calls import (
+    arrow_end,
+    begins_with_a_tool,
+    is_closed,
+    may_be_call,
+    may_name_a_tool,
+    names_a_tool,
+    response_tokens,
+)
+from toolformer_core.decode.records import DecodeEvent, Settings
+from toolformer_core.decode.transcript import Transcript
+from toolformer_core.errors import CallSyntaxError, ToolformerError
+from toolformer_core.records import ToolFailure, ToolResponse, ToolResult
+from toolformer_core.syntax import OPEN, parse
+from toolformer_core.tools.responses import response_line
+
+__all__ = ["DecodeSequence", "ModelInfo", "ToolRequest"]
+
+_MAX_RESPONSE_CHARS = ExecuteConfig().max_response_chars
+_PAPER_NAMES = frozenset(TOOL_NAMES.values())  # a bracket that names one of these is a call even if the tool is absent
+_SAME_CALLS = 3  # the same call this often in a row is a loop: no further calls are allowed
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What a sequence needs to know of the model and its tools."""
+
+    tokenizer: Any
+    trigger: tuple[int, ...]  # " ["
+    ends: frozenset[int]
+    context_length: int  # tokens
+    tools: dict[str, str]  # name in calls -> key
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRequest:
+    """A question for a tool."""
+
+    tool: str  # its name in calls
+    input: str
+
+
+@dataclass(slots=True)
+class _OpenedCall:
+    """A bracket opened by " [" whose call has not reached its arrow."""
+
+    start: int  # index in `ids` of its first token
+    alternative: int  # the token the model would have chosen there without calls
+    by_model: bool  # " [" itself was the model's choice
+    matched: int = 1  # tokens of the trigger written
+
+
+@dataclass(slots=True)
+class _PendingCall:
+    """A call at its arrow, without a response."""
+
+    tool: str
+    input: str
+    text: str  # " [Calculator(1 + 1) ->"
+    retokenize: str  # text of the last token, which is tokenised again together with the response
+    failure: str = ""  # why no tool is asked; "" if one is
+
+
+@dataclass(slots=True)
+class _CallHistory:
+    """The calls of this sequence, their results, and how often in a row the last one was repeated."""
+
+    results: dict[tuple[str, str], ToolResult] = field(default_factory=dict)
+    last: tuple[str, str] | None = None
+    times: int = 0
+
+    def is_loop(self, call: tuple[str, str]) -> bool:
+        self.times = self.times + 1 if call == self.last else 1
+        self.last = call
+        return self.times >= _SAME_CALLS
+
+
+class DecodeSequence:
+    """One sequence.
+
+    Args:
+        model: what the sequence needs to know of the model.
+        prompt: token ids, at least one.
+        settings: how the sequence is decoded.
+        emit: called with every event, immediately.
+        index: of the sequence, for its events.
+    """
+
+    def __init__(
+        self,
+        model: ModelInfo,
+        prompt: list[int],
+        settings: Settings,
+        emit: Callable[[DecodeEvent], None],
+        index: int,
+    ) -> None:
+        self.settings = settings
+        self.ids = list(prompt)
+        self.cached = 0  # how many of them, from the front, have keys and values in the cache
+        self.finished = False
+        self.calls_left = settings.max_calls if settings.top_k else 0
+        self._model = model
+        self._names = model.tools.keys() | _PAPER_NAMES
+        self._prompt = len(prompt)
+        self._new = self._call_tokens = self._taken_back = 0
+        self._opened: _OpenedCall | None = None
+        self._pending_call: _PendingCall | None = None
+        self._history = _CallHistory()
+        self._transcript = Transcript(model.tokenizer, self.ids, settings.stop, emit, index)
+
+    @property
+    def max_tokens(self) -> int:
+        """The most tokens that the sequence can ever hold."""
+        s = self.settings
+        per_call = len(self._model.trigger) + s.max_call_tokens + s.max_response_tokens
+        calls = (s.max_calls + 1) * per_call if s.top_k else 0  # one more for an opened bracket that becomes text
+        return min(self._prompt + s.max_new_tokens + calls, self._model.context_length)
+
+    @property
+    def pending(self) -> list[int]:
+        """The tokens to feed to the model next; none while the sequence waits for a tool."""
+        return [] if self._pending_call is not None or self.finished else self.ids[self.cached :]
+
+    @property
+    def waits(self) -> bool:
+        """Whether the sequence waits for a tool."""
+        return self._pending_call is not None
+
+    @property
+    def trigger(self) -> int | None:
+        """The token that would open a call here (or continue to open it); None if no call may be opened."""
+        if self._opened is None:
+            return self._model.trigger[0] if self.calls_left else None
+        matched = self._opened.matched
+        return self._model.trigger[matched] if matched < len(self._model.trigger) else None
+
+    @property
+    def forbidden(self) -> int | None:
+        """The token that would complete " [" here, if no call may be opened; else None."""
+        if self._opened is not None or self.calls_left:
+            return None
+        *before, last = self._model.trigger
+        return last if not before or self.ids[-len(before) :] == before else None
+
+    @property
+    def draws(self) -> bool:
+        """Whether the next token is sampled; otherwise the most likely one is taken."""
+        return self.settings.temperature > 0 and (self._opened is None or self.trigger is not None)
+
+    def advance(self, token: int, rank: int, alternative: Callable[[], int]) -> ToolRequest | None:
+        """Continue with the model's choice.
+
+        Args:
+            token: the token that the model chose (sampled, or the most likely).
+            rank: how many tokens are more likely than `trigger`; ignored if that is None.
+            alternative: returns the choice that the model would make if `trigger` were impossible.
+
+        Returns:
+            The question to ask a tool now, if any; the sequence then waits until `answer`.
+        """
+        opens = self.trigger is not None and (token == self.trigger or rank < self.settings.top_k)
+        if self._opened is None:
+            if opens:
+                by_model = token == self.trigger
+                self._opened = _OpenedCall(len(self.ids), alternative() if by_model else token, by_model)
+                self.ids.append(self._model.trigger[0])
+            else:
+                self._write(token)
+        elif self.trigger is not None:
+            self._continue_opening(self._opened, opens, token)
+        else:
+            return self._continue_call(self._opened, token)
+        return None
+
+    def _continue_opening(self, opened: _OpenedCall, opens: bool, token: int) -> None:
+        if opens:
+            opened.by_model = opened.by_model and token == self.trigger
+            opened.matched += 1
+            self.ids.append(self._model.trigger[opened.matched - 1])
+        elif opened.by_model:  # the first token(s) of " [", then something else
+            self._keep_as_text(opened)
+            if not self.finished:
+                self._write(token)
+        else:
+            self._take_back(opened)
+
+    def _continue_call(self, opened: _OpenedCall, token: int) -> ToolRequest | None:
+        ended = token in self._model.ends
+        if not ended:
+            self.ids.append(token)
+        body = self._body(opened)
+        end = None if ended else arrow_end(body)
+        room = self._model.context_length - len(self.ids)
+        if end is not None and room > self._closing_tokens() and begins_with_a_tool(body, self._names):
+            return self._reach_arrow(opened, body, end)
+        written = len(self.ids) - opened.start - len(self._model.trigger)
+        no_call = ended or is_closed(body) or (opened.by_model and self._cannot_become_call(opened, body))
+        if end is not None or no_call or written >= self.settings.max_call_tokens or room <= 1:
+            if opened.by_model and not names_a_tool(body, self._model.tools):
+                self._keep_as_text(opened)
+                if ended and not self.finished:
+                    self._finish("stop")
+            else:
+                self.calls_left -= 1
+                self._taken_back += 1
+                self._take_back(opened)
+        return None
+
+    def _cannot_become_call(self, opened: _OpenedCall, body: str) -> bool:
+        """Return True if this bracket cannot become a call, or, at the token limit, not one of a known tool."""
+        full = self._new + len(self.ids) - opened.start >= self.settings.max_new_tokens
+        return not (may_name_a_tool if full else may_be_call)(body, self._model.tools)
+
+    def _body(self, opened: _OpenedCall) -> str:
+        """Return what has been written after " ["."""
+        return str(self._decode(self.ids[opened.start :])).partition(OPEN.strip())[2]
+
+    def _decode(self, ids: list[int]) -> str:
+        return str(self._model.tokenizer.backend_tokenizer.decode(ids, skip_special_tokens=False))
+
+    def _closing_tokens(self) -> int:
+        """Return how many tokens an empty response takes, with three to spare for retokenised ones."""
+        return len(response_tokens(self._model.tokenizer, "", "", 0)[0]) + 3
+
+    def _keep_as_text(self, opened: _OpenedCall) -> None:
+        """Turn what was opened into ordinary text."""
+        tokens = self.ids[opened.start :]
+        del self.ids[opened.start :]
+        self._opened = None
+        for token in tokens:
+            if not self.finished:
+                self._write(token)
+
+    def _take_back(self, opened: _OpenedCall) -> None:
+        """Remove what was opened and continue with the alternative token."""
+        del self.ids[opened.start :]
+        self.cached = opened.start
+        self._opened = None
+        self._write(opened.alternative)
+
+    def _reach_arrow(self, opened: _OpenedCall, body: str, end: int) -> ToolRequest | None:
+        retokenize = ""
+        if end < len(body):  # the arrow's token holds more text: write only its part up to the arrow
+            before = self._decode(self.ids[opened.start : -1]).partition(OPEN.strip())[2]
+            if body.startswith(before) and len(before) < end:
+                retokenize = body[len(before) : end]
+                self.ids.pop()
+        self._transcript.flush()
+        if self._transcript.stopped:
+            self.end("stop")
+            return None
+        text = f"{OPEN}{body[:end]}"
+        try:
+            call, _ = parse(body[:end])
+        except CallSyntaxError:
+            pending = _PendingCall("", body[:end], text, retokenize, "bad_syntax")
+        else:
+            pending = _PendingCall(call.tool, call.input, text, retokenize, self._refusal(call.tool))
+        self._pending_call = pending
+        self._transcript.start_call(pending.tool, pending.input, text)
+        key = (pending.tool, pending.input)
+        if self._history.is_loop(key):
+            self.calls_left = 1
+        if pending.failure:
+            self._insert(ToolFailure(pending.failure), 0.0)
+        elif key in self._history.results:
+            self._insert(self._history.results[key], 0.0, repeated=True)
+        else:
+            return ToolRequest(*key)
+        return None
+
+    def _refusal(self, name: str) -> str:
+        """Return why a tool is not asked; "" if it is."""
+        key, allowed = self._model.tools.get(name), self.settings.tools
+        return "" if key is not None and (allowed is None or key in allowed) else "not_enabled"
+
+    def answer(self, result: ToolResult | ToolformerError, seconds: float) -> None:
+        """Insert the tool's result into the text; it is ignored if the sequence has ended meanwhile."""
+        if isinstance(result, ToolformerError):
+            result = ToolFailure("unavailable", str(result))
+        if self._pending_call is not None and not self.finished:
+            self._history.results[self._pending_call.tool, self._pending_call.input] = result
+            self._insert(result, seconds)
+
+    def _insert(self, result: ToolResult, seconds: float, repeated: bool = False) -> None:
+        opened, pending = self._opened, self._pending_call
+        if opened is None or pending is None:
+            return
+        response = response_line(result.text, _MAX_RESPONSE_CHARS) if isinstance(result, ToolResponse) else ""
+        if isinstance(result, ToolResponse) and not response:
+            result = ToolFailure("empty", "the tool answered with nothing")
+        limit = min(self.settings.max_response_tokens, self._model.context_length - len(self.ids))
+        ids, closing = response_tokens(self._model.tokenizer, pending.retokenize, response, limit)
+        self.ids += ids
+        self._call_tokens += len(self.ids) - opened.start
+        self._opened = self._pending_call = None
+        self.calls_left -= 1
+        failure = result if isinstance(result, ToolFailure) else None
+        parts = (pending.text, closing)
+        self._transcript.finish_call(pending.tool, pending.input, parts, failure, seconds, repeated, self.ids)
+        if len(self.ids) >= self._model.context_length:
+            self._finish("length")
+
+    def _write(self, token: int) -> None:
+        """Write a token of ordinary text."""
+        if token in self._model.ends:
+            self._finish("stop")
+            return
+        self.ids.append(token)
+        self._new += 1
+        self._transcript.push(token)
+        if self._transcript.stopped:
+            self._finish("stop")
+        elif self._new >= self.settings.max_new_tokens or len(self.ids) >= self._model.context_length:
+            self._finish("length")
+
+    def _finish(self, reason: str) -> None:
+        self.finished = True
+        self._transcript.finish(
+            reason,
+            ids=self.ids[self._prompt :],
+            prompt_tokens=self._prompt,
+            new_tokens=self._new,
+            call_tokens=self._call_tokens,
+            taken_back=self._taken_back,
+        )
+
+    def end(self, reason: str) -> None:
+        """End the sequence from outside: text that is written stays, a call without a response is removed."""
+        if self.finished:
+            return
+        if self._opened is not None:
+            del self.ids[self._opened.start :]
+            self._opened = self._pending_call = None
+        self._finish(reason)

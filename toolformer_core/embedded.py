@@ -1,0 +1,12 @@
+"""Paths of the embedded defaults: model, corpus and passages of the small world. Nothing is loaded here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["ASSETS", "CORPUS", "MODEL", "PASSAGES"]
+
+ASSETS = Path(__file__).with_name("assets")
+MODEL = ASSETS / "model"
+CORPUS = ASSETS / "corpus.jsonl.gz"
+PASSAGES = ASSETS / "passages.jsonl.gz"

@@ -1,0 +1,180 @@
+"""LAMA and TempLAMA: statements that end in a mask.
+
+    | release               | statement                                         | answers                              |
+    |-----------------------|---------------------------------------------------|--------------------------------------|
+    | SQuAD, Google-RE      | `masked_sentences`, joined                        | `obj_label`, `obj_aliases`           |
+    | T-REx, by evidences   | the first `evidences[].masked_sentence` that fits | `obj_label`, that evidence's surface |
+    | the hub's             | `masked_sentence`                                 | `obj_label`, `obj_aliases`, surface  |
+    | any with a `template` | the template, if there is no sentence             | `obj_label`                          |
+    | T-REx triples         | our phrase for the relation                       | `obj_label`                          |
+    | TempLAMA              | `query`                                           | `answer[].name`, `answer[].aliases`  |
+
+A statement is used if it holds one mask, followed only by punctuation (§4.2.1), because the model reads from left to
+right; any other row is rejected as `mask_not_last`. There is one example per fact: the hub has one row per sentence,
+and the first suitable sentence is used. TempLAMA only gives a year; the date is set to July 1, the middle of the year.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import date
+from pathlib import PurePath
+
+from toolformer_core.evaluate.items import BadRowError, BenchmarkRow, Item, item_of
+from toolformer_core.evaluate.prompts import completion
+from toolformer_core.evaluate.readers.fields import optional, text_of, texts_in
+
+__all__ = ["RELATIONS", "lama", "templama"]
+
+_CLOSING = r"[\s.,;:!?\"'”’»)\]…]*"
+_MASK, _BLANK = "[MASK]", "_X_"
+
+# The 41 relations of LAMA's T-REx by Wikidata property, in our wording; {x} is the subject, and the object follows.
+RELATIONS: Mapping[str, str] = {
+    "P1001": "{x} has legal force in",
+    "P101": "{x} specialises in the field of",
+    "P103": "The mother tongue of {x} is",
+    "P106": "By profession, {x} is a",
+    "P108": "{x} is employed by",
+    "P127": "The owner of {x} is",
+    "P1303": "The instrument that {x} plays is the",
+    "P131": "{x} lies within",
+    "P136": "The genre of {x} is",
+    "P1376": "{x} serves as the capital of",
+    "P138": "{x} got its name from",
+    "P140": "The religion of {x} is",
+    "P1412": "{x} speaks and writes in",
+    "P159": "The head office of {x} is in",
+    "P17": "{x} lies in the country of",
+    "P176": "The manufacturer of {x} is",
+    "P178": "The developer of {x} is",
+    "P19": "The birthplace of {x} is",
+    "P190": "A twin town of {x} is",
+    "P20": "The place where {x} died is",
+    "P264": "{x} records for the label",
+    "P27": "{x} holds citizenship of",
+    "P276": "{x} can be found in",
+    "P279": "{x} is a kind of",
+    "P30": "{x} belongs to the continent of",
+    "P31": "{x} is an example of a",
+    "P36": "The capital city of {x} is",
+    "P361": "{x} forms part of",
+    "P364": "The original language of {x} is",
+    "P37": "In {x}, the official language is",
+    "P39": "{x} held the office of",
+    "P407": "The language of {x} is",
+    "P413": "On the field, {x} plays as a",
+    "P449": "{x} was first broadcast by",
+    "P463": "{x} has membership in",
+    "P47": "{x} borders on",
+    "P495": "{x} comes from the country of",
+    "P527": "One part of {x} is",
+    "P530": "A country with which {x} has diplomatic ties is",
+    "P740": "{x} was formed in",
+    "P937": "The place where {x} works is",
+}
+
+
+def lama(task: str, row: BenchmarkRow, source: str) -> Item:
+    """Read a row of LAMA in any of the releases above.
+
+    Raises:
+        BadRowError: no_obj_label, no_statement, mask_not_last, no_answer.
+    """
+    label = text_of(row, "obj_label")
+    aliases = texts_in(optional(row, "obj_aliases"))
+    relation = _relation(row, source)
+    unusable = ""
+    for statement, surfaces in _statements(row, relation):
+        prefix = _before(statement, _MASK)
+        if prefix is not None:
+            return item_of(
+                task,
+                completion(prefix),
+                [label, *aliases, *surfaces],
+                item_id=optional(row, "uuid", "id"),
+                group=relation or str(optional(row, "pred") or ""),
+            )
+        unusable = unusable or statement
+    if not unusable:
+        raise BadRowError("no_statement", "no masked sentence, no template, and no relation that is known")
+    raise BadRowError("mask_not_last", f"{_MASK} must stand once, at the end: {unusable[-100:]}")
+
+
+def templama(task: str, row: BenchmarkRow, source: str) -> Item:
+    """Read a row of TempLAMA.
+
+    Raises:
+        BadRowError: no_query, no_date, mask_not_last, no_answer.
+    """
+    query = text_of(row, "query")
+    prefix = _before(query, _BLANK)
+    if prefix is None:
+        raise BadRowError("mask_not_last", f"{_BLANK} must stand once, at the end: {query[-100:]}")
+    answers: list[str] = []
+    value = optional(row, "answer", "answers")
+    for answer in value if isinstance(value, list) else [value]:
+        if isinstance(answer, dict):
+            answers += texts_in(answer.get("name")) + texts_in(answer.get("aliases"))
+        else:
+            answers += texts_in(answer)
+    item_id = optional(row, "id")
+    relation = re.search(r"P\d+", str(optional(row, "relation") or item_id or ""))
+    return item_of(
+        task,
+        completion(prefix),
+        answers,
+        item_id=item_id,
+        date=_day(row.get("date")),
+        group=relation[0] if relation else "",
+    )
+
+
+def _statements(row: BenchmarkRow, relation: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield a row's statements with their additional answers; a template is only used if there is no sentence."""
+    surface = texts_in(optional(row, "obj_surface"))
+    sentences = texts_in(optional(row, "masked_sentences")) or texts_in(optional(row, "masked_sentence"))
+    has_sentence = False
+    if sentences:
+        has_sentence = True
+        yield " ".join(s.strip() for s in sentences), surface
+    evidences = optional(row, "evidences")
+    for evidence in evidences if isinstance(evidences, list) else []:
+        if isinstance(evidence, dict) and isinstance(evidence.get("masked_sentence"), str):
+            has_sentence = True
+            yield evidence["masked_sentence"], texts_in(evidence.get("obj_surface"))
+    if has_sentence:
+        return
+    template = optional(row, "template")
+    subject = optional(row, "sub_label")
+    if isinstance(subject, str) and subject.strip():
+        if isinstance(template, str) and "[X]" in template:
+            yield template.replace("[X]", subject.strip()).replace("[Y]", _MASK), []
+        elif relation in RELATIONS:
+            yield f"{RELATIONS[relation].format(x=subject.strip())} {_MASK}", []
+
+
+def _relation(row: BenchmarkRow, source: str) -> str:
+    predicate = optional(row, "predicate_id")
+    if isinstance(predicate, str):
+        return predicate
+    match = re.match(r"P\d+", PurePath(source).name)
+    return match[0] if match else ""
+
+
+def _before(statement: str, mask: str) -> str | None:
+    """Return the text before the mask; None unless there is some, and the only mask is at the end."""
+    before, separator, after = statement.partition(mask)
+    return before.rstrip() if separator and before.strip() and re.fullmatch(_CLOSING, after) else None
+
+
+def _day(value: object) -> str:
+    """Return a year or a date as an ISO date."""
+    text = value.isoformat() if isinstance(value, date) else str(value if value is not None else "").strip()
+    try:
+        if re.fullmatch(r"\d{4}", text):
+            return date(int(text), 7, 1).isoformat()
+        return date.fromisoformat(text[:10]).isoformat()
+    except ValueError as exc:
+        raise BadRowError("no_date", f"{text[:40]!r} is neither a year nor an ISO date") from exc

@@ -1,0 +1,151 @@
+"""Whole texts for perplexity: WikiText, and any corpus.
+
+    | file                        | texts                                                                          |
+    |-----------------------------|--------------------------------------------------------------------------------|
+    | WikiText, raw or tokenised  | one per article; it starts at a line ` = Title = ` (one equals sign each side) |
+    | any other .txt .raw .tokens | the whole file                                                                 |
+    | JSON lines, Parquet, ...    | one per row, by `annotate.ingest`: the same columns and the same rejections    |
+
+WikiText in rows (the hub has one line per row) is joined before it is cut. Texts are used as they are, including ` @-@
+` and `<unk>`, because perplexities are only comparable on the same text. Where WikiText breaks a formula over lines, `
+= 1 henry ... = ` looks like a title; it is not one if the line before ends inside a sentence that the line after
+continues.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Generator, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+from toolformer_core.annotate.ingest import corpus_files, read_corpus
+from toolformer_core.annotate.raw_rows import RawRow
+from toolformer_core.annotate.readers import rows_of
+from toolformer_core.config import IngestConfig
+from toolformer_core.errors import CorpusError
+from toolformer_core.evaluate.items import Hub, Item, RejectedRow
+from toolformer_core.evaluate.readers.files import hub_rows, reread, round_robin
+from toolformer_core.records import Rejection, digest_of
+
+__all__ = ["text_items", "text_items_from_hub", "wikitext_articles"]
+
+_PLAIN = (".txt", ".raw", ".tokens")
+_TITLE = re.compile(r"\s*= (?!=).*(?<!=) =\s*")
+_MAX_LINE_BYTES = 64 << 20
+
+
+def text_items(task: str, path: Path, turns: bool = False) -> Iterator[Item | RejectedRow]:
+    """Return the texts of a file or folder as items without answers, whose prompt is the text.
+
+    Args:
+        task: the task's name.
+        path: a file or folder.
+        turns: take one text of each file in turn; otherwise read one file after another. WikiText in rows is always
+            read from its first file to its last.
+
+    Raises:
+        CorpusError: nothing there can be read.
+    """
+    plain = [path] if path.suffix.lower() in _PLAIN else sorted(p for s in _PLAIN for p in path.rglob(f"*{s}"))
+    if plain:
+        if turns and len(plain) > 1:
+            return round_robin(reread(partial(_plain_items, task, file)) for file in plain)
+        return itertools.chain.from_iterable(_plain_items(task, file) for file in plain)
+    files = corpus_files(path)
+    if _holds_wikitext(files[0]):
+        lines = (line for file in files for line in _row_texts(file))
+        return _items(task, wikitext_articles(lines), files[0].name)
+    if not turns or len(files) == 1:
+        return _corpus_items(task, path)
+    sources = {file: file.relative_to(path).as_posix() for file in files}
+    seen: set[str] = set()
+    return round_robin(_once(reread(partial(_corpus_items, task, file, sources[file])), seen) for file in files)
+
+
+def _corpus_items(task: str, path: Path, source: str = "") -> Generator[Item | RejectedRow]:
+    for row in read_corpus(path, IngestConfig()):
+        row_source = source or row.source
+        if isinstance(row, Rejection):
+            yield RejectedRow(row.line, row.reason, row.detail, row_source)
+        else:
+            yield Item(row.doc_id, task, row.text, (), row.created, source=row_source, line=row.line)
+
+
+def _once(stream: Iterator[Item | RejectedRow], seen: set[str]) -> Iterator[Item | RejectedRow]:
+    """Reject texts that another file already had, as `read_corpus` does for a whole folder."""
+    for item in stream:
+        if isinstance(item, Item) and item.item_id in seen:
+            yield RejectedRow(item.line, "duplicate", f"of document {item.item_id}", item.source)
+            continue
+        if isinstance(item, Item):
+            seen.add(item.item_id)
+        yield item
+
+
+def text_items_from_hub(task: str, hub: Hub) -> Iterator[Item | RejectedRow]:
+    """Yield the texts of a hub data set with a column `text`; WikiText's lines are joined into articles.
+
+    Raises:
+        CorpusError: the hub cannot be reached.
+    """
+    rows = (row[1].get("text") for row in hub_rows(hub) if not isinstance(row, RejectedRow))
+    texts = [text for text in rows if isinstance(text, str)]
+    wiki = _TITLE.fullmatch(next((t for t in texts if t.strip()), ""))
+    yield from _items(task, wikitext_articles(texts) if wiki else enumerate(texts, start=1), hub.repository)
+
+
+def wikitext_articles(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Cut WikiText into articles; yield the first line of each, from 1, and its text.
+
+    Lines may end in a line feed or not. Text before the first title is a separate article, unless it is blank.
+    """
+    all_lines = [line.rstrip("\n") for line in lines]
+    starts = [0] + [i for i in range(1, len(all_lines)) if _is_title(all_lines, i)] + [len(all_lines)]
+    for start, end in itertools.pairwise(starts):
+        text = "\n".join(all_lines[start:end]).strip("\n")
+        if text.strip():
+            first = next(i for i in range(start, end) if all_lines[i].strip())
+            yield first + 1, text
+
+
+def _is_title(lines: list[str], i: int) -> bool:
+    if not _TITLE.fullmatch(lines[i]):
+        return False
+    before = next((lines[j].strip() for j in range(i - 1, -1, -1) if lines[j].strip()), "")
+    after = next((lines[j].strip() for j in range(i + 1, len(lines)) if lines[j].strip()), "")
+    inside_sentence = bool(before) and before[-1] not in ".!?\"')”="
+    return not (inside_sentence and after and not after[0].isupper() and (after[0].isalnum()))
+
+
+def _plain_items(task: str, file: Path) -> Generator[Item | RejectedRow]:
+    try:
+        text = file.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        yield RejectedRow(1, "not_utf8", f"byte {exc.start}: {exc.reason}", file.name)
+        return
+    except OSError as exc:
+        raise CorpusError(f"{file} cannot be read: {exc}") from exc
+    lines = re.split(r"\r?\n", text)
+    wiki = _TITLE.fullmatch(next((line for line in lines if line.strip()), ""))
+    yield from _items(task, wikitext_articles(lines) if wiki else iter([(1, text)]), file.name)
+
+
+def _items(task: str, texts: Iterable[tuple[int, str]], source: str) -> Iterator[Item | RejectedRow]:
+    for line, text in texts:
+        if text.strip():
+            yield Item(digest_of("text", text), task, text, (), source=source, line=line)
+        else:
+            yield RejectedRow(line, "blank", "no text", source)
+
+
+def _holds_wikitext(file: Path) -> bool:
+    first = next((text for text in _row_texts(file) if text.strip()), "")
+    return _TITLE.fullmatch(first) is not None
+
+
+def _row_texts(file: Path) -> Iterator[str]:
+    for row in rows_of(file, _MAX_LINE_BYTES):
+        if isinstance(row, RawRow) and isinstance(row.value, dict) and isinstance(row.value.get("text"), str):
+            yield row.value["text"]

@@ -1,0 +1,78 @@
+"""Turns rows of tokens into tensors: padding, batches within a token budget, and copies of a key-value cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import DynamicCache
+
+__all__ = ["KeyValues", "by_budget", "fork", "key_values", "one_row", "pad"]
+
+KeyValues = list[tuple[torch.Tensor, torch.Tensor]]  # per layer, (B, H, T, D) each
+
+
+def key_values(cache: DynamicCache) -> KeyValues:
+    """Return the keys and values in a cache, per layer."""
+    layers: list[Any] = list(cache.layers)
+    return [(layer.keys, layer.values) for layer in layers]
+
+
+def pad(rows: Sequence[NDArray[np.int64]], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Pad rows on the right; return ids and mask, (B, T) each."""
+    ids = np.zeros((len(rows), max(len(r) for r in rows)), dtype=np.int64)
+    mask = np.zeros_like(ids)
+    for b, r in enumerate(rows):
+        ids[b, : len(r)] = r
+        mask[b, : len(r)] = 1
+    return torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
+
+
+def by_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """Split the indices of lengths into batches of at most `budget` tokens, padding included; best if ascending.
+
+    A single row longer than the budget is a batch of its own.
+    """
+    batch: list[int] = []
+    longest = 0
+    for i, length in enumerate(lengths):
+        if batch and (len(batch) + 1) * max(longest, length) > budget:
+            yield batch
+            batch, longest = [], 0
+        batch.append(i)
+        longest = max(longest, length)
+    if batch:
+        yield batch
+
+
+def fork(
+    prefixes: Sequence[KeyValues], rows: Sequence[int], lengths: Sequence[int]
+) -> tuple[DynamicCache, torch.Tensor]:
+    """Copy the first `lengths[r]` keys and values of prefix `rows[r]` into row r of a new cache, aligned to the right.
+
+    Returns:
+        The cache, of R rows and max(lengths) columns, and its mask (R, max(lengths)).
+    """
+    longest = max(lengths)
+    mask = torch.zeros(len(rows), longest, dtype=torch.long, device=prefixes[0][0][0].device)
+    for r, length in enumerate(lengths):
+        mask[r, longest - length :] = 1
+    layers = []
+    for layer in zip(*prefixes, strict=True):  # the same layer of every prefix
+        copies = []
+        for side in (0, 1):  # keys, values
+            template = layer[0][side]  # (1, H, T, D)
+            copy = template.new_zeros(len(rows), template.shape[1], longest, template.shape[3])
+            for r, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+                copy[r, :, longest - length :] = layer[row][side][0, :, :length]
+            copies.append(copy)
+        layers.append((copies[0], copies[1]))
+    return DynamicCache(ddp_cache_data=layers), mask
+
+
+def one_row(kv: KeyValues, row: int) -> KeyValues:
+    """Return the keys and values of one row, (1, H, T, D) per layer, as views."""
+    return [(keys[row : row + 1], values[row : row + 1]) for keys, values in kv]

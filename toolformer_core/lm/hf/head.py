@@ -1,0 +1,159 @@
+"""The output layer, computed in blocks of the vocabulary: log p of given tokens, the most likely token, a draw.
+
+The logits of a batch, (N, V) in float32, are the largest tensor of a language model, and no caller needs all of them.
+Here a block of them is computed, reduced to sums while it is in the processor's cache, and overwritten by the next. A
+draw finds its token by those sums and computes the few logits around it again. On a GPU the blocks are large.
+
+This module knows no sequences, seeds or texts. An output layer that is more than a matrix (an adapter, offloaded
+weights) is called as it is, for all logits of some rows at a time.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any, cast
+
+import torch
+
+__all__ = ["LMHead"]
+
+_ROWS, _BLOCK = 384, 512  # measured: 0.8 MB of logits at a time fit into a core's cache together with their weights
+_PIECE = 32  # logits that are summed together, and computed again for a draw; divides _BLOCK
+_MAX_LOGITS = 1 << 26  # logits at a time if they are computed in one block
+
+
+class LMHead:
+    """The output layer of a model.
+
+    Args:
+        model: an `AutoModelForCausalLM`; its output layer is looked up at every call.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.size = int(model.config.get_text_config().vocab_size)
+
+    def log_p(self, hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the natural log-probability of one target (N,) after each hidden state (N, D): float32 (N,)."""
+        out = []
+        for first, last in self._chunks(hidden):
+            h = hidden[first:last]
+            top, sums = self._sums(h, 1.0, self.size)
+            logits = self._logits_at(h, targets[first:last, None])[:, 0]
+            out.append(logits - top - sums.sum(1).log().float())
+        return torch.cat(out) if out else hidden.new_zeros(0, dtype=torch.float32)
+
+    def most_likely(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the most likely token (N,) after each hidden state (N, D); the first of equally likely ones."""
+        out = []
+        for first, last in self._chunks(hidden):
+            best = token = torch.empty(0)
+            for at, logits in self._blocks(hidden[first:last]):
+                value, index = logits.max(dim=1)
+                better = value > best if at else torch.ones_like(index, dtype=torch.bool)
+                best = torch.where(better, value, best) if at else value
+                token = torch.where(better, index + at, token) if at else index
+            out.append(token)
+        return torch.cat(out)
+
+    def draw(self, hidden: torch.Tensor, owner: torch.Tensor, u: torch.Tensor, temperature: float) -> torch.Tensor:
+        """Draw one token per u: the first token at which the cumulative distribution exceeds u.  (M,)
+
+        Args:
+            hidden: (N, D).
+            owner: for each draw the index of its hidden state, ascending (M,).
+            u: for each draw a number in [0, 1), float64 (M,).
+            temperature: divides the logits, > 0.
+        """
+        out = []
+        for first, last in self._chunks(hidden):
+            inside = (owner >= first) & (owner < last)
+            out.append(self._draw(hidden[first:last], owner[inside] - first, u[inside], temperature))
+        return torch.cat(out)
+
+    def _draw(self, hidden: torch.Tensor, owner: torch.Tensor, u: torch.Tensor, temperature: float) -> torch.Tensor:
+        top, sums = self._sums(hidden, temperature, _PIECE)
+        edges = sums.cumsum(1)[owner]  # (M, pieces)
+        target = u[:, None] * edges[:, -1:]
+        piece = torch.searchsorted(edges, target, right=True).clamp_max(edges.shape[1] - 1)  # (M, 1)
+        piece_sum = sums[owner].gather(1, piece)
+        target -= edges.gather(1, piece) - piece_sum  # what remains of it inside the piece
+        tokens = piece * _PIECE + torch.arange(_PIECE, device=hidden.device)
+        logits = self._logits_at(hidden[owner], tokens.clamp_max(self.size - 1)) / temperature
+        inner = (logits - top[owner, None]).exp().double().masked_fill_(tokens >= self.size, 0).cumsum(1)
+        target *= inner[:, -1:] / piece_sum  # the same logits, but summed in a different order
+        at = torch.searchsorted(inner, target, right=True).clamp_max(_PIECE - 1)
+        return tokens.gather(1, at)[:, 0].clamp_max(self.size - 1)
+
+    def _layer(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None] | None:
+        """Return weights (V, D) and bias (V,) of a plain linear output layer on this device; None for any other."""
+        layer = self.model.get_output_embeddings()
+        if type(layer) is not torch.nn.Linear or layer.weight.device != hidden.device:
+            return None
+        return layer.weight, layer.bias
+
+    def _chunks(self, hidden: torch.Tensor) -> list[tuple[int, int]]:
+        """Split the hidden states into runs of nearly equal length."""
+        small = hidden.device.type == "cpu" and self._layer(hidden) is not None
+        rows = _ROWS if small else max(1, _MAX_LOGITS // self.size)
+        pieces = -(-len(hidden) // rows)
+        edges = [len(hidden) * i // pieces for i in range(pieces + 1)] if pieces else [0]
+        return list(itertools.pairwise(edges))
+
+    def _blocks(self, hidden: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
+        """Yield the first token of each block and its logits, float32 (N, b); the next block may overwrite them."""
+        layer = self._layer(hidden)
+        if layer is None:
+            yield 0, self.model.get_output_embeddings()(hidden).float().to(hidden.device)
+            return
+        weight, bias = layer
+        step = min(_BLOCK, self.size) if hidden.device.type == "cpu" else self.size
+        buffer = hidden.new_empty(len(hidden) * step)
+        for at in range(0, self.size, step):
+            block = weight[at : at + step]
+            logits = buffer[: len(hidden) * len(block)].view(len(hidden), len(block))
+            torch.mm(hidden, block.t(), out=logits)
+            if bias is not None:
+                logits += bias[at : at + step]
+            yield at, logits.float()
+
+    def _logits_at(self, hidden: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        """Return the float32 logits of some tokens (N, n) after each hidden state (N, D)."""
+        layer = self._layer(hidden)
+        if layer is None:
+            logits = self.model.get_output_embeddings()(hidden).float().to(hidden.device)
+            return logits.gather(1, tokens)  # type: ignore[no-any-return]
+        weight, bias = layer
+        logits = torch.bmm(weight[tokens], hidden[:, :, None])[..., 0].float()
+        return logits if bias is None else logits + bias[tokens].float()
+
+    def _sums(self, hidden: torch.Tensor, temperature: float, width: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Sum exp(logit / temperature - top) over every `width` tokens, or over a block if that is smaller.
+
+        Returns:
+            top, float32 (N,): the largest logit of the first block, or of all blocks if the former overflows; and the
+            sums, float64 (N, pieces).
+        """
+        top, sums = self._sums_below(hidden, temperature, width, None)
+        if not bool(sums.isfinite().all()):
+            tops = [logits.amax(1, keepdim=True) / temperature for _, logits in self._blocks(hidden)]
+            top, sums = self._sums_below(hidden, temperature, width, torch.cat(tops, dim=1).amax(1, keepdim=True))
+        return top[:, 0], sums
+
+    def _sums_below(
+        self, hidden: torch.Tensor, temperature: float, width: int, top: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        sums: list[torch.Tensor] = []
+        for _, logits in self._blocks(hidden):
+            if temperature != 1:
+                logits = logits.div_(temperature)
+            if top is None:
+                top = logits.amax(1, keepdim=True)
+            exps = logits.sub_(top).exp_()
+            even = exps.shape[1] // width * width
+            if even:
+                sums.append(torch.unflatten(exps[:, :even], 1, (-1, width)).sum(2))
+            if even < exps.shape[1]:
+                sums.append(exps[:, even:].sum(1, keepdim=True))
+        return cast(torch.Tensor, top), torch.cat(sums, dim=1).double()

@@ -1,0 +1,158 @@
+"""The reference implementation without shortcuts: it defines the numbers that the engine must return.
+
+Every text is scanned alone behind its whole prompt; every draw runs that prompt again; every score runs its whole text
+and computes all logits. Nothing is shared, batched or cut, so it can be checked by reading it. The tests compare the
+engine with it, the benchmark measures against it, and so can anyone who brings a model of a new kind or writes a
+backend: `PlainLM(lm.hf_model)` returns what `lm` returns.
+
+How long texts are cut (`windowing`) and where tokens start (`tokens`) is part of the definition, so the engine and this
+module share it. Nothing here knows batches, cached prompts or budgets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from toolformer_core.lm.base import Draw, DrawRequest, ScoreRequest
+from toolformer_core.lm.hf.model import HFModel
+from toolformer_core.lm.hf.sampling import uniform
+from toolformer_core.lm.hf.windowing import Window, score_start, windows_of
+from toolformer_core.lm.tokens import tokenize
+from toolformer_core.records import Prompt
+from toolformer_core.syntax import find_close
+
+__all__ = ["PlainLM"]
+
+
+class PlainLM:
+    """A causal LM that annotates and scores, slowly.
+
+    Args:
+        network: the model.
+    """
+
+    def __init__(self, hf_model: HFModel) -> None:
+        self.hf_model = hf_model
+
+    @property
+    def name(self) -> str:
+        return self.hf_model.name
+
+    @property
+    def digest(self) -> str:
+        """The model's name only, because its results are never stored."""
+        return f"plain {self.hf_model.name}"
+
+    def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[PlainScan]:
+        """See `LanguageModel.scan`: one text at a time, in the order given.
+
+        Raises:
+            ModelError: prompt and call leave too little of the context for a document.
+        """
+        head = self.hf_model.head_ids(prompt)
+        for text, windows in enumerate(windows_of(self.hf_model, prompt, texts)):
+            yield PlainScan(self.hf_model, head, text, windows, [_scanned(self.hf_model, head, w) for w in windows])
+
+    def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
+        """See `LanguageModel.log_probs`: one pass per request, over as much text as the context holds."""
+        return [self._log_probs(r) for r in requests]
+
+    def _log_probs(self, r: ScoreRequest) -> NDArray[np.float32]:
+        hf_model = self.hf_model
+        (tokens,) = tokenize(hf_model.tokenizer, [r.text])
+        first = tokens.token_at(r.position)
+        last = min(first + r.tokens, len(tokens.ids))
+        start = score_start(first, r.tokens, hf_model.context_length // 2)
+        lead = [*([] if hf_model.bos is None else [hf_model.bos]), *(hf_model.encode(r.prefix) if r.prefix else [])]
+        ids = [*lead, *tokens.ids[start:].tolist()][: hf_model.context_length]
+        targets = range(len(lead) + first - start, len(lead) + last - start)
+        if targets.stop > hf_model.context_length:
+            return np.full(len(targets), np.nan, dtype=np.float32)
+        if not targets:
+            return np.zeros(0, dtype=np.float32)
+        table = _log_prob_table(hf_model, ids)
+        return np.asarray([float(table[j - 1, ids[j]]) if j else np.nan for j in targets], dtype=np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainScan:
+    """One text, scanned; see `base.Scan`."""
+
+    hf_model: HFModel
+    head: list[int]
+    text: int
+    windows: list[Window]
+    scanned: list[NDArray[np.float32]]
+
+    @property
+    def texts(self) -> Sequence[int]:
+        return [self.text]
+
+    @property
+    def positions(self) -> Sequence[NDArray[np.int64]]:
+        return [np.concatenate([w.positions for w in self.windows])]
+
+    @property
+    def log_probs(self) -> Sequence[NDArray[np.float32]]:
+        return [np.concatenate(self.scanned)]
+
+    def draw(self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float) -> list[Draw]:
+        """See `Scan.draw`: one request after the other, each from the start of its prompt."""
+        return [self._draw(r, max_tokens, temperature) for r in requests]
+
+    def _draw(self, r: DrawRequest, max_tokens: int, temperature: float) -> Draw:
+        hf_model = self.hf_model
+        window, at = next(
+            (w, w.positions.tolist().index(r.position)) for w in self.windows if r.position in w.positions
+        )
+        ids = [*self.head, *window.ids[: window.before[at] + 1].tolist(), *hf_model.trigger]
+        written: list[int] = []
+        cache = None
+        for step in range(min(max_tokens, hf_model.context_length - len(ids))):
+            new_ids = ids if cache is None else written[-1:]
+            with torch.inference_mode():
+                row = torch.tensor([new_ids], device=hf_model.device)
+                # use_cache explicitly: a configuration saved during training may turn it off
+                out = hf_model.model(input_ids=row, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            cache = out.past_key_values
+            token = _next_token(out.logits[0, -1].float(), r.seed, step, temperature)
+            if token in hf_model.end_ids:
+                return Draw(hf_model.text(written), False)
+            written.append(token)
+            if (close := find_close(text := hf_model.text(written))) is not None:
+                return Draw(text[:close], True)
+        return Draw(hf_model.text(written), False)
+
+
+def _log_prob_table(hf_model: HFModel, ids: list[int]) -> torch.Tensor:
+    """Return the log-probabilities (T, V) of what follows each token of a sequence."""
+    with torch.inference_mode():
+        logits = hf_model.model(input_ids=torch.tensor([ids], device=hf_model.device), use_cache=False).logits
+    return torch.log_softmax(logits[0].float(), dim=-1)
+
+
+def _scanned(hf_model: HFModel, head: list[int], window: Window) -> NDArray[np.float32]:
+    """Return log p(" [") at each position of a window, summed over the tokens of " [" if there are several.  (n,)"""
+    table = _log_prob_table(hf_model, [*head, *window.ids.tolist()])
+    log_probs = table[len(head) + torch.from_numpy(window.before), hf_model.trigger[0]].cpu().numpy()
+    for i, before in enumerate(window.before.tolist()):
+        ids = [*head, *window.ids[: before + 1].tolist()]
+        for token, after in zip(hf_model.trigger, hf_model.trigger[1:], strict=False):
+            ids.append(token)
+            log_probs[i] += float(_log_prob_table(hf_model, ids)[-1, after])
+    return np.asarray(log_probs, dtype=np.float32)
+
+
+def _next_token(logits: torch.Tensor, seed: int, step: int, temperature: float) -> int:
+    """Return the most likely token at temperature 0, else sample by inverse CDF at the seed's number for this step."""
+    if temperature == 0:
+        return int(logits.argmax())
+    edges = torch.softmax(logits / temperature, dim=0).double().cumsum(0)  # (V,)
+    u = float(uniform(np.asarray([seed], dtype=np.uint64), step)[0]) * float(edges[-1])
+    at = torch.searchsorted(edges, torch.tensor(u, dtype=edges.dtype, device=edges.device), right=True)
+    return min(int(at), len(edges) - 1)

@@ -1,0 +1,299 @@
+"""Continues many short rows from few long prefixes: with the prefixes shared, or with a copy for every row.
+
+Drawing m calls at k positions of a document gives k m rows that share the document's keys and values up to their own
+position. `SharedPrefix` leaves those where the scan put them and stores only the tokens that a row adds. A step then
+reads the prefix once per document instead of once per row, as one matrix product for all rows of the document.
+
+It plugs into Hugging Face's attention interface, so the model's own layers run unchanged. Some models do not use that
+interface, or need more than masking (soft caps, sinks); `prefix_trial` detects them, and `CopiedPrefix` serves them.
+Nothing here samples or knows text.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol, cast
+
+import torch
+from transformers import AttentionInterface, DynamicCache
+from transformers.cache_utils import DynamicLayer
+
+from toolformer_core.lm.hf.batches import KeyValues, fork, key_values
+from toolformer_core.lm.hf.model import HFModel
+
+__all__ = ["Continuation", "CopiedPrefix", "SharedPrefix"]
+
+_ATTENTION = "toolformer_shared_prefix"
+
+
+class Continuation(Protocol):
+    """Rows that continue from places in prefixes, one token at a time."""
+
+    def feed(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Add one token to every row (R,); return the hidden states after it (R, D)."""
+        ...
+
+    def select(self, rows: torch.Tensor) -> None:
+        """Keep these rows, by index; a row may be repeated."""
+        ...
+
+
+class CopiedPrefix:
+    """Rows that each continue a copy of their prefix: for models whose attention cannot share one.
+
+    Args:
+        hf_model: the model.
+        prefixes: keys and values of each prefix, per layer (1, H, T, D); not changed.
+        places: per row (index of its prefix, how many of the prefix's tokens it continues).
+    """
+
+    def __init__(self, hf_model: HFModel, prefixes: Sequence[KeyValues], places: Sequence[tuple[int, int]]) -> None:
+        self.hf_model = hf_model
+        self.prefixes = prefixes
+        self.places = list(places)
+        self.cache: DynamicCache | None = None  # copied at the first token, for the rows that remain by then
+        self.position = torch.tensor([n for _, n in places], device=hf_model.device)
+
+    def feed(self, tokens: torch.Tensor) -> torch.Tensor:
+        """See `Continuation.feed`."""
+        if self.cache is None:
+            self.cache, self.mask = fork(self.prefixes, [b for b, _ in self.places], [n for _, n in self.places])
+        self.mask = torch.cat([self.mask, self.mask.new_ones(len(self.mask), 1)], dim=1)
+        hidden = self.hf_model.hidden(tokens[:, None], self.mask, self.position[:, None], self.cache)
+        self.position = self.position + 1
+        return hidden[:, -1]
+
+    def select(self, rows: torch.Tensor) -> None:
+        """See `Continuation.select`."""
+        self.position = self.position[rows]
+        if self.cache is None:
+            self.places = [self.places[row] for row in rows.tolist()]
+            return
+        self.cache = DynamicCache(
+            ddp_cache_data=[(k[rows.to(k.device)], v[rows.to(v.device)]) for k, v in key_values(self.cache)]
+        )
+        self.mask = self.mask[rows]
+
+
+class _AddedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
+    """The keys and values of the tokens that rows have added, in a buffer that is filled in place.  (R, H, S, D)"""
+
+    keys: Any
+    values: Any
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.capacity = capacity
+        self.filled = 0
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        rows, heads, _, width = key_states.shape
+        self.keys = key_states.new_empty(rows, heads, self.capacity, width)
+        self.values = value_states.new_empty(rows, heads, self.capacity, value_states.shape[-1])
+        self.is_initialized = True
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        end = self.filled + key_states.shape[-2]
+        self.keys[:, :, self.filled : end] = key_states
+        self.values[:, :, self.filled : end] = value_states
+        self.filled = end
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def get_seq_length(self) -> int:
+        return self.filled
+
+    def select(self, rows: torch.Tensor) -> None:
+        if self.is_initialized:
+            self.keys, self.values = (self._select_from(x, rows.to(x.device)) for x in (self.keys, self.values))
+
+    def _select_from(self, buffer: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """Return a new buffer with the selected rows; only the filled part is copied."""
+        selected = buffer.new_empty(len(rows), *buffer.shape[1:])
+        selected[:, :, : self.filled] = buffer[rows, :, : self.filled]
+        return selected
+
+
+class _RowGroup(NamedTuple):
+    """Rows [first, last), which attend to columns [start, end) of one prefix; some rows do not see all of them."""
+
+    prefix: int
+    first: int
+    last: int
+    start: int
+    end: int
+    hidden: torch.Tensor | None  # added to the scores (n, end - start): -inf where a row must not see a column
+
+
+class _PartialAttention(NamedTuple):
+    """Attention over a part of what rows see: largest score, sum of weights and weighted sum of values per query."""
+
+    top: torch.Tensor  # (R, H, per, 1)
+    total: torch.Tensor  # (R, H, per, 1)
+    mixed: torch.Tensor  # (R, H, per, D)
+
+    def empty(self) -> _PartialAttention:
+        """Return the attention over nothing, of the same shape."""
+        return _PartialAttention(
+            torch.full_like(self.top, torch.finfo(self.top.dtype).min),
+            torch.zeros_like(self.total),
+            torch.zeros_like(self.mixed),
+        )
+
+
+class SharedPrefix:
+    """Rows that continue prefixes in place, without copying them.
+
+    Args:
+        hf_model: the model.
+        prefixes: keys and values of each prefix, per layer (1, H, T, D); not changed and not copied.
+        places: per row (index of its prefix, how many of the prefix's tokens it continues), sorted by index.
+        capacity: tokens that a row may add.
+        common: how many leading tokens all prefixes have in common; those are read once for all rows.
+    """
+
+    def __init__(
+        self,
+        hf_model: HFModel,
+        prefixes: Sequence[KeyValues],
+        places: Sequence[tuple[int, int]],
+        capacity: int,
+        common: int = 0,
+    ) -> None:
+        self.hf_model = hf_model
+        self.prefixes = prefixes
+        self.common = common
+        self.prefix_of = [b for b, _ in places]
+        self.length = torch.tensor([n for _, n in places], device=hf_model.device)  # (R,) of the prefix, per row
+        self.cache = DynamicCache()
+        self.cache.layers = [_AddedLayer(capacity) for _ in prefixes[0]]
+        self.cache.layer_class_to_replicate = None
+        self.step = 0
+        self._group_rows()
+
+    def _group_rows(self) -> None:
+        """Group rows by what they see: the common tokens first, then runs of rows with the same prefix."""
+        rows = len(self.prefix_of)
+        edges = [row for row in range(1, rows) if self.prefix_of[row] != self.prefix_of[row - 1]]
+        self.groups = [self._group(0, rows, 0, self.common)] if self.common else []
+        for first, last in itertools.pairwise([0, *edges, rows]):
+            if (columns := int(self.length[first:last].max())) > self.common:
+                self.groups.append(self._group(first, last, self.common, columns))
+
+    def _group(self, first: int, last: int, start: int, end: int) -> _RowGroup:
+        column = torch.arange(start, end, device=self.length.device)
+        unseen = column >= self.length[first:last, None]  # (n, end - start)
+        hidden = torch.zeros(unseen.shape, device=unseen.device).masked_fill_(unseen, -torch.inf)
+        return _RowGroup(self.prefix_of[first], first, last, start, end, hidden if bool(unseen.any()) else None)
+
+    def feed(self, tokens: torch.Tensor) -> torch.Tensor:
+        """See `Continuation.feed`."""
+        position = self.length + self.step
+        config = self.hf_model.model.config.get_text_config()
+        original = config._attn_implementation
+        config._attn_implementation = _ATTENTION
+        try:
+            hidden = self.hf_model.hidden(tokens[:, None], None, position[:, None], self.cache, shared_prefix=self)
+        finally:
+            config._attn_implementation = original
+        self.step += 1
+        return hidden[:, -1]
+
+    def select(self, rows: torch.Tensor) -> None:
+        """See `Continuation.select`. The rows must stay sorted by prefix."""
+        self.prefix_of = [self.prefix_of[row] for row in rows.tolist()]
+        self.length = self.length[rows]
+        layers: Any = self.cache.layers
+        for layer in layers:
+            layer.select(rows)
+        self._group_rows()
+
+    def attend(
+        self,
+        layer: int,
+        query: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        scaling: float,
+        window: int | None,
+    ) -> torch.Tensor:
+        """Compute the attention of one new token per row over its prefix and the tokens the row has added.
+
+        Args:
+            layer: index of the layer.
+            query: (R, Hq, D).
+            keys: of the added tokens, (R, H, S, D); Hq is a multiple of H.
+            values: of the added tokens, (R, H, S, D).
+            scaling: multiplies the scores.
+            window: how many tokens back a query sees, itself included; None: all.
+
+        Returns:
+            (R, Hq, D).
+        """
+        rows, q_heads, width = query.shape
+        heads, added = keys.shape[1], keys.shape[2]
+        per = q_heads // heads
+        q = (query * scaling).view(rows, heads, per, width)
+        scores = (q @ keys.transpose(2, 3)).float()  # (R, H, per, added)
+        if window is not None and added > window:
+            scores[..., : added - window] = -torch.inf
+        top = scores.amax(dim=-1, keepdim=True)
+        weights = scores.sub_(top).exp_()
+        over_added = _PartialAttention(
+            top, weights.sum(dim=-1, keepdim=True), (weights.to(values.dtype) @ values).float()
+        )
+        over_common, over_prefix = over_added.empty(), over_added.empty()
+        for group in self.groups:
+            k, v = (x[0, :, group.start : group.end] for x in self.prefixes[group.prefix][layer])
+            part = q[group.first : group.last].transpose(0, 1).reshape(heads, -1, width)  # (H, n per, D)
+            scores = (part @ k.transpose(1, 2)).float()
+            by_row = scores.view(heads, -1, per, group.end - group.start)
+            if group.hidden is not None:
+                by_row += group.hidden.to(scores.device)[:, None]
+            if window is not None:
+                last = self.length[group.first : group.last, None] + added - 1
+                column = torch.arange(group.start, group.end, device=last.device)
+                by_row.masked_fill_((last - column >= window).to(scores.device)[:, None], -torch.inf)
+            top = scores.amax(dim=-1, keepdim=True).clamp_min_(torch.finfo(scores.dtype).min)
+            weights = scores.sub_(top).exp_()
+            mixed = (weights.to(v.dtype) @ v).float()
+            target = over_common if group.start < self.common else over_prefix
+            for whole, rows_of in zip(target, (top, weights.sum(dim=-1, keepdim=True), mixed), strict=True):
+                whole[group.first : group.last] = rows_of.view(heads, -1, per, rows_of.shape[-1]).transpose(0, 1)
+        joined = _join([over_added, over_common, over_prefix])
+        return joined.to(values.dtype).reshape(rows, q_heads, -1)
+
+
+def _join(parts: Sequence[_PartialAttention]) -> torch.Tensor:
+    """Combine attention over several parts into attention over all of them (one softmax over all scores)."""
+    top = torch.stack([p.top for p in parts]).amax(dim=0)
+    shares = [(p.top - top).exp_() for p in parts]
+    total = sum(share * p.total for share, p in zip(shares, parts, strict=True))
+    return cast(torch.Tensor, sum(share * p.mixed for share, p in zip(shares, parts, strict=True)) / total)
+
+
+def _attention(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    shared_prefix: SharedPrefix | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """Implement Hugging Face's attention interface: (R, Hq, 1, D) in, (R, 1, Hq, D) out."""
+    unsupported = attention_mask is not None or kwargs.get("softcap") or kwargs.get("s_aux") is not None
+    if shared_prefix is None or unsupported:
+        raise NotImplementedError("this model needs more from its attention than a shared prefix offers")
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    out = shared_prefix.attend(module.layer_idx, query[:, :, 0], key, value, scale, sliding_window)
+    return out[:, None], None
+
+
+AttentionInterface.register(_ATTENTION, _attention)

@@ -1,0 +1,162 @@
+"""Samples calls from a scan's keys and values, one token of every call at a time, until a "]" in the text closes it.
+
+Draws at the same position share a row as long as their texts are equal, and split when they differ.
+
+A draw's randomness comes from its seed and the step only (SplitMix64 into an inverse CDF), never from a generator's
+state. So the same seed at the same place gives the same draw, whatever else is in the batch. This module does not know
+what a call means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from toolformer_core.lm.base import Draw
+from toolformer_core.lm.hf.batches import KeyValues
+from toolformer_core.lm.hf.model import HFModel
+from toolformer_core.lm.hf.prefix_trial import can_share_prefix
+from toolformer_core.lm.hf.prefixes import Continuation, CopiedPrefix, SharedPrefix
+from toolformer_core.syntax import find_close
+
+__all__ = ["draw_calls", "uniform"]
+
+
+def uniform(seeds: NDArray[np.uint64], step: int) -> NDArray[np.float64]:
+    """Return one number in [0, 1) per seed for this step: SplitMix64's output function, top 53 bits.  (R,)"""
+    with np.errstate(over="ignore"):
+        z = seeds + np.uint64(step + 1) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z = z ^ (z >> np.uint64(31))
+    return np.asarray((z >> np.uint64(11)).astype(np.float64) / float(1 << 53))
+
+
+def draw_calls(
+    hf_model: HFModel,
+    prefixes: Sequence[KeyValues],
+    common: int,
+    places: list[tuple[int, int]],
+    seeds: list[int],
+    max_tokens: int,
+    temperature: float,
+) -> list[Draw]:
+    """Draw one continuation of " [" per place.
+
+    Args:
+        hf_model: the model.
+        prefixes: keys and values of documents, from a scan, per layer (1, H, T, D); they are not changed.
+        common: how many leading tokens all prefixes have in common.
+        places: per draw (index of its prefix, how many of the prefix's tokens precede " [").
+        seeds: per draw, 64 bits.
+        max_tokens: tokens that a draw may take, including its "]".
+        temperature: 1 samples from the model's own distribution, 0 takes the most likely token.
+    """
+    if hf_model.shares_prefixes is None:
+        (hf_model.shares_prefixes,) = hf_model.budget.in_parts([hf_model], lambda _: can_share_prefix(hf_model))
+    shared = hf_model.shares_prefixes
+    per_token = sum(2 * keys[0, :, 0].numel() * keys.element_size() for keys, _ in prefixes[0])
+    # if keys and values are shared, draws of one document go together; if not, draws of one length
+    order = sorted(range(len(places)), key=lambda i: places[i] if shared else (places[i][1], places[i][0]))
+
+    def run(chunk: Sequence[int]) -> list[tuple[int, Draw]]:
+        at = [places[i] for i in chunk]
+        capacity = max_tokens + len(hf_model.trigger)
+        continuation: Continuation = (
+            SharedPrefix(hf_model, prefixes, at, capacity, common) if shared else CopiedPrefix(hf_model, prefixes, at)
+        )
+        draws = _Drawing(hf_model, continuation, at, [seeds[i] for i in chunk], temperature).run(max_tokens)
+        return list(zip(chunk, draws, strict=True))
+
+    out: dict[int, Draw] = {}
+    start = 0
+    while start < len(order):
+        end = start + 1  # take as many draws as the cache budget allows for the keys and values they add
+        while end < len(order):
+            added = max_tokens if shared else places[order[end]][1] + max_tokens
+            if (end + 1 - start) * added * per_token > hf_model.budget.cache:
+                break
+            end += 1
+        for part in hf_model.budget.in_parts(order[start:end], run):
+            out.update(part)
+        start = end
+    return [out[i] for i in range(len(places))]
+
+
+class _Drawing:
+    """The draws of one chunk in progress; draws with equal texts so far share a row."""
+
+    def __init__(
+        self,
+        hf_model: HFModel,
+        continuation: Continuation,
+        places: list[tuple[int, int]],
+        seeds: list[int],
+        temperature: float,
+    ) -> None:
+        self.hf_model = hf_model
+        self.continuation = continuation
+        self.temperature = temperature
+        self.seeds = np.asarray(seeds, dtype=np.uint64)
+        # the tokens that each draw has room for; they do not depend on the rest of the batch
+        self.room = [hf_model.context_length - n - len(hf_model.trigger) for _, n in places]
+        index = {p: row for row, p in enumerate(dict.fromkeys(places))}
+        self.row_of = [index[p] for p in places]  # the row of each active draw, ascending
+        continuation.select(torch.tensor([places.index(p) for p in index], device=hf_model.device))
+        for token in hf_model.trigger:
+            self.hidden = continuation.feed(torch.full((len(index),), token, device=hf_model.device))
+        self.closing = _closing_ids(hf_model.tokenizer)
+
+    def _next_tokens(self, step: int, active: list[int]) -> list[int]:
+        """Return the next token of each active draw."""
+        rows = torch.tensor(self.row_of, device=self.hidden.device)
+        if self.temperature == 0:
+            return self.hf_model.lm_head.most_likely(self.hidden)[rows].tolist()
+        u = torch.from_numpy(uniform(self.seeds[active], step)).to(rows.device)
+        return self.hf_model.lm_head.draw(self.hidden, rows, u, self.temperature).tolist()
+
+    def run(self, max_tokens: int) -> list[Draw]:
+        active = list(range(len(self.seeds)))
+        written: list[list[int]] = [[] for _ in active]
+        out: dict[int, Draw] = {}
+        allowed = [min(max_tokens, room) for room in self.room]
+        for step in range(max(allowed)):
+            unfinished: dict[tuple[int, int], list[int]] = {}  # (row, token) -> draws
+            for draw, row, token in zip(active, self.row_of, self._next_tokens(step, active), strict=True):
+                if token in self.hf_model.end_ids:
+                    out[draw] = Draw(self.hf_model.text(written[draw]), False)
+                    continue
+                written[draw].append(token)
+                if (
+                    token in self.closing
+                    and (close := find_close(text := self.hf_model.text(written[draw]))) is not None
+                ):
+                    out[draw] = Draw(text[:close], True)
+                elif step + 1 < allowed[draw]:
+                    unfinished.setdefault((row, token), []).append(draw)
+            if not unfinished:
+                break
+            active = [draw for draws in unfinished.values() for draw in draws]
+            self.row_of = [row for row, draws in enumerate(unfinished.values()) for _ in draws]
+            self._feed(list(unfinished))
+        return [out[i] if i in out else Draw(self.hf_model.text(written[i]), False) for i in range(len(written))]
+
+    def _feed(self, rows: list[tuple[int, int]]) -> None:
+        """Continue with (row, token) pairs, sorted by row: finished rows are dropped, rows that split are repeated."""
+        device = self.hf_model.device
+        if [row for row, _ in rows] != list(range(len(self.hidden))):
+            self.continuation.select(torch.tensor([row for row, _ in rows], device=device))
+        self.hidden = self.continuation.feed(torch.tensor([token for _, token in rows], device=device))
+
+
+def _closing_ids(tokenizer: Any) -> frozenset[int]:
+    """Return the tokens whose text holds a "]", since a call can only close after one of them; cached."""
+    ids = getattr(tokenizer, "_toolformer_closing_ids", None)
+    if ids is None:
+        ids = frozenset(i for i in range(len(tokenizer)) if "]" in tokenizer.decode([i]))
+        tokenizer._toolformer_closing_ids = ids
+    return frozenset(ids)

@@ -1,0 +1,94 @@
+"""A fair queue: the next turn goes to the owner with the least in progress, and among those to the longest waiting.
+
+So an owner with much to do does not keep out others with little. The queue knows owners (e.g. requests) and items (e.g.
+their sequences, or their calls), and nothing about either. It is not thread-safe.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+__all__ = ["FairQueue"]
+
+T = TypeVar("T")
+
+
+class FairQueue(Generic[T]):
+    """Waiting items, each with an owner; items of one owner keep their order."""
+
+    def __init__(self) -> None:
+        # the owner that has waited longest for a turn comes first
+        self._queues: collections.OrderedDict[object, collections.deque[T]] = collections.OrderedDict()
+        self._in_progress: collections.Counter[object] = collections.Counter()
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[T]:
+        for items in self._queues.values():
+            yield from items
+
+    def in_progress(self, owner: object) -> int:
+        """Return how many of an owner's items have been taken and are not done."""
+        return self._in_progress[owner]
+
+    def put(self, owner: object, item: T) -> None:
+        """Add an item behind the others of its owner."""
+        self._queues.setdefault(owner, collections.deque()).append(item)
+        self._length += 1
+
+    def put_back(self, owner: object, item: T) -> None:
+        """Return a taken item to the queue, in front of the others of its owner."""
+        self.done(owner)
+        self._queues.setdefault(owner, collections.deque()).appendleft(item)
+        self._length += 1
+
+    def first(self) -> tuple[object, T]:
+        """Return the next item and its owner, without taking it.
+
+        Raises:
+            ValueError: the queue is empty.
+        """
+        idle = (owner for owner in self._queues if not self._in_progress.get(owner))  # usually the first one
+        owner = next(idle, None) or min(self._queues, key=self._in_progress.__getitem__)
+        return owner, self._queues[owner][0]
+
+    def take(self) -> T:
+        """Take the next item; `done` or `put_back` must follow.
+
+        Raises:
+            ValueError: the queue is empty.
+        """
+        owner, item = self.first()
+        self._drop(owner, item)
+        if owner in self._queues:
+            self._queues.move_to_end(owner)
+        self._in_progress[owner] += 1
+        return item
+
+    def done(self, owner: object) -> None:
+        """Record that a taken item of this owner is done."""
+        self._in_progress[owner] -= 1
+        if not self._in_progress[owner]:
+            del self._in_progress[owner]
+
+    def discard(self, owner: object, item: T) -> None:
+        """Remove an item if it is waiting."""
+        if item in self._queues.get(owner, ()):
+            self._drop(owner, item)
+
+    def clear(self) -> list[T]:
+        """Remove all waiting items and return them."""
+        items = list(self)
+        self._queues.clear()
+        self._length = 0
+        return items
+
+    def _drop(self, owner: object, item: T) -> None:
+        self._queues[owner].remove(item)
+        self._length -= 1
+        if not self._queues[owner]:
+            del self._queues[owner]

@@ -1,0 +1,115 @@
+"""The bytes of the store's files: Parquet for data, and a JSON envelope with a digest for every small record.
+
+Equal tables and equal records give equal bytes (for one version of pyarrow). This module opens no file and knows no
+stage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from warehouse.commits import DataFile, canonical_json, digest
+from warehouse.errors import CorruptDataError, StoreError
+
+__all__ = ["INVALID", "check_data", "decode_parquet", "decode_record", "encode_parquet", "encode_record"]
+
+INVALID = (KeyError, TypeError, ValueError, AttributeError)  # what parsing a damaged record can raise
+
+# The version of the JSON envelope. Since 2, runs and datasets have fields that an earlier program does not know.
+_FORMAT, _FORMATS = 2, {"commits": 1, "runs": 2, "datasets": 2}
+_ROW_GROUP = 64 * 1024  # rows
+
+
+def encode_parquet(table: pa.Table) -> bytes:
+    """Return a table as Parquet.
+
+    Columns of floats get no statistics: these leave NaN out, and readers that trust them, as DuckDB does, miss it.
+    """
+    sink = pa.BufferOutputStream()
+    described = [column.name for column in table.schema if not pa.types.is_floating(column.type)]
+    layout: dict[str, Any] = {"compression": "zstd", "compression_level": 3, "row_group_size": _ROW_GROUP}
+    pq.write_table(table, sink, write_statistics=described, **layout)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def decode_parquet(data: bytes, columns: list[str] | None, place: str) -> pa.Table:
+    """Return the rows of a Parquet file.
+
+    Args:
+        data: the file's bytes.
+        columns: return only these columns, in this order; None: all.
+        place: the file's path, for messages.
+
+    Raises:
+        CorruptDataError: the bytes are not Parquet.
+        StoreError: there is no such column.
+    """
+    try:
+        reader = pq.ParquetFile(pa.BufferReader(data))
+        unknown = [name for name in columns or () if name not in reader.schema_arrow.names]
+        if unknown:
+            raise StoreError(f"{place} has no column {', '.join(unknown)}")
+        table = reader.read(columns=columns)
+        return table.select(columns) if columns is not None else table
+    except (pa.ArrowException, OSError) as exc:
+        raise CorruptDataError(f"{place} cannot be read as Parquet: {exc}") from exc
+
+
+def check_data(file: DataFile, data: bytes, verify: bool = True) -> str:
+    """Return how a data file's bytes differ from what its commit says, as the end of a sentence; "" if they do not.
+
+    Args:
+        file: the file as its commit lists it.
+        data: the file's bytes.
+        verify: compare the digest, not only the size.
+    """
+    if len(data) != file.bytes:
+        return f"is truncated or altered: it has {len(data):,} bytes, but its commit says {file.bytes:,}"
+    return "is altered: its digest is not the one in its commit" if verify and digest(data) != file.digest else ""
+
+
+def encode_record(path: str, value: Mapping[str, Any]) -> bytes:
+    """Return a small record in its envelope.
+
+    Raises:
+        StoreError: the value is not JSON.
+    """
+    try:
+        envelope = {
+            "format": _FORMATS.get(path.partition("/")[0], _FORMAT),
+            "digest": digest(canonical_json(dict(value))),
+            "value": dict(value),
+        }
+        options = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
+        return orjson.dumps(envelope, option=options)
+    except orjson.JSONEncodeError as exc:
+        raise StoreError(f"{path}: not a JSON value: {exc}") from exc
+
+
+def decode_record(data: bytes, place: str) -> dict[str, Any] | None:
+    """Return the record in an envelope; None if it is truncated or altered.
+
+    Args:
+        data: the file's bytes.
+        place: the file's path, for messages.
+
+    Raises:
+        StoreError: a newer version of this program wrote the record.
+    """
+    with contextlib.suppress(*INVALID):
+        envelope = orjson.loads(data)
+        if envelope["format"] > _FORMAT:
+            raise StoreError(
+                f"{place} was written by a newer version of this program: use that version; or, if there is none, the "
+                "file was altered: delete it, run toolformer reconcile and then the same build again"
+            )
+        value = envelope["value"]
+        if isinstance(value, dict) and digest(canonical_json(value)) == envelope["digest"]:
+            return value
+    return None

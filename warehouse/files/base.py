@@ -1,0 +1,399 @@
+"""The few file operations that the store needs, on a local folder or on anything that `pyarrow.fs` reaches.
+
+On a local folder a file appears complete or not at all, and once `put` has returned it survives a power cut (temporary
+name in the same folder -> write -> fsync -> rename -> fsync of the folder). Object stores write an object in one piece,
+so there `put` is a single upload.
+
+`create` never replaces a file, even if several processes write at once: it names the file by a hard link, and on S3 it
+puts the object on the condition that there is none. Where neither is possible (a file system without hard links,
+another object store, S3 without botocore) it looks first; if two processes write in the same moment, the later file
+stays.
+
+This module does not know what the bytes mean. Paths are relative to the root, with forward slashes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import os
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol, TypeVar
+from urllib.parse import unquote, urlsplit
+
+import filelock
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from warehouse.errors import StoreError, error_line
+from warehouse.files.folders import fsync_folder, make_folder, private_mode
+from warehouse.files.objects import CreateObject, object_creator
+
+__all__ = ["Files", "LocalFiles", "RemoteFiles", "create_local", "open_files", "put_local", "temporary_beside"]
+
+AnyPath = TypeVar("AnyPath", Path, PurePosixPath)
+Written = TypeVar("Written", None, bool)
+_TEMPORARY = re.compile(r"\.\d+-[0-9a-f]+\.tmp(\.wal)?$")  # DuckDB keeps a log beside a database that is being written
+_PRIVATE = "runs/"  # these records hold the parameters that users gave
+# Object stores have no folders; creating one would only leave a marker object.
+_NO_FOLDERS = frozenset({"s3", "gcs", "abfs"})
+# Errors of file systems without hard links.
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
+
+
+class Files(Protocol):
+    """The file operations of one place. Every method raises `StoreError` if the place fails."""
+
+    root: str  # absolute path or URL, without a trailing slash
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write a file, replacing any file of that name."""
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Write a file unless there is one of that name; return whether it was written."""
+
+    def get(self, path: str) -> bytes | None:
+        """Return a file's bytes; None if there is no such file."""
+
+    def stat(self, path: str) -> tuple[int, float] | None:
+        """Return a file's size in bytes and the time of its last change (seconds since 1970); None if there is none."""
+
+    def walk(self, folder: str, suffix: str = "") -> Iterator[str]:
+        """Yield the paths of all complete files below a folder, sorted."""
+
+    def move(self, path: str, target: str) -> None:
+        """Rename a file; do nothing if there is no such file."""
+
+    def delete(self, path: str) -> None:
+        """Delete a file; do nothing if there is no such file."""
+
+    def stale_temporaries(self, older_than_s: float) -> Iterator[str]:
+        """Yield the temporary files that nobody is writing and that are at least so many seconds old."""
+
+
+def temporary_beside(target: AnyPath) -> AnyPath:
+    """Return a unique temporary name beside a file, for its replacement; `stale_temporaries` recognises such names."""
+    return target.with_name(f"{target.name}.{os.getpid()}-{uuid.uuid4().hex}.tmp")
+
+
+def _try_lock(handle: int) -> bool:
+    """Lock a file until its handle is closed, or its holder dies; return False if another process holds the lock."""
+    try:
+        return filelock.lock_descriptor(handle, blocking=False)
+    except OSError:  # a mount without locks, where the age of a file has to suffice
+        return True
+
+
+def put_local(target: Path, data: bytes, mode: int = 0o644) -> None:
+    """Write a local file so that it appears complete or not at all, and survives a power cut.
+
+    Args:
+        target: the file.
+        data: its content.
+        mode: its permissions, from which the umask is taken.
+
+    Raises:
+        OSError: the disk is full, or the folder cannot be written; nothing is left behind.
+    """
+    _write_local(target, data, mode, _replace)
+
+
+def create_local(target: Path, data: bytes, mode: int = 0o644) -> bool:
+    """Write a local file as `put_local` does, unless there is one of that name; return whether it was written.
+
+    Raises:
+        OSError: the disk is full, or the folder cannot be written; nothing is left behind.
+    """
+    return _write_local(target, data, mode, _link)
+
+
+def _replace(temporary: Path, target: Path) -> bool:
+    os.replace(temporary, target)
+    return True
+
+
+def _link(temporary: Path, target: Path) -> bool:
+    """Give a file its name unless another file has it; the kernel ensures that only one gets it."""
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        if os.stat(temporary).st_nlink == 1:  # else NFS repeated a request whose answer was lost
+            os.unlink(temporary)
+            return False
+    except OSError as exc:
+        if exc.errno not in _NO_LINKS:
+            raise
+        if target.exists():
+            os.unlink(temporary)
+            return False
+        return _replace(temporary, target)
+    with contextlib.suppress(OSError):  # the file has its name; a sweep removes the temporary one
+        os.unlink(temporary)
+    return True
+
+
+def _write_local(target: Path, data: bytes, mode: int, give_name: Callable[[Path, Path], bool]) -> bool:
+    temporary = temporary_beside(target)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            _try_lock(handle)  # so that no sweep takes the file for that of a dead writer
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        named = give_name(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    fsync_folder(target.parent)  # also if another process wrote the file: readers rely on it from now on
+    return named
+
+
+class LocalFiles:
+    """A folder of this machine, or of a shared file system."""
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = str(Path(root).absolute())
+
+    def put(self, path: str, data: bytes) -> None:
+        """See `Files`."""
+        self._write(path, data, put_local)
+
+    def create(self, path: str, data: bytes) -> bool:
+        """See `Files`."""
+        return self._write(path, data, create_local)
+
+    def _write(self, path: str, data: bytes, write: Callable[[Path, bytes, int], Written]) -> Written:
+        target = self._at(path)
+        try:
+            make_folder(target.parent)
+            return write(target, data, private_mode(target.parent) if path.startswith(_PRIVATE) else 0o644)
+        except OSError as exc:
+            raise StoreError(f"cannot write {target}: {error_line(exc)}") from exc
+
+    def get(self, path: str) -> bytes | None:
+        """See `Files`."""
+        try:
+            return self._at(path).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as exc:
+            raise StoreError(f"cannot read {self._at(path)}: {exc.strerror or exc}") from exc
+
+    def stat(self, path: str) -> tuple[int, float] | None:
+        """See `Files`."""
+        try:
+            result = self._at(path).stat()
+            return result.st_size, result.st_mtime
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as exc:
+            raise StoreError(f"cannot look at {self._at(path)}: {exc.strerror or exc}") from exc
+
+    def walk(self, folder: str, suffix: str = "") -> Iterator[str]:
+        """See `Files`."""
+        for path in self._walk(folder):
+            if path.endswith(suffix) and not _TEMPORARY.search(path):
+                yield path
+
+    def move(self, path: str, target: str) -> None:
+        """See `Files`."""
+        try:
+            make_folder(self._at(target).parent)
+            os.replace(self._at(path), self._at(target))
+        except FileNotFoundError:
+            return
+        except OSError as exc:
+            raise StoreError(f"cannot move {self._at(path)}: {error_line(exc)}") from exc
+        fsync_folder(self._at(target).parent)
+        fsync_folder(self._at(path).parent)
+
+    def delete(self, path: str) -> None:
+        """See `Files`."""
+        try:
+            self._at(path).unlink(missing_ok=True)
+        except OSError as exc:
+            raise StoreError(f"cannot delete {self._at(path)}: {error_line(exc)}") from exc
+
+    def stale_temporaries(self, older_than_s: float) -> Iterator[str]:
+        """See `Files`."""
+        latest = time.time() - older_than_s
+        for path in list(self._walk("")):
+            if not _TEMPORARY.search(path):
+                continue
+            with contextlib.suppress(FileNotFoundError):  # its writer has finished, or another sweep was faster
+                if self._at(path).stat().st_mtime <= latest and not self._being_written(path):
+                    yield path
+
+    def _being_written(self, path: str) -> bool:
+        handle = os.open(self._at(path), os.O_RDONLY)
+        try:
+            return not _try_lock(handle)
+        finally:
+            os.close(handle)
+
+    def _at(self, path: str) -> Path:
+        return Path(self.root, path)
+
+    def _walk(self, folder: str) -> Iterator[str]:
+        start = os.path.join(self.root, folder) if folder else self.root
+        for here, folders, names in os.walk(start):
+            folders.sort()
+            relative = os.path.relpath(here, self.root).replace(os.sep, "/")
+            prefix = "" if relative == "." else relative + "/"
+            for name in sorted(names):
+                yield prefix + name
+
+
+class RemoteFiles:
+    """Anything a `pyarrow.fs` URL names, e.g. `s3://bucket/folder`; one put per file.
+
+    Args:
+        root: the URL, for messages and views.
+        filesystem: a `pyarrow.fs.FileSystem`.
+        base: the root's path within that file system.
+        create_object: creates an object unless there is one; None: the place cannot do that in one step.
+    """
+
+    def __init__(self, root: str, filesystem: Any, base: str, create_object: CreateObject | None = None) -> None:
+        self.root = root.rstrip("/")
+        self._fs = filesystem
+        self._base = base.rstrip("/")
+        self._create_object = create_object
+
+    def put(self, path: str, data: bytes) -> None:
+        """See `Files`."""
+        target = self._at(path)
+        try:
+            if self._fs.type_name in _NO_FOLDERS:
+                self._write(target, data)
+            else:  # here others would see a half-written file
+                self._fs.create_dir(str(PurePosixPath(target).parent), recursive=True)
+                temporary = str(temporary_beside(PurePosixPath(target)))
+                self._write(temporary, data)
+                self._fs.move(temporary, target)
+        except (OSError, pa.ArrowException) as exc:
+            raise StoreError(f"cannot write {self.root}/{path}: {exc}") from exc
+
+    def create(self, path: str, data: bytes) -> bool:
+        """See `Files`."""
+        if self._create_object is not None:
+            created = self._create_object(self._at(path), data)
+            if created is not None:
+                return created
+        if self.stat(path) is not None:
+            return False
+        self.put(path, data)
+        return True
+
+    def _write(self, target: str, data: bytes) -> None:
+        with self._fs.open_output_stream(target) as stream:
+            stream.write(data)
+
+    def get(self, path: str) -> bytes | None:
+        """See `Files`."""
+        try:
+            with self._fs.open_input_stream(self._at(path)) as stream:
+                return bytes(stream.read())
+        except FileNotFoundError:
+            return None
+        except (OSError, pa.ArrowException) as exc:
+            raise StoreError(f"cannot read {self.root}/{path}: {exc}") from exc
+
+    def stat(self, path: str) -> tuple[int, float] | None:
+        """See `Files`."""
+        try:
+            info = self._fs.get_file_info(self._at(path))
+        except (OSError, pa.ArrowException) as exc:
+            raise StoreError(f"cannot look at {self.root}/{path}: {exc}") from exc
+        if info.type != pafs.FileType.File:
+            return None
+        return int(info.size), info.mtime.timestamp() if info.mtime is not None else math.inf
+
+    def walk(self, folder: str, suffix: str = "") -> Iterator[str]:
+        """See `Files`."""
+        for path in self._walk(folder):
+            if path.endswith(suffix) and not _TEMPORARY.search(path):
+                yield path
+
+    def _walk(self, folder: str) -> Iterator[str]:
+        selector = pafs.FileSelector(self._at(folder), allow_not_found=True, recursive=True)
+        try:
+            infos = self._fs.get_file_info(selector)
+        except (OSError, pa.ArrowException) as exc:
+            raise StoreError(f"cannot list {self.root}/{folder}: {exc}") from exc
+        for path in sorted(info.path for info in infos if info.type == pafs.FileType.File):
+            yield path[len(self._base) + 1 :]
+
+    def move(self, path: str, target: str) -> None:
+        """See `Files`."""
+        data = self.get(path)
+        if data is not None:
+            self.put(target, data)
+            self.delete(path)
+
+    def delete(self, path: str) -> None:
+        """See `Files`."""
+        try:
+            self._fs.delete_file(self._at(path))
+        except FileNotFoundError:
+            return
+        except (OSError, pa.ArrowException) as exc:
+            raise StoreError(f"cannot delete {self.root}/{path}: {error_line(exc)}") from exc
+
+    def stale_temporaries(self, older_than_s: float) -> Iterator[str]:
+        """See `Files`; object stores have none."""
+        if self._fs.type_name in _NO_FOLDERS:
+            return
+        latest = time.time() - older_than_s
+        for path in self._walk(""):
+            if _TEMPORARY.search(path) and (stat := self.stat(path)) is not None and stat[1] <= latest:
+                yield path
+
+    def _at(self, path: str) -> str:
+        return f"{self._base}/{path}" if path else self._base
+
+
+def open_files(url: str | Path) -> Files:
+    """Return the file operations for a local path or a URL: `file://`, `s3://`, `gs://`, ..., or any that fsspec knows.
+
+    The query names another S3 server than Amazon's: `s3://bucket/folder?endpoint_override=host:9000&scheme=http`. Arrow
+    finds the credentials, for example in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
+
+    Raises:
+        StoreError: the URL's scheme is unknown, or its place cannot be reached.
+    """
+    text = str(url)
+    if "://" not in text:
+        return LocalFiles(text)
+    parts = urlsplit(text)
+    if parts.scheme == "file":
+        return LocalFiles(unquote(parts.path))
+    shown = f"{parts.scheme}://{parts.hostname or ''}{parts.path}"  # messages must not show keys of the URL
+    try:
+        filesystem, base = _file_system(text)
+    except (OSError, ValueError, ImportError, pa.ArrowException) as exc:
+        raise StoreError(f"cannot open {shown}: {type(exc).__name__}") from exc
+    create_object = object_creator(text, filesystem.region) if isinstance(filesystem, pafs.S3FileSystem) else None
+    return RemoteFiles(shown, filesystem, base, create_object)
+
+
+def _file_system(url: str) -> tuple[Any, str]:
+    """Return Arrow's file system for a URL, or fsspec's if Arrow has none, and the path within it."""
+    from fsspec.core import url_to_fs
+    from fsspec.registry import known_implementations
+
+    try:
+        filesystem, base = pafs.FileSystem.from_uri(url)
+    except pa.ArrowInvalid:
+        if urlsplit(url).scheme not in known_implementations:
+            raise
+        filesystem, base = url_to_fs(url)
+        filesystem = pafs.PyFileSystem(pafs.FSSpecHandler(filesystem))
+    return filesystem, base

@@ -1,0 +1,68 @@
+"""Files over those of a data folder: reads see both, and writes go elsewhere, so that the data folder does not change.
+
+A dry run (`plan`) runs the stages' own code on it, as far as that needs no model, and asks which commits would be
+found. Nothing in the data folder changes, not even what is damaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from warehouse.files.base import Files, LocalFiles
+
+__all__ = ["OverlayFiles"]
+
+
+class OverlayFiles:
+    """File operations (`Files`) that only read the data folder.
+
+    Args:
+        data: the files of the data folder.
+        folder: an empty local folder for everything that is written; whoever created it removes it.
+    """
+
+    def __init__(self, data: Files, folder: Path) -> None:
+        self.root = data.root
+        self._data = data
+        self._written = LocalFiles(folder)
+        self._deleted: set[str] = set()  # paths of the data folder that seem to be gone
+
+    def put(self, path: str, data: bytes) -> None:
+        """See `Files`; the data folder's file stays."""
+        self._written.put(path, data)
+
+    def create(self, path: str, data: bytes) -> bool:
+        """See `Files`."""
+        return self.stat(path) is None and self._written.create(path, data)
+
+    def get(self, path: str) -> bytes | None:
+        """See `Files`."""
+        data = self._written.get(path)
+        return data if data is not None or path in self._deleted else self._data.get(path)
+
+    def stat(self, path: str) -> tuple[int, float] | None:
+        """See `Files`."""
+        stat = self._written.stat(path)
+        return stat if stat is not None or path in self._deleted else self._data.stat(path)
+
+    def walk(self, folder: str, suffix: str = "") -> Iterator[str]:
+        """See `Files`."""
+        paths = set(self._data.walk(folder, suffix)) - self._deleted
+        yield from sorted(paths | set(self._written.walk(folder, suffix)))
+
+    def move(self, path: str, target: str) -> None:
+        """See `Files`; the data folder's file stays."""
+        data = self.get(path)
+        if data is not None:
+            self.put(target, data)
+            self.delete(path)
+
+    def delete(self, path: str) -> None:
+        """See `Files`; the data folder's file stays."""
+        self._written.delete(path)
+        self._deleted.add(path)
+
+    def stale_temporaries(self, older_than_s: float) -> Iterator[str]:
+        """See `Files`; those of other processes are not looked for."""
+        return iter(())

@@ -1,0 +1,44 @@
+"""Queries on the published snapshot that return plain rows: row counts, yields, calls, figures of evaluations.
+
+Readers open the snapshot read-only, for one query or for hours: a newly published snapshot is another file under the
+same name, which the next opening sees. The rules that queries share are in `warehouse.snapshot.views`. What other
+thresholds would keep is in `warehouse.what_if`, the path of one document in `warehouse.explain`.
+"""
+
+from warehouse.queries.builds import (
+    Coverage,
+    CurrentBuild,
+    StageBalance,
+    Stats,
+    Yield,
+    coverage,
+    current_build,
+    stats,
+    yield_by_threshold,
+)
+from warehouse.queries.calls import GainBin, Sample, gain_histogram, nearest_call, samples
+from warehouse.queries.evaluations import accuracies, evaluation_limits, perplexities
+from warehouse.queries.rows import open_snapshot, rows_in, rows_of
+
+__all__ = [
+    "Coverage",
+    "CurrentBuild",
+    "GainBin",
+    "Sample",
+    "StageBalance",
+    "Stats",
+    "Yield",
+    "accuracies",
+    "coverage",
+    "current_build",
+    "evaluation_limits",
+    "gain_histogram",
+    "nearest_call",
+    "open_snapshot",
+    "perplexities",
+    "rows_in",
+    "rows_of",
+    "samples",
+    "stats",
+    "yield_by_threshold",
+]

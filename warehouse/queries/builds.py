@@ -1,0 +1,186 @@
+"""Queries on the current build: where its rows went, what thresholds would keep, and which run it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from warehouse.queries.rows import open_snapshot, rows_in, rows_of
+from warehouse.snapshot.analyst_views import CURRENT_BUILD
+from warehouse.snapshot.views import THRESHOLDS, yield_sql
+
+__all__ = [
+    "Coverage",
+    "CurrentBuild",
+    "StageBalance",
+    "Stats",
+    "Yield",
+    "coverage",
+    "current_build",
+    "stats",
+    "yield_by_threshold",
+]
+
+_STATS = """
+SELECT c.stage, c.tool, b.unit, b.kind, b.reason, sum(b.rows)::BIGINT, count(DISTINCT c.commit_id)
+FROM facts.balances AS b JOIN facts.commits AS c USING (commit_id) JOIN facts.current USING (commit_id)
+JOIN facts.stages AS s ON s.stage = c.stage
+GROUP BY s.rank, c.stage, c.tool, b.unit, b.kind, b.reason ORDER BY s.rank, c.tool, b.unit, b.kind, b.reason"""
+
+# For every assembled shard its documents, and the tools that had enough examples before it.
+_COVERAGE = """
+SELECT c.config::JSON->'not_annotated' AS tools, sum(b.rows)::BIGINT AS documents
+FROM facts.commits AS c JOIN facts.current USING (commit_id) JOIN facts.balances AS b USING (commit_id)
+WHERE c.stage = 'assemble' AND b.unit = 'documents' AND b.kind = 'in' GROUP BY c.commit_id, c.config"""
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentBuild:
+    """The run whose data is current, and the version of C* that it made."""
+
+    run_id: str
+    flow: str
+    started: str
+    state: str
+    corpus: str
+    model: str
+    name: str  # of the dataset; "" until there is one
+    version: str
+    created: str | None  # when the version was made
+
+    def __str__(self) -> str:
+        corpus = Path(self.corpus).name
+        if not self.version:
+            return f"{corpus}, no version of C* yet (run {self.run_id}, {self.state})"
+        when = (self.created or self.started)[:16].replace("T", " ")
+        return f"{self.name}@{self.version} of {corpus}, built {when} (run {self.run_id})"
+
+
+@dataclass(frozen=True, slots=True)
+class StageBalance:
+    """Where the rows of one stage, tool and unit went, over all current shards."""
+
+    stage: str
+    tool: str
+    unit: str
+    shards: int
+    rows_in: int
+    kept: int
+    dropped: dict[str, int] = field(default_factory=dict)  # reason -> rows
+    failed: dict[str, int] = field(default_factory=dict)  # reason -> rows
+
+    @property
+    def conserved(self) -> bool:
+        """Whether in = kept + dropped + failed."""
+        return self.rows_in == self.kept + sum(self.dropped.values()) + sum(self.failed.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Yield:
+    """What a threshold would keep of a tool."""
+
+    tool: str
+    tau_f: float
+    examples: int  # documents with at least one surviving call of the tool
+    calls: int  # surviving calls, at most one per position
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """The part of the corpus on which a tool was annotated, if that is not all of it."""
+
+    tool: str
+    shards: int
+    of_shards: int
+    documents: int
+    of_documents: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.tool} was annotated on {self.shards:,} of {self.of_shards:,} shards ({self.documents:,} of "
+            f"{self.of_documents:,} documents) and then had enough examples: its yields are those of these shards alone"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What `toolformer stats` prints."""
+
+    balances: tuple[StageBalance, ...]
+    yields: tuple[Yield, ...]
+    coverage: tuple[Coverage, ...] = ()  # of tools that were not annotated on every shard
+
+    @property
+    def conserved(self) -> bool:
+        """Whether no row of any stage is missing."""
+        return all(balance.conserved for balance in self.balances)
+
+
+def yield_by_threshold(path: str | Path, thresholds: Iterable[float] = THRESHOLDS) -> list[Yield]:
+    """Return examples and calls per tool at each threshold (nats), sorted by tool and threshold.
+
+    Raises:
+        SnapshotError: there is no snapshot.
+        ValueError: a threshold is not finite.
+    """
+    return [Yield(**row) for row in rows_of(path, yield_sql(thresholds))]
+
+
+def stats(path: str | Path, thresholds: Iterable[float] = THRESHOLDS) -> Stats:
+    """Return the balances of all current shards, in the order of the stages, and the yields.
+
+    Raises:
+        SnapshotError: there is no snapshot.
+    """
+    with open_snapshot(path) as connection:
+        counts = rows_in(connection, _STATS)
+        yields = rows_in(connection, yield_sql(thresholds))
+        assembled = rows_in(connection, _COVERAGE)
+    grouped: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for row in counts:
+        stage, tool, unit, kind, reason, rows, shards = row.values()
+        balance = grouped.setdefault((stage, tool, unit), {"rows_in": 0, "kept": 0, "dropped": {}, "failed": {}})
+        if kind == "in":
+            balance |= {"rows_in": rows, "shards": shards}
+        elif kind == "kept":
+            balance["kept"] = rows
+        else:
+            balance[kind][reason] = rows
+    balances = tuple(StageBalance(*key, **values) for key, values in grouped.items())
+    return Stats(balances, tuple(Yield(**row) for row in yields), _coverage(assembled))
+
+
+def coverage(path: str | Path) -> tuple[Coverage, ...]:
+    """Return the tools that were not annotated on every shard (`--stop-when-full`), and on how many they were.
+
+    Raises:
+        SnapshotError: there is no snapshot.
+    """
+    return _coverage(rows_of(path, _COVERAGE))
+
+
+def _coverage(assembled: list[dict[str, Any]]) -> tuple[Coverage, ...]:
+    shards = [(set(json.loads(row["tools"] or "[]")), row["documents"]) for row in assembled]
+    return tuple(
+        Coverage(
+            tool=tool,
+            shards=sum(tool not in missing for missing, _ in shards),
+            of_shards=len(shards),
+            documents=sum(documents for missing, documents in shards if tool not in missing),
+            of_documents=sum(documents for _, documents in shards),
+        )
+        for tool in sorted(set().union(*(missing for missing, _ in shards)))
+    )
+
+
+def current_build(path: str | Path) -> CurrentBuild | None:
+    """Return the current build; None if nothing was built.
+
+    Raises:
+        SnapshotError: there is no snapshot.
+    """
+    rows = rows_of(path, CURRENT_BUILD)
+    return CurrentBuild(**rows[0]) if rows else None

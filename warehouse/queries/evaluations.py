@@ -1,0 +1,48 @@
+"""Queries on evaluations: accuracies and perplexities of completed runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from warehouse.queries.rows import rows_of
+
+__all__ = ["accuracies", "evaluation_limits", "perplexities"]
+
+_LIMITS = """
+SELECT c.config::JSON->>'evaluation' AS evaluation, (r.parameters::JSON->>'limit')::BIGINT AS "limit"
+FROM facts.run_commits AS rc JOIN facts.runs AS r USING (run_id) JOIN facts.commits AS c USING (commit_id)
+WHERE r.state = 'completed' AND c.stage IN ('evaluate', 'perplexity')
+QUALIFY row_number() OVER (PARTITION BY evaluation ORDER BY r.started DESC, r.run_id DESC) = 1"""
+
+
+def accuracies(path: str | Path, task: str | None = None) -> list[dict[str, Any]]:
+    """Return the rows of the view `accuracy` for completed runs, oldest first.
+
+    Args:
+        path: the snapshot.
+        task: only this task; None: all tasks.
+
+    Raises:
+        SnapshotError: there is no snapshot.
+    """
+    sql = "FROM accuracy WHERE completed AND ($task IS NULL OR task = $task) ORDER BY evaluated, evaluation"
+    return rows_of(path, sql, {"task": task})
+
+
+def evaluation_limits(path: str | Path) -> dict[str, int | None]:
+    """Return evaluation -> the `limit` on items in the run whose figures the views show; None: there was no limit.
+
+    Raises:
+        SnapshotError: there is no snapshot.
+    """
+    return {row["evaluation"]: row["limit"] for row in rows_of(path, _LIMITS)}
+
+
+def perplexities(path: str | Path) -> list[dict[str, Any]]:
+    """Return the rows of the view `perplexity` for completed runs, oldest first.
+
+    Raises:
+        SnapshotError: there is no snapshot.
+    """
+    return rows_of(path, "FROM perplexity WHERE completed ORDER BY evaluated, evaluation")

@@ -1,0 +1,93 @@
+"""Opening the published snapshot, and the rows of a query as dicts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from warehouse.errors import SnapshotError, error_line
+from warehouse.snapshot.index import FORMAT
+
+__all__ = ["open_snapshot", "rows_in", "rows_of"]
+
+_ATTEMPTS = 50  # to open a snapshot that is being replaced; it is usually replaced once in twenty seconds
+
+
+def open_snapshot(path: str | Path) -> duckdb.DuckDBPyConnection:
+    """Open the snapshot read-only; the caller closes the connection.
+
+    Raises:
+        SnapshotError: there is no snapshot, or it cannot be opened.
+    """
+    for _ in range(_ATTEMPTS):
+        before = _identity(path)
+        if before is None:
+            raise SnapshotError(f"there is no snapshot at {path} yet; build a dataset, or reconcile")
+        try:
+            return duckdb.connect(str(path), read_only=True)
+        except duckdb.Error as exc:
+            # This happened once, while snapshots were published as fast as possible: "No more data remaining in
+            # MetadataReader". The cause is unknown (DuckDB opens the path once); a replaced file is opened again.
+            if _identity(path) == before:
+                message = f"cannot open the snapshot {path}: {error_line(exc)}; run toolformer reconcile"
+                raise SnapshotError(message) from exc
+    raise SnapshotError(f"the snapshot {path} was replaced at each of {_ATTEMPTS} attempts to open it")
+
+
+def _identity(path: str | Path) -> tuple[int, int] | None:
+    """Return what distinguishes a file from its replacement; None if there is no file."""
+    try:
+        stat = Path(path).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return stat.st_ino, stat.st_mtime_ns
+
+
+def rows_of(path: str | Path, sql: str, parameters: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    """Return the rows of a query on a snapshot as dicts.
+
+    Args:
+        path: the snapshot.
+        sql: any SELECT; named parameters are written `$name`.
+        parameters: the parameters' values.
+
+    Raises:
+        SnapshotError: there is no snapshot, or the query fails.
+    """
+    with open_snapshot(path) as connection:
+        return rows_in(connection, sql, parameters)
+
+
+def rows_in(
+    connection: duckdb.DuckDBPyConnection, sql: str, parameters: dict[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """Return the rows of a query on an open snapshot as dicts; see `rows_of`.
+
+    Raises:
+        SnapshotError: the query fails.
+    """
+    try:
+        result = connection.execute(sql, parameters) if parameters else connection.execute(sql)
+        names = [column[0] for column in result.description]
+        return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+    except duckdb.IOException as exc:
+        raise SnapshotError(
+            f"the snapshot refers to data that cannot be read ({error_line(exc)}): if the folder was moved or files "
+            "are gone, run toolformer reconcile with the same --data"
+        ) from exc
+    except duckdb.Error as exc:
+        if _is_of_another_version(connection):
+            raise SnapshotError(
+                "another version of this program wrote the snapshot: run toolformer reconcile with the same --data"
+            ) from exc
+        raise SnapshotError(f"the query failed: {error_line(exc)}") from exc
+
+
+def _is_of_another_version(connection: duckdb.DuckDBPyConnection) -> bool:
+    try:
+        row = connection.execute("SELECT value FROM facts.about WHERE name = 'index'").fetchone()
+    except duckdb.Error:  # it has no such table
+        return True
+    return row != (FORMAT,)

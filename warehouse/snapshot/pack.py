@@ -1,0 +1,151 @@
+"""The snapshot as one self-contained file: the data that it refers to is copied, and no path of this machine remains.
+
+The file is written under a temporary name beside its target, table by table, in bounded memory, and is renamed once all
+its views could be opened. It contains what the snapshot showed when the packing began. The tables that only refer to
+files are left out: `toolformer explain` and `what-if` need the data folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+from warehouse.errors import SnapshotError, error_line, is_disk_full
+from warehouse.files.base import temporary_beside
+from warehouse.files.folders import fsync_folder, make_folder, make_private
+from warehouse.queries import rows_of
+from warehouse.schema import TABLES
+from warehouse.snapshot.index import sql_text
+from warehouse.snapshot.publish import create_views
+
+__all__ = ["Packed", "pack"]
+
+_MEMORY = "512MB"  # for copying; the rest goes to disk, beside the file
+_THREADS = 2  # each keeps rows in that memory
+_POINTERS = ("homes", "places", "version_files")  # tables of `facts` that refer to files
+_ABOUT_ROWS = "name NOT IN ('data', 'near')"  # the rows of `facts.about` that are not paths
+_UNCHANGED = ("prompts",)  # tables of `facts` with texts of the user, which stay as they are
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The contents of a packed file."""
+
+    tables: dict[str, int]  # name -> rows, of the tables that the snapshot only refers to
+    views: tuple[str, ...]
+
+
+def pack(snapshot: Path, out: Path, on_table: Callable[[str, int], None] = lambda table, rows: None) -> Packed:
+    """Write a snapshot and all the data that it refers to into one file, replacing an existing one.
+
+    Args:
+        snapshot: the published snapshot.
+        out: the file to write.
+        on_table: called with each table and its number of rows before it is copied.
+
+    Raises:
+        SnapshotError: the snapshot or its data cannot be read, or the file cannot be written.
+    """
+    about = rows_of(snapshot, "SELECT value FROM facts.about WHERE name = 'near'")
+    out = out.absolute()
+    temporary = temporary_beside(out)
+    try:
+        make_folder(out.parent)
+        with tempfile.TemporaryDirectory(dir=out.parent, prefix=f"{temporary.name}.") as spill:
+            tables = _copy_tables(snapshot, temporary, about[0]["value"] if about else "", spill, on_table)
+        views = _add_views(temporary)
+        _replace(temporary, out)
+    except (OSError, duckdb.Error) as exc:
+        raise SnapshotError(_reason(exc, snapshot, out)) from exc
+    finally:
+        for file in (temporary, temporary.with_name(temporary.name + ".wal")):
+            file.unlink(missing_ok=True)
+    return Packed(tables, views)
+
+
+def _reason(exc: OSError | duckdb.Error, snapshot: Path, out: Path) -> str:
+    if is_disk_full(exc):
+        return f"cannot write {out}: the disk is full; free some space there, or choose a file on another disk"
+    if isinstance(exc, duckdb.CatalogException | duckdb.BinderException):
+        return f"another version of this program wrote {snapshot} ({error_line(exc)}): run toolformer reconcile"
+    if isinstance(exc, duckdb.IOException | duckdb.InvalidInputException):
+        return (
+            f"the snapshot refers to data that cannot be read ({error_line(exc)}): if the folder was moved or files "
+            "are gone, run toolformer reconcile with the same --data"
+        )
+    return f"cannot write {out}: {error_line(exc)}"
+
+
+def _copy_tables(
+    snapshot: Path, temporary: Path, root: str, spill: str, on_table: Callable[[str, int], None]
+) -> dict[str, int]:
+    """Copy all tables; return the number of rows of those that the snapshot only refers to.
+
+    Args:
+        snapshot: the published snapshot.
+        temporary: the file to write.
+        root: the folder of the data files; "" if unknown.
+        spill: the folder for what does not fit into memory.
+        on_table: see `pack`.
+    """
+    with duckdb.connect(config={"memory_limit": _MEMORY, "temp_directory": spill, "threads": _THREADS}) as connection:
+        connection.execute(f"ATTACH {sql_text(str(snapshot))} AS snapshot (READ_ONLY)")
+        connection.execute(f"ATTACH {sql_text(str(temporary))} AS packed")
+        make_private(temporary, create=False)
+        connection.execute("USE snapshot")
+        connection.execute("CREATE SCHEMA packed.facts")
+        columns: dict[str, list[str]] = {}
+        for table, column, kind in connection.execute(
+            """SELECT table_name, column_name, data_type FROM duckdb_columns()
+            WHERE database_name = 'snapshot' AND schema_name = 'facts' ORDER BY table_name, column_index"""
+        ).fetchall():
+            name = f'"{column}"'
+            with_paths = kind == "VARCHAR" and table not in _UNCHANGED
+            columns.setdefault(table, []).append(f"{_without_paths(name, root)} AS {name}" if with_paths else name)
+        for table, selected in columns.items():
+            if table not in _POINTERS:
+                kept = _ABOUT_ROWS if table == "about" else "true"
+                sql = f"SELECT {', '.join(selected)} FROM facts.{table} WHERE {kept}"
+                connection.execute(f"CREATE TABLE packed.facts.{table} AS {sql}")
+        rows: dict[str, int] = {}
+        for table in TABLES:
+            (rows[table],) = connection.execute(f"SELECT count(*) FROM {table}").fetchone() or (0,)
+            on_table(table, rows[table])
+            connection.execute(f"CREATE TABLE packed.main.{table} AS FROM {table}")
+        connection.execute("CHECKPOINT packed")
+    return rows
+
+
+def _without_paths(column: str, root: str) -> str:
+    """Return SQL of a text or JSON text without absolute paths: relative below `root`, elsewhere the name alone."""
+    relative = (
+        f"""regexp_replace({column}, {sql_text(f'(^|["#]){re.escape(root)}/')}, '\\1', 'g')""" if root else column
+    )
+    return f"""regexp_replace({relative}, '(^|["#])/(?:[^"/]*/)*([^"/]+)/*($|")', '\\1\\2\\3', 'g')"""
+
+
+def _add_views(temporary: Path) -> tuple[str, ...]:
+    """Create the views in a file that has the tables, and open each; return their names."""
+    with duckdb.connect(str(temporary)) as connection:
+        create_views(connection)
+        rows = connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY ALL").fetchall()
+        for (view,) in rows:
+            connection.execute(f"FROM {view} LIMIT 0")
+        connection.execute("CHECKPOINT")
+    return tuple(view for (view,) in rows)
+
+
+def _replace(temporary: Path, out: Path) -> None:
+    handle = os.open(temporary, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    os.replace(temporary, out)
+    fsync_folder(out.parent)

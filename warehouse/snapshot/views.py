@@ -1,0 +1,228 @@
+"""The SQL of the published snapshot's views: which commits are current, and which calls a threshold keeps.
+
+This module is the only place of the filtering rules; every view and query uses them:
+
+- a call must gain at least its tool's threshold tau_f;
+- MT only: a call is dropped if its input occurs after its position but not before it;
+- of several such calls at one position of a document, of whichever tools, the one with the largest gain wins
+  (ties: the first by tool, then input, then response);
+- of two winners of one tool with the same input, each before the end of the other's window, the one that gains less is
+  dropped (if they gain the same, the later one in the text), unless C* was assembled with `keep_repeats`.
+
+An example of a tool is a document with a surviving call of that tool. If all tools have the same threshold, whether a
+call survives its rivals does not depend on the threshold, since a call is only dropped in favour of one that gains
+more: these are the *best calls*. The limit on examples per tool is not applied here: it chooses among examples, not
+among calls.
+
+Yields are counted on the table `facts.gains` (see `index`), which contains the best allowed call of every tool at a
+position; if only one tool has calls there, this call wins whenever its gain suffices.
+
+Gains are in nats. Positions are character offsets (code points). This module opens no database.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from warehouse.schema import EVALUATION_STAGES, WHAT_IF
+
+__all__ = [
+    "ACCURACY",
+    "BEST_CALLS",
+    "CALL_RATES",
+    "CURRENT",
+    "DROPS",
+    "EVALUATIONS",
+    "LINEAGE",
+    "MEASURED",
+    "PERPLEXITY",
+    "RULES",
+    "SHARDS",
+    "THRESHOLDS",
+    "count_sql",
+    "survivors_sql",
+    "yield_sql",
+]
+
+THRESHOLDS = (0.5, 1.0, 2.0)  # nats, as in the paper's Table 2
+
+# A gain that could be measured. For DuckDB NaN is the largest number, and since a file's statistics leave NaN out, it
+# concludes that there is none and does not evaluate `isnan(gain)`. It cannot draw this conclusion through TRY.
+MEASURED = "NOT isnan(TRY(gain))"
+
+# Which scored calls may be kept at all, whatever the threshold.
+RULES = f"{MEASURED} AND NOT (tool = 'mt' AND seen_after AND NOT seen_before)"
+
+
+def _better_nearby(winners: str, alike: tuple[str, ...]) -> str:
+    """Return SQL that tests whether a winner with the same call as row `w` gains more within its window."""
+    same = " AND ".join(f"o.{name} = w.{name}" for name in alike)
+    return f"""EXISTS (FROM {winners} AS o WHERE {same} AND o."position" < w.window_end AND w."position" < o.window_end
+        AND (o.gain > w.gain OR (o.gain = w.gain AND o."position" < w."position")))"""
+
+
+_WINNER = 'row_number() OVER (PARTITION BY doc_id, "position" ORDER BY gain DESC, tool, input, response) = 1'
+
+# Whether the current C* was assembled with repeated calls.
+_KEEP_REPEATS = """(SELECT coalesce(bool_or((c.config::JSON->>'keep_repeats')::BOOLEAN), false)
+    FROM facts.commits AS c JOIN facts.current USING (commit_id) WHERE c.stage = 'assemble')"""
+
+BEST_CALLS = f"""
+WITH won AS (SELECT * FROM scored WHERE {RULES} QUALIFY {_WINNER})
+SELECT w.* FROM won AS w WHERE {_KEEP_REPEATS} OR NOT {_better_nearby("won", ("doc_id", "tool", "input"))}"""
+
+_MEASURES = "stage IN ({})".format(", ".join(f"'{stage}'" for stage in EVALUATION_STAGES))
+
+# The current commits. Of builds: the commits of one run, the newest completed one that has any, else the newest that
+# has any (which is running, or has failed). The results of `what-if` replace nothing. Of evaluations: for each (task,
+# text, arm, k, model, tools), the commits of one run, chosen in the same way. Without runs: the newest commit of every
+# shard.
+CURRENT = f"""
+WITH known AS (
+    SELECT r.run_id, r.started, r.state = 'completed' AS completed, c.commit_id,
+           CASE WHEN c.{_MEASURES} THEN coalesce(c.config::JSON->>'evaluation', c.shard) ELSE '' END AS of
+    FROM facts.run_commits AS rc JOIN facts.runs AS r USING (run_id) JOIN facts.commits AS c USING (commit_id)
+    WHERE r.flow <> '{WHAT_IF}'
+), loose AS (
+    SELECT commit_id, stage, tool, shard, created,
+           CASE WHEN {_MEASURES} THEN coalesce(config::JSON->>'evaluation', shard) ELSE '' END AS of FROM facts.commits
+)
+SELECT DISTINCT commit_id FROM (
+    SELECT * FROM known
+    QUALIFY dense_rank() OVER (PARTITION BY of ORDER BY completed DESC, started DESC, run_id DESC) = 1)
+UNION ALL
+SELECT commit_id FROM loose WHERE of NOT IN (SELECT of FROM known)
+QUALIFY row_number() OVER (PARTITION BY stage, tool, shard ORDER BY created DESC, commit_id DESC) = 1"""
+
+SHARDS = """
+SELECT c.stage, c.tool, c.shard, c.commit_id IN (SELECT commit_id FROM facts.current) AS "current",
+       c.commit_id NOT IN (SELECT commit_id FROM facts.broken) AS intact, c.rows, c.bytes, c.seconds,
+       TRY_CAST(c.created AS TIMESTAMP) AS created, c.run_id, c.host, c.stage_version, c.fingerprint, c.content_digest,
+       c.config::JSON AS config, c.counters::JSON AS counters, c.versions::JSON AS versions, c.commit_id
+FROM facts.commits AS c"""
+
+DROPS = """
+SELECT c.stage, c.tool, b.unit, b.reason, b.kind, sum(b.rows)::BIGINT AS rows
+FROM facts.balances AS b JOIN facts.commits AS c USING (commit_id) JOIN facts.current USING (commit_id)
+WHERE b.kind IN ('dropped', 'failed')
+GROUP BY ALL"""
+
+LINEAGE = """
+WITH RECURSIVE used(name, version, made, run_id, commit_id) AS (
+    SELECT d.name, d.version, d.made, d.run_id, f.commit_id
+    FROM facts.datasets AS d JOIN facts.dataset_files AS df USING (name, version, made)
+    JOIN facts.files AS f ON f.path = df.path AND f.digest = df.digest
+    UNION
+    SELECT u.name, u.version, u.made, u.run_id, source.commit_id
+    FROM used AS u JOIN facts.commits AS target ON target.commit_id = u.commit_id
+    JOIN facts.commit_inputs AS i ON i.commit_id = u.commit_id
+    JOIN facts.files AS f ON f.digest = i.digest AND f.commit_id <> u.commit_id
+    JOIN facts.commits AS source ON source.commit_id = f.commit_id
+    WHERE (source.tool = target.tool OR source.tool = '' OR target.tool = '')
+      AND (EXISTS (FROM facts.run_commits AS rc WHERE rc.run_id = u.run_id AND rc.commit_id = source.commit_id)
+           OR NOT EXISTS (FROM facts.run_commits AS rc WHERE rc.run_id = u.run_id))
+)
+SELECT u.name AS dataset, u.version, u.made, c.stage, c.tool, c.shard, f.path AS file, f.rows, f.digest, c.commit_id
+FROM used AS u JOIN facts.commits AS c USING (commit_id) JOIN facts.files AS f USING (commit_id)"""
+
+
+# One row per evaluation: an arm at one k on one task. Its names are those in its newest commit.
+EVALUATIONS = """
+WITH used AS (
+    SELECT rc.commit_id, max(r.started) AS started, bool_or(r.state = 'completed') AS completed
+    FROM facts.run_commits AS rc JOIN facts.runs AS r USING (run_id) GROUP BY ALL
+), evaluated AS (
+    SELECT c.*, c.config::JSON AS settings, u.started, coalesce(u.completed, false) AS completed
+    FROM facts.commits AS c JOIN facts.current USING (commit_id) LEFT JOIN used AS u USING (commit_id)
+    WHERE c.stage IN ('evaluate', 'perplexity')
+)
+SELECT settings->>'evaluation' AS evaluation, any_value(settings->>'task') AS task, any_value(settings->>'arm') AS arm,
+       any_value((settings->>'k')::BIGINT) AS k, max_by(settings->>'model', created) AS model,
+       max_by(settings->>'base', created) AS base, any_value(settings->>'model_digest') AS model_digest,
+       any_value(settings->>'base_digest') AS base_digest, any_value(settings->>'source') AS source,
+       max_by(settings->>'path', created) AS path, count(*) AS shards, sum(seconds) AS seconds,
+       bool_and(completed) AS completed, TRY_CAST(max(started) AS TIMESTAMP) AS evaluated
+FROM evaluated GROUP BY settings->>'evaluation'"""
+
+ACCURACY = """
+WITH counted AS (
+    SELECT evaluation, any_value(parameters) AS parameters, count(*) AS items, count_if(correct) AS "right",
+           avg(correct::INT) AS accuracy, count_if(called) AS called, avg(called::INT) AS call_rate,
+           avg(correct::INT) FILTER (called) AS accuracy_called,
+           avg(correct::INT) FILTER (NOT called) AS accuracy_uncalled, count_if(problem <> '') AS failed
+    FROM predictions GROUP BY evaluation
+)
+SELECT e.task, e.base, e.arm, e.k, c.* EXCLUDE (evaluation), e.model, e.base_digest, e.model_digest, e.source, e.path,
+       e.completed, e.evaluated, e.seconds, e.evaluation
+FROM counted AS c JOIN evaluations AS e USING (evaluation)"""
+
+CALL_RATES = """
+SELECT evaluation, any_value(task) AS task, any_value(arm) AS arm, any_value(k) AS k, tool, count(*) AS items,
+       count(*) / any_value(total) AS rate, avg(correct::INT) AS accuracy,
+       avg((failure IS NOT NULL)::INT) AS failure_rate
+FROM predictions JOIN (SELECT evaluation, count(*) AS total FROM predictions GROUP BY evaluation) USING (evaluation)
+WHERE called GROUP BY evaluation, tool"""
+
+PERPLEXITY = """
+WITH summed AS (
+    SELECT evaluation, any_value(parameters) AS parameters, count(*) AS texts, sum(tokens)::BIGINT AS tokens,
+           exp(sum(nll) / nullif(sum(tokens), 0)) AS perplexity, count_if(problem <> '') AS failed
+    FROM perplexities GROUP BY evaluation
+)
+SELECT e.task, e.source, e.base, e.arm, p.* EXCLUDE (evaluation), e.model, e.base_digest, e.model_digest, e.path,
+       e.completed, e.evaluated, e.seconds, e.evaluation
+FROM summed AS p JOIN evaluations AS e USING (evaluation)"""
+
+
+def survivors_sql(rows: str, keep_repeats: str = _KEEP_REPEATS) -> str:
+    """Return the query for the calls that survive (slot, tool, doc, "position", gain).
+
+    Args:
+        rows: SQL of a relation with the columns of `facts.gains` and `tool`: the calls to choose from.
+        keep_repeats: SQL of whether repeated calls are kept.
+    """
+    return f"""
+WITH allowed AS ({rows}), won AS (
+    SELECT * FROM allowed WHERE NOT contested
+    UNION ALL
+    SELECT * FROM allowed WHERE contested
+    QUALIFY row_number() OVER (PARTITION BY doc, "position" ORDER BY gain DESC, tool) = 1
+), again AS (SELECT * FROM won WHERE repeated AND NOT {keep_repeats})
+SELECT slot, tool, doc, "position", gain FROM won WHERE NOT repeated OR {keep_repeats}
+UNION ALL
+SELECT slot, tool, doc, "position", gain FROM again AS w
+WHERE NOT {_better_nearby("again", ("doc", "tool", "input"))}"""
+
+
+def count_sql(tau: str, survivors: str) -> str:
+    """Return the query for (tool, tau_f, examples, calls), with one row for every row of `tau`.
+
+    Args:
+        tau: SQL of a relation (tool, tau_f).
+        survivors: SQL of a relation with tool, doc and gain: every surviving call that a row of `tau` may keep.
+    """
+    return f"""
+WITH tau AS ({tau}), survivors AS ({survivors}),
+documents AS (SELECT tool, doc, max(gain) AS gain FROM survivors GROUP BY ALL),
+examples AS (SELECT tool, tau_f, count(*) AS n FROM tau JOIN documents USING (tool) WHERE gain >= tau_f GROUP BY ALL),
+calls AS (SELECT tool, tau_f, count(*) AS n FROM tau JOIN survivors USING (tool) WHERE gain >= tau_f GROUP BY ALL)
+SELECT tool, tau_f, coalesce(examples.n, 0) AS examples, coalesce(calls.n, 0) AS calls
+FROM tau LEFT JOIN examples USING (tool, tau_f) LEFT JOIN calls USING (tool, tau_f) ORDER BY ALL"""
+
+
+def yield_sql(thresholds: Iterable[float]) -> str:
+    """Return the query for (tool, tau_f, examples, calls), with each threshold (nats) applied to all tools.
+
+    Raises:
+        ValueError: there is no threshold, or one is not finite.
+    """
+    values = sorted({float(value) for value in thresholds})
+    if not values or not all(math.isfinite(value) for value in values):
+        raise ValueError(f"thresholds must be finite numbers, got {values}")
+    listed = ", ".join(f"({value!r}::DOUBLE)" for value in values)
+    tau = f"""SELECT tool, tau_f FROM (
+        SELECT DISTINCT tool FROM facts.commits JOIN facts.current USING (commit_id) WHERE stage = 'score'
+    ) CROSS JOIN (VALUES {listed}) AS t(tau_f)"""
+    rows = f"FROM facts.gains JOIN facts.slots USING (slot) WHERE gain >= {values[0]!r}::DOUBLE"
+    return count_sql(tau, survivors_sql(rows))
