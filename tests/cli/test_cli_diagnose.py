@@ -101,16 +101,16 @@ def test_without_a_terminal_a_line_a_minute_says_how_far_it_is(capsys: pytest.Ca
     now = 0.0
     display = _Display(False, lambda: now)
     now = 60.0
-    display._lines.look()
+    display._lines.poll()
     display("qa", 1, 8)
     now = 120.0
-    display._lines.look()
+    display._lines.poll()
     display("qa", 8, 8)
     now = 300.0
-    display._lines.look()
+    display._lines.poll()
     assert [line.rstrip() for line in capsys.readouterr().err.splitlines()] == [
         "loading the model; 60 s so far",
-        "qa         1 of 8 texts sampled; 60 s so far",  # since it was first told of, at 60
+        "qa         1 of 8 texts sampled; 60 s so far",  # since it was first reported, at 60
         "qa         8 texts sampled",
         "qa         texts sampled, calls being scored; 4 min so far",
     ]

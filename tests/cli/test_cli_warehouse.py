@@ -57,7 +57,7 @@ def test_gc_lists_and_with_delete_removes(store: Store) -> None:
     commit, data, total = listed.stdout.splitlines()
     assert commit.split()[:3] == ["commit", "commits/ingest/_", "1"]
     assert data.split()[:3] == ["data", "shards/ingest/_", "1"]
-    assert commit.endswith("superseded: not current, and no dataset rests on it")
+    assert commit.endswith("superseded: not current, and no dataset depends on it")
     assert total.startswith("2 files, ")
     assert total.endswith("to be removed: run it again with --delete")
     assert store.read_commit(superseded.key) == superseded  # nothing was removed

@@ -47,7 +47,7 @@ def test_the_calls_are_those_of_a_build(built: tuple[BuildResult, Path, list[str
         expected = tuple(row[key] for key in ("log_p", "loss_plain", "loss_call", "loss_response"))
         assert losses == pytest.approx(expected, abs=1e-4)
     store = Store(data)
-    [dataset] = [one for one in store.datasets() if one.version == result.version]
+    [dataset] = [one for one in store.datasets() if (one.version, one.made) == (result.version, result.made)]
     examples = {e.doc_id: e.text for file in dataset.files for e in translate.examples_of(store.read(file))}
     assert examples
     assert examples == {
