@@ -102,7 +102,7 @@ def _start_cluster(folder: Path, variables: dict[str, str], stack: ExitStack) ->
     found = folder / "scheduler.json"
     local = ["--scheduler-file", str(found), "--host", "127.0.0.1", "--no-dashboard"]
     start("distributed.cli.dask_scheduler", "--port", "0", *local)
-    for resources in (["--nthreads", "2", "--resources", "GPU=1"], ["--nthreads", "1"]):
+    for resources in (["--nthreads", "3", "--resources", "GPU=1"], ["--nthreads", "1"]):
         words = ["--no-nanny", "--preload", "benchmarks.gpu_wait_stub", *local, *resources]
         start("distributed.cli.dask_worker", *words)
     deadline = time.monotonic() + _STARTS_S

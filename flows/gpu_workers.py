@@ -12,7 +12,9 @@ from typing import Any
 
 from toolformer_core.errors import UsageError
 
-__all__ = ["gpu_cluster", "gpus_of_workers"]
+__all__ = ["TASKS_PER_GPU", "gpu_cluster", "gpus_of_workers"]
+
+TASKS_PER_GPU = 3  # at a time, in a worker's threads: with two, both are often at their beginning or end, and it waits
 
 _LOG = logging.getLogger(__name__)
 
@@ -45,7 +47,7 @@ def gpus_of_workers(name: str, workers: int, gpus: int | None, visible: Sequence
 
 
 def gpu_cluster(gpus: Sequence[str], workers: int) -> Any:
-    """Start a scheduler and workers on this machine's loopback: of two threads with a GPU, of one without.
+    """Start a scheduler and workers on this machine's loopback: of three threads with a GPU, of one without.
 
     Args:
         gpus: the first workers have one of these each, and offer it as the resource GPU; the others see none.
@@ -62,8 +64,7 @@ def gpu_cluster(gpus: Sequence[str], workers: int) -> Any:
         "memory_limit": parse_memory_limit("auto", 1, total, logger=_LOG),  # a part of the machine's each
     }
     own: list[tuple[dict[str, str], dict[str, float], int]] = [
-        ({"CUDA_VISIBLE_DEVICES": gpu}, {"GPU": 1.0}, 2)
-        for gpu in gpus  # two threads: see `task_resources`
+        ({"CUDA_VISIBLE_DEVICES": gpu}, {"GPU": 1.0}, TASKS_PER_GPU) for gpu in gpus
     ]
     own += [({"CUDA_VISIBLE_DEVICES": ""}, {}, 1)] * (total - len(gpus))
     return SpecCluster(  # type: ignore[no-untyped-call]

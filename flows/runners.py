@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from prefect.context import FlowRunContext
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.gpu_workers import gpu_cluster, gpus_of_workers
+from flows.gpu_workers import TASKS_PER_GPU, gpu_cluster, gpus_of_workers
 from tasks.settings import runner_named, visible_gpus
 from toolformer_core.errors import UsageError
 
@@ -33,7 +33,7 @@ __all__ = [
 
 _TASKS = 300  # of a flow; a task costs Prefect's server some 50 ms, and Dask takes a fifth of a second to be given one
 _PER_THREAD = 8  # ... or so many for each thread of Dask's workers, that all end at about the same time
-_GPU_SHARE = 0.5  # of a Dask worker's GPU, for a task that asks the model; see `task_resources`
+_GPU_SHARE = 0.99 / TASKS_PER_GPU  # for a task that asks the model; below a third, so that sums of floats fit in 1
 _THREADS = 16  # for each worker, where tasks run in threads; see `task_runner`
 
 T = TypeVar("T")
@@ -178,9 +178,9 @@ def task_resources(*, model: bool) -> AbstractContextManager[Any]:
     """Inside `use_runner`: say which Dask workers the tasks that are submitted in this block may run on.
 
     Where a worker offers a GPU, as those of `gpu_cluster` do and any that is started by `dask worker ADDRESS
-    --nthreads 2 --resources GPU=1`, tasks that ask the model take half of one: they run there alone, two at a time for
-    each GPU that the worker offers. A process asks its model for one shard at a time; while one task begins or ends,
-    the other keeps it at work. Other tasks go to workers without a GPU, if there are any, unless one with a GPU is
+    --nthreads 3 --resources GPU=1`, tasks that ask the model take a third of one: they run there alone, three at a time
+    for each GPU that the worker offers. A process asks its model for one shard at a time; while some tasks begin or
+    end, another keeps it at work. Other tasks go to workers without a GPU, if there are any, unless one with a GPU is
     idle. Workers that come later do not count.
 
     Args:

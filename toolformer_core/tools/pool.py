@@ -22,7 +22,7 @@ from toolformer_core.tools.responses import run_guarded
 
 __all__ = ["AT_ONCE", "ToolPool"]
 
-AT_ONCE = 16  # calls of a tool at a time, in a process that annotates
+AT_ONCE = 32  # calls of a tool at a time, in a process that annotates
 
 OnResult = Callable[[ToolResult | ToolformerError, float], None]
 Post = Callable[[Callable[[], None]], None]
