@@ -110,7 +110,7 @@ def measure(
     from tasks.settings import prepare_environment
 
     prepare_environment()  # as the command line does before anything else
-    from cli.build import check
+    from cli.build import check_build_parameters
     from flows.build_dataset.parameters import BuildParameters
 
     asked = BuildParameters(
@@ -123,7 +123,7 @@ def measure(
         shard_documents=shard_documents,
         workers=workers,
     )
-    check(asked)
+    check_build_parameters(asked)
     prepare_environment(asked.data)
     from flows.server import start_server, wait_for_server
 
@@ -137,7 +137,7 @@ def measure(
     from flows.build_dataset.flow import run_build
     from flows.ledger import reporting_to
     from tasks.build_spec import BuildSpec
-    from tasks.runner import ShardResult
+    from tasks.run_shard import ShardResult
     from warehouse.queries import rows_of
 
     clock = Clock()

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from cli.build import DaskWorkers, Runner, check, with_runner
+from cli.build import DaskWorkers, Runner, apply_runner_and_catalog, check_build_parameters
 from cli.options import AsJson, Data, SharedCatalog, parse_thresholds, with_options
 from cli.terminal import print_json, say
 from cli.warehouse import built_store, published_snapshot
@@ -36,8 +36,8 @@ def plan(
     Example: toolformer plan --corpus c4.jsonl --data runs/c4 --tau-f qa=1.2     (the same options as build)
     """
     prepare_environment()
-    asked, _ = with_runner(parameters, runner, dask_workers, catalog)
-    check(asked)
+    asked, _ = apply_runner_and_catalog(parameters, runner, dask_workers, catalog)
+    check_build_parameters(asked)
     from cli.render.answers import print_plan
     from flows.build_dataset.plan import plan_build
 

@@ -13,7 +13,7 @@ import typer
 from cli.options import AsJson, SharedCatalog, with_options
 from cli.terminal import exit_on_signal, hide_logged_failures, print_json
 from flows.build_dataset.parameters import BuildParameters
-from tasks.settings import prepare_environment, runner_named, shared_catalog
+from tasks.settings import prepare_environment, runner_named, set_shared_catalog
 from toolformer_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 __all__ = [
     "DaskWorkers",
     "Runner",
+    "apply_runner_and_catalog",
     "build",
-    "check",
+    "check_build_parameters",
     "run_with_progress",
     "runner_options",
-    "with_runner",
 ]
 
 _RUNNING = "Running"  # the heading of the forms' fields that say how tasks run
@@ -71,27 +71,27 @@ def runner_options(
     return name, workers
 
 
-def with_runner(
+def apply_runner_and_catalog(
     parameters: BuildParameters, runner: str | None, dask_workers: int | None, catalog: str | None
 ) -> tuple[BuildParameters, str]:
     """Return the parameters with the number of workers set, and the runner; register the shared catalog.
 
     Raises:
-        UsageError: see `runner_options` and `shared_catalog`.
+        UsageError: see `runner_options`.
     """
     name, workers = runner_options(runner, parameters.workers, dask_workers, parameters.gpus)
-    shared_catalog(catalog)
+    set_shared_catalog(catalog)
     return parameters.model_copy(update={"workers": workers}), name
 
 
 def run_with_progress(parameters: BuildParameters, runner: str, *, quiet: bool) -> BuildResult:
     """Run a build and show its progress."""
-    from flows.disk import name_full_disk
+    from flows.disk import explain_full_disk
     from flows.server import start_server, wait_for_server
 
-    check(parameters)
+    check_build_parameters(parameters)
     prepare_environment(parameters.data)
-    with name_full_disk(parameters.data):
+    with explain_full_disk(parameters.data):
         start_server()
         from cli.render.progress import BuildDisplay
         from flows.build_dataset.flow import run_build
@@ -103,7 +103,7 @@ def run_with_progress(parameters: BuildParameters, runner: str, *, quiet: bool) 
             return run_build(parameters, runner)
 
 
-def check(parameters: BuildParameters) -> None:
+def check_build_parameters(parameters: BuildParameters) -> None:
     """Report mistakes before any server is started or folder made.
 
     Raises:
@@ -127,7 +127,7 @@ def build(
     Example: toolformer build --corpus c4.jsonl --data runs/c4 --model EleutherAI/gpt-j-6b --tools calculator,qa
     """
     prepare_environment()
-    parameters, runner_name = with_runner(parameters, runner, dask_workers, catalog)
+    parameters, runner_name = apply_runner_and_catalog(parameters, runner, dask_workers, catalog)
     result = run_with_progress(parameters, runner_name, quiet=as_json)
     if as_json:
         print_json(asdict(result))

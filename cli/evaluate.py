@@ -52,10 +52,10 @@ def run_evaluations(
     asked: Sequence[EvaluateParameters], runner: str | None = None, *, quiet: bool
 ) -> list[EvaluateResult]:
     """Run evaluations one after another and show their progress."""
-    from flows.disk import name_full_disk
+    from flows.disk import explain_full_disk
     from flows.server import start_server, wait_for_server
 
-    with name_full_disk(asked[0].data):
+    with explain_full_disk(asked[0].data):
         start_server()
         from cli.render.progress import BuildDisplay
         from flows.evaluate.flow import run_evaluate

@@ -69,7 +69,7 @@ def run_trainings(asked: Sequence[FinetuneParameters], *, quiet: bool) -> list[F
         typer.Exit: they stopped on request.
         ToolformerError: see `run_finetune`.
     """
-    from flows.disk import name_full_disk
+    from flows.disk import explain_full_disk
     from flows.finetune.plan import check_machine
     from flows.finetune.resolve import resolve
     from flows.server import start_server
@@ -77,7 +77,7 @@ def run_trainings(asked: Sequence[FinetuneParameters], *, quiet: bool) -> list[F
     plans = [resolve(parameters) for parameters in asked]
     for plan in plans:
         check_machine(plan)  # before any server knows of it
-    with name_full_disk(asked[0].data):
+    with explain_full_disk(asked[0].data):
         start_server()
         return _run(asked, plans, quiet=quiet)
 

@@ -45,7 +45,7 @@ def up(
 
     Example: toolformer up --data runs/c4
     """
-    from flows.disk import name_full_disk
+    from flows.disk import explain_full_disk
     from ops.up import Up, UpError
 
     folder = data_folder(data)
@@ -64,7 +64,7 @@ def up(
     )
     if not as_json:
         notify(f"starting; logs in {own.addresses.logs}")
-    with name_full_disk(folder, UpError), _until_stopped(own) as stop, own.running() as addresses:
+    with explain_full_disk(folder, UpError), _until_stopped(own) as stop, own.running() as addresses:
         if as_json:
             print(json.dumps(asdict(addresses)), flush=True)
         else:

@@ -16,7 +16,7 @@ import typer
 
 from cli.options import AsJson, Data, SharedCatalog
 from cli.terminal import print_json, say
-from tasks.settings import data_folder, seconds, shared_catalog
+from tasks.settings import data_folder, seconds, set_shared_catalog, shared_catalog
 
 if TYPE_CHECKING:
     from warehouse.audit import Damage
@@ -68,7 +68,8 @@ def _catalog(store: Store, shared: str | None, rebuild: bool = False) -> Catalog
     def waiting(held: LockHeldError) -> None:
         print(f"waiting at most {seconds('wait'):.0f} s: {held}", file=sys.stderr, flush=True)
 
-    place = shared_catalog(shared) or store.local_folder / "catalog.duckdb"
+    set_shared_catalog(shared)
+    place = shared_catalog() or store.local_folder / "catalog.duckdb"
     return Catalog(place, store=store, rebuild=rebuild, wait_s=seconds("wait"), on_wait=waiting)
 
 

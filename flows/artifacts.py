@@ -31,7 +31,7 @@ from flows.progress import LINE_S, Pulse, StageProgress, passes_quarter
 
 if TYPE_CHECKING:
     from flows.ledger import Ledger
-    from tasks.runner import ShardResult
+    from tasks.run_shard import ShardResult
 
 __all__ = [
     "EVERY_S",

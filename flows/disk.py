@@ -21,7 +21,7 @@ from toolformer_core.errors import ToolformerError, UsageError
 from warehouse.errors import LockHeldError, WarehouseError, is_disk_full
 from warehouse.store import Store
 
-__all__ = ["DiskFullError", "name_full_disk"]
+__all__ = ["DiskFullError", "explain_full_disk"]
 
 _LITTLE = 1 << 20  # bytes; if fewer are free, an error that is not ours is blamed on the disk
 
@@ -31,7 +31,7 @@ class DiskFullError(ToolformerError):
 
 
 @contextmanager
-def name_full_disk(data: str, *servers: type[ToolformerError]) -> Iterator[None]:
+def explain_full_disk(data: str, *servers: type[ToolformerError]) -> Iterator[None]:
     """Turn errors that a full disk has caused inside the block into a `DiskFullError`.
 
     Args:

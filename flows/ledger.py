@@ -19,7 +19,7 @@ from pathlib import Path
 
 from prefect import get_run_logger
 
-from tasks.runner import ShardResult
+from tasks.run_shard import ShardResult
 from tasks.settings import seconds, shared_catalog
 from warehouse.catalog import Catalog
 from warehouse.commits import Commit, CommitKey, Run
@@ -96,6 +96,7 @@ class Ledger:
         self._published = self.clock()
 
     def expect(self, stage: str, shards: int) -> None:
+        """Expect so many more shards of a stage, or fewer if the number is negative."""
         self.totals[stage] = self.totals.get(stage, 0) + shards
 
     def add(self, done: ShardResult) -> None:

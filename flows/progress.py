@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tasks.model_thread import tokens_of_resident
-from tasks.runner import ActiveShard, ShardResult, active_shards
+from tasks.run_shard import ActiveShard, ShardResult, active_shards
 
 __all__ = ["LINE_S", "Lines", "Pulse", "StageProgress", "duration", "passes_quarter"]
 

@@ -15,9 +15,9 @@ from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture
 
 from flows.runners import task_resources
-from tasks.runner import ShardResult
+from tasks.run_shard import ShardResult
 from tasks.stage import Inputs, RunSpec, Shard, Stage, files_of, run_stage
-from tasks.stages import ANNOTATION, EVALUATION
+from tasks.stages import BUILD_STAGES, EVALUATION_STAGES
 
 __all__ = ["GroupResult", "GroupResults", "group_label", "run_source", "submit_stage"]
 
@@ -50,7 +50,7 @@ def _run_group(
         shards: the group.
         before: what the stages that it reads gave for the same group, one for each tool.
     """
-    stages = ANNOTATION if any(own.name == stage for own in ANNOTATION) else EVALUATION
+    stages = BUILD_STAGES if any(own.name == stage for own in BUILD_STAGES) else EVALUATION_STAGES
     declared = next(own for own in stages if own.name == stage)
     results = []
     for number, shard in enumerate(shards):

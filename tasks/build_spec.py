@@ -68,7 +68,7 @@ class BuildSpec:
     execute: ExecuteConfig
     score: ScoreConfig
     assemble: AssembleConfig
-    stop_when_full: bool = False  # a tool is annotated until it has `assemble.max_examples`; see `tasks.filling`
+    stop_when_full: bool = False  # a tool is annotated until it has `assemble.max_examples`; see `tasks.example_limit`
     offline: bool = False  # tools are asked nothing: only what they answered before is used
     weights_digest: str = ""  # of the model's files but its tokenizer's; "": they are not told apart
     tokenizer_digest: str = ""  # of its tokenizer's files

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from tasks.runner import ShardResult
+from tasks.run_shard import ShardResult
 from tasks.stage import Inputs, Shard, files_of
-from tasks.stages.assemble import Assembly, calls_of
+from tasks.stages.assemble import AssemblySpec, calls_of
 from toolformer_core.annotate.assemble import cap_examples, survivors
 from toolformer_core.records import ScoredCall, digest_of
 from warehouse.commits import DataFile
@@ -54,7 +54,7 @@ class ExampleCounter:
         return tuple(tool for tool in before if tool not in self.open_tools)
 
 
-def examples_in_shard(assembly: Assembly, scored: Sequence[ShardResult]) -> Counter[str]:
+def examples_in_shard(assembly: AssemblySpec, scored: Sequence[ShardResult]) -> Counter[str]:
     """Return how many documents of a shard would be examples of each tool, before the limit.
 
     Args:
@@ -66,7 +66,7 @@ def examples_in_shard(assembly: Assembly, scored: Sequence[ShardResult]) -> Coun
 
 
 def excess_examples(
-    assembly: Assembly,
+    assembly: AssemblySpec,
     scored: Mapping[str, Sequence[ShardResult]],
     sampled: Mapping[str, Sequence[ShardResult]] | None = None,
 ) -> dict[str, list[tuple[str, str]]]:
@@ -97,7 +97,7 @@ def excess_examples(
     return excess
 
 
-def _survivors(inputs: Inputs[Assembly]) -> list[ScoredCall]:
+def _survivors(inputs: Inputs[AssemblySpec]) -> list[ScoredCall]:
     config = inputs.spec.config
     _, calls = calls_of(inputs)
     return survivors(calls, config.tau_f, keep_repeats=config.keep_repeats)[0]

@@ -60,6 +60,7 @@ __all__ = [
     "public_model",
     "runner_named",
     "seconds",
+    "set_shared_catalog",
     "shared_catalog",
     "shown_url",
     "tracking_uri",
@@ -235,11 +236,15 @@ def visible_gpus() -> tuple[str, ...]:
     return tuple(names[:count])  # CUDA ignores all names from the first unknown one on
 
 
-def shared_catalog(given: str | None = None) -> str | None:
-    """Return the URL of the shared catalog, or None; a given URL is put into the environment."""
-    if given:
-        os.environ["TOOLFORMER_CATALOG"] = given
+def shared_catalog() -> str | None:
+    """Return the URL of the catalog that flows on several machines share, or None."""
     return os.environ.get("TOOLFORMER_CATALOG") or None
+
+
+def set_shared_catalog(url: str | None) -> None:
+    """Put a shared catalog's URL into the environment of this process and those it starts; None: change nothing."""
+    if url:
+        os.environ["TOOLFORMER_CATALOG"] = url
 
 
 def prepare_environment(data: str | None = None) -> None:

@@ -1,7 +1,7 @@
 """What a stage is: a declaration from which fingerprint, tasks, plan, progress and lineage follow.
 
 A stage names what its rows depend on (config, digests, the files of the stages it reads) and has a plain function from
-those to a table and row counts. The runner (`tasks.runner`) does all else. No particular stage is known here; they
+those to a table and row counts. `tasks.run_shard` does all else. No particular stage is known here; they
 stand in `tasks.stages`, one file each.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 import pyarrow as pa
 
 from tasks.build_spec import claims_of
-from tasks.runner import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
+from tasks.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
 from toolformer_core.config import config_digest
 from toolformer_core.records import digest_of
 from warehouse.commits import DataFile, RowCounts
@@ -135,7 +135,7 @@ class Stage(Generic[Spec]):
     committed: Callable[[Inputs[Spec], ShardResult], None] = _ignore
 
     def shard_spec(self, inputs: Inputs[Spec]) -> ShardSpec:
-        """Return what a shard's result depends on; its key is the fingerprint."""
+        """Return what a shard's result depends on; its `key` contains the fingerprint."""
         files = tuple(file for name in self.reads for file in inputs.files.get(name, ()))
         parts: dict[str, str] = {}
         settings: dict[str, Any] = {}
@@ -153,8 +153,10 @@ class Stage(Generic[Spec]):
 def run_stage(stage: Stage[Spec], inputs: Inputs[Spec]) -> ShardResult:
     """Return a shard's committed result, running the stage if it is not there; see `run_shard` for what it raises."""
     store = inputs.spec.store()
-    spec = stage.shard_spec(inputs)
-    result = run_shard(store, spec, inputs.spec.run_id, lambda writer: stage.run(inputs, writer), claims_of(store))
+    shard_spec = stage.shard_spec(inputs)
+    result = run_shard(
+        store, shard_spec, inputs.spec.run_id, lambda writer: stage.run(inputs, writer), claims_of(store)
+    )
     if not result.skipped:
         stage.committed(inputs, result)
     return result

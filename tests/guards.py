@@ -46,7 +46,7 @@ _PUBLISH = "tests/warehouse/test_wh_publish.py"
 _AUDIT = "tests/warehouse/test_wh_audit.py"
 _CLAIMS = "tests/warehouse/test_wh_claims.py"
 _LEDGER = "tests/flows/test_ledger.py"
-_SHARDS = "tests/tasks/test_runner.py"
+_SHARDS = "tests/tasks/test_run_shard.py"
 
 GUARDS = (
     # A process, or the machine, dies.
@@ -79,7 +79,7 @@ GUARDS = (
     Guard(
         "work that fails half-way",
         "the commit comes last",
-        "tasks/runner.py",
+        "tasks/run_shard.py",
         "        output = run(writer)\n",
         "        try:\n            output = run(writer)\n"
         "        except Exception:\n            output = StageOutput(())\n",
@@ -146,7 +146,7 @@ GUARDS = (
     Guard(
         "two hosts on one shard",
         "whoever lost its claim commits nothing",
-        "tasks/runner.py",
+        "tasks/run_shard.py",
         "if claims.confirm(turn):",
         "if True:",
         ("tests/tasks/test_claimed_shards.py::test_who_lost_its_claim_takes_what_the_other_committed",),
@@ -220,7 +220,7 @@ GUARDS = (
     Guard(
         "damage in a finished shard",
         "a shard that is found done is read",
-        "tasks/runner.py",
+        "tasks/run_shard.py",
         "    if not store.damage(commit):",
         "    if True:",
         (f"{_SHARDS}::test_damage_is_found_and_the_work_done_again",),
@@ -228,7 +228,7 @@ GUARDS = (
     Guard(
         "damage in a finished shard",
         "it is set aside",
-        "tasks/runner.py",
+        "tasks/run_shard.py",
         "    store.quarantine(commit)\n",
         "",
         (f"{_SHARDS}::test_damage_is_found_and_the_work_done_again",),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cli.demo_parameters import DemoRow
     from flows.build_dataset.flow import BuildResult
     from flows.finetune.flow import FinetuneResult
-    from tasks.runner import ShardResult
+    from tasks.run_shard import ShardResult
 
 __all__ = [
     "BuildDisplay",

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.runner import ShardSpec
+from tasks.run_shard import ShardSpec
 from tasks.stage import LM_TOKENS
-from tasks.stages import ANNOTATION
+from tasks.stages import BUILD_STAGES
 from warehouse.commits import Commit
 from warehouse.schema import WHAT_IF
 from warehouse.store import Store
@@ -47,7 +47,7 @@ class Total:
 
 def total_of(estimates: Iterable[tuple[str, Estimate | None]]) -> Total:
     """Return the sum of some stages' estimates."""
-    asking = {stage.name for stage in ANNOTATION if stage.needs == "model"}
+    asking = {stage.name for stage in BUILD_STAGES if stage.needs == "model"}
     listed = list(estimates)
     known = [one for _, one in listed if one is not None]
     of_model = [one for stage, one in listed if stage in asking]

@@ -28,7 +28,7 @@ from flows.server import guard_prefect_server, record_server
 from flows.stage_tasks import run_source
 from flows.stopping import restore_stop_handler
 from tasks.build_spec import BuildSpec
-from tasks.runner import ShardResult
+from tasks.run_shard import ShardResult
 from tasks.stage import shards_of
 from tasks.stages.ingest import CORPUS, INGEST
 from toolformer_core.errors import UsageError

@@ -24,14 +24,14 @@ from flows.runners import cut_evenly, tasks_at_most, tasks_at_once
 from flows.stage_tasks import GroupResult, submit_stage
 from tasks.build_spec import BuildSpec
 from tasks.example_limit import ExampleCounter, examples_in_shard, excess_examples, shard_order
-from tasks.runner import ShardResult, on_shard_done
+from tasks.run_shard import ShardResult, on_shard_done
 from tasks.settings import shared_catalog
 from tasks.stage import Shard, Stage
-from tasks.stages import ANNOTATION, stages_per
-from tasks.stages.assemble import ASSEMBLE, Assembly
+from tasks.stages import BUILD_STAGES, stages_per
+from tasks.stages.assemble import ASSEMBLE, AssemblySpec
 from toolformer_core.records import digest_of
 
-__all__ = ["assembly_of", "run_pipeline"]
+__all__ = ["assembly_spec_of", "run_pipeline"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,11 @@ class _Group:
     def read_by(self, stage: Stage[Any], tool: str) -> dict[str, list[GroupResult | PrefectFuture[GroupResult]]]:
         """Return what a stage reads, by stage: of its own tool, or of all tools if it runs once for all of them."""
         return {
-            name: [self.results[key] for key in self.results if key[0] == name and tool in ("", key[1] or tool)]
+            name: [
+                result
+                for (own_stage, own_tool), result in self.results.items()
+                if own_stage == name and _reads_tool(tool, own_tool)
+            ]
             for name in stage.reads
         }
 
@@ -58,9 +62,14 @@ class _Group:
         }
 
 
-def assembly_of(spec: BuildSpec, **changes: Any) -> Assembly:
+def _reads_tool(reader: str, read: str) -> bool:
+    """Whether a stage that runs for a tool reads what another made for a tool; "" stands for all tools at once."""
+    return not reader or read in ("", reader)
+
+
+def assembly_spec_of(spec: BuildSpec, **changes: Any) -> AssemblySpec:
     """Return how a build assembles C*."""
-    return Assembly(spec.run_id, spec.data, spec.assemble, spec.tool_names, overlay=spec.overlay, **changes)
+    return AssemblySpec(spec.run_id, spec.data, spec.assemble, spec.tool_names, overlay=spec.overlay, **changes)
 
 
 def run_pipeline(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], workers: int) -> dict[str, ShardResult]:
@@ -72,7 +81,7 @@ def run_pipeline(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], worke
         shards: of the corpus.
         workers: tasks at a time, where they run in threads.
     """
-    for stage in ANNOTATION:
+    for stage in BUILD_STAGES:
         if stage.per != "source":
             ledger.expect(stage.name, len(shards) * (len(spec.tools) if stage.per == "tool" else 1))
     within_limit = sum(shard.documents.rows for shard in shards) <= spec.assemble.max_examples
@@ -82,13 +91,13 @@ def run_pipeline(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], worke
     groups = [_Group(own) for own in _cut(spec, ledger, _in_turn(spec, shards), workers)]
     with on_shard_done(ledger.note):
         for group in groups:
-            _submit_annotation(spec, group, spec.tools)
+            _submit_scoring_stages(spec, group, spec.tools)
             if within_limit:
-                _submit_assembly(spec, group, assembly_of(spec))
+                _submit_assembly(spec, group, assembly_spec_of(spec))
         _add_finished(ledger, (future for group in groups for future in group.futures()))
         if not within_limit:
             return _assemble(spec, ledger, groups)
-    return _assembled(groups)
+    return _assemble_results(groups)
 
 
 def _cut(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], workers: int) -> list[tuple[Shard, ...]]:
@@ -109,20 +118,20 @@ def _in_turn(spec: BuildSpec, shards: Sequence[Shard]) -> list[Shard]:
     return sorted(shards, key=lambda shard: digest_of(spec.run_id, shard.name))
 
 
-def _submit_annotation(spec: BuildSpec, group: _Group, tools: Iterable[str]) -> None:
+def _submit_scoring_stages(spec: BuildSpec, group: _Group, tools: Iterable[str]) -> None:
     """Submit the stages in front of `assemble`, in order."""
-    for stage in ANNOTATION[: ANNOTATION.index(ASSEMBLE)]:
+    for stage in BUILD_STAGES[: BUILD_STAGES.index(ASSEMBLE)]:
         if stage.per != "source":
             for tool in tools if stage.per == "tool" else ("",):
                 before = group.read_by(stage, tool)
                 group.results[stage.name, tool] = submit_stage(stage, spec, group.shards, before, tool=tool)
 
 
-def _submit_assembly(spec: BuildSpec, group: _Group, assembly: Assembly) -> None:
+def _submit_assembly(spec: BuildSpec, group: _Group, assembly: AssemblySpec) -> None:
     """Submit `assemble`, and the stages behind it."""
     scored = {"score": group.read_by(ASSEMBLE, "")["score"]}
     group.results[ASSEMBLE.name, ""] = submit_stage(ASSEMBLE, assembly, group.shards, scored)
-    for stage in ANNOTATION[ANNOTATION.index(ASSEMBLE) + 1 :]:
+    for stage in BUILD_STAGES[BUILD_STAGES.index(ASSEMBLE) + 1 :]:
         group.results[stage.name, ""] = submit_stage(stage, spec, group.shards, group.read_by(stage, ""))
 
 
@@ -143,18 +152,18 @@ def _assemble(spec: BuildSpec, ledger: Ledger, groups: Sequence[_Group]) -> dict
             own = {tool: results["score", tool].shards[number] for tool in spec.tools}
             scored[shard.name] = [result for result in own.values() if result is not None]
             lacking[shard.name] = [tool for tool, result in own.items() if result is None]
-    excess = excess_examples(assembly_of(spec), scored)
+    excess = excess_examples(assembly_spec_of(spec), scored)
     for group in groups:
         names = [shard.name for shard in group.shards]
-        assembly = assembly_of(
+        assembly = assembly_spec_of(
             spec, excess={name: excess[name] for name in names}, not_annotated={name: lacking[name] for name in names}
         )
         _submit_assembly(spec, group, assembly)
     _add_finished(ledger, (future for group in groups for future in group.futures()))
-    return _assembled(groups)
+    return _assemble_results(groups)
 
 
-def _assembled(groups: Sequence[_Group]) -> dict[str, ShardResult]:
+def _assemble_results(groups: Sequence[_Group]) -> dict[str, ShardResult]:
     assembled: dict[str, ShardResult] = {}
     for group in groups:
         results = group.finished()[ASSEMBLE.name, ""].shards
@@ -177,7 +186,7 @@ def _annotate_until_full(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard
             for tool in counter.open_tools:
                 if (tool, later.name) not in pending:
                     group = pending[tool, later.name] = _Group((later,))
-                    _submit_annotation(spec, group, [tool])
+                    _submit_scoring_stages(spec, group, [tool])
         for tool in counter.open_tools:
             for key, group_result in pending.pop((tool, shard.name)).finished().items():
                 for result in group_result.shards:
@@ -185,9 +194,9 @@ def _annotate_until_full(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard
                         used[shard.name][key] = result
                         ledger.add(result)
         scored = [result for (stage, _), result in used[shard.name].items() if stage == "score"]
-        for _ in counter.add(examples_in_shard(assembly_of(spec), scored)):
+        for _ in counter.add(examples_in_shard(assembly_spec_of(spec), scored)):
             for stage in stages_per("tool"):
-                ledger.expect(stage.name, index + 1 - len(order))
+                ledger.expect(stage.name, index + 1 - len(order))  # so many fewer: the shards behind this one
     for group in pending.values():  # not used, whatever becomes of them
         for future in group.futures():
             future.wait()

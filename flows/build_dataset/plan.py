@@ -23,13 +23,13 @@ from typing import Any
 from flows.build_dataset.estimate import Estimate, PastCommits, Total, total_of
 from flows.build_dataset.notes import notes_on_build
 from flows.build_dataset.parameters import BuildParameters, build_command
-from flows.build_dataset.pipeline import assembly_of
+from flows.build_dataset.pipeline import assembly_spec_of
 from flows.build_dataset.resolve import resolve
 from tasks.build_spec import BuildSpec, NotInOverlayError
 from tasks.example_limit import ExampleCounter, examples_in_shard, excess_examples, shard_order
-from tasks.runner import ShardResult, ShardSpec, result_of
+from tasks.run_shard import ShardResult, ShardSpec, result_of
 from tasks.stage import Inputs, Shard, Stage, run_stage, shards_of
-from tasks.stages import ANNOTATION
+from tasks.stages import BUILD_STAGES
 from tasks.stages.assemble import ASSEMBLE
 from tasks.stages.ingest import CORPUS, INGEST
 from toolformer_core.config import tau_f_for
@@ -174,7 +174,7 @@ class _Planner:
             scored = _scored(known[shard.name])
             certain = certain and len(scored) == len(counter.open_tools)
             if certain:
-                counter.add(examples_in_shard(assembly_of(spec), scored))
+                counter.add(examples_in_shard(assembly_spec_of(spec), scored))
         if counter.open_tools and not certain:
             self.notes.append(
                 f"--stop-when-full: {', '.join(counter.open_tools)} may have {spec.assemble.max_examples:,} examples "
@@ -253,7 +253,7 @@ class _Planner:
     def _annotate(self, shard: Shard, tools: Iterable[str]) -> _Known:
         """Note the stages in front of `assemble` for a shard; return what is known of their results."""
         known: _Known = {}
-        for stage in ANNOTATION[: ANNOTATION.index(ASSEMBLE)]:
+        for stage in BUILD_STAGES[: BUILD_STAGES.index(ASSEMBLE)]:
             if stage.per != "source":
                 for tool in tools if stage.per == "tool" else ("",):
                     known[stage.name, tool] = self._note_stage(stage, tool, shard, known)
@@ -282,18 +282,18 @@ class _Planner:
         if stage.needs:
             last = [result for key, result in before.items() if key[0] == stage.reads[-1]]
             return all(result is not None and result.counts[-1].kept == 0 for result in last)
-        later = [own for own in ANNOTATION if stage.name in own.reads and own.per == stage.per]
+        later = [own for own in BUILD_STAGES if stage.name in own.reads and own.per == stage.per]
         return any(self._may_be_found(own.shard_spec(replace(inputs, files={})), ("inputs",)) for own in later)
 
     def _assemble(self, shards: list[Shard], known: Mapping[str, _Known], tools: Mapping[str, tuple[str, ...]]) -> None:
         spec = self.spec
         scored = {name: _scored(own) for name, own in known.items()}
         whole = all(len(own) == len(tools[name]) for name, own in scored.items())
-        excess: Mapping[str, Any] = excess_examples(assembly_of(spec), scored) if whole else {}
+        excess: Mapping[str, Any] = excess_examples(assembly_spec_of(spec), scored) if whole else {}
         below = sum(shard.documents.rows for shard in shards) <= spec.assemble.max_examples  # whatever the model draws
         limit = () if whole or below else ("cap",)
         full = {shard.name: [tool for tool in spec.tools if tool not in tools[shard.name]] for shard in shards}
-        assembly = assembly_of(spec, excess=excess, not_annotated=full)
+        assembly = assembly_spec_of(spec, excess=excess, not_annotated=full)
         for shard in shards:
             own = scored[shard.name]
             unknown = (*(() if len(own) == len(tools[shard.name]) else ("inputs",)), *limit)
@@ -304,18 +304,18 @@ class _Planner:
                 ASSEMBLE.shard_spec(Inputs(assembly, shard.name, files=files)), shard.documents.rows, unknown
             )
             results = {**known[shard.name], (ASSEMBLE.name, ""): assembled}
-            for stage in ANNOTATION[ANNOTATION.index(ASSEMBLE) + 1 :]:
+            for stage in BUILD_STAGES[BUILD_STAGES.index(ASSEMBLE) + 1 :]:
                 results[stage.name, ""] = self._note_stage(stage, "", shard, results)
 
     def _stages(self) -> Iterable[StagePlan]:
         groups: dict[tuple[str, str], list[PlannedShard]] = {}
-        for stage in ANNOTATION:
+        for stage in BUILD_STAGES:
             for planned in self.planned:
                 if planned.stage == stage.name:
                     groups.setdefault((stage.name, planned.tool), []).append(planned)
         model = self.spec.weights_digest
         of_draws = {
-            stage.name for stage in ANNOTATION if stage.per == "tool" and "sample" in (stage.name, *stage.reads)
+            stage.name for stage in BUILD_STAGES if stage.per == "tool" and "sample" in (stage.name, *stage.reads)
         }
         for (name, tool), own in groups.items():
             states = Counter(planned.state for planned in own)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from flows.ledger import Ledger, now
 from tasks.example_limit import examples_per_tool
-from tasks.runner import ShardResult
+from tasks.run_shard import ShardResult
 from tasks.stages.assemble import NOT_ANNOTATED
 from toolformer_core.config import tau_f_for
 from warehouse.commits import Dataset, dataset_version, made_id

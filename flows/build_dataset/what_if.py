@@ -15,9 +15,9 @@ from typing import Any
 from flows.build_dataset.versions import coverage_note, write_card, write_version
 from flows.ledger import new_run_id, now, open_run, reporting_to
 from tasks.example_limit import excess_examples
-from tasks.runner import ShardResult, result_of
+from tasks.run_shard import ShardResult, result_of
 from tasks.stage import Inputs, Shard, files_of, run_stage, shards_of
-from tasks.stages.assemble import ASSEMBLE, NOT_ANNOTATED, Assembly, PositionFilter
+from tasks.stages.assemble import ASSEMBLE, NOT_ANNOTATED, AssemblySpec, PositionFilter
 from toolformer_core.config import TOOL_NAMES, AssembleConfig, check_tools, tau_f_for
 from toolformer_core.errors import UnknownNameError, UsageError
 from warehouse.commits import Commit, CommitKey, Dataset, Run, check_name
@@ -146,7 +146,7 @@ def materialise(store: Store, asked: WhatIfQuery, name: str) -> Dataset:
         corpus=base.run.corpus,
         model=base.run.model,
     )
-    assembly = Assembly(
+    assembly = AssemblySpec(
         run_id=run.run_id,
         data=store.root,
         config=AssembleConfig(
@@ -188,7 +188,7 @@ class _Base:
     not_annotated: dict[str, list[str]]  # shard -> tools that had enough examples before it
     reused: list[ShardResult]  # of all stages but `assemble`
 
-    def inputs(self, assembly: Assembly, shard: Shard) -> Inputs[Assembly]:
+    def inputs(self, assembly: AssemblySpec, shard: Shard) -> Inputs[AssemblySpec]:
         files = {"ingest": (shard.documents,), "score": files_of(self.scored[shard.name])}
         if assembly.positions:
             files["sample"] = files_of(self.sampled[shard.name])

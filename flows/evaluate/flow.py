@@ -24,7 +24,7 @@ from flows.server import guard_prefect_server, record_server
 from flows.stage_tasks import GroupResult, run_source, submit_stage
 from flows.stopping import restore_stop_handler
 from tasks.evaluation_spec import ArmRun, Evaluation
-from tasks.runner import ShardResult
+from tasks.run_shard import ShardResult
 from tasks.settings import prepare_environment, shown_url
 from tasks.stages.benchmark import BENCHMARK, benchmark_shards
 from tasks.stages.evaluate import EVALUATE

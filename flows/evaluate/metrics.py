@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tasks.evaluation_spec import Evaluation
-from tasks.runner import ShardResult
+from tasks.run_shard import ShardResult
 from toolformer_core.evaluate.statistics import Comparison, ItemOutcome, accuracy, call_rates, call_split, compare
 from warehouse.store import Store
 

@@ -12,7 +12,7 @@
     perplexity  texts              -> likelihoods          per arm and shard    (asks the model)
 
 To add a stage, write one file here that declares it and add it to its list, behind the stages that it reads. Its
-method belongs into `toolformer_core`.
+method belongs in `toolformer_core`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tasks.stages.prefilter import PREFILTER
 from tasks.stages.sample import SAMPLE
 from tasks.stages.score import SCORE
 
-__all__ = ["ANNOTATION", "EVALUATION", "VERSIONS", "stages_per"]
+__all__ = ["BUILD_STAGES", "EVALUATION_STAGES", "VERSIONS", "stages_per"]
 
-ANNOTATION: list[Stage[Any]] = [INGEST, PREFILTER, SAMPLE, EXECUTE, SCORE, ASSEMBLE]
-EVALUATION: list[Stage[Any]] = [BENCHMARK, EVALUATE, PERPLEXITY]
+BUILD_STAGES: list[Stage[Any]] = [INGEST, PREFILTER, SAMPLE, EXECUTE, SCORE, ASSEMBLE]
+EVALUATION_STAGES: list[Stage[Any]] = [BENCHMARK, EVALUATE, PERPLEXITY]
 
-VERSIONS = {stage.name: stage.version for stage in (*ANNOTATION, *EVALUATION)}
+VERSIONS = {stage.name: stage.version for stage in (*BUILD_STAGES, *EVALUATION_STAGES)}
 
 
 def stages_per(per: str) -> list[Stage[Any]]:
     """Return the annotation stages that run per `source`, per `tool` or per `shard`, in order."""
-    return [stage for stage in ANNOTATION if stage.per == per]
+    return [stage for stage in BUILD_STAGES if stage.per == per]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tasks import arrow
-from tasks.runner import ShardWriter, StageOutput
+from tasks.run_shard import ShardWriter, StageOutput
 from tasks.stage import Inputs, Stage, nonzero
 from toolformer_core.annotate.assemble import OVER_LIMIT, assemble, survivors
 from toolformer_core.config import AssembleConfig, canonical_json
@@ -21,7 +21,7 @@ from warehouse.commits import RowCounts
 from warehouse.files.base import Files
 from warehouse.store import Store
 
-__all__ = ["ASSEMBLE", "LEFT_OUT", "NOT_ANNOTATED", "Assembly", "PositionFilter", "calls_of", "calls_taking_part"]
+__all__ = ["ASSEMBLE", "LEFT_OUT", "NOT_ANNOTATED", "AssemblySpec", "PositionFilter", "calls_of", "calls_taking_part"]
 
 LEFT_OUT = "position_left_out"  # a reason: the choice takes fewer positions than were sampled
 NOT_ANNOTATED = "not_annotated"  # in the config of an assembled shard: tools that had enough examples before it
@@ -44,7 +44,7 @@ class PositionFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class Assembly:
+class AssemblySpec:
     """All that assembling C* depends on besides the scores: a build's own choice, or another one."""
 
     run_id: str
@@ -81,7 +81,7 @@ def calls_taking_part(
     ]
 
 
-def calls_of(inputs: Inputs[Assembly]) -> tuple[list[ScoredCall], list[ScoredCall]]:
+def calls_of(inputs: Inputs[AssemblySpec]) -> tuple[list[ScoredCall], list[ScoredCall]]:
     """Return a shard's scored calls: all, and those at positions that take part."""
     calls = inputs.records("score", arrow.scored_of)
     positions = inputs.spec.positions
@@ -90,7 +90,7 @@ def calls_of(inputs: Inputs[Assembly]) -> tuple[list[ScoredCall], list[ScoredCal
     return calls, calls_taking_part(positions, calls, ranks)
 
 
-def _run(inputs: Inputs[Assembly], _: ShardWriter) -> StageOutput:
+def _run(inputs: Inputs[AssemblySpec], _: ShardWriter) -> StageOutput:
     assembly = inputs.spec
     calls, taking_part = calls_of(inputs)
     kept, dropped = survivors(taking_part, assembly.config.tau_f, keep_repeats=assembly.config.keep_repeats)
@@ -118,7 +118,7 @@ def _run(inputs: Inputs[Assembly], _: ShardWriter) -> StageOutput:
     return StageOutput(counts, arrow.stage_table("assemble", examples))
 
 
-def _digests(inputs: Inputs[Assembly]) -> Mapping[str, str]:
+def _digests(inputs: Inputs[AssemblySpec]) -> Mapping[str, str]:
     assembly = inputs.spec
     excess = assembly.excess.get(inputs.shard, ())
     parts = {
@@ -132,7 +132,7 @@ def _digests(inputs: Inputs[Assembly]) -> Mapping[str, str]:
     return parts
 
 
-def _noted(inputs: Inputs[Assembly]) -> Mapping[str, Any]:
+def _noted(inputs: Inputs[AssemblySpec]) -> Mapping[str, Any]:
     assembly = inputs.spec
     noted: dict[str, Any] = {}
     if assembly.positions:
@@ -142,7 +142,7 @@ def _noted(inputs: Inputs[Assembly]) -> Mapping[str, Any]:
     return noted
 
 
-ASSEMBLE: Stage[Assembly] = Stage(
+ASSEMBLE: Stage[AssemblySpec] = Stage(
     name="assemble",
     version="3",
     unit="calls",

@@ -9,7 +9,7 @@ from typing import Any
 
 from tasks import arrow
 from tasks.evaluation_spec import Benchmark
-from tasks.runner import ShardResult, ShardWriter, StageOutput
+from tasks.run_shard import ShardResult, ShardWriter, StageOutput
 from tasks.stage import Inputs, Shard, Stage
 from toolformer_core.config import canonical_json
 from toolformer_core.evaluate.items import Item, RejectedRow

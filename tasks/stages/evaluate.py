@@ -9,7 +9,7 @@ from typing import Any
 from tasks import arrow
 from tasks.evaluation_spec import EVALUATE_VERSION, ArmRun, toolformer_of
 from tasks.model_thread import in_model_thread
-from tasks.runner import ShardWriter, StageOutput
+from tasks.run_shard import ShardWriter, StageOutput
 from tasks.stage import Inputs, Stage
 from toolformer_core.evaluate.answer import Prediction, answer, parameters_of
 from toolformer_core.evaluate.tasks import task_named

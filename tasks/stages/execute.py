@@ -7,7 +7,7 @@ from collections import Counter
 
 from tasks import arrow
 from tasks.build_spec import BuildSpec, pool_of, tool_of
-from tasks.runner import ShardResult, ShardWriter, StageOutput
+from tasks.run_shard import ShardResult, ShardWriter, StageOutput
 from tasks.stage import Inputs, Stage
 from tasks.tool_cache import ANSWERED, ToolCache, cache_of
 from toolformer_core.annotate.execute import execute

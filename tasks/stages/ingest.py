@@ -6,7 +6,7 @@ from collections import Counter
 
 from tasks import arrow
 from tasks.build_spec import BuildSpec
-from tasks.runner import ShardWriter, StageOutput
+from tasks.run_shard import ShardWriter, StageOutput
 from tasks.stage import Inputs, Stage, shard_name
 from toolformer_core.annotate.ingest import read_corpus
 from toolformer_core.records import Document, Rejection

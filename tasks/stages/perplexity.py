@@ -7,7 +7,7 @@ from collections import Counter
 from tasks import arrow
 from tasks.evaluation_spec import PERPLEXITY_VERSION, ArmRun, toolformer_of
 from tasks.model_thread import in_model_thread
-from tasks.runner import ShardWriter, StageOutput
+from tasks.run_shard import ShardWriter, StageOutput
 from tasks.stage import Inputs, Stage
 from tasks.stages.evaluate import arm_columns, arm_digests, arm_noted
 from toolformer_core.evaluate.answer import Likelihood, likelihoods, parameters_of

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tasks import arrow
 from tasks.build_spec import BuildSpec, model_of
 from tasks.model_thread import QueuedLM
-from tasks.runner import ShardWriter, StageOutput
+from tasks.run_shard import ShardWriter, StageOutput
 from tasks.stage import LM_TOKENS, Inputs, Stage, nonzero
 from toolformer_core.annotate.score import score
 from warehouse.commits import RowCounts

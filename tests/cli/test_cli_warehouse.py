@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from cli import warehouse as cli_warehouse
 from cli.main import app
 from tasks.arrow import stage_table
-from tasks.runner import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
+from tasks.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
 from tests.support.finished_job import a_finished_job
 from toolformer_core.errors import UsageError
 from warehouse.catalog import Catalog

@@ -15,7 +15,7 @@ from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey, Fl
 
 from flows.artifacts import ProgressArtifacts, short
 from flows.build_dataset.flow import BuildResult
-from tasks.runner import ShardResult
+from tasks.run_shard import ShardResult
 from warehouse.commits import CommitKey, RowCounts
 
 RUN = UUID(int=7)

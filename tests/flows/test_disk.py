@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.disk import DiskFullError, name_full_disk
+from flows.disk import DiskFullError, explain_full_disk
 from flows.server import ServerError
 from tests.support.servers_up import toolformer, variables
 from toolformer_core.errors import ModelError, UsageError
@@ -35,7 +35,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_server_that_found_no_room(small_disk: Path, error: Exception) -> None:
     # 128 pages of 4,096 bytes, of which 126 are taken: 8,192 are left
     (small_disk / "ballast").write_bytes(bytes(126 * 4096))
-    with pytest.raises(DiskFullError) as caught, name_full_disk(str(small_disk / "data")):
+    with pytest.raises(DiskFullError) as caught, explain_full_disk(str(small_disk / "data")):
         raise error
     assert str(caught.value).startswith(f"the disk of {small_disk} is full (8,192 bytes free): free some space there ")
     assert caught.value.__cause__ is error
@@ -43,25 +43,25 @@ def test_a_server_that_found_no_room(small_disk: Path, error: Exception) -> None
 
 def test_a_commit_that_found_no_room(small_disk: Path) -> None:
     store = Store(small_disk / "data")
-    with pytest.raises(DiskFullError, match=f"the disk of {store.root} is full"), name_full_disk(store.root):
+    with pytest.raises(DiskFullError, match=f"the disk of {store.root} is full"), explain_full_disk(store.root):
         store.files.put("a", bytes(1 << 20))
     assert not list(store.files.walk(""))
 
 
 def test_a_database_that_found_no_room_says_so_in_words_of_its_own(tmp_path: Path) -> None:
-    with pytest.raises(DiskFullError, match=f"the disk of {tmp_path} is full"), name_full_disk(str(tmp_path)):
+    with pytest.raises(DiskFullError, match=f"the disk of {tmp_path} is full"), explain_full_disk(str(tmp_path)):
         raise StoreError("the tracking database failed") from sqlite3.OperationalError("database or disk is full")
 
 
 @pytest.mark.parametrize("error", [UsageError("a mistake"), StoreError("a bad name"), ModelError("no such model")])
 def test_on_a_full_disk_other_errors_stay_what_they_are(small_disk: Path, error: Exception) -> None:
     (small_disk / "ballast").write_bytes(bytes(126 * 4096))
-    with pytest.raises(type(error), match=str(error)), name_full_disk(str(small_disk)):
+    with pytest.raises(type(error), match=str(error)), explain_full_disk(str(small_disk)):
         raise error
 
 
 def test_where_there_is_room_an_error_is_not_the_disk_s(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="500"), name_full_disk(str(tmp_path)):
+    with pytest.raises(RuntimeError, match="500"), explain_full_disk(str(tmp_path)):
         raise RuntimeError("500 Internal Server Error")
 
 

@@ -20,7 +20,7 @@ from flows.build_dataset import flow as build_dataset
 from flows.build_dataset.flow import run_build
 from flows.ledger import Ledger, open_run, reporting_to
 from tasks.arrow import stage_table
-from tasks.runner import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
+from tasks.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
 from tasks.settings import seconds
 from tests.support.small_builds import small_build
 from toolformer_core.errors import UsageError

@@ -9,7 +9,7 @@ import pytest
 
 from cli.render.progress import BuildDisplay, TrainingDisplay
 from flows.progress import Lines, Pulse, duration, passes_quarter
-from tasks.runner import ActiveShard, ShardResult
+from tasks.run_shard import ActiveShard, ShardResult
 from warehouse.commits import CommitKey, RowCounts
 
 

@@ -24,7 +24,7 @@ from tests.support.small_builds import small_build
 
 if TYPE_CHECKING:
     from flows.build_dataset.flow import BuildResult
-    from tasks.runner import ShardResult
+    from tasks.run_shard import ShardResult
 
 
 @pytest.fixture(scope="session")

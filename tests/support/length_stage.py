@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from tasks import arrow
 from tasks.build_spec import BuildSpec
-from tasks.runner import ShardWriter, StageOutput
+from tasks.run_shard import ShardWriter, StageOutput
 from tasks.stage import Inputs, Stage
 from warehouse.commits import RowCounts
 

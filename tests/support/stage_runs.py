@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tasks.build_spec import BuildSpec
-from tasks.runner import ShardResult
+from tasks.run_shard import ShardResult
 from tasks.stage import Inputs, Shard, files_of, run_stage
 from tasks.stages import stages_per
-from tasks.stages.assemble import ASSEMBLE, Assembly
+from tasks.stages.assemble import ASSEMBLE, AssemblySpec
 from tasks.stages.ingest import CORPUS, INGEST
 
 __all__ = ["annotate_shard", "assemble_shard", "ingest"]
@@ -30,6 +30,6 @@ def annotate_shard(spec: BuildSpec, tool: str, shard: Shard) -> dict[str, ShardR
 
 
 def assemble_shard(spec: BuildSpec, shard: Shard, scored: Sequence[ShardResult]) -> ShardResult:
-    assembly = Assembly(spec.run_id, spec.data, spec.assemble, spec.tool_names)
+    assembly = AssemblySpec(spec.run_id, spec.data, spec.assemble, spec.tool_names)
     files = {INGEST.name: (shard.documents,), "score": files_of(scored)}
     return run_stage(ASSEMBLE, Inputs(assembly, shard.name, files=files))

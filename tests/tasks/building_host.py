@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tasks.build_spec import BuildSpec
-from tasks.runner import ShardResult
+from tasks.run_shard import ShardResult
 from tasks.stage import shards_of
 from tasks.stages import execute as execute_stage
 from tasks.stages import sample as sample_stage

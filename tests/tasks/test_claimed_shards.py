@@ -14,7 +14,7 @@ from fakes import a_document
 
 from tasks.arrow import stage_table
 from tasks.evaluation_spec import Benchmark, source_digest
-from tasks.runner import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
+from tasks.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
 from tasks.stage import Inputs, run_stage
 from tasks.stages.benchmark import BENCHMARK
 from tests.support.postgres import asked, schema

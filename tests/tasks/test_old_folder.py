@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tasks.build_spec import BuildSpec
-from tasks.runner import ShardResult
+from tasks.run_shard import ShardResult
 from tasks.stage import shards_of
 from tasks.stages import VERSIONS, execute, sample, score
 from tests.fakes import FakeTool, a_drawn, a_prompt, a_scored

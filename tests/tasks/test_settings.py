@@ -17,7 +17,15 @@ import requests
 from websockets.sync.client import connect
 
 from tasks import settings
-from tasks.settings import environment, host, own_server_home, prepare_environment, seconds, shared_catalog
+from tasks.settings import (
+    environment,
+    host,
+    own_server_home,
+    prepare_environment,
+    seconds,
+    set_shared_catalog,
+    shared_catalog,
+)
 from toolformer_core.errors import UsageError
 
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
@@ -42,7 +50,7 @@ def test_a_flow_alone_keeps_its_servers_records_with_the_data(tmp_path: Path) ->
 def test_flows_that_may_run_at_once_have_a_server_each(
     data: str, below: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shared_catalog(SHARED)
+    set_shared_catalog(SHARED)
     homes = []
     for _ in range(2):
         monkeypatch.delenv("PREFECT_HOME", raising=False)  # another process
@@ -60,7 +68,9 @@ def test_the_shared_catalog_is_what_was_given_last(monkeypatch: pytest.MonkeyPat
     assert shared_catalog() is None
     monkeypatch.setenv("TOOLFORMER_CATALOG", "postgresql+psycopg://other.example/db")
     assert shared_catalog() == "postgresql+psycopg://other.example/db"
-    assert shared_catalog(SHARED) == SHARED
+    set_shared_catalog(SHARED)
+    assert shared_catalog() == SHARED
+    set_shared_catalog(None)
     assert shared_catalog() == SHARED
 
 

@@ -12,7 +12,7 @@ import pytest
 from fakes import FakeTool, a_drawn, a_prompt, a_scored
 
 from tasks.build_spec import BuildSpec
-from tasks.runner import ShardResult, on_shard_done
+from tasks.run_shard import ShardResult, on_shard_done
 from tasks.stage import Inputs, run_stage, shards_of
 from tasks.stages.prefilter import PREFILTER
 from tasks.tool_cache import ANSWERED

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from wh_fixtures import CountingFiles
 
 from tasks.arrow import stage_table
-from tasks.runner import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
+from tasks.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
 from tasks.tool_cache import ANSWERED, Question, ToolCache
 from toolformer_core.records import Execution
 from warehouse.commits import RowCounts

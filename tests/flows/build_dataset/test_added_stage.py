@@ -10,7 +10,7 @@ import pytest
 from flows.build_dataset.flow import run_build
 from flows.build_dataset.parameters import BuildParameters
 from flows.build_dataset.plan import plan_build
-from tasks.stages import ANNOTATION
+from tasks.stages import BUILD_STAGES
 from tests.support.length_stage import LENGTHS
 from tests.support.small_builds import small_build
 from warehouse.explain import explain
@@ -21,9 +21,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::U
 
 @pytest.fixture
 def asked(few_documents: Path, as_built: Path) -> Iterator[BuildParameters]:
-    ANNOTATION.insert(2, LENGTHS)  # the one line, behind the prefilter that it reads
+    BUILD_STAGES.insert(2, LENGTHS)  # the one line, behind the prefilter that it reads
     yield small_build(few_documents, as_built)
-    ANNOTATION.remove(LENGTHS)
+    BUILD_STAGES.remove(LENGTHS)
 
 
 def test_an_added_stage_is_planned_run_shown_and_skipped(asked: BuildParameters) -> None:

@@ -14,7 +14,7 @@ from flows.build_dataset.flow import run_build
 from flows.build_dataset.parameters import BuildParameters
 from flows.build_dataset.plan import CACHED, DEPENDS, TO_DO, Plan, plan_build
 from flows.ledger import reporting_to
-from tasks.runner import ShardResult
+from tasks.run_shard import ShardResult
 from tests.support.commands import Run
 from tests.support.small_builds import small_build
 from toolformer_core.embedded import MODEL

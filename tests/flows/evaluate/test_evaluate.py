@@ -23,7 +23,7 @@ from flows.evaluate.resolve import resolve
 from flows.evaluate.tables import paper_tables
 from flows.ledger import reporting_to
 from tasks.evaluation_spec import Benchmark
-from tasks.runner import ShardResult
+from tasks.run_shard import ShardResult
 from tasks.stage import Inputs, run_stage
 from tasks.stages.benchmark import BENCHMARK
 from tasks.training.registry import MLFLOW_NOTE, finished_finetunes, newest_pair, trained_model

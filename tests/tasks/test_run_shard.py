@@ -12,7 +12,7 @@ import pytest
 from fakes import a_document
 
 from tasks.arrow import rejects_table, stage_table
-from tasks.runner import ShardResult, ShardSpec, ShardWriter, StageOutput, active_shards, run_shard
+from tasks.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, active_shards, run_shard
 from toolformer_core.records import Rejection
 from warehouse.commits import RowCounts
 from warehouse.errors import ConservationError
