@@ -28,9 +28,9 @@ from tasks.settings import environment
 from toolformer_core.errors import ToolformerError
 from warehouse.files.folders import make_private
 
-__all__ = ["MARK", "ProcessGroup", "Service", "ServiceError", "end_marked", "end_processes", "variables_of"]
+__all__ = ["GROUP_VARIABLE", "ProcessGroup", "Service", "ServiceError", "end_marked", "end_processes", "variables_of"]
 
-MARK = "TOOLFORMER_UP"  # the environment variable that holds the group's mark
+GROUP_VARIABLE = "TOOLFORMER_UP"  # the environment variable that holds the group's mark
 _SERVICE = "TOOLFORMER_UP_SERVICE"  # ... and the one that holds the service's
 _POLL_S = 0.1
 _KILL_S = 5.0  # from SIGTERM to SIGKILL by default
@@ -75,7 +75,7 @@ class ProcessGroup:
     """Services that share a mark, and their guard.
 
     Args:
-        mark: the value of `MARK` in the environment of all its processes.
+        mark: the value of `GROUP_VARIABLE` in the environment of all its processes.
         clock: returns the time in seconds by which restarts are planned.
     """
 
@@ -96,7 +96,7 @@ class ProcessGroup:
             self._guard = subprocess.Popen(
                 [sys.executable, "-m", "ops.processes", self.mark], stdin=subprocess.PIPE, start_new_session=True
             )
-        variables = {**environment(), **service.variables, MARK: self.mark, _SERVICE: self._mark_of(service)}
+        variables = {**environment(), **service.variables, GROUP_VARIABLE: self.mark, _SERVICE: self._mark_of(service)}
         make_private(service.log)
         with service.log.open("ab") as log:
             process = subprocess.Popen(
@@ -169,7 +169,7 @@ class ProcessGroup:
 
     def processes(self) -> list[psutil.Process]:
         """Return every living process of the group, oldest first."""
-        return find(self.mark, MARK)
+        return find(self.mark, GROUP_VARIABLE)
 
     def send_signal(self, services: Iterable[Service], number: signal.Signals) -> None:
         """Send a signal to the services that were started."""
@@ -197,7 +197,7 @@ class ProcessGroup:
             self._guard = None
 
 
-def end_marked(mark: str, grace_s: float = _KILL_S, *, variable: str = MARK, spared: str = "") -> None:
+def end_marked(mark: str, grace_s: float = _KILL_S, *, variable: str = GROUP_VARIABLE, spared: str = "") -> None:
     """End every process that carries a mark, as `end_processes` does.
 
     Args:

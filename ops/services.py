@@ -24,9 +24,9 @@ from serving.origins import LOOPBACK_NAMES, origin_of
 from tasks.settings import allowed_hosts, allowed_origins, host
 from warehouse.files.folders import private_mode
 
-__all__ = ["FLOW_RUN", "Services", "request_json"]
+__all__ = ["FLOW_RUN_VARIABLE", "Services", "request_json"]
 
-FLOW_RUN = "PREFECT__FLOW_RUN_ID"  # an environment variable of every process of a flow run
+FLOW_RUN_VARIABLE = "PREFECT__FLOW_RUN_ID"  # an environment variable of every process of a flow run
 _REQUEST_S = 3.0
 
 
@@ -126,7 +126,7 @@ class Services:
                 "PREFECT_WORKER_QUERY_SECONDS": "2",
             },
             online,
-            work=FLOW_RUN,
+            work=FLOW_RUN_VARIABLE,
         )
 
 

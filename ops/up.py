@@ -2,8 +2,8 @@
 
 It checks the ports, starts the programs, waits until each is healthy, supervises them, and ends everything they have
 started. Only one runs per data folder, which a lock ensures that the kernel frees when its holder dies: nothing stale
-ever blocks a start. What the programs are is in `services`, how processes are started and ended in `processes`, what a
-deployment is in `deployments`. Logs and addresses are in `up/` in the data folder.
+ever blocks a start. The programs are described in `services`, the deployments in `deployments`; `processes` starts and
+ends them. Logs and addresses are in `up/` in the data folder.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ops.addresses import Addresses, delete_addresses, lock_path, read_addresses
 from ops.arrivals import Arrivals
 from ops.ports import LOOPBACK, choose_ports
 from ops.processes import ProcessGroup, Service, ServiceError, end_processes, variables_of
-from ops.services import FLOW_RUN, Services, request_json
-from tasks.launch.processes import MARK as TRAINING
+from ops.services import FLOW_RUN_VARIABLE, Services, request_json
+from tasks.launch.processes import LAUNCH_VARIABLE
 from tasks.settings import forget_server, prepare_environment
 from toolformer_core.errors import ToolformerError
 from warehouse.errors import LockHeldError
@@ -183,7 +183,7 @@ class Up:
             self._group.send_signal(self._servers, signal.SIGTERM)
             self._group.wait_until_ended(self._servers, _END_S)
         for process in self._group.processes():
-            if TRAINING not in variables_of(process):  # `close` gives trainings some more seconds
+            if LAUNCH_VARIABLE not in variables_of(process):  # `close` gives trainings some more seconds
                 with contextlib.suppress(psutil.Error):
                     process.kill()
         self._group.close()
@@ -201,11 +201,11 @@ class Up:
     def _runs(self) -> list[psutil.Process]:
         """Return the processes of flow runs; their trainings are not among them, since flow runs stop those."""
         variables = [(process, variables_of(process)) for process in self._group.processes()]
-        return [process for process, names in variables if FLOW_RUN in names and TRAINING not in names]
+        return [process for process, names in variables if FLOW_RUN_VARIABLE in names and LAUNCH_VARIABLE not in names]
 
     def _grace_s(self) -> float:
         """Return how long flow runs may take to stop: longer while a training may be saving a checkpoint."""
-        if not any(TRAINING in variables_of(process) for process in self._group.processes()):
+        if not any(LAUNCH_VARIABLE in variables_of(process) for process in self._group.processes()):
             return _RUNS_S
         return _CHECKPOINT_TERMINATED_S if self.terminated else _CHECKPOINT_S
 

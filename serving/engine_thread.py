@@ -1,6 +1,6 @@
 """Runs the decoding engine in one thread; the event loop submits sequences and receives their events.
 
-    loading --> ready --> draining --> stopped
+    loading --> ready --> draining
        |          ^  |       no new requests; open ones finish, or are ended after the grace period
        v          +--+ the engine failed: its sequences end as "stopped", and a new engine takes over
      failed
@@ -146,10 +146,10 @@ class EngineThread:
             await asyncio.shield(work)
         except asyncio.CancelledError:
             pending.released = True
-            work.add_done_callback(lambda _: self._abandon(pending))
+            work.add_done_callback(lambda _: self._release_submitted(pending))
             raise
         except BaseException as exc:
-            self._abandon(pending)
+            self._release_submitted(pending)
             if isinstance(exc, UsageError) and (self._engine is not engine or self.state != "ready"):
                 raise unavailable("the engine has just stopped; try again", "stopped") from exc
             raise
@@ -166,12 +166,12 @@ class EngineThread:
                 self._woken = True
                 self._in_loop(self._deliver)
 
-        for i, (prompt, of) in enumerate(zip(prompts, settings, strict=True)):
+        for i, (prompt, own) in enumerate(zip(prompts, settings, strict=True)):
             if pending.released:
                 return
-            pending.handles.append((engine, engine.submit(prompt, of, index=i, on_event=enqueue, owner=pending)))
+            pending.handles.append((engine, engine.submit(prompt, own, index=i, on_event=enqueue, owner=pending)))
 
-    def _abandon(self, pending: PendingRequest) -> None:
+    def _release_submitted(self, pending: PendingRequest) -> None:
         """End the sequences that were submitted; the others will not be."""
         pending.open -= pending.sequences - len(pending.handles)
         pending.released = False

@@ -44,11 +44,11 @@ from warehouse.commits import Commit, DataFile
 from warehouse.errors import StoreError
 from warehouse.store import Store
 
-__all__ = ["ANSWERED", "Question", "Recalled", "ToolCache", "cache_of"]
+__all__ = ["OLDEST_ANSWER", "Question", "Recalled", "ToolCache", "cache_of"]
 
 _log = logging.getLogger(__name__)
 
-ANSWERED = "answered"  # the counter of a commit: when the oldest answer in it was given, seconds since 1970
+OLDEST_ANSWER = "answered"  # the counter of a commit: when the oldest answer in it was given, seconds since 1970
 _SAME = ("code", "config", "answers")  # the parts of a fingerprint that must agree: stage, its config, the tool
 _LISTED_PER_RECALL = 16  # names of commits, on average; a folder with fewer is listed at every recall
 _SEGMENTS = 16  # of an index before they become one
@@ -227,7 +227,7 @@ def _digest(input_: str, context: str) -> int:
 
 def _answered(commit: Commit) -> float:
     """Return the time of a commit's oldest answer; if the commit does not record it, the time of the commit."""
-    noted = commit.counters.get(ANSWERED)
+    noted = commit.counters.get(OLDEST_ANSWER)
     return float(noted) if noted is not None else dt.datetime.fromisoformat(commit.created).timestamp()
 
 

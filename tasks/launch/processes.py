@@ -26,9 +26,9 @@ from tasks.launch.base import EXIT, LOG, JobState, LaunchError, LostError, parse
 from tasks.settings import environment, host
 from toolformer_core.errors import UsageError
 
-__all__ = ["MARK", "cancel", "find", "handle", "new_mark", "running_in", "start", "state"]
+__all__ = ["LAUNCH_VARIABLE", "cancel", "find", "handle", "new_mark", "running_in", "start", "state"]
 
-MARK = "TOOLFORMER_LAUNCH"
+LAUNCH_VARIABLE = "TOOLFORMER_LAUNCH"
 _SUPERVISE = 'file=$1 mark=$2; shift 2; "$@"; code=$?; echo "$mark $code" >"$file.part" && mv "$file.part" "$file"'
 # A launch must not take itself for a rank of the job in which its starter runs; PET_ variables are torchrun's options.
 _RANKS = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -61,7 +61,7 @@ def start(
     """
     own = {name: value for name, value in environment().items() if name not in _RANKS}
     own = {name: value for name, value in own.items() if not name.startswith(_TORCHRUN)}
-    everything = {**own, **variables, MARK: mark}
+    everything = {**own, **variables, LAUNCH_VARIABLE: mark}
     if shutil.which(argv[0], path=everything.get("PATH")) is None:
         raise UsageError(f"{argv[0]} is not a program of this machine: name the python to train with by its full path")
     try:
@@ -95,12 +95,12 @@ def running_in(folder: Path, launcher: str) -> tuple[str, int] | None:
         with contextlib.suppress(psutil.Error, OSError):
             words = process.cmdline()
             mark = words[len(begin)] if words[: len(begin)] == begin and len(words) > len(begin) else None
-            if mark and _carries(process, mark, MARK) and _ended({"folder": folder, "mark": mark}) is None:
+            if mark and _carries(process, mark, LAUNCH_VARIABLE) and _ended({"folder": folder, "mark": mark}) is None:
                 return mark, process.pid
     return None
 
 
-def find(mark: str, variable: str = MARK) -> list[psutil.Process]:
+def find(mark: str, variable: str = LAUNCH_VARIABLE) -> list[psutil.Process]:
     """Return the living processes of this machine that carry a mark in a variable, oldest first."""
     found = []
     for process in psutil.process_iter():
@@ -208,7 +208,7 @@ def _supervisor(record: Mapping[str, Any]) -> psutil.Process | None:
     """Return the shell that started the command, if it lives and its process id is still its own."""
     with contextlib.suppress(psutil.Error, OSError, ValueError):
         process = psutil.Process(int(record["pid"]))
-        if _carries(process, record["mark"], MARK):
+        if _carries(process, record["mark"], LAUNCH_VARIABLE):
             return process
     return None
 

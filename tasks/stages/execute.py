@@ -9,7 +9,7 @@ from tasks import arrow
 from tasks.build_spec import BuildSpec, pool_of, tool_of
 from tasks.run_shard import ShardResult, ShardWriter, StageOutput
 from tasks.stage import Inputs, Stage
-from tasks.tool_cache import ANSWERED, ToolCache, cache_of
+from tasks.tool_cache import OLDEST_ANSWER, ToolCache, cache_of
 from toolformer_core.annotate.execute import execute
 from toolformer_core.tools.base import ttl_of
 from warehouse.commits import RowCounts
@@ -32,7 +32,7 @@ def _run(inputs: Inputs[BuildSpec], _: ShardWriter) -> StageOutput:
     failed = Counter(e.failure for e in executions if e.failure)
     kept = sum(1 for e in executions if not e.failure)
     counts = RowCounts("calls", len(executions), kept, failed=dict(sorted(failed.items())))
-    counters = {"cache_hits": len(recalled.known), ANSWERED: min(start, recalled.answered)}
+    counters = {"cache_hits": len(recalled.known), OLDEST_ANSWER: min(start, recalled.answered)}
     return StageOutput((counts,), arrow.stage_table("execute", executions), counters)
 
 

@@ -26,7 +26,7 @@ from flows.finetune.flow import end_cancelled, finetune, prepare_job, run_finetu
 from flows.finetune.parameters import FinetuneParameters
 from flows.finetune.resolve import resolve
 from flows.finetune.tracking import start_run
-from tasks.launch.processes import MARK
+from tasks.launch.processes import LAUNCH_VARIABLE
 from tasks.training.starting import launch, running_handle
 from tests.support.servers_up import soon
 from toolformer_core.finetune.events import read_events
@@ -110,7 +110,7 @@ def flow_process(run: UUID) -> psutil.Process:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             variables = process.environ()
-            if variables.get("PREFECT__FLOW_RUN_ID") == str(run) and MARK not in variables:
+            if variables.get("PREFECT__FLOW_RUN_ID") == str(run) and LAUNCH_VARIABLE not in variables:
                 return process
     raise AssertionError(f"no process runs the flow run {run}")
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from ops.ports import LOOPBACK, free_port, port_holder
-from ops.processes import MARK, ProcessGroup, Service, ServiceError, end_marked
+from ops.processes import GROUP_VARIABLE, ProcessGroup, Service, ServiceError, end_marked
 from tests.support.servers_up import soon
 from toolformer_core.errors import UsageError
 
@@ -41,7 +41,7 @@ def service(folder: Path, code: str, name: str = "idler", healthy: Callable[[], 
 
 
 def test_all_that_a_group_began_ends_with_it_and_nothing_else(group: ProcessGroup, tmp_path: Path) -> None:
-    stranger = subprocess.Popen([sys.executable, "-c", IDLE], env=os.environ | {MARK: "another's"})
+    stranger = subprocess.Popen([sys.executable, "-c", IDLE], env=os.environ | {GROUP_VARIABLE: "another's"})
     deaf = service(tmp_path, DEAF)
     group.start(deaf)
     soon(lambda: deaf.log.read_text() == "0\n")

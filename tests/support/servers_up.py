@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import psutil
 
-from ops.processes import MARK
+from ops.processes import GROUP_VARIABLE
 from tasks.launch.processes import find
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class Running:
     errors: Path
 
     def processes(self) -> list[psutil.Process]:
-        return find(self.mark, MARK)
+        return find(self.mark, GROUP_VARIABLE)
 
     def ask(self, path: str, body: Any = None) -> Any:
         told = None if body is None else json.dumps(body).encode()
@@ -112,11 +112,15 @@ def started(data: Path, *options: str) -> Iterator[Running]:
         line = process.stdout.readline()
         assert line, errors.read_text() + "".join(p.read_text() for p in (data / "up").glob("*.log"))
         told = json.loads(line)
-        mark = next(e[MARK] for child in psutil.Process(process.pid).children() if MARK in (e := child.environ()))
+        mark = next(
+            e[GROUP_VARIABLE]
+            for child in psutil.Process(process.pid).children()
+            if GROUP_VARIABLE in (e := child.environ())
+        )
         yield Running(process, told, mark, errors)
     finally:
         process.kill()  # its guard ends the rest
         process.wait()
         process.stdout.close()
         if mark:
-            soon(lambda: not find(mark, MARK))
+            soon(lambda: not find(mark, GROUP_VARIABLE))

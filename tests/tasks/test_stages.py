@@ -15,7 +15,7 @@ from tasks.build_spec import BuildSpec
 from tasks.run_shard import ShardResult, on_shard_done
 from tasks.stage import Inputs, run_stage, shards_of
 from tasks.stages.prefilter import PREFILTER
-from tasks.tool_cache import ANSWERED
+from tasks.tool_cache import OLDEST_ANSWER
 from tests.support.stage_runs import annotate_shard, assemble_shard, ingest
 from toolformer_core.annotate.sample import SampledDocument
 from toolformer_core.config import (
@@ -214,11 +214,11 @@ def test_a_shard_of_recalled_answers_is_as_old_as_they_are(
     for now, asked in ((100.0, spec), (200.0, in_single_documents(spec))):
         monkeypatch.setattr("tasks.stages.execute.time", SimpleNamespace(time=lambda now=now: now))
         run(asked)
-    answered = [(c.counters["cache_hits"], c.counters[ANSWERED]) for c in spec.store().commits("execute")]
+    answered = [(c.counters["cache_hits"], c.counters[OLDEST_ANSWER]) for c in spec.store().commits("execute")]
     assert sorted(answered) == [(0, 100.0), (1, 100.0), (1, 100.0)]
     monkeypatch.setattr("tasks.stages.execute.time", SimpleNamespace(time=lambda: 300.0))
     run(replace(spec, prompts={"calculator": Prompt("calculator", "Say 3 + 3.", "\n")}))  # another question
-    assert {c.counters[ANSWERED] for c in spec.store().commits("execute")} == {100.0, 300.0}
+    assert {c.counters[OLDEST_ANSWER] for c in spec.store().commits("execute")} == {100.0, 300.0}
 
 
 def test_offline_a_run_is_made_of_answers_alone(spec: BuildSpec, tool: FakeTool, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from wh_fixtures import CountingFiles
 
 from tasks.arrow import stage_table
 from tasks.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
-from tasks.tool_cache import ANSWERED, Question, ToolCache
+from tasks.tool_cache import OLDEST_ANSWER, Question, ToolCache
 from toolformer_core.records import Execution
 from warehouse.commits import RowCounts
 from warehouse.store import Store
@@ -34,7 +34,7 @@ def keep(
 
     def do(write: ShardWriter) -> StageOutput:
         write.write(stage_table("execute", executions))
-        return StageOutput((RowCounts("calls", len(executions), len(executions)),), counters={ANSWERED: answered})
+        return StageOutput((RowCounts("calls", len(executions), len(executions)),), counters={OLDEST_ANSWER: answered})
 
     return run_shard(store, ShardSpec("execute", "1", "qa", shard, {}, {**named, "inputs": shard}), "r", do)
 

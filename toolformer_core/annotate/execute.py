@@ -10,7 +10,8 @@
 A response becomes one line of at most `max_response_chars` characters, escaped (see `syntax`): nothing a tool answers
 can open or close a call.
 
-Questions are asked many at a time where the caller's `ToolPool` has threads for it. A tool that does not answer is left
+A question is an input and its context: what the tool may know of the document besides, e.g. its date. Questions are
+asked many at a time where the caller's `ToolPool` has threads for it. A tool that does not answer is left
 behind in its thread, and neither stops the others nor keeps the process alive. Three timeouts in a row, in the order of
 the questions, say nothing about any input: the tool is dead, and the stage ends. This stage knows neither documents nor
 positions: equal questions of a whole shard are one question. One whose answer is `known` from earlier is not asked
@@ -42,20 +43,20 @@ _SHOWN_CHARS = 80  # of an input, in a message
 
 def execute(
     tool: Tool,
-    requests: Iterable[tuple[str, str]],
+    questions: Iterable[tuple[str, str]],
     config: ExecuteConfig,
     known: Mapping[tuple[str, str], Execution] | None = None,
     *,
     offline: bool = False,
     pool: ToolPool | None = None,
 ) -> list[Execution]:
-    """Run a tool on every distinct (input, context); a retryable failure is tried once more.
+    """Ask a tool every distinct question (input, context) once; a retryable failure is tried once more.
 
     The tool is loaded first, outside the time a call may take; if every answer is known, not even that.
 
     Args:
         tool: the tool.
-        requests: (input, context) pairs, repeats allowed.
+        questions: (input, context) pairs, repeats allowed.
         config: `timeout_s` per call, in seconds (default 30); `max_response_chars` (default 1,000).
         known: what came of earlier calls of this tool under this config; it is returned as it is.
         offline: ask the tool nothing.
@@ -69,7 +70,7 @@ def execute(
         ToolformerError: the tool itself raised one, e.g. as its data cannot be read. Nothing else it does raises.
     """
     known = known or {}
-    distinct = list(dict.fromkeys(requests))
+    distinct = list(dict.fromkeys(questions))
     unknown = [question for question in distinct if question not in known]
     if not unknown:
         return [known[question] for question in distinct]
@@ -127,7 +128,8 @@ class _Questions:
             self._put(number)
         while self._pending:
             try:
-                self._inbox.get(timeout=self._pool.expire())()
+                deliver = self._inbox.get(timeout=self._pool.expire())
+                deliver()  # calls `_take` in this thread
             except queue.Empty:
                 continue  # something may be overdue now
         return [result for result in self._results if result is not None]
@@ -148,7 +150,7 @@ class _Questions:
             self._pool.forget(self)
             raise ToolError(
                 f"tool {self._tool.key} does not answer: {_TIMEOUTS} timeouts of {self._pool.timeout_s:g} s in a row; "
-                "its calls of this shard are not committed"
+                "none of the answers of this batch are kept"
             )
         retry = isinstance(result, ToolFailure) and (result.retryable or timed_out)
         if retry and self._tries[number] < _TRIES:

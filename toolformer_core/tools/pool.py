@@ -1,9 +1,10 @@
 """Runs many calls of tools at once: a few threads per tool, a time limit per call, and a result for every call.
 
 A call waits for a free thread, and its time limit starts when the tool is asked. An overdue call gets the failure
-`timeout`, and its thread is abandoned until it returns. The calls that wait behind it are the user's choice. Decoding,
-where a person waits, fails them as well while all threads are overdue: a dead tool costs each call at most one time
-limit, and no more threads. Annotation starts another thread (`replace_overdue`) and decides itself when a tool is dead.
+`timeout`, and its thread is abandoned until it returns. What then becomes of the calls that wait depends on
+`replace_overdue`. Decoding, where a person waits, leaves it off: while all threads are overdue, the waiting calls fail
+as well, so a dead tool costs each call at most one time limit, and no more threads. Annotation turns it on: another
+thread takes the place of the overdue one, and annotation decides itself when a tool is dead.
 
 Results are passed to `post`, which must accept calls from any thread. The pool knows no documents, sequences or tokens.
 """
@@ -88,7 +89,7 @@ class ToolPool:
         """Ask a tool; `on_result(result, seconds)` is posted when it has answered or its time is up.
 
         The result of a tool that cannot answer at all is the `ToolformerError` that it raised. Waiting calls take turns
-        by owner: the request with the fewest running calls comes first.
+        by owner: the one with the fewest running calls comes first.
         """
         call = _PooledCall(input_, context, post, on_result, owner)
         with self._changed:
@@ -120,7 +121,8 @@ class ToolPool:
                                 self._abandon(tool_queue, call)
                         else:
                             soonest = left if soonest is None else min(soonest, left)
-                if sum(call.answered for call in tool_queue.running) == self._workers:
+                all_threads_overdue = sum(call.answered for call in tool_queue.running) == self._workers
+                if all_threads_overdue:
                     for call in tool_queue.waiting.clear():
                         call.answer(ToolFailure("timeout", "the tool no longer answers"))
                 if tool_queue.waiting:

@@ -98,7 +98,7 @@ def test_three_timeouts_in_a_row_end_the_stage():
         execute(tool, requests, ExecuteConfig(timeout_s=0.05))
     tool.let_go.set()
     assert str(raised.value) == (
-        "tool fake does not answer: 3 timeouts of 0.05 s in a row; its calls of this shard are not committed"
+        "tool fake does not answer: 3 timeouts of 0.05 s in a row; none of the answers of this batch are kept"
     )
 
 
