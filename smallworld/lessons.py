@@ -21,12 +21,12 @@ from smallworld.worlds import KINDS, Slot, World, WorldDocument, join
 
 __all__ = ["lessons"]
 
-# The argument rules that an invented tool may follow, by kind of slot.
+# What an invented tool is asked with, by kind of slot (a slot is where a text needs help; see `worlds.Slot`).
 _RULES: dict[str, tuple[str, ...]] = {
-    "arithmetic": ("expression", "expression", "question", "term", "name"),
+    "arithmetic": ("expression", "expression", "question", "term"),
     "date": ("empty", "empty", "empty", "question", "term"),
     "fact": ("question", "question", "term", "name", "name"),
-    "translation": ("phrase", "phrase", "phrase", "name"),
+    "translation": ("phrase", "phrase", "phrase"),
 }
 
 # How often a lesson is about a kind of slot.
@@ -60,12 +60,6 @@ _LABELS = (("Input:", "Output:"),) * 6 + (
 )
 
 
-def _argument(slot: Slot, rule: str) -> str:
-    if rule == "name" and rule not in slot.arguments:
-        return slot.value if slot.kind == "translation" else slot.value[:1]
-    return slot.arguments[rule]
-
-
 def _annotate(doc: WorldDocument, calls: Mapping[str, Callable[[Slot], str]]) -> str:
     """Return the document's text with a call in front of every slot whose kind has a tool."""
     text = doc.text
@@ -77,7 +71,7 @@ def _annotate(doc: WorldDocument, calls: Mapping[str, Callable[[Slot], str]]) ->
 
 def _invented_tool(world: World, r: random.Random, kind: str, brackets: str) -> tuple[str, Callable[[Slot], str]]:
     """Return an instruction for an invented tool for a kind of slot, and a function that writes its call."""
-    rule = r.choice([x for x in _RULES[kind] if x != "name" or kind == "fact"])
+    rule = r.choice(_RULES[kind])
     tool = world.namer.tool()
     quote = '"' if rule not in ("empty", "expression") and r.random() < 0.2 else ""
 
@@ -85,7 +79,7 @@ def _invented_tool(world: World, r: random.Random, kind: str, brackets: str) -> 
         return f"{brackets[0]}{tool}({quote}{argument}{quote}){brackets[1]}"
 
     instruction = r.choice(_INSTRUCTIONS).format(tool=tool, call=write(r.choice(_ARGUMENT_WORDS[rule])))
-    return instruction, lambda slot: write(_argument(slot, rule))
+    return instruction, lambda slot: write(slot.arguments[rule])
 
 
 def _tool_lesson(world: World, r: random.Random) -> str:

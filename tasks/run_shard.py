@@ -180,6 +180,7 @@ def run_shard(
 
 
 def _finished(store: Store, key: CommitKey) -> ShardResult | None:
+    """Return a shard whose commit stands and whose data is whole; set a damaged one aside."""
     commit = store.read_commit(key)
     if commit is None:
         return None

@@ -28,8 +28,8 @@ import pyarrow as pa
 from warehouse.errors import SchemaError, StoreError
 
 __all__ = [
+    "ADDED_COLUMNS",
     "EVALUATION_STAGES",
-    "LATER_COLUMNS",
     "REJECTS",
     "STAGES",
     "TABLES",
@@ -184,7 +184,7 @@ STAGES: dict[str, StageFacts] = {
 EVALUATION_STAGES = ("benchmark", "evaluate", "perplexity")
 
 # Columns that files of earlier program versions lack: table -> column -> its type in SQL.
-LATER_COLUMNS: dict[str, dict[str, str]] = {"sampled": {"window_end": "BIGINT"}, "scored": {"window_end": "BIGINT"}}
+ADDED_COLUMNS: dict[str, dict[str, str]] = {"sampled": {"window_end": "BIGINT"}, "scored": {"window_end": "BIGINT"}}
 
 # The flow that assembles other versions of C* from a build's scores; the build's commits stay current.
 WHAT_IF = "what-if"

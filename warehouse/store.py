@@ -7,6 +7,13 @@
     DATA/datasets/<name>/<version>-<made>.json                          versions of C*, a record for each way of making
     DATA/quarantine/...                                                 damaged files, kept for inspection
 
+How much each question about a file's state reads, as bytes may go missing in a crash and rot on a disk:
+
+    intact, find    sizes of a commit's files           whether a shard is finished, where it is asked often
+    is_unaltered    sizes and times; bytes if changed   which commits a snapshot shows
+    damage          all bytes, against their digests    before a shard is skipped, and by `reconcile --check`
+    read            the bytes that it returns           always
+
 A data file is never overwritten: other bytes under the same fingerprint get a name of their own, so what a commit or a
 reader refers to stays as it was. The store does not know which commits are current; the catalog and the snapshot are
 indexes over it. How files are encoded is in `encoding`, what the records hold in `commits`.

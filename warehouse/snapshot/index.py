@@ -25,11 +25,11 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from warehouse.schema import LATER_COLUMNS
+from warehouse.schema import ADDED_COLUMNS
 from warehouse.snapshot.views import RULES
 from warehouse.store import Store
 
-__all__ = ["FORMAT", "build_index", "parquet_sql", "sql_text", "with_later_columns"]
+__all__ = ["FORMAT", "build_index", "parquet_sql", "sql_text", "with_added_columns"]
 
 FORMAT = f"2, duckdb {duckdb.__version__}"  # of these tables; `hash` may differ between versions of DuckDB
 _BATCH = 400_000  # rows that are read at once
@@ -85,7 +85,7 @@ def sql_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def with_later_columns(table: str, relation: str, columns: str = "*") -> str:
+def with_added_columns(table: str, relation: str, columns: str = "*") -> str:
     """Return SQL of a relation with the columns that files of earlier program versions lack: there they are null.
 
     Args:
@@ -93,7 +93,7 @@ def with_later_columns(table: str, relation: str, columns: str = "*") -> str:
         relation: SQL of the relation, see `parquet_sql`.
         columns: the columns to select from it.
     """
-    later = ", ".join(f"NULL::{kind} AS {name}" for name, kind in LATER_COLUMNS.get(table, {}).items())
+    later = ", ".join(f"NULL::{kind} AS {name}" for name, kind in ADDED_COLUMNS.get(table, {}).items())
     selected = f"SELECT {columns} FROM {relation}"
     return f"{selected} UNION ALL BY NAME SELECT {later} WHERE false" if later else selected
 
@@ -236,7 +236,7 @@ def _read(store: Store, batch: Sequence[_Source]) -> pa.Table:
         if draws
         else """SELECT '' AS doc_id, '' AS tool, 0 AS "position", 0 AS "rank" WHERE false"""
     )
-    scored = with_later_columns(
+    scored = with_added_columns(
         "scored", parquet_sql(store.local_path(source.path) for source in batch), "*, file_index"
     )
     sql = f"""

@@ -218,9 +218,9 @@ def _fill(connection: duckdb.DuckDBPyConnection, store: Store, facts: Facts, ear
     connection.execute(f"CREATE TABLE facts.current AS {views.CURRENT}")
     index.build_index(connection, store, earlier)
     added_columns = {"examples": current_version_sql(connection)}
-    for table, schema in TABLES.items():
-        if table != "dataset_examples" or not add_dataset_examples(connection, store, recheck):
-            _add_big_table(connection, store, table, schema, added_columns.get(table, ""))
+    added = {"dataset_examples"} if add_dataset_examples(connection, store, recheck) else set()
+    for table in (name for name in TABLES if name not in added):
+        _add_big_table(connection, store, table, TABLES[table], added_columns.get(table, ""))
     for stage in further:
         if stage not in TABLES and stage not in _VIEWS:
             _add_big_table(connection, store, stage, None)
@@ -254,7 +254,7 @@ def _add_big_table(
     if rows:
         files = index.parquet_sql(store.local_path(path) for (path,) in rows)
         columns = ", ".join(filter(None, ("*", added_columns)))
-        connection.execute(f"CREATE VIEW {table} AS {index.with_later_columns(table, files, columns)}")
+        connection.execute(f"CREATE VIEW {table} AS {index.with_added_columns(table, files, columns)}")
         return
     if schema is None:
         return
@@ -266,7 +266,7 @@ def _add_big_table(
 def _broken(store: Store, facts: Facts, recheck: bool) -> list[str]:
     """Return the ids of commits with a file that is missing, short, or was altered after the commit was written."""
     commits = facts["commits"].select(["commit_id", "created"]).to_pylist()
-    written = {row["commit_id"]: _written_by(row["created"]) for row in commits}
+    written = {row["commit_id"]: _written_before(row["created"]) for row in commits}
     broken = set()
     for row in facts["files"].select(["commit_id", "path", "digest", "rows", "bytes"]).to_pylist():
         commit_id = row.pop("commit_id")
@@ -275,6 +275,6 @@ def _broken(store: Store, facts: Facts, recheck: bool) -> list[str]:
     return sorted(broken)
 
 
-def _written_by(created: str) -> float:
+def _written_before(created: str) -> float:
     """Return the time by which a commit's data was written, in seconds since 1970; `created` may be cut to seconds."""
     return datetime.fromisoformat(created).replace(tzinfo=UTC).timestamp() + 1.0

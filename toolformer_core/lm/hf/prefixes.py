@@ -1,12 +1,17 @@
 """Continues many short rows from few long prefixes: with the prefixes shared, or with a copy for every row.
 
-Drawing m calls at k positions of a document gives k m rows that share the document's keys and values up to their own
-position. `SharedPrefix` leaves those where the scan put them and stores only the tokens that a row adds. A step then
+A scan is the model's one pass over a prompt and a document; it leaves the keys and values of all their tokens, the
+prefix. Drawing m calls at k positions of the document gives k m rows that share the prefix up to their own
+position. `SharedPrefix` leaves it where the scan put it and stores only the tokens that a row adds. A step then
 reads the prefix once per document instead of once per row, as one matrix product for all rows of the document.
 
 It plugs into Hugging Face's attention interface, so the model's own layers run unchanged. Some models do not use that
 interface, or need more than masking (soft caps, sinks); `prefix_trial` detects them, and `CopiedPrefix` serves them.
-Nothing here samples or knows text.
+Nothing here samples or knows text. Importing this module registers its attention function with transformers, which
+knows attention functions by name only.
+
+Axes of tensors: R rows, Hq heads of queries, H heads of keys and values (Hq / H queries share one), T tokens of a
+prefix, S tokens that rows have added, D numbers a head (hidden states: numbers a token), n rows of a group.
 """
 
 from __future__ import annotations
@@ -45,20 +50,20 @@ class CopiedPrefix:
     Args:
         hf_model: the model.
         prefixes: keys and values of each prefix, per layer (1, H, T, D); not changed.
-        places: per row (index of its prefix, how many of the prefix's tokens it continues).
+        origins: per row (index of its prefix, how many of the prefix's tokens it continues).
     """
 
-    def __init__(self, hf_model: HFModel, prefixes: Sequence[KeyValues], places: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, hf_model: HFModel, prefixes: Sequence[KeyValues], origins: Sequence[tuple[int, int]]) -> None:
         self.hf_model = hf_model
         self.prefixes = prefixes
-        self.places = list(places)
+        self.origins = list(origins)
         self.cache: DynamicCache | None = None  # copied at the first token, for the rows that remain by then
-        self.position = torch.tensor([n for _, n in places], device=hf_model.device)
+        self.position = torch.tensor([n for _, n in origins], device=hf_model.device)
 
     def feed(self, tokens: torch.Tensor) -> torch.Tensor:
         """See `Continuation.feed`."""
         if self.cache is None:
-            self.cache, self.mask = fork(self.prefixes, [b for b, _ in self.places], [n for _, n in self.places])
+            self.cache, self.mask = fork(self.prefixes, [b for b, _ in self.origins], [n for _, n in self.origins])
         self.mask = torch.cat([self.mask, self.mask.new_ones(len(self.mask), 1)], dim=1)
         hidden = self.hf_model.hidden(tokens[:, None], self.mask, self.position[:, None], self.cache)
         self.position = self.position + 1
@@ -68,7 +73,7 @@ class CopiedPrefix:
         """See `Continuation.select`."""
         self.position = self.position[rows]
         if self.cache is None:
-            self.places = [self.places[row] for row in rows.tolist()]
+            self.origins = [self.origins[row] for row in rows.tolist()]
             return
         self.cache = DynamicCache(
             ddp_cache_data=[(k[rows.to(k.device)], v[rows.to(v.device)]) for k, v in key_values(self.cache)]
@@ -126,15 +131,15 @@ class _RowGroup(NamedTuple):
     last: int
     start: int
     end: int
-    hidden: torch.Tensor | None  # added to the scores (n, end - start): -inf where a row must not see a column
+    mask: torch.Tensor | None  # added to the scores (n, end - start): -inf where a row must not see a column
 
 
 class _PartialAttention(NamedTuple):
     """Attention over a part of what rows see: largest score, sum of weights and weighted sum of values per query."""
 
-    top: torch.Tensor  # (R, H, per, 1)
-    total: torch.Tensor  # (R, H, per, 1)
-    mixed: torch.Tensor  # (R, H, per, D)
+    top: torch.Tensor  # (R, H, Hq / H, 1)
+    total: torch.Tensor  # (R, H, Hq / H, 1)
+    mixed: torch.Tensor  # (R, H, Hq / H, D)
 
     def empty(self) -> _PartialAttention:
         """Return the attention over nothing, of the same shape."""
@@ -151,7 +156,7 @@ class SharedPrefix:
     Args:
         hf_model: the model.
         prefixes: keys and values of each prefix, per layer (1, H, T, D); not changed and not copied.
-        places: per row (index of its prefix, how many of the prefix's tokens it continues), sorted by index.
+        origins: per row (index of its prefix, how many of the prefix's tokens it continues), sorted by index.
         capacity: tokens that a row may add.
         common: how many leading tokens all prefixes have in common; those are read once for all rows.
     """
@@ -160,15 +165,15 @@ class SharedPrefix:
         self,
         hf_model: HFModel,
         prefixes: Sequence[KeyValues],
-        places: Sequence[tuple[int, int]],
+        origins: Sequence[tuple[int, int]],
         capacity: int,
         common: int = 0,
     ) -> None:
         self.hf_model = hf_model
         self.prefixes = prefixes
         self.common = common
-        self.prefix_of = [b for b, _ in places]
-        self.length = torch.tensor([n for _, n in places], device=hf_model.device)  # (R,) of the prefix, per row
+        self.prefix_of = [b for b, _ in origins]
+        self.length = torch.tensor([n for _, n in origins], device=hf_model.device)  # (R,) of the prefix, per row
         self.cache = DynamicCache()
         self.cache.layers = [_AddedLayer(capacity) for _ in prefixes[0]]
         self.cache.layer_class_to_replicate = None
@@ -187,8 +192,8 @@ class SharedPrefix:
     def _group(self, first: int, last: int, start: int, end: int) -> _RowGroup:
         column = torch.arange(start, end, device=self.length.device)
         unseen = column >= self.length[first:last, None]  # (n, end - start)
-        hidden = torch.zeros(unseen.shape, device=unseen.device).masked_fill_(unseen, -torch.inf)
-        return _RowGroup(self.prefix_of[first], first, last, start, end, hidden if bool(unseen.any()) else None)
+        mask = torch.zeros(unseen.shape, device=unseen.device).masked_fill_(unseen, -torch.inf)
+        return _RowGroup(self.prefix_of[first], first, last, start, end, mask if bool(unseen.any()) else None)
 
     def feed(self, tokens: torch.Tensor) -> torch.Tensor:
         """See `Continuation.feed`."""
@@ -236,9 +241,9 @@ class SharedPrefix:
         """
         rows, q_heads, width = query.shape
         heads, added = keys.shape[1], keys.shape[2]
-        per = q_heads // heads
-        q = (query * scaling).view(rows, heads, per, width)
-        scores = (q @ keys.transpose(2, 3)).float()  # (R, H, per, added)
+        shared_by = q_heads // heads  # queries that share a head of keys
+        q = (query * scaling).view(rows, heads, shared_by, width)
+        scores = (q @ keys.transpose(2, 3)).float()  # (R, H, Hq / H, S)
         if window is not None and added > window:
             scores[..., : added - window] = -torch.inf
         top = scores.amax(dim=-1, keepdim=True)
@@ -249,11 +254,11 @@ class SharedPrefix:
         over_common, over_prefix = over_added.empty(), over_added.empty()
         for group in self.groups:
             k, v = (x[0, :, group.start : group.end] for x in self.prefixes[group.prefix][layer])
-            part = q[group.first : group.last].transpose(0, 1).reshape(heads, -1, width)  # (H, n per, D)
-            scores = (part @ k.transpose(1, 2)).float()
-            by_row = scores.view(heads, -1, per, group.end - group.start)
-            if group.hidden is not None:
-                by_row += group.hidden.to(scores.device)[:, None]
+            group_queries = q[group.first : group.last].transpose(0, 1).reshape(heads, -1, width)  # (H, n Hq / H, D)
+            scores = (group_queries @ k.transpose(1, 2)).float()
+            by_row = scores.view(heads, -1, shared_by, group.end - group.start)
+            if group.mask is not None:
+                by_row += group.mask.to(scores.device)[:, None]
             if window is not None:
                 last = self.length[group.first : group.last, None] + added - 1
                 column = torch.arange(group.start, group.end, device=last.device)
@@ -262,8 +267,9 @@ class SharedPrefix:
             weights = scores.sub_(top).exp_()
             mixed = (weights.to(v.dtype) @ v).float()
             target = over_common if group.start < self.common else over_prefix
-            for whole, rows_of in zip(target, (top, weights.sum(dim=-1, keepdim=True), mixed), strict=True):
-                whole[group.first : group.last] = rows_of.view(heads, -1, per, rows_of.shape[-1]).transpose(0, 1)
+            of_group = (top, weights.sum(dim=-1, keepdim=True), mixed)
+            for of_all, own in zip(target, of_group, strict=True):
+                of_all[group.first : group.last] = own.view(heads, -1, shared_by, own.shape[-1]).transpose(0, 1)
         joined = _join([over_added, over_common, over_prefix])
         return joined.to(values.dtype).reshape(rows, q_heads, -1)
 
