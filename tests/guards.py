@@ -42,7 +42,7 @@ class Guard:
 
 
 _STORE = "tests/warehouse/test_wh_store.py"
-_PUBLISH = "tests/warehouse/test_wh_publish.py"
+_PUBLISH = "tests/warehouse/snapshot/test_wh_publish.py"
 _AUDIT = "tests/warehouse/test_wh_audit.py"
 _CLAIMS = "tests/warehouse/test_wh_claims.py"
 _LEDGER = "tests/flows/test_ledger.py"
@@ -133,7 +133,7 @@ GUARDS = (
         "warehouse/files/lock.py",
         "            self._acquire(wait_s, on_wait)\n",
         "            pass\n",
-        ("tests/warehouse/test_wh_lock.py::test_who_gives_up_says_who_holds_it_since_when_and_with_what_command",),
+        ("tests/warehouse/files/test_wh_lock.py::test_who_gives_up_says_who_holds_it_since_when_and_with_what_command",),
     ),
     Guard(
         "two flows on one data folder",

@@ -114,7 +114,7 @@ def test_readers_never_see_a_half_written_snapshot(tmp_path: Path) -> None:
         return publish(store, None)
 
     path = grow(0)
-    command = [sys.executable, "-c", READER, str(path), str(Path(__file__).resolve().parents[2])]
+    command = [sys.executable, "-c", READER, str(path), str(Path(__file__).resolve().parents[3])]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with duckdb.connect(str(path), read_only=True) as held:  # open for the whole time, and blocking nothing
         readers = [subprocess.Popen(command, text=True, **pipes) for _ in range(2)]  # type: ignore[call-overload]

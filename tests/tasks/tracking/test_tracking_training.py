@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 
 from tasks.tracking import CANDIDATE, CHECKPOINT, Tracking, TrainingRun
 from tasks.tracking.figures import curves
-from tests.tasks.tracking_cases import DEV, DIGEST, EVENTS, PARAMS, STARTED, evaluated, saved, start, step
+from tests.tasks.tracking.tracking_cases import DEV, DIGEST, EVENTS, PARAMS, STARTED, evaluated, saved, start, step
 
 # MLflow 3.17 maps a column with a loader that SQLAlchemy 2.1 deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader:sqlalchemy.exc.SADeprecationWarning")

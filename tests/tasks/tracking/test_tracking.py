@@ -14,7 +14,7 @@ from mlflow import MlflowClient
 from tasks import settings
 from tasks.tracking import TrackedRun, Tracking, TrackingError, flatten, project
 from tasks.tracking.figures import bars, curves, histograms
-from tests.tasks.tracking_cases import start
+from tests.tasks.tracking.tracking_cases import start
 from toolformer_core.errors import UsageError
 
 # MLflow 3.17 maps a column with a loader that SQLAlchemy 2.1 deprecates.
@@ -36,7 +36,7 @@ def test_prepare_keeps_telemetry_off(tmp_path):
         "from mlflow.telemetry.client import get_telemetry_client\n"
         "assert get_telemetry_client() is None"
     )
-    done = subprocess.run([sys.executable, "-c", code], env={"PATH": ""}, cwd=Path(__file__).parents[2], check=False)
+    done = subprocess.run([sys.executable, "-c", code], env={"PATH": ""}, cwd=Path(__file__).parents[3], check=False)
     assert done.returncode == 0
 
 

@@ -17,7 +17,7 @@ import pytest
 from warehouse.errors import LockHeldError
 from warehouse.files.lock import FileLock
 
-REPOSITORY = str(Path(__file__).resolve().parents[2])
+REPOSITORY = str(Path(__file__).resolve().parents[3])
 
 HOLD = """
 import sys
