@@ -20,6 +20,7 @@ def test_every_example_is_run_here() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == {"own_corpus.py", "python_api.py"}
 
 
+@pytest.mark.slow
 def test_own_corpus_goes_from_texts_to_a_model_that_generates(
     prefect_server: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,8 @@ from benchmarks.chaos import run
 @pytest.mark.parametrize(
     ("runner", "victims"),
     [
-        ("threads", ["all", "flow"]),
+        ("threads", ["flow"]),
+        pytest.param("threads", ["all", "flow"], marks=pytest.mark.slow),
         pytest.param("dask", ["all", "flow", "worker"], marks=pytest.mark.slow),
     ],
 )

@@ -218,6 +218,7 @@ print(len(looked), flush=True)
 '''
 
 
+@pytest.mark.slow  # `test_readers_never_see_a_half_written_snapshot` asks the same of the warehouse alone
 def test_four_readers_and_one_that_holds_on_while_a_build_runs(
     prefect_server: None, few_documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 # Bring loopback up; see that there is nothing else; then be the command line.
 _ALONE = """
 import errno, fcntl, socket, struct, sys
@@ -59,6 +61,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(alone(*words), env=variables, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_a_build_needs_no_network(few_documents: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     options = ["--tools", "calculator,wikisearch,mt", "--limit", "6", "--top-k", "1", "--draws", "1", "--json"]

@@ -156,7 +156,9 @@ def test_options_name_one_runner(own_environment: pytest.MonkeyPatch) -> None:
         runner_options(None, 4, None)
 
 
-@pytest.mark.parametrize("limit", [25_000, 2])  # a shard is assembled as soon as it is scored, or when all are
+@pytest.mark.parametrize(
+    "limit", [pytest.param(25_000, marks=pytest.mark.slow), 2]
+)  # a shard is assembled as soon as it is scored, or when all are
 def test_a_build_in_groups_gives_what_it_gives_shard_by_shard(
     built: Built, few_documents: Path, as_built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:

@@ -161,6 +161,7 @@ print(json.dumps({"copied": copied, "early": early, "used": used, "named": os.en
 """
 
 
+@pytest.mark.slow
 def test_a_server_begun_early_is_the_one_that_is_used_and_ends_with_its_process(tmp_path: Path) -> None:
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     proxy = socket.create_server(("127.0.0.1", 0))  # it answers nobody

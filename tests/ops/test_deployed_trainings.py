@@ -153,6 +153,7 @@ def test_a_cancelled_run_leaves_a_checkpoint_and_the_next_goes_on_from_it(
     assert mlflow_status(built, folder) == "FINISHED"
 
 
+@pytest.mark.slow
 def test_where_the_flow_run_was_killed_while_it_waited_the_hook_waits_for_the_checkpoint(
     prefect_server: None, built: Built, tmp_path: Path
 ) -> None:

@@ -21,6 +21,7 @@ def served(screenshots: ModuleType, tmp_path_factory: pytest.TempPathFactory) ->
         yield uri, address
 
 
+@pytest.mark.slow
 def test_two_runs_are_compared_by_threshold_and_perplexity(screenshots, served, tmp_path):
     pytest.importorskip("playwright", reason="the package playwright is not installed")
     if screenshots.chromium() is None:

@@ -233,7 +233,7 @@ def test_open_answers_have_their_time_of_grace(lm: TransformersLM) -> None:
         assert rest[-1] == "data: [DONE]"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_signal_ends_the_command_well(number: signal.Signals) -> None:
     command = [sys.executable, "-m", "cli.main", "serve", "--port", "0", "--tools", "calculator"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:

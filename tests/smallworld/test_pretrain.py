@@ -52,6 +52,7 @@ def test_the_mean_of_the_first_and_the_last_weights(tmp_path: Path, monkeypatch:
         pretrain(tmp_path / "nothing", minutes=60, average=True)
 
 
+@pytest.mark.slow
 def test_tokens_that_texts_hardly_have_are_read_as_names() -> None:
     tokenizer = train_tokenizer(2, texts=2_000)
     rare = rare_pieces(tokenizer)
@@ -71,6 +72,7 @@ def test_tokens_that_texts_hardly_have_are_read_as_names() -> None:
     assert sum(named[i] >= 2 for i in ids) > 0.8 * len(ids)  # the others are merged with what comes before them
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_to_the_same_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pretraining, "rare_pieces", lambda tokenizer: ["lend", "arch"])  # counting them takes seconds
     clipped = QKClip.clip

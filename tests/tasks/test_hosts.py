@@ -77,7 +77,7 @@ def go(process: subprocess.Popen[str]) -> None:
     process.stdin.flush()
 
 
-@pytest.mark.parametrize("place", ["s3", "folder"])
+@pytest.mark.parametrize("place", [pytest.param("s3", marks=pytest.mark.slow), "folder"])
 def test_two_at_once_do_every_shard_once(
     place: str, request: pytest.FixtureRequest, postgres: str, corpus: str, alone: dict[str, bytes], tmp_path: Path
 ) -> None:

@@ -83,6 +83,7 @@ cp "$2/events.jsonl" "$1"
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs a file system of its own")
 def test_a_disk_that_is_really_full(tmp_path: Path, model: str) -> None:
     job, disk = tmp_path / "job", tmp_path / "disk"

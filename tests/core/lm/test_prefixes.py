@@ -45,7 +45,7 @@ def embedded(dtype: torch.dtype, scale: float) -> HFModel:
 
 def not_masked(usual: Any) -> Any:
     """Rows see all of the document, not only what stands before their own position."""
-    return lambda self, *run: usual(self, *run)._replace(hidden=None)
+    return lambda self, *run: usual(self, *run)._replace(mask=None)
 
 
 def masked_one_too_early(usual: Any) -> Any:

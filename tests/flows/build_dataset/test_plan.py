@@ -103,13 +103,13 @@ def another_tokenizer(asked: BuildParameters, tmp_path: Path) -> BuildParameters
     [
         (lambda asked, _: asked, {}, set()),
         (one_tau, {"assemble": 3}, {"tau_f.calendar: 0.2 -> 0.1"}),
-        (one_prompt, {"sample": 3}, {"prompt", "data"}),
+        pytest.param(one_prompt, {"sample": 3}, {"prompt", "data"}, marks=pytest.mark.slow),
         (
             one_more_document,
             {"ingest": 1, "prefilter": 2, "sample": 2, "execute": 2, "score": 2, "assemble": 1},
             {"data"},
         ),
-        (another_model, {"sample": 6, "score": 6}, {"model", "data"}),
+        pytest.param(another_model, {"sample": 6, "score": 6}, {"model", "data"}, marks=pytest.mark.slow),
         (another_tokenizer, {"sample": 6, "score": 6}, {"tokenizer", "data"}),
     ],
 )

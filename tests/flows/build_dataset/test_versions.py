@@ -89,6 +89,7 @@ def test_two_thresholds_that_keep_the_same_calls_keep_a_record_each(run: Run, as
     assert find_garbage(store, temporary_s=0.0) == []
 
 
+@pytest.mark.slow
 def test_empty_ones_of_two_corpora_are_told_apart(prefect_server: None, tmp_path: Path) -> None:
     asked = small_build(corpus(tmp_path, "cat.jsonl", "A cat sat on the mat."), tmp_path / "data")
     other = corpus(tmp_path, "dog.jsonl", "A dog ran over the hill.", "It barked at the birds.")

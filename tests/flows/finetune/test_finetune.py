@@ -159,6 +159,7 @@ def test_a_killed_rank_is_made_up_for_from_the_last_checkpoint(
     assert result.best_perplexity == pytest.approx(undisturbed.best_perplexity, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_one_process_alone_ends_within_a_thousandth_of_two(
     built: Built, undisturbed: FinetuneResult, tmp_path: Path
 ) -> None:

@@ -21,6 +21,7 @@ from toolformer_core.errors import UsageError
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader:sqlalchemy.exc.SADeprecationWarning")
 
 
+@pytest.mark.slow
 def test_two_processes_may_open_a_new_database_at_once(tmp_path):
     code = "import sys; from tasks.tracking import Tracking; Tracking(sys.argv[1])"
     uri = f"sqlite:///{tmp_path}/new/mlflow.db"

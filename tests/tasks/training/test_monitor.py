@@ -271,7 +271,10 @@ def test_a_job_of_which_nobody_heard_is_told_to_stop_all_the_same(tmp_path: Path
     assert (tmp_path / STOP_FILE).exists()
 
 
-def test_a_launch_whose_answer_was_lost_and_that_has_ended_is_another_attempt(tmp_path: Path) -> None:
+def test_a_launch_whose_answer_was_lost_and_that_has_ended_is_another_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(monitor, "_LAST_EVENTS_S", 0.05)
     launcher = Deaf(RUNS, ENDED)
     with pytest.raises(LostError):
         launch(launcher, tmp_path, 1)
