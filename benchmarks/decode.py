@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from toolformer_core.decode.records import Settings
+from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.embedded import CORPUS
 from toolformer_core.lm.hf.engine import TransformersLM
@@ -84,7 +84,7 @@ def _generate(lm: TransformersLM, prompts: list[str]) -> list[list[int]]:
     return out[:, longest:].tolist()  # type: ignore[no-any-return]
 
 
-def _prompts(t: Toolformer, settings: Settings, count: int) -> list[str]:
+def _prompts(t: Toolformer, settings: GenerationSettings, count: int) -> list[str]:
     """Beginnings of corpus documents that the model goes on from for all the tokens asked, without a bracket."""
     with gzip.open(CORPUS, "rt", encoding="utf-8") as lines:
         starts = [" ".join(json.loads(line)["text"].split()[:14]) for line in lines][:200]
@@ -98,7 +98,7 @@ def _prompts(t: Toolformer, settings: Settings, count: int) -> list[str]:
 def overhead(lm: TransformersLM, rows: int, repeats: int) -> Overhead:
     """Measure both ways of decoding `rows` prompts; exits if their tokens differ."""
     t = Toolformer(lm, [Calculator()])
-    settings = Settings(max_new_tokens=_TOKENS, top_k=1)
+    settings = GenerationSettings(max_new_tokens=_TOKENS, top_k=1)
     prompts = _prompts(t, settings, rows)
     if [list(g.ids) for g in t.generate(prompts, settings)] != _generate(lm, prompts):
         sys.exit("the tokens are not those of generate")
@@ -124,7 +124,7 @@ def overhead(lm: TransformersLM, rows: int, repeats: int) -> Overhead:
 def batch(lm: TransformersLM, rows: int, repeats: int) -> Batch:
     """Measure a batch with calls; exits if its generations are not those of one by one."""
     t = Toolformer(lm, [Calculator()], max_rows=rows)
-    settings = Settings(max_new_tokens=_TOKENS, top_k=200)
+    settings = GenerationSettings(max_new_tokens=_TOKENS, top_k=200)
     prompts = [f"{_EXAMPLES}The sum of {10 + 7 * i % 89} and {11 + 5 * i % 83} is" for i in range(rows)]
     alone = [t.generate([p], settings)[0] for p in prompts]
     together = t.generate(prompts, settings)

@@ -24,7 +24,7 @@ from tasks.settings import model_credentials, prepare_environment
 
 if TYPE_CHECKING:
     from cli.render.console import Console
-    from toolformer_core.decode.records import DecodeEvent, Generation, Settings
+    from toolformer_core.decode.records import DecodeEvent, Generation, GenerationSettings
     from toolformer_core.decode.toolformer import Toolformer
     from toolformer_core.tools.base import Tool
 
@@ -73,9 +73,9 @@ def generate(
     Example: toolformer generate "The sum of 27 and 8 is" --model toolformer-data/finetunes/demo-toolformer-*/model
     """
     prepare_environment()
-    from toolformer_core.decode.records import Settings
+    from toolformer_core.decode.records import GenerationSettings
 
-    settings = Settings(
+    settings = GenerationSettings(
         max_new_tokens=max_new_tokens,
         top_k=0 if no_tools else k,
         max_calls=max_calls,
@@ -120,9 +120,9 @@ def chat(
     Example: toolformer chat --model runs/model     or: printf 'What is 27 + 8?\\n' | toolformer chat --model runs/model
     """
     prepare_environment()
-    from toolformer_core.decode.records import Settings
+    from toolformer_core.decode.records import GenerationSettings
 
-    settings = Settings(
+    settings = GenerationSettings(
         max_new_tokens=max_new_tokens,
         top_k=0 if no_tools else k,
         max_calls=max_calls,
@@ -336,7 +336,7 @@ def _lines() -> Iterator[str]:
 class _Talk:
     """The turns so far, and the next answer."""
 
-    def __init__(self, toolformer: Toolformer, settings: Settings, system: str, console: Console) -> None:
+    def __init__(self, toolformer: Toolformer, settings: GenerationSettings, system: str, console: Console) -> None:
         self._toolformer = toolformer
         self._settings = settings
         self._system = [{"role": "system", "content": system}] if system else []

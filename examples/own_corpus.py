@@ -133,7 +133,7 @@ print(f"{trained.steps} steps; MLflow: run {trained.run_id} in {trained.tracking
 # nobody to call: expect a wrong number here, and calls from the model of `make demo`.
 
 # %%
-from toolformer_core.decode.records import Settings
+from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.lm.load import load_model
 from toolformer_core.tools.build import ToolSettings, build_tools
@@ -141,7 +141,7 @@ from toolformer_core.tools.build import ToolSettings, build_tools
 prompt = "Of the 764 books, 91 are lent out and only"
 tools = build_tools(("calculator",), ToolSettings())
 toolformer = Toolformer(load_model(trained.model), list(tools.values()))
-(written,) = toolformer.generate([prompt], Settings(max_new_tokens=16))
+(written,) = toolformer.generate([prompt], GenerationSettings(max_new_tokens=16))
 toolformer.close()
 print(prompt + written.text)
 

@@ -112,6 +112,6 @@ for text in kept * 2:
 taught = TransformersLM(network.eval().requires_grad_(False), tokenizer, name="taught", digest="taught")
 
 prompt = "Of the 764 books, 91 are lent out and only"
-written = tf.generate(prompt, taught, ["calculator"], tf.Settings(max_new_tokens=10))
+written = tf.generate(prompt, taught, ["calculator"], tf.GenerationSettings(max_new_tokens=10))
 print(f"{len(kept)} of {len(sentences)} sentences annotated")
 print(prompt + written.text)

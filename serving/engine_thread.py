@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from serving.errors import queue_full, unavailable
 from serving.metrics import Metrics
 from toolformer_core.decode.engine import DecodeEngine, Handle
-from toolformer_core.decode.records import CallFinished, DecodeEvent, Finished, Settings
+from toolformer_core.decode.records import CallFinished, DecodeEvent, Finished, GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import ToolformerError, UsageError
 from toolformer_core.tools.base import Tool
@@ -123,7 +123,7 @@ class EngineThread:
         if self._toolformer is not None:
             self._toolformer.close()
 
-    async def submit(self, prompts: Sequence[str], settings: Sequence[Settings]) -> PendingRequest:
+    async def submit(self, prompts: Sequence[str], settings: Sequence[GenerationSettings]) -> PendingRequest:
         """Submit the sequences of a request; `release` must follow.
 
         Args:
@@ -156,7 +156,11 @@ class EngineThread:
         return pending
 
     def _submit_all(
-        self, engine: DecodeEngine, pending: PendingRequest, prompts: Sequence[str], settings: Sequence[Settings]
+        self,
+        engine: DecodeEngine,
+        pending: PendingRequest,
+        prompts: Sequence[str],
+        settings: Sequence[GenerationSettings],
     ) -> None:
         """Submit the sequences; called in a worker thread, because tokenising takes time."""
 

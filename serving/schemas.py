@@ -21,7 +21,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from serving.errors import RequestError, check_text, unsupported
-from toolformer_core.decode.records import Settings
+from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.records import day_of
 
 __all__ = [
@@ -209,7 +209,7 @@ def prompts_of(prompt: Any) -> list[str]:
     raise RequestError(400, "prompt must be a text or a list of texts", param="prompt")
 
 
-def decode_settings(request: _Common, prompts: int, more_stops: Sequence[str] = ()) -> list[Settings]:
+def decode_settings(request: _Common, prompts: int, more_stops: Sequence[str] = ()) -> list[GenerationSettings]:
     """Return the settings of each choice: the first prompt's n choices, then the second's.
 
     Without a temperature decoding is greedy, as in the paper (OpenAI's default is 1). Choice i is sampled with seed +
@@ -228,7 +228,7 @@ def decode_settings(request: _Common, prompts: int, more_stops: Sequence[str] = 
     else:
         limit = request.max_tokens or COMPLETION_TOKENS
     return [
-        Settings(
+        GenerationSettings(
             max_new_tokens=limit,
             top_k=extension.k,
             max_calls=extension.max_calls,

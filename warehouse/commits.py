@@ -140,7 +140,7 @@ class Commit:
     config: dict[str, Any]  # the stage's config, as plain values
     files: tuple[DataFile, ...]
     inputs: tuple[str, ...]  # digests of the data files that were read
-    balances: tuple[RowCounts, ...]
+    balances: tuple[RowCounts, ...]  # what the stage counted; the stored name of `StageOutput.counts`
     seconds: float
     counters: dict[str, int | float]  # lm_tokens, cache_hits, ...
     host: str

@@ -302,14 +302,14 @@ class T(FakeTool):
 
 def test_generating_asks_the_tool_and_gives_back_what_it_was_given() -> None:
     lm = speaks(tokenizer(), "T(7) ->")
-    settings = tf.Settings(max_new_tokens=4, top_k=1)
+    settings = tf.GenerationSettings(max_new_tokens=4, top_k=1)
     tool = T({"7": "49"})
     one = tf.generate("So!", lm, [tool], settings)
     assert (one.calls[0].tool, one.calls[0].input, one.calls[0].response) == ("T", "7", "49")
     assert one.text.startswith(" [T(7) -> 49]")
     assert (tool.asked, tool.loads) == ([("7", "")], 1)
     # each its own settings: the second may not call
-    both = tf.generate(("So!", "So!"), lm, [tool], [settings, tf.Settings(max_new_tokens=4, top_k=0)])
+    both = tf.generate(("So!", "So!"), lm, [tool], [settings, tf.GenerationSettings(max_new_tokens=4, top_k=0)])
     assert [len(written.calls) for written in both] == [1, 0]
     assert tf.generate("So!", lm).calls == ()
     assert tf.generate([], lm) == []
@@ -317,7 +317,7 @@ def test_generating_asks_the_tool_and_gives_back_what_it_was_given() -> None:
 
 def test_generating_writes_what_the_class_writes_and_leaves_no_thread_behind() -> None:
     lm = speaks(tokenizer(), "T(7) ->")
-    settings = tf.Settings(max_new_tokens=4, top_k=1)
+    settings = tf.GenerationSettings(max_new_tokens=4, top_k=1)
     toolformer = Toolformer(lm, [T({"7": "49"})])
     expected = toolformer.generate(["So!", "x"], settings)
     toolformer.close()

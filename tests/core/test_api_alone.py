@@ -86,7 +86,8 @@ model = tf.load_model("embedded")
 text = "Of the 587 books, 58 are lent out and only 529 stand on the shelves."
 [annotation] = tf.annotate_texts([text], model, ["calculator", "calendar"], top_k=3, draws=2)
 [unfiltered] = tf.annotate_texts([text], model, [Reader()], top_k=1, draws=1, prefilter=False)
-written = tf.generate("Of the 764 books, 91 are lent out and", model, ["calculator"], tf.Settings(max_new_tokens=4))
+settings = tf.GenerationSettings(max_new_tokens=4)
+written = tf.generate("Of the 764 books, 91 are lent out and", model, ["calculator"], settings)
 print(json.dumps({
     "annotated": annotation.annotated,
     "outcomes": {key: one.outcome for key, one in (annotation.tools | unfiltered.tools).items()},

@@ -77,4 +77,4 @@ def test_mistakes_of_generating() -> None:
     with pytest.raises(UsageError, match="load_model"):
         tf.generate("So!", "embedded", ["calculator"])
     with pytest.raises(UsageError, match="3 prompts, but settings for 2"):
-        tf.generate(["a", "b", "c"], lm, settings=[tf.Settings()] * 2)
+        tf.generate(["a", "b", "c"], lm, settings=[tf.GenerationSettings()] * 2)

@@ -19,7 +19,7 @@ from serving.server import ModelServer
 from tests.fakes import FakeTool
 from tests.serving.conftest import QUEUE, ROWS
 from tests.serving.servers import DEADLINE_S, address_of, body_of, raw, running, until
-from toolformer_core.decode.records import Settings
+from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.lm.hf.engine import TransformersLM
 
@@ -107,7 +107,7 @@ def test_two_hundred_streams_at_once(server: ModelServer, alone: Toolformer) -> 
     day = date.today().isoformat()
     called = 0
     for i, text, calls, finish in found:
-        settings = Settings(max_new_tokens=6 + i % 5, top_k=1, context=day)
+        settings = GenerationSettings(max_new_tokens=6 + i % 5, top_k=1, context=day)
         (want,) = alone.generate([prompts()[i]], settings)
         assert (text, finish) == (want.text, want.finish)
         assert [c["response"] for c in calls] == [c.response for c in want.calls]
@@ -210,7 +210,7 @@ def test_a_request_that_is_given_up_while_it_is_handed_in(lm: TransformersLM) ->
 
 
 async def _cancelled(server: ModelServer, at_work: threading.Event, let_go: threading.Event) -> None:
-    work = asyncio.ensure_future(server.engine_thread.submit(["x"] * 3, [Settings(max_new_tokens=400)] * 3))
+    work = asyncio.ensure_future(server.engine_thread.submit(["x"] * 3, [GenerationSettings(max_new_tokens=400)] * 3))
     await asyncio.to_thread(at_work.wait, 30)
     work.cancel()
     with contextlib.suppress(asyncio.CancelledError):

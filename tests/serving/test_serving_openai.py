@@ -13,7 +13,7 @@ import pytest
 from serving.chat import chat_prompt
 from serving.server import ModelServer
 from tests.serving.servers import NAME
-from toolformer_core.decode.records import Generation, Settings
+from toolformer_core.decode.records import Generation, GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
 
 CALLING = {"toolformer": {"k": 1}}
@@ -28,7 +28,7 @@ def client(server: ModelServer) -> Iterator[openai.OpenAI]:
 
 def of_alone(alone: Toolformer, prompt: str, **settings: object) -> Generation:
     context = date.today().isoformat()
-    (found,) = alone.generate([prompt], Settings(**{"top_k": 1, "context": context, **settings}))  # type: ignore[arg-type]
+    (found,) = alone.generate([prompt], GenerationSettings(**{"top_k": 1, "context": context, **settings}))  # type: ignore[arg-type]
     return found
 
 

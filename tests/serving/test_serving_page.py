@@ -13,7 +13,7 @@ from serving.server import ModelServer
 from tests.serving.conftest import ROWS
 from tests.serving.servers import NAME, running, until
 from tests.serving.test_serving_load import Gated
-from toolformer_core.decode.records import Settings
+from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.lm.hf.engine import TransformersLM
 
@@ -57,7 +57,7 @@ def test_text_streams_in_with_its_call_highlighted(page: Page, lm: TransformersL
         write(page, "So!", k="1", Tokens="8")
         call = page.locator("#out mark")
         expect(call).to_have_class("call waiting")  # while the tool is at work
-        (want,) = alone.generate(["So!"], Settings(max_new_tokens=8, top_k=1))
+        (want,) = alone.generate(["So!"], GenerationSettings(max_new_tokens=8, top_k=1))
         begun = want.text[: want.text.index(" ->") + 3]
         assert call.text_content() == begun
         assert page.locator("#out").text_content() == "So!" + begun

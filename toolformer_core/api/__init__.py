@@ -12,7 +12,7 @@
 
 from toolformer_core.api.annotation import Annotation, CandidateCall, ToolOutcome, UnansweredCall
 from toolformer_core.api.functions import annotate_texts, generate
-from toolformer_core.decode.records import Generation, Settings
+from toolformer_core.decode.records import Generation, GenerationSettings
 from toolformer_core.errors import ToolformerError
 from toolformer_core.lm.load import load_model
 from toolformer_core.records import ToolFailure, ToolResponse
@@ -23,7 +23,7 @@ __all__ = [
     "Annotation",
     "CandidateCall",
     "Generation",
-    "Settings",
+    "GenerationSettings",
     "Tool",
     "ToolFailure",
     "ToolOutcome",

@@ -16,7 +16,7 @@ from toolformer_core.annotate.prefilter import prefilter as run_prefilter
 from toolformer_core.api.annotation import Annotation, annotations_of
 from toolformer_core.api.inputs import check_loaded, documents_of, prompts_of, thresholds_of, tools_by_key
 from toolformer_core.config import TOOL_NAMES, ExecuteConfig, PrefilterConfig, SampleConfig
-from toolformer_core.decode.records import Generation, Settings
+from toolformer_core.decode.records import Generation, GenerationSettings
 from toolformer_core.errors import UsageError
 from toolformer_core.lm.base import LanguageModel
 from toolformer_core.records import Document, PrefilterResult
@@ -116,8 +116,13 @@ def _prefiltered(key: str, documents: Sequence[Document], config: PrefilterConfi
     """Return the prefilter's results; without a config every document is kept whole, with the date of its URL."""
     if config is not None:
         return list(run_prefilter(key, documents, config))
-    prefiltered = run_prefilter(key, documents, PrefilterConfig(), identify=lambda text: ("", 0.0))
+    prefiltered = run_prefilter(key, documents, PrefilterConfig(), identify=_no_language)
     return [replace(result, kept=True, reason=_NOT_FILTERED, spans=()) for result in prefiltered]
+
+
+def _no_language(_: str) -> tuple[str, float]:
+    """Identify no language, where the results do not depend on it."""
+    return "", 0.0
 
 
 @overload
@@ -125,7 +130,7 @@ def generate(
     prompts: str,
     model: TransformersLM,
     tools: Sequence[str | Tool] = (),
-    settings: Settings | None = None,
+    settings: GenerationSettings | None = None,
     *,
     tool_timeout_s: float = 10.0,
 ) -> Generation: ...
@@ -136,7 +141,7 @@ def generate(
     prompts: list[str] | tuple[str, ...],
     model: TransformersLM,
     tools: Sequence[str | Tool] = (),
-    settings: Settings | Sequence[Settings] | None = None,
+    settings: GenerationSettings | Sequence[GenerationSettings] | None = None,
     *,
     tool_timeout_s: float = 10.0,
 ) -> list[Generation]: ...
@@ -146,7 +151,7 @@ def generate(
     prompts: str | list[str] | tuple[str, ...],
     model: TransformersLM,
     tools: Sequence[str | Tool] = (),
-    settings: Settings | Sequence[Settings] | None = None,
+    settings: GenerationSettings | Sequence[GenerationSettings] | None = None,
     *,
     tool_timeout_s: float = 10.0,
 ) -> Generation | list[Generation]:

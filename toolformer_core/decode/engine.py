@@ -32,7 +32,7 @@ import torch
 
 from toolformer_core.decode.choice import choose
 from toolformer_core.decode.kv_cache import KVCache
-from toolformer_core.decode.records import DecodeEvent, Finished, Settings
+from toolformer_core.decode.records import DecodeEvent, Finished, GenerationSettings
 from toolformer_core.decode.sequence import DecodeSequence, ModelInfo
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.lm.hf.model import HFModel
@@ -112,7 +112,7 @@ class DecodeEngine:
     def submit(
         self,
         prompt: str,
-        settings: Settings,
+        settings: GenerationSettings,
         *,
         index: int = 0,
         on_event: Callable[[DecodeEvent], None] | None = None,

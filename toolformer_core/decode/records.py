@@ -11,13 +11,22 @@ from dataclasses import dataclass
 from toolformer_core.errors import UsageError
 from toolformer_core.records import unencodable
 
-__all__ = ["CallFinished", "CallStarted", "DecodeEvent", "Finished", "Generation", "Settings", "TextDelta", "ToolCall"]
+__all__ = [
+    "CallFinished",
+    "CallStarted",
+    "DecodeEvent",
+    "Finished",
+    "Generation",
+    "GenerationSettings",
+    "TextDelta",
+    "ToolCall",
+]
 
 _MIN_RESPONSE = 8  # tokens: room for the arrow and the closing bracket of an empty response
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class GenerationSettings:
     """How one sequence is decoded.
 
     Args:

@@ -30,7 +30,7 @@ from toolformer_core.decode.calls import (
     names_a_tool,
     response_tokens,
 )
-from toolformer_core.decode.records import DecodeEvent, Settings
+from toolformer_core.decode.records import DecodeEvent, GenerationSettings
 from toolformer_core.decode.transcript import Transcript
 from toolformer_core.errors import CallSyntaxError, ToolformerError
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult
@@ -113,7 +113,7 @@ class DecodeSequence:
         self,
         model: ModelInfo,
         prompt: list[int],
-        settings: Settings,
+        settings: GenerationSettings,
         emit: Callable[[DecodeEvent], None],
         index: int,
     ) -> None:

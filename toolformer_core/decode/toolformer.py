@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from toolformer_core.decode.engine import DecodeEngine
 from toolformer_core.decode.kv_cache import bytes_per_token
-from toolformer_core.decode.records import DecodeEvent, Finished, Generation, Settings
+from toolformer_core.decode.records import DecodeEvent, Finished, Generation, GenerationSettings
 from toolformer_core.errors import UsageError
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.tools.base import Tool
@@ -67,7 +67,7 @@ class Toolformer:
         return DecodeEngine(self.lm.hf_model, self._pool, max_rows=self._max_rows, cached_tokens=self._cached_tokens)
 
     def generate(
-        self, prompts: Sequence[str], settings: Settings | Sequence[Settings] | None = None
+        self, prompts: Sequence[str], settings: GenerationSettings | Sequence[GenerationSettings] | None = None
     ) -> list[Generation]:
         """Continue every prompt. The results do not depend on which prompts share a batch.
 
@@ -86,7 +86,7 @@ class Toolformer:
         return [generations[i] for i in range(len(prompts))]
 
     def stream(
-        self, prompts: str | Sequence[str], settings: Settings | Sequence[Settings] | None = None
+        self, prompts: str | Sequence[str], settings: GenerationSettings | Sequence[GenerationSettings] | None = None
     ) -> Iterator[DecodeEvent]:
         """Yield events as they happen; the last one of each sequence is `Finished`, with its `Generation`.
 
@@ -94,8 +94,8 @@ class Toolformer:
         """
         if isinstance(prompts, str):
             prompts = [prompts]
-        given = settings or Settings()
-        per_prompt = [given] * len(prompts) if isinstance(given, Settings) else list(given)
+        given = settings or GenerationSettings()
+        per_prompt = [given] * len(prompts) if isinstance(given, GenerationSettings) else list(given)
         if len(per_prompt) != len(prompts):
             raise UsageError(
                 f"{len(prompts)} prompts, but settings for {len(per_prompt)}; give one for all or one for each"

@@ -8,8 +8,8 @@
     | first number    | 64         | an equation may come first                                   |
 
 The paper names no length; text that a rule ignores cannot change its result. Tokens of calls are counted separately
-(see `decode.records.Settings`). An item whose prompt does not fit into the model's context is not asked; it counts as
-wrong, with the reason.
+(see `decode.records.GenerationSettings`). An item whose prompt does not fit into the model's context is not asked; it
+counts as wrong, with the reason.
 
 Perplexity is per token, with calls disabled: p(" [") = 0 unless the text has that token. A text longer than the context
 is read in windows that overlap by half, so that after the first window every token is predicted from at least half a
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from toolformer_core.config import TOOL_NAMES
-from toolformer_core.decode.records import Generation, Settings
+from toolformer_core.decode.records import Generation, GenerationSettings
 from toolformer_core.errors import UsageError
 from toolformer_core.evaluate.items import Item, Rule, Task
 from toolformer_core.evaluate.scoring import is_right
@@ -130,7 +130,7 @@ def answer(
     hf_model = toolformer.lm.hf_model
     fitting = [i for i, item in enumerate(items) if _fits(hf_model, item.prompt)]
     settings = [
-        Settings(
+        GenerationSettings(
             max_new_tokens=length,
             top_k=top_k,
             max_calls=max_calls if top_k else 0,

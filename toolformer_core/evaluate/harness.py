@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from toolformer_core.decode.records import Finished, Generation, Settings
+from toolformer_core.decode.records import Finished, Generation, GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import ModelError, UsageError
 from toolformer_core.lm.hf.batches import by_budget, pad
@@ -41,7 +41,11 @@ except ImportError as exc:
 __all__ = ["HarnessModel", "Written"]
 
 _LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # the first one given counts
-_ONLY_SAMPLING = ("top_k", "min_p", "typical_p")  # without effect in greedy decoding; not the `top_k` of `Settings`
+_ONLY_SAMPLING = (
+    "top_k",
+    "min_p",
+    "typical_p",
+)  # no effect in greedy decoding; not `GenerationSettings.top_k`
 _NOT_ASKED = ("bad_syntax", "not_enabled")  # failures of calls for which no tool was asked
 
 
@@ -69,7 +73,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         ModelError: the model has no bos or eos token, so the first token of a text has no probability.
     """
 
-    def __init__(self, toolformer: Toolformer, settings: Settings | None = None) -> None:
+    def __init__(self, toolformer: Toolformer, settings: GenerationSettings | None = None) -> None:
         super().__init__()
         if toolformer.lm.hf_model.bos is None:
             raise ModelError(
@@ -77,7 +81,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
                 "text's first token; give its tokenizer one"
             )
         self.toolformer = toolformer
-        self.settings = settings or Settings(max_new_tokens=256)
+        self.settings = settings or GenerationSettings(max_new_tokens=256)
         self.written: list[Written] = []  # of all runs since construction or the last `clear`
 
     # --- writing ------------------------------------------------------------------------------------------------------
@@ -222,7 +226,7 @@ def _no_chat() -> UsageError:
     return UsageError("a Toolformer continues texts and has no chat template; leave out apply_chat_template")
 
 
-def settings_for(base: Settings, keywords: Mapping[str, Any]) -> Settings:
+def settings_for(base: GenerationSettings, keywords: Mapping[str, Any]) -> GenerationSettings:
     """Return the settings of one request: the base settings, overridden by the task's `generation_kwargs`.
 
     `do_sample: false` is greedy whatever the temperature; `do_sample: true` without a temperature uses the base

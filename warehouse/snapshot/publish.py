@@ -79,7 +79,7 @@ def publish(store: Store, catalog: Catalog | None, root: str | Path | None = Non
 
     Args:
         store: the data folder.
-        catalog: the index to copy; None: read the store's commits instead.
+        catalog: whose facts are copied; None: read the store's commits instead.
         root: the folder; default: the data folder, which must then be local.
         recheck: check whether every data file is still as its commit says; False: only those that this store has not
             found unaltered before, so that the work of a refresh does not grow with everything that was ever written.
@@ -120,7 +120,7 @@ def run_snapshot(store: Store, catalog: Catalog, run_id: str) -> Iterator[Path]:
 
     Args:
         store: the data folder; files that it has found unaltered before are not checked again.
-        catalog: the index, which contains the run and its commits.
+        catalog: contains the run and its commits.
         run_id: the run's id.
 
     Raises:

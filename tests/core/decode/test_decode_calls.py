@@ -24,7 +24,14 @@ from toolformer_core.decode.calls import (
     names_a_tool,
     response_tokens,
 )
-from toolformer_core.decode.records import CallFinished, CallStarted, Finished, Generation, Settings, TextDelta
+from toolformer_core.decode.records import (
+    CallFinished,
+    CallStarted,
+    Finished,
+    Generation,
+    GenerationSettings,
+    TextDelta,
+)
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import ToolError
 from toolformer_core.lm.hf.engine import TransformersLM
@@ -124,10 +131,10 @@ def test_a_long_response_is_cut_at_a_word() -> None:
     assert response_tokens(coded, "", "aa bb", 1)[1] == " ]"
 
 
-ONE = Settings(max_new_tokens=4, top_k=1)
+ONE = GenerationSettings(max_new_tokens=4, top_k=1)
 
 
-def said(lm: TransformersLM, tool: FakeTool, settings: Settings = ONE) -> Generation:
+def said(lm: TransformersLM, tool: FakeTool, settings: GenerationSettings = ONE) -> Generation:
     (g,) = Toolformer(lm, [tool]).generate(["So!"], settings)
     return g
 
@@ -170,7 +177,7 @@ def test_the_arrow_is_found_whatever_is_merged(words: tuple[str, ...], arrow: st
 def test_a_tokenizer_that_puts_spaces_in_front_of_texts() -> None:
     coded = sentencepiece()
     lm = speaks(coded, "T(7) ->")
-    events = list(Toolformer(lm, [T({"7": "49"})]).stream("So!", Settings(max_new_tokens=3, top_k=1)))
+    events = list(Toolformer(lm, [T({"7": "49"})]).stream("So!", GenerationSettings(max_new_tokens=3, top_k=1)))
     (started,) = [e for e in events if isinstance(e, CallStarted)]
     (finished,) = [e for e in events if isinstance(e, CallFinished)]
     assert (started.tool, started.input, started.text) == ("T", "7", " [T(7) ->")
@@ -193,7 +200,7 @@ def stripping() -> PreTrainedTokenizerFast:
 def test_words_keep_their_spaces_with_such_a_tokenizer(coded: PreTrainedTokenizerFast) -> None:
     (bang,), words = after(coded, "!"), after(coded, " x y")
     lm = writing_lm("llama", coded, [([a], [b]) for a, b in itertools.pairwise([bang, *words, 0])])
-    deltas = [e.text for e in Toolformer(lm, []).stream("So!", Settings()) if isinstance(e, TextDelta)]
+    deltas = [e.text for e in Toolformer(lm, []).stream("So!", GenerationSettings()) if isinstance(e, TextDelta)]
     assert "".join(deltas) == " x y"
     g = said(speaks(coded, "T(7) ->", then=" x y"), T({"7": "49"}))
     assert g.text.startswith(" [T(7) -> 49] x y")
@@ -228,7 +235,7 @@ def test_a_failing_tool_leaves_an_empty_response(answer: object, failure: str) -
 )
 def test_calls_that_no_tool_answers(written: str, tools: tuple[str, ...] | None, failure: str, name: str) -> None:
     tool = T({"7": "49"})
-    g = said(speaks(merging("->"), written), tool, Settings(max_new_tokens=12, top_k=1, tools=tools))
+    g = said(speaks(merging("->"), written), tool, GenerationSettings(max_new_tokens=12, top_k=1, tools=tools))
     (call,) = g.calls
     assert (call.tool, call.failure, call.response) == (name, failure, "")
     assert g.text.startswith(f" [{written} ]")
@@ -239,7 +246,7 @@ def test_calls_that_no_tool_answers(written: str, tools: tuple[str, ...] | None,
 @pytest.mark.parametrize("written", ["U(7) ->", "To->", "U ->4", "->"])
 def test_a_bracket_that_names_no_tool_is_text(written: str) -> None:
     tool = T({"7": "49"})
-    g = said(speaks(merging("->"), written), tool, Settings(max_new_tokens=12, top_k=1))
+    g = said(speaks(merging("->"), written), tool, GenerationSettings(max_new_tokens=12, top_k=1))
     assert g.text.startswith(f" [{written}")
     assert (g.calls, g.taken_back, g.clean, g.new_tokens, tool.asked) == ((), 0, g.text, 12, [])
 
@@ -248,16 +255,16 @@ def test_a_bracket_that_names_no_tool_and_that_the_model_did_not_choose_is_taken
     coded = tokenizer()
     ids = after(coded, " [U(7) ->")
     lm = writing_lm("llama", coded, [([a], [b]) for a, b in itertools.pairwise(ids)])
-    wide = Settings(max_new_tokens=6, top_k=len(coded))
+    wide = GenerationSettings(max_new_tokens=6, top_k=len(coded))
     (g,) = Toolformer(lm, [T({"7": "49"})]).generate(["So!"], wide)
-    (plain,) = Toolformer(lm, []).generate(["So!"], Settings(max_new_tokens=6, top_k=0))
+    (plain,) = Toolformer(lm, []).generate(["So!"], GenerationSettings(max_new_tokens=6, top_k=0))
     assert (g.taken_back, g.calls, g.text, g.ids) == (1, (), plain.text, plain.ids)
 
 
 def test_the_context_reaches_the_tool() -> None:
     tool = T(lambda input, context: context)
     lm = speaks(tokenizer(), "T(7) ->")
-    days = [Settings(max_new_tokens=2, top_k=1, context=day) for day in ("2023-01-30", "2024-02-29")]
+    days = [GenerationSettings(max_new_tokens=2, top_k=1, context=day) for day in ("2023-01-30", "2024-02-29")]
     found = Toolformer(lm, [tool]).generate(["So!"] * 2, days)
     assert [g.calls[0].response for g in found] == ["2023-01-30", "2024-02-29"]
 
@@ -265,10 +272,10 @@ def test_the_context_reaches_the_tool() -> None:
 @pytest.mark.parametrize("written", ["T(7)]", "T(7"], ids=["closed", "cut off"])
 def test_a_call_without_an_arrow_is_taken_back(written: str) -> None:
     tool = T({"7": "49"})
-    settings = Settings(max_new_tokens=4, top_k=1, max_call_tokens=6)
+    settings = GenerationSettings(max_new_tokens=4, top_k=1, max_call_tokens=6)
     lm = speaks(tokenizer(), written)
     g = said(lm, tool, settings)
-    disabled = said(lm, tool, Settings(max_new_tokens=4, top_k=0))
+    disabled = said(lm, tool, GenerationSettings(max_new_tokens=4, top_k=0))
     assert (g.taken_back, g.calls, tool.asked) == (1, (), [])
     assert g.ids == disabled.ids  # " [" was the first token: as if it had been forbidden
     assert g.text == g.clean == disabled.text
@@ -277,8 +284,8 @@ def test_a_call_without_an_arrow_is_taken_back(written: str) -> None:
 def test_a_bracket_that_the_model_did_not_choose_leaves_no_trace() -> None:
     coded = tokenizer()
     lm = writing_lm("gpt2", coded, [])
-    (plain,) = Toolformer(lm, []).generate(["So!"], Settings(max_new_tokens=20, top_k=0))
-    wide = Settings(max_new_tokens=20, top_k=len(coded), max_calls=3, max_call_tokens=5)
+    (plain,) = Toolformer(lm, []).generate(["So!"], GenerationSettings(max_new_tokens=20, top_k=0))
+    wide = GenerationSettings(max_new_tokens=20, top_k=len(coded), max_calls=3, max_call_tokens=5)
     (g,) = Toolformer(lm, [T({})]).generate(["So!"], wide)
     assert g.taken_back == 3
     assert (g.ids, g.text) == (plain.ids, plain.text)
@@ -288,7 +295,7 @@ def test_the_same_call_is_run_once_and_three_in_a_row_are_enough() -> None:
     coded = tokenizer()
     lm = speaks(coded, "T(7) ->", then=" [")
     tool = T({"7": "49"})
-    (g,) = Toolformer(lm, [tool]).generate(["So!"], Settings(max_new_tokens=5, top_k=1, max_calls=10))
+    (g,) = Toolformer(lm, [tool]).generate(["So!"], GenerationSettings(max_new_tokens=5, top_k=1, max_calls=10))
     assert [(c.response, c.repeated) for c in g.calls] == [("49", False), ("49", True), ("49", True)]
     assert tool.asked == [("7", "")]
     assert g.text.startswith(" [T(7) -> 49]" * 3)
@@ -299,7 +306,7 @@ def test_the_same_call_is_run_once_and_three_in_a_row_are_enough() -> None:
 def test_at_most_so_many_calls() -> None:
     lm = speaks(tokenizer(), "T(7) ->", then=" [")
     for calls in (0, 1, 2):
-        g = said(lm, T({"7": "49"}), Settings(max_new_tokens=5, top_k=1, max_calls=calls))
+        g = said(lm, T({"7": "49"}), GenerationSettings(max_new_tokens=5, top_k=1, max_calls=calls))
         assert len(g.calls) == calls
         assert " [T" not in g.clean
 
@@ -307,12 +314,12 @@ def test_at_most_so_many_calls() -> None:
 def test_stop_strings_end_the_text_before_them() -> None:
     coded = tokenizer()
     lm = speaks(coded, "T(7) ->", then=" xyz?.")
-    whole = said(lm, T({"7": "49"}), Settings(max_new_tokens=6, top_k=1))
+    whole = said(lm, T({"7": "49"}), GenerationSettings(max_new_tokens=6, top_k=1))
     assert whole.clean.startswith(" xyz?.")
-    g = said(lm, T({"7": "49"}), Settings(max_new_tokens=6, top_k=1, stop=("nothing", "z?")))
+    g = said(lm, T({"7": "49"}), GenerationSettings(max_new_tokens=6, top_k=1, stop=("nothing", "z?")))
     assert (g.text, g.clean, g.finish) == (" [T(7) -> 49] xy", " xy", "stop")
     # a stop string inside a call or its response is none of the text
-    g = said(lm, T({"7": "49"}), Settings(max_new_tokens=6, top_k=1, stop=("49", "T(")))
+    g = said(lm, T({"7": "49"}), GenerationSettings(max_new_tokens=6, top_k=1, stop=("49", "T(")))
     assert g.text == whole.text
 
 
@@ -322,6 +329,6 @@ def test_a_call_cut_off_by_the_context_is_not_shown() -> None:
     prompt = "So!" if len(coded("So!")["input_ids"]) > 9 else "x" * (11 - len(coded("!")["input_ids"])) + "!"
     room = 16 - 1 - len(coded(prompt)["input_ids"])
     assert 0 < room < 9  # " [", T, (, 7, ), the arrow and an empty response take more
-    (g,) = Toolformer(lm, [T({"7": "49"})]).generate([prompt], Settings(top_k=1))
+    (g,) = Toolformer(lm, [T({"7": "49"})]).generate([prompt], GenerationSettings(top_k=1))
     assert (g.calls, g.finish) == ((), "length")
     assert "[" not in g.text

@@ -19,7 +19,7 @@ from toolformer_core.decode.records import (
     DecodeEvent,
     Finished,
     Generation,
-    Settings,
+    GenerationSettings,
     TextDelta,
 )
 from toolformer_core.decode.toolformer import Toolformer
@@ -28,7 +28,7 @@ from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult
 
 DEADLINE_S = 20.0
-CALL_AT_ONCE = Settings(max_new_tokens=5, top_k=1)
+CALL_AT_ONCE = GenerationSettings(max_new_tokens=5, top_k=1)
 
 
 class Gated(FakeTool):
@@ -115,7 +115,7 @@ def test_the_time_limit_holds_while_others_are_decoded() -> None:
     tool = Gated()
     engine = Toolformer(caller(), [tool], tool_timeout_s=0.02).engine()
     handle = engine.submit("So!", CALL_AT_ONCE)
-    long = engine.submit("The Nile", Settings(max_new_tokens=480, top_k=0))
+    long = engine.submit("The Nile", GenerationSettings(max_new_tokens=480, top_k=0))
     while not long.done and not handle.done:
         assert engine.step()
     assert handle.done
@@ -143,7 +143,7 @@ def test_cancelling() -> None:
     tool = Gated()
     engine = Toolformer(caller(), [tool], max_rows=2).engine()
     at_tool = engine.submit("So!", CALL_AT_ONCE)
-    writing = engine.submit("The Nile", Settings(max_new_tokens=400, top_k=0))
+    writing = engine.submit("The Nile", GenerationSettings(max_new_tokens=400, top_k=0))
     in_line = engine.submit("Out of", CALL_AT_ONCE)
     drive(engine, lambda: tool.at_work == 1)
     for _ in range(3):
@@ -177,7 +177,9 @@ def test_rows_and_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     t = Toolformer(lm, [Gated()], max_rows=6, cached_tokens=1024)
     engine = t.engine()
     lengths = [20, 300, 5, 40, 60, 200, 10, 8, 100, 30] * 2
-    handles = [engine.submit(TEXTS[i % 5], Settings(max_new_tokens=n, top_k=0)) for i, n in enumerate(lengths)]
+    handles = [
+        engine.submit(TEXTS[i % 5], GenerationSettings(max_new_tokens=n, top_k=0)) for i, n in enumerate(lengths)
+    ]
     most = 0
     end = time.monotonic() + DEADLINE_S
     while not all(h.done for h in handles):
@@ -189,7 +191,7 @@ def test_rows_and_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(held[1:]) <= 1024  # the first is the trial of the model
     alone = Toolformer(lm, [])
     for i, (n, handle) in enumerate(zip(lengths, handles, strict=True)):
-        (wanted,) = alone.generate([TEXTS[i % 5]], Settings(max_new_tokens=n, top_k=0))
+        (wanted,) = alone.generate([TEXTS[i % 5]], GenerationSettings(max_new_tokens=n, top_k=0))
         assert generation(handle).ids == wanted.ids
 
 
@@ -197,7 +199,7 @@ def test_sequences_that_begin_alike_share_their_beginning(monkeypatch: pytest.Mo
     lm = caller()
     examples = "Out of 1400 participants, 400 (or 29 %) passed the test. " * 2
     ends = ["The Nile", "So!", "A shorter text, with", "x", "The Nile is long and"]
-    settings = Settings(max_new_tokens=6, top_k=1)
+    settings = GenerationSettings(max_new_tokens=6, top_k=1)
     tool = Gated()
     tool.let_go.set()
     t = Toolformer(lm, [tool])
@@ -236,7 +238,7 @@ def test_a_thread_of_its_own_and_many_submitters() -> None:
     found: dict[str, Generation] = {}
 
     def one(n: int) -> None:
-        s = Settings(max_new_tokens=8, top_k=1, context=f"day {n}", temperature=1.0, seed=n)
+        s = GenerationSettings(max_new_tokens=8, top_k=1, context=f"day {n}", temperature=1.0, seed=n)
         handle = engine.submit("So!" if n % 2 else f"It is {n}!", s)
         while not isinstance(event := handle.events.get(timeout=DEADLINE_S), Finished):
             assert isinstance(event, TextDelta | CallStarted | CallFinished)
@@ -251,7 +253,7 @@ def test_a_thread_of_its_own_and_many_submitters() -> None:
     for day, g in found.items():
         assert len(g.calls) == 1
         assert g.calls[0].response in (day, "")  # nobody's response is another's
-    long = engine.submit("The Nile", Settings(max_new_tokens=450, top_k=0))
+    long = engine.submit("The Nile", GenerationSettings(max_new_tokens=450, top_k=0))
     long.events.get(timeout=DEADLINE_S)
     engine.stop()
     thread.join(DEADLINE_S)
@@ -270,9 +272,9 @@ def test_what_cannot_be_decoded_is_refused_at_once() -> None:
     with pytest.raises(UsageError, match="lower max_new_tokens"):
         t.generate(["So"])
     with pytest.raises(UnknownNameError, match="gated"):
-        t.generate(["So"], Settings(tools=("gatde",)))
+        t.generate(["So"], GenerationSettings(tools=("gatde",)))
     with pytest.raises(UsageError, match="2 prompts, but settings for 1"):
-        t.generate(["a", "b"], [Settings()])
+        t.generate(["a", "b"], [GenerationSettings()])
     with pytest.raises(UsageError, match="same name"):
         Toolformer(lm, [Gated(), Gated()])
     with pytest.raises(UsageError, match="max_rows"):
@@ -296,7 +298,7 @@ def test_what_cannot_be_decoded_is_refused_at_once() -> None:
 )
 def test_settings_out_of_range(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
-        Settings(**wrong)  # type: ignore[arg-type]
+        GenerationSettings(**wrong)  # type: ignore[arg-type]
 
 
 def test_tools_are_loaded_before_the_first_call() -> None:

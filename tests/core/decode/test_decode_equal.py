@@ -12,7 +12,7 @@ from writers import FAMILIES, after, call_edges, writing_lm
 from tests.fakes import FakeTool
 from tests.tiny import TEXTS, plain_log_probs, sentencepiece, tiny_lm, tokenizer
 from toolformer_core.decode.choice import choose
-from toolformer_core.decode.records import CallFinished, CallStarted, Finished, Settings, TextDelta
+from toolformer_core.decode.records import CallFinished, CallStarted, Finished, GenerationSettings, TextDelta
 from toolformer_core.decode.sequence import DecodeSequence, ModelInfo
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.lm.hf.engine import TransformersLM
@@ -20,7 +20,7 @@ from toolformer_core.lm.tokens import encode_following
 from toolformer_core.syntax import OPEN, parse, strip
 
 CLOSE = 1e-4
-CALLS = Settings(max_new_tokens=20, top_k=120, max_calls=3, max_call_tokens=16)
+CALLS = GenerationSettings(max_new_tokens=20, top_k=120, max_calls=3, max_call_tokens=16)
 
 
 class Double(FakeTool):
@@ -47,7 +47,9 @@ def prompt_ids(lm: TransformersLM, text: str) -> list[int]:
     return [0, *lm.hf_model.encode(text)]
 
 
-def plainly(lm: TransformersLM, prompt: str, s: Settings, tools: dict[str, FakeTool]) -> tuple[list[int], int]:
+def plainly(
+    lm: TransformersLM, prompt: str, s: GenerationSettings, tools: dict[str, FakeTool]
+) -> tuple[list[int], int]:
     """Decode with calls, greedily: no cache, no batch, no thread. For models that begin every " [" with a tool's name.
 
     Returns the tokens behind the prompt and how many calls are among them.
@@ -72,7 +74,9 @@ def plainly(lm: TransformersLM, prompt: str, s: Settings, tools: dict[str, FakeT
     return ids[len(start) :], made
 
 
-def plain_call(lm: TransformersLM, ids: list[int], s: Settings, tools: dict[str, FakeTool]) -> list[int] | None:
+def plain_call(
+    lm: TransformersLM, ids: list[int], s: GenerationSettings, tools: dict[str, FakeTool]
+) -> list[int] | None:
     opened = len(ids)
     for _ in range(s.max_call_tokens):
         ids = [*ids, int(plain_log_probs(lm, ids)[-1].argmax())]
@@ -100,7 +104,9 @@ def test_calls_in_a_batch_are_the_plain_computation(family: str) -> None:
 @pytest.mark.parametrize("how", [{}, {"temperature": 0.8}, {"temperature": 1.2, "top_p": 0.7}])
 def test_a_batch_is_its_sequences_one_by_one(family: str, how: dict[str, float]) -> None:
     lm = caller(family)
-    each = [Settings(max_new_tokens=12 + 5 * i, top_k=120, max_calls=2, seed=i, **how) for i in range(len(TEXTS))]
+    each = [
+        GenerationSettings(max_new_tokens=12 + 5 * i, top_k=120, max_calls=2, seed=i, **how) for i in range(len(TEXTS))
+    ]
     together = Toolformer(lm, [Double(), Late()], tool_workers=2).generate(TEXTS, each)
     crowded = Toolformer(lm, [Double(), Late()], max_rows=2).generate(TEXTS, each)
     alone = [Toolformer(lm, [Double(), Late()]).generate([t], s)[0] for t, s in zip(TEXTS, each, strict=True)]
@@ -113,7 +119,7 @@ def test_a_batch_is_its_sequences_one_by_one(family: str, how: dict[str, float])
 def test_draws_follow_the_seed() -> None:
     lm = tiny_lm()
     t = Toolformer(lm, [])
-    hot = [Settings(max_new_tokens=16, temperature=1.5, seed=s) for s in (1, 2, 1)]
+    hot = [GenerationSettings(max_new_tokens=16, temperature=1.5, seed=s) for s in (1, 2, 1)]
     one, two, again = t.generate(["The Nile"] * 3, hot)
     assert one.ids == again.ids != two.ids
 
@@ -123,7 +129,7 @@ def test_draws_from_the_smallest_set_that_is_likely_enough() -> None:
     p = torch.tensor([0.2, 0.5, 0.0, 0.3])
 
     def drawn(seed: int, **how: float) -> int:
-        row = DecodeSequence(vocabulary, [1], Settings(top_k=0, seed=seed, **how), lambda event: None, 0)
+        row = DecodeSequence(vocabulary, [1], GenerationSettings(top_k=0, seed=seed, **how), lambda event: None, 0)
         ((own, _, _),) = choose(torch.cat([p.log(), torch.full((2,), -torch.inf)])[None], [row])
         return own
 
@@ -158,7 +164,7 @@ def test_disabled_is_plain_generate_without_the_trigger(family: str, merged: boo
     lm = tiny_lm(family, merged_trigger=merged)
     trigger = lm.hf_model.trigger
     assert len(trigger) == (1 if merged else 2)
-    found = Toolformer(lm, [Double()]).generate(TEXTS, Settings(max_new_tokens=40, top_k=0))
+    found = Toolformer(lm, [Double()]).generate(TEXTS, GenerationSettings(max_new_tokens=40, top_k=0))
     assert [list(g.ids) for g in found] == [plain_generate(lm, t, 40, bad_words_ids=[trigger]) for t in TEXTS]
 
 
@@ -166,7 +172,7 @@ def test_disabled_is_plain_generate_without_the_trigger(family: str, merged: boo
 @pytest.mark.parametrize("merged", [True, False])
 def test_k_of_one_is_greedy(family: str, merged: bool) -> None:
     lm = tiny_lm(family, merged_trigger=merged)
-    found = Toolformer(lm, [Double()]).generate(TEXTS, Settings(max_new_tokens=40, top_k=1))
+    found = Toolformer(lm, [Double()]).generate(TEXTS, GenerationSettings(max_new_tokens=40, top_k=1))
     assert [list(g.ids) for g in found] == [plain_generate(lm, t, 40) for t in TEXTS]
 
 
@@ -174,7 +180,7 @@ def test_k_of_one_is_greedy_with_brackets_in_the_text() -> None:
     coded = tokenizer()
     (trigger,), x, (bang,) = after(coded, " ["), coded.convert_tokens_to_ids(["x"]), after(coded, "!")
     lm = writing_lm("llama", coded, [([bang], [trigger]), ([trigger], x), (x, [bang])])
-    (g,) = Toolformer(lm, [Double()]).generate(["Well!"], Settings(max_new_tokens=17, top_k=1))
+    (g,) = Toolformer(lm, [Double()]).generate(["Well!"], GenerationSettings(max_new_tokens=17, top_k=1))
     assert list(g.ids) == plain_generate(lm, "Well!", 17)
     assert g.text == g.clean == " [x!" * 5 + " [x"  # 17 = 5 * 3 + 2 tokens
     assert (g.new_tokens, g.calls, g.taken_back) == (17, (), 0)
@@ -214,7 +220,7 @@ def test_every_pass_gives_the_numbers_of_a_fresh_one(family: str, monkeypatch: p
 @pytest.mark.parametrize("stop", [(), ("e", "an")])
 def test_the_stream_adds_up(coded: Any, stop: tuple[str, ...]) -> None:
     lm = writing_lm("mistral", coded, call_edges(tokenizer()) if coded is tokenizer() else [])
-    settings = Settings(max_new_tokens=30, top_k=120, max_calls=2, stop=stop, max_call_tokens=12)
+    settings = GenerationSettings(max_new_tokens=30, top_k=120, max_calls=2, stop=stop, max_call_tokens=12)
     events = list(Toolformer(lm, [Double(), Late()]).stream(TEXTS, settings))
     for i in range(len(TEXTS)):
         mine = [e for e in events if e.index == i]
@@ -237,7 +243,7 @@ def test_the_stream_adds_up(coded: Any, stop: tuple[str, ...]) -> None:
 
 def test_a_row_never_leaves_the_models_context() -> None:
     lm = writing_lm("gpt2", tokenizer(), call_edges(tokenizer()), context=48)  # positions beyond 47 would raise
-    settings = Settings(max_new_tokens=100, top_k=120, max_calls=9, max_call_tokens=20)
+    settings = GenerationSettings(max_new_tokens=100, top_k=120, max_calls=9, max_call_tokens=20)
     texts = [text[:30] for text in TEXTS]
     for text, g in zip(texts, Toolformer(lm, [Double(), Late()]).generate(texts, settings), strict=True):
         assert g.finish in ("length", "stop")

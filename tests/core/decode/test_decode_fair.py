@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.core.decode.test_decode_engine import DEADLINE_S, Gated, caller, drive, generation
 from tests.fakes import FakeTool
 from toolformer_core.decode.engine import DecodeEngine, Handle
-from toolformer_core.decode.records import Settings
+from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.tools.fair import FairQueue
 from toolformer_core.tools.pool import ToolPool
@@ -81,7 +81,7 @@ def test_rows_are_given_out_by_hand() -> None:
 
     def submit(owner: str, count: int) -> None:
         for i in range(1, count + 1):
-            long = Settings(max_new_tokens=400, top_k=0)
+            long = GenerationSettings(max_new_tokens=400, top_k=0)
             handles[f"{owner}{i}"] = engine.submit(f"The Nile {i}", long, index=i, owner=owner)
 
     def after(*ended: str) -> set[str]:
@@ -111,7 +111,7 @@ def test_rows_are_given_out_by_hand() -> None:
 def test_two_who_come_in_one_round_when_fewer_rows_are_free(max_rows: int, first: int) -> None:
     """One of them takes the free row in the round in which the other is looked at: its row is not ready yet."""
     engine = Toolformer(caller(), [], max_rows=max_rows).engine()
-    settings = Settings(max_new_tokens=20, top_k=0)
+    settings = GenerationSettings(max_new_tokens=20, top_k=0)
     handles = [engine.submit(f"The Nile {i}", settings, index=i, owner="a") for i in range(first)]
     engine.step()
     handles += [engine.submit("The Nile", settings, owner=owner) for owner in "bc"]
@@ -121,7 +121,7 @@ def test_two_who_come_in_one_round_when_fewer_rows_are_free(max_rows: int, first
 
 def test_without_owners_it_is_first_come_first_served() -> None:
     engine = Toolformer(caller(), [], max_rows=2).engine()
-    long = Settings(max_new_tokens=400, top_k=0)
+    long = GenerationSettings(max_new_tokens=400, top_k=0)
     handles = [engine.submit("The Nile", long, index=i) for i in range(4)]
     for ended in range(3):
         assert engine.step()
@@ -132,7 +132,7 @@ def test_without_owners_it_is_first_come_first_served() -> None:
 def test_a_row_is_not_given_up_to_one_who_needs_more_memory_than_that() -> None:
     """A row of up to 63 tokens takes 64 columns, one of up to 127 takes 128; there are 2 * 64."""
     engine = Toolformer(caller(), [], max_rows=8, cached_tokens=128).engine()
-    small, large = (Settings(max_new_tokens=n, top_k=0) for n in (30, 90))
+    small, large = (GenerationSettings(max_new_tokens=n, top_k=0) for n in (30, 90))
     for i in (1, 2):
         engine.submit("The Nile", small, index=i, owner="a")
     assert engine.step()
@@ -160,8 +160,8 @@ def test_what_is_written_does_not_depend_on_turns() -> None:
 
     engine._waiting.put_back = noted  # type: ignore[method-assign,assignment]
 
-    def settings_of(i: int, tokens: int) -> Settings:
-        return Settings(max_new_tokens=tokens, top_k=1, max_calls=2, temperature=1.0, seed=i)
+    def settings_of(i: int, tokens: int) -> GenerationSettings:
+        return GenerationSettings(max_new_tokens=tokens, top_k=1, max_calls=2, temperature=1.0, seed=i)
 
     for owner, (count, tokens) in requests.items():
         handles[owner] = [
@@ -184,7 +184,7 @@ def test_what_is_written_does_not_depend_on_turns() -> None:
 def test_a_sequence_that_gave_up_its_row_has_its_tool_s_answer_all_the_same() -> None:
     tool = Gated()
     engine = Toolformer(caller(), [tool], max_rows=2).engine()
-    calling = Settings(max_new_tokens=5, top_k=1)
+    calling = GenerationSettings(max_new_tokens=5, top_k=1)
     handles = [engine.submit("So!", calling, index=i, owner="a") for i in (1, 2)]
     drive(engine, lambda: tool.at_work == 2)
     other = engine.submit("The Nile", calling, index=1, owner="b")

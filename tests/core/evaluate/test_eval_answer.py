@@ -12,7 +12,7 @@ from tiny import encode, plain_log_probs, tiny_lm, tokenizer
 
 from tests.core.decode.writers import speaks
 from tests.fakes import FakeTool
-from toolformer_core.decode.records import Generation, Settings, ToolCall
+from toolformer_core.decode.records import Generation, GenerationSettings, ToolCall
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import UsageError
 from toolformer_core.evaluate.answer import TOO_LONG, _windows, answer, likelihoods, new_tokens_for, parameters_of
@@ -110,9 +110,9 @@ class Writer:
     def __init__(self, *texts: tuple[str, str, ToolCall | None]) -> None:
         self.lm = tiny_lm()
         self.texts = texts
-        self.settings: list[Settings] = []
+        self.settings: list[GenerationSettings] = []
 
-    def generate(self, prompts: list[str], settings: list[Settings]) -> list[Generation]:
+    def generate(self, prompts: list[str], settings: list[GenerationSettings]) -> list[Generation]:
         self.settings = settings
         return [
             Generation(text, clean, (call,) if call else (), "length", 5, 7, 3, 0, ())

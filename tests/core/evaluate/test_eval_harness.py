@@ -21,7 +21,7 @@ from lm_eval.api.instance import Instance
 from tests.core.decode.writers import after, writing_lm
 from tests.fakes import FakeTool
 from tests.tiny import TEXTS, tiny_lm, tokenizer
-from toolformer_core.decode.records import Settings
+from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import ModelError, UsageError
 from toolformer_core.evaluate.harness import HarnessModel, settings_for
@@ -119,7 +119,7 @@ def evaluated(model: HarnessModel, folder: Path, *names: str, **more: Any) -> di
 def test_the_harness_runs_its_tasks_with_tools_on(tasks: Path) -> None:
     tool = T({"7": "49"})
     lm = calling()
-    model = HarnessModel(Toolformer(lm, [tool]), Settings(top_k=1))
+    model = HarnessModel(Toolformer(lm, [tool]), GenerationSettings(top_k=1))
     results = evaluated(model, tasks, "sevens", "choices")
 
     # every text is " 49": right for three of four questions
@@ -144,7 +144,7 @@ def test_the_harness_runs_its_tasks_with_tools_on(tasks: Path) -> None:
 
 def test_without_tools_the_same_model_calls_none(tasks: Path) -> None:
     tool = T({"7": "49"})
-    model = HarnessModel(Toolformer(calling(), [tool]), Settings(top_k=0))
+    model = HarnessModel(Toolformer(calling(), [tool]), GenerationSettings(top_k=0))
     results = evaluated(model, tasks, "sevens")
     assert results["results"]["sevens"]["exact_match,number"] == 0
     assert not tool.asked
@@ -153,7 +153,7 @@ def test_without_tools_the_same_model_calls_none(tasks: Path) -> None:
 
 def test_the_harnesss_cache_answers_a_second_run(tasks: Path) -> None:
     tool = T({"7": "49"})
-    model = HarnessModel(Toolformer(calling(), [tool]), Settings(top_k=1))
+    model = HarnessModel(Toolformer(calling(), [tool]), GenerationSettings(top_k=1))
     first, second = (evaluated(model, tasks, "sevens", "choices", use_cache=str(tasks / "answers")) for _ in range(2))
     assert second["results"] == first["results"]
     assert len(tool.asked) == len(model.written) == 4
@@ -179,7 +179,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_stop_string_that_a_call_had_parted() -> None:
     lm = follows("! x [T(7) ->", "]yz.")
-    model = HarnessModel(Toolformer(lm, [T({"7": "49"})]), Settings(top_k=1))
+    model = HarnessModel(Toolformer(lm, [T({"7": "49"})]), GenerationSettings(top_k=1))
     (text,) = model.generate_until(asking("generate_until", ("So!", {"until": ["xy", "."]})))
     # " x [T(7) -> 49]yz" without the call is " xyz", and " " is in front of "xy"
     assert (text, model.written[0].generation.clean) == (" ", " xyz")
@@ -187,7 +187,7 @@ def test_a_stop_string_that_a_call_had_parted() -> None:
 
 def test_calls_that_reach_no_tool_are_not_counted() -> None:
     model = HarnessModel(
-        Toolformer(calling(), [T({"7": "49"})]), Settings(top_k=1, tools=(), max_new_tokens=9, stop=(".",))
+        Toolformer(calling(), [T({"7": "49"})]), GenerationSettings(top_k=1, tools=(), max_new_tokens=9, stop=(".",))
     )
     model.generate_until(asking("generate_until", ("So!", {})))
     assert [c.failure for c in model.written[0].generation.calls] == ["not_enabled"]
@@ -195,7 +195,7 @@ def test_calls_that_reach_no_tool_are_not_counted() -> None:
 
 
 def test_a_long_context_loses_its_beginning() -> None:
-    model = HarnessModel(Toolformer(follows("! x y.z", context=64), []), Settings(top_k=0))
+    model = HarnessModel(Toolformer(follows("! x y.z", context=64), []), GenerationSettings(top_k=0))
     words = "x " * 100 + "So!"
     texts = model.generate_until(
         asking("generate_until", (words, {"max_gen_toks": 4}), ("So!", {"max_gen_toks": 4}), (words, {}))
@@ -211,17 +211,17 @@ def test_repeated_draws_differ_and_come_again() -> None:
     lm = tiny_lm()
     draws = ("Once", {"do_sample": True, "temperature": 1.5, "max_gen_toks": 12})
     requests = asking("generate_until", draws, draws, draws, ("Once", {"do_sample": False, "max_gen_toks": 12}))
-    model = HarnessModel(Toolformer(lm, []), Settings(top_k=0))
+    model = HarnessModel(Toolformer(lm, []), GenerationSettings(top_k=0))
     texts = model.generate_until(requests)
     assert len(set(texts)) == 4
     assert model.generate_until(requests) == texts
-    (greedy,) = Toolformer(lm, []).generate(["Once"], Settings(top_k=0, max_new_tokens=12))
+    (greedy,) = Toolformer(lm, []).generate(["Once"], GenerationSettings(top_k=0, max_new_tokens=12))
     assert texts[3] == greedy.clean
-    other = HarnessModel(Toolformer(lm, []), Settings(top_k=0, seed=1))
+    other = HarnessModel(Toolformer(lm, []), GenerationSettings(top_k=0, seed=1))
     assert not set(other.generate_until(requests)[:3]) & set(texts)
 
 
-BASE = Settings(max_new_tokens=50, stop=("Q:",), top_p=0.5)
+BASE = GenerationSettings(max_new_tokens=50, stop=("Q:",), top_p=0.5)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_log_likelihoods_are_the_plain_computation(family: str, merged: bool) ->
 def test_greedy_is_what_decoding_without_calls_writes(lm: TransformersLM) -> None:
     toolformer = Toolformer(lm, [])
     prompts = ["So!", *TEXTS]
-    written = toolformer.generate(prompts, Settings(top_k=0, max_new_tokens=3))
+    written = toolformer.generate(prompts, GenerationSettings(top_k=0, max_new_tokens=3))
     hf_model, agree = lm.hf_model, 0
     model = HarnessModel(toolformer)
     for prompt, g in zip(prompts, written, strict=True):
