@@ -7,19 +7,19 @@ not known here, nor which shards make a group.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
-from prefect.futures import PrefectFuture
+from prefect.futures import PrefectFuture, as_completed
 
 from flows.runners import task_resources
 from tasks.run_shard import ShardResult
 from tasks.stage import Inputs, RunSpec, Shard, Stage, files_of, run_stage
 from tasks.stages import BUILD_STAGES, EVALUATION_STAGES
 
-__all__ = ["GroupResult", "GroupResults", "group_label", "run_source", "submit_stage"]
+__all__ = ["GroupResult", "GroupResults", "finished_shards", "group_label", "run_source", "submit_stage"]
 
 
 class GroupResult:
@@ -88,6 +88,12 @@ def submit_stage(
     with task_resources(model=stage.needs == "model"):
         future: PrefectFuture[GroupResult] = own.submit(**arguments)
     return future
+
+
+def finished_shards(futures: Iterable[PrefectFuture[GroupResult]]) -> Iterator[ShardResult]:
+    """Yield the shards of each group as soon as its task has finished; raise what a task raised."""
+    for future in as_completed(list(futures)):
+        yield from (result for result in future.result().shards if result is not None)
 
 
 def run_source(stage: Stage[Any], spec: RunSpec, name: str, *, task_name: str = "") -> ShardResult:

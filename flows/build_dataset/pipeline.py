@@ -16,12 +16,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from prefect.futures import PrefectFuture, as_completed
+from prefect.futures import PrefectFuture
 
 from flows.build_dataset.groups import seconds_per_document, shard_groups
 from flows.ledger import Ledger
 from flows.runners import cut_evenly, tasks_at_most, tasks_at_once
-from flows.stage_tasks import GroupResult, submit_stage
+from flows.stage_tasks import GroupResult, finished_shards, submit_stage
 from tasks.build_spec import BuildSpec
 from tasks.example_limit import ExampleCounter, examples_in_shard, excess_examples, shard_order
 from tasks.run_shard import ShardResult, on_shard_done
@@ -94,7 +94,8 @@ def run_pipeline(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], worke
             _submit_scoring_stages(spec, group, spec.tools)
             if within_limit:
                 _submit_assembly(spec, group, assembly_spec_of(spec))
-        _add_finished(ledger, (future for group in groups for future in group.futures()))
+        for result in finished_shards(future for group in groups for future in group.futures()):
+            ledger.add(result)
         if not within_limit:
             return _assemble(spec, ledger, groups)
     return _assemble_results(groups)
@@ -135,13 +136,6 @@ def _submit_assembly(spec: BuildSpec, group: _Group, assembly: AssemblySpec) -> 
         group.results[stage.name, ""] = submit_stage(stage, spec, group.shards, group.read_by(stage, ""))
 
 
-def _add_finished(ledger: Ledger, futures: Iterable[PrefectFuture[GroupResult]]) -> None:
-    for future in as_completed(list(futures)):
-        for result in future.result().shards:
-            if result is not None:
-                ledger.add(result)
-
-
 def _assemble(spec: BuildSpec, ledger: Ledger, groups: Sequence[_Group]) -> dict[str, ShardResult]:
     """Assemble C* from scores that are all there, so that the limit of examples can be kept."""
     scored: dict[str, list[ShardResult]] = {}
@@ -159,7 +153,8 @@ def _assemble(spec: BuildSpec, ledger: Ledger, groups: Sequence[_Group]) -> dict
             spec, excess={name: excess[name] for name in names}, not_annotated={name: lacking[name] for name in names}
         )
         _submit_assembly(spec, group, assembly)
-    _add_finished(ledger, (future for group in groups for future in group.futures()))
+    for result in finished_shards(future for group in groups for future in group.futures()):
+        ledger.add(result)
     return _assemble_results(groups)
 
 

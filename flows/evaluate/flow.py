@@ -1,8 +1,8 @@
 """The flow `evaluate`: a benchmark put to a model's arms, with tools and without, sharded and resumable.
 
-The benchmark is read and cut into shards; every arm at every k answers every shard, a task each. Killed, it goes on
-where it was. Predictions stand in the warehouse, figures and plots in one MLflow run. How an arm answers, and when an
-answer is right, is not known here.
+The benchmark is read and cut into shards; every arm at every k answers all of them, a group of shards as a task.
+Killed, it goes on where it was. Predictions stand in the warehouse, figures and plots in one MLflow run. How an arm
+answers, and when an answer is right, is not known here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 
 from prefect import flow, get_run_logger
-from prefect.futures import PrefectFuture, as_completed
+from prefect.futures import PrefectFuture
 
 from flows.artifacts import publish_link, publish_summary, report_progress, run_name_from
 from flows.evaluate.metrics import ArmFigures, ArmPerplexity, EvaluateResult, arm_figures, arm_perplexity, row_of
@@ -19,12 +19,12 @@ from flows.evaluate.plan import EvaluationPlan
 from flows.evaluate.resolve import resolve
 from flows.evaluate.tracking import track
 from flows.ledger import Ledger, new_run_id, now, open_run
-from flows.runners import check_gpus, choose_runner, use_runner
+from flows.runners import check_gpus, choose_runner, cut_evenly, tasks_at_most, use_runner
 from flows.server import guard_prefect_server, record_server
-from flows.stage_tasks import GroupResult, run_source, submit_stage
+from flows.stage_tasks import GroupResult, finished_shards, group_label, run_source, submit_stage
 from flows.stopping import restore_stop_handler
 from tasks.evaluation_spec import ArmRun, Evaluation
-from tasks.run_shard import ShardResult
+from tasks.run_shard import ShardResult, on_shard_done
 from tasks.settings import prepare_environment, shown_url
 from tasks.stages.benchmark import BENCHMARK, benchmark_shards
 from tasks.stages.evaluate import EVALUATE
@@ -102,17 +102,18 @@ def _run_stages(plan: EvaluationPlan, ledger: Ledger) -> tuple[ShardResult, dict
     shards = benchmark_shards(read)
     stage = PERPLEXITY_STAGE if plan.task.rule is Rule.PERPLEXITY else EVALUATE
     ledger.expect(stage.name, len(shards) * len(plan.evaluations))
+    groups = cut_evenly(shards, tasks_at_most() // len(plan.evaluations))
     futures: dict[Evaluation, list[PrefectFuture[GroupResult]]] = {}
     for evaluation in plan.evaluations:
         run = ArmRun(benchmark, evaluation)
         about = f"{benchmark.task} {evaluation.arm} k={evaluation.k}" if stage is EVALUATE else evaluation.arm
-        futures[evaluation] = [
-            submit_stage(stage, run, [own], {}, name=f"{stage.name} {about} {own.name}") for own in shards
-        ]
-    for future in as_completed([future for own in futures.values() for future in own]):
-        for result in future.result().shards:
-            if result is not None:
-                ledger.add(result)
+        with on_shard_done(ledger.note):
+            futures[evaluation] = [
+                submit_stage(stage, run, group, {}, name=f"{stage.name} {about} {group_label(group)}")
+                for group in groups
+            ]
+    for result in finished_shards([future for own in futures.values() for future in own]):
+        ledger.add(result)
     return read, {
         evaluation: [result for future in own for result in future.result().shards if result is not None]
         for evaluation, own in futures.items()

@@ -54,8 +54,9 @@ class _PooledCall:
 class _ToolQueue:
     """One tool with its number of threads, its running calls and its waiting calls."""
 
-    def __init__(self, tool: Tool) -> None:
+    def __init__(self, tool: Tool, lock: threading.RLock) -> None:
         self.tool = tool
+        self.changed = threading.Condition(lock)  # its own: each call then wakes one thread of its tool, and no other
         self.waiting: FairQueue[_PooledCall] = FairQueue()
         self.running: list[_PooledCall] = []
         self.threads = 0
@@ -76,8 +77,8 @@ class ToolPool:
         self.overdue = ToolFailure("timeout", f"no answer within {timeout_s:g} s")  # the result of every overdue call
         self._replace_overdue = replace_overdue
         self._workers = workers
-        self._queues = {tool.name: _ToolQueue(tool) for tool in tools}
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._queues = {tool.name: _ToolQueue(tool, self._lock) for tool in tools}
         self._closed = False
 
     @property
@@ -92,11 +93,11 @@ class ToolPool:
         by owner: the one with the fewest running calls comes first.
         """
         call = _PooledCall(input_, context, post, on_result, owner)
-        with self._changed:
+        with self._lock:
             tool_queue = self._queues[name]
             tool_queue.waiting.put(owner, call)
             self._start_thread(tool_queue)
-            self._changed.notify_all()
+            tool_queue.changed.notify()
 
     def _start_thread(self, tool_queue: _ToolQueue) -> None:
         """Start a thread if calls wait for one and there may be more; the caller holds the lock."""
@@ -108,7 +109,7 @@ class ToolPool:
 
     def expire(self) -> float | None:
         """Fail overdue calls; return the seconds until the next check is due, None if no call is unfinished."""
-        with self._changed:
+        with self._lock:
             now = time.monotonic()
             soonest: float | None = None
             for tool_queue in self._queues.values():
@@ -138,25 +139,25 @@ class ToolPool:
 
     def forget(self, owner: object) -> None:
         """Drop the calls of an owner that still wait for a thread; they get no answer."""
-        with self._changed:
+        with self._lock:
             for tool_queue in self._queues.values():
                 for call in [call for call in tool_queue.waiting if call.owner is owner]:
                     tool_queue.waiting.discard(owner, call)
 
     def close(self) -> None:
         """Let every thread end when its call returns; waiting calls are not run."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             for tool_queue in self._queues.values():
                 for call in (*tool_queue.waiting.clear(), *tool_queue.running):
                     call.answer(ToolFailure("timeout", "the tools have been closed"))
-            self._changed.notify_all()
+                tool_queue.changed.notify_all()
 
     def _work(self, tool_queue: _ToolQueue) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 while not tool_queue.waiting and not self._closed:
-                    self._changed.wait()
+                    tool_queue.changed.wait()
                 if self._closed:
                     tool_queue.threads -= 1
                     return
@@ -164,7 +165,7 @@ class ToolPool:
                 call.started = time.monotonic()
                 tool_queue.running.append(call)
             result = run_guarded(tool_queue.tool, call.input, call.context)
-            with self._changed:
+            with self._lock:
                 if call.abandoned:
                     return
                 tool_queue.running.remove(call)
