@@ -133,7 +133,9 @@ GUARDS = (
         "warehouse/files/lock.py",
         "            self._acquire(wait_s, on_wait)\n",
         "            pass\n",
-        ("tests/warehouse/files/test_wh_lock.py::test_who_gives_up_says_who_holds_it_since_when_and_with_what_command",),
+        (
+            "tests/warehouse/files/test_wh_lock.py::test_who_gives_up_says_who_holds_it_since_when_and_with_what_command",
+        ),
     ),
     Guard(
         "two flows on one data folder",
