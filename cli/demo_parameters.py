@@ -27,7 +27,7 @@ _NAME = "demo"
 
 
 def demo_parameters(data: str, model: str = "embedded") -> BuildParameters:
-    """Return the parameters of the demo's build: the paper's thresholds, fewer draws, shorter passages for MT."""
+    """Return the build's parameters: the paper's thresholds, fewer draws, MT for passages of three words or more."""
     return BuildParameters(
         corpus=str(CORPUS),
         data=data,
