@@ -76,7 +76,7 @@ class PastCommits:
             if commit.stage == "sample":
                 self._draws |= {file.digest: _draws_per_document(commit.config) for file in commit.files}
 
-    def of(self, spec: ShardSpec) -> list[Commit]:
+    def commits_of(self, spec: ShardSpec) -> list[Commit]:
         """Return the commits of a shard, those of the last completed run last."""
         return self._commits.get((spec.stage, spec.tool, spec.shard), [])
 

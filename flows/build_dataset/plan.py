@@ -188,7 +188,7 @@ class _Planner:
     def _note_partial_shard(self, source: ShardSpec, shards: list[Shard]) -> None:
         """Add a note if a shard is done anew because an earlier, smaller --limit ended within it."""
         shard_documents = self.spec.ingest.shard_documents
-        for commit in reversed(self.past.of(source)):
+        for commit in reversed(self.past.commits_of(source)):
             files = result_of(commit, skipped=True).files
             comparable = {**commit.config, "limit": None} == {**source.config, "limit": None}
             comparable = comparable and commit.parts.get("inputs") == source.parts["inputs"]  # the same corpus
@@ -233,7 +233,7 @@ class _Planner:
     def _may_be_done(self, spec: ShardSpec, unknown: Iterable[str]) -> bool:
         """Return whether a past commit agrees with the known parts of a spec and was made from its known files."""
         digests = {file.digest for file in spec.inputs}
-        fitting = (c for c in self.past.of(spec) if not self._changed_parts(c, spec, unknown))
+        fitting = (c for c in self.past.commits_of(spec) if not self._changed_parts(c, spec, unknown))
         return any(digests <= set(commit.inputs) for commit in fitting)
 
     def _changed_parts(self, commit: Commit, spec: ShardSpec, unknown: Iterable[str]) -> tuple[str, ...]:
@@ -242,7 +242,7 @@ class _Planner:
 
     def _reasons(self, spec: ShardSpec, unknown: tuple[str, ...]) -> tuple[str, ...]:
         """Return why a shard is not cached: how it differs from its last commit."""
-        past = self.past.of(spec)
+        past = self.past.commits_of(spec)
         if not past:
             return (_NEW,)
         last = past[-1]
