@@ -4,8 +4,8 @@ Manifests are plain dictionaries with the API's names. This module does not know
 
 The container's main process is a shell that copies the program's output to the log in the job folder and exits with
 the program's exit code. When a pod is told to end, a hook writes the job's stop file and waits, so that the program can
-save a checkpoint within the grace period. Only the first node writes to `log.txt`; node 3 writes to `log-3.txt`. For
-when several machines append to one file on NFS, lines get lost.
+save a checkpoint within the grace period. When several machines append to one file on NFS, lines get lost; so only the
+first node writes to `log.txt`, and node 3, for example, to `log-3.txt`.
 """
 
 from __future__ import annotations
