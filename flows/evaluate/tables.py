@@ -330,7 +330,8 @@ def _figure_4(measured: _Measured) -> PaperTable:
         measured_rows = [r for r in rows if r is not None]
         if len(measured_rows) < len(rows):
             return None
-        return 100 * sum(r["accuracy"] for r in measured_rows) / len(rows)
+        total: float = sum(r["accuracy"] for r in measured_rows)
+        return 100 * total / len(rows)
 
     sizes = sorted({r["parameters"] for r in measured.sizes})
     arms = (("toolformer", _K), ("toolformer-disabled", 0), ("base", 0))

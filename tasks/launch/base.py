@@ -2,8 +2,8 @@
 
 A launcher starts one program, once per process, on the machines it knows, and writes the program's output to `log.txt`
 in the job folder. It does not know what is trained, reads no events and writes no stop file: to end a job gently the
-caller writes that file and waits; `cancel` kills. A launcher's own files lie in the job folder's `launch/`; the
-program's exit code, if a launcher records it, in `exit`.
+caller writes that file and waits; `cancel` ends it at once. A launcher's own files lie in the job folder's `launch/`;
+the program's exit code, if a launcher records it, in `exit`.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class Launcher(Protocol):
         """
 
     def cancel(self, handle: str) -> None:
-        """Kill the job, and whatever a failed job has left running. Call it before another attempt.
+        """End the job at once, and whatever a failed job has left running. Call it before another attempt.
 
         Raises:
             LaunchError: it could not be ended, or not on every machine.

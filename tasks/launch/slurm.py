@@ -2,8 +2,8 @@
 
 Each node runs one torchrun, which meets the others on the first node. When the time limit is near, Slurm sends the
 batch shell SIGTERM, and the script writes the job's stop file. So the ranks have until the limit to save a checkpoint;
-after a signal of their own, torchrun would give them only 30 s. Clusters without accounting work as well: the script
-records its exit code in the job folder.
+after a signal, torchrun would give them only 30 s. Clusters without accounting work as well: the script records its
+exit code in the job folder.
 """
 
 from __future__ import annotations
