@@ -28,7 +28,7 @@ def plan(
     catalog: SharedCatalog = None,
     as_json: AsJson = False,
 ) -> None:
-    """What a build with these options would do, why, and what it would cost. Loads no model and changes nothing.
+    """Show what a build with these options would do, why, and what it would cost. Loads no model, changes nothing.
 
     Costs are estimated from past runs in the same data folder, scaled by documents and by draws (k * m). "at least"
     means that a stage has no past run; the pilot run, whose command is printed, provides one.
@@ -36,21 +36,21 @@ def plan(
     Example: toolformer plan --corpus c4.jsonl --data runs/c4 --tau-f qa=1.2     (the same options as build)
     """
     prepare_environment()
-    asked, _ = apply_runner_and_catalog(parameters, runner, dask_workers, catalog)
-    check_build_parameters(asked)
+    parameters, _ = apply_runner_and_catalog(parameters, runner, dask_workers, catalog)
+    check_build_parameters(parameters)
     from cli.render.answers import print_plan
     from flows.build_dataset.plan import plan_build
 
-    planned = plan_build(asked)
+    build_plan = plan_build(parameters)
     if as_json:
-        totals = {"total": asdict(planned.total), "total_at_most": asdict(planned.total_at_most)}
-        print_json({**asdict(planned), "nothing_to_do": planned.nothing_to_do, **totals})
+        totals = {"total": asdict(build_plan.total), "total_at_most": asdict(build_plan.total_at_most)}
+        print_json({**asdict(build_plan), "nothing_to_do": build_plan.nothing_to_do, **totals})
     else:
-        print_plan(planned)
+        print_plan(build_plan)
 
 
 def stats(data: Data = None, as_json: AsJson = False) -> None:
-    """Rows in, kept, dropped by reason per stage and tool; examples per tool at each threshold.
+    """Count rows in, kept and dropped by reason, per stage and tool, and examples per tool at each threshold.
 
     Example: toolformer stats --data runs/c4 --json
     """
@@ -58,15 +58,19 @@ def stats(data: Data = None, as_json: AsJson = False) -> None:
     from warehouse.queries import current_build
     from warehouse.queries import stats as query
 
-    path = published_snapshot(data)
-    figures, of = query(path), current_build(path)
+    snapshot = published_snapshot(data)
+    figures, build = query(snapshot), current_build(snapshot)
     if as_json:
         balances = [{**asdict(b), "conserved": b.conserved} for b in figures.balances]
-        head = {"of": asdict(of) if of is not None else None, "conserved": figures.conserved, "balances": balances}
+        head = {
+            "of": asdict(build) if build is not None else None,
+            "conserved": figures.conserved,
+            "balances": balances,
+        }
         coverage = {"coverage": [asdict(c) for c in figures.coverage]}
         print_json({**head, "yield": [asdict(y) for y in figures.yields], **coverage})
     else:
-        print_stats(figures, of)
+        print_stats(figures, build)
 
 
 def explain(
@@ -74,7 +78,7 @@ def explain(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """One document's path through all stages: positions, draws, responses, losses, kept calls, and who used it.
+    """Show one document's path through all stages: positions, draws, responses, losses, kept calls, and what used it.
 
     Example: toolformer explain 3f2a... --data runs/c4     (the id may be shortened)
     """
@@ -122,28 +126,28 @@ def what_if(
     """
     prepare_environment()
     from warehouse.queries import current_build
-    from warehouse.what_if import what_if as query
+    from warehouse.what_if import what_if as answer_query
 
-    store, path = built_store(data), published_snapshot(data)
+    store, snapshot = built_store(data), published_snapshot(data)
     thresholds = parse_thresholds(tau, "--tau")
     from flows.build_dataset.what_if import ask
     from flows.build_dataset.what_if import materialise as assemble
 
-    asked, now = ask(path, thresholds, top_k, tau_s, keep_repeats), current_build(path)
-    found = query(path, asked.before, asked.after, samples)
-    limit = int(asked.stored.assembled.get("max_examples", 25_000))
-    made = assemble(store, asked, materialise) if materialise is not None else None
+    what_if_query, build = ask(snapshot, thresholds, top_k, tau_s, keep_repeats), current_build(snapshot)
+    answer = answer_query(snapshot, what_if_query.before, what_if_query.after, samples)
+    limit = int(what_if_query.stored.assembled.get("max_examples", 25_000))
+    dataset = assemble(store, what_if_query, materialise) if materialise is not None else None
     if as_json:
-        version = {"dataset": made.to_json()} if made is not None else {}
-        of = asdict(now) if now is not None else None
-        print_json({"now": of, **asdict(found), "notes": asked.notes, "max_examples": limit, **version})
+        version = {"dataset": dataset.to_json()} if dataset is not None else {}
+        now = asdict(build) if build is not None else None
+        print_json({"now": now, **asdict(answer), "notes": what_if_query.notes, "max_examples": limit, **version})
         return
     from cli.render.answers import print_what_if
 
-    print_what_if(asked, found, limit, now)
-    if made is not None:
-        kept = ", ".join(f"{tool} {n:,}" for tool, n in made.counts.items())
-        print(f"\nassembled {made.label}: {sum(file.rows for file in made.files):,} examples ({kept})")
+    print_what_if(what_if_query, answer, limit, build)
+    if dataset is not None:
+        kept = ", ".join(f"{tool} {n:,}" for tool, n in dataset.counts.items())
+        print(f"\nassembled {dataset.label}: {sum(file.rows for file in dataset.files):,} examples ({kept})")
 
 
 def datasets(
@@ -173,9 +177,9 @@ def datasets(
         return
     from warehouse.audit import missing_files
 
-    versions = [(d, missing_files(store, d)) for d in store.datasets()]
+    versions = [(dataset, missing_files(store, dataset)) for dataset in store.datasets()]
     if as_json:
-        print_json([{**d.to_json(), "gone": lost} for d, lost in versions])
+        print_json([{**dataset.to_json(), "gone": missing} for dataset, missing in versions])
     elif not versions:
         print("no version yet: run the same toolformer build to its end")
     else:

@@ -34,13 +34,14 @@ def demo(
     from cli.demo_parameters import demo_evaluations, demo_parameters, demo_table, demo_trainings
     from cli.render.progress import print_demo, print_summary
 
-    built = run_with_progress(demo_parameters(folder, model), "threads", quiet=as_json)
+    build = run_with_progress(demo_parameters(folder, model), "threads", quiet=as_json)
     if not as_json:
-        print_summary(built)
-    trained = run_trainings(demo_trainings(folder, model), quiet=as_json)
-    asked, plain, measured = run_evaluations(demo_evaluations(folder, trained, model), quiet=as_json)
-    table = demo_table(asked, plain, measured)
+        print_summary(build)
+    trainings = run_trainings(demo_trainings(folder, model), quiet=as_json)
+    tool_items, plain_items, perplexity = run_evaluations(demo_evaluations(folder, trainings, model), quiet=as_json)
+    table = demo_table(tool_items, plain_items, perplexity)
     if as_json:
-        print_json({"table": [asdict(row) for row in table], "trainings": [asdict(one) for one in trained]})
+        print_json({"table": [asdict(row) for row in table], "trainings": [asdict(result) for result in trainings]})
     else:
-        print_demo(table, asked.tracking, next(one.model for one in trained if one.arm == "toolformer"))
+        toolformer = next(result.model for result in trainings if result.arm == "toolformer")
+        print_demo(table, tool_items.tracking, toolformer)

@@ -3,7 +3,8 @@
 The build uses the paper's thresholds but, to save time, at most five positions and five draws for every tool (the paper
 uses 20 and 10 for Calculator and MT). The training differs from the paper: a few hundred texts and 5 million weights
 need a larger learning rate and fewer, smaller steps than 25,000 examples per tool and 6.7 billion weights. Perplexity
-is measured once, at the end, so that the last checkpoint is used: that of the best perplexity has hardly learnt tools.
+is measured once, at the end, so that the last checkpoint is used: the one with the best perplexity has hardly learnt to
+use tools.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _NAME = "demo"
 
 
 def demo_parameters(data: str, model: str = "embedded") -> BuildParameters:
-    """Return the demo's build: the paper's thresholds, fewer draws, and foreign passages of three words and more."""
+    """Return the build's parameters: the paper's thresholds, fewer draws, MT for passages of three words or more."""
     return BuildParameters(
         corpus=str(CORPUS),
         data=data,
@@ -41,7 +42,10 @@ def demo_parameters(data: str, model: str = "embedded") -> BuildParameters:
 
 
 def demo_trainings(data: str, model: str = "embedded") -> list[FinetuneParameters]:
-    """Return the demo's two trainings, on C* and on the same documents without calls: a core each, side by side."""
+    """Return the parameters of the demo's two trainings: on C*, and on the same documents without calls.
+
+    Each uses one core; they run side by side.
+    """
     return [
         FinetuneParameters(
             dataset=_NAME,
@@ -58,9 +62,9 @@ def demo_trainings(data: str, model: str = "embedded") -> list[FinetuneParameter
     ]
 
 
-def demo_evaluations(data: str, trained: list[FinetuneResult], model: str = "embedded") -> list[EvaluateParameters]:
-    """Return the demo's evaluations: items that need a tool, items that need none, and the dev documents."""
-    models = {one.arm: one.folder for one in trained}
+def demo_evaluations(data: str, trainings: list[FinetuneResult], model: str = "embedded") -> list[EvaluateParameters]:
+    """Return the parameters of the demo's evaluations: items that need a tool, items that need none, dev documents."""
+    models = {result.arm: result.folder for result in trainings}
     dev = str(Path(models["cc"]) / "dev.jsonl")
     common = {"data": data, "model": model, "cc": models["cc"], "toolformer": models["toolformer"]}
     return [
@@ -82,25 +86,31 @@ class DemoRow:
     perplexity: float | None  # of the dev documents, calls disabled
 
 
-def demo_table(asked: EvaluateResult, plain: EvaluateResult, measured: EvaluateResult) -> list[DemoRow]:
-    """Return the table that ends the demo, from the predictions in the warehouse."""
+def demo_table(tool_items: EvaluateResult, plain_items: EvaluateResult, perplexity: EvaluateResult) -> list[DemoRow]:
+    """Return the table that ends the demo, from the predictions in the warehouse.
+
+    Args:
+        tool_items: result on the items that need a tool.
+        plain_items: result on the items that need none.
+        perplexity: result on the dev documents.
+    """
     sql = """
         SELECT evaluation, split_part(group_name, ' ', 1) AS tool, 100 * avg(correct::INT) AS right
         FROM predictions WHERE task = 'small-world' GROUP BY ALL
     """
-    needless = {(one.arm, one.k): 100 * one.call_rate for one in plain.arms if one.k}
-    rights: dict[str, dict[str, float]] = {}
-    for row in rows_of(Path(asked.snapshot), sql):
-        rights.setdefault(row["evaluation"], {})[row["tool"]] = row["right"]
-    perplexities = {one.arm: one.perplexity for one in measured.perplexities}
+    needless = {(arm.arm, arm.k): 100 * arm.call_rate for arm in plain_items.arms if arm.k}
+    right: dict[str, dict[str, float]] = {}  # evaluation -> tool -> percent right
+    for row in rows_of(Path(tool_items.snapshot), sql):
+        right.setdefault(row["evaluation"], {})[row["tool"]] = row["right"]
+    perplexities = {figures.arm: figures.perplexity for figures in perplexity.perplexities}
     return [
         DemoRow(
-            arm=one.arm,
-            k=one.k,
-            right={**rights.get(one.evaluation, {}), "all": 100 * one.accuracy},
-            called=100 * one.call_rate,
-            needless=needless.get((one.arm, one.k)),
-            perplexity=None if one.k else perplexities.get(one.arm),
+            arm=arm.arm,
+            k=arm.k,
+            right={**right.get(arm.evaluation, {}), "all": 100 * arm.accuracy},
+            called=100 * arm.call_rate,
+            needless=needless.get((arm.arm, arm.k)),
+            perplexity=None if arm.k else perplexities.get(arm.arm),
         )
-        for one in asked.arms
+        for arm in tool_items.arms
     ]

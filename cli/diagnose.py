@@ -57,9 +57,10 @@ def diagnose(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Can a model teach itself these tools? If not, which step fails, and what to do. A few minutes, nothing is kept.
+    """Can a model teach itself these tools? If not, which step fails, and what to do? Takes minutes and stores nothing.
 
-    Puts texts with known right calls through the steps of a build and compares each with the embedded model's.
+    It puts texts whose right calls are known through the steps of a build, and compares each step with the embedded
+    model's.
 
     Exit 0: every tool can be taught. Exit 1: a step stands in the way of at least one. Exit 2: wrong use.
 
@@ -73,7 +74,7 @@ def diagnose(
     from toolformer_core.embedded import ASSETS
     from toolformer_core.tools.build import ToolSettings, build_tools
 
-    built = build_tools([t for t in tools.split(",") if t.strip()], ToolSettings(passages, phrases))
+    loaded_tools = build_tools([key for key in tools.split(",") if key.strip()], ToolSettings(passages, phrases))
     texts = read_gold(gold or ASSETS)
     config = DiagnoseConfig(
         documents=DOCUMENTS if documents is None else documents,
@@ -88,14 +89,15 @@ def diagnose(
     )
     reference = read_reference()
     if out is not None:
-        _writable(out)
-    found: list[Diagnosis] = []
+        _make_writable_folder(out)
+    diagnoses: list[Diagnosis] = []
     try:
         with _Display(as_json) as display:
-            for one in run(model, built, texts, config, reference, display, model_credentials(model)):
-                found.append(one)
+            credentials = model_credentials(model)
+            for diagnosis in run(model, loaded_tools, texts, config, reference, display, credentials):
+                diagnoses.append(diagnosis)
                 if not as_json:
-                    _print(display.out, one)
+                    _print_diagnosis(display.out, diagnosis)
     except (KeyboardInterrupt, Terminated) as exc:
         print("stopped; nothing of a diagnosis is kept, the next one begins anew", file=sys.stderr)
         raise typer.Exit(TERMINATED if isinstance(exc, Terminated) else 130) from None
@@ -103,18 +105,18 @@ def diagnose(
         "model": model,
         "texts": texts.digest,
         "documents": config.documents,
-        "tools": [_plain(one) for one in found],
+        "tools": [_as_dict(diagnosis) for diagnosis in diagnoses],
         "reference": asdict(reference),
     }
     if as_json:
         print_json(report)
     else:
-        _print_sum(found, comparable=reference.texts == texts.digest)
+        _print_verdicts(diagnoses, comparable=reference.texts == texts.digest)
     if out is not None:  # last, so that a full disk cannot lose the printed answer
-        _write(out, model, found, report)
+        _write_files(out, model, diagnoses, report)
         if not as_json:
             print(f"pictures and diagnosis.json lie in {out}")
-    if not all(one.verdict.teachable for one in found):
+    if not all(diagnosis.verdict.teachable for diagnosis in diagnoses):
         raise typer.Exit(1)
 
 
@@ -139,9 +141,9 @@ class _Display:
             transient=True,
         )
         self._rows: dict[str, Any] = {}
-        self._now = "loading the model"
+        self._status = "loading the model"
         self._clock = clock
-        self._begun = clock()
+        self._started = clock()  # the current tool
         self._lines = Lines(self._console.print, self._due_lines, clock)
 
     def __enter__(self) -> _Display:
@@ -158,9 +160,9 @@ class _Display:
         with self._lines.turn:
             if tool not in self._rows:
                 self._rows[tool] = self._bars.add_task(tool, total=total)
-                self._begun = self._clock()
+                self._started = self._clock()
             self._bars.update(self._rows[tool], completed=done)
-            self._now = (
+            self._status = (
                 f"{tool:<10} {done} of {total} texts sampled"
                 if done < total
                 else f"{tool:<10} texts sampled, calls being scored"
@@ -171,10 +173,10 @@ class _Display:
     def _due_lines(self, due: bool) -> list[str]:
         from flows.progress import duration
 
-        return [f"{self._now}; {duration(self._clock() - self._begun)} so far"] if due else []
+        return [f"{self._status}; {duration(self._clock() - self._started)} so far"] if due else []
 
 
-def _writable(folder: Path) -> None:
+def _make_writable_folder(folder: Path) -> None:
     """Make the folder for the pictures, and check that files can be written there.
 
     Raises:
@@ -191,25 +193,25 @@ def _writable(folder: Path) -> None:
         raise UsageError(f"--out: {folder} cannot be written: {exc.strerror}") from exc
 
 
-def _plain(one: Diagnosis) -> dict[str, Any]:
+def _as_dict(diagnosis: Diagnosis) -> dict[str, Any]:
     from toolformer_core.diagnose.picture import gains_of
 
     return {
-        "verdict": asdict(one.verdict),
-        "figures": asdict(one.measured.figures),
-        "gains": gains_of(one.measured.observed),
+        "verdict": asdict(diagnosis.verdict),
+        "figures": asdict(diagnosis.measured.figures),
+        "gains": gains_of(diagnosis.measured.observed),
     }
 
 
-def _print(console: Console, one: Diagnosis) -> None:
-    """Print one tool: verdict, steps beside the embedded model's, and what its responses are worth."""
+def _print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
+    """Print one tool's verdict, its steps beside the embedded model's, and the gains of its calls."""
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
     from rich.table import Table
 
     from toolformer_core.diagnose.picture import gains_of, lines
 
-    verdict, figures = one.verdict, one.measured.figures
+    verdict, figures = diagnosis.verdict, diagnosis.measured.figures
     head = "can be taught" if verdict.teachable else f"cannot be taught as it is: {verdict.step}"
     colour = "green" if verdict.teachable else "red"
     console.print(f"\n[bold]{verdict.tool}[/bold]  [{colour}]{head}[/{colour}]")
@@ -222,18 +224,19 @@ def _print(console: Console, one: Diagnosis) -> None:
     for name in ("measured", "least", "embedded"):
         table.add_column(name, justify="right")
     for check in verdict.checks:
-        measures = (_shown(check, value) for value in (check.measured, check.least, check.reference))
+        measures = (_format_measure(check, value) for value in (check.measured, check.least, check.reference))
         table.add_row(check.step, _MARKS[check.passed], *measures)
     console.print(table)
     for check in verdict.checks:
         if check.passed is False and check.step != verdict.step:
             console.print(escape(f"  {check.step}: {check.told}"))
-    if any((gains := gains_of(one.measured.observed)).values()):
+    if any((gains := gains_of(diagnosis.measured.observed)).values()):
         for line in lines(gains, figures.filter.tau_f):
             console.print(escape(f"  {line}"))
 
 
-def _shown(check: Check, value: float | None) -> str:
+def _format_measure(check: Check, value: float | None) -> str:
+    """Return a measure as text; one decimal where a failed check's percentage would otherwise look like the limit."""
     if value is None:
         return "-"
     if check.step in _COUNTED:
@@ -242,22 +245,22 @@ def _shown(check: Check, value: float | None) -> str:
     return f"{100 * value:.{1 if near else 0}f} %".replace("-0 %", "0 %")
 
 
-def _print_sum(found: Iterable[Diagnosis], *, comparable: bool) -> None:
+def _print_verdicts(diagnoses: Iterable[Diagnosis], *, comparable: bool) -> None:
     print()
-    for one in found:
-        verdict = one.verdict
+    for diagnosis in diagnoses:
+        verdict = diagnosis.verdict
         print(f"{verdict.tool:<11} {'can be taught' if verdict.teachable else 'stands in the way: ' + verdict.step}")
     if not comparable:
-        print("the column embedded is of other texts than these; compare with care")
+        print('the column "embedded" was measured on other texts than these; compare with care')
 
 
-def _write(folder: Path, model: str, found: Iterable[Diagnosis], report: dict[str, Any]) -> None:
+def _write_files(folder: Path, model: str, diagnoses: Iterable[Diagnosis], report: dict[str, Any]) -> None:
     import json
 
     from toolformer_core.diagnose.picture import draw, gains_of
 
-    for one in found:
-        figures = one.measured.figures
+    for diagnosis in diagnoses:
+        figures = diagnosis.measured.figures
         name = f"{figures.tool}.png"
-        draw(figures.tool, model, gains_of(one.measured.observed), figures.filter.tau_f, folder / name)
+        draw(figures.tool, model, gains_of(diagnosis.measured.observed), figures.filter.tau_f, folder / name)
     (folder / "diagnosis.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

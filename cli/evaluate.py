@@ -36,26 +36,26 @@ def evaluate(
     """
     prepare_environment()
     runner, workers = runner_options(runner, parameters.workers, dask_workers, parameters.gpus)
-    asked = parameters.model_copy(update={"workers": workers})
+    parameters = parameters.model_copy(update={"workers": workers})
     from flows.evaluate.resolve import resolve
 
-    resolve(asked)
-    prepare_environment(asked.data)
-    (result,) = run_evaluations([asked], runner, quiet=as_json)
+    resolve(parameters)
+    prepare_environment(parameters.data)
+    (result,) = run_evaluations([parameters], runner, quiet=as_json)
     if as_json:
         print_json(_without_nan(asdict(result)))
     else:
-        _print_evaluated(result)
+        _print_result(result)
 
 
 def run_evaluations(
-    asked: Sequence[EvaluateParameters], runner: str | None = None, *, quiet: bool
+    evaluations: Sequence[EvaluateParameters], runner: str | None = None, *, quiet: bool
 ) -> list[EvaluateResult]:
     """Run evaluations one after another and show their progress."""
     from flows.disk import explain_full_disk
     from flows.server import start_server, wait_for_server
 
-    with explain_full_disk(asked[0].data):
+    with explain_full_disk(evaluations[0].data):
         start_server()
         from cli.render.progress import BuildDisplay
         from flows.evaluate.flow import run_evaluate
@@ -64,26 +64,26 @@ def run_evaluations(
         wait_for_server()
         hide_logged_failures()
         results = []
-        for parameters in asked:
+        for parameters in evaluations:
             with BuildDisplay(quiet=quiet) as display, reporting_to(display), exit_on_signal(display):
                 results.append(run_evaluate(parameters, runner))
         return results
 
 
 def _without_nan(value: Any) -> Any:
-    """Return a value with null in place of nan, which JSON does not have."""
+    """Return a value with None in place of each nan, which JSON does not have."""
     if isinstance(value, dict):
-        return {key: _without_nan(one) for key, one in value.items()}
+        return {key: _without_nan(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_nan(one) for one in value]
+        return [_without_nan(item) for item in value]
     return None if isinstance(value, float) and value != value else value
 
 
-def _percent(value: float) -> str:
-    return _NO_FIGURE if value != value else f"{100 * value:.1f}"
+def _format_percent(share: float) -> str:
+    return _NO_FIGURE if share != share else f"{100 * share:.1f}"
 
 
-def _print_evaluated(result: EvaluateResult) -> None:
+def _print_result(result: EvaluateResult) -> None:
     """Print the figures of every arm, the paper's figures, and where to find more."""
     from rich.markup import escape
 
@@ -94,8 +94,8 @@ def _print_evaluated(result: EvaluateResult) -> None:
     if result.perplexities:
         _print_perplexities(console, result)
     if result.paper:
-        told = ", ".join(f"{name} {value:g}" for name, value in result.paper.items())
-        console.print(f"The paper: {told}", highlight=False)
+        figures = ", ".join(f"{name} {value:g}" for name, value in result.paper.items())
+        console.print(f"The paper: {figures}", highlight=False)
     elif result.perplexities:
         console.print(
             "The paper measured WikiText and CCNet, and this text is not known to be one of them, so no figure of the "
@@ -103,14 +103,14 @@ def _print_evaluated(result: EvaluateResult) -> None:
             highlight=False,
         )
     if result.rejected:
-        told = ", ".join(f"{reason} {n:,}" for reason, n in result.rejected.items())
-        console.print(f"Rows left out: {told} (with their lines in the table rejects)", highlight=False)
-    found = f", {result.skipped} found done" if result.skipped else ""
-    console.print(f"{result.done} shards worked on{found}, {result.seconds:.0f} s.", highlight=False)
+        reasons = ", ".join(f"{reason} {n:,}" for reason, n in result.rejected.items())
+        console.print(f"Rows left out: {reasons} (with their lines in the table rejects)", highlight=False)
+    skipped = f", {result.skipped} found done" if result.skipped else ""
+    console.print(f"{result.done} shards worked on{skipped}, {result.seconds:.0f} s.", highlight=False)
     console.print(f"MLflow run {result.mlflow_run} in {escape(result.tracking)}", soft_wrap=True, highlight=False)
     view = "perplexity" if result.perplexities else "accuracy"
-    ask = f'duckdb -readonly {escape(result.snapshot)} "FROM {view}"'
-    console.print(f"Ask it anything: {ask}", soft_wrap=True, highlight=False)
+    command = f'duckdb -readonly {escape(result.snapshot)} "FROM {view}"'
+    console.print(f"Ask it anything: {command}", soft_wrap=True, highlight=False)
 
 
 def _print_arms(console: Any, result: EvaluateResult) -> None:
@@ -120,35 +120,35 @@ def _print_arms(console: Any, result: EvaluateResult) -> None:
 
     if not result.arms:
         return
-    told = " ".join(filter(None, (result.title, result.source)))
-    title = f"{escape(told)}: percent right of {result.items:,} items"
+    benchmark = " ".join(filter(None, (result.title, result.source)))
+    title = f"{escape(benchmark)}: percent right of {result.items:,} items"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     table.add_column("arm", no_wrap=True)
     for name in ("right", "95 %", "calls", "with", "without", "p", "p (off)"):
         table.add_column(name, justify="right", no_wrap=True)
-    for one in result.arms:
-        interval = f"{_percent(one.low)}-{_percent(one.high)}"
-        split = [_percent(share) for share in (one.call_rate, one.accuracy_called, one.accuracy_uncalled)]
-        table.add_row(_label(one), _percent(one.accuracy), interval, *split, *_tests(one))
+    for arm in result.arms:
+        interval = f"{_format_percent(arm.low)}-{_format_percent(arm.high)}"
+        split = [_format_percent(share) for share in (arm.call_rate, arm.accuracy_called, arm.accuracy_uncalled)]
+        table.add_row(_label_of(arm), _format_percent(arm.accuracy), interval, *split, *_p_values(arm))
     console.print(table)
-    told = (
+    legend = (
         "calls: percent of items with a call; right with one, and without; p: McNemar's exact test against the base, "
     )
-    console.print(told + "and against the same model with tools off.", highlight=False)
-    for one in result.arms:
-        if one.rates:
-            called = ", ".join(f"{tool} {_percent(rate)}" for tool, rate in one.rates.items())
-            console.print(f"{_label(one)} called, percent of items: {called}", highlight=False)
-    if failed := max(one.failed for one in result.arms):
+    console.print(legend + "and against the same model with tools off.", highlight=False)
+    for arm in result.arms:
+        if arm.rates:
+            rates = ", ".join(f"{tool} {_format_percent(rate)}" for tool, rate in arm.rates.items())
+            console.print(f"{_label_of(arm)} called, percent of items: {rates}", highlight=False)
+    if failed := max(arm.failed for arm in result.arms):
         console.print(f"{failed} items do not fit into the model's context; they count as wrong.", highlight=False)
 
 
-def _label(one: ArmFigures) -> str:
-    return f"{one.arm}, k={one.k}" if one.k else one.arm
+def _label_of(arm: ArmFigures) -> str:
+    return f"{arm.arm}, k={arm.k}" if arm.k else arm.arm
 
 
-def _tests(one: ArmFigures) -> list[str]:
-    return [_NO_FIGURE if c is None else f"{c.p:.2g}" for c in (one.versus_base, one.versus_disabled)]
+def _p_values(arm: ArmFigures) -> list[str]:
+    return [_NO_FIGURE if test is None else f"{test.p:.2g}" for test in (arm.versus_base, arm.versus_disabled)]
 
 
 def _print_perplexities(console: Any, result: EvaluateResult) -> None:
@@ -161,9 +161,9 @@ def _print_perplexities(console: Any, result: EvaluateResult) -> None:
     table.add_column("arm")
     for name in ("texts", "tokens", "perplexity"):
         table.add_column(name, justify="right")
-    for one in result.perplexities:
-        figure = _NO_FIGURE if one.perplexity != one.perplexity else f"{one.perplexity:.3f}"
-        table.add_row(one.arm, f"{one.texts:,}", f"{one.tokens:,}", figure)
+    for row in result.perplexities:
+        perplexity = _NO_FIGURE if row.perplexity != row.perplexity else f"{row.perplexity:.3f}"
+        table.add_row(row.arm, f"{row.texts:,}", f"{row.tokens:,}", perplexity)
     console.print(table)
 
 
@@ -174,7 +174,7 @@ def tables(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The paper's Tables 2 to 10 and Figure 4 from what has been run, beside the paper's figures.
+    """Print the paper's Tables 2 to 10 and Figure 4: our figures, from what has been run, beside the paper's.
 
     Example: toolformer tables --data runs/c4
     """
@@ -182,8 +182,8 @@ def tables(
     from flows.evaluate.tables import paper_tables
     from warehouse.snapshot.publish import SNAPSHOT
 
-    found = paper_tables(built_store(data).local_folder / SNAPSHOT, data_folder(data), model)
+    reproduced = paper_tables(built_store(data).local_folder / SNAPSHOT, data_folder(data), model)
     if as_json:
-        print_json([asdict(table) for table in found])
+        print_json([asdict(table) for table in reproduced])
     else:
-        print_tables(found)
+        print_tables(reproduced)

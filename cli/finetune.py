@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["finetune", "run_trainings"]
 
-_CHECKPOINT_S = 15.0  # from SIGTERM, for the step at hand and its checkpoint
+_CHECKPOINT_S = 15.0  # seconds from SIGTERM in which the current step and its checkpoint must be done
 
-Report = Callable[[int, Mapping[str, Any]], None]  # which training, and an event of it
+Report = Callable[[int, Mapping[str, Any]], None]  # takes the index of a training and one of its events
 
 
 @with_options(FinetuneParameters)
@@ -40,7 +40,7 @@ def finetune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run, and stop")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """C* to a checkpoint. Stop it at any time (Ctrl-C); run it again to go on. Runs are compared in MLflow.
+    """Finetune a model on C*. Stop it at any time (Ctrl-C); run it again to go on. Runs are compared in MLflow.
 
     Example: toolformer finetune --dataset cstar --model EleutherAI/gpt-j-6b --profile gpu
     """
@@ -57,16 +57,16 @@ def finetune(
     if as_json:
         print_json(asdict(result))
     else:
-        from cli.render.progress import print_finetuned
+        from cli.render.progress import print_finetune_result
 
-        print_finetuned(result)
+        print_finetune_result(result)
 
 
-def run_trainings(asked: Sequence[FinetuneParameters], *, quiet: bool) -> list[FinetuneResult]:
+def run_trainings(trainings: Sequence[FinetuneParameters], *, quiet: bool) -> list[FinetuneResult]:
     """Run trainings side by side and show their progress; if there are several, each is labelled with its arm.
 
     Raises:
-        typer.Exit: they stopped on request.
+        typer.Exit: they were asked to stop, and have stopped.
         ToolformerError: see `run_finetune`.
     """
     from flows.disk import explain_full_disk
@@ -74,34 +74,37 @@ def run_trainings(asked: Sequence[FinetuneParameters], *, quiet: bool) -> list[F
     from flows.finetune.resolve import resolve
     from flows.server import start_server
 
-    plans = [resolve(parameters) for parameters in asked]
+    plans = [resolve(parameters) for parameters in trainings]
     for plan in plans:
-        check_machine(plan)  # before any server knows of it
-    with explain_full_disk(asked[0].data):
+        check_machine(plan)  # before a server is started
+    with explain_full_disk(trainings[0].data):
         start_server()
-        return _run(asked, plans, quiet=quiet)
+        return _run_plans(trainings, plans, quiet=quiet)
 
 
-def _run(asked: Sequence[FinetuneParameters], plans: Sequence[FinetunePlan], *, quiet: bool) -> list[FinetuneResult]:
+def _run_plans(
+    trainings: Sequence[FinetuneParameters], plans: Sequence[FinetunePlan], *, quiet: bool
+) -> list[FinetuneResult]:
     from cli.render.progress import TrainingDisplay
     from flows.finetune.flow import Stopped, reporting_events_to, run_finetune
     from flows.server import wait_for_server
 
     wait_for_server()
     hide_logged_failures()
-    display = TrainingDisplay([p.arm if len(asked) > 1 else "" for p in asked], asked[0].steps, quiet=quiet)
+    names = [parameters.arm if len(trainings) > 1 else "" for parameters in trainings]
+    display = TrainingDisplay(names, trainings[0].steps, quiet=quiet)
 
     def run(index: int, report: Report) -> FinetuneResult:
         with reporting_events_to(lambda event: report(index, event)):
-            return run_finetune(asked[index])
+            return run_finetune(trainings[index])
 
     stopping = _Stopping(display, plans)
     try:
         with display, handle_stop(stopping.stop):
-            if len(asked) == 1:
+            if len(trainings) == 1:
                 return [run(0, stopping.report)]
-            with ThreadPoolExecutor(len(asked)) as threads:
-                return list(threads.map(run, range(len(asked)), [stopping.report] * len(asked)))
+            with ThreadPoolExecutor(len(trainings)) as threads:
+                return list(threads.map(run, range(len(trainings)), [stopping.report] * len(trainings)))
     except Stopped as exc:
         print(exc, file=sys.stderr)
         raise typer.Exit(stopping.code) from exc
@@ -124,7 +127,7 @@ class _Stopping:
         """Show an event. If a signal came before this training started, ask it to stop now."""
         self._display(index, event)
         if self.code:
-            self._ask(self._plans[index])
+            self._write_stop_file(self._plans[index])
 
     def stop(self, number: int, frame: object) -> None:
         """Handle a signal."""
@@ -135,22 +138,24 @@ class _Stopping:
         if self._signals > 2:
             self._leave()
         if self._signals == 2:
-            self._end()
+            self._kill_trainings()
         if number == signal.SIGINT:
             message = "\nstopping after this step, with a checkpoint; once more to end it now"
             print(message, file=sys.stderr, flush=True)
         for plan in self._plans:
-            self._ask(plan)
+            self._write_stop_file(plan)
 
     def _leave(self) -> None:
+        """End the command; trainings that go on save a checkpoint and end."""
         for plan in self._plans:
-            self._ask(plan)  # it may have been started since
+            self._write_stop_file(plan)  # it may have been started since
         message = (
             "stopped; a training under way ends after its step, with a checkpoint; run the same command again to go on"
         )
         exit_now(self.code, message, self._display.close)
 
-    def _end(self) -> None:
+    def _kill_trainings(self) -> None:
+        """End the trainings without a checkpoint, then the command."""
         from tasks.training.starting import running_handle
         from toolformer_core.errors import ToolformerError
 
@@ -161,7 +166,7 @@ class _Stopping:
         exit_now(self.code, STOPPED, self._display.close)
 
     @staticmethod
-    def _ask(plan: FinetunePlan) -> None:
+    def _write_stop_file(plan: FinetunePlan) -> None:
         from toolformer_core.finetune.events import STOP_FILE
 
         with suppress(OSError):

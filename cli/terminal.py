@@ -25,25 +25,26 @@ __all__ = [
     "without_credentials",
 ]
 
-_SERVED = re.compile(r"(?P<option>--[\w-]+=)?(?P<model>vllm\+https?://.*)", re.DOTALL)
+_SERVER_MODEL = re.compile(r"(?P<option>--[\w-]+=)?(?P<model>vllm\+https?://.*)", re.DOTALL)
 
 # Control characters but line feed and tab (ESC steers a terminal), marks that reorder text, lone surrogates.
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-_DELETE, _DELETE_PICTURE, _PICTURES = 0x7F, "␡", 0x2400
+_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_DELETE, _DELETE_PICTURE, _CONTROL_PICTURES = 0x7F, "␡", 0x2400  # the block of pictures begins with that of NUL
 
 
 def visible(text: str) -> str:
-    r"""Return a text as it may be printed: ESC becomes ␛, another control code its picture, all else \x9b or \u202e.
+    r"""Return a text that cannot steer the terminal: invisible characters are replaced by visible ones.
 
-    Line feeds and tabs stay. Texts of a corpus, a tool or a model, and messages that quote them, are printed so.
+    ESC becomes ␛, as other ASCII control codes become their pictures; the rest become escapes such as \x9b or \u202e.
+    Line feeds and tabs stay. Use it for texts of a corpus, a tool or a model, and for messages that quote them.
     """
-    return _UNSEEN.sub(_picture, text)
+    return _INVISIBLE.sub(_make_visible, text)
 
 
-def _picture(match: re.Match[str]) -> str:
+def _make_visible(match: re.Match[str]) -> str:
     code = ord(match[0])
     if code < ord(" "):
-        return chr(_PICTURES + code)
+        return chr(_CONTROL_PICTURES + code)
     if code == _DELETE:
         return _DELETE_PICTURE
     return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}"
@@ -55,34 +56,34 @@ def say(*texts: object, end: str = "\n", error: bool = False) -> None:
 
 
 def print_json(value: Any) -> None:
-    r"""Print a value as JSON; what `visible` would show stands as \u001b, which reads back as it was."""
-    written = json.dumps(value, ensure_ascii=False, indent=2, default=str)
-    print(_UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", written))
+    r"""Print a value as JSON; characters that `visible` would replace are escaped, e.g. as \u001b."""
+    document = json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    print(_INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", document))
 
 
 def without_credentials(arguments: Sequence[str]) -> list[str]:
-    """Return a command's arguments without the credentials of model servers, which go into the environment.
+    """Move the credentials of model servers from a command's arguments into the environment; return the arguments.
 
-    Nothing behind this sees them: no parameter, run record, message or log. Says so on standard error, once a variable.
+    So no parameter, run record, message or log contains them. Prints a warning for each variable that was set.
 
     Raises:
         ModelError: a server's URL cannot be read.
     """
-    out, variables = [], set()
+    public_arguments, variables = [], set()
     for argument in arguments:
-        found = _SERVED.fullmatch(argument)
-        if found is not None:
-            name, variable = public_model(found["model"])
-            argument = f"{found['option'] or ''}{name}"
+        match = _SERVER_MODEL.fullmatch(argument)
+        if match is not None:
+            name, variable = public_model(match["model"])
+            argument = f"{match['option'] or ''}{name}"
             variables.add(variable)
-        out.append(argument)
+        public_arguments.append(argument)
     for variable in sorted(variables - {""}):
         print(
             f"warning: a command line is seen by others and kept by the shell: put the credentials of a model's URL "
             f"into the environment instead, in {variable} (this command has them from there now, and stores none)",
             file=sys.stderr,
         )
-    return out
+    return public_arguments
 
 
 def hide_logged_failures() -> None:
@@ -90,12 +91,12 @@ def hide_logged_failures() -> None:
 
     If the run has its own server, the failure is not sent to that server's log either, as the server ends with the run.
     """
-    runs = ("prefect.flow_runs", "prefect.task_runs")
+    run_loggers = ("prefect.flow_runs", "prefect.task_runs")
     handlers = list(logging.getLogger().handlers)
     if own_server_home() is not None:
-        handlers += [handler for name in runs for handler in logging.getLogger(name).handlers]
+        handlers += [handler for name in run_loggers for handler in logging.getLogger(name).handlers]
     for handler in handlers:
-        handler.addFilter(lambda record: record.levelno < logging.ERROR or not record.name.startswith(runs))
+        handler.addFilter(lambda record: record.levelno < logging.ERROR or not record.name.startswith(run_loggers))
 
 
 @contextmanager
@@ -110,7 +111,7 @@ def exit_on_signal(display: Any) -> Iterator[None]:
 
 
 def leave(code: int) -> None:
-    """End the process after its exit functions, without finalising the interpreter.
+    """End the process: run its exit functions, but do not finalise the interpreter.
 
     With torch and duckdb in one process, finalising prints pages of wrong "leaked instance" messages.
     """

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["chat", "generate", "serve"]
 
-_CALL, _FAILED, _GIVEN = "bold yellow", "bold red", "dim"
+_CALL_STYLE, _FAILED_CALL_STYLE, _PROMPT_STYLE = "bold yellow", "bold red", "dim"
 
 Model = Annotated[str, option_of(BuildParameters, "model")]
 Tools = Annotated[str, typer.Option("--tools", help="Tools that may be called; separated by commas")]
@@ -83,17 +83,23 @@ def generate(
         top_p=top_p,
         seed=seed,
         stop=tuple(stop or ()),
-        context=_day(date_),
+        context=_iso_date(date_),
     )
-    prompt = _utf8(_stdin().read().rstrip("\n"), "standard input") if text == "-" else _utf8(text, "TEXT")
-    with _toolformer(model, _built(tools, settings.top_k > 0, passages, phrases), tool_timeout) as toolformer:
+    prompt = (
+        _check_utf8(_configure_stdin().read().rstrip("\n"), "standard input")
+        if text == "-"
+        else _check_utf8(text, "TEXT")
+    )
+    loaded_tools = _build_tools(tools, passages, phrases) if settings.top_k > 0 else []
+    with _open_toolformer(model, loaded_tools, tool_timeout) as toolformer:
         events = toolformer.stream(prompt, settings)
         if as_json:
-            print_json({"model": model, "prompt": prompt, **_plain(_silently(events))})
+            generation = _without_ids(_wait_for_generation(events))
+            print_json({"model": model, "prompt": prompt, **generation})
             return
-        console = _console()
-        _write(console, prompt, _GIVEN)
-        _show(console, events)
+        console = _new_console()
+        _write(console, prompt, _PROMPT_STYLE)
+        _print_events(console, events)
 
 
 def chat(
@@ -114,8 +120,8 @@ def chat(
 ) -> None:
     """Talk with the model, turn by turn. /reset forgets, /exit or Ctrl-D leaves, Ctrl-C ends an answer.
 
-    The turns stand before the model as "User: ..." and "Assistant: ...", or in the form of its own chat template; of
-    its answers the calls are left out. Each line of a pipe is a turn.
+    The model reads the turns as "User: ..." and "Assistant: ...", or in the format of its own chat template; calls in
+    its earlier answers are left out. Each line of a pipe is a turn.
 
     Example: toolformer chat --model runs/model     or: printf 'What is 27 + 8?\\n' | toolformer chat --model runs/model
     """
@@ -129,22 +135,23 @@ def chat(
         temperature=temperature,
         top_p=top_p,
         seed=seed,
-        context=_day(date_),
+        context=_iso_date(date_),
     )
-    _utf8(system, "--system")
-    with _toolformer(model, _built(tools, settings.top_k > 0, passages, phrases), tool_timeout) as toolformer:
-        talk = _Talk(toolformer, settings, system, _console())
+    _check_utf8(system, "--system")
+    loaded_tools = _build_tools(tools, passages, phrases) if settings.top_k > 0 else []
+    with _open_toolformer(model, loaded_tools, tool_timeout) as toolformer:
+        session = _Chat(toolformer, settings, system, _new_console())
         if sys.stdin.isatty():
             print("/reset forgets, /exit or Ctrl-D leaves, Ctrl-C ends an answer", file=sys.stderr)
-        for line in _lines():
+        for line in _read_lines():
             if line == "/exit":
                 break
             if line == "/reset":
-                talk.reset()
+                session.reset()
             elif line.startswith("/"):
                 say(f"unknown command {line.split()[0]}; there are /reset and /exit", error=True)
             elif line:
-                talk.answer(line)
+                session.answer(line)
 
 
 def serve(
@@ -182,7 +189,7 @@ def serve(
     from toolformer_core.lm.check import check_model
 
     check_model(model)
-    built = _built(tools, True, passages, phrases)
+    loaded_tools = _build_tools(tools, passages, phrases)
     settings = ServerSettings(
         name=name or model_label(model),
         host=host,
@@ -192,7 +199,7 @@ def serve(
         queue=queue,
         grace_s=grace,
     )
-    server = ModelServer(settings, lambda: _loaded(model, built, tool_timeout, max_rows))
+    server = ModelServer(settings, lambda: _load_toolformer(model, loaded_tools, tool_timeout, max_rows))
     if settings.api_key is None and not is_loopback(host):
         warning = (
             f"warning: {host} can be reached from other machines, and no API key is set; anybody may use this server"
@@ -202,51 +209,54 @@ def serve(
     server.serve_until_ended()
 
 
-def _day(given: str) -> str:
-    """Return the calendar's date.
+def _iso_date(text: str) -> str:
+    """Return the calendar's date as YYYY-MM-DD; an empty text means today.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the text is not a date.
     """
     from toolformer_core.errors import UsageError
     from toolformer_core.records import day_of
 
     try:
-        return (day_of(given) if given else date.today()).isoformat()
+        return (day_of(text) if text else date.today()).isoformat()
     except ValueError as exc:
         raise UsageError(f"--date: {exc}; write it as YYYY-MM-DD") from exc
 
 
-def _utf8(text: str, what: str) -> str:
-    """Return a text of the user's as it is.
+def _check_utf8(text: str, name: str) -> str:
+    """Check that the user's text is valid UTF-8, and return it unchanged.
+
+    Args:
+        text: from the command line or standard input.
+        name: what error messages call it.
 
     Raises:
-        UsageError: it holds bytes that are no UTF-8, or a lone surrogate.
+        UsageError: it holds bytes that are not UTF-8, or a lone surrogate.
     """
     from toolformer_core.errors import UsageError
     from toolformer_core.records import unencodable
 
-    if wrong := unencodable(text):
-        raise UsageError(f"{what} is not UTF-8 text ({wrong}); convert it, e.g. with iconv -t UTF-8")
+    if problem := unencodable(text):
+        raise UsageError(f"{name} is not UTF-8 text ({problem}); convert it, e.g. with iconv -t UTF-8")
     return text
 
 
-def _stdin() -> TextIO:
-    """Return standard input; bytes that are no UTF-8 become lone surrogates there, whatever the locale."""
+def _configure_stdin() -> TextIO:
+    """Make bytes on standard input that are not UTF-8 lone surrogates, whatever the locale; return it."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")
     return sys.stdin
 
 
-def _built(tools: str, wanted: bool, passages: Path | None, phrases: Path | None) -> list[Tool]:
+def _build_tools(keys: str, passages: Path | None, phrases: Path | None) -> list[Tool]:
+    """Return the tools with these keys, which are separated by commas."""
     from toolformer_core.tools.build import ToolSettings, build_tools
 
-    if not wanted:
-        return []
-    return list(build_tools([t for t in tools.split(",") if t.strip()], ToolSettings(passages, phrases)).values())
+    return list(build_tools([key for key in keys.split(",") if key.strip()], ToolSettings(passages, phrases)).values())
 
 
-def _loaded(model: str, tools: list[Tool], timeout_s: float, max_rows: int = 1) -> Toolformer:
+def _load_toolformer(model: str, tools: list[Tool], timeout_s: float, max_rows: int = 1) -> Toolformer:
     from toolformer_core.decode.toolformer import Toolformer
     from toolformer_core.lm.load import load_model
 
@@ -255,75 +265,78 @@ def _loaded(model: str, tools: list[Tool], timeout_s: float, max_rows: int = 1) 
 
 
 @contextlib.contextmanager
-def _toolformer(model: str, tools: list[Tool], timeout_s: float) -> Iterator[Toolformer]:
-    toolformer = _loaded(model, tools, timeout_s)
+def _open_toolformer(model: str, tools: list[Tool], timeout_s: float) -> Iterator[Toolformer]:
+    toolformer = _load_toolformer(model, tools, timeout_s)
     try:
         yield toolformer
     finally:
         toolformer.close()
 
 
-def _console() -> Console:
+def _new_console() -> Console:
     from cli.render.console import Console
 
     return Console(highlight=False, markup=False, soft_wrap=True, emoji=False)
 
 
 def _write(console: Console, text: str, style: str | None = None) -> None:
-    """At once, as it is; the console makes visible what would steer a terminal."""
+    """Print a text at once and without a line feed; the console shows control characters as visible ones."""
     console.print(text, style=style, end="")
 
 
-def _silently(events: Iterable[DecodeEvent]) -> Generation:
+def _wait_for_generation(events: Iterable[DecodeEvent]) -> Generation:
+    """Return the complete generation; print nothing before."""
     from toolformer_core.decode.records import Finished
 
     return next(event.generation for event in events if isinstance(event, Finished))
 
 
-def _plain(generation: Generation) -> dict[str, Any]:
+def _without_ids(generation: Generation) -> dict[str, Any]:
     return {name: value for name, value in asdict(generation).items() if name != "ids"}
 
 
-def _show(console: Console, events: Iterable[DecodeEvent]) -> None:
-    """Write the text as it comes, and a line's end; what is told of failed calls goes to standard error."""
+def _print_events(console: Console, events: Iterable[DecodeEvent]) -> None:
+    """Print the text as it is generated, then a line feed; failed calls are reported on standard error."""
     from toolformer_core.decode.records import CallFinished, CallStarted, TextDelta
 
-    failed = []
+    failed_calls = []
     try:
         for event in events:
             if isinstance(event, TextDelta):
                 _write(console, event.text)
             elif isinstance(event, CallStarted):
-                _write(console, event.text, _CALL)
+                _write(console, event.text, _CALL_STYLE)
             elif isinstance(event, CallFinished):
-                _write(console, event.text, _CALL if event.call.failure is None else _FAILED)
+                _write(console, event.text, _CALL_STYLE if event.call.failure is None else _FAILED_CALL_STYLE)
                 if event.call.failure is not None:
-                    failed.append(event.call)
+                    failed_calls.append(event.call)
     finally:
         console.print()
-    for call in failed:
-        told = f"{call.tool or '?'}({call.input}) gave nothing: {call.failure} {call.detail}".rstrip()
-        say(told, error=True)
+    for call in failed_calls:
+        message = f"{call.tool or '?'}({call.input}) gave nothing: {call.failure} {call.detail}".rstrip()
+        say(message, error=True)
 
 
-def _lines() -> Iterator[str]:
-    """Yield what the user types, or the lines of a pipe.
+def _read_lines() -> Iterator[str]:
+    """Yield the lines that the user types, or those of a pipe.
+
+    A typed line that is not UTF-8 is only reported: the user can type it again.
 
     Raises:
-        UsageError: a pipe's line is no UTF-8; a user may type it again.
+        UsageError: a line of a pipe is not UTF-8.
     """
     from toolformer_core.errors import UsageError
 
     if not sys.stdin.isatty():
-        for number, line in enumerate(_stdin(), start=1):
-            yield _utf8(line.strip(), f"line {number} of standard input")
+        for number, line in enumerate(_configure_stdin(), start=1):
+            yield _check_utf8(line.strip(), f"line {number} of standard input")
         return
     with contextlib.suppress(ImportError):
-        import readline  # noqa: F401  # input() then knows earlier lines
-    _stdin()
+        import readline  # noqa: F401  # lets input() recall earlier lines
+    _configure_stdin()
     while True:
         try:
-            yield _utf8(input("> ").strip(), "the line")
+            yield _check_utf8(input("> ").strip(), "the line")
         except UsageError as exc:
             print(f"error: {exc}", file=sys.stderr)
         except EOFError:
@@ -333,8 +346,8 @@ def _lines() -> Iterator[str]:
             print("\n/exit or Ctrl-D leaves", file=sys.stderr)
 
 
-class _Talk:
-    """The turns so far, and the next answer."""
+class _Chat:
+    """A chat with the model: holds the turns so far, and prints the next answer."""
 
     def __init__(self, toolformer: Toolformer, settings: GenerationSettings, system: str, console: Console) -> None:
         self._toolformer = toolformer
@@ -346,52 +359,52 @@ class _Talk:
     def reset(self) -> None:
         self._turns = []
 
-    def answer(self, said: str) -> None:
-        """Write the model's answer to a turn; an interrupted one is kept as far as it came."""
+    def answer(self, message: str) -> None:
+        """Print the answer to a message; if it is interrupted, what was printed so far stays in the chat."""
         from toolformer_core.errors import UsageError
 
-        self._turns.append({"role": "user", "content": said})
-        heard: list[str] = []
+        self._turns.append({"role": "user", "content": message})
+        answer: list[str] = []
         try:
-            _show(self._console, self._events(heard))
+            _print_events(self._console, self._generate(answer))
         except KeyboardInterrupt:
             print("(interrupted)", file=sys.stderr)
         except UsageError as exc:  # a turn that is too long by itself
             say(f"error: {exc}", error=True)
             self._turns.pop()
             return
-        self._turns.append({"role": "assistant", "content": "".join(heard)})
+        self._turns.append({"role": "assistant", "content": "".join(answer)})
 
-    def _events(self, heard: list[str]) -> Iterator[DecodeEvent]:
-        """Yield the answer's events, less the space that follows "Assistant:", and note its text."""
+    def _generate(self, answer: list[str]) -> Iterator[DecodeEvent]:
+        """Yield the answer's events, without the space that follows "Assistant:"; append its text to `answer`."""
         from dataclasses import replace
 
         from toolformer_core.decode.records import CallStarted, TextDelta
 
         prompt = self._prompt()
         settings = replace(self._settings, stop=prompt.stops)
-        begun = not prompt.leading_space
+        space_expected = prompt.leading_space
         for event in self._toolformer.stream(prompt.text, settings):
-            if isinstance(event, TextDelta | CallStarted) and not begun:
-                begun, event = True, replace(event, text=event.text.removeprefix(" "))
+            if isinstance(event, TextDelta | CallStarted) and space_expected:
+                space_expected, event = False, replace(event, text=event.text.removeprefix(" "))
             if isinstance(event, TextDelta):
-                heard.append(event.text)
+                answer.append(event.text)
             yield event
 
     def _prompt(self) -> Any:
-        """Return the turns as text; the oldest are forgotten where all are too long for the model."""
+        """Return the turns as text; while they exceed the model's context, the two oldest turns are forgotten."""
         from serving.chat import chat_prompt
         from serving.errors import RequestError
         from toolformer_core.errors import UsageError
 
-        network = self._toolformer.lm.hf_model
+        hf_model = self._toolformer.lm.hf_model
         while True:
             try:
-                prompt = chat_prompt(network.tokenizer, self._system + self._turns)
+                prompt = chat_prompt(hf_model.tokenizer, self._system + self._turns)
             except RequestError as exc:
                 raise UsageError(exc.message) from exc
-            tokens = len(network.encode(prompt.text)) + self._settings.max_new_tokens
-            if tokens < network.context_length or len(self._turns) < 3:
+            tokens = len(hf_model.encode(prompt.text)) + self._settings.max_new_tokens
+            if tokens < hf_model.context_length or len(self._turns) < 3:
                 return prompt
             self._turns = self._turns[2:]
             print("(the oldest turns are forgotten: the model's context is full)", file=sys.stderr)

@@ -1,6 +1,6 @@
-"""The commands `reconcile`, `gc` and `pack`: keeping a data folder in order, and taking the warehouse away.
+"""The commands `reconcile`, `gc` and `pack`, which repair, clean up and export a data folder's warehouse.
 
-`cli` puts them into the one command line.
+`cli.main` registers them.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 __all__ = ["built_store", "gc", "pack", "published_snapshot", "reconcile"]
 
 _UNITS = ("B", "kB", "MB", "GB")
-_MANY_ROWS = 100_000  # copying a table of so many is announced: it takes a moment
+_MANY_ROWS = 100_000  # copying a table with at least this many rows is announced, as it takes a moment
 
 
 def built_store(data: str | None) -> Store:
     """Return the store of a data folder in which something was built.
 
     Raises:
-        UsageError: nothing was.
+        UsageError: nothing was built there.
     """
     from toolformer_core.errors import UsageError
     from warehouse.store import Store
@@ -61,16 +61,16 @@ def published_snapshot(data: str | None) -> Path:
     return path
 
 
-def _catalog(store: Store, shared: str | None, rebuild: bool = False) -> Catalog:
-    """Return the catalog, held; wait for a flow that has it."""
+def _open_catalog(store: Store, shared: str | None, rebuild: bool = False) -> Catalog:
+    """Open and lock the catalog; if a flow holds it, wait."""
     from warehouse.catalog import Catalog
 
-    def waiting(held: LockHeldError) -> None:
-        print(f"waiting at most {seconds('wait'):.0f} s: {held}", file=sys.stderr, flush=True)
+    def report_wait(error: LockHeldError) -> None:
+        print(f"waiting at most {seconds('wait'):.0f} s: {error}", file=sys.stderr, flush=True)
 
     set_shared_catalog(shared)
-    place = shared_catalog() or store.local_folder / "catalog.duckdb"
-    return Catalog(place, store=store, rebuild=rebuild, wait_s=seconds("wait"), on_wait=waiting)
+    location = shared_catalog() or store.local_folder / "catalog.duckdb"
+    return Catalog(location, store=store, rebuild=rebuild, wait_s=seconds("wait"), on_wait=report_wait)
 
 
 def reconcile(
@@ -81,11 +81,11 @@ def reconcile(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Rebuild the catalog and the snapshot from the commits alone; they are the truth.
+    """Rebuild the catalog and the snapshot from the commits alone, which hold everything that is in them.
 
-    Finished trainings of earlier versions of this program are noted too, for the view `trainings`.
+    Finished trainings of earlier versions of this program are recorded too, for the view `trainings`.
 
-    With --check it ends with exit 1 if something was damaged: the next build does it anew.
+    With --check the exit code is 1 if something was damaged; the next build that needs it makes it anew.
 
     Example: toolformer reconcile --check --data runs/c4
     """
@@ -95,30 +95,30 @@ def reconcile(
     from warehouse.snapshot.publish import publish
 
     store = built_store(data)
-    damaged = audit(store) if check else []  # before the catalog is opened, which sets aside what it meets
-    for one in finished_finetunes(Path(store.root) / "finetunes") if store.is_local else ():
-        record_training(store, one)
-    with _catalog(store, catalog, rebuild=True) as held:
-        counts = held.counts()
-        publish(store, held, store.local_folder)
+    damages = audit(store) if check else []  # first, as opening the catalog sets aside damaged commits that it reads
+    for training in finished_finetunes(Path(store.root) / "finetunes") if store.is_local else ():
+        record_training(store, training)
+    with _open_catalog(store, catalog, rebuild=True) as open_catalog:
+        counts = open_catalog.counts()
+        publish(store, open_catalog, store.local_folder)
     if as_json:
-        print_json({**counts, **({"damaged": [asdict(one) for one in damaged]} if check else {})})
+        print_json({**counts, **({"damaged": [asdict(damage) for damage in damages]} if check else {})})
     else:
         print(
             f"{counts['commits']:,} commits, {counts['runs']:,} runs and {counts['datasets']:,} dataset records found"
         )
-        _print_damage(damaged)
-    if damaged:
+        _print_damages(damages)
+    if damages:
         raise typer.Exit(1)
 
 
-def _print_damage(damaged: Iterable[Damage]) -> None:
+def _print_damages(damages: Iterable[Damage]) -> None:
     datasets: set[str] = set()
-    for one in damaged:
-        say(f"damaged  {one.path} {one.why}")
-        datasets |= set(one.datasets)
+    for damage in damages:
+        say(f"damaged  {damage.path} {damage.why}")
+        datasets |= set(damage.datasets)
     for name in sorted(datasets):
-        print(f"{name} rests on what is damaged: run the build that made it again, and what is missing is done anew")
+        print(f"{name} depends on what is damaged: run the build that made it again, and what is missing is done anew")
 
 
 def gc(
@@ -130,10 +130,10 @@ def gc(
     ] = 7.0,
     as_json: AsJson = False,
 ) -> None:
-    """List what no dataset version, current build or evaluation refers to: superseded shards, leftovers of killed runs.
+    """List files that no dataset version, current build or evaluation needs: superseded shards, remains of killed runs.
 
-    Nothing is removed without --delete. It waits for a flow that is at work in the same folder; where machines share a
-    catalog, whose flows nobody can hold up, it removes nothing while a run goes on.
+    Nothing is removed without --delete. The command waits for a flow that uses the same folder. Where machines share a
+    catalog it cannot wait for their flows, so it removes nothing while a run goes on.
 
     Example: toolformer gc --data runs/c4 --delete
     """
@@ -141,23 +141,26 @@ def gc(
     from warehouse.gc import active_runs, delete_garbage, find_garbage
 
     store = built_store(data)
-    with _catalog(store, catalog) as held:
-        if delete and not held.is_duckdb and (runs := active_runs(store, unfinished_days=unfinished_days)):
+    with _open_catalog(store, catalog) as open_catalog:
+        if delete and not open_catalog.is_duckdb and (runs := active_runs(store, unfinished_days=unfinished_days)):
             raise UsageError(
                 f"runs go on, or were killed: {', '.join(runs)}; let them finish, or say by --unfinished-days from "
                 "what age on a run is taken for dead"
             )
-        found = find_garbage(store, unfinished_days=unfinished_days, temporary_s=seconds("sweep"))
+        garbage = find_garbage(store, unfinished_days=unfinished_days, temporary_s=seconds("sweep"))
         if delete:
-            for _ in delete_garbage(store, held, found):
+            for _ in delete_garbage(store, open_catalog, garbage):
                 pass
-    total = sum(item.bytes for item in found)
+    total = sum(item.bytes for item in garbage)
     if as_json:
-        print_json({"deleted": delete, "bytes": total, "files": [asdict(item) for item in found]})
+        print_json({"deleted": delete, "bytes": total, "files": [asdict(item) for item in garbage]})
         return
-    _print_garbage(found)
-    ended = "removed" if delete else "to be removed: run it again with --delete"
-    print(f"{len(found):,} files, {_size(total)} {ended}" if found else "nothing: all that is there is referred to")
+    _print_garbage(garbage)
+    if not garbage:
+        print("nothing to remove: every file is needed")
+        return
+    state = "removed" if delete else "to be removed: run it again with --delete"
+    print(f"{len(garbage):,} files, {_format_size(total)} {state}")
 
 
 def pack(
@@ -168,15 +171,15 @@ def pack(
 ) -> None:
     """Write the warehouse into one file that an analyst can open anywhere: all views, no other file needed.
 
-    The texts, calls and scores that the snapshot only points at are copied into it; paths of this machine are cut to
-    names. Any DuckDB client opens it.
+    The texts, calls and scores that the snapshot only points at are copied into it; paths of this machine are shortened
+    to file names. Any DuckDB client opens it.
 
     Example: toolformer pack c4.duckdb --data runs/c4     and then, wherever the file is:
 
     duckdb c4.duckdb "SELECT tool, input, response, gain FROM kept_calls ORDER BY gain DESC LIMIT 20"
     """
     from toolformer_core.errors import UsageError
-    from warehouse.snapshot.pack import pack as write
+    from warehouse.snapshot.pack import pack as pack_snapshot
 
     snapshot = published_snapshot(data)
     if out.exists() and (out.is_dir() or out.samefile(snapshot)):
@@ -184,11 +187,11 @@ def pack(
     if out.exists() and not force:
         raise UsageError(f"{out} exists already; name another, or give --force to replace it")
 
-    def told(table: str, rows: int) -> None:
+    def announce(table: str, rows: int) -> None:
         if rows >= _MANY_ROWS:
             say(f"copying {table}: {rows:,} rows", error=True)
 
-    packed = write(snapshot, out, told)
+    packed = pack_snapshot(snapshot, out, announce)
     size = out.stat().st_size
     if as_json:
         print_json({"file": str(out), "bytes": size, "tables": packed.tables, "views": packed.views})
@@ -197,27 +200,29 @@ def pack(
     for table, rows in packed.tables.items():
         print(f"{table:<{width}}  {rows:>14,} rows")
     print(f"views: {', '.join(packed.views)}")
-    print(f'{out}, {_size(size)}. Ask it: duckdb {out} "FROM costs"')
+    print(f'{out}, {_format_size(size)}. Ask it: duckdb {out} "FROM costs"')
 
 
-def _print_garbage(found: Iterable[Garbage]) -> None:
+def _print_garbage(garbage: Iterable[Garbage]) -> None:
     """Print a line per folder, kind and reason."""
     groups: dict[tuple[str, str, str], list[Garbage]] = defaultdict(list)
-    for item in found:
+    for item in garbage:
         groups[item.kind, item.path.rpartition("/")[0], item.why].append(item)
     rows: list[tuple[Any, ...]] = [
-        (kind, folder, f"{len(items):,}", _size(sum(item.bytes for item in items)), why)
-        for (kind, folder, why), items in groups.items()
+        (kind, folder, f"{len(items):,}", _format_size(sum(item.bytes for item in items)), reason)
+        for (kind, folder, reason), items in groups.items()
     ]
     if rows:
         widths = [max(len(row[column]) for row in rows) for column in range(4)]
-        for kind, folder, files, size, why in rows:
-            say(f"{kind:<{widths[0]}}  {folder:<{widths[1]}}  {files:>{widths[2]}} files  {size:>{widths[3]}}  {why}")
+        for kind, folder, files, size, reason in rows:
+            say(
+                f"{kind:<{widths[0]}}  {folder:<{widths[1]}}  {files:>{widths[2]}} files  {size:>{widths[3]}}  {reason}"
+            )
 
 
-def _size(count: float) -> str:
+def _format_size(size: float) -> str:
     for unit in _UNITS:
-        if count < 1000 or unit == _UNITS[-1]:
+        if size < 1000 or unit == _UNITS[-1]:
             break
-        count /= 1000
-    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        size /= 1000
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

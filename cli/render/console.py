@@ -1,7 +1,7 @@
-"""Rich's console for what the commands print: texts of a corpus, a tool or a model cannot steer the terminal.
+"""Rich's console, changed so that texts of a corpus, a tool or a model cannot steer the terminal.
 
-Rich's own control codes (colours, progress bars) pass; those that stand in a text are shown by `visible`. It knows no
-command.
+Rich's own control codes (colours, progress bars) pass; those within a text are replaced by `visible`. This module knows
+no command.
 """
 
 from __future__ import annotations
@@ -21,6 +21,6 @@ class Console(rich.console.Console):
     """A console on which every control character of a printed text is visible."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """Render as Rich does, each text by `visible`."""
+        """Render as Rich does, with each text made `visible`."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(visible(segment.text), segment.style)

@@ -1,4 +1,4 @@
-"""The paper's tables as a person reads them in a terminal. It prints and knows nothing else."""
+"""Prints the paper's tables in a terminal. It does nothing else."""
 
 from __future__ import annotations
 
@@ -14,40 +14,43 @@ from flows.evaluate.tables import Cell, PaperTable
 __all__ = ["print_tables"]
 
 
-def print_tables(found: Sequence[PaperTable]) -> None:
-    """Print the tables, ours and the paper's in one cell; below each, what would measure the cells that are "-"."""
+def print_tables(paper_tables: Sequence[PaperTable]) -> None:
+    """Print the tables, with our figure and the paper's in one cell; below each, the commands that would fill gaps."""
     console = Console()
-    for one in found:
-        columns, rows = _paired(one)
-        both = " (ours / the paper's)" if len(columns) < len(one.columns) else ""
-        console.print(f"[bold]{one.name}.[/bold] {escape(one.title)}{both}", highlight=False)
+    for paper_table in paper_tables:
+        columns, rows = _merge_pairs(paper_table)
+        legend = " (ours / the paper's)" if len(columns) < len(paper_table.columns) else ""
+        console.print(f"[bold]{paper_table.name}.[/bold] {escape(paper_table.title)}{legend}", highlight=False)
         table = Table(box=SIMPLE_HEAD)
-        for at, name in enumerate(columns):
-            right = at > 0 and one.name != "Table 10"
-            figure = one.name == "Table 9"  # whose rows have the longest names: they are wrapped, and no figure is
-            table.add_column(escape(name), justify="right" if right else "left", no_wrap=bool(at) if figure else not at)
+        for index, name in enumerate(columns):
+            right = index > 0 and paper_table.name != "Table 10"
+            # Table 9 has the longest row names: there the names are wrapped, and figures never are.
+            no_wrap = index > 0 if paper_table.name == "Table 9" else index == 0
+            table.add_column(escape(name), justify="right" if right else "left", no_wrap=no_wrap)
         for row in rows:
             table.add_row(*map(escape, row))
         console.print(table)
-        for line in (*one.notes, *(f"-: {command}" for command in one.missing)):
+        for line in (*paper_table.notes, *(f"-: {command}" for command in paper_table.missing)):
             console.print(escape(f"  {line}"), soft_wrap=True, highlight=False)
         console.print()
 
 
-def _paired(one: PaperTable) -> tuple[list[str], list[list[str]]]:
-    """Return columns and rows as texts, every column "paper" within the one before it."""
-    paper = [at for at, name in enumerate(one.columns) if at and name == "paper"]
-    if one.name == "Table 10":  # one figure of the paper's a row
-        paper = []
-    own = [at for at in range(len(one.columns)) if at not in paper]
+def _merge_pairs(table: PaperTable) -> tuple[list[str], list[list[str]]]:
+    """Return columns and rows as texts, with every column "paper" merged into the column before it."""
+    merged = [index for index, name in enumerate(table.columns) if index and name == "paper"]
+    if table.name == "Table 10":  # which has no pairs: its figures of the paper stand in a column of their own
+        merged = []
+    remaining = [index for index in range(len(table.columns)) if index not in merged]
 
-    def cell(row: Sequence[Cell], at: int) -> str:
-        return f"{_shown(row[at])} / {_shown(row[at + 1])}" if at + 1 in paper else _shown(row[at])
+    def cell(row: Sequence[Cell], index: int) -> str:
+        if index + 1 in merged:
+            return f"{_format_cell(row[index])} / {_format_cell(row[index + 1])}"
+        return _format_cell(row[index])
 
-    return [one.columns[at] for at in own], [[cell(row, at) for at in own] for row in one.rows]
+    return [table.columns[i] for i in remaining], [[cell(row, i) for i in remaining] for row in table.rows]
 
 
-def _shown(cell: Cell) -> str:
+def _format_cell(cell: Cell) -> str:
     if cell is None:
         return "-"
     if isinstance(cell, float):

@@ -34,7 +34,7 @@ __all__ = [
     "BuildDisplay",
     "TrainingDisplay",
     "print_demo",
-    "print_finetuned",
+    "print_finetune_result",
     "print_stats",
     "print_summary",
     "print_tools",
@@ -42,7 +42,7 @@ __all__ = [
 
 
 class BuildDisplay:
-    """Progress per stage: bars on a terminal, lines elsewhere, as `progress` has them, on standard error.
+    """Shows the progress of each stage on standard error: bars on a terminal, elsewhere the lines of `flows.progress`.
 
     Args:
         quiet: show nothing (for `--json`).
@@ -66,9 +66,9 @@ class BuildDisplay:
         self.rows: dict[str, TaskID] = {}
         self.stages: dict[str, StageProgress] = {}
         self.started: dict[str, float] = {}  # by `clock`
-        self.totals: dict[str, int] = {}  # all shards, by stage; the stage that finished a shard last is last
+        self.totals: dict[str, int] = {}  # stage -> all its shards; the stage that finished a shard last is last
         self.clock = clock
-        self.changed = clock()  # when a shard finished, or a stage began
+        self.last_change = clock()  # when a shard finished, or a stage began
         self.pulse = pulse or Pulse()
         self.lines = Lines(self._print, self._due_lines, clock)
 
@@ -88,40 +88,43 @@ class BuildDisplay:
         self.lines.close()
         self.bars.stop()
 
-    def __call__(self, stage: str, finished: int, total: int, done: ShardResult) -> None:
+    def __call__(self, stage: str, finished: int, total: int, result: ShardResult) -> None:
         """Show that one more shard of a stage is finished."""
         with self.lines.turn:
-            self.changed = self.clock()
-            one = self.stages.setdefault(stage, StageProgress())
-            one.note(done)
+            self.last_change = self.clock()
+            progress = self.stages.setdefault(stage, StageProgress())
+            progress.note(result)
             if self.console.is_terminal:
-                note = f"{one.skipped} found done" if one.skipped else ""
+                note = f"{progress.skipped} found done" if progress.skipped else ""
                 if stage not in self.rows:
                     self.rows[stage] = self.bars.add_task(stage, total=total, note="")
                 self.bars.update(self.rows[stage], completed=finished, total=total, note=note)
                 return
             first = stage not in self.started
-            self.started.setdefault(stage, self.changed - (0.0 if done.skipped else done.seconds))
+            self.started.setdefault(stage, self.last_change - (0.0 if result.skipped else result.seconds))
             self.totals.pop(stage, None)
             self.totals[stage] = total
             if first or passes_quarter(finished - 1, finished, total):
-                self.lines.say(self._line(stage))
+                self.lines.say(self._stage_line(stage))
 
-    def _line(self, stage: str) -> str:
+    def _stage_line(self, stage: str) -> str:
         elapsed = self.clock() - self.started[stage]
         return f"{stage:<10} {self.stages[stage].line(self.totals[stage], elapsed)}; {duration(elapsed)} so far"
 
     def _due_lines(self, due: bool) -> list[str]:
         """Return a line per newly begun stage; else, if one is due, a line on the last stage and the work under way."""
-        began = [one for one in self.pulse.stages() if one.stage not in self.started]
-        for one in began:
-            self.started[one.stage] = self.changed = one.started
-        if began or not due:
-            return [f"{one.stage:<10} begun with {' '.join(filter(None, (one.tool, one.shard)))}" for one in began]
+        new_shards = [shard for shard in self.pulse.stages() if shard.stage not in self.started]
+        for shard in new_shards:
+            self.started[shard.stage] = self.last_change = shard.started
+        if new_shards or not due:
+            return [
+                f"{shard.stage:<10} begun with {' '.join(filter(None, (shard.tool, shard.shard)))}"
+                for shard in new_shards
+            ]
         unfinished = [stage for stage, total in self.totals.items() if self.stages[stage].finished < total]
-        quiet = self.clock() - self.changed
-        at_work = self.pulse.line() or (f"no shard has finished for {duration(quiet)}" if quiet >= LINE_S else "")
-        line = "; ".join(filter(None, (*map(self._line, unfinished[-1:]), at_work)))
+        idle_s = self.clock() - self.last_change
+        activity = self.pulse.line() or (f"no shard has finished for {duration(idle_s)}" if idle_s >= LINE_S else "")
+        line = "; ".join(filter(None, (*map(self._stage_line, unfinished[-1:]), activity)))
         return [line] if line else []
 
     def _print(self, line: str) -> None:
@@ -129,11 +132,11 @@ class BuildDisplay:
 
 
 class TrainingDisplay:
-    """Progress of trainings from their events: a bar each on a terminal; elsewhere a line a minute and per evaluation.
+    """Shows trainings' progress from their events: a bar each on a terminal; else a line a minute and per evaluation.
 
     Args:
-        names: of the trainings, in the order of their indices.
-        steps: steps of each.
+        names: names of the trainings, in the order of their indices.
+        steps: steps of each training.
         quiet: show nothing (for `--json`).
         clock: monotonic seconds.
     """
@@ -154,8 +157,8 @@ class TrainingDisplay:
         self.rows = [self.bars.add_task(name or "training", total=steps, note="starting") for name in names]
         self.steps = steps
         self.clock = clock
-        self.now = dict.fromkeys(range(len(names)), "starting")  # of running trainings
-        self.last_event = [clock()] * len(names)  # when the last event of each came
+        self.status = dict.fromkeys(range(len(names)), "starting")  # of each running training
+        self.last_event = [clock()] * len(names)  # the time of each training's last event
         self.lines = Lines(lambda line: self.console.print(line, soft_wrap=True), self._due_lines, clock)
 
     def __enter__(self) -> TrainingDisplay:
@@ -180,24 +183,24 @@ class TrainingDisplay:
             self.last_event[index] = self.clock()
             self._show(index, event)
 
-    def _named(self, index: int) -> str:
+    def _name_column(self, index: int) -> str:
         return f"{self.names[index]:<10} " if self.names[index] else ""
 
     def _show(self, index: int, event: Mapping[str, Any]) -> None:
-        name = self._named(index)
+        name = self._name_column(index)
         match event["event"]:
             case "started":
                 weights = f"{event['trainable']:,} of {event['parameters']:,} weights"
                 texts = f"{event['train_examples']:,} texts of {event['train_tokens']:,} tokens"
-                where = f"{event['world_size']} x {event['device']}, {event['engine']}"
-                again = f", from step {event['from_step']}" if event["from_step"] else ""
-                self.lines.say(f"{name}{weights}, {texts}, {where}{again}")
-                self.now[index] = "started"
+                devices = f"{event['world_size']} x {event['device']}, {event['engine']}"
+                resumed = f", from step {event['from_step']}" if event["from_step"] else ""
+                self.lines.say(f"{name}{weights}, {texts}, {devices}{resumed}")
+                self.status[index] = "started"
             case "step":
-                left = f"{event['eta_s']:,.0f} s left"
-                note = f"loss {event['loss']:.3f}  {event['tokens_per_second']:,.0f} tokens/s  {left}"
+                time_left = f"{event['eta_s']:,.0f} s left"
+                note = f"loss {event['loss']:.3f}  {event['tokens_per_second']:,.0f} tokens/s  {time_left}"
                 self.bars.update(self.rows[index], completed=event["step"], note=note)
-                self.now[index] = f"step {event['step']:>6,} of {self.steps:,}  {note}"
+                self.status[index] = f"step {event['step']:>6,} of {self.steps:,}  {note}"
             case "evaluated":
                 self.lines.say(f"{name}step {event['step']:>6,}  dev perplexity {event['perplexity']:.3f}")
             case "damaged":
@@ -205,18 +208,18 @@ class TrainingDisplay:
             case "failed":
                 self.lines.say(f"[red]{name}attempt failed ({event['reason']}): {escape(event['message'])}[/red]")
             case "finished" | "stopped":
-                self.now.pop(index, None)
+                self.status.pop(index, None)
 
     def _due_lines(self, due: bool) -> list[str]:
-        """Return, if a line is due, the progress of every training, and how long ago its last event came."""
+        """Return, if a line is due, each running training's status, and how long it has sent no event."""
         if not due:
             return []
-        quiet = {index: self.clock() - self.last_event[index] for index in self.now}
-        silent = {index: f"; nothing new for {duration(s)}" if s >= LINE_S else "" for index, s in quiet.items()}
-        return [f"{self._named(index)}{now}{silent[index]}" for index, now in self.now.items()]
+        silence_s = {index: self.clock() - self.last_event[index] for index in self.status}
+        notes = {index: f"; nothing new for {duration(s)}" if s >= LINE_S else "" for index, s in silence_s.items()}
+        return [f"{self._name_column(index)}{status}{notes[index]}" for index, status in self.status.items()]
 
 
-def print_finetuned(result: FinetuneResult) -> None:
+def print_finetune_result(result: FinetuneResult) -> None:
     """Print the result of a training."""
     console = Console()
     before, after = (
@@ -234,8 +237,8 @@ def print_finetuned(result: FinetuneResult) -> None:
         console.print(escape(line), soft_wrap=True, highlight=False)  # not wrapped, so that they can be copied
 
 
-_SHOWN = 3  # calls after a build
-_SHORT = {"calculator": "calc", "calendar": "cal", "wikisearch": "wiki"}  # the table fits into 80 columns
+_BEST_CALLS = 3  # printed after a build
+_SHORT_NAMES = {"calculator": "calc", "calendar": "cal", "wikisearch": "wiki"}  # make the table fit into 80 columns
 
 
 def print_demo(rows: Sequence[DemoRow], tracking: str, model: str) -> None:
@@ -245,14 +248,14 @@ def print_demo(rows: Sequence[DemoRow], tracking: str, model: str) -> None:
     title = "Held-out items answered right, percent, by the tool they ask for"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0)
     table.add_column("arm", no_wrap=True)
-    for name in (*(_SHORT.get(tool, tool) for tool in tools), "all", "called", "idle", "dev ppl"):
+    for name in (*(_SHORT_NAMES.get(tool, tool) for tool in tools), "all", "called", "idle", "dev ppl"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         name = f"{row.arm}, k = {row.k}" if row.k else row.arm
         figures = [f"{row.right[tool]:.1f}" if tool in row.right else "-" for tool in (*tools, "all")]
-        shown = "" if row.perplexity is None else f"{row.perplexity:.2f}"
+        perplexity = "" if row.perplexity is None else f"{row.perplexity:.2f}"
         needless = "" if row.needless is None else f"{row.needless:.1f}"
-        table.add_row(name, *figures, f"{row.called:.1f}", needless, shown)
+        table.add_row(name, *figures, f"{row.called:.1f}", needless, perplexity)
     console.print()
     console.print(table)
     console.print(
@@ -261,20 +264,20 @@ def print_demo(rows: Sequence[DemoRow], tracking: str, model: str) -> None:
         "calls disabled.",
         highlight=False,
     )
-    tried = shlex.join(["toolformer", "generate", "The sum of 27 and 8 is", "--model", model])
+    command = shlex.join(["toolformer", "generate", "The sum of 27 and 8 is", "--model", model])
     console.print(f"Compare the runs: mlflow ui --backend-store-uri {tracking}", soft_wrap=True, highlight=False)
-    console.print(f"Try the model: {tried}", soft_wrap=True, highlight=False, markup=False)
+    console.print(f"Try the model: {command}", soft_wrap=True, highlight=False, markup=False)
 
 
 def print_summary(result: BuildResult) -> None:
     """Print the result of a build: row counts, the yield at three thresholds, three calls, and where to find more."""
     console = Console()
-    now = queries.current_build(result.snapshot)
-    if now is not None and now.run_id == result.run_id:
+    current = queries.current_build(result.snapshot)
+    if current is not None and current.run_id == result.run_id:
         print_stats(queries.stats(result.snapshot))
-        _print_best(console, result)
-    else:  # of a run that began later, or has ended since
-        console.print(escape(f"The snapshot speaks of {now} now; of this build, see toolformer datasets."))
+        _print_best_calls(console, result)
+    else:  # another run began later, or has ended since
+        console.print(escape(f"The snapshot now shows {current}; for this build see toolformer datasets."))
     for line in result.nothing_kept:
         console.print(f"{escape(line)}", soft_wrap=True, highlight=False)
     kept = ", ".join(f"{tool} {n:,}" for tool, n in result.counts.items())
@@ -286,32 +289,37 @@ def print_summary(result: BuildResult) -> None:
     if result.done == 0:
         console.print(f"Nothing was left to do: all {result.skipped} shards were found done, no model was loaded.")
     else:
-        found = f", {result.skipped} found done" if result.skipped else ""
-        console.print(f"{result.done} shards worked on{found}, {result.seconds:.0f} s.")
+        skipped = f", {result.skipped} found done" if result.skipped else ""
+        console.print(f"{result.done} shards worked on{skipped}, {result.seconds:.0f} s.")
     console.print(
         f'Ask it anything: duckdb -readonly {result.snapshot} "SELECT * FROM yield_by_threshold"', soft_wrap=True
     )
 
 
-def _print_best(console: Console, result: BuildResult) -> None:
+def _print_best_calls(console: Console, result: BuildResult) -> None:
     """Print the most helpful kept calls; if none was kept, the best of all calls, labelled as such."""
-    shown = queries.samples(result.snapshot, _SHOWN, kept=bool(result.examples))
-    if shown:
+    samples = queries.samples(result.snapshot, _BEST_CALLS, kept=bool(result.examples))
+    if samples:
         title = "The most helpful of its calls" if result.examples else "The best calls, none of which was kept"
         console.print(f"\n[bold]{title}[/bold] (with L- - L+ in nats)")
-    for s in shown:
-        before, after = escape(s.before.replace("\n", " ")), escape(s.after.replace("\n", " "))
-        call = escape(linearize(Call(TOOL_NAMES.get(s.tool, s.tool), s.input), s.response))
+    for sample in samples:
+        before, after = escape(sample.before.replace("\n", " ")), escape(sample.after.replace("\n", " "))
+        call = escape(linearize(Call(TOOL_NAMES.get(sample.tool, sample.tool), sample.input), sample.response))
         console.print(
-            f"  {s.gain:+.2f}  …{before}[bold cyan]{call}[/bold cyan]{after}…", soft_wrap=True, highlight=False
+            f"  {sample.gain:+.2f}  …{before}[bold cyan]{call}[/bold cyan]{after}…", soft_wrap=True, highlight=False
         )
 
 
-def print_stats(found: queries.Stats, of: queries.CurrentBuild | None = None) -> None:
-    """Print where the rows of every stage went, and the yield per tool and threshold; before that, of what."""
+def print_stats(stats: queries.Stats, build: queries.CurrentBuild | None = None) -> None:
+    """Print the rows of every stage by what became of them, and the yield per tool and threshold.
+
+    Args:
+        stats: the figures.
+        build: the run that they belong to, printed first; None: not printed.
+    """
     console = Console()
-    if of is not None:
-        console.print(escape(str(of)), soft_wrap=True, highlight=False)
+    if build is not None:
+        console.print(escape(str(build)), soft_wrap=True, highlight=False)
     table = Table(
         title="Rows: in = kept + dropped + failed", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )
@@ -320,26 +328,27 @@ def print_stats(found: queries.Stats, of: queries.CurrentBuild | None = None) ->
     table.add_column("in", justify="right")
     table.add_column("kept", justify="right")
     table.add_column("dropped and failed, by reason")
-    for b in found.balances:
-        reasons = [f"{reason} {n:,}" for reason, n in (*b.dropped.items(), *b.failed.items())]
-        flag = "" if b.conserved else "  [red]does not add up[/red]"
-        table.add_row(b.stage, b.tool, b.unit, f"{b.rows_in:,}", f"{b.kept:,}", ", ".join(reasons) + flag)
+    for counts in stats.balances:
+        reasons = [f"{reason} {n:,}" for reason, n in (*counts.dropped.items(), *counts.failed.items())]
+        warning = "" if counts.conserved else "  [red]does not add up[/red]"
+        figures = (f"{counts.rows_in:,}", f"{counts.kept:,}", ", ".join(reasons) + warning)
+        table.add_row(counts.stage, counts.tool, counts.unit, *figures)
     console.print(table)
-    if not found.yields:  # nothing was scored
+    if not stats.yields:  # nothing was scored
         return
-    thresholds = sorted({y.tau_f for y in found.yields})
+    thresholds = sorted({y.tau_f for y in stats.yields})
     table = Table(title="Examples with calls, by filtering threshold")
     table.add_column("tool")
     for tau in thresholds:
         table.add_column(f"tau_f {tau:.1f}", justify="right")
     by_tool: dict[str, dict[float, int]] = {}
-    for y in found.yields:
+    for y in stats.yields:
         by_tool.setdefault(y.tool, {})[y.tau_f] = y.examples
     for tool, row in by_tool.items():
         table.add_row(tool, *(f"{row.get(tau, 0):,}" for tau in thresholds))
     console.print(table)
-    for one in found.coverage:
-        console.print(f"[yellow]{escape(str(one))}[/yellow]", highlight=False, soft_wrap=True)
+    for coverage in stats.coverage:
+        console.print(f"[yellow]{escape(str(coverage))}[/yellow]", highlight=False, soft_wrap=True)
 
 
 def print_tools(tools: Iterable[Tool]) -> None:

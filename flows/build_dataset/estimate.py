@@ -1,9 +1,9 @@
-"""What a build will cost, from the commits of earlier builds.
+"""Estimates what work of a build will cost, from the commits of earlier builds.
 
-Estimates are sums over past commits of the same stage and tool, in proportion to the documents of a shard. Where those
-were sampled with other k and m (positions per document, draws per position), they are taken in proportion to k * m too,
-the draws asked for; a document is scanned once whatever these are, so small shares of large ones come out a little low.
-What is to do is not known here.
+An estimate is the sum over past commits of the same stage and tool, scaled by the number of documents. If those commits
+were sampled with another k or m (positions per document, draws per position), it is scaled by k * m as well. But each
+document is scanned once, whatever k and m are; so an estimate for few draws from commits with many is a little too low.
+This module does not know which work is to do.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ __all__ = ["Estimate", "PastCommits", "Total", "total_of"]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What work is expected to take."""
+    """The expected cost of some work."""
 
-    seconds: float  # of work, not of waiting: several shards are worked on at once
+    seconds: float  # of work; the build takes less time, as several shards are worked on at once
     lm_tokens: float  # passed through the model
     bytes: float  # of data written
-    shards: int  # past commits it rests on
-    same_model: bool  # those were made with the model that is asked for
-    same_draws: bool = True  # ... and with k and m whose product is the one asked for; else they are scaled
+    shards: int  # past commits that it is computed from
+    same_model: bool  # whether these were made with the same model
+    same_draws: bool = True  # whether these had the same k * m; otherwise they were scaled
 
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """What all stages together are expected to take, as far as it is known."""
+    """The expected cost of several stages together, as far as it is known."""
 
     seconds: float
     lm_tokens: float
     bytes: float
     lower_bound: bool  # a stage has no past run to estimate from, and is counted as nothing
-    lm_tokens_unknown: bool  # that holds for every stage with work for the model
+    lm_tokens_unknown: bool  # no stage with work for the model has a past run
 
 
 def total_of(estimates: Iterable[tuple[str, Estimate | None]]) -> Total:
-    """Return the sum of some stages' estimates."""
-    asking = {stage.name for stage in BUILD_STAGES if stage.needs == "model"}
-    listed = list(estimates)
-    known = [one for _, one in listed if one is not None]
-    of_model = [one for stage, one in listed if stage in asking]
+    """Return the sum of the stages' estimates; None stands for a stage without a past run."""
+    model_stages = {stage.name for stage in BUILD_STAGES if stage.needs == "model"}
+    pairs = list(estimates)
+    known = [estimate for _, estimate in pairs if estimate is not None]
+    with_model = [estimate for stage, estimate in pairs if stage in model_stages]
     return Total(
-        seconds=sum(one.seconds for one in known),
-        lm_tokens=sum(one.lm_tokens for one in known),
-        bytes=sum(one.bytes for one in known),
-        lower_bound=len(known) < len(listed),
-        lm_tokens_unknown=bool(of_model) and not any(of_model),
+        seconds=sum(estimate.seconds for estimate in known),
+        lm_tokens=sum(estimate.lm_tokens for estimate in known),
+        bytes=sum(estimate.bytes for estimate in known),
+        lower_bound=len(known) < len(pairs),
+        lm_tokens_unknown=bool(with_model) and not any(with_model),
     )
 
 
@@ -64,60 +64,67 @@ class PastCommits:
     """The commits of earlier builds."""
 
     def __init__(self, store: Store) -> None:
-        self._of: dict[tuple[str, str, str], list[Commit]] = {}
-        self._rows: dict[str, int] = {}  # digest of a file that holds a row per document -> rows
-        self._draws: dict[str, int] = {}  # digest of a file of draws -> draws asked for per document, k * m
+        self._commits: dict[tuple[str, str, str], list[Commit]] = {}  # (stage, tool, shard) -> its commits
+        self._rows: dict[str, int] = {}  # digest of a file with one row per document -> rows
+        self._draws: dict[str, int] = {}  # digest of a file of draws -> k * m
         completed = [r for r in store.runs() if r.state == "completed" and r.commits and r.flow != WHAT_IF]
         last = {key for run in completed[-1:] for key in run.commits}
         for commit in sorted(store.commits(), key=lambda c: (c.key in last, c.created)):
-            self._of.setdefault((commit.stage, commit.tool, commit.shard), []).append(commit)
+            self._commits.setdefault((commit.stage, commit.tool, commit.shard), []).append(commit)
             if commit.stage in ("ingest", "prefilter"):
                 self._rows |= {file.digest: file.rows for file in commit.files if file.path.startswith("shards/")}
             if commit.stage == "sample":
-                self._draws |= {file.digest: _draws_asked(commit.config) for file in commit.files}
+                self._draws |= {file.digest: _draws_per_document(commit.config) for file in commit.files}
 
-    def of(self, spec: ShardSpec) -> list[Commit]:
+    def commits_of(self, spec: ShardSpec) -> list[Commit]:
         """Return the commits of a shard, those of the last completed run last."""
-        return self._of.get((spec.stage, spec.tool, spec.shard), [])
+        return self._commits.get((spec.stage, spec.tool, spec.shard), [])
 
     def estimate(self, stage: str, tool: str, documents: int, model: str, draws: int = 0) -> Estimate | None:
-        """Return what so many documents would take; by commits of the same model, k and m if there are any.
+        """Return the expected cost of a stage and tool, from commits with the same model, k and m if there are any.
 
         Args:
-            draws: k * m that are asked for; 0 for a stage that has nothing to do with draws.
+            stage: the stage's name.
+            tool: the tool's key; "" if the stage runs once for all tools.
+            documents: number of documents to work on.
+            model: digest of the model's weights.
+            draws: k * m; 0 for a stage that has nothing to do with draws.
+
+        Returns:
+            The estimate; None without a past commit to estimate from.
         """
-        own = [c for key, found in self._of.items() if key[:2] == (stage, tool) for c in found]
-        alike = [c for c in own if c.parts.get("model", model) == model]
-        among = alike or own
-        chosen = [c for c in among if self._share_of_draws(c, draws) == 1.0] or among
-        seen = sum(map(self._documents, chosen))
-        if not seen:
+        all_commits = [c for key, commits in self._commits.items() if key[:2] == (stage, tool) for c in commits]
+        same_model = [c for c in all_commits if c.parts.get("model", model) == model]
+        candidates = same_model or all_commits
+        chosen = [c for c in candidates if self._draws_ratio(c, draws) == 1.0] or candidates
+        past_documents = sum(map(self._documents, chosen))
+        if not past_documents:
             return None
-        share = documents / seen
-        scaled = [(c, share * self._share_of_draws(c, draws)) for c in chosen]
+        documents_ratio = documents / past_documents
+        scaled = [(c, documents_ratio * self._draws_ratio(c, draws)) for c in chosen]
         return Estimate(
-            seconds=sum(own_share * c.seconds for c, own_share in scaled),
-            lm_tokens=sum(own_share * c.counters.get(LM_TOKENS, 0) for c, own_share in scaled),
-            bytes=sum(own_share * file.bytes for c, own_share in scaled for file in c.files),
+            seconds=sum(factor * c.seconds for c, factor in scaled),
+            lm_tokens=sum(factor * c.counters.get(LM_TOKENS, 0) for c, factor in scaled),
+            bytes=sum(factor * file.bytes for c, factor in scaled for file in c.files),
             shards=len(chosen),
-            same_model=bool(alike),
-            same_draws=all(own_share == share for _, own_share in scaled),
+            same_model=bool(same_model),
+            same_draws=all(factor == documents_ratio for _, factor in scaled),
         )
 
-    def _share_of_draws(self, commit: Commit, draws: int) -> float:
-        """Return how many times as many draws are asked for as the commit's were; 1 where that is not known."""
+    def _draws_ratio(self, commit: Commit, draws: int) -> float:
+        """Return `draws` divided by the commit's k * m; 1 if one of them is not known."""
         if commit.stage == "sample":
-            before = _draws_asked(commit.config)
+            past_draws = _draws_per_document(commit.config)
         else:
-            before = next((self._draws[one] for one in commit.inputs if one in self._draws), 0)
-        return draws / before if draws and before else 1.0
+            past_draws = next((self._draws[digest] for digest in commit.inputs if digest in self._draws), 0)
+        return draws / past_draws if draws and past_draws else 1.0
 
     def _documents(self, commit: Commit) -> int:
         if commit.stage == "ingest":
             return sum(file.rows for file in commit.files if file.path.startswith("shards/"))
-        return max((self._rows.get(one, 0) for one in commit.inputs), default=0)
+        return max((self._rows.get(digest, 0) for digest in commit.inputs), default=0)
 
 
-def _draws_asked(config: Mapping[str, Any]) -> int:
-    """Return k * m of a config of `sample`; 0 where it does not say."""
+def _draws_per_document(config: Mapping[str, Any]) -> int:
+    """Return k * m of a config of `sample`; 0 if the config does not contain them."""
     return int(config.get("top_k", 0)) * int(config.get("draws", 0))

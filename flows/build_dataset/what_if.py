@@ -1,8 +1,8 @@
 """What other thresholds would keep, and a new version of C* assembled with them.
 
-Everything is computed from stored scores; no model is loaded. Stored scores cannot say what positions or thresholds
-beyond those sampled would add; a note says so. A new version is assembled by the same stage as in a build, in a run of
-its own that lists the commits it uses.
+Everything is computed from stored scores; no model is loaded. Stored scores cannot say what more positions than those
+sampled would add, and then a note says so. A new version is assembled by the same stage as in a build, in a run of its
+own that lists the commits it uses.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["WhatIfQuery", "ask", "materialise"]
 
 @dataclass(frozen=True, slots=True)
 class WhatIfQuery:
-    """The thresholds in use, the other ones, and notes on what stored scores cannot answer."""
+    """The current thresholds, the other ones, and notes on what stored scores cannot answer."""
 
     stored: StoredScores
     before: CallFilter
@@ -57,7 +57,7 @@ def ask(
         keep_repeats: whether calls that are repeated nearby are kept; None: as C* was assembled.
 
     Raises:
-        UsageError: a tool has no scores, or stored scores can answer nothing of the query.
+        UsageError: a tool has no scores, or stored scores cannot answer any of the query.
         SnapshotError: there is no snapshot.
     """
     scores = stored_scores(snapshot)
@@ -73,46 +73,50 @@ def ask(
         tau_s=dict(config.get("tau_s", {})),
         keep_repeats=bool(config.get("keep_repeats", False)),
     )
-    fewer, higher = dict(before.top_k), dict(before.tau_s)
+    after_top_k, after_tau_s = dict(before.top_k), dict(before.tau_s)
     notes: list[str] = []
     for tool, sampled in scores.sampled.items():
         if top_k is not None and top_k > sampled["top_k"]:
-            notes.append(_unknown(tool, "k", sampled["top_k"], f"--top-k {top_k}"))
+            notes.append(_unsampled_note(tool, "k", sampled["top_k"], f"--top-k {top_k}"))
         if tau_s is not None and tau_s < sampled["tau_s"]:
-            notes.append(_unknown(tool, "tau_s", sampled["tau_s"], f"--tau-s {tau_s:g}"))
+            notes.append(_unsampled_note(tool, "tau_s", sampled["tau_s"], f"--tau-s {tau_s:g}"))
         if top_k is not None:
-            fewer = _with(fewer, tool, top_k, top_k < sampled["top_k"])
+            after_top_k = _with_limit(after_top_k, tool, top_k, top_k < sampled["top_k"])
         if tau_s is not None:
-            higher = _with(higher, tool, tau_s, tau_s > sampled["tau_s"])
-    if notes and not tau_f and keep_repeats is None and (fewer, higher) == (dict(before.top_k), dict(before.tau_s)):
+            after_tau_s = _with_limit(after_tau_s, tool, tau_s, tau_s > sampled["tau_s"])
+    same_positions = (after_top_k, after_tau_s) == (dict(before.top_k), dict(before.tau_s))
+    if notes and not tau_f and keep_repeats is None and same_positions:
         raise UsageError(notes[0])
-    if fewer and (lost := count_unranked(snapshot)):
+    if after_top_k and (unranked := count_unranked(snapshot)):
         notes.append(
-            f"{lost:,} calls take no part under --top-k: the draws they came from are gone, and their ranks with them"
+            f"{unranked:,} calls take no part under --top-k: the draws they came from are gone, and their ranks with "
+            "them"
         )
     notes += map(str, coverage(snapshot))
     repeats = before.keep_repeats if keep_repeats is None else keep_repeats
-    return WhatIfQuery(scores, before, CallFilter({**before.tau_f, **tau_f}, fewer, higher, repeats), tuple(notes))
+    after = CallFilter({**before.tau_f, **tau_f}, after_top_k, after_tau_s, repeats)
+    return WhatIfQuery(scores, before, after, tuple(notes))
 
 
-def _unknown(tool: str, parameter: str, sampled: Any, option: str) -> str:
+def _unsampled_note(tool: str, parameter: str, sampled: Any, option: str) -> str:
     return (
         f"{tool} was sampled with {parameter} = {sampled:g}: what {option} would add cannot be known from the stored "
         f"scores; toolformer build {option} finds out"
     )
 
 
-def _with(values: dict[str, Any], tool: str, value: Any, narrows: bool) -> dict[str, Any]:
-    rest = {name: other for name, other in values.items() if name != tool}
-    return {**rest, tool: value} if narrows else rest
+def _with_limit(limits: dict[str, Any], tool: str, limit: Any, excludes: bool) -> dict[str, Any]:
+    """Return limits by tool with that of one tool replaced, or removed if it would exclude no sampled position."""
+    others = {name: value for name, value in limits.items() if name != tool}
+    return {**others, tool: limit} if excludes else others
 
 
-def materialise(store: Store, asked: WhatIfQuery, name: str) -> Dataset:
+def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
     """Assemble C* with the other thresholds, as a new version of a dataset.
 
     Args:
-        store: the data.
-        asked: the query that `ask` returned.
+        store: the data folder's store.
+        query: what `ask` returned.
         name: name of the dataset.
 
     Raises:
@@ -123,13 +127,13 @@ def materialise(store: Store, asked: WhatIfQuery, name: str) -> Dataset:
         check_name("dataset", name)
     except StoreError as exc:
         raise UsageError(f"--materialise: {exc}") from exc
-    base = _base(store, asked)
-    config: Mapping[str, Any] = asked.stored.assembled
-    overrides = {
+    base = _read_base_run(store, query)
+    config: Mapping[str, Any] = query.stored.assembled
+    thresholds = {
         **config.get("tau_f", {}),
-        **{t: v for t, v in asked.after.tau_f.items() if v != asked.before.tau_f[t]},
+        **{tool: tau for tool, tau in query.after.tau_f.items() if tau != query.before.tau_f[tool]},
     }
-    positions = PositionFilter(asked.after.top_k, asked.after.tau_s)
+    positions = PositionFilter(query.after.top_k, query.after.tau_s)
     run = Run(
         run_id=new_run_id(),
         flow=WHAT_IF,
@@ -139,9 +143,9 @@ def materialise(store: Store, asked: WhatIfQuery, name: str) -> Dataset:
         parameters={
             **base.run.parameters,
             "dataset": name,
-            "tau_f": overrides,
-            "narrowing": _plain(positions),
-            "keep_repeats": asked.after.keep_repeats,
+            "tau_f": thresholds,
+            "narrowing": _as_dict(positions),
+            "keep_repeats": query.after.keep_repeats,
         },
         corpus=base.run.corpus,
         model=base.run.model,
@@ -150,41 +154,43 @@ def materialise(store: Store, asked: WhatIfQuery, name: str) -> Dataset:
         run_id=run.run_id,
         data=store.root,
         config=AssembleConfig(
-            overrides, config.get("max_examples", 25_000), config.get("seed", 0), keep_repeats=asked.after.keep_repeats
+            thresholds, config.get("max_examples", 25_000), config.get("seed", 0), keep_repeats=query.after.keep_repeats
         ),
         tool_names={tool: TOOL_NAMES[tool] for tool in base.tools},
         positions=positions,
         not_annotated=base.not_annotated,
     )
     notes = "Assembled from stored scores by `toolformer what-if`." + (
-        f" Of the positions that were sampled, these take part: {_plain(positions)}." if positions else ""
+        f" Of the positions that were sampled, these take part: {_as_dict(positions)}." if positions else ""
     )
-    with open_run(store, run) as ledger, reporting_to(_ignore):
+    with open_run(store, run) as ledger, reporting_to(_report_nothing):
         ledger.expect("assemble", len(base.shards))
         assembly = replace(assembly, excess=excess_examples(assembly, base.scored, base.sampled))
-        parts = [run_stage(ASSEMBLE, base.inputs(assembly, shard)) for shard in base.shards]
-        notes = "\n\n".join(filter(None, (notes, coverage_note(store, parts))))
+        assembled = [run_stage(ASSEMBLE, base.inputs(assembly, shard)) for shard in base.shards]
+        notes = "\n\n".join(filter(None, (notes, coverage_note(store, assembled))))
         for result in base.reused:
             ledger.expect(result.key.stage, 1)
             ledger.add(result)
-        for part in parts:
-            ledger.add(part)
+        for result in assembled:
+            ledger.add(result)
         licence = str(base.run.parameters.get("licence", ""))
         with ledger.own_snapshot() as snapshot:
-            dataset = write_version(ledger, name, parts, base.tools, overrides, snapshot, licence=licence, notes=notes)
+            dataset = write_version(
+                ledger, name, assembled, base.tools, thresholds, snapshot, licence=licence, notes=notes
+            )
     write_card(store, dataset)
     return dataset
 
 
 @dataclass(frozen=True, slots=True)
-class _Base:
-    """The run whose scores are used, and its results that a new version is assembled from."""
+class _BaseRun:
+    """The run whose scores are used, and the results from which a new version is assembled."""
 
     run: Run
     tools: tuple[str, ...]
     shards: list[Shard]
-    scored: dict[str, list[ShardResult]]  # shard -> the losses, of every tool
-    sampled: dict[str, list[ShardResult]]
+    scored: dict[str, list[ShardResult]]  # shard -> results of `score`, one per tool
+    sampled: dict[str, list[ShardResult]]  # shard -> results of `sample`, one per tool
     not_annotated: dict[str, list[str]]  # shard -> tools that had enough examples before it
     reused: list[ShardResult]  # of all stages but `assemble`
 
@@ -195,13 +201,13 @@ class _Base:
         return Inputs(assembly, shard.name, files=files)
 
 
-def _base(store: Store, asked: WhatIfQuery) -> _Base:
+def _read_base_run(store: Store, query: WhatIfQuery) -> _BaseRun:
     """Return the run that made the current scores.
 
     Raises:
-        UsageError: there is none, or it has not scored every shard.
+        UsageError: there is no such run, or it has not scored every shard.
     """
-    runs = store.runs([asked.stored.run_id]) if asked.stored.run_id else []
+    runs = store.runs([query.stored.run_id]) if query.stored.run_id else []
     if not runs:
         raise UsageError("the scores belong to no run: run toolformer build to its end first")
     run = runs[0]
@@ -209,25 +215,26 @@ def _base(store: Store, asked: WhatIfQuery) -> _Base:
     commits = [c for key in run.commits if key.stage != "assemble" and (c := store.read_commit(key)) is not None]
     results = {(c.stage, c.tool, c.shard): result_of(c, skipped=True) for c in commits}
     shards = [shard for key, result in results.items() if key[0] == "ingest" for shard in shards_of(result)]
-    assembled = {c.shard: c.config for key in run.commits if (c := _assembled(store, key)) is not None}
-    missing = {s.name: list(assembled.get(s.name, {}).get(NOT_ANNOTATED, ())) for s in shards}
+    configs = {c.shard: c.config for key in run.commits if (c := _read_assemble_commit(store, key)) is not None}
+    not_annotated = {s.name: list(configs.get(s.name, {}).get(NOT_ANNOTATED, ())) for s in shards}
+    annotated = {s.name: [tool for tool in tools if tool not in not_annotated[s.name]] for s in shards}
     try:
         scored, sampled = (
-            {s.name: [results[stage, tool, s.name] for tool in tools if tool not in missing[s.name]] for s in shards}
+            {shard: [results[stage, tool, shard] for tool in shard_tools] for shard, shard_tools in annotated.items()}
             for stage in ("score", "sample")
         )
     except KeyError as exc:
         raise UsageError(f"run {run.run_id} has not scored every shard: run the same toolformer build again") from exc
-    return _Base(run, tools, shards, scored, sampled, missing, list(results.values()))
+    return _BaseRun(run, tools, shards, scored, sampled, not_annotated, list(results.values()))
 
 
-def _assembled(store: Store, key: CommitKey) -> Commit | None:
+def _read_assemble_commit(store: Store, key: CommitKey) -> Commit | None:
     return store.read_commit(key) if key.stage == "assemble" else None
 
 
-def _ignore(stage: str, finished: int, total: int, result: ShardResult) -> None:
-    """Report progress to nobody."""
+def _report_nothing(stage: str, finished: int, total: int, result: ShardResult) -> None:
+    """Take a progress report and do nothing with it."""
 
 
-def _plain(positions: PositionFilter) -> dict[str, Any]:
+def _as_dict(positions: PositionFilter) -> dict[str, Any]:
     return {"top_k": dict(positions.top_k), "tau_s": dict(positions.tau_s)}

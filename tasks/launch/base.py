@@ -1,9 +1,9 @@
-"""What all launchers share: what is asked of them, what they answer, and how they speak to other programs.
+"""What all launchers share: the protocol `Launcher`, its requests and job states, and running other programs.
 
-A launcher starts one program, once per process, on the machines it knows, and writes what it prints to `log.txt` in
-the job folder. It does not know what is trained, reads no events and writes no stop file: to end a job politely the
-caller writes that file and waits; `cancel` is the hard way. What a launcher writes for its own use lies in the job
-folder's `launch/`; the program's exit code, where a launcher records it, in `exit`.
+A launcher starts one program, once per process, on the machines it knows, and writes the program's output to `log.txt`
+in the job folder. It does not know what is trained, reads no events and writes no stop file: to end a job gently the
+caller writes that file and waits; `cancel` ends it at once. A launcher's own files lie in the job folder's `launch/`;
+the program's exit code, if a launcher records it, in `exit`.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ __all__ = [
     "Launcher",
     "LostError",
     "accelerator_variables",
+    "check_plain_words",
     "derived_port",
     "dns_name",
     "parse_handle",
-    "plain_words",
     "read_tail",
     "run_command",
     "write_file",
@@ -42,7 +42,7 @@ __all__ = [
 
 LOG = "log.txt"
 EXIT = "exit"
-_NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")  # leaves room for what queues append, within DNS's 63
+_NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")  # DNS allows 63 characters, and queues append some
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN = re.compile(r"[\w@+=:,./-]+", re.ASCII)
 _TAIL_BYTES = 256 * 1024
@@ -53,22 +53,22 @@ class LaunchError(ToolformerError):
 
 
 class LostError(LaunchError):
-    """Nobody answered: a job may be queued or run all the same. The same call again finds it, or finds out."""
+    """A command or server gave no answer, so the job may be queued or running. Repeating the call is safe."""
 
 
 class JobState(StrEnum):
-    """`GONE`: nothing is left of the job, and nobody wrote down how it ended."""
+    """The state of a job. `GONE`: nothing is left of it, and no exit code was recorded."""
 
     PENDING = "pending"
     RUNNING = "running"
-    ENDING = "ending"  # it is being ended, or cleared away: it runs perhaps, and will not go on
+    ENDING = "ending"  # it is being ended or cleaned up; its processes may still run
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     GONE = "gone"
 
 
 class Accelerator(StrEnum):
-    """What DeepSpeed computes on; `AUTO` leaves it to DeepSpeed, which takes what it finds."""
+    """The device that DeepSpeed computes on; `AUTO` leaves the choice to DeepSpeed."""
 
     AUTO = "auto"
     CPU = "cpu"
@@ -77,15 +77,15 @@ class Accelerator(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """What is to be started.
+    """A program to start, and where.
 
     Args:
-        name: the job's name in queues: lower-case letters, digits and hyphens, at most 40 (see `dns_name`); another
-            name for another attempt, or the one before is taken for it.
-        folder: the job folder, on a file system that all nodes share; made absolute, links are left as they are.
-        processes: per node.
-        program: what python runs: `("-m", module, ...)` or `(script, ...)`; the folder is appended.
-        environment: further variables for every process.
+        name: the job's name in queues: lower-case letters, digits and hyphens, at most 40 (see `dns_name`). Each
+            attempt needs its own name; otherwise the previous attempt's job is taken for it.
+        folder: the job folder, on a file system that all nodes share; made absolute, without resolving links.
+        processes: number of processes per node.
+        program: arguments of python: `("-m", module, ...)` or `(script, ...)`; the folder is appended.
+        environment: further environment variables for every process.
         python: the interpreter on the nodes; default: this one.
 
     Raises:
@@ -128,24 +128,24 @@ class LaunchRequest:
 
     @property
     def arguments(self) -> list[str]:
-        """What follows `python`, or torchrun's own options."""
+        """The program's arguments: they follow `python`, or torchrun's own options."""
         return [*self.program, str(self.folder)]
 
     def check_folder(self) -> None:
-        """Say so if there is no job folder yet.
+        """Check that the job folder exists.
 
         Raises:
-            UsageError: there is none.
+            UsageError: it does not.
         """
         if not self.folder.is_dir():
             raise UsageError(f"there is no job folder {self.folder}: write the job before it is launched")
 
 
 class Launcher(Protocol):
-    """Starts programs in one way. A handle is text with which a new process, or a new launcher, can go on."""
+    """Starts programs in one way. A job's handle is a text by which another process or launcher finds it again."""
 
     name: ClassVar[str]
-    poll_s: ClassVar[float]  # seconds between two questions for a job's state: a queue serves others, too
+    poll_s: ClassVar[float]  # seconds between two requests for a job's state, as a queue serves other users too
 
     def preview(self, request: LaunchRequest) -> str:
         """Return what `submit` would run or apply: a command line, a script or a manifest."""
@@ -153,66 +153,73 @@ class Launcher(Protocol):
     def submit(self, request: LaunchRequest) -> str:
         """Start the program and return the job's handle.
 
-        An answer can be lost after the job was accepted. So a job of the same name and folder that has not ended is
-        taken over, rather than another started beside it.
+        The answer can get lost after the job was accepted. So if a job of the same name and folder has not ended, its
+        handle is returned, and no second job is started.
 
         Raises:
-            UsageError: a program that launching needs is missing here, or a value is wrong.
+            UsageError: a program that launching needs is not installed on this machine, or a value is wrong.
             LaunchError: the launch was refused; nothing of it is left.
-            LostError: nobody answered; the same request again is safe.
+            LostError: there was no answer; repeating the request is safe.
         """
 
     def state(self, handle: str) -> tuple[JobState, str]:
-        """Return how the job stands, and a short detail such as `exit code 1` or `PENDING (Resources)`.
+        """Return the job's state, and a short detail such as `exit code 1` or `PENDING (Resources)`.
 
         Raises:
-            LostError: nobody can tell just now, e.g. the queue does not answer; ask again.
+            LostError: the state cannot be read now, e.g. the queue does not answer; try again.
         """
 
     def cancel(self, handle: str) -> None:
-        """End the job hard, and what a job that has failed may have left behind; to be called before another attempt.
+        """End the job at once, and whatever a failed job has left running. Call it before another attempt.
 
         Raises:
-            LaunchError: it could not be ended, or not everywhere.
+            LaunchError: it could not be ended, or not on every machine.
         """
 
 
 def dns_name(text: str) -> str:
-    """Return a name for queues and pods made from any text: `"C* (v2)"` gives `"c-v2"`."""
+    """Make a name for queues and pods from any text: `"C* (v2)"` gives `"c-v2"`."""
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     if not name[:1].isalpha():
         name = f"job-{name}"
     return name[:40].strip("-")
 
 
-def plain_words(what: str, *words: str) -> None:
-    """Refuse what a remote shell, pdsh or a batch script would read as something else.
+def check_plain_words(kind: str, *words: str) -> None:
+    """Check that a remote shell, pdsh and a batch script pass these words on unchanged.
+
+    Args:
+        kind: what the words are, for the error message.
+        *words: to check.
 
     Raises:
         UsageError: a word holds a space, a quote, `%`, `$` or the like.
     """
     for word in words:
         if not _PLAIN.fullmatch(word):
-            raise UsageError(f"{what} {word!r}: only letters, digits and @+=:,./_- can be passed to other machines")
+            raise UsageError(f"{kind} {word!r}: only letters, digits and @+=:,./_- can be passed to other machines")
 
 
 def derived_port(folder: Path) -> int:
-    """Return a port in 20000-28999 from a folder's path: two jobs on one node seldom meet, and a preview is exact."""
-    number = 0
+    """Return a port in 20000-28999 that depends on the folder's path alone.
+
+    Two jobs on one node seldom share a port, and a preview shows the port that will be used.
+    """
+    offset = 0
     for byte in str(folder).encode():
-        number = (number * 31 + byte) % 9000
-    return 20000 + number
+        offset = (offset * 31 + byte) % 9000
+    return 20000 + offset
 
 
 def accelerator_variables(accelerator: Accelerator | str) -> dict[str, str]:
-    """Return the variables that hold DeepSpeed and torch to one kind of device."""
+    """Return the environment variables that restrict DeepSpeed and torch to one kind of device."""
     if accelerator == Accelerator.CPU:
         return {"DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": ""}
     return {"DS_ACCELERATOR": "cuda"} if accelerator == Accelerator.CUDA else {}
 
 
 def read_tail(path: Path, lines: int = 40) -> str:
-    """Return a text file's last lines, of at most its last 256 KiB; "" if there is no such file."""
+    """Return a text file's last lines, reading at most its last 256 KiB; "" if there is no such file."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
@@ -223,7 +230,7 @@ def read_tail(path: Path, lines: int = 40) -> str:
 
 
 def write_file(path: Path, text: str) -> Path:
-    """Write a file of the job folder's `launch/`, which is made if need be.
+    """Write a file into the job folder's `launch/`, which is made if it does not exist.
 
     Raises:
         LaunchError: the disk is full, or the folder cannot be written.
@@ -237,38 +244,43 @@ def write_file(path: Path, text: str) -> Path:
 
 
 def parse_handle(handle: str, launcher: str, *keys: str) -> dict[str, Any]:
-    """Return what a handle says.
+    """Return the record that a handle holds as JSON.
+
+    Args:
+        handle: what `submit` returned.
+        launcher: name of the launcher that must have made it.
+        *keys: that the record must have.
 
     Raises:
         UsageError: it is not a handle of this launcher.
     """
     try:
-        value = json.loads(handle)
+        record = json.loads(handle)
     except ValueError:
-        value = None
-    if not isinstance(value, dict) or value.get("launcher") != launcher or any(key not in value for key in keys):
+        record = None
+    if not isinstance(record, dict) or record.get("launcher") != launcher or any(key not in record for key in keys):
         raise UsageError(f"{handle!r} is not a job of the launcher {launcher}: pass what its submit returned")
-    return value
+    return record
 
 
 def run_command(
-    argv: Sequence[str], *, hint: str, timeout: float = 60.0, without: str = ""
+    argv: Sequence[str], *, hint: str, timeout: float = 60.0, without_prefix: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """Run a short command of a queue or of SSH in the C locale and return what it answered, whatever its exit code.
+    """Run a short command of a queue or of SSH in the C locale; return its output, whatever its exit code.
 
     Args:
         argv: the command.
-        hint: how to mend it if the command is not installed.
+        hint: what to do if the command is not installed.
         timeout: in seconds.
-        without: variables whose names begin so are kept from it.
+        without_prefix: environment variables whose names begin with it are not passed on; "": all are.
 
     Raises:
         UsageError: there is no such command.
         LostError: it did not answer in time.
     """
     variables = {**environment(), "LC_ALL": "C"}
-    if without:
-        variables = {name: value for name, value in variables.items() if not name.startswith(without)}
+    if without_prefix:
+        variables = {name: value for name, value in variables.items() if not name.startswith(without_prefix)}
     try:
         return subprocess.run(
             argv, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False

@@ -1,6 +1,6 @@
-"""The official Kubernetes client, found and opened: the one place that imports it, and only when it is called.
+"""Opens a Kubernetes cluster with the official client; the only module that imports it, and only when it is called.
 
-It knows how a cluster is reached and how it says no, and nothing of jobs.
+It knows how to reach a cluster and how to read its errors, and nothing of jobs.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any
 
 from toolformer_core.errors import UsageError
 
-__all__ = ["Cluster", "connect", "why"]
+__all__ = ["Cluster", "connect", "error_message"]
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The parts of the official client that are used; it has no types of its own."""
+    """The parts of the official client that are used; typed `Any`, as the client has no type annotations."""
 
     batch: Any
     core: Any
     custom: Any
-    plain: Any  # turns an object into what the API sent
-    refused: Any  # the client's error for an answer that is no success
-    unreachable: tuple[Any, ...]
+    to_dict: Any  # turns the client's object into the plain values that the API sent
+    api_error: Any  # the exception for an answer that is not a success
+    connection_errors: tuple[Any, ...]  # the exceptions when the cluster cannot be reached
 
 
 @contextmanager
@@ -47,29 +47,29 @@ def connect(kubeconfig: str, context: str) -> Iterator[Cluster]:
     settings = client.Configuration()
     try:
         config.load_kube_config(kubeconfig or None, context=context or None, client_configuration=settings)
-    except config.ConfigException as outside:
+    except config.ConfigException as exc:
         try:
             if kubeconfig or context:
-                raise outside
+                raise exc
             config.load_incluster_config(client_configuration=settings)
         except config.ConfigException:
-            raise UsageError(f"no cluster to launch on: {outside} Give a kubeconfig, or set KUBECONFIG") from outside
+            raise UsageError(f"no cluster to launch on: {exc} Give a kubeconfig, or set KUBECONFIG") from exc
     settings.retries = 2
     with client.ApiClient(settings) as connection:
         yield Cluster(
             batch=client.BatchV1Api(connection),
             core=client.CoreV1Api(connection),
             custom=client.CustomObjectsApi(connection),
-            plain=connection.sanitize_for_serialization,
-            refused=client.ApiException,
-            unreachable=(urllib3.HTTPError, OSError),
+            to_dict=connection.sanitize_for_serialization,
+            api_error=client.ApiException,
+            connection_errors=(urllib3.HTTPError, OSError),
         )
 
 
-def why(exc: Any) -> str:
-    """Return an API error's own message, in one line."""
+def error_message(exc: Any) -> str:
+    """Return an API error's status, reason and message, in one line."""
     message = ""
     with suppress(ValueError, TypeError, AttributeError):
         message = json.loads(exc.body).get("message", "")
-    told = f"{getattr(exc, 'status', '')} {getattr(exc, 'reason', '') or ''}".strip() or type(exc).__name__
-    return " ".join(f"{told}: {message}".split()) if message else told
+    status = f"{getattr(exc, 'status', '')} {getattr(exc, 'reason', '') or ''}".strip() or type(exc).__name__
+    return " ".join(f"{status}: {message}".split()) if message else status

@@ -1,7 +1,7 @@
-"""The launcher for Kubernetes: posts the manifests of `manifests.py`, and reads the job's and its pods' status.
+"""The launcher for Kubernetes: posts the manifests of `manifests.py`, and reads the status of the job and its pods.
 
 The job folder must lie on a PersistentVolumeClaim that this machine sees too. The official client is imported when it
-is needed; what the manifests hold, and what the program does, is not known here.
+is needed. This module does not know what the manifests contain, or what the program does.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from tasks.launch.base import (
     accelerator_variables,
     parse_handle,
 )
-from tasks.launch.cluster import Cluster, connect, why
+from tasks.launch.cluster import Cluster, connect, error_message
 from toolformer_core.errors import UsageError
 
 __all__ = ["KubernetesKind", "KubernetesLauncher"]
 
 _TIMEOUT_S = 30
 _NOT_FOUND, _CONFLICT = 404, 409
-_LAST_WORDS = 20  # lines of a failed pod's log that are looked at
+_TAIL_LINES = 20  # of a failed pod's log, in which the last line that is not empty is looked for
 _PYTORCH = {"group": manifests.PYTORCH_GROUP, "version": manifests.PYTORCH_VERSION, "plural": "pytorchjobs"}
-_ENDS = {"Complete": JobState.SUCCEEDED, "Succeeded": JobState.SUCCEEDED, "Failed": JobState.FAILED}
+_END_STATES = {"Complete": JobState.SUCCEEDED, "Succeeded": JobState.SUCCEEDED, "Failed": JobState.FAILED}
 
 
 class KubernetesKind(StrEnum):
-    """A plain `Job` runs on every cluster; a `PyTorchJob` wants Kubeflow's training operator, 1.7 or later."""
+    """A plain `Job` runs on every cluster; a `PyTorchJob` needs Kubeflow's training operator, 1.7 or later."""
 
     JOB = "Job"
     PYTORCH_JOB = "PyTorchJob"
@@ -45,19 +45,19 @@ class KubernetesKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KubernetesLauncher:
-    """Starts the program in pods, one a node.
+    """Starts the program in pods, one per node.
 
     Args:
-        image: the container image, with this project and its extra `deepspeed` installed; must be named.
-        claim: the PersistentVolumeClaim with the data folder (ReadWriteMany for several nodes); must be named.
-        mount_path: where pods mount it.
-        local_root: where this machine has the claim's root; default: at `mount_path` too.
+        image: the container image, with this project and its extra `deepspeed` installed; required.
+        claim: the PersistentVolumeClaim with the data folder (ReadWriteMany for several nodes); required.
+        mount_path: where the pods mount the claim.
+        local_root: path of the claim's root on this machine; default: `mount_path`.
         python: the interpreter in the image; default: the request's.
         kind: `Job` or `PyTorchJob`.
-        namespace: where the job is to live.
-        nodes: how many pods.
-        gpus_per_node: -1: as many as there are processes on a node; 0: none is asked for.
-        gpu_resource: what GPUs are called in the cluster.
+        namespace: the namespace in which the job is created.
+        nodes: number of pods.
+        gpus_per_node: -1: as many as there are processes on a node; 0: requests none.
+        gpu_resource: the cluster's name of the resource GPU.
         cpu: per pod, e.g. `32`; default: no request.
         memory: per pod, e.g. `400Gi`; default: no request.
         shared_memory: the size of /dev/shm, which NCCL and data loaders use; "": the container runtime's.
@@ -67,10 +67,10 @@ class KubernetesLauncher:
         pull_secrets: Secrets for the image's registry.
         service_account: default: the namespace's.
         environment: variables for every rank; the request's have precedence.
-        accelerator: `cpu` or `cuda`; `auto`: what is there.
-        grace_s: seconds a pod has to end; a checkpoint must fit in.
+        accelerator: `cpu` or `cuda`; `auto`: what the nodes have.
+        grace_s: seconds that a pod has to end after it was told to; it must have time for a checkpoint.
         ttl_s: seconds after which the cluster removes a finished job; the default is a day.
-        context: of the kubeconfig; default: its current one.
+        context: context of the kubeconfig; default: its current one.
         kubeconfig: default: the client's usual places, then the pod's own account.
     """
 
@@ -107,72 +107,77 @@ class KubernetesLauncher:
         return json.dumps({"apiVersion": "v1", "kind": "List", "items": self._manifests(request)}, indent=2) + "\n"
 
     def submit(self, request: LaunchRequest) -> str:
-        """Post the manifests; the Service is made the Job's own, so that it goes when the Job goes."""
+        """Post the manifests. The Job owns the Service, so that the cluster deletes both together."""
         request.check_folder()
-        main, *others = self._manifests(request)
-        held = None
+        main, *services = self._manifests(request)
+        existing = None
         with self._api() as api:
             try:
-                made = self._create(api, main)
-            except api.refused as exc:
-                held = self._held(api, main) if exc.status == _CONFLICT else None
-                if held is None:
+                created = self._create(api, main)
+            except api.api_error as exc:
+                existing = self._find_job(api, main) if exc.status == _CONFLICT else None
+                if existing is None:
                     hint = self._hint(exc.status, request.name)
-                    raise _error(exc)(f"the cluster refused the {self.kind} {request.name}: {why(exc)}{hint}") from exc
-                made = held
-            owner = {"apiVersion": main["apiVersion"], "kind": main["kind"], "name": request.name}
-            for manifest in others:
-                manifest["metadata"]["ownerReferences"] = [{**owner, "uid": made["metadata"]["uid"]}]
+                    raise _error_class(exc)(
+                        f"the cluster refused the {self.kind} {request.name}: {error_message(exc)}{hint}"
+                    ) from exc
+                created = existing
+            uid = created["metadata"]["uid"]
+            owner = {"apiVersion": main["apiVersion"], "kind": main["kind"], "name": request.name, "uid": uid}
+            for manifest in services:
+                manifest["metadata"]["ownerReferences"] = [owner]
                 try:
                     api.core.create_namespaced_service(self.namespace, manifest, _request_timeout=_TIMEOUT_S)
-                except api.refused as exc:
-                    if exc.status == _CONFLICT and self._owned(api, request.name, made["metadata"]["uid"]):
+                except api.api_error as exc:
+                    if exc.status == _CONFLICT and self._is_owned_by(api, request.name, uid):
                         continue
-                    if held is None:
+                    if existing is None:
                         self._delete(api, self.namespace, request.name, self.kind)
-                    raise _error(exc)(f"the cluster refused the Service {request.name}: {why(exc)}") from exc
-        where = {"kind": str(self.kind), "namespace": self.namespace, "job": request.name}
-        return json.dumps({"launcher": self.name, **where, "uid": made["metadata"]["uid"]})
+                    raise _error_class(exc)(
+                        f"the cluster refused the Service {request.name}: {error_message(exc)}"
+                    ) from exc
+        location = {"kind": str(self.kind), "namespace": self.namespace, "job": request.name}
+        return json.dumps({"launcher": self.name, **location, "uid": uid})
 
     def state(self, handle: str) -> tuple[JobState, str]:
-        """Read the job's conditions and its pods; a failed pod's reason and last words go into the detail."""
-        record = self._record(handle)
+        """Return the job's state; the detail of a failed job is its failed pod's reason and last log line."""
+        record = self._parse_handle(handle)
         try:
-            return self._state(record)
-        except LaunchError as exc:  # whatever a cluster says of our right to ask, the job may run
+            return self._read_state(record)
+        except LaunchError as exc:  # even if the cluster denies us the answer, the job may run
             raise LostError(str(exc)) from exc
 
-    def _state(self, record: dict[str, Any]) -> tuple[JobState, str]:
+    def _read_state(self, record: dict[str, Any]) -> tuple[JobState, str]:
         with self._api() as api:
-            found = self._read(api, record)
-            if found is None:
+            job = self._read_job(api, record)
+            if job is None:
                 return JobState.GONE, f"the cluster knows no {record['kind']} {record['job']} any more"
-            if found["metadata"].get("deletionTimestamp"):
+            if job["metadata"].get("deletionTimestamp"):
                 return JobState.ENDING, "being deleted"  # until its last pod has ended
-            pods = self._pods(api, record)
-            condition = _ending(found)
-            if condition is not None and _ENDS[condition["type"]] is JobState.SUCCEEDED:
+            pods = self._list_pods(api, record)
+            condition = _end_condition(job)
+            if condition is not None and _END_STATES[condition["type"]] is JobState.SUCCEEDED:
                 return JobState.SUCCEEDED, condition["type"]
             if condition is not None:
-                own = condition.get("reason") or condition.get("message") or "Failed"
-                return JobState.FAILED, self._autopsy(api, record["namespace"], pods) or own
-            return _progress(pods)
+                reason = condition.get("reason") or condition.get("message") or "Failed"
+                return JobState.FAILED, self._explain_failure(api, record["namespace"], pods) or reason
+            return _unfinished_state(pods)
 
     def cancel(self, handle: str) -> None:
         """Delete the job and, with it, its pods and its Service; `state` says `gone` when the last pod has ended."""
-        record = self._record(handle)
+        record = self._parse_handle(handle)
         with self._api() as api:
-            if self._read(api, record) is None:
+            if self._read_job(api, record) is None:
                 return
             try:
                 self._delete(api, record["namespace"], record["job"], record["kind"])
-            except api.refused as exc:
+            except api.api_error as exc:
                 if exc.status != _NOT_FOUND:
-                    raise LaunchError(f"the cluster did not delete {record['job']}: {why(exc)}") from exc
+                    raise LaunchError(f"the cluster did not delete {record['job']}: {error_message(exc)}") from exc
 
-    # Values.
+    # Handles and manifests.
 
-    def _record(self, handle: str) -> dict[str, Any]:
+    def _parse_handle(self, handle: str) -> dict[str, Any]:
         return parse_handle(handle, self.name, "kind", "namespace", "job", "uid")
 
     def _manifests(self, request: LaunchRequest) -> list[dict[str, Any]]:
@@ -180,24 +185,24 @@ class KubernetesLauncher:
             raise UsageError(
                 "name the container `image` and the PersistentVolumeClaim `claim` that holds the data folder"
             )
-        pods = self._settings(request)
+        pods = self._pods(request)
         if self.kind == KubernetesKind.PYTORCH_JOB:
             return [manifests.pytorch_job(request, pods)]
         return [manifests.job(request, pods), manifests.service(request, pods)]
 
-    def _settings(self, request: LaunchRequest) -> manifests.Pods:
+    def _pods(self, request: LaunchRequest) -> manifests.Pods:
         gpus = request.processes if self.gpus_per_node < 0 else self.gpus_per_node
-        wanted = {self.gpu_resource: str(gpus) if gpus else "", "cpu": self.cpu, "memory": self.memory}
+        resources = {self.gpu_resource: str(gpus) if gpus else "", "cpu": self.cpu, "memory": self.memory}
         variables = {"PYTHONUNBUFFERED": "1", **accelerator_variables(self.accelerator), **self.environment}
         return manifests.Pods(
             image=self.image,
             namespace=self.namespace,
             nodes=self.nodes,
-            folder=self._inside(request.folder),
+            folder=self._path_in_pod(request.folder),
             claim=self.claim,
             mount_path=self.mount_path,
             python=self.python or request.python,
-            resources={name: amount for name, amount in wanted.items() if amount},
+            resources={name: amount for name, amount in resources.items() if amount},
             shared_memory=self.shared_memory,
             variables={**variables, **request.environment},
             secrets=self.secrets,
@@ -209,7 +214,7 @@ class KubernetesLauncher:
             ttl_s=self.ttl_s,
         )
 
-    def _inside(self, folder: Path) -> Path:
+    def _path_in_pod(self, folder: Path) -> Path:
         """Return the job folder's path in a pod.
 
         Raises:
@@ -226,69 +231,72 @@ class KubernetesLauncher:
 
     @contextmanager
     def _api(self) -> Iterator[Cluster]:
-        """Yield the cluster's API; say in one line that it does not let us, or that it cannot be reached."""
+        """Yield the cluster's API; turn its errors into a LaunchError or LostError of one line."""
         with connect(self.kubeconfig, self.context) as api:
             try:
                 yield api
-            except api.refused as exc:
-                raise _error(exc)(f"the cluster refused: {why(exc)}") from exc
-            except api.unreachable as exc:
+            except api.api_error as exc:
+                raise _error_class(exc)(f"the cluster refused: {error_message(exc)}") from exc
+            except api.connection_errors as exc:
                 reason = str(exc).splitlines()[0] if str(exc) else type(exc).__name__
                 raise LostError(f"the cluster cannot be reached, see `kubectl cluster-info`: {reason}") from exc
 
     def _create(self, api: Cluster, manifest: dict[str, Any]) -> dict[str, Any]:
         if self.kind == KubernetesKind.PYTORCH_JOB:
-            made = api.custom.create_namespaced_custom_object(
+            created = api.custom.create_namespaced_custom_object(
                 **_PYTORCH, namespace=self.namespace, body=manifest, _request_timeout=_TIMEOUT_S
             )
         else:
-            made = api.batch.create_namespaced_job(self.namespace, manifest, _request_timeout=_TIMEOUT_S)
-        value: dict[str, Any] = api.plain(made)
-        return value
+            created = api.batch.create_namespaced_job(self.namespace, manifest, _request_timeout=_TIMEOUT_S)
+        job: dict[str, Any] = api.to_dict(created)
+        return job
 
-    def _held(self, api: Cluster, main: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the job that an earlier `submit` made without hearing of it; None if it is another's, or going."""
-        where = main["metadata"]
-        found = self._read(api, {"kind": main["kind"], "namespace": self.namespace, "job": where["name"]})
-        if found is None or found["metadata"].get("deletionTimestamp"):
+    def _find_job(self, api: Cluster, main: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the job that an earlier `submit`, whose answer got lost, has created.
+
+        None if the job of this name belongs to another folder, or is being deleted.
+        """
+        metadata = main["metadata"]
+        job = self._read_job(api, {"kind": main["kind"], "namespace": self.namespace, "job": metadata["name"]})
+        if job is None or job["metadata"].get("deletionTimestamp"):
             return None
-        own = (found["metadata"].get("annotations") or {}).get(manifests.FOLDER)
-        return found if own == where["annotations"][manifests.FOLDER] else None
+        folder = (job["metadata"].get("annotations") or {}).get(manifests.FOLDER)
+        return job if folder == metadata["annotations"][manifests.FOLDER] else None
 
-    def _owned(self, api: Cluster, service: str, uid: str) -> bool:
-        """Whether a Service goes when the job with this uid goes."""
-        found = api.plain(api.core.read_namespaced_service(service, self.namespace, _request_timeout=_TIMEOUT_S))
-        return any(owner["uid"] == uid for owner in found["metadata"].get("ownerReferences") or [])
+    def _is_owned_by(self, api: Cluster, name: str, uid: str) -> bool:
+        """Return whether the Service of this name belongs to the job with this uid."""
+        service = api.to_dict(api.core.read_namespaced_service(name, self.namespace, _request_timeout=_TIMEOUT_S))
+        return any(owner["uid"] == uid for owner in service["metadata"].get("ownerReferences") or [])
 
     def _hint(self, status: int, name: str) -> str:
         if status == _CONFLICT:
             return f"; it is going, or another's: see `kubectl -n {self.namespace} get {self.kind.lower()} {name}`"
-        missing = self.kind == KubernetesKind.PYTORCH_JOB and status == _NOT_FOUND
-        return "; is Kubeflow's training operator installed?" if missing else ""
+        no_operator = self.kind == KubernetesKind.PYTORCH_JOB and status == _NOT_FOUND
+        return "; is Kubeflow's training operator installed?" if no_operator else ""
 
-    def _read(self, api: Cluster, record: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the job as it stands; None if there is none, or only one of the same name and another `uid`."""
+    def _read_job(self, api: Cluster, record: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the job as the cluster describes it; None if there is none, or only one with another `uid`."""
         name, namespace = record["job"], record["namespace"]
         try:
             if record["kind"] == KubernetesKind.PYTORCH_JOB:
-                found = api.custom.get_namespaced_custom_object(
+                answer = api.custom.get_namespaced_custom_object(
                     **_PYTORCH, namespace=namespace, name=name, _request_timeout=_TIMEOUT_S
                 )
             else:
-                found = api.batch.read_namespaced_job(name, namespace, _request_timeout=_TIMEOUT_S)
-        except api.refused as exc:
+                answer = api.batch.read_namespaced_job(name, namespace, _request_timeout=_TIMEOUT_S)
+        except api.api_error as exc:
             if exc.status == _NOT_FOUND:
                 return None
             raise
-        value: dict[str, Any] = api.plain(found)
-        return value if record.get("uid") in (None, value["metadata"]["uid"]) else None
+        job: dict[str, Any] = api.to_dict(answer)
+        return job if record.get("uid") in (None, job["metadata"]["uid"]) else None
 
-    def _pods(self, api: Cluster, record: dict[str, Any]) -> list[dict[str, Any]]:
+    def _list_pods(self, api: Cluster, record: dict[str, Any]) -> list[dict[str, Any]]:
         label = "training.kubeflow.org/job-name" if record["kind"] == KubernetesKind.PYTORCH_JOB else "job-name"
-        found = api.core.list_namespaced_pod(
+        answer = api.core.list_namespaced_pod(
             record["namespace"], label_selector=f"{label}={record['job']}", _request_timeout=_TIMEOUT_S
         )
-        return sorted(api.plain(found)["items"], key=lambda pod: str(pod["metadata"]["name"]))
+        return sorted(api.to_dict(answer)["items"], key=lambda pod: str(pod["metadata"]["name"]))
 
     def _delete(self, api: Cluster, namespace: str, name: str, kind: str) -> None:
         if kind == KubernetesKind.PYTORCH_JOB:
@@ -300,58 +308,62 @@ class KubernetesLauncher:
                 name, namespace, propagation_policy="Foreground", _request_timeout=_TIMEOUT_S
             )
 
-    def _autopsy(self, api: Cluster, namespace: str, pods: list[dict[str, Any]]) -> str:
-        """Return why the first pod ended that ended badly, and the last line it logged; "" if none did."""
-        ends = [(_end(pod), str(pod["metadata"]["name"])) for pod in pods]
-        bad = sorted((end["finishedAt"] or "", name, end) for end, name in ends if end and end["exitCode"] != 0)
-        if not bad:
-            return next((str(p["status"]["reason"]) for p in pods if p["status"].get("reason")), "")
-        _, name, end = bad[0]
+    def _explain_failure(self, api: Cluster, namespace: str, pods: list[dict[str, Any]]) -> str:
+        """Return why the pod that failed first failed, and its last log line; "" if no pod says why."""
+        ends = [(_container_end(pod), str(pod["metadata"]["name"])) for pod in pods]
+        failures = sorted((end["finishedAt"] or "", name, end) for end, name in ends if end and end["exitCode"] != 0)
+        if not failures:
+            return next((str(pod["status"]["reason"]) for pod in pods if pod["status"].get("reason")), "")
+        _, name, end = failures[0]
         text = f"{name}: {end['reason'] or 'Error'}, exit code {end['exitCode']}"
         try:
             log = api.core.read_namespaced_pod_log(
-                name, namespace, tail_lines=_LAST_WORDS, _request_timeout=_TIMEOUT_S, _preload_content=False
+                name, namespace, tail_lines=_TAIL_LINES, _request_timeout=_TIMEOUT_S, _preload_content=False
             )
             lines = log.data.decode("utf-8", errors="replace").splitlines()
-        except (*api.unreachable, api.refused):  # the node, or the log, is gone
+        except (*api.connection_errors, api.api_error):  # e.g. the node or the log is gone
             return text
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return f"{text}: {last[:300]}" if last else text
 
 
-def _error(refusal: Any) -> type[LaunchError]:
-    """Return what an API error means: from 500 on, or without a status, the cluster may have done what was asked."""
-    return LaunchError if 400 <= (refusal.status or 0) < 500 else LostError
+def _error_class(api_error: Any) -> type[LaunchError]:
+    """Return LaunchError if the cluster refused; LostError if it may have done what was requested.
+
+    The latter is so for a status of 500 or more, or without a status.
+    """
+    return LaunchError if 400 <= (api_error.status or 0) < 500 else LostError
 
 
-def _ending(found: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the condition that says how a job ended; None if it has not."""
-    conditions = found.get("status", {}).get("conditions") or []
-    return next((c for c in conditions if c["type"] in _ENDS and c["status"] == "True"), None)
+def _end_condition(job: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the condition that says how a job ended; None if it has not ended."""
+    conditions = job.get("status", {}).get("conditions") or []
+    return next((c for c in conditions if c["type"] in _END_STATES and c["status"] == "True"), None)
 
 
-def _statuses(pod: dict[str, Any]) -> list[dict[str, Any]]:
+def _container_statuses(pod: dict[str, Any]) -> list[dict[str, Any]]:
     return list(pod["status"].get("containerStatuses") or [])
 
 
-def _end(pod: dict[str, Any]) -> dict[str, Any] | None:
-    """Return how a pod's container ended; None if it has not."""
-    ends = [status["state"]["terminated"] for status in _statuses(pod) if status.get("state", {}).get("terminated")]
+def _container_end(pod: dict[str, Any]) -> dict[str, Any] | None:
+    """Return how a pod's container ended; None if it has not ended."""
+    states = [status.get("state", {}) for status in _container_statuses(pod)]
+    ends = [state["terminated"] for state in states if state.get("terminated")]
     return {"finishedAt": None, "reason": None, **ends[0]} if ends else None
 
 
-def _progress(pods: list[dict[str, Any]]) -> tuple[JobState, str]:
-    """Return how an unfinished job stands: it waits as long as one of its pods does."""
+def _unfinished_state(pods: list[dict[str, Any]]) -> tuple[JobState, str]:
+    """Return the state of a job that has not ended: it is pending as long as one of its pods is."""
     if not pods:
         return JobState.PENDING, "no pod yet"
     for pod in pods:
         if pod["status"].get("phase") == "Pending":
-            return JobState.PENDING, f"{pod['metadata']['name']}: {_waiting(pod)}"
+            return JobState.PENDING, f"{pod['metadata']['name']}: {_pending_reason(pod)}"
     return JobState.RUNNING, f"{len(pods)} pods" if len(pods) > 1 else str(pods[0]["metadata"]["name"])
 
 
-def _waiting(pod: dict[str, Any]) -> str:
-    for status in _statuses(pod):
+def _pending_reason(pod: dict[str, Any]) -> str:
+    for status in _container_statuses(pod):
         waiting = status.get("state", {}).get("waiting")
         if waiting:
             return ": ".join(part for part in (waiting.get("reason"), waiting.get("message")) if part)

@@ -1,7 +1,7 @@
 """The launcher for this machine: plain python for one process, torchrun for several.
 
-Every launch finds free ports of its own, so several jobs can run side by side. It does not know how many GPUs there
-are: that is the program's to find out.
+Every launch uses free ports of its own, so several jobs can run side by side. It does not know how many GPUs there
+are: the program finds out.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ class LocalLauncher:
     """Starts the program on this machine.
 
     Args:
-        accelerator: `cpu` hides all GPUs and shares the cores out, `cuda` insists on GPUs, `auto` takes what is there.
+        accelerator: `cpu` hides all GPUs and divides the cores among the processes, `cuda` requires GPUs, `auto` uses
+            what there is.
         devices: the GPUs to use, e.g. `0,1`; default: all.
-        cores: what CPU processes share out among them; 0: all that this process may use.
+        cores: number of cores that CPU processes share; 0: all that this process may use.
         grace_s: seconds from SIGTERM to SIGKILL when a job is cancelled; torchrun gives its workers 30 of them.
     """
 
@@ -47,13 +48,13 @@ class LocalLauncher:
     def submit(self, request: LaunchRequest) -> str:
         """Start the program; see `Launcher`."""
         request.check_folder()
-        if (held := processes.running_in(request.folder, self.name)) is not None:
-            return processes.handle(self.name, request.folder, *held)
+        if (job := processes.find_job(request.folder, self.name)) is not None:
+            return processes.make_handle(self.name, request.folder, *job)
         variables = self._variables(request)
         return processes.start(self.name, command(request), request.folder, variables, processes.new_mark())
 
     def state(self, handle: str) -> tuple[JobState, str]:
-        """Return how the job stands; see `Launcher`."""
+        """Return the job's state; see `Launcher`."""
         return processes.state(handle, self.name)
 
     def cancel(self, handle: str) -> None:
@@ -65,18 +66,18 @@ class LocalLauncher:
         if self.devices and self.accelerator != Accelerator.CPU:
             variables["CUDA_VISIBLE_DEVICES"] = self.devices
         if self.accelerator == Accelerator.CPU:
-            variables["OMP_NUM_THREADS"] = str(max(1, (self.cores or _cores()) // request.processes))
+            variables["OMP_NUM_THREADS"] = str(max(1, (self.cores or _count_cores()) // request.processes))
         return {**variables, **request.environment}
 
 
 def command(request: LaunchRequest) -> list[str]:
-    """Return the command for one node by itself. With `--standalone` torchrun takes a free port, and keeps it."""
+    """Return the command for a job on one node. With `--standalone` torchrun takes a free port, and keeps it."""
     if request.processes == 1:
         return [request.python, *request.arguments]
     options = ["--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={request.processes}"]
     return [request.python, "-m", "torch.distributed.run", *options, *request.arguments]
 
 
-def _cores() -> int:
+def _count_cores() -> int:
     process = psutil.Process()
     return len(process.cpu_affinity()) if hasattr(process, "cpu_affinity") else psutil.cpu_count() or 1

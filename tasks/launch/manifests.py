@@ -1,11 +1,11 @@
-"""What Kubernetes is given: an indexed Job with a headless Service, or a PyTorchJob of Kubeflow's training operator.
+"""Manifests for Kubernetes: an indexed Job with a headless Service, or a PyTorchJob of Kubeflow's training operator.
 
-Manifests are plain values in the API's own words. Where a cluster is and how it answers, this file does not know.
+Manifests are plain dictionaries with the API's names. This module does not know where a cluster is or how it answers.
 
-The container's main process is a shell that copies the program's output to the log in the job folder and keeps its
-exit code. When a pod is told to end, a hook writes the job's stop file and waits: within the grace period the
-program can leave a checkpoint. Only the first node writes to `log.txt`, as appending from several machines to one
-file on NFS loses lines; node 3 writes `log-3.txt`.
+The container's main process is a shell that copies the program's output to the log in the job folder and exits with
+the program's exit code. When a pod is told to end, a hook writes the job's stop file and waits, so that the program can
+save a checkpoint within the grace period. When several machines append to one file on NFS, lines get lost; so only the
+first node writes to `log.txt`, and node 3, for example, to `log-3.txt`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from toolformer_core.errors import UsageError
 
 __all__ = ["FOLDER", "MASTER_PORT", "PYTORCH_GROUP", "PYTORCH_VERSION", "Pods", "job", "pytorch_job", "service"]
 
-MASTER_PORT = 29500  # every job has pods, and so ports, of its own
+MASTER_PORT = 29500  # the same for every job, as each has pods of its own
 PYTORCH_GROUP, PYTORCH_VERSION = "kubeflow.org", "v1"
-FOLDER = "toolformer-platform/folder"  # the annotation that says whose job it is
+FOLDER = "toolformer-platform/folder"  # the annotation that holds the job folder's path, by which a job is recognised
 _LABEL = "app.kubernetes.io/name"
 _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 _RUN = """\
@@ -38,19 +38,19 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """What all nodes of a job have in common.
+    """The settings that all pods of a job share.
 
     Args:
         image: the container image, with this project installed.
-        namespace: where the job is to live.
-        nodes: how many pods.
-        folder: the job folder as the pods see it.
+        namespace: the namespace in which the job is created.
+        nodes: number of pods, one per node.
+        folder: the job folder's path in the pods.
         claim: the PersistentVolumeClaim that holds it.
         mount_path: where the claim is mounted.
         python: the interpreter in the image.
         resources: limits, e.g. `{"nvidia.com/gpu": "8"}`.
         shared_memory: the size of /dev/shm; "": the container runtime's.
-        variables: for every process.
+        variables: environment variables for every process.
         secrets: names of Secrets whose entries become variables.
         pull_secrets: names of Secrets for the image's registry.
         node_selector: labels that nodes must have.
@@ -80,7 +80,7 @@ class Pods:
 
 
 def service(request: LaunchRequest, pods: Pods) -> dict[str, Any]:
-    """Return the headless Service through which a Job's pods find the first one, before it is ready too."""
+    """Return the headless Service through which a Job's pods find the first pod, even before that is ready."""
     spec = {
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
@@ -91,16 +91,16 @@ def service(request: LaunchRequest, pods: Pods) -> dict[str, Any]:
 
 
 def job(request: LaunchRequest, pods: Pods) -> dict[str, Any]:
-    """Return the Job: one pod a node, and no second try, as trying again is the caller's decision."""
+    """Return the Job: one pod per node, and no retries, as those are up to the caller."""
     rank = {"name": "NODE_RANK", "valueFrom": {"fieldRef": {"fieldPath": _INDEX}}}
-    meet = [
+    rendezvous = [
         f"--nnodes={pods.nodes}",
         f"--nproc-per-node={request.processes}",
         "--node-rank=$(NODE_RANK)",
         f"--master-addr={request.name}-0.{request.name}",
         f"--master-port={MASTER_PORT}",
     ]
-    template = _template(request, pods, _container("trainer", request, pods, meet, [rank]))
+    template = _template(request, pods, _container("trainer", request, pods, rendezvous, [rank]))
     template["spec"]["subdomain"] = request.name
     spec = {
         "completionMode": "Indexed",
@@ -114,7 +114,7 @@ def job(request: LaunchRequest, pods: Pods) -> dict[str, Any]:
 
 
 def pytorch_job(request: LaunchRequest, pods: Pods) -> dict[str, Any]:
-    """Return the PyTorchJob. The operator says in PET_ variables, which torchrun reads, who meets whom and where."""
+    """Return the PyTorchJob. Its operator sets torchrun's rendezvous options, as PET_ environment variables."""
     container = _container("pytorch", request, pods, [], [])
     template = _template(request, pods, container)
 
@@ -139,8 +139,12 @@ def pytorch_job(request: LaunchRequest, pods: Pods) -> dict[str, Any]:
 
 
 def _metadata(request: LaunchRequest, pods: Pods) -> dict[str, Any]:
-    named = {"name": request.name, "namespace": pods.namespace, "labels": {_LABEL: request.name}}
-    return {**named, "annotations": {FOLDER: str(pods.folder)}}
+    return {
+        "name": request.name,
+        "namespace": pods.namespace,
+        "labels": {_LABEL: request.name},
+        "annotations": {FOLDER: str(pods.folder)},
+    }
 
 
 def _template(request: LaunchRequest, pods: Pods, container: dict[str, Any]) -> dict[str, Any]:
@@ -156,7 +160,7 @@ def _template(request: LaunchRequest, pods: Pods, container: dict[str, Any]) -> 
     if pods.node_selector:
         spec["nodeSelector"] = dict(pods.node_selector)
     if pods.tolerations:
-        spec["tolerations"] = [_toleration(text) for text in pods.tolerations]
+        spec["tolerations"] = [_parse_toleration(text) for text in pods.tolerations]
     if pods.service_account:
         spec["serviceAccountName"] = pods.service_account
     if pods.pull_secrets:
@@ -165,10 +169,10 @@ def _template(request: LaunchRequest, pods: Pods, container: dict[str, Any]) -> 
 
 
 def _container(
-    name: str, request: LaunchRequest, pods: Pods, meet: list[str], first: list[dict[str, Any]]
+    name: str, request: LaunchRequest, pods: Pods, rendezvous: list[str], first_variables: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    program = [_literal(word) for word in (*request.program, str(pods.folder))]
-    torchrun = [pods.python, "-m", "torch.distributed.run", *meet, *program]
+    program = [_escape(word) for word in (*request.program, str(pods.folder))]
+    torchrun = [pods.python, "-m", "torch.distributed.run", *rendezvous, *program]
     mounts = [{"name": "data", "mountPath": pods.mount_path}]
     if pods.shared_memory:
         mounts.append({"name": "shm", "mountPath": "/dev/shm"})
@@ -176,8 +180,8 @@ def _container(
         "name": name,
         "image": pods.image,
         "workingDir": str(pods.folder),
-        "command": ["sh", "-c", _literal(_RUN), "sh", _literal(str(pods.folder / LOG)), *torchrun],
-        "env": [*first, *({"name": name, "value": _literal(value)} for name, value in pods.variables.items())],
+        "command": ["sh", "-c", _escape(_RUN), "sh", _escape(str(pods.folder / LOG)), *torchrun],
+        "env": [*first_variables, *({"name": n, "value": _escape(value)} for n, value in pods.variables.items())],
         "lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", _STOP, str(pods.folder / "stop")]}}},
         "volumeMounts": mounts,
     }
@@ -188,16 +192,16 @@ def _container(
     return container
 
 
-def _literal(text: str) -> str:
-    """Return a text such that Kubernetes, which replaces $(NAME), leaves it as it was."""
+def _escape(text: str) -> str:
+    """Escape a text so that Kubernetes does not replace $(NAME) in it."""
     return text.replace("$(", "$$(")
 
 
-def _toleration(text: str) -> dict[str, str]:
-    """Return what `key=value:NoSchedule` means.
+def _parse_toleration(text: str) -> dict[str, str]:
+    """Return the toleration that a text such as `key=value:NoSchedule` describes.
 
     Raises:
-        UsageError: it means nothing.
+        UsageError: the text has another form.
     """
     taint, _, effect = text.rpartition(":")
     key, equals, value = taint.partition("=")

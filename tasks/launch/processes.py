@@ -1,9 +1,9 @@
 """Processes of this machine that outlive the process which started them, and that a new process finds again.
 
-A command runs under a few lines of shell, in a session of its own; these write down its exit code in the job folder.
-Every process of the command carries a mark of its own in its environment, so what belongs to a job is known even if
-a process id has been given to somebody else since, or a child has left its parent's process group as torchrun's
-workers do. Nothing without that mark is ever signalled. What the command is, this file does not know.
+A command runs in a session of its own, under a short shell script that records its exit code in the job folder. All
+processes of a job carry the job's mark in their environment. So they are known even if a process id has been given to
+another process since, or a child has left its parent's process group as torchrun's workers do. A process without the
+mark is never signalled. This module does not know what the command does.
 """
 
 from __future__ import annotations
@@ -26,43 +26,43 @@ from tasks.launch.base import EXIT, LOG, JobState, LaunchError, LostError, parse
 from tasks.settings import environment, host
 from toolformer_core.errors import UsageError
 
-__all__ = ["LAUNCH_VARIABLE", "cancel", "find", "handle", "new_mark", "running_in", "start", "state"]
+__all__ = ["LAUNCH_VARIABLE", "cancel", "find", "find_job", "make_handle", "new_mark", "start", "state"]
 
 LAUNCH_VARIABLE = "TOOLFORMER_LAUNCH"
 _SUPERVISE = 'file=$1 mark=$2; shift 2; "$@"; code=$?; echo "$mark $code" >"$file.part" && mv "$file.part" "$file"'
-# A launch must not take itself for a rank of the job in which its starter runs; PET_ variables are torchrun's options.
-_RANKS = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-_TORCHRUN = ("PET_", "TORCHELASTIC_")
+# A starter that is itself a rank of a job must not pass on the variables that say so; PET_ are torchrun's options.
+_RANK_VARIABLES = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_TORCHRUN_PREFIXES = ("PET_", "TORCHELASTIC_")
 _POLL_S = 0.05
-_LOOKS, _LOOK_S = 20, 0.002  # at a process that is just becoming another program
+_EXEC_TRIES, _EXEC_POLL_S = 20, 0.002  # to read the environment of a process in the middle of an exec
 
 
 def new_mark() -> str:
-    """Return a mark no other job has."""
+    """Return a mark that no other job has."""
     return uuid.uuid4().hex
 
 
 def start(
-    launcher: str, argv: Sequence[str], folder: Path, variables: Mapping[str, str], mark: str, **more: Any
+    launcher: str, argv: Sequence[str], folder: Path, variables: Mapping[str, str], mark: str, **extra: Any
 ) -> str:
-    """Start a command in the job folder, its output appended to `log.txt`, and return the job's handle.
+    """Start a command in the job folder, with its output appended to `log.txt`; return the job's handle.
 
     Args:
-        launcher: the launcher's name, which the handle keeps.
+        launcher: the launcher's name, which is stored in the handle.
         argv: the command.
         folder: the job folder; the exit code will be in its file `exit`.
-        variables: on top of this process's environment.
+        variables: environment variables, in addition to those of this process.
         mark: see `new_mark`.
-        **more: what else the handle is to keep.
+        **extra: further values to store in the handle.
 
     Raises:
         UsageError: there is no such command.
         LaunchError: the process cannot be started, or the log cannot be written.
     """
-    own = {name: value for name, value in environment().items() if name not in _RANKS}
-    own = {name: value for name, value in own.items() if not name.startswith(_TORCHRUN)}
-    everything = {**own, **variables, LAUNCH_VARIABLE: mark}
-    if shutil.which(argv[0], path=everything.get("PATH")) is None:
+    inherited = {name: value for name, value in environment().items() if name not in _RANK_VARIABLES}
+    inherited = {name: value for name, value in inherited.items() if not name.startswith(_TORCHRUN_PREFIXES)}
+    env = {**inherited, **variables, LAUNCH_VARIABLE: mark}
+    if shutil.which(argv[0], path=env.get("PATH")) is None:
         raise UsageError(f"{argv[0]} is not a program of this machine: name the python to train with by its full path")
     try:
         (folder / EXIT).unlink(missing_ok=True)
@@ -70,7 +70,7 @@ def start(
             process = subprocess.Popen(
                 ["sh", "-c", _SUPERVISE, launcher, str(folder / EXIT), mark, *argv],
                 cwd=folder,
-                env=everything,
+                env=env,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -78,109 +78,112 @@ def start(
             )
     except OSError as exc:
         raise LaunchError(f"{argv[0]} cannot be started in {folder}: {exc.strerror}") from exc
-    threading.Thread(target=process.wait, daemon=True).start()  # so that it leaves no zombie while we live
-    return handle(launcher, folder, mark, process.pid, **more)
+    threading.Thread(target=process.wait, daemon=True).start()  # so that it leaves no zombie while this process lives
+    return make_handle(launcher, folder, mark, process.pid, **extra)
 
 
-def handle(launcher: str, folder: Path, mark: str, pid: int, **more: Any) -> str:
-    """Return the handle of a job: of the shell that writes down its exit code, and all that carries the mark."""
+def make_handle(launcher: str, folder: Path, mark: str, pid: int, **extra: Any) -> str:
+    """Return the handle of a job; `pid` is the shell that records the exit code, its supervisor."""
     record = {"launcher": launcher, "host": host(), "folder": str(folder), "mark": mark}
-    return json.dumps({**record, "pid": pid, **more})
+    return json.dumps({**record, "pid": pid, **extra})
 
 
-def running_in(folder: Path, launcher: str) -> tuple[str, int] | None:
-    """Return mark and process id of the job of a launcher that runs in a folder on this machine; None without one."""
-    begin = ["sh", "-c", _SUPERVISE, launcher, str(folder / EXIT)]
+def find_job(folder: Path, launcher: str) -> tuple[str, int] | None:
+    """Return the mark and process id of the launcher's job that runs in a folder on this machine; None if none does."""
+    prefix = ["sh", "-c", _SUPERVISE, launcher, str(folder / EXIT)]
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            words = process.cmdline()
-            mark = words[len(begin)] if words[: len(begin)] == begin and len(words) > len(begin) else None
-            if mark and _carries(process, mark, LAUNCH_VARIABLE) and _ended({"folder": folder, "mark": mark}) is None:
+            argv = process.cmdline()
+            mark = argv[len(prefix)] if argv[: len(prefix)] == prefix and len(argv) > len(prefix) else None
+            if not mark or not _carries(process, mark, LAUNCH_VARIABLE):
+                continue
+            if _read_end({"folder": folder, "mark": mark}) is None:
                 return mark, process.pid
     return None
 
 
 def find(mark: str, variable: str = LAUNCH_VARIABLE) -> list[psutil.Process]:
     """Return the living processes of this machine that carry a mark in a variable, oldest first."""
-    found = []
+    marked = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             if _carries(process, mark, variable):
-                found.append((process.create_time(), process.pid, process))
-    return [process for _, _, process in sorted(found, key=lambda item: item[:2])]
+                marked.append((process.create_time(), process.pid, process))
+    return [process for _, _, process in sorted(marked, key=lambda item: item[:2])]
 
 
 def _carries(process: psutil.Process, mark: str, variable: str) -> bool:
-    """Whether a process lives and carries a mark.
+    """Return whether a process lives and carries a mark.
 
-    Between an exec's beginning and its end the kernel shows a program and no environment; a thread of the kernel's own
-    has neither, and a zombie no more.
+    In the middle of an exec the kernel shows a program without an environment, so the environment is read again. Kernel
+    threads and zombies have neither program nor environment.
     """
-    for _ in range(_LOOKS):
+    for _ in range(_EXEC_TRIES):
         variables = process.environ()
         if variables or not process.exe():
             break
-        time.sleep(_LOOK_S)
+        time.sleep(_EXEC_POLL_S)
     return variables.get(variable) == mark and process.status() != psutil.STATUS_ZOMBIE
 
 
 def state(handle: str, launcher: str) -> tuple[JobState, str]:
-    """Return how a job stands, and a short detail.
+    """Return a job's state, and a short detail.
 
     Raises:
         UsageError: not a handle of this launcher.
         LostError: the job runs on another machine.
     """
-    record = _record(handle, launcher)
-    ended = _ended(record)
-    if ended is not None:
-        return ended
+    record = _parse_handle(handle, launcher)
+    end = _read_end(record)
+    if end is not None:
+        return end
     _check_host(record)
-    if _supervisor(record) is not None:
+    if _find_supervisor(record) is not None:
         return JobState.RUNNING, f"process {record['pid']}"
-    left = find(record["mark"])
-    if left:
-        return JobState.RUNNING, f"process {left[0].pid}, whose exit code nobody will record"
-    ended = _ended(record)
-    if ended is not None:
-        return ended
+    remaining = find(record["mark"])
+    if remaining:
+        return JobState.RUNNING, f"process {remaining[0].pid}, whose exit code nobody will record"
+    end = _read_end(record)
+    if end is not None:
+        return end
     return JobState.GONE, "its processes are gone and left no exit code (killed, or a reboot?)"
 
 
-def cancel(handle: str, launcher: str, grace_s: float, *, ask_first: bool = True) -> None:
-    """End a job's processes: SIGTERM, and SIGKILL for those still there after the grace period; then wait.
+def cancel(handle: str, launcher: str, grace_s: float, *, terminate_first: bool = True) -> None:
+    """End a job's processes: send SIGTERM, after the grace period SIGKILL to those still alive; then wait for them.
 
     Args:
-        handle: of the job.
-        launcher: whose handle it is.
+        handle: the job's handle.
+        launcher: name of the launcher that made the handle.
         grace_s: seconds between the two signals.
-        ask_first: False to wait the grace period without sending SIGTERM.
+        terminate_first: False to wait the grace period without sending SIGTERM.
 
     Raises:
         UsageError: not a handle of this launcher.
         LostError: the job runs on another machine.
         LaunchError: a process cannot be ended.
     """
-    record = _record(handle, launcher)
-    if _ended(record) is None:
+    record = _parse_handle(handle, launcher)
+    if _read_end(record) is None:
         _check_host(record)
     deadline = time.monotonic() + grace_s
-    if ask_first:
-        _signal(_workers(record), signal.SIGTERM)
-    while _workers(record) and time.monotonic() < deadline:
+    if terminate_first:
+        _send_signal(_find_workers(record), signal.SIGTERM)
+    while _find_workers(record) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     deadline = time.monotonic() + 10
-    while (left := _workers(record)) and time.monotonic() < deadline:  # a dying launcher may just have started one more
-        _signal(left, signal.SIGKILL)
+    # More than once, as a dying launcher may just have started another process.
+    while (remaining := _find_workers(record)) and time.monotonic() < deadline:
+        _send_signal(remaining, signal.SIGKILL)
         time.sleep(_POLL_S)
-    if left:
-        numbers = ", ".join(str(process.pid) for process in left)
-        raise LaunchError(f"processes {numbers} on {record['host']} do not end: end them by hand (kill -9)")
-    while _supervisor(record) is not None and time.monotonic() < deadline:  # it is writing down the exit code
+    if remaining:
+        pids = ", ".join(str(process.pid) for process in remaining)
+        raise LaunchError(f"processes {pids} on {record['host']} do not end: end them by hand (kill -9)")
+    while _find_supervisor(record) is not None and time.monotonic() < deadline:  # it is recording the exit code
         time.sleep(_POLL_S)
 
 
-def _record(handle: str, launcher: str) -> dict[str, Any]:
+def _parse_handle(handle: str, launcher: str) -> dict[str, Any]:
     return parse_handle(handle, launcher, "host", "folder", "mark", "pid")
 
 
@@ -189,7 +192,8 @@ def _check_host(record: Mapping[str, Any]) -> None:
         raise LostError(f"this job was started on {record['host']}, and only from there can it be followed or ended")
 
 
-def _ended(record: Mapping[str, Any]) -> tuple[JobState, str] | None:
+def _read_end(record: Mapping[str, Any]) -> tuple[JobState, str] | None:
+    """Return the job's final state from its file `exit`; None if there is none."""
     try:
         mark, code = Path(record["folder"], EXIT).read_text().split()
     except (OSError, ValueError):
@@ -199,13 +203,13 @@ def _ended(record: Mapping[str, Any]) -> tuple[JobState, str] | None:
     number = int(code)
     if number == 0:
         return JobState.SUCCEEDED, "exit code 0"
-    known = {item.value: item.name for item in signal.Signals}
-    name = known.get(number - 128)
+    signal_names = {item.value: item.name for item in signal.Signals}
+    name = signal_names.get(number - 128)
     return JobState.FAILED, f"exit code {number}" + (f" ({name})" if name else "")
 
 
-def _supervisor(record: Mapping[str, Any]) -> psutil.Process | None:
-    """Return the shell that started the command, if it lives and its process id is still its own."""
+def _find_supervisor(record: Mapping[str, Any]) -> psutil.Process | None:
+    """Return the shell that started the command; None if it has ended, even if its process id is in use again."""
     with contextlib.suppress(psutil.Error, OSError, ValueError):
         process = psutil.Process(int(record["pid"]))
         if _carries(process, record["mark"], LAUNCH_VARIABLE):
@@ -213,12 +217,12 @@ def _supervisor(record: Mapping[str, Any]) -> psutil.Process | None:
     return None
 
 
-def _workers(record: Mapping[str, Any]) -> list[psutil.Process]:
-    """Return all processes of the job but the shell that is to write down the exit code."""
+def _find_workers(record: Mapping[str, Any]) -> list[psutil.Process]:
+    """Return all processes of the job except the supervisor."""
     return [process for process in find(record["mark"]) if process.pid != record["pid"]]
 
 
-def _signal(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
+def _send_signal(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):  # psutil compares start times, so a reused id is left alone
             process.send_signal(number)

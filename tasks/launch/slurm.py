@@ -1,9 +1,9 @@
 """The launcher for Slurm: a batch script in the job folder, submitted with sbatch and followed with squeue and sacct.
 
 Each node runs one torchrun, which meets the others on the first node. When the time limit is near, Slurm sends the
-batch shell SIGTERM, and the script writes the job's stop file: torchrun would give the ranks 30 s after a signal, the
-stop file gives them until the limit to leave a checkpoint. A cluster without accounting is no hindrance: the script
-writes its exit code down in the job folder.
+batch shell SIGTERM, and the script writes the job's stop file. So the ranks have until the limit to save a checkpoint;
+after a signal, torchrun would give them only 30 s. Clusters without accounting work as well: the script records its
+exit code in the job folder.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tasks.launch.base import (
     LaunchRequest,
     LostError,
     accelerator_variables,
+    check_plain_words,
     parse_handle,
-    plain_words,
     run_command,
     write_file,
 )
@@ -32,9 +32,10 @@ from toolformer_core.errors import UsageError
 __all__ = ["SlurmLauncher"]
 
 _INSTALL = "run this where Slurm's commands are, e.g. on the cluster's login node"
-_UNKNOWN = "invalid job id"  # what squeue and scancel say of a job that has been forgotten
-_OVER = "already completing or completed"
-_UNSURE = ("timed out", "unable to contact", "zero bytes")  # ... and sbatch of an answer that did not come through
+# In lower case, what Slurm's commands print:
+_UNKNOWN = "invalid job id"  # squeue and scancel, about a job that Slurm no longer knows
+_ALREADY_ENDED = "already completing or completed"  # scancel
+_NO_ANSWER = ("timed out", "unable to contact", "zero bytes")  # sbatch, if the controller's answer got lost
 _FAILED = (
     *("FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED", "RECONFIG_FAIL"),
     *("DEADLINE", "PREEMPTED", "REVOKED"),
@@ -74,22 +75,22 @@ class SlurmLauncher:
     """Submits the program as a batch job.
 
     Args:
-        nodes: how many.
-        gpus_per_node: -1: as many as there are processes on a node; 0: none is asked for,
-            or by a directive such as `--gres=gpu:8`.
-        gpu_type: e.g. `h100`, where a cluster has several; default: any.
+        nodes: number of nodes.
+        gpus_per_node: -1: as many as there are processes on a node; 0: requests none, e.g. because a directive such as
+            `--gres=gpu:8` does.
+        gpu_type: e.g. `h100`, if a cluster has several types; default: any.
         cpus_per_node: 0: the partition's default.
         memory: per node, e.g. `400G`; default: the partition's.
         partition: default: the cluster's.
         account: default: the user's own.
         qos: default: the account's.
         time_limit: as sbatch takes it, e.g. `24:00:00` or `2-00`; default: the partition's.
-        warn_s: seconds before the time limit at which the program is told to stop; a checkpoint must fit in.
+        warn_s: seconds before the time limit at which the program is told to stop; it must have time for a checkpoint.
         directives: further lines of the script's head, without `#SBATCH`, e.g. `--exclusive`.
         setup: shell lines before the start, e.g. `module load cuda/12.4`.
         srun_args: further options of srun, e.g. `--mpi=none`.
-        master_port: where the nodes meet; 0: one derived from the job's number, in 20000-28999.
-        accelerator: `cpu` or `cuda`; `auto`: what is there.
+        master_port: port on the first node at which the nodes meet; 0: one derived from the job id, in 20000-28999.
+        accelerator: `cpu` or `cuda`; `auto`: what the nodes have.
         environment: variables for every rank, e.g. of NCCL; the request's have precedence.
     """
 
@@ -118,76 +119,79 @@ class SlurmLauncher:
         return f"# launch/job.sbatch\n{self._script(request)}\n# command\n{shlex.join(_sbatch(request))}\n"
 
     def submit(self, request: LaunchRequest) -> str:
-        """Submit the batch script, unless it waits or runs already; see `Launcher`."""
+        """Submit the batch script, unless the job is already waiting or running; see `Launcher`."""
         request.check_folder()
         script = self._script(request)
-        job, cluster = self._queued(request), self._cluster
+        job, cluster = self._find_job(request), self._cluster
         if job is None:
             write_file(request.folder / "launch/job.sbatch", script)
-            done = run_command(_sbatch(request), hint=_INSTALL)
-            job, _, cluster = done.stdout.strip().partition(";")
-            unsure = done.returncode < 0 or any(words in done.stderr.lower() for words in _UNSURE)
-            if unsure or (done.returncode == 0 and not job.isdecimal()):
-                raise LostError(f"sbatch had no answer: {_reason(done.stderr)}; the job may be queued all the same")
-            if done.returncode != 0:
-                raise LaunchError(f"sbatch refused the job: {_reason(done.stderr)}")
+            completed = run_command(_sbatch(request), hint=_INSTALL)
+            job, _, cluster = completed.stdout.strip().partition(";")
+            lost = completed.returncode < 0 or any(words in completed.stderr.lower() for words in _NO_ANSWER)
+            if lost or (completed.returncode == 0 and not job.isdecimal()):
+                reason = _last_error(completed.stderr)
+                raise LostError(f"sbatch had no answer: {reason}; the job may be queued all the same")
+            if completed.returncode != 0:
+                raise LaunchError(f"sbatch refused the job: {_last_error(completed.stderr)}")
         return json.dumps({"launcher": self.name, "job": job, "cluster": cluster, "folder": str(request.folder)})
 
     @property
     def _cluster(self) -> str:
-        """The cluster of a federation that a directive names."""
-        named = [line.partition("=")[2] for line in self.directives if line.startswith("--clusters=")]
-        return named[0] if named else ""
+        """The cluster of a federation that a directive names; "" if none does."""
+        clusters = [line.partition("=")[2] for line in self.directives if line.startswith("--clusters=")]
+        return clusters[0] if clusters else ""
 
-    def _queued(self, request: LaunchRequest) -> str | None:
-        """Return the number of the job of this name and folder that waits or runs; None if there is none."""
-        of = _of({"cluster": self._cluster})
-        asked = ["squeue", "--noheader", *of, f"--name={request.name}", "--format=%i|%Z"]
-        done = run_command(asked, hint=_INSTALL, without="SQUEUE_")  # a user's own filters are not ours
-        if done.returncode != 0:
-            raise LostError(f"squeue does not answer: {_reason(done.stderr)}")
-        lines = [line.strip().partition("|") for line in done.stdout.splitlines()]
+    def _find_job(self, request: LaunchRequest) -> str | None:
+        """Return the id of the job of this name and folder that waits or runs; None if there is none."""
+        option = _cluster_option({"cluster": self._cluster})
+        command = ["squeue", "--noheader", *option, f"--name={request.name}", "--format=%i|%Z"]
+        completed = run_command(command, hint=_INSTALL, without_prefix="SQUEUE_")  # which hold the user's filters
+        if completed.returncode != 0:
+            raise LostError(f"squeue does not answer: {_last_error(completed.stderr)}")
+        lines = [line.strip().partition("|") for line in completed.stdout.splitlines()]
         return next((job for job, _, folder in lines if folder == str(request.folder)), None)
 
     def state(self, handle: str) -> tuple[JobState, str]:
-        """Ask squeue, which knows a job for some minutes after its end; then sacct; then the job folder."""
-        record = self._record(handle)
-        queue = ["squeue", "--noheader", "--states=all", *_of(record), f"--jobs={record['job']}", "--format=%T|%r"]
-        done = run_command(queue, hint=_INSTALL, without="SQUEUE_")
-        if done.returncode != 0 and _UNKNOWN not in done.stderr.lower():
-            raise LostError(f"squeue does not answer: {_reason(done.stderr)}")
-        found = _fields(done.stdout)
-        if found and _kind(found[0]) in _ALIVE:
-            return _kind(found[0]), _told(found[0], found[1])
-        return self._accounted(record) or _ended(record, found) or (JobState.GONE, "Slurm knows no such job any more")
+        """Return the job's state from squeue; some minutes after its end, from sacct or the job folder."""
+        record = self._parse_handle(handle)
+        options = ["--noheader", "--states=all", *_cluster_option(record), f"--jobs={record['job']}", "--format=%T|%r"]
+        completed = run_command(["squeue", *options], hint=_INSTALL, without_prefix="SQUEUE_")
+        if completed.returncode != 0 and _UNKNOWN not in completed.stderr.lower():
+            raise LostError(f"squeue does not answer: {_last_error(completed.stderr)}")
+        fields = _first_fields(completed.stdout)
+        if fields and _job_state(fields[0]) in _ALIVE:
+            return _job_state(fields[0]), _format_state(fields[0], fields[1])
+        end = self._read_accounting(record) or _read_end(record, fields)
+        return end or (JobState.GONE, "Slurm knows no such job any more")
 
     def cancel(self, handle: str) -> None:
         """Cancel the job; see `Launcher`."""
-        record = self._record(handle)
-        done = run_command(["scancel", *_of(record), record["job"]], hint=_INSTALL)
-        told = done.stderr.lower()
-        if done.returncode != 0 and _UNKNOWN not in told and _OVER not in told:
-            raise LaunchError(f"scancel failed: {_reason(done.stderr)}")
+        record = self._parse_handle(handle)
+        completed = run_command(["scancel", *_cluster_option(record), record["job"]], hint=_INSTALL)
+        error = completed.stderr.lower()
+        if completed.returncode != 0 and _UNKNOWN not in error and _ALREADY_ENDED not in error:
+            raise LaunchError(f"scancel failed: {_last_error(completed.stderr)}")
 
-    def _record(self, handle: str) -> dict[str, Any]:
+    def _parse_handle(self, handle: str) -> dict[str, Any]:
         return parse_handle(handle, self.name, "job", "cluster", "folder")
 
-    def _accounted(self, record: dict[str, Any]) -> tuple[JobState, str] | None:
-        """Return what accounting says of a job's end; None where there is no accounting, or it does not know yet."""
-        query = ["sacct", "--allocations", "--noheader", "--parsable2", *_of(record), f"--jobs={record['job']}"]
+    def _read_accounting(self, record: dict[str, Any]) -> tuple[JobState, str] | None:
+        """Return a job's end from accounting; None if there is no accounting, or it does not know of the end yet."""
+        options = ["--allocations", "--noheader", "--parsable2", *_cluster_option(record), f"--jobs={record['job']}"]
         try:
-            done = run_command([*query, "--format=State,ExitCode"], hint=_INSTALL)
+            completed = run_command(["sacct", *options, "--format=State,ExitCode"], hint=_INSTALL)
         except UsageError:
             return None
-        found = _fields(done.stdout) if done.returncode == 0 else None
-        if found is None or _kind(found[0]) in _ALIVE:
+        fields = _first_fields(completed.stdout) if completed.returncode == 0 else None
+        if fields is None or _job_state(fields[0]) in _ALIVE:
             return None
-        return _kind(found[0]), _told(found[0], "" if found[1] in ("", "0:0") else f"exit code {found[1]}")
+        detail = "" if fields[1] in ("", "0:0") else f"exit code {fields[1]}"
+        return _job_state(fields[0]), _format_state(fields[0], detail)
 
     # The script.
 
     def _script(self, request: LaunchRequest) -> str:
-        plain_words("job folder", str(request.folder))
+        check_plain_words("job folder", str(request.folder))
         for line in (*self.directives, *self.setup, *self.srun_args, self.partition, self.account, self.qos):
             if "\n" in line:
                 raise UsageError(f"{line!r} holds a line break: give one line each")
@@ -205,15 +209,15 @@ class SlurmLauncher:
 
     def _directives(self, request: LaunchRequest) -> list[str]:
         gpus = request.processes if self.gpus_per_node < 0 else self.gpus_per_node
-        kind = f"{self.gpu_type}:" if self.gpu_type else ""
-        wanted = {
+        gpu_type = f"{self.gpu_type}:" if self.gpu_type else ""
+        options = {
             "--job-name": request.name,
             "--chdir": request.folder,
             "--output": request.log,
             "--open-mode": "append",
             "--nodes": self.nodes,
             "--ntasks-per-node": 1,
-            "--gpus-per-node": f"{kind}{gpus}" if gpus else "",
+            "--gpus-per-node": f"{gpu_type}{gpus}" if gpus else "",
             "--cpus-per-task": self.cpus_per_node or "",
             "--mem": self.memory,
             "--partition": self.partition,
@@ -222,11 +226,12 @@ class SlurmLauncher:
             "--time": self.time_limit,
             "--signal": f"B:TERM@{self.warn_s}",
         }
-        lines = [f"{name}={value}" for name, value in wanted.items() if value != ""]
+        lines = [f"{name}={value}" for name, value in options.items() if value != ""]
         return [*lines, "--no-requeue", *self.directives]
 
     def _srun(self) -> list[str]:
-        cpus = [f"--cpus-per-task={self.cpus_per_node}"] if self.cpus_per_node else []  # not taken over from sbatch
+        # srun does not take this option over from sbatch.
+        cpus = [f"--cpus-per-task={self.cpus_per_node}"] if self.cpus_per_node else []
         return ["--kill-on-bad-exit=1", "--wait=0", *cpus, *self.srun_args]
 
     def _torchrun(self, request: LaunchRequest) -> list[str]:
@@ -243,18 +248,18 @@ def _sbatch(request: LaunchRequest) -> list[str]:
     return ["sbatch", "--parsable", f"--job-name={request.name}", str(request.folder / "launch/job.sbatch")]
 
 
-def _of(record: dict[str, Any]) -> list[str]:
+def _cluster_option(record: dict[str, Any]) -> list[str]:
     return [f"--clusters={record['cluster']}"] if record["cluster"] else []
 
 
-def _fields(text: str) -> list[str] | None:
-    """Return the first line's fields, leaving out lines without any, such as the name of a cluster."""
+def _first_fields(text: str) -> list[str] | None:
+    """Return the fields of the first line that has any; a line such as a cluster's name has none."""
     return next((line.strip().split("|") for line in text.splitlines() if "|" in line), None)
 
 
-def _kind(told: str) -> JobState:
-    """Return what a state of Slurm's means here, `CANCELLED by 1000` too; one that is not known has not ended."""
-    word = told.split()[0].rstrip("+") if told.split() else ""
+def _job_state(slurm_state: str) -> JobState:
+    """Translate a state such as `CANCELLED by 1000`; a job in an unknown state counts as running."""
+    word = slurm_state.split()[0].rstrip("+") if slurm_state.split() else ""
     if word == "COMPLETED":
         return JobState.SUCCEEDED
     if word in _PENDING:
@@ -264,14 +269,14 @@ def _kind(told: str) -> JobState:
     return JobState.FAILED if word in _FAILED else JobState.RUNNING
 
 
-def _told(state: str, more: str) -> str:
-    return f"{state} ({more})" if more not in ("", "None") else state
+def _format_state(state: str, detail: str) -> str:
+    return f"{state} ({detail})" if detail not in ("", "None") else state
 
 
-def _ended(record: dict[str, Any], queue: list[str] | None) -> tuple[JobState, str] | None:
-    """Return a job's end as squeue or its own script told it."""
-    if queue is not None:
-        return _kind(queue[0]), _told(queue[0], queue[1])
+def _read_end(record: dict[str, Any], fields: list[str] | None) -> tuple[JobState, str] | None:
+    """Return a job's end from squeue's fields, or else from the exit code that its script recorded."""
+    if fields is not None:
+        return _job_state(fields[0]), _format_state(fields[0], fields[1])
     try:
         job, code = Path(record["folder"], EXIT).read_text().split()
     except (OSError, ValueError):
@@ -281,7 +286,7 @@ def _ended(record: dict[str, Any], queue: list[str] | None) -> tuple[JobState, s
     return JobState.SUCCEEDED if code == "0" else JobState.FAILED, f"exit code {code}"
 
 
-def _reason(text: str) -> str:
-    """Return an error's last line, without the command's name."""
+def _last_error(text: str) -> str:
+    """Return the last line of an error message, without the command's name."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1].partition("error: ")[2] or lines[-1] if lines else "it gave no reason"

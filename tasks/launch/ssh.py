@@ -1,11 +1,11 @@
 """The launcher for a list of machines: DeepSpeed's own launcher, which reaches them through pdsh and ssh.
 
-DeepSpeed leaves three gaps that are closed here. When one node fails it lets the others wait for it; when it is told
-to end it ends every DeepSpeed launch of that python on the nodes, other people's too; and it asks ssh without the
-options a user gave. So its ranks carry a mark, a script on each node ends what carries that mark and nothing else, a
-few lines of shell watch over the launch, and nodes are asked beforehand whether they can be reached.
+This module closes three gaps in DeepSpeed's launcher. If one node fails, the others wait for it; here a shell script
+watches the launch and ends it. If the launcher is ended, it ends every DeepSpeed launch of that python on the nodes,
+those of other people too; here the ranks carry a mark, and a script on each node ends only processes with that mark.
+It checks the nodes without the user's ssh options; here they are checked with these options, before the launch.
 
-It does not know which GPUs a node has: the hostfile says how many.
+The module does not know which GPUs a node has: the hostfile says how many.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tasks.launch.base import (
     LaunchRequest,
     LostError,
     accelerator_variables,
+    check_plain_words,
     derived_port,
     parse_handle,
-    plain_words,
     run_command,
     write_file,
 )
@@ -40,20 +40,20 @@ __all__ = ["SshLauncher"]
 NODE_MARK = "TOOLFORMER_JOB"
 _INSTALL = "install pdsh and an ssh client here (Debian: pdsh, openssh-client)"
 _HOST = re.compile(r"(\S+)\s+slots=(\d+)")
-_LEFT = 3  # what end.sh exits with if it had to end something
+_SIGNALLED = 3  # exit code of end.sh if it had to end a process
 
 _END = f"""\
 #!/bin/sh
 # Ends the processes of this node that carry {NODE_MARK}=$1. They may end by themselves for $2 seconds; then SIGTERM,
-# and $3 seconds later SIGKILL. Exits {_LEFT} if a signal was needed.
+# and $3 seconds later SIGKILL. Exits {_SIGNALLED} if a signal was needed.
 mine() {{ grep -lzxF "{NODE_MARK}=$1" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3; }}
 wait_for() {{ n=$2; while [ -n "$(mine "$1")" ]; do [ "$n" -gt 0 ] || return 1; n=$((n - 1)); sleep 1; done; }}
 wait_for "$1" "$2" && exit 0
 kill -s TERM $(mine "$1") 2>/dev/null
-wait_for "$1" "$3" && exit {_LEFT}
+wait_for "$1" "$3" && exit {_SIGNALLED}
 kill -s KILL $(mine "$1") 2>/dev/null
 wait_for "$1" 5
-exit {_LEFT}
+exit {_SIGNALLED}
 """
 
 _RUN = """\
@@ -95,13 +95,13 @@ class SshLauncher:
 
     Args:
         hosts: the nodes, e.g. `node1 slots=8`; without `slots` a node runs the request's number of processes.
-        hostfile: a file with such lines, in place of `hosts`.
-        port: of the nodes' sshd; 0: ssh's own configuration decides.
+        hostfile: path of a file with such lines, instead of `hosts`.
+        port: port of sshd on the nodes; 0: as in ssh's configuration.
         ssh_args: further options of ssh, e.g. `-i /home/me/.ssh/cluster -o StrictHostKeyChecking=accept-new`.
         master_address: the first node's name or address as the others see it; default: as in the hostfile.
-        master_port: where rank 0 listens; 0: one derived from the job folder's path, in 20000-28999.
-        network_interface: for NCCL and Gloo, e.g. `ib0`; default: theirs.
-        accelerator: `cpu` or `cuda`; `auto`: what is there.
+        master_port: port on which rank 0 listens; 0: one derived from the job folder's path, in 20000-28999.
+        network_interface: for NCCL and Gloo, e.g. `ib0`; default: they choose.
+        accelerator: `cpu` or `cuda`; `auto`: what the nodes have.
         environment: variables for every rank, e.g. of NCCL; the request's have precedence.
         grace_s: seconds from SIGTERM to SIGKILL on the nodes when a job is cancelled.
         connect_s: seconds within which a node must answer.
@@ -129,27 +129,27 @@ class SshLauncher:
         return "\n".join([*parts, f"# command\n{shlex.join(self._command(request))} >>{LOG} 2>&1\n"])
 
     def submit(self, request: LaunchRequest) -> str:
-        """Ask the nodes, then start the program on them; see `Launcher`."""
+        """Check the nodes, then start the program on them; see `Launcher`."""
         request.check_folder()
         for program in ("pdsh", "ssh"):
             if shutil.which(program) is None:
                 raise UsageError(f"{program} is not on this machine's PATH: {_INSTALL}")
         nodes = list(self._nodes(request))
-        if (held := processes.running_in(request.folder, self.name)) is not None:
+        if (job := processes.find_job(request.folder, self.name)) is not None:
             lines = (request.folder / "launch/hostfile").read_text(encoding="utf-8").splitlines()
-            its_nodes = [line.split()[0] for line in lines]  # the profile may name others by now
-            end = self._end_command(request.folder, its_nodes, held[0])
-            return processes.handle(self.name, request.folder, *held, end=end)
+            job_nodes = [line.split()[0] for line in lines]  # the profile may name other nodes by now
+            end = self._end_command(request.folder, job_nodes, job[0])
+            return processes.make_handle(self.name, request.folder, *job, end=end)
         mark = processes.new_mark()
         files = self._files(request, mark)
-        self._ask(nodes, request)
+        self._check_nodes(nodes, request)
         for name, text in files.items():
             write_file(request.folder / name, text)
         end = self._end_command(request.folder, nodes, mark)
         return processes.start(self.name, self._command(request), request.folder, {}, mark, end=end)
 
     def state(self, handle: str) -> tuple[JobState, str]:
-        """Return how the job stands; see `Launcher`."""
+        """Return the job's state; see `Launcher`."""
         return processes.state(handle, self.name)
 
     def cancel(self, handle: str) -> None:
@@ -157,19 +157,20 @@ class SshLauncher:
         record = parse_handle(handle, self.name, "end")
         if processes.state(handle, self.name)[0] in (JobState.SUCCEEDED, JobState.FAILED):
             return
-        done = run_command([*record["end"], "0", str(self.grace_s)], hint=_INSTALL, timeout=self.grace_s + 60)
-        # DeepSpeed's launcher is not sent SIGTERM: it would answer by ending other jobs on the nodes.
-        processes.cancel(handle, self.name, 15.0, ask_first=False)
-        if done.returncode not in (0, _LEFT):
-            raise LaunchError(f"the job may still run on a node that could not be reached: {_last_line(done.stderr)}")
+        completed = run_command([*record["end"], "0", str(self.grace_s)], hint=_INSTALL, timeout=self.grace_s + 60)
+        # DeepSpeed's launcher is not sent SIGTERM, on which it would end other jobs on the nodes.
+        processes.cancel(handle, self.name, 15.0, terminate_first=False)
+        if completed.returncode not in (0, _SIGNALLED):
+            reason = _last_line(completed.stderr)
+            raise LaunchError(f"the job may still run on a node that could not be reached: {reason}")
 
-    # What is written and run.
+    # Files and commands.
 
     def _files(self, request: LaunchRequest, mark: str) -> dict[str, str]:
         nodes = self._nodes(request)
-        plain_words("job folder", str(request.folder))
-        plain_words("python", request.python)
-        plain_words("program", *request.program)
+        check_plain_words("job folder", str(request.folder))
+        check_plain_words("python", request.python)
+        check_plain_words("program", *request.program)
         run = _RUN.format(
             folder=request.folder,
             log=LOG,
@@ -177,9 +178,9 @@ class SshLauncher:
             grace=self.grace_s,
             exports=" ".join(f"{name}={shlex.quote(value)}" for name, value in self._exports(request).items()),
             command=" \\\n    ".join(shlex.join(words) for words in self._deepspeed(request, nodes)),
-            left=_LEFT,
+            left=_SIGNALLED,
         )
-        variables = "".join(f"{name}={_quoted(value)}\n" for name, value in self._variables(request, mark).items())
+        variables = "".join(f"{name}={_quote(value)}\n" for name, value in self._variables(request, mark).items())
         hostfile = "".join(f"{node} slots={slots}\n" for node, slots in nodes.items())
         texts = {"hostfile": hostfile, "deepspeed_env": variables, "end.sh": _END, "run.sh": run}
         return {f"launch/{name}": text for name, text in texts.items()}
@@ -188,7 +189,7 @@ class SshLauncher:
         return ["sh", str(request.folder / "launch/run.sh")]
 
     def _deepspeed(self, request: LaunchRequest, nodes: dict[str, int]) -> list[list[str]]:
-        """Return DeepSpeed's command, line by line. Without `--force_multi` a single node would be this machine."""
+        """Return DeepSpeed's command, line by line. `--force_multi` makes it use ssh even for a single node."""
         address = self.master_address or next(iter(nodes)).rpartition("@")[2]
         module = ["--module", *request.program[1:]] if request.program[0] == "-m" else list(request.program)
         return [
@@ -200,16 +201,17 @@ class SshLauncher:
         ]
 
     def _exports(self, request: LaunchRequest) -> dict[str, str]:
-        """Return what DeepSpeed's launcher and its pdsh read here; DeepSpeed takes an absolute path as DS_ENV_FILE."""
-        own = {"PDSH_SSH_ARGS_APPEND": self._ssh_args, "DS_ENV_FILE": str(request.folder / "launch/deepspeed_env")}
-        return own | accelerator_variables(self.accelerator)
+        """Return the variables for DeepSpeed's launcher and pdsh; DS_ENV_FILE may be an absolute path."""
+        env_file = str(request.folder / "launch/deepspeed_env")
+        variables = {"PDSH_SSH_ARGS_APPEND": self._ssh_args, "DS_ENV_FILE": env_file}
+        return variables | accelerator_variables(self.accelerator)
 
     @property
     def _ssh_args(self) -> str:
         return f"-oBatchMode=yes {self.ssh_args}".strip()
 
     def _end_command(self, folder: Path, nodes: list[str], mark: str) -> list[str]:
-        """Return what ends the job on all nodes; two numbers of seconds are to be appended, see end.sh."""
+        """Return the command that ends the job on all nodes; append the two numbers of seconds that end.sh takes."""
         args = self._ssh_args + (f" -p {self.port}" if self.port else "")
         pdsh = ["pdsh", "-R", "ssh", "-S", "-f", "1024", "-w", ",".join(nodes)]
         return ["env", f"PDSH_SSH_ARGS_APPEND={args}", *pdsh, "sh", str(folder / "launch/end.sh"), mark]
@@ -217,11 +219,11 @@ class SshLauncher:
     def _variables(self, request: LaunchRequest, mark: str) -> dict[str, str]:
         interface = self.network_interface
         network = {"NCCL_SOCKET_IFNAME": interface, "GLOO_SOCKET_IFNAME": interface} if interface else {}
-        own = accelerator_variables(self.accelerator) | network | self.environment
-        return {**own, **request.environment, NODE_MARK: mark}
+        variables = accelerator_variables(self.accelerator) | network | self.environment
+        return {**variables, **request.environment, NODE_MARK: mark}
 
     def _nodes(self, request: LaunchRequest) -> dict[str, int]:
-        """Return processes by node, in the hostfile's order."""
+        """Return the number of processes of each node, in the hostfile's order."""
         if bool(self.hosts) == bool(self.hostfile):
             raise UsageError("name the nodes: either `hosts`, e.g. 'node1 slots=8', or the path of a `hostfile`")
         try:
@@ -234,44 +236,48 @@ class SshLauncher:
             if line and (match is None or match[1] in nodes or int(match[2]) < 1):
                 raise UsageError(f"hostfile line {line!r}: each node once, like 'node1 slots=8'")
             if line and match is not None:
-                plain_words("node", match[1])
+                check_plain_words("node", match[1])
                 nodes[match[1]] = int(match[2])
         if not nodes:
             raise UsageError(f"the hostfile {self.hostfile} names no node: add lines like 'node1 slots=8'")
         return nodes
 
-    def _ask(self, nodes: list[str], request: LaunchRequest) -> None:
-        """Ask every node whether it is there, sees the job folder and has the interpreter.
+    def _check_nodes(self, nodes: list[str], request: LaunchRequest) -> None:
+        """Check that every node can be reached, sees the job folder and has the interpreter.
 
         Raises:
-            LaunchError: one does not.
+            LaunchError: a node fails the check.
         """
         options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={self.connect_s}", *shlex.split(self.ssh_args)]
         options += ["-p", str(self.port)] if self.port else []
-        question = f"test -d {request.folder} || exit 91; command -v {request.python} >/dev/null || exit 92"
+        script = f"test -d {request.folder} || exit 91; command -v {request.python} >/dev/null || exit 92"
 
-        def ask(node: str) -> str:
+        def check(node: str) -> str:
+            """Return what is wrong with a node; "" if nothing is."""
             try:
-                done = run_command(["ssh", *options, node, question], hint=_INSTALL, timeout=self.connect_s + 20)
+                completed = run_command(["ssh", *options, node, script], hint=_INSTALL, timeout=self.connect_s + 20)
             except LostError as exc:  # nothing was started
                 return f"{node}: {exc}"
-            told = {
+            if completed.returncode == 0:
+                return ""
+            error = _last_line(completed.stderr)
+            by_exit_code = {
                 91: f"does not see the job folder {request.folder}: put the data folder on a shared file system",
                 92: f"has no {request.python}: install this project there under the same path",
             }
-            reason = f"cannot be reached by ssh ({_last_line(done.stderr)}): `ssh {node}` must work without a password"
-            return "" if done.returncode == 0 else f"{node} " + told.get(done.returncode, reason)
+            unreachable = f"cannot be reached by ssh ({error}): `ssh {node}` must work without a password"
+            return f"{node} " + by_exit_code.get(completed.returncode, unreachable)
 
         with ThreadPoolExecutor(max_workers=16) as pool:
-            refused = [answer for answer in pool.map(ask, nodes) if answer]
-        if refused:
-            raise LaunchError("; ".join(refused))
+            problems = [problem for problem in pool.map(check, nodes) if problem]
+        if problems:
+            raise LaunchError("; ".join(problems))
 
 
-def _quoted(value: str) -> str:
-    """Return a value such that what DeepSpeed makes of it, `export NAME="value"` in a remote shell, gives it back.
+def _quote(value: str) -> str:
+    """Return a value escaped for DeepSpeed, which runs `export NAME="value"` in a remote shell through pdsh.
 
-    pdsh replaces %n, %h and %u, and makes one % of two.
+    pdsh replaces %n, %h and %u, and turns %% into %.
     """
     return re.sub(r'([\\"$`])', r"\\\1", value).replace("%", "%%")
 

@@ -143,9 +143,7 @@ def test_hints_open_the_snapshot_read_only_at_a_view_with_rows(
         "skipped": 0,
         "seconds": 1.0,
     }
-    cli_evaluate._print_evaluated(
-        EvaluateResult(**about, **left, rejected={}, arms=(), perplexities=(figures,), paper={})
-    )
+    cli_evaluate._print_result(EvaluateResult(**about, **left, rejected={}, arms=(), perplexities=(figures,), paper={}))
     assert 'duckdb -readonly w.duckdb "FROM perplexity"' in capsys.readouterr().out
 
 

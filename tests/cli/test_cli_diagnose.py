@@ -9,7 +9,7 @@ from typing import NoReturn
 import pytest
 from typer.testing import CliRunner, Result
 
-from cli.diagnose import _Display, _shown
+from cli.diagnose import _Display, _format_measure
 from cli.main import app
 from toolformer_core.diagnose.verdict import STEPS, Check
 from toolformer_core.errors import UsageError
@@ -89,7 +89,7 @@ def test_ctrl_c_says_that_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_share_next_to_its_least_is_shown_with_the_digit_that_tells_them_apart() -> None:
     def shown(measured: float, passed: bool) -> str:
-        return _shown(Check("language", passed, measured, 0.1, None, ""), measured)
+        return _format_measure(Check("language", passed, measured, 0.1, None, ""), measured)
 
     assert shown(0.0979, False) == "9.8 %"
     assert shown(0.1021, True) == "10 %"

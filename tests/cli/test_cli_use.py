@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from cli.main import app
 from cli.terminal import visible
-from cli.use import _Talk
+from cli.use import _Chat
 from tests.core.decode.writers import merging, speaks
 from toolformer_core.errors import UsageError
 
@@ -109,14 +109,14 @@ def test_a_chat_through_a_pipe() -> None:
 
 def test_the_turns_stand_before_the_next_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    prompt = _Talk._prompt
+    prompt = _Chat._prompt
 
-    def noted(self: _Talk) -> object:
+    def noted(self: _Chat) -> object:
         found = prompt(self)
         seen.append(found.text)
         return found
 
-    monkeypatch.setattr(_Talk, "_prompt", noted)
+    monkeypatch.setattr(_Chat, "_prompt", noted)
     said = run("chat", "--system", "Be brief.", *FEW, "--no-tools", stdin="One?\nTwo?\n").stdout
     assert seen[0] == "Be brief.\n\nUser: One?\nAssistant:"
     answer = seen[1].removeprefix(seen[0] + " ").removesuffix("\nUser: Two?\nAssistant:")

@@ -66,7 +66,7 @@ def test_gc_lists_and_with_delete_removes(store: Store) -> None:
     assert [file["path"] for file in gone["files"]] == [f"commits/{superseded.id}.json", superseded.files[0].path]
     assert gone["bytes"] == sum(file["bytes"] for file in gone["files"]) > superseded.files[0].bytes
     assert {commit.run_id for commit in store.commits()} == {"a", "c"}
-    assert run(store, "gc").stdout == "nothing: all that is there is referred to\n"
+    assert run(store, "gc").stdout == "nothing to remove: every file is needed\n"
     (shown,) = rows_of(Path(store.root) / "warehouse.duckdb", "SELECT text FROM documents")
     assert shown == {"text": "text c"}
 
@@ -94,7 +94,7 @@ def test_reconcile_check_finds_damage_and_says_what_rests_on_it(store: Store, ca
     assert found.stdout.splitlines() == [
         "2 commits, 3 runs and 1 dataset records found",
         f"damaged  {dataset.files[0].path} is altered: its digest is not the one in its commit",
-        f"cstar@{dataset.version} rests on what is damaged: run the build that made it again, and what is missing is "
+        f"cstar@{dataset.version} depends on what is damaged: run the build that made it again, and what is missing is "
         "done anew",
     ]
     again = shard(store, "a")  # what that build does

@@ -15,7 +15,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 from safetensors.numpy import save_file
 
-from cli.evaluate import _print_evaluated
+from cli.evaluate import _print_result
 from flows.evaluate.flow import run_evaluate
 from flows.evaluate.metrics import EvaluateResult
 from flows.evaluate.parameters import EvaluateParameters
@@ -243,7 +243,7 @@ def test_perplexity_of_two_arms_and_texts(
         again = run_evaluate(asked(other, tmp_path / "data", task=task, arms=["base"]))
         assert again.perplexities[0].perplexity == pytest.approx(one.perplexity)
         assert again.paper == paper
-        _print_evaluated(again)
+        _print_result(again)
         shown = " ".join(capsys.readouterr().out.split())
         assert ("The paper: gpt-j 9.9" in shown) == bool(paper)
         assert ("this text is not known to be one of them" in shown) == (not paper)
