@@ -32,6 +32,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from toolformer_core.annotate.boundaries import inside_words
 from toolformer_core.config import SampleConfig
@@ -120,13 +121,15 @@ def sample(
                 texts.append(document.text[start:end])
         states.append(state)
 
+    # before the first scan: other shards use the model until then
+    forbidden = [] if config.inside_words else [inside_words(text) for text in texts]
     second_round: list[_DocumentState] = []
     finished = 0
     for scan in lm.scan(prompt, texts) if texts else ():
         in_scan = set(scan.texts)
         for index in in_scan:
             owner[index].seen.add(index)
-        _add_likely(scan, texts, owner, config)
+        _add_likely(scan, texts, owner, forbidden, config)
         complete = {id(s): s for i in sorted(in_scan) if (s := owner[i]).seen == s.pieces.keys()}
         ready = [s for s in complete.values() if s.pieces.keys() <= in_scan]
         second_round += [s for s in complete.values() if not s.pieces.keys() <= in_scan]
@@ -144,16 +147,30 @@ def sample(
     return [_result(state, tool_name) for state in states]
 
 
-def _add_likely(scan: Scan, texts: Sequence[str], owner: dict[int, _DocumentState], config: SampleConfig) -> None:
-    """Record the positions above tau_s of every scanned text, at most as many per text as can be in the top k."""
+def _add_likely(
+    scan: Scan,
+    texts: Sequence[str],
+    owner: dict[int, _DocumentState],
+    forbidden: Sequence[NDArray[np.bool_]],
+    config: SampleConfig,
+) -> None:
+    """Record the positions above tau_s of every scanned text, at most as many per text as can be in the top k.
+
+    Args:
+        scan: the current scan.
+        texts: all texts.
+        owner: the document of each text.
+        forbidden: for each text, the offsets at which no call may stand; empty: it may stand anywhere.
+        config: tau_s and k.
+    """
     floor = math.log(config.tau_s) if config.tau_s > 0 else -math.inf
     for index, positions, log_probs in zip(scan.texts, scan.positions, scan.log_probs, strict=True):
         state = owner[index]
         start = state.pieces[index]
         last = len(state.document.text.rstrip())
         allowed = (log_probs.astype(np.float64) > floor) & (positions + start < last)
-        if not config.inside_words:
-            allowed &= ~inside_words(texts[index])[positions]
+        if forbidden:
+            allowed &= ~forbidden[index][positions]
         chosen = np.flatnonzero(allowed)
         if len(chosen) > config.top_k:
             chosen = chosen[np.lexsort((positions[chosen], -log_probs[chosen]))[: config.top_k]]  # as in `_top`

@@ -47,6 +47,12 @@ def test_the_ends_are_allowed_and_so_is_every_place_beside_a_space(text: str) ->
             assert not inside[at]
 
 
+@given(st.text(st.sampled_from("aZ09.,'- _\r\n$") | st.characters(max_codepoint=0x7F)))
+def test_ascii_is_read_as_all_other_text_is(text: str) -> None:
+    other = inside_words(f"{text} é")  # behind the blank, nothing changes what is in front of it
+    assert inside_words(text).tolist() == other[: len(text) + 1].tolist()
+
+
 @given(st.text(st.characters(categories=["L", "N"], max_codepoint=0x24F), min_size=1))
 def test_a_run_of_latin_letters_and_digits_is_one_word(text: str) -> None:
     assert inside_words(text)[1:-1].all()
