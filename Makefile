@@ -46,7 +46,7 @@ test: $(VENV)/.dev system ## pass the tests, in two processes, a file in one
 fuzz: $(VENV)/.dev system ## pass the property tests with 20 times their examples, drawn anew each time (SEED=n: as then)
 	$(BIN)/pytest -m '' --fuzz $(if $(SEED),--hypothesis-seed=$(SEED)) --numprocesses 2 --dist loadfile
 
-test-slow: $(VENV)/.dev system ## pass the tests that take half a minute each: workers, cancelled and killed flow runs
+test-slow: $(VENV)/.dev system ## pass the tests that take long: workers, cancelled and killed flow runs, further cases of quick tests
 	$(BIN)/pytest -m slow
 
 chaos: $(VENV)/.run ## kill a build N times at random moments, compare with one left alone (N=10, RUNNER=dask)

@@ -66,11 +66,11 @@ def with_options(form: type[Form]) -> Callable[[Callable[..., None]], Callable[.
             values = {name: options.pop(name) for name in form.model_fields}
             command(filled(form, **values), **options)
 
-        own = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in others]
-        parameters = [*(_parameter(form, name) for name in form.model_fields), *own]
+        fields = [_parameter(form, name) for name in form.model_fields]
+        parameters = [*fields, *(other.replace(kind=inspect.Parameter.KEYWORD_ONLY) for other in others)]
         run.__name__, run.__doc__, run.__module__ = command.__name__, command.__doc__, command.__module__
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return run
 
     return make
@@ -84,7 +84,7 @@ def filled(form: type[Form], /, **values: Any) -> Form:
     """
     converters = {name: hints_of(field).convert for name, field in form.model_fields.items()}
     try:
-        return form(**{n: convert(given) if (convert := converters[n]) else given for n, given in values.items()})
+        return form(**{name: convert(v) if (convert := converters[name]) else v for name, v in values.items()})
     except ValidationError as exc:
         first = exc.errors()[0]
         option = option_name(str(first["loc"][0]))
@@ -115,9 +115,9 @@ def option_name(field: str) -> str:
 def hints_of(field: FieldInfo) -> Option:
     """Return a field's settings that only the command line uses."""
     hints = Option()
-    for one in field.metadata:
-        if isinstance(one, Option):  # of its type, then of the field itself
-            hints = Option(one.panel or hints.panel, one.note or hints.note, one.convert or hints.convert)
+    for option in field.metadata:
+        if isinstance(option, Option):  # of its type, then of the field itself
+            hints = Option(option.panel or hints.panel, option.note or hints.note, option.convert or hints.convert)
     return hints
 
 
@@ -164,8 +164,8 @@ def _type(annotation: Any) -> Any:
         return str
     if origin is Literal:
         return annotation
-    if others := [one for one in get_args(annotation) if one is not type(None)]:
-        (only,) = others
+    if members := [member for member in get_args(annotation) if member is not type(None)]:
+        (only,) = members
         return _type(only)
     return annotation
 
@@ -173,11 +173,11 @@ def _type(annotation: Any) -> Any:
 def _help(form: type[BaseModel], field: FieldInfo, hints: Option) -> str:
     """Return a field's description, with other fields named as options, and the note that only the option has."""
 
-    def named(found: re.Match[str]) -> str:
-        return option_name(found[1]) if found[1] in form.model_fields else found[0]
+    def as_option(name: re.Match[str]) -> str:
+        return option_name(name[1]) if name[1] in form.model_fields else name[0]
 
     note = hints.note or ("; separated by commas" if get_origin(field.annotation) is list else "")
-    return _FIELD.sub(named, field.description or "") + note
+    return _FIELD.sub(as_option, field.description or "") + note
 
 
 def _bounds(field: FieldInfo) -> tuple[float | None, float | None]:
@@ -186,8 +186,8 @@ def _bounds(field: FieldInfo) -> tuple[float | None, float | None]:
     Typer has no exclusive bounds for floats; if a field has one, only the form checks its bounds.
     """
     known: dict[str, Any] = {}
-    for one in field.metadata:
-        known |= {name: getattr(one, name) for name in ("ge", "gt", "le", "lt") if hasattr(one, name)}
+    for constraint in field.metadata:
+        known |= {name: getattr(constraint, name) for name in ("ge", "gt", "le", "lt") if hasattr(constraint, name)}
     if _type(field.annotation) is int:
         low = known["gt"] + 1 if "gt" in known else known.get("ge")
         high = known["lt"] - 1 if "lt" in known else known.get("le")
