@@ -29,19 +29,19 @@ __all__ = ["doctor", "up"]
 def up(
     data: Data = None,
     prefect_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Of Prefect's server and UI; 0 takes a free one")
+        int, typer.Option(min=0, max=65535, help="Port of Prefect's server and UI; 0 takes a free one")
     ] = 4200,
-    mlflow_port: Annotated[int, typer.Option(min=0, max=65535, help="Of MLflow; 0 takes a free one")] = 5000,
-    corpus: Annotated[str, typer.Option(help="What the build form begins with, and what --schedule builds")] = "",
-    schedule: Annotated[str, typer.Option(help="Build it then: a cron line in UTC, e.g. '0 2 * * *'")] = "",
-    watch: Annotated[str, typer.Option(help="A folder: whatever corpus file arrives in it is built")] = "",
+    mlflow_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of MLflow; 0 takes a free one")] = 5000,
+    corpus: Annotated[str, typer.Option(help="Corpus for the build form and for --schedule")] = "",
+    schedule: Annotated[str, typer.Option(help="When to build it: a cron line in UTC, e.g. '0 2 * * *'")] = "",
+    watch: Annotated[str, typer.Option(help="A folder; every corpus file that arrives in it is built")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Start Prefect, MLflow, every flow's form and a worker for each pool, on this machine alone. Ctrl-C ends them all.
 
-    Runs that go on are stopped where they can go on: run them again. A second Ctrl-C does not wait for that. With
-    --json one line of JSON is printed when all is healthy. Pages of other servers and other names than localhost are
-    refused; TOOLFORMER_ALLOWED_HOSTS and TOOLFORMER_ALLOWED_ORIGINS allow more.
+    Flows that are running are stopped at a point from which they can continue: run them again. A second Ctrl-C does
+    not wait for that. With --json one line of JSON is printed when everything is healthy. Web pages of other origins
+    and other host names than localhost are refused; TOOLFORMER_ALLOWED_HOSTS and TOOLFORMER_ALLOWED_ORIGINS allow more.
 
     Example: toolformer up --data runs/c4
     """
@@ -53,7 +53,7 @@ def up(
     def notify(line: str) -> None:
         say(line, error=True)
 
-    own = Up(
+    servers = Up(
         folder,
         prefect_port=prefect_port,
         mlflow_port=mlflow_port,
@@ -63,15 +63,15 @@ def up(
         notify=notify,
     )
     if not as_json:
-        notify(f"starting; logs in {own.addresses.logs}")
-    with explain_full_disk(folder, UpError), _until_stopped(own) as stop, own.running() as addresses:
+        notify(f"starting; logs in {servers.addresses.logs}")
+    with explain_full_disk(folder, UpError), _until_stopped(servers) as stop, servers.running() as addresses:
         if as_json:
             print(json.dumps(asdict(addresses)), flush=True)
         else:
             _print_addresses(addresses)
-        own.supervise(stop)
+        servers.supervise(stop)
         if not as_json:
-            notify("stopping; Ctrl-C once more to wait for nothing")
+            notify("stopping; press Ctrl-C again to stop at once")
 
 
 class _Stopped(BaseException):
@@ -79,19 +79,19 @@ class _Stopped(BaseException):
 
 
 @contextmanager
-def _until_stopped(own: Up) -> Iterator[threading.Event]:
-    """Ctrl-C, SIGTERM or the end of the terminal sets an event; before that is looked at, it ends the start."""
+def _until_stopped(servers: Up) -> Iterator[threading.Event]:
+    """Yield an event that Ctrl-C, SIGTERM or the end of the terminal sets; during the start they end it at once."""
     stop = threading.Event()
 
-    def asked(number: int, frame: object) -> None:
+    def handle_signal(number: int, frame: object) -> None:
         if stop.is_set():
-            own.kill_now()
-        own.terminated = own.terminated or number == signal.SIGTERM
+            servers.kill_now()
+        servers.terminated = servers.terminated or number == signal.SIGTERM
         stop.set()
-        if own.starting:
+        if servers.starting:
             raise _Stopped(number)
 
-    before = {n: signal.signal(n, asked) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {n: signal.signal(n, handle_signal) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield stop
     except _Stopped as exc:
@@ -117,14 +117,14 @@ def _print_addresses(addresses: Addresses) -> None:
 
 def doctor(
     data: Data = None,
-    model: Annotated[str, typer.Option(help="To be looked for: 'embedded', a folder, or a hub name")] = "embedded",
-    profile: Annotated[str, typer.Option(help="Where trainings are to run: what that needs must be there")] = "auto",
+    model: Annotated[str, typer.Option(help="Model to look for: 'embedded', a folder, or a hub name")] = "embedded",
+    profile: Annotated[str, typer.Option(help="Where trainings are to run; what it needs is checked")] = "auto",
     passages: Annotated[str, typer.Option(help="JSONL of title, section, text for wikisearch and qa")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Look whether this installation is sound, and say how to mend what is not. It changes nothing.
+    """Check this installation, and say how to fix what is wrong. It changes nothing.
 
-    Ends with exit 1 if something fails; what is only worth knowing is a warning.
+    Ends with exit 1 if a check fails; a warning is only worth knowing.
 
     Example: toolformer doctor --data runs/c4 --profile gpu
     """
@@ -132,16 +132,16 @@ def doctor(
     from ops.doctor import DoctorOptions, run_checks
 
     findings = []
-    for one in run_checks(DoctorOptions(data_folder(data), model, profile, passages)):
-        findings.append(one)
+    for finding in run_checks(DoctorOptions(data_folder(data), model, profile, passages)):
+        findings.append(finding)
         if not as_json:
-            say(f"{one.level:<5} {one.check:<9} {one.told}")
-            if one.mend:
-                say(f"{'':<15} -> {one.mend}")
-    failed = sum(one.level == "fail" for one in findings)
-    warned = sum(one.level == "warn" for one in findings)
+            say(f"{finding.level:<5} {finding.check:<9} {finding.told}")
+            if finding.mend:
+                say(f"{'':<15} -> {finding.mend}")
+    failed = sum(finding.level == "fail" for finding in findings)
+    warned = sum(finding.level == "warn" for finding in findings)
     if as_json:
-        print_json([asdict(one) for one in findings])
+        print_json([asdict(finding) for finding in findings])
     else:
         print(f"\n{failed} failed, {warned} to know of" if failed or warned else "\nall is well")
     if failed:
