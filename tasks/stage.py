@@ -29,6 +29,7 @@ __all__ = [
     "Stage",
     "count_rows",
     "files_of",
+    "is_read_for",
     "nonzero",
     "run_stage",
     "shard_name",
@@ -160,6 +161,11 @@ def run_stage(stage: Stage[Spec], inputs: Inputs[Spec]) -> ShardResult:
     if not result.skipped:
         stage.committed(inputs, result)
     return result
+
+
+def is_read_for(tool: str, other: str) -> bool:
+    """Return whether a stage that runs for one tool reads what another made for one; "" is all tools at once."""
+    return not tool or other in ("", tool)
 
 
 def count_rows(unit: str, outcomes: Iterable[str], kept: str) -> RowCounts:

@@ -26,7 +26,7 @@ from tasks.build_spec import BuildSpec
 from tasks.example_limit import ExampleCounter, examples_in_shard, excess_examples, shard_order
 from tasks.run_shard import ShardResult, on_shard_done
 from tasks.settings import shared_catalog
-from tasks.stage import Shard, Stage
+from tasks.stage import Shard, Stage, is_read_for
 from tasks.stages import BUILD_STAGES, stages_per
 from tasks.stages.assemble import ASSEMBLE, AssemblySpec
 from toolformer_core.records import digest_of
@@ -47,7 +47,7 @@ class _Group:
             name: [
                 result
                 for (own_stage, own_tool), result in self.results.items()
-                if own_stage == name and _reads_tool(tool, own_tool)
+                if own_stage == name and is_read_for(tool, own_tool)
             ]
             for name in stage.reads
         }
@@ -60,11 +60,6 @@ class _Group:
         return {
             key: result if isinstance(result, GroupResult) else result.result() for key, result in self.results.items()
         }
-
-
-def _reads_tool(reader: str, read: str) -> bool:
-    """Whether a stage that runs for a tool reads what another made for a tool; "" stands for all tools at once."""
-    return not reader or read in ("", reader)
 
 
 def assembly_spec_of(spec: BuildSpec, **changes: Any) -> AssemblySpec:

@@ -28,7 +28,7 @@ from flows.build_dataset.resolve import resolve
 from tasks.build_spec import BuildSpec, NotInOverlayError
 from tasks.example_limit import ExampleCounter, examples_in_shard, excess_examples, shard_order
 from tasks.run_shard import ShardResult, ShardSpec, result_of
-from tasks.stage import Inputs, Shard, Stage, run_stage, shards_of
+from tasks.stage import Inputs, Shard, Stage, is_read_for, run_stage, shards_of
 from tasks.stages import BUILD_STAGES
 from tasks.stages.assemble import ASSEMBLE
 from tasks.stages.ingest import CORPUS, INGEST
@@ -268,9 +268,7 @@ class _Planner:
 
     def _add_stage(self, stage: Stage[Any], tool: str, shard: Shard, results: _Results) -> ShardResult | None:
         """Plan a stage for one shard; run it in the overlay if that costs nothing. Return its result if it is known."""
-        read = {
-            key: result for key, result in results.items() if key[0] in stage.reads and tool in ("", key[1] or tool)
-        }
+        read = {key: result for key, result in results.items() if key[0] in stage.reads and is_read_for(tool, key[1])}
         files = {
             name: tuple(f for key, result in read.items() if key[0] == name and result for f in result.files)
             for name in stage.reads
