@@ -3,15 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from tasks.build_spec import BuildSpec
 from tasks.run_shard import ShardResult
-from tasks.stage import Inputs, Shard, files_of, run_stage
+from tasks.stage import Inputs, Shard, files_of, run_stage, shards_of
 from tasks.stages import stages_per
 from tasks.stages.assemble import ASSEMBLE, AssemblySpec
 from tasks.stages.ingest import CORPUS, INGEST
+from tests.fakes import a_prompt
+from toolformer_core.config import (
+    AssembleConfig,
+    ExecuteConfig,
+    IngestConfig,
+    PrefilterConfig,
+    SampleConfig,
+    ScoreConfig,
+)
+from toolformer_core.tools.build import ToolSettings
 
-__all__ = ["annotate_shard", "assemble_shard", "ingest"]
+__all__ = ["annotate_shard", "assemble_shard", "calculator_spec", "ingest", "run_all"]
+
+
+def calculator_spec(data: Path, corpus: Path, **changes: Any) -> BuildSpec:
+    """Return a build of one tool; everything that its fingerprints depend on is a constant."""
+    spec = BuildSpec(
+        run_id="r",
+        data=str(data),
+        corpus=str(corpus),
+        corpus_digest="c1",
+        model="m",
+        model_digest="m1",
+        tools=("calculator",),
+        tool_names={"calculator": "Calculator"},
+        tool_digests={"calculator": "v1"},
+        prompts={"calculator": a_prompt()},
+        tool_settings=ToolSettings(),
+        ingest=IngestConfig(),
+        prefilter=PrefilterConfig(),
+        sample={"calculator": SampleConfig()},
+        execute=ExecuteConfig(),
+        score=ScoreConfig(),
+        assemble=AssembleConfig(),
+    )
+    return replace(spec, **changes)
+
+
+def run_all(spec: BuildSpec) -> list[ShardResult]:
+    """Run every stage on every shard of a build of one tool; return all results in order."""
+    (tool,) = spec.tools
+    ingested = ingest(spec)
+    results = [ingested]
+    for shard in shards_of(ingested):
+        annotated = annotate_shard(spec, tool, shard)
+        results += [*annotated.values(), assemble_shard(spec, shard, [annotated["score"]])]
+    return results
 
 
 def ingest(spec: BuildSpec) -> ShardResult:

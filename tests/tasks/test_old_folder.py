@@ -15,59 +15,16 @@ from typing import Any
 
 import pytest
 
-from tasks.build_spec import BuildSpec
-from tasks.run_shard import ShardResult
-from tasks.stage import shards_of
 from tasks.stages import VERSIONS, execute, sample, score
-from tests.fakes import FakeTool, a_drawn, a_prompt, a_scored
-from tests.support.stage_runs import annotate_shard, assemble_shard, ingest
+from tests.fakes import FakeTool, a_drawn, a_scored
+from tests.support.stage_runs import calculator_spec, run_all
 from toolformer_core.annotate.sample import SampledDocument
-from toolformer_core.config import (
-    AssembleConfig,
-    ExecuteConfig,
-    IngestConfig,
-    PrefilterConfig,
-    SampleConfig,
-    ScoreConfig,
-)
+from toolformer_core.config import SampleConfig, ScoreConfig
 from toolformer_core.records import Document, DrawnCall, PrefilterResult, Prompt, ScoredCall
-from toolformer_core.tools.build import ToolSettings
 from warehouse.store import Store
 
 OLD = Path(__file__).with_name("old_folder")
 TEXTS = ("Two and two makes a total of 4 apples.", "Three and three makes a total of 6 pears.")
-
-
-def spec_of(data: Path, corpus: Path) -> BuildSpec:
-    """All that fingerprints rest on is a constant here."""
-    return BuildSpec(
-        run_id="r",
-        data=str(data),
-        corpus=str(corpus),
-        corpus_digest="c1",
-        model="m",
-        model_digest="m1",
-        tools=("calculator",),
-        tool_names={"calculator": "Calculator"},
-        tool_digests={"calculator": "v1"},
-        prompts={"calculator": a_prompt()},
-        tool_settings=ToolSettings(),
-        ingest=IngestConfig(),
-        prefilter=PrefilterConfig(),
-        sample={"calculator": SampleConfig()},
-        execute=ExecuteConfig(),
-        score=ScoreConfig(),
-        assemble=AssembleConfig(),
-    )
-
-
-def run(spec: BuildSpec) -> list[ShardResult]:
-    ingested = ingest(spec)
-    results = [ingested]
-    for shard in shards_of(ingested):
-        annotated = annotate_shard(spec, "calculator", shard)
-        results += [*annotated.values(), assemble_shard(spec, shard, [annotated["score"]])]
-    return results
 
 
 def refuse(*_: object) -> Any:
@@ -80,7 +37,7 @@ def test_commits_of_an_earlier_version_are_adopted(tmp_path: Path, monkeypatch: 
     data = Path(shutil.copytree(OLD, tmp_path / "data"))
     written = {commit.stage: commit.stage_version for commit in Store(data).commits()}
     assert written == {name: VERSIONS[name] for name in written}, "a stage's VERSION was raised: write old_folder anew"
-    results = run(spec_of(data, tmp_path / "no corpus is read"))
+    results = run_all(calculator_spec(data, tmp_path / "no corpus is read"))
     assert [result.key.stage for result in results] == ["ingest", "prefilter", "sample", "execute", "score", "assemble"]
     assert all(result.skipped for result in results)
     assert {result.key for result in results} == {commit.key for commit in Store(data).commits()}
@@ -111,4 +68,4 @@ if __name__ == "__main__":
     ]
     for module, name, value in replaced:
         setattr(module, name, value)
-    run(spec_of(data, corpus))
+    run_all(calculator_spec(data, corpus))

@@ -9,14 +9,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from fakes import FakeTool, a_drawn, a_prompt, a_scored
+from fakes import FakeTool, a_drawn, a_scored
 
 from tasks.build_spec import BuildSpec
 from tasks.run_shard import ShardResult, on_shard_done
 from tasks.stage import Inputs, run_stage, shards_of
 from tasks.stages.prefilter import PREFILTER
 from tasks.tool_cache import OLDEST_ANSWER
-from tests.support.stage_runs import annotate_shard, assemble_shard, ingest
+from tests.support.stage_runs import annotate_shard, calculator_spec, ingest, run_all
 from toolformer_core.annotate.sample import SampledDocument
 from toolformer_core.config import (
     AssembleConfig,
@@ -28,7 +28,6 @@ from toolformer_core.config import (
 )
 from toolformer_core.errors import ToolError
 from toolformer_core.records import Document, DrawnCall, PrefilterResult, Prompt, ScoredCall
-from toolformer_core.tools.build import ToolSettings
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
 
@@ -63,40 +62,11 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BuildSpec:
     monkeypatch.setattr(
         "tasks.stages.execute.tool_of", lambda spec, key: FakeTool(lambda *_: spec.tool_digests[key].split("/")[0])
     )
-    return BuildSpec(
-        run_id="r",
-        data=str(tmp_path / "data"),
-        corpus=str(corpus),
-        corpus_digest="c1",
-        model="m",
-        model_digest="m1",
-        tools=("calculator",),
-        tool_names={"calculator": "Calculator"},
-        tool_digests={"calculator": "2/v1"},
-        prompts={"calculator": a_prompt()},
-        tool_settings=ToolSettings(),
-        ingest=IngestConfig(),
-        prefilter=PrefilterConfig(),
-        sample={"calculator": SampleConfig()},
-        execute=ExecuteConfig(),
-        score=ScoreConfig(),
-        assemble=AssembleConfig(),
-    )
-
-
-def run(spec: BuildSpec) -> list[ShardResult]:
-    """Run every task on every shard, as the flow does but without Prefect."""
-    (tool,) = spec.tools
-    ingested = ingest(spec)
-    done = [ingested]
-    for shard in shards_of(ingested):
-        annotated = annotate_shard(spec, tool, shard)
-        done += [*annotated.values(), assemble_shard(spec, shard, [annotated["score"]])]
-    return done
+    return calculator_spec(tmp_path / "data", corpus, tool_digests={"calculator": "2/v1"})
 
 
 def worked(spec: BuildSpec) -> list[str]:
-    return [done.key.stage for done in run(spec) if not done.skipped]
+    return [done.key.stage for done in run_all(spec) if not done.skipped]
 
 
 ALL = ["ingest", "prefilter", "sample", "execute", "score", "assemble"]
@@ -194,15 +164,15 @@ def in_single_documents(spec: BuildSpec) -> BuildSpec:
 def test_what_a_tool_answered_once_it_is_not_asked_again_and_cstar_is_the_same(
     spec: BuildSpec, tool: FakeTool, tmp_path: Path
 ) -> None:
-    run(spec)
+    run_all(spec)
     assert tool.asked == [("1 + 1", "")]
-    cached = run(in_single_documents(spec))
+    cached = run_all(in_single_documents(spec))
     assert tool.asked == [("1 + 1", "")]
     hits = [c.counters["cache_hits"] for c in spec.store().commits("execute")]
     assert sorted(hits) == [0, 1, 1]  # the one shard of two documents, then one question in each of two shards
-    offline = run(replace(in_single_documents(spec), run_id="r2", offline=True))
+    offline = run_all(replace(in_single_documents(spec), run_id="r2", offline=True))
     assert all(done.skipped for done in offline)
-    fresh = run(replace(in_single_documents(spec), data=str(tmp_path / "elsewhere")))
+    fresh = run_all(replace(in_single_documents(spec), data=str(tmp_path / "elsewhere")))
     assert tool.asked == [("1 + 1", "")] * 2  # nothing is known there; the second shard recalls what the first asked
     assert [d.files for d in fresh] == [d.files for d in cached]
 
@@ -213,25 +183,25 @@ def test_a_shard_of_recalled_answers_is_as_old_as_they_are(
     # else an answer that is recalled again and again would never reach the end of its lifetime
     for now, asked in ((100.0, spec), (200.0, in_single_documents(spec))):
         monkeypatch.setattr("tasks.stages.execute.time", SimpleNamespace(time=lambda now=now: now))
-        run(asked)
+        run_all(asked)
     answered = [(c.counters["cache_hits"], c.counters[OLDEST_ANSWER]) for c in spec.store().commits("execute")]
     assert sorted(answered) == [(0, 100.0), (1, 100.0), (1, 100.0)]
     monkeypatch.setattr("tasks.stages.execute.time", SimpleNamespace(time=lambda: 300.0))
-    run(replace(spec, prompts={"calculator": Prompt("calculator", "Say 3 + 3.", "\n")}))  # another question
+    run_all(replace(spec, prompts={"calculator": Prompt("calculator", "Say 3 + 3.", "\n")}))  # another question
     assert {c.counters[OLDEST_ANSWER] for c in spec.store().commits("execute")} == {100.0, 300.0}
 
 
 def test_offline_a_run_is_made_of_answers_alone(spec: BuildSpec, tool: FakeTool, tmp_path: Path) -> None:
-    run(spec)
-    replayed = run(replace(in_single_documents(spec), offline=True))
+    run_all(spec)
+    replayed = run_all(replace(in_single_documents(spec), offline=True))
     assert tool.asked == [("1 + 1", "")]
-    online = run(replace(in_single_documents(spec), data=str(tmp_path / "elsewhere")))
+    online = run_all(replace(in_single_documents(spec), data=str(tmp_path / "elsewhere")))
     assert [d.files for d in replayed] == [d.files for d in online]
 
 
 def test_offline_what_was_never_answered_stops_the_run(spec: BuildSpec, tool: FakeTool) -> None:
     with pytest.raises(ToolError, match=r"no answer is kept of fake to '1 \+ 1'; run once without --offline"):
-        run(replace(spec, offline=True))
+        run_all(replace(spec, offline=True))
     assert tool.asked == []
     assert list(spec.store().commits("execute")) == []
-    assert run(spec)[-1].files  # what was done stands, and a run that may ask goes on from there
+    assert run_all(spec)[-1].files  # what was done stands, and a run that may ask goes on from there
