@@ -7,11 +7,13 @@ is broken) and ends the run. `responses.run_guarded` handles tools that raise an
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
 
 from toolformer_core.records import ToolResult
 
-__all__ = ["REMOTE_TTL_S", "HasTTL", "Tool", "ttl_of"]
+__all__ = ["REMOTE_TTL_S", "BatchTool", "HasLimits", "HasTTL", "Tool", "ToolLimits", "limits_of", "ttl_of"]
 
 REMOTE_TTL_S = 24 * 3600.0  # a remote index or model changes with its releases, rarely during a day of builds
 
@@ -55,6 +57,51 @@ class Tool(Protocol):
             context: what the tool needs to know of the document; only the calendar reads it (an ISO date).
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class ToolLimits:
+    """How a tool may be asked while a corpus is annotated. None of it changes a response, so none is in a fingerprint.
+
+    Args:
+        at_once: calls (of a `BatchTool`: batches) in progress at a time in one process.
+        pool: `threads` for tools that wait (network, disk), `processes` for pure Python that computes.
+        batch: questions handed to a `BatchTool` together, at most.
+        per_second: calls that may begin in a second, over all threads of a process; None: any number.
+        timeout_s: seconds a call may take; None: the stage's own limit.
+        tries: of a question whose failure is retryable, the first included.
+        cost: of one call, in the user's own unit; it is only summed up.
+    """
+
+    at_once: int = 32
+    pool: Literal["threads", "processes"] = "threads"
+    batch: int = 1
+    per_second: float | None = None
+    timeout_s: float | None = None
+    tries: int = 2
+    cost: float = 0.0
+
+
+@runtime_checkable
+class HasLimits(Protocol):
+    """A tool that says how it may be asked; others may be asked as `ToolLimits()` says."""
+
+    @property
+    def limits(self) -> ToolLimits: ...
+
+
+@runtime_checkable
+class BatchTool(Protocol):
+    """A tool that answers many questions faster together, e.g. on a GPU. Its `run` gives the same responses."""
+
+    def run_batch(self, questions: Sequence[tuple[str, str]]) -> list[ToolResult]:
+        """Answer questions (input, context); one result for each, in order."""
+        ...
+
+
+def limits_of(tool: Tool) -> ToolLimits:
+    """Return how a tool may be asked."""
+    return tool.limits if isinstance(tool, HasLimits) else ToolLimits()
 
 
 @runtime_checkable

@@ -36,6 +36,9 @@ class ToolSettings:
 
     passages: Path | None = None  # for WikiSearch and QA: JSONL(.gz) of {"title", "section"?, "text"}
     phrases: Path | None = None  # for MT: tab-separated language, source, english
+    index: Path | None = None  # for WikiSearch and QA: a folder that `toolformer index` wrote; it replaces `passages`
+    qa_reader: str | None = None  # for QA: a folder or hub name of a model, or the URL of an OpenAI-compatible server
+    translator: str | None = None  # for MT: a folder or hub name of a model; it replaces `phrases`
 
 
 def build_tools(names: Sequence[str], settings: ToolSettings | None = None) -> dict[str, Tool]:
