@@ -46,7 +46,7 @@ class ToolOptions(ToolData, ToolChoice):
     """The tools, and where they find their data."""
 
     tools: Annotated[Tools, _TOOLS] = Field(list(TOOL_NAMES), description="Tools that may be called")
-    tool: Annotated[References, _TOOLS] = []  # noqa: RUF012 - pydantic copies it
+    tool: Annotated[References, _TOOLS] = []
 
 
 def build_chosen(options: ToolOptions) -> dict[str, Tool]:

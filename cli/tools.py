@@ -85,7 +85,7 @@ def tools_new(
 
     With --mcp it writes NAME.yaml and the draft of a prompt. Nothing that exists is overwritten.
 
-    Example: toolformer tools new miles && toolformer tools test miles.py:miles "26.2"     prints 42.2 km
+    Example: toolformer tools new miles && toolformer tools test miles.py:miles "26.2 miles"     prints 42.2 km
     """
     from toolformer_core.errors import UsageError
     from toolformer_core.tools.custom.scaffold import new_mcp_tool, new_python_tool

@@ -10,29 +10,34 @@ from toolformer_core.tools.custom.reference import camel_case, key_of
 
 __all__ = ["new_mcp_tool", "new_python_tool"]
 
-_PYTHON = '''"""{name}: converts miles to kilometres. Try it: toolformer tools test {key}.py:{key} "26.2"."""
+_PYTHON = '''"""{name}: converts miles to kilometres. Try it: toolformer tools test {key}.py:{key} "26.2 miles""""
+
+import re
 
 from toolformer_core import tool
 
 
-@tool(keywords=["mile", "miles"])  # only documents with one of these words are tried
-def {key}(text: str) -> str:
+@tool(keywords=["mile", "miles"], tau_s=0.0, top_k=10, draws=10, tau_f=0.5)
+def {key}(text: str) -> str | None:
     """Converts miles to kilometres."""
-    number = float(text.lower().removesuffix("miles").removesuffix("mile").replace(",", ""))
-    return f"{{number * 1.609344:.1f}} km"
+    number = re.search(r"\d[\d,]*(?:\.\d+)?", text)
+    return f"{{float(number[0].replace(',', '')) * 1.609344:.1f}} km" if number else None
 '''
 
 _PROMPT = """Add calls to a converter where a distance in kilometres follows from one in miles. A call is written \
-[{name}(miles)], right before the kilometres that it gives. Here are some examples:
+[{name}(distance)], right before the kilometres that it gives. Here are some examples:
 
 Input: The marathon is 26.2 miles long, that is 42.2 km, and starts at noon.
-Output: The marathon is 26.2 miles long, that is [{name}(26.2)] 42.2 km, and starts at noon.
+Output: The marathon is 26.2 miles long, that is [{name}(26.2 miles)] 42.2 km, and starts at noon.
 
 Input: From the harbour to the lighthouse it is 5 miles, or 8.0 km, along the coast.
-Output: From the harbour to the lighthouse it is 5 miles, or [{name}(5)] 8.0 km, along the coast.
+Output: From the harbour to the lighthouse it is 5 miles, or [{name}(5 miles)] 8.0 km, along the coast.
 
-Input: She drove 120 miles (193.1 km) without a break.
-Output: She drove 120 miles ([{name}(120)] 193.1 km) without a break.
+Input: She drove 120 miles that day, which is 193.1 km, without a break.
+Output: She drove 120 miles that day, which is [{name}(120 miles)] 193.1 km, without a break.
+
+Input: The old line ran for 48 miles, 77.2 km, to the border.
+Output: The old line ran for 48 miles, [{name}(48 miles)] 77.2 km, to the border.
 
 Input: {{text}}
 Output:
@@ -49,15 +54,13 @@ from toolformer_core import ToolFailure, ToolResponse, build_tools
 TOOL = build_tools([f"{{Path(__file__).parent / '{key}.py'}}:{key}"])["{key}"]
 
 
-@pytest.mark.parametrize(("text", "expected"), [("26.2", "42.2 km"), ("5 miles", "8.0 km"), ("1,000", "1609.3 km")])
+@pytest.mark.parametrize(("text", "expected"), [("26.2", "42.2 km"), ("5 miles", "8.0 km"), ("1,000 mi", "1609.3 km")])
 def test_it_converts(text: str, expected: str) -> None:
     assert TOOL.run(text) == ToolResponse(expected)  # 26.2 * 1.609344 = 42.16; 5 * 1.609344 = 8.05; 1609.34
 
 
-def test_what_is_no_number_has_no_answer() -> None:
-    result = TOOL.run("far")
-    assert isinstance(result, ToolFailure)
-    assert result.reason == "invalid_input"
+def test_without_a_number_there_is_no_answer() -> None:
+    assert TOOL.run("far away") == ToolFailure("no_result")
 '''
 
 _MCP = """# A tool of an MCP server. Try it: toolformer tools test {key}.yaml "..."
