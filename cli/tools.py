@@ -100,8 +100,8 @@ def tools_new(
 
 
 def _mcp_files(name: str, reference: str, describe: Any) -> dict[str, str]:
-    from toolformer_core.tools.mcp.tool import mcp_tool
+    from toolformer_core.tools.mcp import mcp_tool
 
     tool = mcp_tool(reference)
-    files: dict[str, str] = describe(name, reference, tool.description, tool.input_form)
+    files: dict[str, str] = describe(name, reference, tool.description, tool.form.template)
     return files

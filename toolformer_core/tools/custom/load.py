@@ -9,7 +9,7 @@ from pathlib import Path
 
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.custom.python_tool import load_python_tool
-from toolformer_core.tools.custom.reference import ToolReference
+from toolformer_core.tools.custom.reference import ToolReference, key_of
 
 __all__ = ["load_tool"]
 
@@ -26,7 +26,8 @@ def load_tool(reference: ToolReference) -> Tool:
 
         return load_tool_file(Path(reference.target), reference.name)
     if reference.kind == "mcp":
-        from toolformer_core.tools.mcp.tool import mcp_tool
+        from toolformer_core.tools.mcp import mcp_tool
 
-        return mcp_tool(reference.target, name=reference.name or None)
+        key = key_of(reference.name) if reference.name else None
+        return mcp_tool(reference.target, name=reference.name or None, key=key)
     return load_python_tool(reference)

@@ -10,7 +10,7 @@ from toolformer_core.tools.custom.reference import camel_case, key_of
 
 __all__ = ["new_mcp_tool", "new_python_tool"]
 
-_PYTHON = '''"""{name}: converts miles to kilometres. Try it: toolformer tools test {key}.py:{key} "26.2 miles""""
+_PYTHON = r'''"""{name}: converts miles to kilometres. Try it: toolformer tools test {key}.py:{key} '26.2 miles'."""
 
 import re
 

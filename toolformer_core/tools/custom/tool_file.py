@@ -174,14 +174,17 @@ def _http_tool(path: Path, described: ToolFile, http: _HTTP, name: str, limits: 
 
 
 def _mcp_tool(path: Path, described: ToolFile, reference: str, name: str, limits: ToolLimits | None) -> Tool:
-    from toolformer_core.tools.mcp.tool import MCPSettings, mcp_tool
+    from toolformer_core.tools.mcp import MCPSettings, mcp_tool
 
-    settings = MCPSettings(env=tuple(described.env), headers=tuple(sorted(described.headers.items())))
-    tool = mcp_tool(reference, name=name or None, settings=settings)
-    tool.declaration = _declaration(path, described)
-    tool.description = described.description or tool.description
-    tool.limits = limits or tool.limits
-    return tool
+    return mcp_tool(
+        reference,
+        name=name or None,
+        key=key_of(name) if name else None,
+        settings=MCPSettings(env=tuple(described.env), headers=described.headers),
+        limits=limits,
+        declaration=_declaration(path, described),
+        summary=described.description or "",
+    )
 
 
 def _python_tool(path: Path, described: ToolFile, text: str, name: str, limits: ToolLimits | None) -> Tool:

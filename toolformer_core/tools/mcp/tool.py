@@ -23,6 +23,7 @@ from toolformer_core.errors import ToolError, ToolformerError, UnknownNameError,
 from toolformer_core.extras import is_installed
 from toolformer_core.records import ToolFailure, ToolResult, digest_of
 from toolformer_core.tools.base import REMOTE_TTL_S, ToolLimits
+from toolformer_core.tools.declaration import ToolDeclaration
 from toolformer_core.tools.mcp.arguments import ArgumentForm, BadInput
 from toolformer_core.tools.mcp.reference import MCPSettings, ServerReference, parse_reference
 from toolformer_core.tools.mcp.results import failure_of, result_of
@@ -74,6 +75,8 @@ class MCPTool:
         settings: the names of variables and headers that the server is given.
         limits: how the tool may be asked; `timeout_s` holds for each call, 30 s if it is None.
         sessions: how many sessions are used, and for how long.
+        declaration: how the tool is taught.
+        summary: one sentence in place of the server's description; "": the server's.
     """
 
     ttl_s = REMOTE_TTL_S
@@ -88,6 +91,8 @@ class MCPTool:
         settings: MCPSettings,
         limits: ToolLimits,
         sessions: SessionLimits,
+        declaration: ToolDeclaration | None = None,
+        summary: str = "",
     ) -> None:
         self.reference = reference
         self.definition = definition
@@ -96,15 +101,19 @@ class MCPTool:
         self.settings = settings
         self.limits = limits
         self.sessions = sessions
+        self.declaration = declaration or ToolDeclaration(origin=f"{reference.text}#{definition.tool}")
+        self.summary = summary
         self.form = ArgumentForm(json.loads(definition.schema))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        fields = (self.reference, self.definition, self.key, self.name, self.settings, self.limits, self.sessions)
-        return _restored, fields
+        named = {name: value for name, value in vars(self).items() if name not in ("reference", "definition", "form")}
+        return _restored, (self.reference, self.definition, named)
 
     @property
     def description(self) -> str:
-        """The first paragraph of the server's description, in one line."""
+        """One line: the summary if there is one, else the first paragraph of the server's description."""
+        if self.summary:
+            return self.summary
         given = self.definition.description.strip().split("\n\n")[0]
         line = " ".join(given.split())
         if not line:
@@ -171,6 +180,8 @@ def mcp_tool(
     settings: MCPSettings | None = None,
     limits: ToolLimits | None = None,
     sessions: SessionLimits | None = None,
+    declaration: ToolDeclaration | None = None,
+    summary: str = "",
 ) -> MCPTool:
     """Connect to a server, and return one of its tools.
 
@@ -181,6 +192,8 @@ def mcp_tool(
         settings: the names of variables and headers that the server is given; by default none.
         limits: how the tool may be asked; by default 32 calls at a time, each 30 s at most.
         sessions: how many sessions are used, and for how long.
+        declaration: how the tool is taught.
+        summary: one sentence in place of the server's description.
 
     Raises:
         UsageError: the reference, a name or a setting is wrong, or the server's program does not exist.
@@ -193,7 +206,15 @@ def mcp_tool(
     definition = _definition(server, tool, told, sessions)
     limits = limits or ToolLimits(at_once=sessions.sessions * sessions.calls_at_once, timeout_s=TIMEOUT_S)
     return MCPTool(
-        server, definition, key=derived_key, name=derived_name, settings=told, limits=limits, sessions=sessions
+        server,
+        definition,
+        key=derived_key,
+        name=derived_name,
+        settings=told,
+        limits=limits,
+        sessions=sessions,
+        declaration=declaration,
+        summary=summary,
     )
 
 
@@ -243,13 +264,5 @@ def _definition(server: ServerReference, tool: str, settings: MCPSettings, sessi
     return found[tool]
 
 
-def _restored(
-    reference: ServerReference,
-    definition: ToolDefinition,
-    key: str,
-    name: str,
-    settings: MCPSettings,
-    limits: ToolLimits,
-    sessions: SessionLimits,
-) -> MCPTool:
-    return MCPTool(reference, definition, key=key, name=name, settings=settings, limits=limits, sessions=sessions)
+def _restored(reference: ServerReference, definition: ToolDefinition, named: dict[str, Any]) -> MCPTool:
+    return MCPTool(reference, definition, **named)
