@@ -96,7 +96,8 @@ def tools_new(
     for file, text in files.items():
         Path(file).write_text(text, "utf-8")
     reference = f"{name}.yaml" if mcp else f"{name}.py:{name}"
-    say(f"wrote {', '.join(files)}; try it with: toolformer tools test {reference} ...")
+    todo = f"; write 3 to 5 demonstrations into {list(files)[1]}" if mcp else ""
+    say(f"wrote {', '.join(files)}; try it with: toolformer tools test {reference} ...{todo}")
 
 
 def _mcp_files(name: str, reference: str, describe: Any) -> dict[str, str]:

@@ -300,9 +300,10 @@ def _print_best_calls(console: Console, result: BuildResult) -> None:
     if samples:
         title = "The most helpful of its calls" if result.examples else "The best calls, none of which was kept"
         console.print(f"\n[bold]{title}[/bold] (with L- - L+ in nats)")
+    names = {**TOOL_NAMES, **queries.tool_names(result.snapshot)}
     for sample in samples:
         before, after = escape(sample.before.replace("\n", " ")), escape(sample.after.replace("\n", " "))
-        call = escape(linearize(Call(TOOL_NAMES.get(sample.tool, sample.tool), sample.input), sample.response))
+        call = escape(linearize(Call(names.get(sample.tool, sample.tool), sample.input), sample.response))
         console.print(
             f"  {sample.gain:+.2f}  …{before}[bold cyan]{call}[/bold cyan]{after}…", soft_wrap=True, highlight=False
         )

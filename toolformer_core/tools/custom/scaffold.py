@@ -115,6 +115,7 @@ def new_mcp_tool(key: str, reference: str, description: str, form: str) -> dict[
     import json
 
     description = " ".join(description.split())
+    description += "" if description.endswith((".", "!", "?")) else "."
     words = {"key": key_of(camel_case(key)), "name": camel_case(key), "form": form, "description": description}
     quoted = {"reference": json.dumps(reference), "description": json.dumps(description, ensure_ascii=False)}
     return {
