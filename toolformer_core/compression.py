@@ -9,7 +9,7 @@ bytes mean.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -101,7 +101,7 @@ def _inflate(
         raise TruncatedError("the compressed file ends in mid-stream")
 
 
-def open_chunks(path: Path) -> Iterator[bytes]:
+def open_chunks(path: Path) -> Generator[bytes]:
     """Yield what the file at a path holds, decompressed as its name says; see `chunks_of`."""
     with path.open("rb") as file:
         yield from chunks_of(file, path.suffix.lower())
