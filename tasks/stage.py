@@ -1,8 +1,8 @@
 """What a stage is: a declaration from which fingerprint, tasks, plan, progress and lineage follow.
 
 A stage names what its rows depend on (config, digests, the files of the stages it reads) and has a plain function from
-those to a table and row counts. `tasks.run_shard` does all else. No particular stage is known here; they
-stand in `tasks.stages`, one file each.
+those to a table and row counts. `tasks.run_shard` does all else. This module knows no particular stage; they are in
+`tasks.stages`, one file each.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class RunSpec(Protocol):
 
     @property
     def run_id(self) -> str:
-        """The run that asks."""
+        """The id of the run."""
         ...
 
     def store(self) -> Store:
@@ -119,7 +119,8 @@ class Stage(Generic[Spec]):
         run: from inputs to a table and row counts. A stage per source writes its tables by the writer instead.
         config: the settings that enter the fingerprint, a dataclass; None: it has none.
         digests: further named parts of the fingerprint: model, prompt, tool.
-        noted: what the commit's config says besides the settings, for people; it enters no fingerprint by itself.
+        config_notes: values that the commit's config holds besides the settings, for people to read; they are not part
+            of the fingerprint.
         committed: called with a result that this process has just committed.
     """
 
@@ -132,7 +133,7 @@ class Stage(Generic[Spec]):
     reads: tuple[str, ...] = ()
     config: Callable[[Inputs[Spec]], Any] | None = None
     digests: Callable[[Inputs[Spec]], Mapping[str, str]] = _nothing
-    noted: Callable[[Inputs[Spec]], Mapping[str, Any]] = _nothing
+    config_notes: Callable[[Inputs[Spec]], Mapping[str, Any]] = _nothing
     committed: Callable[[Inputs[Spec], ShardResult], None] = _ignore
 
     def shard_spec(self, inputs: Inputs[Spec]) -> ShardSpec:
@@ -147,7 +148,7 @@ class Stage(Generic[Spec]):
         if self.reads:
             parts["inputs"] = digest_of(*(file.digest for file in files))
         parts |= self.digests(inputs)
-        settings |= self.noted(inputs)
+        settings |= self.config_notes(inputs)
         return ShardSpec(self.name, self.version, inputs.tool, inputs.shard, settings, parts, files)
 
 

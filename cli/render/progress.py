@@ -88,7 +88,7 @@ class BuildDisplay:
 
     def __call__(self, stage: str, finished: int, total: int, result: ShardResult) -> None:
         """Show that one more shard of a stage is finished."""
-        with self.lines.turn:
+        with self.lines.lock:
             self.last_change = self.clock()
             progress = self.stages.setdefault(stage, StageProgress())
             progress.note(result)
@@ -177,7 +177,7 @@ class TrainingDisplay:
 
     def __call__(self, index: int, event: Mapping[str, Any]) -> None:
         """Show one event of one training."""
-        with self.lines.turn:
+        with self.lines.lock:
             self.last_event[index] = self.clock()
             self._show(index, event)
 

@@ -115,11 +115,11 @@ def _run_stages(plan: EvaluationPlan, ledger: Ledger) -> tuple[ShardResult, dict
                 submit_stage(stage, run, _named_for(run, group), {}, name=f"{stage.name} {about} {group_label(group)}")
                 for group in groups
             ]
-    for result in finished_shards([future for own in futures.values() for future in own]):
+    for result in finished_shards([future for group in futures.values() for future in group]):
         ledger.add(result)
     return read, {
-        evaluation: [result for future in own for result in future.result().shards if result is not None]
-        for evaluation, own in futures.items()
+        evaluation: [result for future in group for result in future.result().shards if result is not None]
+        for evaluation, group in futures.items()
     }
 
 
