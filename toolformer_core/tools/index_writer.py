@@ -16,7 +16,7 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ class IndexProgress:
     passages: int
     digest: str
     read: int = 0  # bytes of the file on disk
+    left_out: dict[str, int] = field(default_factory=dict)  # pages without passages, by the reason (`Record.left_out`)
 
     @classmethod
     def at_start(cls, source: Source, limit: int | None) -> IndexProgress:
@@ -122,7 +123,7 @@ def _index(
     """Add all passages behind a committed position; return the progress at the end, which is committed."""
     limit = progress.limit
     held = writer.passages  # maybe more than `progress` knows of
-    count, digest = progress.passages, progress.digest
+    count, digest, left_out = progress.passages, progress.digest, dict(progress.left_out)
     committed, committed_at = count, time.monotonic()
     for record in source.records(progress.position):
         if limit is not None and count >= limit:
@@ -132,7 +133,11 @@ def _index(
             if count >= held:
                 writer.add(count, passage)
             count += 1
-        progress = replace(progress, position=record.end, passages=count, digest=digest, read=record.read)
+        if record.left_out:
+            left_out[record.left_out] = left_out.get(record.left_out, 0) + 1
+        progress = replace(
+            progress, position=record.end, passages=count, digest=digest, read=record.read, left_out=left_out
+        )
         if count - committed >= commit_passages or time.monotonic() - committed_at >= commit_s:
             writer.commit(progress)
             committed, committed_at = count, time.monotonic()
@@ -226,6 +231,7 @@ def _finish(source: Source, folder: Path, progress: IndexProgress) -> IndexInfo:
         passages=progress.passages,
         digest=progress.digest,
         tokenizer=TOKENIZER,
+        left_out=progress.left_out,
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         files={file.name: file.stat().st_size for file in files},
     )

@@ -16,17 +16,17 @@ This module knows no index.
 from __future__ import annotations
 
 import csv
-import gzip
 import hashlib
 import json
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from toolformer_core.compression import TruncatedError, chunks_of, without_compression
 from toolformer_core.errors import UsageError
+from toolformer_core.mediawiki import SkippedPage, pages
 from toolformer_core.records import unencodable
 from toolformer_core.tools.sections import passages_of
 
@@ -36,11 +36,10 @@ FORMATS = ("jsonl", "kilt", "psgs", "dump")
 
 Text = tuple[str, str, str]  # a passage's title, section ("" if it has none) and text
 
-_MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd"}
+_MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\x28\xb5\x2f\xfd": ".zst", b"\xfd7zXZ\x00": ".xz"}
 _NAMES = ((".xml", "dump"), (".tsv", "psgs"), (".jsonl", "jsonl"), (".ndjson", "jsonl"), (".json", "jsonl"))
 _HEAD_BYTES = 4096
 _EDGE_BYTES = 1 << 16
-_READ_BYTES = 1 << 16
 _HEADING, _BULLET = "Section::::", "BULLET::::"
 
 
@@ -48,8 +47,8 @@ _HEADING, _BULLET = "Section::::", "BULLET::::"
 class Position:
     """How far a source has been read, at the end of a record."""
 
-    records: int = 0  # of the file: lines, or articles of a dump
-    bytes: int = 0  # of the uncompressed file; 0 in a dump, where articles are counted
+    records: int = 0  # of the file: lines, or pages of a dump
+    bytes: int = 0  # of the decompressed file; 0 in a dump, where pages are counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,8 @@ class Record:
 
     passages: tuple[Text, ...]
     end: Position
-    read: int  # bytes of the file as it lies on disk that were read so far; 0 if unknown
+    read: int  # bytes of the file as it lies on disk that were read so far
+    left_out: str = ""  # why a page of a dump is no article (see `mediawiki`), or `no_text`
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Source:
     """A file of a known format; see `open_source`."""
 
     path: Path
-    compression: str  # "" | gzip | bzip2 | zstd
+    compression: str  # "" or one of `COMPRESSIONS`
     identity: SourceIdentity
 
     @property
@@ -99,7 +99,7 @@ class Source:
         Raises:
             UsageError: the file cannot be read, or a line is not of the format; the message names the line.
         """
-        return _line_records(self, start)
+        return _page_records(self, start) if self.format == "dump" else _line_records(self, start)
 
 
 def open_source(path: Path, format: str | None = None) -> Source:
@@ -126,7 +126,7 @@ def open_source(path: Path, format: str | None = None) -> Source:
     compression = next((name for magic, name in _MAGIC.items() if first.startswith(magic)), "")
     if format is None:
         with _readable(path), path.open("rb") as file:
-            format = _format_of(path, next(_chunks(file, compression), b"")[:_HEAD_BYTES])
+            format = _format_of(path, next(chunks_of(file, compression), b"")[:_HEAD_BYTES])
     stat = path.stat()
     edges = hashlib.blake2b(first + last, digest_size=16).hexdigest()
     return Source(path, compression, SourceIdentity(format, stat.st_size, stat.st_mtime_ns, edges))
@@ -142,26 +142,17 @@ def _format_of(path: Path, head: bytes) -> str:
         return "kilt" if b'"wikipedia_title"' in start or b'"wikipedia_id"' in start else "jsonl"
     name = path.name.lower()
     for suffix, format in _NAMES:
-        if name.endswith((suffix, *(suffix + packed for packed in (".gz", ".bz2", ".zst")))):
+        if without_compression(name).endswith(suffix):
             return format
     raise UsageError(f"cannot tell the format of {path}; say by --format which it is: {', '.join(FORMATS)}")
-
-
-def _chunks(file: BinaryIO, compression: str) -> Iterator[bytes]:
-    """Yield the content of a file, decompressed."""
-    if compression == "gzip":
-        with gzip.open(file) as content:
-            yield from iter(lambda: content.read(_READ_BYTES), b"")
-    else:
-        yield from iter(lambda: file.read(_READ_BYTES), b"")
 
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, EOFError, zlib.error) as exc:
-        raise UsageError(f"cannot read {path}: {exc}; if it was cut off, download it again") from exc
+    except (OSError, TruncatedError) as exc:
+        raise UsageError(f"cannot read {path}: {exc}; if it is cut off or damaged, download it again") from exc
 
 
 # --- lines ------------------------------------------------------------------------------------------------------------
@@ -178,7 +169,8 @@ def _line_records(source: Source, start: Position) -> Iterator[Record]:
                 passages = tuple(map(_checked, parse(text, number))) if text.strip() else ()
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError, csv.Error) as exc:
                 raise UsageError(f"{source.path}: line {number} is not of the format {source.format}: {exc!r}") from exc
-            yield Record(passages, Position(number, offset), file.tell())
+            left_out = "" if passages or not text.strip() or source.format == "psgs" else "no_text"
+            yield Record(passages, Position(number, offset), file.tell(), left_out)
 
 
 def _lines(file: BinaryIO, compression: str, offset: int) -> Iterator[bytes]:
@@ -187,17 +179,19 @@ def _lines(file: BinaryIO, compression: str, offset: int) -> Iterator[bytes]:
         file.seek(offset)
         yield from file
         return
-    held = b""
-    for chunk in _chunks(file, compression):
+    parts: list[bytes] = []  # of the current line
+    for chunk in chunks_of(file, compression):
         if offset >= len(chunk):
             offset -= len(chunk)
             continue
-        *lines, held = (held + chunk[offset:]).split(b"\n")
+        first, *rest = chunk[offset:].split(b"\n")
         offset = 0
-        for line in lines:
-            yield line + b"\n"
-    if held:
-        yield held
+        parts.append(first)
+        for part in rest:
+            yield b"".join(parts) + b"\n"
+            parts = [part]
+    if line := b"".join(parts):
+        yield line
 
 
 def _checked(text: Text) -> Text:
@@ -254,3 +248,24 @@ def _psgs_passages(line: str, number: int) -> Iterator[Text]:
         return
     _, text, title = cells
     yield _single(title), "", _single(text)
+
+
+# --- dumps ------------------------------------------------------------------------------------------------------------
+
+
+def _page_records(source: Source, start: Position) -> Iterator[Record]:
+    with _readable(source.path), source.path.open("rb") as file:
+        found = pages(source.path, skip=start.records, chunks=chunks_of(file, source.compression))
+        for number, page in enumerate(found, start.records + 1):
+            if isinstance(page, SkippedPage):
+                if page.reason == "truncated":
+                    raise TruncatedError(f"{page.detail}, at line {page.line}")
+                yield Record((), Position(number), file.tell(), page.reason)
+                continue
+            title = _single(page.title)
+            passages = tuple(
+                (title, _single(section.heading), text)
+                for section in page.sections
+                for text in passages_of(section.text)
+            )
+            yield Record(passages, Position(number), file.tell(), "" if passages else "no_text")

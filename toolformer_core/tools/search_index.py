@@ -1,10 +1,10 @@
 """An index of passages on disk, which processes open in milliseconds and share: its files are mapped into memory.
 
 The folder holds tantivy's files and `index.json`, which `index_writer` writes last, so a folder without it is an index
-that is not finished. The same BM25, fields and query as in `passages` give the same results as a `PassageIndex` of the
-same passages. Results do not depend on how the passages are spread over segments: BM25's statistics are those of the
-whole index, and ties are broken by the row. This module does not know where passages come from. tantivy is imported on
-use.
+that is not finished. Fields, BM25 and the meaning of a query are those of `passages`, so the same passages give the
+same results as a `PassageIndex`, but for the last decimal of a score. They do not depend on how the passages are
+spread over segments: BM25's statistics are those of the whole index, and ties are broken by the row. This module does
+not know where passages come from, nor how the best are found quickly (`maxscore`). tantivy is imported on use.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from toolformer_core.errors import UsageError
+from toolformer_core.tools.maxscore import MaxScore
 from toolformer_core.tools.passages import TITLE_BOOST, Hit, Passage, query_words
 
 __all__ = ["FIELDS", "FORMAT_VERSION", "INFO", "PROGRESS", "TOKENIZER", "IndexInfo", "SearchIndex", "read_info"]
@@ -26,7 +27,6 @@ FORMAT_VERSION = 1
 TOKENIZER = "en_stem"  # tantivy's: letters and digits, lower-cased, Porter's stems
 FIELDS = ("title", "section", "text")
 INFO, PROGRESS = "index.json", "progress.json"
-_TIES = 16  # as in `passages`: extra hits to fetch, as scores are rounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,7 @@ class IndexInfo:
     passages: int
     digest: str  # of the passages in order, the version and the tokenizer; the same on every machine
     tokenizer: str
+    left_out: dict[str, int]  # pages of the source without passages, by the reason
     created: str  # ISO date and time, UTC
     files: dict[str, int] = field(default_factory=dict)  # tantivy's files and their bytes
 
@@ -137,10 +138,8 @@ class SearchIndex:
         if not words:
             return []
         opened = self._ready()
-        query, _ = opened.index.parse_query_lenient(" ".join(words), list(FIELDS), field_boosts={"title": title_boost})
-        best = _best(opened.searcher, query, limit + _TIES)
-        ranked = sorted((-round(score, 4), row, address) for score, row, address in best)[:limit]
-        return [Hit(_stored(opened.searcher.doc(address), row), -score) for score, row, address in ranked]
+        best = opened.terms.best(words, {"title": title_boost}, limit)
+        return [Hit(_stored(opened.searcher.doc(address), row), score) for score, row, address in best]
 
     def _ready(self) -> _Opened:
         info = self.info
@@ -152,8 +151,8 @@ class SearchIndex:
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    index: Any
     searcher: Any
+    terms: MaxScore
     links: Any = None  # the folder of links through which a folder that cannot be written is opened
 
 
@@ -176,23 +175,7 @@ def _open(folder: Path, info: IndexInfo) -> _Opened:
         raise UsageError(
             f"the index in {folder} holds {searcher.num_docs} passages, not {info.passages}; make it again"
         )
-    return _Opened(index, searcher, links)
-
-
-def _best(searcher: Any, query: Any, count: int) -> list[tuple[float, int, Any]]:
-    """Return the score, row and address of the best passages; of equal ones those with the lowest rows."""
-    fetched = count + 1
-    hits = searcher.search(query, fetched, count=False).hits
-    # tantivy breaks ties by the segment, so all hits that share the last score must be seen
-    while len(hits) == fetched and hits[-1][0] == hits[count - 1][0]:
-        fetched *= 4
-        hits = searcher.search(query, fetched, count=False).hits
-    rows = searcher.fast_field_values("row", [address for _, address in hits])
-    ranked = sorted(
-        ((float(score), int(row), address) for (score, address), row in zip(hits, rows, strict=True)),
-        key=lambda hit: (-hit[0], hit[1]),
-    )
-    return ranked[:count]
+    return _Opened(searcher, MaxScore(index, searcher, FIELDS, info.tokenizer), links)
 
 
 def _stored(document: Any, row: int) -> Passage:
