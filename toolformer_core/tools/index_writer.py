@@ -237,6 +237,8 @@ def _finish(source: Source, folder: Path, progress: IndexProgress) -> IndexInfo:
     )
     _put_json(folder / INFO, info.as_json())
     (folder / PROGRESS).unlink()
+    for file in folder.iterdir():  # tantivy keeps some to their owner, but an index is there to be shared
+        file.chmod((folder / INFO).stat().st_mode)
     return info
 
 

@@ -139,7 +139,7 @@ def _format_of(path: Path, head: bytes) -> str:
     if start.startswith(b"id\ttext\ttitle"):
         return "psgs"
     if start.startswith(b"{"):
-        return "kilt" if b'"wikipedia_title"' in start or b'"wikipedia_id"' in start else "jsonl"
+        return "kilt" if b'"wikipedia_title"' in start.partition(b"\n")[0] else "jsonl"
     name = path.name.lower()
     for suffix, format in _NAMES:
         if without_compression(name).endswith(suffix):
