@@ -13,6 +13,8 @@ import json
 import os
 import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -153,29 +155,35 @@ class SearchIndex:
 class _Opened:
     searcher: Any
     terms: MaxScore
-    links: Any = None  # the folder of links through which a folder that cannot be written is opened
 
 
 def _open(folder: Path, info: IndexInfo) -> _Opened:
     import tantivy
 
-    links = None
-    place = folder
-    if not os.access(folder, os.W_OK):  # tantivy takes a lock in the folder, even to read
-        links = tempfile.TemporaryDirectory(prefix="toolformer-index-", ignore_cleanup_errors=True)
-        place = Path(links.name)
-        for name in info.files:
-            (place / name).symlink_to((folder / name).resolve())
     try:
-        index = tantivy.Index.open(str(place))
-        searcher = index.searcher()
+        with _place_for_locks(folder, info) as place:
+            index = tantivy.Index.open(str(place))
+            searcher = index.searcher()  # maps all files
     except (ValueError, OSError) as exc:
         raise UsageError(f"the index in {folder} cannot be opened ({exc}); make it again") from exc
     if searcher.num_docs != info.passages:
         raise UsageError(
-            f"the index in {folder} holds {searcher.num_docs} passages, not {info.passages}; make it again"
+            f"the index in {folder} is damaged: it holds {searcher.num_docs} passages, not {info.passages}; make it "
+            "again"
         )
-    return _Opened(searcher, MaxScore(index, searcher, FIELDS, info.tokenizer), links)
+    return _Opened(searcher, MaxScore(index, searcher, FIELDS, info.tokenizer))
+
+
+@contextmanager
+def _place_for_locks(folder: Path, info: IndexInfo) -> Iterator[Path]:
+    """Yield a folder that has the index's files and can be written, as tantivy takes a lock there even to read."""
+    if os.access(folder, os.W_OK):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="toolformer-index-") as links:
+        for name in info.files:
+            (Path(links) / name).symlink_to((folder / name).resolve())
+        yield Path(links)
 
 
 def _stored(document: Any, row: int) -> Passage:
