@@ -74,7 +74,7 @@ class IndexDisplay:
         if self.first is None:
             self.first = (now, self._share(progress))
             if progress.position.records > 1:
-                self.lines.say(f"going on after {progress.position.records - 1:,} records; {self._line()}")
+                self.lines.say(f"going on after record {progress.position.records - 1:,}; {self._line()}")
         if self.console.is_terminal and now - self.shown_at >= _SHOW_S:
             self.shown_at = now
             self.bars.update(self.bar, completed=self._share(progress), note=f"{progress.passages:,} passages")
