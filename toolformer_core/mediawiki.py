@@ -26,6 +26,7 @@ import io
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -34,7 +35,7 @@ from xml.etree.ElementTree import ParseError
 from toolformer_core.compression import open_chunks
 from toolformer_core.errors import CorpusError, UsageError
 from toolformer_core.extras import how_to_install
-from toolformer_core.scanner import Scanner
+from toolformer_core.scanner import Piece, Scanner
 from toolformer_core.wikitext import HIDDEN_NAMESPACES, Section, WikitextError, sections
 
 __all__ = ["Article", "NotADumpError", "Section", "SkippedPage", "articles", "pages"]
@@ -115,20 +116,35 @@ def articles(
             on_skipped(page)
 
 
-def pages(path: Path, max_page_bytes: int = 1 << 23) -> Iterator[Article | SkippedPage]:
-    """Yield every page of a dump, as an article or with the reason why it is none; see `articles`."""
+def pages(
+    path: Path, max_page_bytes: int = 1 << 23, *, skip: int = 0, chunks: Iterator[bytes] | None = None
+) -> Iterator[Article | SkippedPage]:
+    """Yield every page of a dump, as an article or with the reason why it is none; see `articles`.
+
+    Args:
+        path: the dump; its suffix says how it is compressed.
+        max_page_bytes: a longer page is skipped without being held.
+        skip: pages at the start that are passed over without being read, e.g. because they were before.
+        chunks: the decompressed content of the dump, if it is open already.
+    """
     try:
         import mwxml  # noqa: F401, checked before the first page
     except ImportError as exc:
         raise UsageError(f"reading a MediaWiki dump needs mwxml: {how_to_install('wikipedia')}") from exc
 
-    scanner = Scanner(open_chunks(path))
+    scanner = Scanner(open_chunks(path) if chunks is None else chunks)
     header = scanner.until(b"<page>", _HEADER_BYTES)
     if not header.size and not scanner.damage:
         return
     if b"<mediawiki" not in header.kept and not scanner.damage:
         raise NotADumpError(f"{path} is no MediaWiki dump: <mediawiki> does not stand before its first page")
     site = _site(header.kept)
+    for page in islice(_raw_pages(scanner, header, max_page_bytes), skip, None):
+        yield page if isinstance(page, SkippedPage) else _page(*page, site)
+
+
+def _raw_pages(scanner: Scanner, header: Piece, max_page_bytes: int) -> Iterator[tuple[bytes, int] | SkippedPage]:
+    """Yield the XML and the line of every page, or why it cannot be read."""
     piece = header
     while piece.found:
         line = scanner.line
@@ -140,7 +156,7 @@ def pages(path: Path, max_page_bytes: int = 1 << 23) -> Iterator[Article | Skipp
         if page.size > max_page_bytes:
             yield SkippedPage("too_long", f"a page of {page.size} bytes", line, raw=page.kept[:_EXCERPT_BYTES])
         else:
-            yield _page(b"<page>" + page.kept, line, site)
+            yield b"<page>" + page.kept, line
         line = scanner.line
         piece = scanner.until(b"<page>", _EXCERPT_BYTES)
         between = piece.kept.removesuffix(b"<page>").strip()

