@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import unicodedata
 from contextlib import closing
 
 import pytest
@@ -10,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import FakeTool, StuckTool
-from tests.strategies import balanced_texts, encodable_texts
+from tests.strategies import any_texts, balanced_texts
 from toolformer_core.annotate.execute import execute, is_transient
 from toolformer_core.config import ExecuteConfig
 from toolformer_core.errors import ToolError, UsageError
 from toolformer_core.records import Call, Execution, ToolFailure
-from toolformer_core.syntax import find_calls, linearize
+from toolformer_core.syntax import escape, find_calls, linearize
 from toolformer_core.tools.execution.pool import AnnotationPool
 from toolformer_core.tools.execution.tally import CallTally
 from toolformer_core.tools.passages import PassageIndex
@@ -158,7 +159,49 @@ def test_one_line(text, most, line):
     assert response_line(text, most) == line
 
 
-@given(encodable_texts, st.integers(1, 50))
+def whole_text_line(text: str, most: int) -> str:
+    """The same as `response_line`, with every character looked at, one by one."""
+    line = "".join(c for c in " ".join(text.split()) if unicodedata.category(c) not in ("Cc", "Cs"))
+    line = " ".join(line.split())
+    if len(line) > most:
+        cut = line[:most]
+        if line[most] != " " and " " in cut:
+            cut = cut[: cut.rindex(" ")]
+        line = cut.rstrip()
+    return escape(line)
+
+
+@given(any_texts, st.integers(1, 20), st.integers(1, 50))
+def test_only_the_beginning_of_a_long_response_matters(text, times, most):
+    """At most 40 * 20 = 800 characters, of which 100 * (most + 1) are looked at: not all of them for most < 7."""
+    text *= times
+    assert response_line(text, most) == whole_text_line(text[: 100 * (most + 1)], most)
+
+
+@pytest.mark.parametrize(
+    ("text", "looked_at", "line"),
+    [
+        ("two words " * 1_000_000, 12, "two"),  # 2 * (5 + 1)
+        (" " * 10_000_000, 600, ""),  # 100 * (5 + 1)
+        ("\udcff\x00" * 5_000_000, 600, ""),
+        (" " * 599 + "x", 600, "x"),
+        (" " * 600 + "x", 600, ""),
+        ("short", 12, "short"),
+    ],
+)
+def test_of_ten_megabytes_no_more_is_looked_at_than_may_be_kept(text, looked_at, line):
+    stops = []
+
+    class Watched(str):
+        def __getitem__(self, part):
+            stops.append(part.stop)
+            return super().__getitem__(part)
+
+    assert response_line(Watched(text), 5) == line
+    assert max(stops) == looked_at
+
+
+@given(any_texts, st.integers(1, 50))
 def test_a_response_is_one_short_line_and_is_left_alone_by_a_second_pass(text, most):
     line = response_line(text, most)
     assert len(line) <= most
@@ -167,7 +210,7 @@ def test_a_response_is_one_short_line_and_is_left_alone_by_a_second_pass(text, m
     assert response_line(line, most) == line
 
 
-@given(balanced_texts, encodable_texts)
+@given(balanced_texts, any_texts)
 def test_a_call_with_any_response_reads_back(input_, text):
     response = response_line(text, 100)
     written = linearize(Call("Fake", input_), response)
