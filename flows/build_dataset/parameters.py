@@ -155,6 +155,11 @@ class BuildParameters(ToolChoice):
     offline: Annotated[bool, _TOOLS] = Field(
         False, description="Ask no tool: use what tools answered before, and stop where an answer is missing"
     )
+    retry_failures: Annotated[bool, _TOOLS] = Field(
+        False,
+        description="Ask tools again what failed for a passing reason in earlier builds (timeout, crashed, "
+        "unreachable, ...); where nothing did, nothing is done again",
+    )
 
 
 def build_command(p: BuildParameters, **changes: Any) -> str:
