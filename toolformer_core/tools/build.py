@@ -20,6 +20,7 @@ from toolformer_core.tools.calendar import Calendar
 from toolformer_core.tools.mt import MT, PhraseTable
 from toolformer_core.tools.passages import PassageIndex, read_passages
 from toolformer_core.tools.qa import QA
+from toolformer_core.tools.qa_readers.choose import choose_reader
 from toolformer_core.tools.wikisearch import WikiSearch
 
 __all__ = ["EMBEDDED_KNOWN", "EMBEDDED_PASSAGES", "EMBEDDED_PHRASES", "ToolSettings", "build_tools"]
@@ -64,7 +65,7 @@ def build_tools(names: Sequence[str], settings: ToolSettings | None = None) -> d
         elif key == "wikisearch":
             tools[key] = WikiSearch(_passage_index(settings.passages, EMBEDDED_PASSAGES))
         elif key == "qa":
-            tools[key] = QA(_passage_index(settings.passages, EMBEDDED_KNOWN))
+            tools[key] = QA(_passage_index(settings.passages, EMBEDDED_KNOWN), choose_reader(settings.qa_reader))
         else:  # in `TOOL_NAMES`, but not built here: no other tool may answer in its place
             raise UnknownNameError("tool", key, ("calculator", "calendar", "mt", "wikisearch", "qa"))
     return tools
