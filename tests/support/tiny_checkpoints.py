@@ -55,6 +55,7 @@ def save_t5(folder: Path, words: Sequence[str], *, seed: int = 1) -> None:
     tokens = [*special, "▁", *_LETTERS, *(letter.upper() for letter in _LETTERS[:26]), *(f"▁{word}" for word in words)]
     vocabulary = [(token, -float(len(token) < 3) * 5 - 1) for token in dict.fromkeys(tokens)]
     tokenizer = Tokenizer(models.Unigram(vocabulary, unk_id=2))
+    tokenizer.normalizer = normalizers.Replace("\n", " ")  # as T5's
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
     tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])

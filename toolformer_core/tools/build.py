@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from toolformer_core.config import check_tools
+from toolformer_core.endpoints import Credentials
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.calculator import Calculator
@@ -21,6 +22,8 @@ from toolformer_core.tools.mt import MT, PhraseTable
 from toolformer_core.tools.passages import PassageIndex, read_passages
 from toolformer_core.tools.qa import QA
 from toolformer_core.tools.qa_readers.choose import choose_reader
+from toolformer_core.tools.qa_readers.served import is_address
+from toolformer_core.tools.reader import Reader
 from toolformer_core.tools.wikisearch import WikiSearch
 
 __all__ = ["EMBEDDED_KNOWN", "EMBEDDED_PASSAGES", "EMBEDDED_PHRASES", "ToolSettings", "build_tools"]
@@ -42,14 +45,21 @@ class ToolSettings:
     translator: str | None = None  # for MT: a folder or hub name of a model; it replaces `phrases`
 
 
-def build_tools(names: Sequence[str], settings: ToolSettings | None = None) -> dict[str, Tool]:
+def build_tools(
+    names: Sequence[str], settings: ToolSettings | None = None, *, qa_credentials: Credentials | None = None
+) -> dict[str, Tool]:
     """Return the tools by key, in the order of the names.
 
     WikiSearch and QA share one index if they use the same file and the file does not change in between.
 
+    Args:
+        names: keys or names of tools.
+        settings: where they find their data, and the engines they use.
+        qa_credentials: what the server that `settings.qa_reader` names requires of its clients.
+
     Raises:
         UnknownNameError: a name is not one of the five tools.
-        UsageError: a tool's data, or a package it needs, is missing.
+        UsageError: a tool's data, model or package is missing, or both phrases and a translator are given.
     """
     settings = settings or ToolSettings()
     keys = check_tools(tuple(names))
@@ -65,10 +75,20 @@ def build_tools(names: Sequence[str], settings: ToolSettings | None = None) -> d
         elif key == "wikisearch":
             tools[key] = WikiSearch(_passage_index(settings.passages, EMBEDDED_PASSAGES))
         elif key == "qa":
-            tools[key] = QA(_passage_index(settings.passages, EMBEDDED_KNOWN), choose_reader(settings.qa_reader))
+            tools[key] = QA(
+                _passage_index(settings.passages, EMBEDDED_KNOWN), _reader(settings.qa_reader, qa_credentials)
+            )
         else:  # in `TOOL_NAMES`, but not built here: no other tool may answer in its place
             raise UnknownNameError("tool", key, ("calculator", "calendar", "mt", "wikisearch", "qa"))
     return tools
+
+
+def _reader(name: str | None, credentials: Credentials | None) -> Reader:
+    if name is not None and is_address(name):
+        _require_package("httpx2", "httpx2", "qa with a server")
+    elif name not in (None, "embedded"):
+        _require_package("transformers", "transformers", "qa with a model")
+    return choose_reader(name, credentials)
 
 
 def _passage_index(path: Path | None, embedded: Path) -> PassageIndex:

@@ -44,9 +44,7 @@ def write_greedily(
         ids = model.generate(
             input_ids=padded(inputs, tokenizer.pad_token_id, loaded.device),
             attention_mask=padded([[1] * len(row) for row in inputs], 0, loaded.device),
-            generation_config=GenerationConfig(
-                **special, max_new_tokens=max(limits) + extra, num_beams=1, do_sample=False
-            ),
+            generation_config=settings(**special, max_new_tokens=max(limits) + extra, num_beams=1, do_sample=False),
         )
     # behind the token that starts the decoder, a text has as many tokens as it may have alone
     rows = [row[1 : 1 + limit + extra] for row, limit in zip(ids.tolist(), limits, strict=True)]

@@ -5,9 +5,11 @@ Nothing is loaded here, and no weights are read.
 
 from __future__ import annotations
 
+from toolformer_core.endpoints import Credentials
 from toolformer_core.errors import ModelError
 from toolformer_core.tools.hf.checkpoint import find_checkpoint
 from toolformer_core.tools.qa_readers.embedded import ExtractiveReader
+from toolformer_core.tools.qa_readers.served import ServedReader, is_address
 from toolformer_core.tools.qa_readers.spans import SpanReader
 from toolformer_core.tools.qa_readers.text_to_text import TextToTextReader
 from toolformer_core.tools.reader import Reader
@@ -15,17 +17,20 @@ from toolformer_core.tools.reader import Reader
 __all__ = ["choose_reader"]
 
 
-def choose_reader(name: str | None) -> Reader:
+def choose_reader(name: str | None, credentials: Credentials | None = None) -> Reader:
     """Return a reader.
 
     Args:
-        name: None or `embedded`; or a folder or a hub name of a model.
+        name: None or `embedded`; the address of a server with `#model`; or a folder or a hub name of a model.
+        credentials: what the server requires of its clients; not used for others.
 
     Raises:
-        ModelError: the model is not found, or is neither extractive nor text-to-text.
+        ModelError: the address cannot be read; or the model is not found, or is neither extractive nor text-to-text.
     """
     if name is None or name == "embedded":
         return ExtractiveReader()
+    if is_address(name):
+        return ServedReader(name, credentials=credentials)
     config = find_checkpoint(name).config
     architectures = [str(architecture) for architecture in config.get("architectures") or ()]
     if any(architecture.endswith("ForQuestionAnswering") for architecture in architectures):
