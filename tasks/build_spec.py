@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tasks.model_thread import resident_model
-from tasks.settings import model_credentials, seconds, shared_catalog
+from tasks.settings import model_credentials, qa_credentials, seconds, shared_catalog
 from toolformer_core.config import (
     AssembleConfig,
     ExecuteConfig,
@@ -109,7 +109,7 @@ def claims_of(store: Store) -> Claims | None:
 def _build_tool(key: str, settings: ToolSettings, digest: str) -> Tool:
     from toolformer_core.tools.build import build_tools
 
-    return build_tools([key], settings)[key]
+    return build_tools([key], settings, qa_credentials=qa_credentials(settings.qa_reader))[key]
 
 
 def model_of(spec: BuildSpec) -> LanguageModel:
