@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from tasks.model_thread import resident_model
-from tasks.settings import model_credentials, seconds, shared_catalog
+from tasks.settings import model_credentials, qa_credentials, seconds, shared_catalog
 from toolformer_core.config import (
     TOOL_NAMES,
     AssembleConfig,
@@ -113,7 +113,7 @@ def claims_of(store: Store) -> Claims | None:
 def _build_tool(key: str, settings: ToolSettings, digest: str) -> Tool:
     from toolformer_core.tools.build import build_tools
 
-    tool = build_tools([key], settings)[key]
+    tool = build_tools([key], settings, qa_credentials=qa_credentials(settings.qa_reader))[key]
     if key not in TOOL_NAMES and tool.fingerprint != digest:
         raise ToolError(
             f"the tool {key} is not the one that this run was started with: its code, description or schema has "

