@@ -41,7 +41,7 @@ NAMES = {
     BuildParameters: """--corpus --data --model --tools --dataset --limit --tau-s --top-k --draws --tau-f --inside-words
         --keep-repeats --max-examples --stop-when-full --temperature --max-call-tokens --mt-chunk-tokens --latest-date
         --seed --shard-documents --max-chars --text-column --url-column --date-column --prompts --passages --phrases
-        --workers --gpus --licence --offline""",
+        --workers --gpus --licence --offline --retry-failures""",
     EvaluateParameters: """--task --path --data --model --cc --toolformer --arms --k --limit --tools --passages
         --phrases --max-new-tokens --shard-items --workers --gpus""",
     FinetuneParameters: """--dataset --data --model --arm --profile --processes --steps --batch --learning-rate --warmup
