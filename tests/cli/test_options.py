@@ -257,6 +257,7 @@ def test_thresholds_are_written_short() -> None:
         gpus=st.none() | st.integers(0, 8),
         licence=st.sampled_from(["", "CC BY 4.0"]),
         offline=st.booleans(),
+        retry_failures=st.booleans(),
     )
 )
 def test_the_command_that_a_build_prints_asks_for_the_same_build(parameters: BuildParameters) -> None:
