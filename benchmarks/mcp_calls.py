@@ -4,8 +4,8 @@
     python benchmarks/mcp_calls.py --real [FOLDER] [--calls 200] [--json]
 
 The first asks one small server on pipes and one over HTTP on loopback, both built with the SDK, and replaces sessions
-on the way (`--session-calls`). `rss` is the memory of this process after 10, 50 and 100 % of the calls. The baseline opens
-a session for each call with the SDK alone, as many at a time as there are threads.
+on the way (`--session-calls`). `rss` is the memory of this process after 10, 50 and 100 % of the calls. The baseline
+opens a session for each call with the SDK alone, as many at a time as there are threads.
 
 The second installs servers that others wrote into FOLDER (a temporary one by default; a folder that is kept is not
 installed into again), asks each a few questions whose answers are known, and times `--calls` calls: see `mcp_real.py`.

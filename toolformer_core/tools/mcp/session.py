@@ -33,6 +33,7 @@ CLOSE_S = 10.0  # the SDK ends a stubborn process after about 7 s
 MAX_MESSAGE_BYTES = 64 * 2**20  # of a streamed HTTP response
 _CLIENT = "toolformer-platform"  # what servers are told
 _GRACE_S = 0.5  # the SDK's own timeout comes first: it tells the server to stop
+_NO_ANSWER = (401, 403, 407, 429, 502, 503, 504)  # HTTP statuses that say nothing of the call
 _PAGES = 1000  # of a list of tools
 _TAIL_BYTES = 4000  # of what a server wrote to its standard error
 
@@ -168,7 +169,7 @@ class Session:
                 raise Unreachable(f"the connection ended during the call ({exc})") from exc
             if exc.code == INVALID_REQUEST and self._http_status == 404:  # it has forgotten the session: restarted
                 raise SessionGone from exc
-            if exc.code == INTERNAL_ERROR and self._http_status in (429, 502, 503, 504):
+            if exc.code == INTERNAL_ERROR and self._http_status in _NO_ANSWER:
                 raise Unreachable(f"the server answered HTTP {self._http_status}") from exc
             raise
 
@@ -189,7 +190,7 @@ class Session:
                 ) as client:
                     self.tools = await _list_tools(client)
                     deadline.reschedule(None)
-                    self._client, self.is_open = client, True
+                    self._client, self.is_open, self._http_status = client, True, 0
                     self._on_change(self)
                     await self._closing.wait()
                     deadline.reschedule(asyncio.get_running_loop().time() + CLOSE_S)

@@ -13,6 +13,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -53,6 +54,23 @@ def test_a_tool_that_never_answers_runs_out_of_time(make: MakeTool) -> None:
     assert text_of(echo.run("still here")) == "still here"
 
 
+def test_a_call_ends_in_time_even_if_the_sdk_does_not(by_hand: MakeTool, monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging: list[asyncio.Event] = []
+
+    async def call_tool(*_: object, **__: object) -> None:
+        hanging.append(asyncio.Event())
+        while not hanging[0].is_set():
+            with suppress(asyncio.CancelledError):  # it cannot even be cancelled
+                await hanging[0].wait()
+
+    echo = by_hand("echo", limits=QUICKLY)
+    with monkeypatch.context() as patch:
+        patch.setattr("mcp.Client.call_tool", call_tool)
+        assert reason_of(echo.run("hello")) == ("timeout", True)
+    assert text_of(echo.run("hello")) == "hello"
+    loop_thread().loop.call_soon_threadsafe(hanging[0].set)
+
+
 def test_a_server_that_may_be_stuck_is_left(by_hand: MakeTool) -> None:
     never, pid = by_hand("never", limits=QUICKLY), by_hand("pid")
     first = text_of(pid.run(""))
@@ -87,6 +105,20 @@ def test_a_server_that_dies_fails_its_calls_at_once_and_is_started_again(by_hand
     second = int(text_of(pid.run("")))
     assert second != first
     assert not psutil.pid_exists(first)
+
+
+def test_a_server_that_dies_between_two_calls_fails_neither(by_hand: MakeTool) -> None:
+    pid = by_hand("pid")
+    first = int(text_of(pid.run("")))
+
+    async def session_ends() -> int:
+        owners = {task for task in asyncio.all_tasks() if task.get_name() == "mcp-session"}
+        ended, _ = await asyncio.wait(owners, timeout=10)
+        return len(ended)
+
+    os.kill(first, signal.SIGKILL)
+    assert loop_thread().run(session_ends(), 20) == 1  # noticed while nobody asks
+    assert int(text_of(pid.run(""))) != first
 
 
 def test_a_connection_that_breaks_during_a_call_is_opened_again(over_http: MakeTool, http_server: ByHand) -> None:
