@@ -67,7 +67,7 @@ def test_a_call_ends_in_time_even_if_the_sdk_does_not(by_hand: MakeTool, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr("mcp.Client.call_tool", call_tool)
         assert reason_of(echo.run("hello")) == ("timeout", True)
-    assert text_of(echo.run("hello")) == "hello"
+    assert text_of(by_hand("echo").run("hello")) == "hello"
     loop_thread().loop.call_soon_threadsafe(hanging[0].set)
 
 
@@ -80,11 +80,12 @@ def test_a_server_that_may_be_stuck_is_left(by_hand: MakeTool) -> None:
 
 def test_a_call_waits_for_a_free_session_no_longer_than_its_own_time(over_http: MakeTool, http_server: ByHand) -> None:
     alone = SessionLimits(sessions=1, calls_at_once=1)
-    hold, echo = over_http("hold", sessions=alone), over_http("echo", sessions=alone, limits=QUICKLY)
+    hold, echo = over_http("hold", sessions=alone), over_http("echo", sessions=alone)
+    hurried = over_http("echo", sessions=alone, limits=QUICKLY)
     with ThreadPoolExecutor() as threads:
         held = threads.submit(hold.run, "")
         assert http_server.arrived.acquire(timeout=10)
-        assert reason_of(echo.run("no room")) == ("timeout", True)
+        assert reason_of(hurried.run("no room")) == ("timeout", True)
         http_server.let_go.set()
         assert text_of(held.result(10)) == "held"
     assert text_of(echo.run("room")) == "room"
@@ -180,6 +181,7 @@ def test_a_call_in_progress_outlives_the_replacement_of_its_session(over_http: M
         assert not held.done()
         http_server.let_go.set()
         assert text_of(held.result(10)) == "held"
+    assert left_over()[0] == 0  # then the old session has closed
 
 
 def test_an_old_session_is_replaced(over_http: MakeTool, http_server: ByHand) -> None:

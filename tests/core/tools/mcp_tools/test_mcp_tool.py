@@ -176,6 +176,20 @@ def test_what_a_server_writes_when_it_breaks_is_shown_without_secrets(
         mcp_tool(f"mcp+stdio:{sys.executable} -I -S {script}#echo", settings=MCPSettings(env=("MY_TOKEN",)))
 
 
+def test_a_server_that_must_be_greeted_first_is_started_again(
+    by_hand: MakeTool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BY_HAND_STRICT", "1")
+    assert by_hand("echo", settings=MCPSettings(env=("BY_HAND_STRICT",))).run("hello") == ToolResponse("hello")
+
+
+def test_a_server_that_never_greets_back_is_given_up(tmp_path: Path) -> None:
+    script = tmp_path / "silent.py"
+    script.write_text("import sys; sys.stdin.read()")
+    with pytest.raises(ToolError, match=r"did not answer within 0\.5 s"):
+        mcp_tool(f"mcp+stdio:{sys.executable} -I -S {script}#echo", sessions=SessionLimits(connect_s=0.5))
+
+
 def test_an_address_without_a_server_says_so(http_server: ByHand) -> None:
     http_server.status = 401
     with pytest.raises(ToolError, match="it answered HTTP 401"):
