@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.core.tools.mcp_tools.conftest import BY_HAND
+from tests.core.tools.mcp_tools.conftest import BY_HAND, sessions_end
 from tests.support.mcp_by_hand import ByHand
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult
 from toolformer_core.tools.base import ToolLimits
@@ -111,14 +111,8 @@ def test_a_server_that_dies_fails_its_calls_at_once_and_is_started_again(by_hand
 def test_a_server_that_dies_between_two_calls_fails_neither(by_hand: MakeTool) -> None:
     pid = by_hand("pid")
     first = int(text_of(pid.run("")))
-
-    async def session_ends() -> int:
-        owners = {task for task in asyncio.all_tasks() if task.get_name() == "mcp-session"}
-        ended, _ = await asyncio.wait(owners, timeout=10)
-        return len(ended)
-
     os.kill(first, signal.SIGKILL)
-    assert loop_thread().run(session_ends(), 20) == 1  # noticed while nobody asks
+    assert sessions_end() == 1  # noticed while nobody asks
     assert int(text_of(pid.run(""))) != first
 
 
@@ -207,6 +201,18 @@ def test_many_threads_share_few_sessions(make: MakeTool, http_server: ByHand) ->
     assert len(pids) <= 4
     assert http_server.opened <= 4
     assert [thread.name for thread in threading.enumerate()].count("mcp-loop") == 1
+
+
+def test_there_are_no_more_sessions_than_allowed(over_http: MakeTool, http_server: ByHand) -> None:
+    hold = over_http("hold", sessions=SessionLimits(sessions=2, calls_at_once=3))
+    with ThreadPoolExecutor(10) as threads:
+        held = [threads.submit(hold.run, "") for _ in range(10)]
+        for _ in range(6):  # 2 sessions with 3 calls each; 4 wait
+            assert http_server.arrived.acquire(timeout=10)
+        assert http_server.opened == 2
+        http_server.let_go.set()
+        assert [text_of(call.result(10)) for call in held] == ["held"] * 10
+    assert http_server.opened == 2
 
 
 def test_all_who_wait_learn_that_there_is_no_server(over_http: MakeTool, http_server: ByHand) -> None:
