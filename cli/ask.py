@@ -68,7 +68,8 @@ def stats(data: Data = None, as_json: AsJson = False) -> None:
             "balances": balances,
         }
         coverage = {"coverage": [asdict(c) for c in figures.coverage]}
-        print_json({**head, "yield": [asdict(y) for y in figures.yields], **coverage})
+        tools = {"tools": [asdict(tool) for tool in figures.tools]}
+        print_json({**head, "yield": [asdict(y) for y in figures.yields], **coverage, **tools})
     else:
         print_stats(figures, build)
 

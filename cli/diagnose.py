@@ -97,7 +97,7 @@ def diagnose(
             for diagnosis in run(model, loaded_tools, texts, config, reference, display, credentials):
                 diagnoses.append(diagnosis)
                 if not as_json:
-                    _print_diagnosis(display.out, diagnosis)
+                    _print_diagnosis(display.stdout, diagnosis)
     except (KeyboardInterrupt, Terminated) as exc:
         print("stopped; nothing of a diagnosis is kept, the next one begins anew", file=sys.stderr)
         raise typer.Exit(TERMINATED if isinstance(exc, Terminated) else 130) from None
@@ -129,7 +129,7 @@ class _Display:
         from cli.render.console import Console
         from flows.progress import Lines
 
-        self.out = Console(highlight=False, soft_wrap=True)
+        self.stdout = Console(highlight=False, soft_wrap=True)
         self._console = Console(stderr=True, quiet=quiet)
         self._bars = Progress(
             TextColumn("{task.description:<10}"),
@@ -143,7 +143,7 @@ class _Display:
         self._rows: dict[str, Any] = {}
         self._status = "loading the model"
         self._clock = clock
-        self._started = clock()  # the current tool
+        self._started = clock()  # when the current tool was begun
         self._lines = Lines(self._console.print, self._due_lines, clock)
 
     def __enter__(self) -> _Display:
@@ -157,7 +157,7 @@ class _Display:
         self._bars.stop()
 
     def __call__(self, tool: str, done: int, total: int) -> None:
-        with self._lines.turn:
+        with self._lines.lock:
             if tool not in self._rows:
                 self._rows[tool] = self._bars.add_task(tool, total=total)
                 self._started = self._clock()
@@ -209,7 +209,7 @@ def _print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from toolformer_core.diagnose.picture import gains_of, lines
+    from toolformer_core.diagnose.picture import gain_lines, gains_of
 
     verdict, figures = diagnosis.verdict, diagnosis.measured.figures
     head = "can be taught" if verdict.teachable else f"cannot be taught as it is: {verdict.step}"
@@ -231,7 +231,7 @@ def _print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
         if check.passed is False and check.step != verdict.step:
             console.print(escape(f"  {check.step}: {check.told}"))
     if any((gains := gains_of(diagnosis.measured.observed)).values()):
-        for line in lines(gains, figures.filter.tau_f):
+        for line in gain_lines(gains, figures.filter.tau_f):
             console.print(escape(f"  {line}"))
 
 

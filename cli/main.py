@@ -23,6 +23,7 @@ from cli.demo import demo
 from cli.diagnose import diagnose
 from cli.evaluate import evaluate, tables
 from cli.finetune import finetune
+from cli.index import index_app
 from cli.operate import doctor, up
 from cli.options import Data
 from cli.terminal import leave, say, without_credentials
@@ -77,6 +78,7 @@ app.command(rich_help_panel=_ASK)(stats)
 app.command(rich_help_panel=_ASK)(explain)
 app.command("what-if", rich_help_panel=_ASK)(what_if)
 app.command(rich_help_panel=_BUILD)(datasets)
+app.add_typer(index_app, name="index", rich_help_panel=_BUILD)
 
 
 @app.command(rich_help_panel=_BUILD)

@@ -63,14 +63,14 @@ def gpu_cluster(gpus: Sequence[str], workers: int) -> Any:
         "silence_logs": logging.WARNING,
         "memory_limit": parse_memory_limit("auto", 1, total, logger=_LOG),  # a part of the machine's each
     }
-    own: list[tuple[dict[str, str], dict[str, float], int]] = [
+    worker_settings: list[tuple[dict[str, str], dict[str, float], int]] = [
         ({"CUDA_VISIBLE_DEVICES": gpu}, {"GPU": 1.0}, TASKS_PER_GPU) for gpu in gpus
     ]
-    own += [({"CUDA_VISIBLE_DEVICES": ""}, {}, 1)] * (total - len(gpus))
+    worker_settings += [({"CUDA_VISIBLE_DEVICES": ""}, {}, 1)] * (total - len(gpus))
     return SpecCluster(  # type: ignore[no-untyped-call]
         workers={
             n: {"cls": Nanny, "options": {**common, "env": env, "resources": offered, "nthreads": threads}}
-            for n, (env, offered, threads) in enumerate(own)
+            for n, (env, offered, threads) in enumerate(worker_settings)
         },
         scheduler={"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, "dashboard": False}},
     )

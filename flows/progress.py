@@ -108,7 +108,7 @@ class Pulse:
 class Lines:
     """Writes lines of progress, and has a thread that writes one when it is due; nothing is written after `close`.
 
-    Hold `turn` while changing what `lines` reads.
+    Hold `lock` while changing what `lines` reads.
 
     Args:
         write: called with each line.
@@ -127,19 +127,19 @@ class Lines:
         self._clock = clock
         self._last = clock()
         self._ended = threading.Event()
-        self.turn = threading.RLock()  # reentrant: a signal handler may call `close` while its thread writes a line
+        self.lock = threading.RLock()  # reentrant: a signal handler may call `close` while its thread writes a line
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
 
     def say(self, line: str) -> None:
         """Write a line now."""
-        with self.turn:
+        with self.lock:
             if not self._ended.is_set():
                 self._last = self._clock()
                 self._write(line)
 
     def poll(self) -> None:
         """Write the lines that are due."""
-        with self.turn:
+        with self.lock:
             for line in self._due_lines(self._clock() - self._last >= LINE_S):
                 self.say(line)
 
@@ -154,5 +154,5 @@ class Lines:
 
     def close(self) -> None:
         """Write nothing more. The thread is not joined: in a signal handler, that could deadlock."""
-        with self.turn:
+        with self.lock:
             self._ended.set()

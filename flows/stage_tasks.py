@@ -50,8 +50,8 @@ def _run_group(
         shards: the group.
         before: what the stages that it reads gave for the same group, one for each tool.
     """
-    stages = BUILD_STAGES if any(own.name == stage for own in BUILD_STAGES) else EVALUATION_STAGES
-    declared = next(own for own in stages if own.name == stage)
+    stages = BUILD_STAGES if any(candidate.name == stage for candidate in BUILD_STAGES) else EVALUATION_STAGES
+    declared = next(candidate for candidate in stages if candidate.name == stage)
     results = []
     for number, shard in enumerate(shards):
         files = {
@@ -83,10 +83,10 @@ def submit_stage(
         name: the task run's; default: stage, tool and shards.
     """
     run_name = name or " ".join(filter(None, (stage.name, tool, group_label(shards))))
-    own = _run_group.with_options(name=stage.name, task_run_name=run_name)
+    task = _run_group.with_options(name=stage.name, task_run_name=run_name)
     arguments: Any = {"stage": stage.name, "spec": spec, "tool": tool, "shards": shards, "before": before}
     with task_resources(model=stage.needs == "model"):
-        future: PrefectFuture[GroupResult] = own.submit(**arguments)
+        future: PrefectFuture[GroupResult] = task.submit(**arguments)
     return future
 
 

@@ -41,7 +41,7 @@ __all__ = [
     "DeployError",
     "Deployment",
     "DeploymentOptions",
-    "announcement",
+    "arrival_event",
     "as_yaml",
     "deploy",
     "form_schema",
@@ -199,7 +199,7 @@ def as_yaml() -> str:
     return _YAML_HEAD + str(yaml.safe_dump(document, sort_keys=False, width=120, allow_unicode=True))
 
 
-def announcement(corpus: Path) -> dict[str, Any]:
+def arrival_event(corpus: Path) -> dict[str, Any]:
     """Return the event that announces a corpus, in the form that Prefect's API accepts."""
     return {
         "id": str(uuid4()),

@@ -1,9 +1,9 @@
 """`toolformer up`: Prefect's server, MLflow's server, the deployments and a worker for each pool, on loopback.
 
 It checks the ports, starts the programs, waits until each is healthy, supervises them, and ends everything they have
-started. Only one runs per data folder, which a lock ensures that the kernel frees when its holder dies: nothing stale
-ever blocks a start. The programs are described in `services`, the deployments in `deployments`; `processes` starts and
-ends them. Logs and addresses are in `up/` in the data folder.
+started. Only one `up` runs per data folder. A file lock ensures this, and the kernel frees the lock when its holder
+dies, so a stale lock never blocks a start. The programs are described in `services`, the deployments in `deployments`;
+`processes` starts and ends them. Logs and addresses are in `up/` in the data folder.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ __all__ = ["MLFLOW_PORT", "PREFECT_PORT", "Up", "UpError"]
 
 PREFECT_PORT, MLFLOW_PORT = 4200, 5000
 _POOLS = ("cpu", "gpu")
-_START_S = 180.0  # on a busy machine; the first start creates databases
-_SUPERVISE_S = 0.5  # between two looks at the services
-_RUNS_S = 6.0  # for flow runs to stop; a thread inside a model or a tool cannot be interrupted
-_CHECKPOINT_S = 30.0  # for trainings to save a checkpoint
-_CHECKPOINT_TERMINATED_S = 8.0  # ... after SIGTERM, which is usually followed by SIGKILL soon
-_END_S = 3.0  # for the workers to end, and as long again for the servers
+_START_TIMEOUT_S = 180.0  # on a busy machine; the first start creates databases
+_SUPERVISE_INTERVAL_S = 0.5
+_FLOW_RUN_GRACE_S = 6.0  # for flow runs to stop; a thread inside a model or a tool cannot be interrupted
+_CHECKPOINT_GRACE_S = 30.0  # for trainings to save a checkpoint
+_CHECKPOINT_GRACE_TERMINATED_S = 8.0  # ... after SIGTERM, which is usually followed by SIGKILL soon
+_END_TIMEOUT_S = 3.0  # for the workers to end, and as long again for the servers
 
 
 class UpError(ToolformerError):
@@ -55,7 +55,7 @@ class Up:
     """The servers of one data folder, from `start` to `stop`.
 
     Args:
-        data: the data folder or URL; for a URL, what needs a local disk is in `toolformer-remote`.
+        data: the data folder or URL; with a URL, files that need a local disk are in the folder `toolformer-remote`.
         prefect_port: the port of Prefect's server; 0: any free one.
         mlflow_port: the port of MLflow's server; 0: any free one.
         corpus: the corpus that the build form is filled in with.
@@ -133,24 +133,26 @@ class Up:
         return self.addresses
 
     def _start(self) -> None:
-        forget_server()  # the one that the user's environment names: these flows run here
+        forget_server()  # flows must use the server started here, even if the user's environment names another
         prepare_environment(self._data)
         prepare_start()
         copy_template_database()
-        services = Services(self.addresses, up_folder(self._store), self._store.local_folder, self._data, _START_S)
+        services = Services(
+            self.addresses, up_folder(self._store), self._store.local_folder, self._data, _START_TIMEOUT_S
+        )
         prefect, mlflow = self._servers = [services.prefect_server(), services.mlflow_server()]
         process = self._group.start(prefect)
         self._group.start(mlflow)
         deployments = services.deployments(self._options)
         self._group.start(deployments)
-        self._group.wait_until_healthy([prefect], _START_S)
-        record_server([psutil.Process(process.pid)])  # another flow may start its own server now
-        self._group.wait_until_healthy([deployments], _START_S)
+        self._group.wait_until_healthy([prefect], _START_TIMEOUT_S)
+        record_server([psutil.Process(process.pid)])  # from now on another flow may start a server for itself
+        self._group.wait_until_healthy([deployments], _START_TIMEOUT_S)
         self._mark_crashed_runs()
         self._workers = [services.worker(pool) for pool in _POOLS]
         for worker in self._workers:
             self._group.start(worker)
-        self._group.wait_until_healthy([mlflow, *self._workers], _START_S)
+        self._group.wait_until_healthy([mlflow, *self._workers], _START_TIMEOUT_S)
 
     def supervise(self, stop: threading.Event) -> None:
         """Restart what ends and build what arrives, until the event is set.
@@ -159,11 +161,11 @@ class Up:
             UpError: a program ended again and again.
         """
         try:
-            while not stop.wait(_SUPERVISE_S):
+            while not stop.wait(_SUPERVISE_INTERVAL_S):
                 self._group.supervise([*self._servers, *self._workers], self._notify)
                 for path in self._arrivals.look() if self._arrivals else ():
                     self._notify(f"{path} has arrived and is built")
-                    self._announce(path)
+                    self._send_arrival_event(path)
         except ServiceError as exc:
             raise UpError(str(exc)) from exc
 
@@ -179,9 +181,9 @@ class Up:
         self._group.send_signal(self._workers, signal.SIGINT)
         end_processes(self._runs, self._grace_s, self._killed)
         if not self._killed.is_set():
-            self._group.wait_until_ended(self._workers, _END_S)
+            self._group.wait_until_ended(self._workers, _END_TIMEOUT_S)
             self._group.send_signal(self._servers, signal.SIGTERM)
-            self._group.wait_until_ended(self._servers, _END_S)
+            self._group.wait_until_ended(self._servers, _END_TIMEOUT_S)
         for process in self._group.processes():
             if LAUNCH_VARIABLE not in variables_of(process):  # `close` gives trainings some more seconds
                 with contextlib.suppress(psutil.Error):
@@ -206,11 +208,11 @@ class Up:
     def _grace_s(self) -> float:
         """Return how long flow runs may take to stop: longer while a training may be saving a checkpoint."""
         if not any(LAUNCH_VARIABLE in variables_of(process) for process in self._group.processes()):
-            return _RUNS_S
-        return _CHECKPOINT_TERMINATED_S if self.terminated else _CHECKPOINT_S
+            return _FLOW_RUN_GRACE_S
+        return _CHECKPOINT_GRACE_TERMINATED_S if self.terminated else _CHECKPOINT_GRACE_S
 
     def _mark_crashed_runs(self) -> None:
-        """Mark the runs as crashed that were running when an earlier `up` was killed: nobody else would."""
+        """Mark the runs as crashed that were running when an earlier `up` was killed; nothing else does."""
         active = {"state": {"type": {"any_": ["RUNNING", "CANCELLING", "PENDING"]}}}
         body = {"flow_runs": active, "work_pools": {"name": {"any_": list(_POOLS)}}}
         state = {"type": "CRASHED", "message": "toolformer up was killed; run it again, finished work is kept"}
@@ -220,10 +222,10 @@ class Up:
                 request_json(url, {"state": state, "force": True})
                 self._notify(f"{run['name']} was running when toolformer up was killed, and is marked as crashed")
 
-    def _announce(self, path: Path) -> None:
-        from ops.deployments import announcement
+    def _send_arrival_event(self, path: Path) -> None:
+        from ops.deployments import arrival_event
 
-        request_json(f"{self.addresses.api}/events", [announcement(path)])
+        request_json(f"{self.addresses.api}/events", [arrival_event(path)])
 
 
 def _already_running(store: Store, error: LockHeldError) -> str:

@@ -8,8 +8,8 @@
     | a body that is, or is announced as, larger than allowed         | 413    |
     | a body that does not arrive in time                             | 408    |
 
-A client that disconnects before its response is counted as 499; a request whose handler raises, as 500, which is also
-its response. Host and origin are checked if no key is set: see `origins`.
+A client that disconnects before its response is counted as 499. A request whose handler raises is answered with 500 and
+counted as 500. Host and origin are checked if no key is set: see `origins`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
-_OPEN = ("/", "/health", "/health/live", "/health/ready")
-_COUNTED = ("/v1/completions", "/v1/chat/completions", "/v1/models")
+_PATHS_WITHOUT_KEY = ("/", "/health", "/health/live", "/health/ready")
+_PATHS_IN_METRICS = ("/v1/completions", "/v1/chat/completions", "/v1/models")
 _LINGER_S = 2.0  # for this time the body of a refused request is still read
 
 
@@ -87,15 +87,15 @@ class RequestMiddleware:
         else:
             if body is not None:
                 await self._app(scope, _replaying(body, receive), send)
-            else:  # not sent to anyone, but counted by the metrics
+            else:  # nobody receives it, but the metrics count it
                 await send({"type": "http.response.start", "status": CLIENT_GONE, "headers": []})
                 await send({"type": "http.response.body", "body": b""})
 
     @contextmanager
     def _counted(self, path: str, send: Send) -> Iterator[Send]:
         """Count a request with its status, and its time until the response has been sent."""
-        endpoint = path if path in _COUNTED else "other"
-        since, status = time.monotonic(), "500"  # if no response passes here, the outer application sends a 500
+        endpoint = path if path in _PATHS_IN_METRICS else "other"
+        started, status = time.monotonic(), "500"  # if no response passes here, the outer application sends a 500
 
         async def counting_send(message: Message) -> None:
             nonlocal status
@@ -107,13 +107,13 @@ class RequestMiddleware:
             yield counting_send
         finally:
             self._metrics.requests.labels(endpoint, status).inc()
-            self._metrics.request_seconds.labels(endpoint).observe(time.monotonic() - since)
+            self._metrics.request_seconds.labels(endpoint).observe(time.monotonic() - started)
 
     def _check(self, scope: MutableMapping[str, Any], headers: dict[bytes, bytes]) -> None:
         if self._key is None:
             if self._loopback and (reason := refusal(scope)):
                 raise RequestError(403, f"{reason}; set an API key to allow other names and pages")
-        elif scope["path"] not in _OPEN:
+        elif scope["path"] not in _PATHS_WITHOUT_KEY:
             scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
             if scheme.lower() != b"bearer" or not hmac.compare_digest(key.strip(), self._key):
                 raise RequestError(
@@ -145,15 +145,15 @@ class RequestMiddleware:
 
 
 class _Incoming:
-    """Messages from the client; `over` is True once its body is complete, or it has disconnected."""
+    """Messages from the client; `ended` is True once its body is complete, or it has disconnected."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
-        self.over = False
+        self.ended = False
 
     async def __call__(self) -> Message:
         message = await self._receive()
-        self.over = not message.get("more_body", False)
+        self.ended = not message.get("more_body", False)
         return message
 
 
@@ -180,6 +180,6 @@ async def _refuse(receive: _Incoming, send: Send, error: RequestError) -> None:
     await send({"type": "http.response.body", "body": content, "more_body": True})
     with suppress(TimeoutError):
         async with asyncio.timeout(_LINGER_S):
-            while not receive.over:
+            while not receive.ended:
                 await receive()
     await send({"type": "http.response.body", "body": b""})

@@ -21,8 +21,8 @@ from smallworld.worlds import KINDS, Slot, World, WorldDocument, join
 
 __all__ = ["lessons"]
 
-# What an invented tool is asked with, by kind of slot (a slot is where a text needs help; see `worlds.Slot`).
-_RULES: dict[str, tuple[str, ...]] = {
+# The kinds of argument with which a tool is called, by kind of slot (where a text needs help; see `worlds.Slot`).
+_ARGUMENT_KINDS: dict[str, tuple[str, ...]] = {
     "arithmetic": ("expression", "expression", "question", "term"),
     "date": ("empty", "empty", "empty", "question", "term"),
     "fact": ("question", "question", "term", "name", "name"),
@@ -71,15 +71,15 @@ def _annotate(doc: WorldDocument, calls: Mapping[str, Callable[[Slot], str]]) ->
 
 def _invented_tool(world: World, r: random.Random, kind: str, brackets: str) -> tuple[str, Callable[[Slot], str]]:
     """Return an instruction for an invented tool for a kind of slot, and a function that writes its call."""
-    rule = r.choice(_RULES[kind])
+    argument_kind = r.choice(_ARGUMENT_KINDS[kind])
     tool = world.namer.tool()
-    quote = '"' if rule not in ("empty", "expression") and r.random() < 0.2 else ""
+    quote = '"' if argument_kind not in ("empty", "expression") and r.random() < 0.2 else ""
 
     def write(argument: str) -> str:
         return f"{brackets[0]}{tool}({quote}{argument}{quote}){brackets[1]}"
 
-    instruction = r.choice(_INSTRUCTIONS).format(tool=tool, call=write(r.choice(_ARGUMENT_WORDS[rule])))
-    return instruction, lambda slot: write(slot.arguments[rule])
+    instruction = r.choice(_INSTRUCTIONS).format(tool=tool, call=write(r.choice(_ARGUMENT_WORDS[argument_kind])))
+    return instruction, lambda slot: write(slot.arguments[argument_kind])
 
 
 def _tool_lesson(world: World, r: random.Random) -> str:
@@ -129,13 +129,14 @@ def _notations(tool: str, argument: str, answer: str) -> list[str]:
 def _note_lesson(world: World, r: random.Random) -> str:
     kind = r.choice(_NOTE_KINDS)
     day, register = world.date(), r.choice(REGISTERS)
-    used = world.sentence(kind, day, register=register)
-    slot = used.slot or _no_slot(kind)
+    main = world.sentence(kind, day, register=register)
+    if (slot := main.slot) is None:
+        raise ValueError(f"a sentence of kind {kind!r} has no slot")
     tool = world.namer.tool()
 
     def note(s: Slot, answer: str) -> str:
-        rule = r.choice([x for x in _RULES[s.kind] if x in s.arguments])
-        return r.choice(_notations(tool, s.arguments[rule], answer))
+        argument_kind = r.choice([known for known in _ARGUMENT_KINDS[s.kind] if known in s.arguments])
+        return r.choice(_notations(tool, s.arguments[argument_kind], answer))
 
     other = world.sentence(kind, world.date()).slot or slot
     chance = r.random()
@@ -147,8 +148,9 @@ def _note_lesson(world: World, r: random.Random) -> str:
         both = [note(slot, slot.answer), note(other, other.answer)]
         r.shuffle(both)
         prefix = "".join(both)
-    elif chance < 0.42:  # of any kind
-        prefix = note(stray := world.sentence(r.choice(KINDS), world.date()).slot or slot, stray.answer)
+    elif chance < 0.42:  # about a slot of any kind
+        unrelated = world.sentence(r.choice(KINDS), world.date()).slot or slot
+        prefix = note(unrelated, unrelated.answer)
     else:
         prefix = note(slot, slot.answer)
     before = [world.filler(day, register) for _ in range(r.choice((0, 0, 1, 2, 3, 4, 6)))]
@@ -157,11 +159,7 @@ def _note_lesson(world: World, r: random.Random) -> str:
         before.insert(r.randint(0, len(before)), world.sentence(r.choice(KINDS), day, register=register))
     if kind == "date" and r.random() < 0.3:
         after.append(world.sentence("date", day, register=register))
-    return prefix + join([*before, used, *after], day).text
-
-
-def _no_slot(kind: str) -> Slot:
-    raise ValueError(f"a sentence of kind {kind!r} has no slot")
+    return prefix + join([*before, main, *after], day).text
 
 
 def _plain_lesson(world: World, r: random.Random) -> str:

@@ -66,7 +66,7 @@ class Slot:
     position: int  # character offset of the space before the value
     value: str
     answer: str  # the answer of a helper that knows everything; it contains the value or leads to it
-    arguments: dict[str, str]  # by rule: expression | question | term | name | phrase | empty
+    arguments: dict[str, str]  # by kind: expression | question | term | name | phrase | empty
 
 
 @dataclass(frozen=True, slots=True)

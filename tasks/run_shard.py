@@ -1,7 +1,7 @@
 """Skip, claim, run, commit, notify: the one place where idempotence happens, for every stage.
 
-A shard's result is named by a fingerprint of all it depends on (`ShardSpec`). If its commit is there and its data is
-whole, nothing is done; otherwise the stage runs, its data is written, and the commit last. A process killed at any
+A shard's result is named by a fingerprint of all it depends on (`ShardSpec`). If its commit exists and its data is
+intact, nothing is done; otherwise the stage runs, its data is written, and the commit last. A process killed at any
 moment therefore leaves either a finished shard or one to be done again. What a stage does is not known here.
 """
 
@@ -43,7 +43,7 @@ class ShardSpec:
     version: str  # of the stage's code
     tool: str  # "" where the stage runs once for all tools
     shard: str
-    config: Mapping[str, Any]  # readable; what of it counts is among the parts
+    config: Mapping[str, Any]  # for people to read; settings that affect the result are also digested in `parts`
     parts: Mapping[str, str]  # named digests: config, inputs, model, prompt, tool, ...
     inputs: tuple[DataFile, ...] = ()
 
@@ -53,7 +53,7 @@ class ShardSpec:
 
     @property
     def key(self) -> CommitKey:
-        """What names its commit."""
+        """The key of its commit."""
         return CommitKey(self.stage, self.tool, self.shard, fingerprint(self.all_parts()))
 
 
@@ -67,7 +67,7 @@ class StageOutput:
 
 
 class ShardWriter:
-    """Writes a shard's tables. A stage that cuts a source into shards writes them one by one, so that none waits."""
+    """Writes a shard's tables. A stage that cuts a source into shards writes each as soon as it is complete."""
 
     def __init__(self, store: Store, key: CommitKey) -> None:
         self._store = store
@@ -149,14 +149,14 @@ def run_shard(
     run: Callable[[ShardWriter], StageOutput],
     claims: Claims | None = None,
 ) -> ShardResult:
-    """Return the shard's commit if it stands, else run the stage and commit what it gives; notify the listener.
+    """Return the shard's result if its commit exists and its data is intact, else run the stage; notify the listener.
 
     Args:
         store: where its data and its commit go.
         spec: what its result depends on.
-        run_id: the run that asks for it.
+        run_id: the run that needs it.
         run: the stage, with its inputs.
-        claims: which process works on which shard, where several share the store; another's work is waited for.
+        claims: which process works on which shard, if several share the store; this one waits for another's shard.
 
     Raises:
         ConservationError: the rows do not add up; nothing is committed.
@@ -167,20 +167,20 @@ def run_shard(
     if claims is None:
         return _notify(_finished(store, key) or _commit(store, _run(store, spec, key, run_id, run)))
     while True:
-        turn = claims.wait_for(key.id, lambda: _finished(store, key))
-        if isinstance(turn, ShardResult):
-            return _notify(turn)
+        claim_or_result = claims.wait_for(key.id, lambda: _finished(store, key))
+        if isinstance(claim_or_result, ShardResult):
+            return _notify(claim_or_result)
         try:
             commit = _run(store, spec, key, run_id, run)
-            if claims.confirm(turn):
+            if claims.confirm(claim_or_result):
                 return _notify(_commit(store, commit))
         finally:
-            claims.release(turn)
+            claims.release(claim_or_result)
         # The lease ended while the stage ran: whoever took it over commits the shard, or it runs here once more.
 
 
 def _finished(store: Store, key: CommitKey) -> ShardResult | None:
-    """Return a shard whose commit stands and whose data is whole; set a damaged one aside."""
+    """Return a shard whose commit exists and whose data is intact; set a damaged one aside."""
     commit = store.read_commit(key)
     if commit is None:
         return None
@@ -193,7 +193,7 @@ def _finished(store: Store, key: CommitKey) -> ShardResult | None:
 def _run(
     store: Store, spec: ShardSpec, key: CommitKey, run_id: str, run: Callable[[ShardWriter], StageOutput]
 ) -> Commit:
-    """Run the stage and write its data; return the commit that is to follow."""
+    """Run the stage and write its data; return the commit to be written after it."""
     start = time.perf_counter()
     writer = ShardWriter(store, key)
     _ACTIVE[writer] = ActiveShard(key.stage, key.tool, key.shard, time.monotonic())
@@ -224,8 +224,8 @@ def _run(
 
 
 def _commit(store: Store, commit: Commit) -> ShardResult:
-    standing = store.commit(commit)
-    return result_of(standing, skipped=standing != commit)  # another process may have been faster
+    stored = store.commit(commit)
+    return result_of(stored, skipped=stored != commit)  # another process may have been faster
 
 
 def result_of(commit: Commit, *, skipped: bool) -> ShardResult:

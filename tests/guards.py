@@ -149,7 +149,7 @@ GUARDS = (
         "two hosts on one shard",
         "whoever lost its claim commits nothing",
         "tasks/run_shard.py",
-        "if claims.confirm(turn):",
+        "if claims.confirm(claim_or_result):",
         "if True:",
         ("tests/tasks/test_claimed_shards.py::test_who_lost_its_claim_takes_what_the_other_committed",),
     ),

@@ -86,10 +86,10 @@ class Claims:
             CatalogError: the database could not be used.
         """
         claim = Claim(name, uuid.uuid4().hex)
-        row = {"token": claim.token, "host": socket.gethostname(), "pid": os.getpid(), "ends": self._end()}
+        row = {"token": claim.token, "host": socket.gethostname(), "pid": os.getpid(), "ends": self._lease_end()}
         statement = insert(_CLAIMS).values(name=name, **row)
         statement = statement.on_conflict_do_update(index_elements=["name"], set_=row, where=_CLAIMS.c.ends < _NOW)
-        if not self._tokens(statement.returning(_CLAIMS.c.token)):
+        if not self._execute(statement.returning(_CLAIMS.c.token)):
             return None
         with self._lock:
             self._held[claim.token] = claim
@@ -142,7 +142,7 @@ class Claims:
         with self._lock:
             self._held.pop(claim.token, None)
         try:
-            self._tokens(_CLAIMS.delete().where(_CLAIMS.c.token == claim.token).returning(_CLAIMS.c.token))
+            self._execute(_CLAIMS.delete().where(_CLAIMS.c.token == claim.token).returning(_CLAIMS.c.token))
         except CatalogError as exc:
             _log.warning("the claim on %s ends with its lease: %s", claim.name, exc)
 
@@ -159,14 +159,15 @@ class Claims:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _end(self) -> sa.ColumnElement[object]:
+    def _lease_end(self) -> sa.ColumnElement[object]:
         return _NOW + sa.func.make_interval(0, 0, 0, 0, 0, 0, self._lease_s)
 
     def _renew(self, tokens: list[str]) -> set[str]:
-        statement = _CLAIMS.update().where(_CLAIMS.c.token.in_(tokens)).values(ends=self._end())
-        return self._tokens(statement.returning(_CLAIMS.c.token))
+        statement = _CLAIMS.update().where(_CLAIMS.c.token.in_(tokens)).values(ends=self._lease_end())
+        return self._execute(statement.returning(_CLAIMS.c.token))
 
-    def _tokens(self, statement: sa.sql.dml.ReturningInsert[str] | sa.Executable) -> set[str]:
+    def _execute(self, statement: sa.sql.dml.ReturningInsert[str] | sa.Executable) -> set[str]:
+        """Execute a statement that returns tokens; return them."""
         try:
             with self._engine.begin() as connection:
                 return set(connection.scalars(statement))

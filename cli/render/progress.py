@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +88,7 @@ class BuildDisplay:
 
     def __call__(self, stage: str, finished: int, total: int, result: ShardResult) -> None:
         """Show that one more shard of a stage is finished."""
-        with self.lines.turn:
+        with self.lines.lock:
             self.last_change = self.clock()
             progress = self.stages.setdefault(stage, StageProgress())
             progress.note(result)
@@ -177,7 +177,7 @@ class TrainingDisplay:
 
     def __call__(self, index: int, event: Mapping[str, Any]) -> None:
         """Show one event of one training."""
-        with self.lines.turn:
+        with self.lines.lock:
             self.last_event[index] = self.clock()
             self._show(index, event)
 
@@ -333,6 +333,8 @@ def print_stats(stats: queries.Stats, build: queries.CurrentBuild | None = None)
         figures = (f"{counts.rows_in:,}", f"{counts.kept:,}", ", ".join(reasons) + warning)
         table.add_row(counts.stage, counts.tool, counts.unit, *figures)
     console.print(table)
+    if any(tool.calls for tool in stats.tools):
+        console.print(_tools_table(stats.tools))
     if not stats.yields:  # nothing was scored
         return
     thresholds = sorted({y.tau_f for y in stats.yields})
@@ -348,3 +350,18 @@ def print_stats(stats: queries.Stats, build: queries.CurrentBuild | None = None)
     console.print(table)
     for coverage in stats.coverage:
         console.print(f"[yellow]{escape(str(coverage))}[/yellow]", highlight=False, soft_wrap=True)
+
+
+def _tools_table(tools: Iterable[queries.ToolCosts]) -> Table:
+    """Return the calls of each tool that was asked; what costs nothing has no cost."""
+    table = Table(title="Calls of tools, in milliseconds", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("tool", no_wrap=True)
+    for name in ("questions", "known", "calls", "retries", "p50", "p95", "p99", "cost"):
+        table.add_column(name, justify="right")
+    for tool in tools:
+        if tool.calls:
+            counts = (tool.questions, tool.from_cache or 0, tool.calls, tool.retries or 0)
+            durations = (tool.p50_ms or 0.0, tool.p95_ms or 0.0, tool.p99_ms or 0.0)
+            cost = f"{tool.cost:,.6g}" if tool.cost else ""
+            table.add_row(tool.tool, *(f"{n:,}" for n in counts), *(f"{ms:,.3g}" for ms in durations), cost)
+    return table

@@ -106,18 +106,18 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
         for prompt in spec.prompts.values():
             write_prompt(store, prompt.tool, prompt.digest, f"{prompt.head}{PLACEHOLDER}{prompt.tail}")
         files = _build(spec, store, ledger, parameters.workers)
-        with ledger.own_snapshot() as own:  # the published one may speak of another run
+        with ledger.own_snapshot() as snapshot:  # the published one may describe another run
             dataset = write_version(
                 ledger,
                 parameters.dataset,
                 files,
                 spec.tools,
                 spec.assemble.tau_f,
-                own,
+                snapshot,
                 licence=parameters.licence,
                 notes=coverage_note(store, files) if parameters.stop_when_full else "",
             )
-            balances, gains, best = stats(own).balances, gain_histogram(own), samples(own, _BEST)
+            balances, gains, best = stats(snapshot).balances, gain_histogram(snapshot), samples(snapshot, _BEST)
     examples = sum(f.rows for f in dataset.files)
     why = [] if examples else nothing_kept(balances, best, dataset.thresholds, run.parameters).lines()
     card = write_card(store, dataset)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -62,8 +62,9 @@ class BuildParameters(ToolChoice):
     model_config = FORM
 
     corpus: PathOrUrl = Field(
-        description="File or folder: JSONL or a JSON array (also as .gz or .zst), Parquet, or a saved Hugging Face "
-        "dataset"
+        description="File or folder: JSONL, a JSON array, Parquet, a saved Hugging Face dataset, WARC or WET, a "
+        "Wikipedia dump (pages-articles.xml), CSV or TSV with a header, or plain text; each but Parquet also as .gz, "
+        ".zst, .bz2 or .xz"
     )
     data: DataFolder = Field("toolformer-data", description="Data folder or URL: shards, commits, catalog, snapshot")
     model: ModelName = Field("embedded", description="'embedded', a folder written by save_pretrained, or a hub name")
@@ -137,6 +138,9 @@ class BuildParameters(ToolChoice):
     date_column: Annotated[str | None, _CORPUS] = Field(
         None, description="Column of the date, if it is not timestamp, date_download or created"
     )
+    text_unit: Annotated[Literal["file", "paragraph", "line"], _CORPUS] = Field(
+        "file", description="What a document of a .txt file is: file, paragraph or line"
+    )
     prompts: Annotated[AbsolutePath | None, _TOOLS] = Field(
         None, description="Folder with prompts of your own: <tool>.txt, each with one {text}"
     )
@@ -150,6 +154,11 @@ class BuildParameters(ToolChoice):
     licence: Annotated[str, _CORPUS] = Field("", description="The corpus's licence, for the dataset's card")
     offline: Annotated[bool, _TOOLS] = Field(
         False, description="Ask no tool: use what tools answered before, and stop where an answer is missing"
+    )
+    retry_failures: Annotated[bool, _TOOLS] = Field(
+        False,
+        description="Ask tools again what failed for a passing reason in earlier builds (timeout, crashed, "
+        "unreachable, ...); where nothing did, nothing is done again",
     )
 
 

@@ -83,7 +83,7 @@ def run_pipeline(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], worke
     if spec.stop_when_full and not within_limit:
         groups = _annotate_until_full(spec, ledger, shards, workers)
         return _assemble(spec, ledger, groups)
-    groups = [_Group(own) for own in _cut(spec, ledger, _in_turn(spec, shards), workers)]
+    groups = [_Group(group_shards) for group_shards in _cut(spec, ledger, _in_turn(spec, shards), workers)]
     with on_shard_done(ledger.note):
         for group in groups:
             _submit_scoring_stages(spec, group, spec.tools)
@@ -132,15 +132,15 @@ def _submit_assembly(spec: BuildSpec, group: _Group, assembly: AssemblySpec) -> 
 
 
 def _assemble(spec: BuildSpec, ledger: Ledger, groups: Sequence[_Group]) -> dict[str, ShardResult]:
-    """Assemble C* from scores that are all there, so that the limit of examples can be kept."""
+    """Assemble C* once all scores are there, so that the limit of examples can be kept."""
     scored: dict[str, list[ShardResult]] = {}
     lacking: dict[str, list[str]] = {}  # shard -> tools that were not annotated on it
     for group in groups:
         results = group.finished()
         for number, shard in enumerate(group.shards):
-            own = {tool: results["score", tool].shards[number] for tool in spec.tools}
-            scored[shard.name] = [result for result in own.values() if result is not None]
-            lacking[shard.name] = [tool for tool, result in own.items() if result is None]
+            by_tool = {tool: results["score", tool].shards[number] for tool in spec.tools}
+            scored[shard.name] = [result for result in by_tool.values() if result is not None]
+            lacking[shard.name] = [tool for tool, result in by_tool.items() if result is None]
     excess = excess_examples(assembly_spec_of(spec), scored)
     for group in groups:
         names = [shard.name for shard in group.shards]

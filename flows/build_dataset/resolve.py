@@ -5,6 +5,7 @@ So a mistake is answered before anything runs. Nothing is written, and no model 
 
 from __future__ import annotations
 
+import datetime as dt
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,10 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         max_chars=p.max_chars,
         shard_documents=p.shard_documents,
         limit=p.limit,
+        text_unit=p.text_unit,
     )
+    if p.offline and p.retry_failures:
+        raise UsageError("--offline asks no tool and --retry-failures asks some again: leave one of them out")
     try:
         check_name("dataset", p.dataset)
     except StoreError as exc:
@@ -126,4 +130,5 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         ),
         stop_when_full=p.stop_when_full,
         offline=p.offline,
+        retry_failures_before=dt.datetime.now(dt.UTC).isoformat() if p.retry_failures else "",
     )

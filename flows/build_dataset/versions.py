@@ -1,8 +1,8 @@
 """Versions of C*: each has a name, a version derived from its content, and a card in Markdown that describes it.
 
-The same content can be made in several ways, with other thresholds or from another corpus. Each way has its own record
-(`datasets/<name>/<version>-<made>.json`), which is never overwritten and holds the figures of the run that made it. The
-card of the content (`<version>.md`) is made from its records only, and lists all of them.
+The same content can be made in several ways, with other thresholds or from another corpus. Each way has a record,
+`datasets/<name>/<version>-<made>.json`, which is never overwritten and holds the figures of the run that made it. The
+card of the content, `<version>.md`, is made from its records only and lists all of them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from warehouse.store import Store
 
 __all__ = ["card_of", "coverage_note", "write_card", "write_version"]
 
-_SOURCES = 20  # files of the corpus that a card names
+_MAX_SOURCES = 20  # files of the corpus that a card names
 _SOURCES_SQL = "SELECT source, count(*) AS documents FROM documents GROUP BY ALL ORDER BY documents DESC, source"
-_SHARDS = 20  # ... and shards on which a tool was not annotated; the commits of `assemble` name all
-_STOPPED = (
+_MAX_SHARDS = 20  # shards without a tool's annotations that a card names; the commits of `assemble` name all
+_STOPPED_NOTE = (
     "The build stopped a tool's stages once its examples were enough (`--stop-when-full`): the yields above speak of "
     "the shards that were annotated, not of the whole corpus."
 )
@@ -37,7 +37,7 @@ def write_version(
     assembled: Sequence[ShardResult],
     tools: Sequence[str],
     tau_f: Mapping[str, float],
-    own: Path,
+    snapshot: Path,
     *,
     licence: str = "",
     notes: str = "",
@@ -47,13 +47,13 @@ def write_version(
     Args:
         tools: the build's tools; a tool without examples is counted as 0.
         tau_f: thresholds that are not the paper's, per tool.
-        own: the run's own snapshot, `ledger.own_snapshot()`.
+        snapshot: a snapshot that holds only this run, from `ledger.own_snapshot()`.
         licence: licence of the corpus, as its owner states it.
         notes: further notes for the card.
     """
     files = tuple(file for done in assembled for file in done.files)
     run = ledger.run
-    sources = tuple((row["source"], row["documents"]) for row in rows_of(own, _SOURCES_SQL))
+    sources = tuple((row["source"], row["documents"]) for row in rows_of(snapshot, _SOURCES_SQL))
     dataset = Dataset(
         name=name,
         version=dataset_version(files),
@@ -66,9 +66,9 @@ def write_version(
         created=now(),
         licence=licence,
         notes=notes,
-        yields=tuple((y.tool, y.tau_f, y.examples) for y in yield_by_threshold(own)),
-        sources=sources[:_SOURCES],
-        more_sources=max(0, len(sources) - _SOURCES),
+        yields=tuple((y.tool, y.tau_f, y.examples) for y in yield_by_threshold(snapshot)),
+        sources=sources[:_MAX_SOURCES],
+        more_sources=max(0, len(sources) - _MAX_SOURCES),
     )
     dataset = ledger.store.write_dataset(replace(dataset, made=made_id(dataset, run)))
     ledger.run = replace(run, dataset=dataset.key)
@@ -85,12 +85,12 @@ def coverage_note(store: Store, assembled: Sequence[ShardResult]) -> str:
             for tool in commit.config.get(NOT_ANNOTATED, ()):
                 missing.setdefault(tool, []).append(commit.shard)
     lines = [
-        f"- {tool}: annotated on {len(assembled) - len(own):,} of {len(assembled):,} shards; not on "
-        + ", ".join(own[:_SHARDS])
-        + (f" and {len(own) - _SHARDS:,} more" if len(own) > _SHARDS else "")
-        for tool, own in missing.items()
+        f"- {tool}: annotated on {len(assembled) - len(shards):,} of {len(assembled):,} shards; not on "
+        + ", ".join(shards[:_MAX_SHARDS])
+        + (f" and {len(shards) - _MAX_SHARDS:,} more" if len(shards) > _MAX_SHARDS else "")
+        for tool, shards in missing.items()
     ]
-    return "\n".join([_STOPPED, "", *lines]) if lines else ""
+    return "\n".join([_STOPPED_NOTE, "", *lines]) if lines else ""
 
 
 def write_card(store: Store, dataset: Dataset) -> str:
@@ -106,21 +106,21 @@ def write_card(store: Store, dataset: Dataset) -> str:
 
 def card_of(store: Store, dataset: Dataset) -> str:
     """Return the card of a version's content: first the given record, then the others with the same content."""
-    ways = [own for own in store.datasets() if (own.name, own.version) == (dataset.name, dataset.version)]
-    if all(not own.made for own in ways) and (found := store.files.get(_path(dataset))) is not None:
-        return found.decode()  # of earlier versions, whose records held no figures: the card written then says more
-    return _card(dataset, [dataset, *(own for own in reversed(ways) if own.key != dataset.key)])
+    records = [r for r in store.datasets() if (r.name, r.version) == (dataset.name, dataset.version)]
+    if all(not record.made for record in records) and (found := store.files.get(_path(dataset))) is not None:
+        return found.decode()  # earlier program versions wrote records without figures: the card they wrote says more
+    return _card(dataset, [dataset, *(record for record in reversed(records) if record.key != dataset.key)])
 
 
 def _path(dataset: Dataset) -> str:
     return f"datasets/{dataset.name}/{dataset.version}.md"
 
 
-def _card(dataset: Dataset, ways: Sequence[Dataset]) -> str:
+def _card(dataset: Dataset, records: Sequence[Dataset]) -> str:
     """Return the card.
 
     Args:
-        ways: every record of the content, the one whose figures are shown first.
+        records: every record of the content; the first one's figures are shown first.
     """
     examples = sum(file.rows for file in dataset.files)
     lines = [
@@ -130,15 +130,16 @@ def _card(dataset: Dataset, ways: Sequence[Dataset]) -> str:
         if examples
         else "No texts: no tool call was kept.",
     ]
-    if len(ways) > 1:
-        lines += ["", f"This content was made in {len(ways)} ways. Each has a record and a section here."]
-    for own in ways:
-        lines += _way(own, f"## Made {own.created[:19]} UTC: {own.label}" if len(ways) > 1 else "")
+    if len(records) > 1:
+        lines += ["", f"This content was made in {len(records)} ways. Each has a record and a section here."]
+    for record in records:
+        title = f"## Made {record.created[:19]} UTC: {record.label}" if len(records) > 1 else ""
+        lines += _record_lines(record, title)
     return "\n".join(lines) + "\n"
 
 
-def _way(dataset: Dataset, title: str) -> list[str]:
-    """Return the lines on one way in which a version was made; without a title, it is the only one."""
+def _record_lines(dataset: Dataset, title: str) -> list[str]:
+    """Return the lines of a card on one record; without a title, it is the only record."""
     head = "###" if title else "##"
     thresholds = sorted({tau for _, tau, _ in dataset.yields})
     by_tool = {(tool, tau): examples for tool, tau, examples in dataset.yields}

@@ -39,7 +39,7 @@ class ArmFigures:
     accuracy_called: float
     accuracy_uncalled: float
     rates: dict[str, float] = field(default_factory=dict)  # tool -> share of items on which it was called
-    failed: int = 0  # items that could not be asked; they count as wrong
+    failed: int = 0  # items that the model could not process, e.g. too long ones; they count as wrong
     versus_base: Comparison | None = None
     versus_disabled: Comparison | None = None  # for arms with tools: against the same model without
 
@@ -74,44 +74,48 @@ class EvaluateResult:
     snapshot: str
     tracking: str
     mlflow_run: str
-    done: int  # shards worked on
-    skipped: int  # ... and done already
+    done: int  # shards that this run computed
+    skipped: int  # shards that were finished before this run
     seconds: float
 
 
 def arm_figures(
-    store: Store, done: Mapping[Evaluation, Sequence[ShardResult]], names: Mapping[Evaluation, str]
+    store: Store, finished: Mapping[Evaluation, Sequence[ShardResult]], names: Mapping[Evaluation, str]
 ) -> list[ArmFigures]:
     """Return the figures of every evaluation, in the order given.
 
     Args:
-        done: the finished shards of each.
+        finished: the finished shards of each.
         names: the evaluations' names.
     """
     outcomes: dict[Evaluation, list[ItemOutcome]] = {}
-    sizes: dict[Evaluation, tuple[int, int]] = {}  # the model's parameters, failed items
-    for evaluation, shards in done.items():
-        rows = [row for d in shards for f in d.files for row in store.read(f, columns=_COLUMNS).to_pylist()]
+    parameters: dict[Evaluation, int] = {}  # of the model
+    failed: dict[Evaluation, int] = {}  # items
+    for evaluation, shards in finished.items():
+        rows = _rows(store, shards, _COLUMNS)
         outcomes[evaluation] = [
-            ItemOutcome(r["item_id"], r["correct"], (r["tool"],) if r["called"] else ()) for r in rows
+            ItemOutcome(row["item_id"], row["correct"], (row["tool"],) if row["called"] else ()) for row in rows
         ]
-        sizes[evaluation] = (rows[0]["parameters"] if rows else 0, sum(bool(r["problem"]) for r in rows))
-    right = {e: {o.item_id: o.right for o in items} for e, items in outcomes.items()}
+        parameters[evaluation] = rows[0]["parameters"] if rows else 0
+        failed[evaluation] = sum(bool(row["problem"]) for row in rows)
+    right = {evaluation: {item.item_id: item.right for item in items} for evaluation, items in outcomes.items()}
 
-    def comparison(one: Evaluation, arms: Sequence[str]) -> Comparison | None:
-        other = next((e for e in right if e.arm in arms), None)
-        return None if other is None or other is one or not right[one] else compare(right[one], right[other])
+    def comparison(evaluation: Evaluation, arm: str) -> Comparison | None:
+        other = next((candidate for candidate in right if candidate.arm == arm), None)
+        if other is None or other is evaluation or not right[evaluation]:
+            return None
+        return compare(right[evaluation], right[other])
 
     out = []
-    for e, items in outcomes.items():
-        split, overall = call_split(items), accuracy(o.right for o in items)
+    for evaluation, items in outcomes.items():
+        split, overall = call_split(items), accuracy(item.right for item in items)
         out.append(
             ArmFigures(
-                evaluation=names[e],
-                arm=e.arm,
-                k=e.k,
-                model=e.model,
-                parameters=sizes[e][0],
+                evaluation=names[evaluation],
+                arm=evaluation.arm,
+                k=evaluation.k,
+                model=evaluation.model,
+                parameters=parameters[evaluation],
                 items=overall.items,
                 right=overall.right,
                 accuracy=overall.value,
@@ -121,20 +125,21 @@ def arm_figures(
                 accuracy_called=split.called.value,
                 accuracy_uncalled=split.uncalled.value,
                 rates=call_rates(items),
-                failed=sizes[e][1],
-                versus_base=comparison(e, ("base",)),
-                versus_disabled=comparison(e, ("toolformer-disabled",)) if e.arm == "toolformer" else None,
+                failed=failed[evaluation],
+                versus_base=comparison(evaluation, "base"),
+                versus_disabled=comparison(evaluation, "toolformer-disabled")
+                if evaluation.arm == "toolformer"
+                else None,
             )
         )
     return out
 
 
-def arm_perplexity(store: Store, evaluation: Evaluation, name: str, done: Sequence[ShardResult]) -> ArmPerplexity:
+def arm_perplexity(store: Store, evaluation: Evaluation, name: str, shards: Sequence[ShardResult]) -> ArmPerplexity:
     """Return the perplexity over all tokens of all texts."""
-    columns = ["nll", "tokens", "parameters", "problem"]
-    rows = [row for d in done for f in d.files for row in store.read(f, columns=columns).to_pylist()]
-    tokens = sum(r["tokens"] for r in rows)
-    nll = sum(r["nll"] for r in rows)
+    rows = _rows(store, shards, ["nll", "tokens", "parameters", "problem"])
+    tokens = sum(row["tokens"] for row in rows)
+    nll = sum(row["nll"] for row in rows)
     return ArmPerplexity(
         evaluation=name,
         arm=evaluation.arm,
@@ -143,30 +148,35 @@ def arm_perplexity(store: Store, evaluation: Evaluation, name: str, done: Sequen
         texts=len(rows),
         tokens=tokens,
         perplexity=math.exp(nll / tokens) if tokens else math.nan,
-        failed=sum(bool(r["problem"]) for r in rows),
+        failed=sum(bool(row["problem"]) for row in rows),
     )
 
 
-def row_of(one: ArmFigures | ArmPerplexity) -> dict[str, Any]:
+def _rows(store: Store, shards: Sequence[ShardResult], columns: list[str]) -> list[dict[str, Any]]:
+    """Return the rows of all files of some shards."""
+    return [row for shard in shards for file in shard.files for row in store.read(file, columns=columns).to_pylist()]
+
+
+def row_of(figures: ArmFigures | ArmPerplexity) -> dict[str, Any]:
     """Return figures as one flat row of a table."""
-    if isinstance(one, ArmPerplexity):
-        return {"arm": one.arm, "model": one.model, "parameters": one.parameters, "texts": one.texts,
-                "tokens": one.tokens, "perplexity": one.perplexity}  # fmt: skip
+    if isinstance(figures, ArmPerplexity):
+        return {"arm": figures.arm, "model": figures.model, "parameters": figures.parameters, "texts": figures.texts,
+                "tokens": figures.tokens, "perplexity": figures.perplexity}  # fmt: skip
     return {
-        "arm": one.arm,
-        "k": one.k,
-        "model": one.model,
-        "parameters": one.parameters,
-        "items": one.items,
-        "right": one.right,
-        "accuracy": one.accuracy,
-        "low": one.low,
-        "high": one.high,
-        "call_rate": one.call_rate,
-        "accuracy_called": one.accuracy_called,
-        "accuracy_uncalled": one.accuracy_uncalled,
-        "failed": one.failed,
-        "p_versus_base": one.versus_base.p if one.versus_base else None,
-        "p_versus_disabled": one.versus_disabled.p if one.versus_disabled else None,
-        **{f"calls_{tool}": rate for tool, rate in one.rates.items()},
+        "arm": figures.arm,
+        "k": figures.k,
+        "model": figures.model,
+        "parameters": figures.parameters,
+        "items": figures.items,
+        "right": figures.right,
+        "accuracy": figures.accuracy,
+        "low": figures.low,
+        "high": figures.high,
+        "call_rate": figures.call_rate,
+        "accuracy_called": figures.accuracy_called,
+        "accuracy_uncalled": figures.accuracy_uncalled,
+        "failed": figures.failed,
+        "p_versus_base": figures.versus_base.p if figures.versus_base else None,
+        "p_versus_disabled": figures.versus_disabled.p if figures.versus_disabled else None,
+        **{f"calls_{tool}": rate for tool, rate in figures.rates.items()},
     }

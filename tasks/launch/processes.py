@@ -1,8 +1,8 @@
 """Processes of this machine that outlive the process which started them, and that a new process finds again.
 
 A command runs in a session of its own, under a short shell script that records its exit code in the job folder. All
-processes of a job carry the job's mark in their environment. So they are known even if a process id has been given to
-another process since, or a child has left its parent's process group as torchrun's workers do. A process without the
+processes of a job carry the job's mark in their environment. So they are recognised even if a process id has since been
+given to another process, or a child has left its parent's process group as torchrun's workers do. A process without the
 mark is never signalled. This module does not know what the command does.
 """
 
@@ -30,7 +30,7 @@ __all__ = ["LAUNCH_VARIABLE", "cancel", "find", "find_job", "make_handle", "new_
 
 LAUNCH_VARIABLE = "TOOLFORMER_LAUNCH"
 _SUPERVISE = 'file=$1 mark=$2; shift 2; "$@"; code=$?; echo "$mark $code" >"$file.part" && mv "$file.part" "$file"'
-# A starter that is itself a rank of a job must not pass on the variables that say so; PET_ are torchrun's options.
+# Set where this process is itself a rank of a distributed job; a command must not inherit them. PET_: for torchrun.
 _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _TORCHRUN_PREFIXES = ("PET_", "TORCHELASTIC_")
 _POLL_S = 0.05

@@ -1,6 +1,6 @@
-"""Assemble: C* from stored scores, by a build's choice of thresholds or another one.
+"""Assemble: makes C*, the texts with their kept calls, from stored scores, with a build's thresholds or others.
 
-No model and no tool is asked. The same scores and the same choice give the same bytes.
+No model and no tool is asked. The same scores and the same thresholds give the same bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from warehouse.store import Store
 
 __all__ = ["ASSEMBLE", "LEFT_OUT", "NOT_ANNOTATED", "AssemblySpec", "PositionFilter", "calls_of", "calls_taking_part"]
 
-LEFT_OUT = "position_left_out"  # a reason: the choice takes fewer positions than were sampled
+LEFT_OUT = "position_left_out"  # a reason: `PositionFilter` leaves out some of the sampled positions
 NOT_ANNOTATED = "not_annotated"  # in the config of an assembled shard: tools that had enough examples before it
 
 
@@ -34,8 +34,8 @@ class PositionFilter:
     top_k: Mapping[str, int] = field(default_factory=dict)  # the k most likely positions of a document
     tau_s: Mapping[str, float] = field(default_factory=dict)  # those with p(" [") above
 
-    def floor(self, tool: str) -> float:
-        """Return what log p(" [") must exceed."""
+    def min_log_p(self, tool: str) -> float:
+        """Return the log p(" [") that a position must exceed."""
         tau_s = self.tau_s.get(tool, 0.0)
         return math.log(tau_s) if tau_s > 0 else -math.inf
 
@@ -45,14 +45,16 @@ class PositionFilter:
 
 @dataclass(frozen=True, slots=True)
 class AssemblySpec:
-    """All that assembling C* depends on besides the scores: a build's own choice, or another one."""
+    """All that assembling C* depends on besides the scores: a build's thresholds, or other ones."""
 
     run_id: str
     data: str  # folder or URL
     config: AssembleConfig
     tool_names: Mapping[str, str]  # key -> name in calls
     positions: PositionFilter = field(default_factory=PositionFilter)
-    excess: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)  # shard -> (tool, document id)
+    excess: Mapping[str, Sequence[tuple[str, str]]] = field(
+        default_factory=dict
+    )  # examples beyond a tool's limit: shard -> (tool, document id)
     not_annotated: Mapping[str, Sequence[str]] = field(default_factory=dict)  # shard -> tools that had enough examples
     overlay: Files | None = None  # see `BuildSpec`
 
@@ -67,9 +69,9 @@ def calls_taking_part(
     """Return the calls at the positions that are not left out.
 
     Args:
-        positions: the choice.
+        positions: which positions take part.
         calls: of any documents.
-        ranks: (tool, document, position) -> the position's rank in the document; read only where some are left out.
+        ranks: (tool, document, position) -> the position's rank in the document; read only if some are left out.
     """
     if not positions:
         return calls
@@ -77,7 +79,7 @@ def calls_taking_part(
         call
         for call in calls
         if (k := positions.top_k.get(call.tool)) is None or ranks[call.tool, call.doc_id, call.position] < k
-        if call.log_p > positions.floor(call.tool)
+        if call.log_p > positions.min_log_p(call.tool)
     ]
 
 
@@ -108,11 +110,11 @@ def _run(inputs: Inputs[AssemblySpec], _: ShardWriter) -> StageOutput:
         for d in documents
         if (example := assemble(d, by_document.get(d.doc_id, ()), assembly.tool_names)) is not None
     ]
-    without = "no_surviving_call" if inputs.files.get("score") else NOT_ANNOTATED
+    reason = "no_surviving_call" if inputs.files.get("score") else NOT_ANNOTATED
     counts = (
         RowCounts("calls", len(calls), len(kept), dropped=nonzero(reasons)),
         RowCounts(
-            "documents", len(documents), len(examples), dropped=nonzero({without: len(documents) - len(examples)})
+            "documents", len(documents), len(examples), dropped=nonzero({reason: len(documents) - len(examples)})
         ),
     )
     return StageOutput(counts, arrow.stage_table("assemble", examples))
@@ -132,14 +134,14 @@ def _digests(inputs: Inputs[AssemblySpec]) -> Mapping[str, str]:
     return parts
 
 
-def _noted(inputs: Inputs[AssemblySpec]) -> Mapping[str, Any]:
+def _config_notes(inputs: Inputs[AssemblySpec]) -> Mapping[str, Any]:
     assembly = inputs.spec
-    noted: dict[str, Any] = {}
+    notes: dict[str, Any] = {}
     if assembly.positions:
-        noted |= {"top_k": assembly.positions.top_k, "tau_s": assembly.positions.tau_s}
+        notes |= {"top_k": assembly.positions.top_k, "tau_s": assembly.positions.tau_s}
     if not_annotated := assembly.not_annotated.get(inputs.shard, ()):
-        noted[NOT_ANNOTATED] = list(not_annotated)
-    return noted
+        notes[NOT_ANNOTATED] = list(not_annotated)
+    return notes
 
 
 ASSEMBLE: Stage[AssemblySpec] = Stage(
@@ -151,5 +153,5 @@ ASSEMBLE: Stage[AssemblySpec] = Stage(
     run=_run,
     config=lambda inputs: inputs.spec.config,
     digests=_digests,
-    noted=_noted,
+    config_notes=_config_notes,
 )

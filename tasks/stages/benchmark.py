@@ -62,7 +62,7 @@ def _digests(inputs: Inputs[Benchmark]) -> Mapping[str, str]:
     return parts | ({"order": "files in turn"} if benchmark.in_turn else {})
 
 
-def _noted(inputs: Inputs[Benchmark]) -> Mapping[str, Any]:
+def _config_notes(inputs: Inputs[Benchmark]) -> Mapping[str, Any]:
     benchmark = inputs.spec
     return {
         "task": benchmark.task,
@@ -80,5 +80,5 @@ BENCHMARK: Stage[Benchmark] = Stage(
     per="source",
     run=_run,
     digests=_digests,
-    noted=_noted,
+    config_notes=_config_notes,
 )

@@ -15,7 +15,7 @@ from toolformer_core.evaluate.answer import Prediction, answer, parameters_of
 from toolformer_core.evaluate.tasks import task_named
 from warehouse.commits import RowCounts
 
-__all__ = ["EVALUATE", "arm_columns", "arm_digests", "arm_noted"]
+__all__ = ["EVALUATE", "arm_columns", "arm_config_notes", "arm_digests"]
 
 
 def _run(inputs: Inputs[ArmRun], writer: ShardWriter) -> StageOutput:
@@ -60,7 +60,7 @@ def arm_digests(inputs: Inputs[ArmRun]) -> Mapping[str, str]:
     return {**inputs.spec.evaluation.parts(), "evaluation": inputs.spec.name, "inputs": items.digest}
 
 
-def arm_noted(inputs: Inputs[ArmRun]) -> Mapping[str, Any]:
+def arm_config_notes(inputs: Inputs[ArmRun]) -> Mapping[str, Any]:
     """Return what the commit says of the arm, for the views of evaluations."""
     benchmark, evaluation = inputs.spec.benchmark, inputs.spec.evaluation
     return {
@@ -88,5 +88,5 @@ EVALUATE: Stage[ArmRun] = Stage(
     reads=("benchmark",),
     run=_run,
     digests=arm_digests,
-    noted=arm_noted,
+    config_notes=arm_config_notes,
 )

@@ -9,7 +9,7 @@ from tasks.evaluation_spec import PERPLEXITY_VERSION, ArmRun, toolformer_of
 from tasks.model_thread import in_model_thread
 from tasks.run_shard import ShardWriter, StageOutput
 from tasks.stage import Inputs, Stage
-from tasks.stages.evaluate import arm_columns, arm_digests, arm_noted
+from tasks.stages.evaluate import arm_columns, arm_config_notes, arm_digests
 from toolformer_core.evaluate.answer import Likelihood, likelihoods, parameters_of
 from warehouse.commits import RowCounts
 
@@ -41,5 +41,5 @@ PERPLEXITY: Stage[ArmRun] = Stage(
     reads=("benchmark",),
     run=_run,
     digests=arm_digests,
-    noted=arm_noted,
+    config_notes=arm_config_notes,
 )

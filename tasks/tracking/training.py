@@ -169,8 +169,8 @@ class TrainingRun(TrackedRun):
     def _note(self) -> str:
         """Return a checkpoint's description: links to its training, and to the runs that the training used."""
         name = self._tags.get(MLFLOW_RUN_NAME, self.run_id)
-        own = f"Trained by [{name}]({page(self._experiment_id, self.run_id)})"
-        return "\n\n".join(filter(None, [own, self._tags.get(MLFLOW_RUN_NOTE)]))
+        training = f"Trained by [{name}]({page(self._experiment_id, self.run_id)})"
+        return "\n\n".join(filter(None, [training, self._tags.get(MLFLOW_RUN_NOTE)]))
 
     def _located(self, path: str) -> str:
         if "://" in self.folder:
@@ -185,8 +185,8 @@ class TrainingRun(TrackedRun):
         """
         label = self._curve_name(self._tags)
         self.figure(curves("Training loss", "loss (nats per token)", {label: self.history("loss")}), "figures/loss.png")
-        own = {label: self.history("dev_perplexity")}
-        self.figure(curves("Perplexity on the development set", "perplexity", own), "figures/dev_perplexity.png")
+        perplexity = {label: self.history("dev_perplexity")}
+        self.figure(curves("Perplexity on the development set", "perplexity", perplexity), "figures/dev_perplexity.png")
         arms = curves("Dev perplexity of arms", "perplexity", self._arms())
         self.figure(arms, "figures/dev_perplexity_of_arms.png")
 

@@ -35,8 +35,10 @@ _DIGITS = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
 # A number is not joined to a letter, nor to further digits by a point or comma (a version, a list).
 _TOKEN = re.compile(rf"(?<![\w.,])(?P<number>{_DIGITS}|\.\d+)(?P<percent>\s?%)?(?![\w]|[.,]\d)|[^\W_]+")
 _YEAR = re.compile(r"1[5-9]\d\d|20\d\d")
-_SUM_BEFORE = re.compile(r"[$€£¥+*/×÷=]\s?\Z")
-_NAMING = re.compile(r"\b(?:the|this|that|a|an|its|his|her|their|our|in|since|until|during)\s\Z", re.IGNORECASE)
+_PRICE_OR_OPERATOR_BEFORE = re.compile(r"[$€£¥+*/×÷=]\s?\Z")
+_WORD_BEFORE_A_YEAR = re.compile(
+    r"\b(?:the|this|that|a|an|its|his|her|their|our|in|since|until|during)\s\Z", re.IGNORECASE
+)
 _FUNCTION_WORDS = (
     "a an and are as at because but by did for from had has have he her his i if in into is it its my no not of on or "
     "our she since so than that the their then there these they this through to under until up was we were when where "
@@ -59,28 +61,29 @@ class NumberToken:
     decimals: int  # of the value: 29 % has two
     token: int
     is_year: bool = False  # a bare year, which is only an operand of a difference in years
-    of_years: bool = False  # a count of years: 17 years, aged 17
+    counts_years: bool = False  # a count of years: 17 years, aged 17
 
     @property
-    def slack(self) -> Fraction:
+    def tolerance(self) -> Fraction:
         """How far a result may differ and still round to this number; 0 if it must be exact."""
         step = Fraction(1, 10**self.decimals)
         return step / 2 if self.decimals >= 2 and self.value >= 10 * step else Fraction(0)
 
 
-def _is_step(a: Fraction | int, b: Fraction | int, c: Fraction | int, one: int) -> bool:
-    return one in (a, b, c) and all(v < 10 * one and v % one == 0 for v in (a, b, c))
+def _is_counting(a: Fraction | int, b: Fraction | int, c: Fraction | int, unit: int) -> bool:
+    """Return whether one number is 1 and all are whole and below 10, as in 3 + 1 = 4; `unit` is 1 in their scale."""
+    return unit in (a, b, c) and all(v < 10 * unit and v % unit == 0 for v in (a, b, c))
 
 
 def has_equation(text: str) -> bool:
     """Return whether `=`, or a word for it, precedes a number."""
-    return _EQUATION.search(_mask_other_digits(text)) is not None
+    return _EQUATION.search(_mask_non_quantities(text)) is not None
 
 
 def numbers_in(text: str) -> list[NumberToken]:
     """Return the numbers of a text, in order; those in URLs, code and list markers count as tokens but not numbers."""
     out = []
-    text = _mask_other_digits(text)
+    text = _mask_non_quantities(text)
     for i, match in enumerate(_TOKEN.finditer(text)):
         written = match["number"]
         if written is None or sum(c.isdigit() for c in written) > _MAX_DIGITS:
@@ -90,12 +93,12 @@ def numbers_in(text: str) -> list[NumberToken]:
         value = Fraction(written.replace(",", "")) / (100 if percent else 1)
         before = text[max(0, match.start() - _NEAR_CHARS) : match.start()]
         is_year = _YEAR.fullmatch(written) is not None and not percent and _names_a_year(text, match, before)
-        of_years = _YEARS_AFTER.match(text, match.end()) is not None or _AGE_BEFORE.search(before) is not None
-        out.append(NumberToken(value, decimals, i, is_year, of_years))
+        counts_years = _YEARS_AFTER.match(text, match.end()) is not None or _AGE_BEFORE.search(before) is not None
+        out.append(NumberToken(value, decimals, i, is_year, counts_years))
     return out
 
 
-def _mask_other_digits(text: str) -> str:
+def _mask_non_quantities(text: str) -> str:
     """Return the text, at the same length, with everything whose digits are not quantities replaced by a word."""
     text = _CODE.sub(lambda match: "x" * len(match.group()), text)
     return _LIST_MARKER.sub(lambda match: match["before"] + "x" * len(match["marker"]), text)
@@ -103,27 +106,27 @@ def _mask_other_digits(text: str) -> str:
 
 def _names_a_year(text: str, match: re.Match[str], before: str) -> bool:
     """Return whether four digits are a year: not a count (`1804 maps`), a price or a part of a calculation."""
-    if _SUM_BEFORE.search(before):
+    if _PRICE_OR_OPERATOR_BEFORE.search(before):
         return False
     counted = _COUNTED.match(text, match.end())
     if counted is None:
         return True
     thing = counted["thing"]  # a year in `the 2018 season`, but a count in `the 1804 maps`
-    return thing is not None and _NAMING.search(before) is not None and not thing.endswith("s")
+    return thing is not None and _WORD_BEFORE_A_YEAR.search(before) is not None and not thing.endswith("s")
 
 
 def related(a: NumberToken, b: NumberToken, c: NumberToken) -> bool:
     """Return whether one of three numbers is the result of + - * / on the other two, without trivial cases."""
-    if min(a.value, b.value, c.value) == 0 or _is_step(a.value, b.value, c.value, 1):
+    if min(a.value, b.value, c.value) == 0 or _is_counting(a.value, b.value, c.value, 1):
         return False
     for x, y, z in ((a, b, c), (a, c, b), (b, c, a)):
         if x.value + y.value == z.value:
             return True
         if 1 in (x.value, y.value, z.value):
             continue
-        if abs(x.value * y.value - z.value) <= z.slack:
+        if abs(x.value * y.value - z.value) <= z.tolerance:
             return True
-        if abs(x.value / y.value - z.value) <= z.slack or abs(y.value / x.value - z.value) <= z.slack:
+        if abs(x.value / y.value - z.value) <= z.tolerance or abs(y.value / x.value - z.value) <= z.tolerance:
             return True
     return False
 
@@ -143,7 +146,7 @@ def has_operation(numbers: Sequence[NumberToken], window: int) -> bool:
 def _has_years_between(numbers: Sequence[NumberToken], window: int) -> bool:
     """Return whether a count of years is the difference of two bare years within the window."""
     for i, count in enumerate(numbers):
-        if not count.of_years or count.is_year or not count.value:
+        if not count.counts_years or count.is_year or not count.value:
             continue
         near = [n for n in numbers[max(0, i - window) : i + window] if n.is_year]
         latest: dict[Fraction, int] = {}
@@ -166,31 +169,31 @@ def _has_exact(numbers: Sequence[NumberToken], window: int) -> bool:
             preceding[values[first]] -= 1
             first += 1
         for x in values[first:i] if z else ():
-            for third in _thirds(x, z, unit) if x else ():
+            for third in _third_numbers(x, z, unit) if x else ():
                 # x is in the table too, so if it equals the third number, the table must hold it twice
-                if third and preceding[third] > (third == x) and not _is_step(x, z, third, unit):
+                if third and preceding[third] > (third == x) and not _is_counting(x, z, third, unit):
                     return True
         preceding[z] += 1
     return False
 
 
-def _thirds(x: int, z: int, unit: int) -> tuple[int, ...]:
-    """Return the numbers related to x and z, all in steps of 1 / unit: x + z, |x - z|, x z, x / z, z / x."""
+def _third_numbers(x: int, z: int, unit: int) -> tuple[int, ...]:
+    """Return the numbers related to x and z, all in units of 1 / `unit`: x + z, |x - z|, x z, x / z, z / x."""
     sums = (x + z, abs(x - z))
     if unit in (x, z):
         return sums
-    products = ((x * z, unit), (x * unit, z), (z * unit, x))
-    return sums + tuple(top // below for top, below in products if top % below == 0 and top != below * unit)
+    fractions = ((x * z, unit), (x * unit, z), (z * unit, x))  # numerator, denominator
+    return sums + tuple(n // d for n, d in fractions if n % d == 0 and n != d * unit)
 
 
 def _has_rounded(numbers: Sequence[NumberToken], window: int) -> bool:
     for i, c in enumerate(numbers):
-        slack = c.slack
-        if not slack or c.value == 1:
+        tolerance = c.tolerance
+        if not tolerance or c.value == 1:
             continue
         near = _neighbours(numbers, i, window)
         values = [float(n.value) for n in near]
-        low, high = float(c.value - slack), float(c.value + slack)
+        low, high = float(c.value - tolerance), float(c.value + tolerance)
         for x in near:
             v = float(x.value)
             # a partner y with x * y or y / x close to c (x / y is found from the partner's side)

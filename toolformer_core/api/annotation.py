@@ -1,7 +1,7 @@
-"""What annotating a text returns: the text with its calls, and of every call what it gains and why it is dropped.
+"""What annotating a text returns: the text with its calls, each call's gain, and why a call was dropped.
 
-`annotations_of` makes it of what the stages of all tools returned. Which calls survive is decided by `assemble`, as in
-a build. It does not know models.
+`annotations_of` builds it from what the stages returned for each tool. `assemble` decides which calls survive, as in a
+build. This module knows no models.
 """
 
 from __future__ import annotations
@@ -104,37 +104,40 @@ def annotations_of(
     """
     scored = [call for run in runs.values() for call in run.scored]
     kept, dropped = survivors(scored, tau_f, keep_repeats=keep_repeats)
-    fates: dict[str, list[tuple[ScoredCall, str]]] = {}
+    calls_and_reasons: dict[str, list[tuple[ScoredCall, str]]] = {}  # by document; reason "": the call is kept
     for call, reason in [*((call, "") for call in kept), *dropped]:
-        fates.setdefault(call.doc_id, []).append((call, reason))
-    sampled = {key: {one.doc_id: one for one in run.sampled} for key, run in runs.items()}
+        calls_and_reasons.setdefault(call.doc_id, []).append((call, reason))
+    sampled = {key: {document.doc_id: document for document in run.sampled} for key, run in runs.items()}
     out = {}
     for document in documents:
         doc_id = document.doc_id
-        of_tools = {key: (prefiltered[key][doc_id], sampled[key].get(doc_id)) for key in tools}
+        results_by_tool = {key: (prefiltered[key][doc_id], sampled[key].get(doc_id)) for key in tools}
         unanswered = [
             call
-            for key, (result, drawn) in of_tools.items()
-            if drawn is not None
-            for call in _unanswered(drawn, result.context, runs[key].executions)
+            for key, (prefilter_result, sampled_document) in results_by_tool.items()
+            if sampled_document is not None
+            for call in _unanswered(sampled_document, prefilter_result.context, runs[key].executions)
         ]
-        annotated, calls = _calls(document, fates.get(doc_id, []), tools, tau_f)
+        annotated, calls = _calls(document, calls_and_reasons.get(doc_id, []), tools, tau_f)
         out[doc_id] = Annotation(
             text=document.text,
             annotated=annotated,
             calls=calls,
             unanswered=tuple(sorted(unanswered, key=lambda call: call.position)),
-            tools={key: _outcome(key, *found) for key, found in of_tools.items()},
+            tools={key: _outcome(key, *results) for key, results in results_by_tool.items()},
         )
     return out
 
 
 def _calls(
-    document: Document, fates: list[tuple[ScoredCall, str]], tools: Mapping[str, Tool], tau_f: Mapping[str, float]
+    document: Document,
+    calls_and_reasons: list[tuple[ScoredCall, str]],
+    tools: Mapping[str, Tool],
+    tau_f: Mapping[str, float],
 ) -> tuple[str, tuple[CandidateCall, ...]]:
     """Return the annotated text, and the scored calls in the order of the text."""
     names = {key: tool.name for key, tool in tools.items()}
-    example = assemble(document, [call for call, reason in fates if not reason], names)
+    example = assemble(document, [call for call, reason in calls_and_reasons if not reason], names)
     spans = {call.position: (call.start, call.end) for call in example.calls} if example else {}
     calls = [
         CandidateCall(
@@ -153,7 +156,7 @@ def _calls(
             reason=reason,
             span=None if reason else spans[call.position],
         )
-        for call, reason in fates
+        for call, reason in calls_and_reasons
     ]
     calls.sort(key=lambda call: (call.position, math.inf if math.isnan(call.gain) else -call.gain))
     return example.text if example else document.text, tuple(calls)

@@ -37,7 +37,7 @@ class _CachePass:
 
     rows: slice | torch.Tensor  # a slice is read without copying
     start: int | None  # the column at which all rows start, or None
-    where: tuple[torch.Tensor, torch.Tensor]  # rows and columns, (n, T) each; used if there is no `start`
+    index: tuple[torch.Tensor, torch.Tensor]  # rows and columns, (n, T) each; used if there is no `start`
     end: int  # columns read
 
 
@@ -70,7 +70,7 @@ class _Layer(DynamicLayer):  # type: ignore[no-untyped-call]
         if isinstance(current.rows, slice) and current.start is not None:
             buffer[current.rows, :, current.start : current.end] = states
         else:
-            buffer.transpose(1, 2)[current.where] = states.transpose(1, 2)  # (n, T, H, D)
+            buffer.transpose(1, 2)[current.index] = states.transpose(1, 2)  # (n, T, H, D)
         if isinstance(current.rows, slice):
             return buffer[current.rows, :, : current.end]
         return buffer[:, :, : current.end].index_select(0, current.rows)
@@ -98,9 +98,9 @@ class KVCache:
         config = hf_model.model.config.get_text_config()
         window = getattr(config, "sliding_window", None)
         types = getattr(config, "layer_types", None) or ()
-        self._by_type = "sliding_attention" in types and len(set(types)) > 1
-        every = "sliding_attention" in types or not types  # without layer types, a window applies to every layer
-        self._window: int | None = int(window) if window and every else None
+        self._mixed_layers = "sliding_attention" in types and len(set(types)) > 1
+        has_window = "sliding_attention" in types or not types  # without layer types, a window applies to every layer
+        self._window: int | None = int(window) if window and has_window else None
         self.release()
 
     def release(self) -> None:
@@ -128,11 +128,11 @@ class KVCache:
         """
         if rows <= self.rows and columns <= self.columns:
             return
-        wide = max(columns, self.columns)
-        spare = 2 * self.rows if rows > self.rows else self.rows
-        for tall in (max(rows, spare), max(rows, self.rows)):
-            if tall * wide <= limit:
-                self.rows, self.columns = tall, wide
+        new_columns = max(columns, self.columns)
+        with_spare_rows = 2 * self.rows if rows > self.rows else self.rows
+        for new_rows in (max(rows, with_spare_rows), max(rows, self.rows)):
+            if new_rows * new_columns <= limit:
+                self.rows, self.columns = new_rows, new_columns
                 break
         else:
             self.rows, self.columns = rows, columns
@@ -200,7 +200,7 @@ class KVCache:
         if self._window is None:
             return full
         near = full.masked_fill((column <= query - self._window)[:, None], least)
-        return {"full_attention": full, "sliding_attention": near} if self._by_type else near
+        return {"full_attention": full, "sliding_attention": near} if self._mixed_layers else near
 
 
 def bytes_per_token(hf_model: HFModel) -> int:
@@ -210,11 +210,11 @@ def bytes_per_token(hf_model: HFModel) -> int:
         ModelError: the model's numbers differ in such rows (it keeps no plain keys and values, or its attention
             depends on where a token is in the batch); or memory ran out during the trial.
     """
-    (size,) = hf_model.budget.in_parts([hf_model], lambda _: _measure(hf_model))
+    (size,) = hf_model.budget.in_parts([hf_model], lambda _: _measure_and_check(hf_model))
     return size
 
 
-def _measure(hf_model: HFModel) -> int:
+def _measure_and_check(hf_model: HFModel) -> int:
     vocabulary = hf_model.model.config.get_text_config().vocab_size
     one, other = ([i % vocabulary for i in range(first, first + 7)] for first in (1, 4))
     cache = KVCache(hf_model)
@@ -225,17 +225,17 @@ def _measure(hf_model: HFModel) -> int:
             cache.feed([1], [5], [other[5:6]])
             cache.swap(0, 1, 6)
             cache.feed([1], [3], [one[3:6]])
-            ragged = [hf_model.logits(cache.feed([0, 1], [6, 6], [other[6:], one[6:]]))]
+            ragged_logits = [hf_model.logits(cache.feed([0, 1], [6, 6], [other[6:], one[6:]]))]
             cache.feed([0, 1], [3, 6], [other[3:6], one[6:]])
-            ragged.append(hf_model.logits(cache.feed([0, 1], [6, 6], [other[6:], one[6:]])))
+            ragged_logits.append(hf_model.logits(cache.feed([0, 1], [6, 6], [other[6:], one[6:]])))
             plain = _plain_logits(hf_model, [other, one])
             size = sum(2 * keys[0, :, 0].numel() * keys.element_size() for keys, _ in key_values(cache._cache))
         except (NotImplementedError, TypeError, AttributeError, RuntimeError, ValueError, IndexError, KeyError) as exc:
             if out_of_memory(exc):
                 raise
             raise ModelError(f"model {hf_model.name!r} cannot decode rows of different lengths: {exc}") from exc
-    if not all(agree(logits, plain, hf_model.model.dtype, slack=REFUSING) for logits in ragged):
-        measured = max(difference(logits, plain) for logits in ragged)
+    if not all(agree(logits, plain, hf_model.model.dtype, slack=REFUSING) for logits in ragged_logits):
+        measured = max(difference(logits, plain) for logits in ragged_logits)
         raise ModelError(
             f"model {hf_model.name!r} cannot decode rows of different lengths (its logits differ by {measured:.2g} of "
             "their size)"

@@ -15,7 +15,7 @@ import numpy as np
 
 from toolformer_core.annotate.assemble import survivors
 from toolformer_core.diagnose.judge import CallJudge
-from toolformer_core.diagnose.observe import KINDS, Observed, Place
+from toolformer_core.diagnose.observe import KINDS, GoldPosition, Observed
 from toolformer_core.diagnose.structure import Structure
 
 __all__ = [
@@ -190,7 +190,7 @@ def _only(observed: Observed, held_out: bool) -> Observed:
         observed,
         documents=tuple(d for d in observed.documents if d not in others),
         gold=tuple(c for c in observed.gold if c.doc_id not in others),
-        places=tuple(p for p in observed.places if p.gold.doc_id not in others),
+        gold_positions=tuple(p for p in observed.gold_positions if p.gold.doc_id not in others),
         draws=tuple(c for c in observed.draws if c.doc_id not in others),
         trials=tuple(t for t in observed.trials if t.gold.doc_id not in others),
         scored=tuple(c for c in observed.scored if c.doc_id not in others),
@@ -223,7 +223,7 @@ def _lower_median(values: Iterable[float]) -> float | None:
 
 def _position(observed: Observed) -> Position:
     config = observed.config
-    places = observed.places
+    places = observed.gold_positions
     above = [math.exp(place.log_p) > config.tau_s for place in places]
     in_top_k = [_in_top_k(place, config.top_k) for place in places]
     ranks = [place.rank + 1 for place in places]
@@ -245,7 +245,7 @@ def _position(observed: Observed) -> Position:
     )
 
 
-def _in_top_k(place: Place, k: int) -> bool:
+def _in_top_k(place: GoldPosition, k: int) -> bool:
     return place.log_p > -math.inf and place.rank < k
 
 

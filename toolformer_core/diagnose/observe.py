@@ -1,7 +1,7 @@
-"""Runs a model on documents with gold calls of one tool, through the stages themselves, and records what happens.
+"""Runs a model on documents with gold calls of one tool, through the stages of a build, and records what happens.
 
     sample, execute, score     as in a build, on the chosen documents: the yield
-    trials                     gold calls inserted at their positions and scored, whatever the model would have drawn
+    trials                     gold calls inserted at their positions and scored, whether or not the model draws them
 
     | trial     | call               | response           | position                                                   |
     |-----------|--------------------|--------------------|------------------------------------------------------------|
@@ -34,7 +34,7 @@ from toolformer_core.lm.base import LanguageModel, Scan, ScoreRequest
 from toolformer_core.records import Document, DrawnCall, Execution, PrefilterResult, Prompt, ScoredCall, digest_of
 from toolformer_core.tools.base import Tool
 
-__all__ = ["KINDS", "Observed", "Place", "Trial", "observe"]
+__all__ = ["KINDS", "GoldPosition", "Observed", "Trial", "observe"]
 
 KINDS = ("gold", "wrong", "unrelated")
 
@@ -42,7 +42,7 @@ _Option = TypeVar("_Option")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GoldPosition:
     """A gold position with the results of scanning."""
 
     gold: GoldCall
@@ -69,7 +69,7 @@ class Observed:
     gold: tuple[GoldCall, ...]
     config: SampleConfig
     dropped: int = 0  # documents with gold calls that the prefilter dropped
-    places: tuple[Place, ...] = ()
+    gold_positions: tuple[GoldPosition, ...] = ()
     draws: tuple[DrawnCall, ...] = ()
     contexts: Mapping[str, str] = field(default_factory=dict)  # by document
     executions: Mapping[tuple[str, str], Execution] = field(default_factory=dict)  # by (input, context)
@@ -138,12 +138,12 @@ def observe(
     """
     recording = _RecordingLM(lm)
     draws: list[DrawnCall] = []
-    fault = tool_fault = ""
+    prompt_fault = tool_fault = ""
     try:
         sampled = sample_all(recording, prompt, tool, chosen.pairs, config, on_progress)
         draws = [call for document in sampled for call in document.calls]
     except ContextError as exc:  # other failures, of memory or a server, are not the prompt's fault
-        fault = str(exc)
+        prompt_fault = str(exc)
     contexts = {document.doc_id: prefiltered.context for document, prefiltered in chosen.pairs}
     requests = [(call.input, contexts[call.doc_id]) for call in chosen.gold] + questions(draws, contexts)
     executions: dict[tuple[str, str], Execution] = {}
@@ -157,20 +157,20 @@ def observe(
         gold=chosen.gold,
         config=config,
         dropped=chosen.dropped,
-        places=tuple(_places(chosen, recording.scans)) if not fault else (),
+        gold_positions=tuple(_gold_positions(chosen, recording.scans)) if not prompt_fault else (),
         draws=tuple(draws),
         contexts=contexts,
         executions=executions,
-        prompt_fault=fault,
+        prompt_fault=prompt_fault,
         tool_fault=tool_fault,
         name=tool.name,
     )
     return _add_scores(lm, tool, {d.doc_id: d.text for d, _ in chosen.pairs}, observed, occupied or {})
 
 
-def _places(
+def _gold_positions(
     chosen: ChosenDocuments, scans: Mapping[str, tuple[NDArray[np.int64], NDArray[np.float32]]]
-) -> Iterator[Place]:
+) -> Iterator[GoldPosition]:
     by_document: dict[str, list[GoldCall]] = {}
     for call in chosen.gold:
         by_document.setdefault(call.doc_id, []).append(call)
@@ -181,7 +181,7 @@ def _places(
         for call in calls:
             log_p = log_p_at.get(call.position, -math.inf)
             rank = sum(other > log_p for other in log_p_at.values()) if call.position in log_p_at else len(log_p_at)
-            yield Place(call, log_p, rank, len(log_p_at))
+            yield GoldPosition(call, log_p, rank, len(log_p_at))
 
 
 def _candidate_positions(
@@ -229,8 +229,10 @@ def _trials(
         if unrelated := [(c, r) for c, r in others if c.input != call.input]:
             other, other_response = _pick(unrelated, "unrelated", seed, call)
             yield "unrelated", call, _as_drawn(call, other.input, call.position), other_response
-        elif not call.input and (places := _elsewhere(texts[call.doc_id], call, occupied.get(call.doc_id, ()))):
-            yield "unrelated", call, _as_drawn(call, "", _pick(places, "elsewhere", seed, call)), response
+        elif not call.input and (
+            spaces := _spaces_without_gold(texts[call.doc_id], call, occupied.get(call.doc_id, ()))
+        ):
+            yield "unrelated", call, _as_drawn(call, "", _pick(spaces, "elsewhere", seed, call)), response
 
 
 def _pick(options: Sequence[_Option], purpose: str, seed: int, call: GoldCall) -> _Option:
@@ -243,7 +245,7 @@ def _as_drawn(call: GoldCall, input_: str, position: int) -> DrawnCall:
     return DrawnCall(call.doc_id, call.tool, position, 0.0, 0, "", "ok", input_, 1)
 
 
-def _elsewhere(text: str, call: GoldCall, occupied: Sequence[int]) -> list[int]:
+def _spaces_without_gold(text: str, call: GoldCall, occupied: Sequence[int]) -> list[int]:
     """Return the spaces of a text without a gold call that are followed by at least five more spaces."""
     spaces = [i for i, char in enumerate(text) if char == " "][:-5]
     return [at for at in spaces if at not in occupied and at != call.position]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from toolformer_core.diagnose.observe import KINDS, Observed
 
-__all__ = ["draw", "gains_of", "lines"]
+__all__ = ["draw", "gain_lines", "gains_of"]
 
 _COLOURS = {"gold": "#2a7f3f", "wrong": "#c0392b", "unrelated": "#8a8a8a"}
 _LABELS = {"gold": "right response", "wrong": "wrong response", "unrelated": "unrelated call"}
@@ -58,7 +58,7 @@ def draw(tool: str, model: str, gains: Mapping[str, Sequence[float]], tau_f: flo
     figure.savefig(path)
 
 
-def lines(gains: Mapping[str, Sequence[float]], tau_f: float) -> list[str]:
+def gain_lines(gains: Mapping[str, Sequence[float]], tau_f: float) -> list[str]:
     """Return the same as text: one line of blocks per kind, and a line that marks zero and tau_f."""
     out = []
     for kind in KINDS:

@@ -79,7 +79,7 @@ def _numeral(tokens: Sequence[Token], i: int, text: str) -> tuple[Token, int]:
     if tokens[i].kind != "number" and tokens[i].text not in _BEGINNINGS:
         return tokens[i], 1
     run = _run(tokens, i, text)
-    value, used, kind = _cardinal(run)
+    value, used, kind = _parse_numeral(run)
     if not used or (used == 1 and tokens[i].kind == "number"):
         return tokens[i], 1
     head, tail = tokens[i], tokens[i + used - 1]
@@ -99,8 +99,8 @@ def _run(tokens: Sequence[Token], i: int, text: str) -> list[Token]:
     return out
 
 
-def _cardinal(run: Sequence[Token]) -> tuple[Decimal, int, str]:
-    """Return value, token count (0: there is no numeral) and kind of the numeral at the start of a run."""
+def _parse_numeral(run: Sequence[Token]) -> tuple[Decimal, int, str]:
+    """Return value, token count (0: there is none) and kind (number or ordinal) of the numeral that starts a run."""
     words = [t.text for t in run]
     if run[0].kind == "number":  # 5 million; 2.5 thousand
         scale = _SCALES.get(words[1]) if len(words) > 1 else None
@@ -208,7 +208,7 @@ def _numbers(text: str, fractions: bool) -> list[tuple[Number, int, int]]:
     for i, token in enumerate(tokens):
         if token.kind != "number" or _is_pronoun(tokens, i, text):
             continue
-        if fractions and out and _is_fraction(out, token, text):
+        if fractions and out and _merge_denominator(out, token, text):
             continue
         out.append((Number(Fraction(token.text), token.decimals), token.start, token.end))
     return out
@@ -222,13 +222,19 @@ def _is_pronoun(tokens: Sequence[Token], i: int, text: str) -> bool:
     return after == "of" or before in _BEFORE_A_PRONOUN
 
 
-def _is_fraction(out: list[tuple[Number, int, int]], token: Token, text: str) -> bool:
-    """Merge a denominator into the preceding number (3/4), and a whole number before that (2 1/2), if it is one."""
-    above, start, end = out[-1]
-    below = Fraction(token.text)
-    if text[end : token.start] != "/" or below <= 0 or above.decimals or token.decimals or above.decimals is None:
+def _merge_denominator(out: list[tuple[Number, int, int]], token: Token, text: str) -> bool:
+    """Merge a denominator into the last number (3/4) and a whole number before it (2 1/2).
+
+    Returns:
+        Whether the token was a denominator; if not, nothing is changed.
+    """
+    numerator, start, end = out[-1]
+    denominator = Fraction(token.text)
+    if text[end : token.start] != "/" or denominator <= 0:
         return False
-    value = above.value / below
+    if numerator.decimals or numerator.decimals is None or token.decimals:
+        return False
+    value = numerator.value / denominator
     out.pop()
     if out and 0 < value < 1 and text[out[-1][2] : start] == " " and out[-1][0].decimals == 0:
         whole, start, _ = out.pop()

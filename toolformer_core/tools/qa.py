@@ -1,6 +1,6 @@
 """QA: answers a question briefly, by retrieving passages and reading them (the paper uses Atlas for this).
 
-Retrieval uses the same `PassageIndex` as WikiSearch. Reading is behind the protocol `Reader`; `qa_readers/` holds the
+Retrieval uses the same `PassageSearch` as WikiSearch. Reading is behind the protocol `Reader`; `qa_readers/` holds the
 embedded reader, which needs no model, and those that use one. The tool itself knows neither BM25 nor how an answer is
 found.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
 from toolformer_core.tools.base import ToolLimits, ttl_of
-from toolformer_core.tools.passages import Hit, PassageIndex, query_words
+from toolformer_core.tools.passages import Hit, PassageSearch, query_words
 from toolformer_core.tools.qa_readers.embedded import ExtractiveReader
 from toolformer_core.tools.reader import BatchReader, Reader, Reading
 
@@ -30,7 +30,7 @@ class QA:
     probable enough, or no passage holds a name from the question).
     """
 
-    index: PassageIndex
+    index: PassageSearch
     reader: Reader = field(default_factory=ExtractiveReader)
     passages: int = 5  # read per question
     key: str = "qa"
@@ -52,7 +52,7 @@ class QA:
         return ttl_of(self.reader)
 
     def load(self) -> None:
-        """Build the index and load the reader."""
+        """Build or open the index, and load the reader."""
         self.index.load()
         self.reader.load()
 

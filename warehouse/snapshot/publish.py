@@ -1,8 +1,8 @@
 """The published snapshot: one DuckDB file that users query at any time; it is replaced in one step.
 
 Small tables are copied into it (schema `facts`). The big tables are views over the Parquet files of the current
-commits, by absolute path, so no row is copied and publishing stays cheap. A reader keeps the file that it has opened,
-as long as it likes; the next opening sees the next snapshot. The file is read-only. This module does not know the
+commits, by absolute path, so no row is copied and publishing stays cheap. A reader that has opened the file keeps
+reading that snapshot; whoever opens it later reads the newest one. The file is read-only. This module does not know the
 filtering rules or any query: these are in `views`, `analyst_views` and `warehouse.queries`.
 """
 
@@ -28,6 +28,7 @@ from warehouse.records import prompts_table, trainings_table
 from warehouse.schema import STAGES, TABLES
 from warehouse.snapshot import analyst_views, index, views
 from warehouse.snapshot.dataset_views import add_dataset_examples, current_version_sql
+from warehouse.snapshot.tool_views import TOOL_COSTS
 from warehouse.store import Store
 
 __all__ = ["SNAPSHOT", "create_views", "publish", "run_snapshot"]
@@ -44,6 +45,7 @@ _ABOUT = {facts.table: facts.about for facts in STAGES.values()} | {
     "dataset_examples": "The texts of every version of C* whose files are all there, each text once per version.",
     "kept_calls": "The calls in the current C*, with their losses (nats).",
     "costs": "Seconds and LM tokens of the current build per stage and tool, in total and per kept call.",
+    "tool_costs": "Calls per tool of the current build: answered, failed, from the cache; their durations and cost.",
     "prompts": "The annotation prompts of all builds; the text is NULL for builds of earlier program versions.",
     "trainings": "Finished trainings: their inputs, losses, perplexities, and the path of the checkpoint.",
     "lineage": "The commits and files on which each dataset version depends, for each way in which it was made.",
@@ -64,6 +66,7 @@ _VIEWS = {
     "best_calls": views.BEST_CALLS,
     "kept_calls": analyst_views.KEPT_CALLS,
     "costs": analyst_views.COSTS,
+    "tool_costs": TOOL_COSTS,
     "prompts": analyst_views.PROMPTS,
     "trainings": analyst_views.TRAININGS,
     "yield_by_threshold": views.yield_sql(views.THRESHOLDS),
@@ -128,7 +131,7 @@ def run_snapshot(store: Store, catalog: Catalog, run_id: str) -> Iterator[Path]:
         CatalogError: the catalog could not be read.
     """
     published = store.local_folder / SNAPSHOT
-    facts = _of_run(catalog.facts(), run_id)
+    facts = _facts_of_run(catalog.facts(), run_id)
     temporary = temporary_beside(published)
     try:
         try:
@@ -147,15 +150,18 @@ def run_snapshot(store: Store, catalog: Catalog, run_id: str) -> Iterator[Path]:
         _remove(temporary)
 
 
-def _of_run(facts: Facts, run_id: str) -> Facts:
+def _facts_of_run(facts: Facts, run_id: str) -> Facts:
     """Return the facts about one run and the commits that it used, without datasets."""
-    of_run = pc.field("run_id") == run_id
-    used = facts["run_commits"].filter(of_run)
-    of_used = pc.field("commit_id").isin(used["commit_id"].combine_chunks())
-    kept = {name: rows.filter(of_used) if "commit_id" in rows.column_names else rows for name, rows in facts.items()}
+    is_of_run = pc.field("run_id") == run_id
+    used = facts["run_commits"].filter(is_of_run)
+    is_of_used_commit = pc.field("commit_id").isin(used["commit_id"].combine_chunks())
+    kept = {
+        name: rows.filter(is_of_used_commit) if "commit_id" in rows.column_names else rows
+        for name, rows in facts.items()
+    }
     return kept | {
         "run_commits": used,
-        "runs": facts["runs"].filter(of_run),
+        "runs": facts["runs"].filter(is_of_run),
         **{name: facts[name].slice(0, 0) for name in ("datasets", "dataset_files")},
     }
 
@@ -166,10 +172,10 @@ def _remove(temporary: Path) -> None:
             file.unlink(missing_ok=True)
 
 
-def _write(temporary: Path, store: Store, facts: Facts, earlier: Path, recheck: bool) -> None:
+def _write(temporary: Path, store: Store, facts: Facts, last_snapshot: Path, recheck: bool) -> None:
     with duckdb.connect(str(temporary)) as connection:
         make_private(temporary, create=False)
-        _fill(connection, store, facts, earlier, recheck)
+        _fill(connection, store, facts, last_snapshot, recheck)
         connection.execute("CHECKPOINT")
 
 
@@ -196,32 +202,34 @@ def _replace(temporary: Path, target: Path) -> None:
     fsync_folder(target.parent)
 
 
-def _fill(connection: duckdb.DuckDBPyConnection, store: Store, facts: Facts, earlier: Path, recheck: bool) -> None:
+def _fill(
+    connection: duckdb.DuckDBPyConnection, store: Store, facts: Facts, last_snapshot: Path, recheck: bool
+) -> None:
     connection.execute("BEGIN")
     connection.execute("CREATE SCHEMA facts")
-    further = sorted(set(facts["commits"]["stage"].to_pylist()) - STAGES.keys())  # stages of the user's own
-    names = [*STAGES, *further]
+    user_stages = sorted(set(facts["commits"]["stage"].to_pylist()) - STAGES.keys())
+    names = [*STAGES, *user_stages]
     stages = pa.table({"rank": list(range(len(names))), "stage": names})
     broken = pa.table({"commit_id": pa.array(_broken(store, facts, recheck), pa.string())})
     about = {"published": datetime.now(UTC).isoformat(), "data": store.root}
-    extra = {
+    more_facts = {
         "stages": stages,
         "broken": broken,
         "about": pa.table({"name": list(about), "value": list(about.values())}),
         "prompts": prompts_table(store),
         "trainings": trainings_table(store),
     }
-    for name, rows in (facts | extra).items():
+    for name, rows in (facts | more_facts).items():
         connection.register("_rows", rows)
         connection.execute(f"CREATE TABLE facts.{name} AS SELECT * FROM _rows")
         connection.unregister("_rows")
     connection.execute(f"CREATE TABLE facts.current AS {views.CURRENT}")
-    index.build_index(connection, store, earlier)
+    index.build_index(connection, store, last_snapshot)
     added_columns = {"examples": current_version_sql(connection)}
     added = {"dataset_examples"} if add_dataset_examples(connection, store, recheck) else set()
     for table in (name for name in TABLES if name not in added):
         _add_big_table(connection, store, table, TABLES[table], added_columns.get(table, ""))
-    for stage in further:
+    for stage in user_stages:
         if stage not in TABLES and stage not in _VIEWS:
             _add_big_table(connection, store, stage, None)
     create_views(connection)

@@ -97,7 +97,7 @@ def test_a_difference_in_years_is_found_wherever_it_stands(values, window):
         NumberToken(Fraction(1990 * e + v), 0, i, e, not e) for i, (v, e) in enumerate(zip(values, even, strict=True))
     ]
     between = any(
-        a.is_year and b.is_year and c.of_years and abs(a.value - b.value) == c.value
+        a.is_year and b.is_year and c.counts_years and abs(a.value - b.value) == c.value
         for a, b, c in itertools.permutations(numbers, 3)
         if max(n.token for n in (a, b, c)) - min(n.token for n in (a, b, c)) < window
     )

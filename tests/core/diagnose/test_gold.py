@@ -16,7 +16,7 @@ from toolformer_core.config import TOOL_NAMES, PrefilterConfig
 from toolformer_core.diagnose import __main__ as program
 from toolformer_core.diagnose.figures import Figures
 from toolformer_core.diagnose.gold import GoldCall, choose, normalised, read_gold
-from toolformer_core.diagnose.picture import lines
+from toolformer_core.diagnose.picture import gain_lines
 from toolformer_core.diagnose.reference import read_reference
 from toolformer_core.diagnose.run import DiagnoseConfig, measure
 from toolformer_core.diagnose.structure import demonstrations, structure_of
@@ -175,7 +175,7 @@ def test_any_model_gets_a_verdict(tmp_path: Path, family: str) -> None:
 
 @given(st.lists(st.floats(-20, 20)), st.lists(st.floats(-20, 20)), st.floats(-5, 10))
 def test_lines_of_one_width_with_a_block_for_every_gain(gold: list[float], wrong: list[float], tau_f: float) -> None:
-    shown = lines({"gold": gold, "wrong": wrong, "unrelated": []}, tau_f)
+    shown = gain_lines({"gold": gold, "wrong": wrong, "unrelated": []}, tau_f)
     assert {line[63] for line in shown[:3]} == {" "}  # 15 of a label, 48 of blocks
     for line, gains in zip(shown, (gold, wrong, []), strict=False):
         assert int(line.split()[-1]) == len(gains)

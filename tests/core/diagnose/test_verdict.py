@@ -321,10 +321,10 @@ def test_what_fails_for_another_reason_is_not_blamed_on_the_prompt() -> None:
 @given(st.floats(1e-6, 1.0))
 def test_a_suggested_tau_s_lets_half_of_the_gold_positions_through(p: float) -> None:
     seen = observed()
-    places = tuple(replace(place, log_p=math.log(p)) for place in seen.places)
+    positions = tuple(replace(position, log_p=math.log(p)) for position in seen.gold_positions)
     config = replace(seen.config, tau_s=0.999999999)
-    short = figures_of(replace(seen, places=places, config=config), 0.5, STRUCTURE)
+    short = figures_of(replace(seen, gold_positions=positions, config=config), 0.5, STRUCTURE)
     suggestion = judge(replace(short, position=replace(short.position, reached=0.0, above_tau_s=0.0))).suggestion
     said = float(suggestion.split("--tau-s ")[1].split()[0])
     assert 0.85 * p < said < p
-    assert sum(math.exp(place.log_p) > said for place in places) * 2 >= len(places)
+    assert sum(math.exp(position.log_p) > said for position in positions) * 2 >= len(positions)

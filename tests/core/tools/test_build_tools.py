@@ -16,10 +16,13 @@ from toolformer_core.tools import build
 from toolformer_core.tools.base import BatchTool, Tool, ToolLimits, limits_of
 from toolformer_core.tools.build import EMBEDDED_PHRASES, ToolSettings, build_tools
 from toolformer_core.tools.hf.checkpoint import find_checkpoint
+from toolformer_core.tools.index_writer import build_index
 from toolformer_core.tools.mt import MT, PhraseTable
+from toolformer_core.tools.passage_sources import open_source
 from toolformer_core.tools.passages import PassageIndex
 from toolformer_core.tools.qa import QA
 from toolformer_core.tools.qa_readers.spans import SpanReader
+from toolformer_core.tools.search_index import SearchIndex
 from toolformer_core.tools.translators.m2m100 import M2M100Translator
 from toolformer_core.tools.wikisearch import WikiSearch
 
@@ -43,6 +46,7 @@ def test_tools_built_one_by_one_share_an_index_until_the_file_changes(passages: 
     def index_of(key: str) -> PassageIndex:
         tool = build_tools([key], ToolSettings(passages=passages))[key]
         assert isinstance(tool, WikiSearch | QA)
+        assert isinstance(tool.index, PassageIndex)
         return tool.index
 
     before = index_of("wikisearch")
@@ -51,6 +55,30 @@ def test_tools_built_one_by_one_share_an_index_until_the_file_changes(passages: 
     after = index_of("qa")
     assert after is not before
     assert after.digest == PassageIndex(passages).digest != before.digest
+
+
+def test_an_index_takes_the_place_of_the_passages_and_is_opened_once(passages: Path, tmp_path: Path) -> None:
+    info = build_index(open_source(passages), tmp_path / "index")
+    settings = ToolSettings(index=tmp_path / "index")
+    tools = build_tools(["wikisearch", "qa"], settings)
+    wikisearch, qa = tools["wikisearch"], tools["qa"]
+    assert isinstance(wikisearch, WikiSearch)
+    assert isinstance(qa, QA)
+    assert isinstance(wikisearch.index, SearchIndex)
+    assert wikisearch.index is qa.index is build_tools(["qa"], settings)["qa"].index  # type: ignore[attr-defined]
+    assert wikisearch.fingerprint == WikiSearch(SearchIndex(tmp_path / "index")).fingerprint
+    assert wikisearch.index.digest == info.digest
+    assert qa.run("Who is the mayor of Velden?").text == "Tora Lind"  # type: ignore[union-attr]
+
+
+def test_an_index_and_passages_are_one_too_many(passages: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="give an index or a file of passages, not both"):
+        build_tools(["calculator"], ToolSettings(passages=passages, index=tmp_path))
+
+
+def test_a_folder_without_an_index_is_an_error_before_the_run(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no search index in .*; make one: toolformer index wikipedia"):
+        build_tools(["wikisearch"], ToolSettings(index=tmp_path))
 
 
 def test_only_what_is_asked_for_is_built(tmp_path: Path) -> None:

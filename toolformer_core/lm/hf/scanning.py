@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from toolformer_core.records import Prompt
 
 __all__ = ["HFScan", "scan_texts"]
 
-_PASSES = 4  # passes per scan: more documents draw together than fit into one pass
+_PASSES_PER_SCAN = 4  # so that more documents draw together than fit into one pass
 
 
 @dataclass(slots=True)
@@ -39,6 +40,15 @@ class _Pass:
     def size(self) -> int:
         """Bytes of its keys and values."""
         return sum(2 * keys.numel() * keys.element_size() for keys, _ in self.kv or ())
+
+
+class _DrawPlace(NamedTuple):
+    """Where in a scan a request's draw starts."""
+
+    request: int  # index of the request
+    pass_index: int
+    row: int  # of that pass
+    before: int  # index, in that row's window, of the token in front of the position
 
 
 class HFScan:
@@ -65,18 +75,21 @@ class HFScan:
 
     @property
     def texts(self) -> Sequence[int]:
+        """See `Scan`."""
         return list(self._windows)
 
     @property
     def positions(self) -> Sequence[NDArray[np.int64]]:
-        return [np.concatenate([w.positions for w in ws]) for ws in self._windows.values()]
+        """See `Scan`."""
+        return [np.concatenate([window.positions for window in windows]) for windows in self._windows.values()]
 
     @property
     def log_probs(self) -> Sequence[NDArray[np.float32]]:
+        """See `Scan`."""
         by_text: dict[int, list[NDArray[np.float32]]] = {text: [] for text in self._windows}
-        for p in self._passes:
-            for w, log_probs in zip(p.rows, p.log_probs, strict=True):
-                by_text[w.text].append(log_probs)
+        for pass_ in self._passes:
+            for window, log_probs in zip(pass_.rows, pass_.log_probs, strict=True):
+                by_text[window.text].append(log_probs)
         return [np.concatenate(parts) for parts in by_text.values()]
 
     def draw(self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float) -> list[Draw]:
@@ -85,26 +98,27 @@ class HFScan:
         Raises:
             ValueError: a request names a text or a position that is not in this scan.
         """
-        kept: list[tuple[int, int, int, int]] = []  # (request, pass, row, tokens in front of " [")
-        dropped: dict[tuple[int, int], list[tuple[int, int, int, int]]] = {}  # the same, by (pass, row)
-        for i, (p, b, before) in enumerate(self._places(requests)):
-            place = (i, p, b, self._head_length + before + 1)
-            (kept if self._passes[p].kv is not None else dropped.setdefault((p, b), [])).append(place)
+        kept: list[_DrawPlace] = []  # in windows whose keys and values were kept
+        dropped: dict[tuple[int, int], list[_DrawPlace]] = {}  # in the other windows, by (pass, row)
+        for place in self._places(requests):
+            has_kv = self._passes[place.pass_index].kv is not None
+            (kept if has_kv else dropped.setdefault((place.pass_index, place.row), [])).append(place)
         out: dict[int, Draw] = {}
         hf_model = self._hf_model
 
-        def draw(places: list[tuple[int, int, int, int]], prefixes: dict[tuple[int, int], KeyValues]) -> None:
+        def draw(places: list[_DrawPlace], prefixes: dict[tuple[int, int], KeyValues]) -> None:
             keys = list(prefixes)
-            at = [(keys.index((p, b)), n) for _, p, b, n in places]
-            seeds = [requests[i].seed for i, *_ in places]
+            at = [(keys.index((place.pass_index, place.row)), self._head_length + place.before + 1) for place in places]
+            seeds = [requests[place.request].seed for place in places]
             draws = draw_calls(hf_model, list(prefixes.values()), self._head_length, at, seeds, max_tokens, temperature)
-            out.update(zip((i for i, *_ in places), draws, strict=True))
+            out.update(zip((place.request for place in places), draws, strict=True))
 
         with hf_model.lock, torch.inference_mode():
             if kept:
-                draw(kept, {(p, b): one_row(self._passes[p].kv or [], b) for p, b in sorted({k[1:3] for k in kept})})
+                keys = sorted({(place.pass_index, place.row) for place in kept})
+                draw(kept, {(p, row): one_row(self._passes[p].kv or [], row) for p, row in keys})
             keys = sorted(dropped)
-            rows = [self._passes[p].rows[b] for p, b in keys]
+            rows = [self._passes[p].rows[row] for p, row in keys]
             for batch in by_budget([self._head_length + len(row.ids) for row in rows], hf_model.token_budget):
                 rerun = _run_pass(hf_model, [rows[j] for j in batch], self._head, self._head_length, kv_only=True)
                 prefixes = {keys[j]: one_row(rerun.kv or [], n) for n, j in enumerate(batch)}
@@ -113,8 +127,8 @@ class HFScan:
 
     def release(self) -> None:
         """Free the keys and values even if the scan is still referenced: the next scan needs the memory."""
-        for p in self._passes:
-            p.kv = None
+        for pass_ in self._passes:
+            pass_.kv = None
 
     def ids_before_draw(self, requests: Sequence[DrawRequest]) -> list[list[int]]:
         """Return, per request, the tokens between the prompt's head and the draw, including " [".
@@ -122,20 +136,20 @@ class HFScan:
         Raises:
             ValueError: see `draw`.
         """
-        ids_before = [self._passes[p].rows[b].ids[: before + 1].tolist() for p, b, before in self._places(requests)]
-        return [[*ids, *self._hf_model.trigger] for ids in ids_before]
+        windows = [(self._passes[place.pass_index].rows[place.row], place.before) for place in self._places(requests)]
+        return [[*window.ids[: before + 1].tolist(), *self._hf_model.trigger] for window, before in windows]
 
-    def _places(self, requests: Sequence[DrawRequest]) -> list[tuple[int, int, int]]:
-        """Return, per request, its pass, its row in that pass, and the token in front of its position."""
-        places: dict[tuple[int, int], tuple[int, int, int]] = {}
-        for p, pass_ in enumerate(self._passes):
-            for b, w in enumerate(pass_.rows):
-                for position, before in zip(w.positions.tolist(), w.before.tolist(), strict=True):
-                    places.setdefault((w.text, position), (p, b, before))
-        for r in requests:
-            if (r.text, r.position) not in places:
-                raise ValueError(f"text {r.text} has no position {r.position} in this scan")
-        return [places[r.text, r.position] for r in requests]
+    def _places(self, requests: Sequence[DrawRequest]) -> list[_DrawPlace]:
+        """Return where the draw of each request starts."""
+        found: dict[tuple[int, int], tuple[int, int, int]] = {}  # (text, position) -> (pass, row, token before)
+        for pass_index, pass_ in enumerate(self._passes):
+            for row, window in enumerate(pass_.rows):
+                for position, before in zip(window.positions.tolist(), window.before.tolist(), strict=True):
+                    found.setdefault((window.text, position), (pass_index, row, before))
+        for request in requests:
+            if (request.text, request.position) not in found:
+                raise ValueError(f"text {request.text} has no position {request.position} in this scan")
+        return [_DrawPlace(i, *found[request.text, request.position]) for i, request in enumerate(requests)]
 
 
 def scan_texts(hf_model: HFModel, prompt: Prompt, texts: Sequence[str]) -> Iterator[HFScan]:
@@ -150,7 +164,8 @@ def scan_texts(hf_model: HFModel, prompt: Prompt, texts: Sequence[str]) -> Itera
     batch: list[int] = []
     for i in order:
         rows = [w for j in (*batch, i) for w in windows[j]]
-        if batch and len(rows) * (head_length + max(len(w.ids) for w in rows)) > _PASSES * hf_model.token_budget:
+        tokens = len(rows) * (head_length + max(len(w.ids) for w in rows))
+        if batch and tokens > _PASSES_PER_SCAN * hf_model.token_budget:
             yield (scan := _scan_batch(hf_model, head, head_length, {j: windows[j] for j in batch}))
             scan.release()
             batch = []
@@ -167,22 +182,24 @@ def _scan_batch(
 ) -> HFScan:
     rows = [w for ws in windows.values() for w in ws]
     passes: list[_Pass] = []
-    held = tokens = at = 0  # bytes kept, tokens they stand for, windows done
+    kept_bytes = kept_tokens = done = 0  # of keys and values that are kept; windows done
     with hf_model.lock, torch.inference_mode():
-        while at < len(rows):  # not one loop over `by_budget`: the budget may shrink meanwhile
-            batch = next(by_budget([len(w.ids) for w in rows[at:]], hf_model.token_budget))
-            batch_rows = rows[at : at + len(batch)]
-            for p in hf_model.budget.in_parts(batch_rows, lambda part: _run_pass(hf_model, part, head, head_length)):
-                size = p.size
-                seen = len(p.rows) * (head_length + max(len(w.ids) for w in p.rows))
+        while done < len(rows):  # not one loop over `by_budget`: the budget may shrink meanwhile
+            batch = next(by_budget([len(w.ids) for w in rows[done:]], hf_model.token_budget))
+            batch_rows = rows[done : done + len(batch)]
+            parts = hf_model.budget.in_parts(batch_rows, lambda part: _run_pass(hf_model, part, head, head_length))
+            for pass_ in parts:
+                size = pass_.size
+                tokens = len(pass_.rows) * (head_length + max(len(w.ids) for w in pass_.rows))
                 # `scan_texts` limits the tokens of several texts; one long text would fill the whole cache budget
-                if held + size > hf_model.cache_budget or (held and tokens + seen > _PASSES * hf_model.token_budget):
-                    p.kv = None
+                too_many = kept_bytes and kept_tokens + tokens > _PASSES_PER_SCAN * hf_model.token_budget
+                if kept_bytes + size > hf_model.cache_budget or too_many:
+                    pass_.kv = None
                 else:
-                    held += size
-                    tokens += seen
-                passes.append(p)
-            at += len(batch)
+                    kept_bytes += size
+                    kept_tokens += tokens
+                passes.append(pass_)
+            done += len(batch)
     return HFScan(hf_model, head, head_length, windows, passes)
 
 

@@ -16,11 +16,14 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from toolformer_core.tools.mcp.reference import MCPSettings, ServerReference
 
 if TYPE_CHECKING:
+    import ssl
+
     from mcp.client import Client, Transport
     from mcp.types import CallToolResult, Tool
 
@@ -232,6 +235,7 @@ class Session:
         client = httpx2.AsyncClient(
             headers=settings.header_values(),
             timeout=httpx2.Timeout(self._limits.connect_s, read=None),  # calls have deadlines of their own
+            verify=_certificates(),
             trust_env=not reference.is_local,  # no proxy between this machine and itself
             event_hooks={"response": [note]},
         )
@@ -256,6 +260,13 @@ class Session:
         if self._tail is not None and (wrote := self._settings.hidden(self._tail.last_line())):
             said += f"; its last words: {wrote}"
         return Unreachable(said)
+
+
+@lru_cache(maxsize=1)  # to read them takes longer than to connect
+def _certificates() -> ssl.SSLContext:
+    import httpx2
+
+    return httpx2.create_ssl_context()
 
 
 def _first(exc: BaseException) -> BaseException:

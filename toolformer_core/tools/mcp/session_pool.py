@@ -29,6 +29,7 @@ __all__ = ["SessionPool", "ask", "tools_of"]
 
 T = TypeVar("T")
 
+_PAUSE_S = 5.0  # between tries to open one more session
 _LATER_S = 5.0  # how much later than the loop's own deadline a thread stops waiting; it should never come to that
 
 
@@ -43,6 +44,7 @@ class SessionPool:
         self._opening: set[Session] = set()
         self._all: set[Session] = set()  # those as well that take no more calls, until they are closed
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self._no_more_until = 0.0  # a session could not be opened a moment ago: those that there are must do
         self._closed = False
 
     async def call(self, tool: str, arguments: dict[str, Any], timeout_s: float) -> CallToolResult:
@@ -109,8 +111,10 @@ class SessionPool:
     def _open_as_needed(self) -> None:
         busy = sum(session.in_flight for session in self._serving)
         wanted = -(-(busy + len(self._waiting)) // self._limits.calls_at_once)
-        first = len(self._serving) + len(self._opening)
-        for _ in range(first, min(wanted, self._limits.sessions)):
+        there = len(self._serving) + len(self._opening)
+        if there and time.monotonic() < self._no_more_until:
+            return
+        for _ in range(there, min(wanted, self._limits.sessions)):
             self._open()
 
     def _open(self) -> Session:
@@ -141,8 +145,10 @@ class SessionPool:
         for old in self._serving:
             if old.replacement is session:
                 self._renew(old)
-        if failed and not self._serving and not self._opening:
-            self._fail_waiting(session.problem or Unreachable("the session closed"))
+        if failed:
+            self._no_more_until = time.monotonic() + _PAUSE_S
+            if not self._serving and not self._opening:
+                self._fail_waiting(session.problem or Unreachable("the session closed"))
         elif self._waiting and not self._closed:
             self._open_as_needed()
 

@@ -51,14 +51,20 @@ class ToolDefinition:
 
     tool: str
     description: str
-    schema: str  # of the arguments, as canonical JSON
+    schema: str  # of the arguments, as JSON, in the server's order
     server: str
     version: str
 
     @classmethod
     def of(cls, tool: SDKTool, server: tuple[str, str]) -> ToolDefinition:
-        schema = json.dumps(tool.input_schema, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+        schema = json.dumps(tool.input_schema, separators=(",", ":"))
         return cls(tool.name, tool.description or tool.title or "", schema, *server)
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """What a response depends on, by what it is called; the order of the arguments is no part of it."""
+        schema = json.dumps(json.loads(self.schema), sort_keys=True, separators=(",", ":"))
+        return {"schema": schema, "server": self.server, "version": self.version}
 
 
 class MCPTool:
@@ -125,16 +131,7 @@ class MCPTool:
     @property
     def fingerprint(self) -> str:
         told = self.definition
-        return digest_of(
-            "MCPTool",
-            VERSION,
-            self.reference.text,
-            told.tool,
-            told.description,
-            told.schema,
-            told.server,
-            told.version,
-        )
+        return digest_of("MCPTool", VERSION, self.reference.text, told.tool, told.description, *told.parts.values())
 
     def load(self) -> None:
         """Connect, and see that the server still has the tool as it was.
@@ -145,8 +142,8 @@ class MCPTool:
             ToolError: the server cannot be reached, or it or its tool has changed.
         """
         found = _definition(self.reference, self.definition.tool, self.settings, self.sessions)
-        for what in ("schema", "server", "version"):
-            if getattr(found, what) != getattr(self.definition, what):
+        for what, planned in self.definition.parts.items():
+            if found.parts[what] != planned:
                 raise ToolError(
                     f"the {what} of {self.reference.text}#{self.definition.tool} has changed since the tool was named; "
                     "start again, so that no two versions share their responses"

@@ -174,9 +174,9 @@ def _array(text: str, schema: Mapping[str, Any], root: Mapping[str, Any]) -> lis
         try:
             value = _json(text)
         except BadValue:
-            if not text.endswith("]"):
+            if not text.endswith("]") or re.search(r"[\[\]{}\"]", text[1:-1]):
                 raise
-            text = text[1:-1]
+            text = text[1:-1]  # words without quotes
         else:
             if isinstance(value, list):
                 return value
