@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from flows.stopping import STOPPED, exit_now, handle_stop
-from tasks.settings import own_server_home, public_model
+from tasks.settings import own_server_home, public_model, public_qa_reader
 
 __all__ = [
     "exit_on_signal",
@@ -25,6 +25,7 @@ __all__ = [
     "without_credentials",
 ]
 
+_READER = "--qa-reader"
 _SERVER_MODEL = re.compile(r"(?P<option>--[\w-]+=)?(?P<model>vllm\+https?://.*)", re.DOTALL)
 
 # Control characters but line feed and tab (ESC steers a terminal), marks that reorder text, lone surrogates.
@@ -70,11 +71,16 @@ def without_credentials(arguments: Sequence[str]) -> list[str]:
         ModelError: a server's URL cannot be read.
     """
     public_arguments, variables = [], set()
-    for argument in arguments:
+    for option, argument in zip(["", *arguments], arguments, strict=False):
         match = _SERVER_MODEL.fullmatch(argument)
         if match is not None:
             name, variable = public_model(match["model"])
             argument = f"{match['option'] or ''}{name}"
+            variables.add(variable)
+        elif option == _READER or argument.startswith(f"{_READER}="):
+            given, equals, value = argument.partition("=") if option != _READER else ("", "", argument)
+            name, variable = public_qa_reader(value)
+            argument = f"{given}{equals}{name}"
             variables.add(variable)
         public_arguments.append(argument)
     for variable in sorted(variables - {""}):

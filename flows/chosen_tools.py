@@ -53,7 +53,7 @@ def chosen_tools(p: NamesTools) -> tuple[dict[str, Tool], ToolSettings]:
         translator=_folder_or_name(p.translator),
     )
     given = [str(parse_reference(text).absolute(Path.cwd())) for text in p.tool]
-    built = build_tools([*p.tools, *given], settings, qa_credentials=qa_credentials(p.qa_reader))
+    built = build_tools([*p.tools, *given], settings, qa_credentials=qa_credentials(settings.qa_reader))
     named = list(dict.fromkeys([*(name.strip().lower() for name in p.tools), *given]))
     references = tuple((key, name) for key, name in zip(built, named, strict=True) if key != name)
     return built, replace(settings, references=references)

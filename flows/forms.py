@@ -20,10 +20,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
-from tasks.settings import data_folder, model_key_variable, shown_url
+from tasks.settings import data_folder, model_key_variable, qa_key_variable, shown_url
 from toolformer_core.config import TOOL_NAMES, tau_f_for
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.served import served_model
+from toolformer_core.tools.qa_readers.served import is_address, reader_endpoint
 
 __all__ = [
     "DATA_NOTE",
@@ -123,6 +124,20 @@ def _without_credentials(name: str) -> str:
     return name
 
 
+def _reader_without_credentials(name: str) -> str:
+    if is_address(name):
+        try:
+            endpoint = reader_endpoint(name)
+        except ModelError as exc:
+            raise ValueError(str(exc)) from None
+        if endpoint.credentials:
+            raise ValueError(
+                f"{endpoint.url} is given with credentials, which would be stored with the run: give them in the "
+                f"environment, in {qa_key_variable(endpoint.url)}"
+            )
+    return name
+
+
 def as_text(value: Any) -> str:
     """Return a field's value as an option is written; lists and thresholds as the types below parse them."""
     if isinstance(value, Mapping):
@@ -218,8 +233,10 @@ Index = Annotated[
         description="Search index for wikisearch and qa: a folder that `toolformer index` wrote, instead of passages"
     ),
 ]
+_READER = r"^(?!https?://[^#]*[@?])(?!https?://.*#.*#)(?!(?!https?://).*://)[^ ]"  # of a server no credentials either
+_ReaderName = Annotated[str, AfterValidator(_reader_without_credentials), _text(_READER)]
 QAReader = Annotated[
-    str | None,
+    _ReaderName | None,
     Field(
         description="What reads the passages for qa: 'embedded', a model's folder or hub name, or the URL of an "
         "OpenAI-compatible server, https://HOST/v1#MODEL"

@@ -63,6 +63,7 @@ __all__ = [
     "public_model",
     "public_qa_reader",
     "qa_credentials",
+    "qa_key_variable",
     "runner_named",
     "seconds",
     "set_shared_catalog",
@@ -165,13 +166,18 @@ def _credentials_in(*variables: str) -> Credentials | None:
     return Credentials.parse(text) if text else None
 
 
+def qa_key_variable(url: str) -> str:
+    """Return the variable that holds the credentials of one QA server, e.g. TOOLFORMER_QA_KEY_HOST_8000."""
+    return _variable_of(_QA_KEY, url)
+
+
 def qa_credentials(reader: str | None) -> Credentials | None:
     """Return the credentials for the server that reads passages for QA from the environment.
 
     None if there are none, or if the reader is not a server.
     """
     endpoint = parse_endpoint(reader or "")
-    return None if endpoint is None else _credentials_in(_variable_of(_QA_KEY, endpoint.url), _QA_KEY)
+    return None if endpoint is None else _credentials_in(qa_key_variable(endpoint.url), _QA_KEY)
 
 
 def public_qa_reader(reader: str) -> tuple[str, str]:
@@ -182,7 +188,7 @@ def public_qa_reader(reader: str) -> tuple[str, str]:
     endpoint = parse_endpoint(reader)
     if endpoint is None or not endpoint.credentials:
         return reader, ""
-    variable = _variable_of(_QA_KEY, endpoint.url)
+    variable = qa_key_variable(endpoint.url)
     os.environ[variable] = endpoint.credentials.text()
     return f"{endpoint.url}#{endpoint.model}", variable
 

@@ -11,6 +11,7 @@ import pytest
 from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL
 from tiny import tiny_lm
 
+from cli.terminal import without_credentials
 from flows.build_dataset.parameters import BuildParameters
 from flows.evaluate.parameters import EvaluateParameters
 from ops.deployments import DEPLOYMENTS, DeploymentOptions, form_schema
@@ -188,3 +189,40 @@ def test_the_server_that_reads_for_qa_has_keys_of_its_own(run: Run, monkeypatch:
     assert qa_credentials(reader) == Credentials(login="me:pw", query="v=1")
     assert public_qa_reader(reader) == (reader, "")
     assert public_qa_reader("a folder") == ("a folder", "")
+
+
+@pytest.mark.parametrize("url", ["https://me:pw@host/v1#m", "https://host/v1?key=K1#m", "https://me:p/w@host/v1#m"])
+def test_a_form_refuses_a_readers_credentials_too(url: str) -> None:
+    import jsonschema
+
+    for kind in (BuildParameters, EvaluateParameters):
+        with pytest.raises(ValueError, match="qa_reader") as caught:
+            kind.model_validate({"corpus": "c.jsonl", "task": "svamp", "qa_reader": url})
+        assert not [secret for secret in ("me:", "p/w", "key=") if secret in str(caught.value)]
+    schema = form_schema(DEPLOYMENTS[0])["definitions"]["BuildParameters"]["properties"]["qa_reader"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(url, schema)
+    for reader in (
+        "embedded",
+        "/models/bert",
+        "org/bert",
+        "https://host:8443/v1#org/m",
+        "http://127.0.0.1:1/v1#m",
+        None,
+    ):
+        jsonschema.validate(reader, schema)
+        assert BuildParameters(corpus="c.jsonl", qa_reader=reader).qa_reader == reader
+    with pytest.raises(ValueError, match="plain HTTP"):
+        BuildParameters(corpus="c.jsonl", qa_reader="http://host/v1#m")
+
+
+@pytest.mark.parametrize("form", [["--qa-reader", "URL"], ["--qa-reader=URL"]])
+def test_a_readers_credentials_go_from_the_command_line_into_the_environment(
+    run: Run, form: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["build", *(word.replace("URL", "https://me:pw@host/v1#m") for word in form), "--model", "m"]
+    public = ["build", *(word.replace("URL", "https://host/v1#m") for word in form), "--model", "m"]
+    assert without_credentials(given) == public
+    assert environment()["TOOLFORMER_QA_KEY_HOST"] == "me:pw@"
+    assert "in TOOLFORMER_QA_KEY_HOST" in capsys.readouterr().err
+    assert without_credentials(["--qa-reader", "org/bert", "--qa-reader"]) == ["--qa-reader", "org/bert", "--qa-reader"]
