@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export GOMP_SPINCOUNT := 20000
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test fuzz fuzz-tools test-slow chaos guards small-world-report bench system check format docs clean
+.PHONY: help install dev demo test fuzz fuzz-tools test-slow test-mcp chaos guards small-world-report bench system check format docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ fuzz-tools: $(VENV)/.dev ## minutes: a million generated texts to the calculator
 
 test-slow: $(VENV)/.dev system ## pass the tests that take long: workers, cancelled and killed flow runs, further cases of quick tests
 	$(BIN)/pytest -m slow
+
+test-mcp: $(VENV)/.run ## ask MCP servers that others wrote, fetched from the package registries (MCP=folder to keep them)
+	$(BIN)/python benchmarks/mcp_calls.py --real $(MCP)
 
 chaos: $(VENV)/.run ## kill a build N times at random moments, compare with one left alone (N=10, RUNNER=dask)
 	$(BIN)/python benchmarks/chaos.py --kills $(N) --runner $(RUNNER)

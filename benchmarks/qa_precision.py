@@ -5,7 +5,7 @@
 The passages are JSON lines of title and text, the questions any file that `toolformer evaluate --task nq` reads. Every
 question is put to the tool's own retrieval and reader. The even items (from 0) are for tuning: on them the threshold is
 sought at which right answers exceed wrong ones by most, and with `--fit` the weights of
-`toolformer_core/tools/confidence.py` are fitted anew and used. All figures shown are of the odd items.
+`toolformer_core/tools/qa_readers/confidence.py` are fitted anew and used. All figures shown are of the odd items.
 
     answered    share of all questions that get an answer
     precision   share of the answers that are right: an accepted answer stands in them (the rule of NQ in `scoring`)
@@ -28,10 +28,10 @@ from toolformer_core.evaluate.items import Item
 from toolformer_core.evaluate.scoring import is_right
 from toolformer_core.evaluate.tasks import read, task_named
 from toolformer_core.evaluate.words import normalise, tokens_of
-from toolformer_core.tools.confidence import Evidence, confidence
 from toolformer_core.tools.passages import PassageIndex, read_passages
 from toolformer_core.tools.qa import QA
-from toolformer_core.tools.reader import LEAST_CONFIDENCE, ExtractiveReader
+from toolformer_core.tools.qa_readers.confidence import Evidence, confidence
+from toolformer_core.tools.qa_readers.embedded import LEAST_CONFIDENCE, ExtractiveReader
 
 THRESHOLDS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, LEAST_CONFIDENCE, 0.6, 0.7, 0.8)
 

@@ -68,7 +68,8 @@ def stats(data: Data = None, as_json: AsJson = False) -> None:
             "balances": balances,
         }
         coverage = {"coverage": [asdict(c) for c in figures.coverage]}
-        print_json({**head, "yield": [asdict(y) for y in figures.yields], **coverage})
+        tools = {"tools": [asdict(tool) for tool in figures.tools]}
+        print_json({**head, "yield": [asdict(y) for y in figures.yields], **coverage, **tools})
     else:
         print_stats(figures, build)
 
@@ -125,7 +126,8 @@ def what_if(
     Example: toolformer what-if --tau calculator=0.7,qa=1.2 --top-k 3 --materialise strict --data runs/c4
     """
     prepare_environment()
-    from warehouse.queries import current_build
+    from toolformer_core.config import TOOL_NAMES
+    from warehouse.queries import current_build, tool_names
     from warehouse.what_if import what_if as answer_query
 
     store, snapshot = built_store(data), published_snapshot(data)
@@ -144,7 +146,7 @@ def what_if(
         return
     from cli.render.answers import print_what_if
 
-    print_what_if(what_if_query, answer, limit, build)
+    print_what_if(what_if_query, answer, limit, {**TOOL_NAMES, **tool_names(snapshot)}, build)
     if dataset is not None:
         kept = ", ".join(f"{tool} {n:,}" for tool, n in dataset.counts.items())
         print(f"\nassembled {dataset.label}: {sum(file.rows for file in dataset.files):,} examples ({kept})")

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import ALL_TOOLS, AsJson, option_of, parse_thresholds
+from cli.options import AsJson, option_of, parse_thresholds, with_options
 from cli.terminal import print_json
+from cli.tool_options import ToolOptions, build_chosen
 from flows.build_dataset.parameters import BuildParameters
 from flows.stopping import TERMINATED, Terminated
 from tasks.settings import model_credentials, prepare_environment
@@ -32,9 +33,10 @@ _MARKS = {True: "ok", False: "NO", None: "-"}
 _COUNTED = ("prompt",)  # steps measured by a count, not a share
 
 
+@with_options(ToolOptions)
 def diagnose(
+    tool_options: ToolOptions,
     model: Annotated[str, option_of(BuildParameters, "model")] = "embedded",
-    tools: Annotated[str, option_of(BuildParameters, "tools")] = ALL_TOOLS,
     documents: Annotated[
         int | None,
         typer.Option(min=4, help="Texts per tool (default 24: the embedded model takes about two minutes for them)"),
@@ -46,10 +48,9 @@ def diagnose(
     inside_words: Annotated[bool, option_of(BuildParameters, "inside_words")] = False,
     keep_repeats: Annotated[bool, option_of(BuildParameters, "keep_repeats")] = False,
     prompts: Annotated[Path | None, option_of(BuildParameters, "prompts")] = None,
-    passages: Annotated[Path | None, option_of(BuildParameters, "passages")] = None,
-    phrases: Annotated[Path | None, option_of(BuildParameters, "phrases")] = None,
     gold: Annotated[
-        Path | None, typer.Option(help="Folder with corpus.jsonl.gz and gold.jsonl.gz (default: the small world's)")
+        Path | None,
+        typer.Option(help="Folder with corpus.jsonl and gold.jsonl, plain or as .gz (default: the small world's)"),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the choice of texts and of the draws")] = 0,
     out: Annotated[
@@ -72,9 +73,8 @@ def diagnose(
     from toolformer_core.diagnose.run import DOCUMENTS, DiagnoseConfig
     from toolformer_core.diagnose.run import diagnose as run
     from toolformer_core.embedded import ASSETS
-    from toolformer_core.tools.build import ToolSettings, build_tools
 
-    loaded_tools = build_tools([key for key in tools.split(",") if key.strip()], ToolSettings(passages, phrases))
+    loaded_tools = build_chosen(tool_options)
     texts = read_gold(gold or ASSETS)
     config = DiagnoseConfig(
         documents=DOCUMENTS if documents is None else documents,

@@ -23,12 +23,13 @@ from cli.demo import demo
 from cli.diagnose import diagnose
 from cli.evaluate import evaluate, tables
 from cli.finetune import finetune
+from cli.index import index_app
 from cli.operate import doctor, up
-from cli.options import AsJson, Data, option_of
-from cli.terminal import leave, print_json, say, without_credentials
+from cli.options import Data
+from cli.terminal import leave, say, without_credentials
+from cli.tools import tools_app
 from cli.use import chat, generate, serve
 from cli.warehouse import built_store, gc, pack, reconcile
-from flows.build_dataset.parameters import BuildParameters
 from flows.stopping import STOPPED, TERMINATED, Terminated, raise_on_sigterm
 
 __all__ = ["app", "main"]
@@ -40,7 +41,6 @@ app = typer.Typer(
     rich_markup_mode="rich",
     add_completion=False,
 )
-tools_app = typer.Typer(help="The tools: list them, try one.", no_args_is_help=True)
 app.add_typer(tools_app, name="tools", rich_help_panel="use")
 
 _BUILD, _ASK, _TEACH, _OPERATE = "build", "ask", "teach", "operate"
@@ -78,6 +78,7 @@ app.command(rich_help_panel=_ASK)(stats)
 app.command(rich_help_panel=_ASK)(explain)
 app.command("what-if", rich_help_panel=_ASK)(what_if)
 app.command(rich_help_panel=_BUILD)(datasets)
+app.add_typer(index_app, name="index", rich_help_panel=_BUILD)
 
 
 @app.command(rich_help_panel=_BUILD)
@@ -96,46 +97,6 @@ def export(
 
     written = export_dataset(built_store(data), dataset, format_.value, out, separator)
     print(f"{written:,} examples written to {out}")
-
-
-@tools_app.command("list")
-def tools_list(as_json: AsJson = False) -> None:
-    """List the tools.
-
-    Example: toolformer tools list
-    """
-    from cli.render.progress import print_tools
-    from toolformer_core.config import TOOL_NAMES
-    from toolformer_core.tools.build import build_tools
-
-    tools = build_tools(list(TOOL_NAMES)).values()
-    if as_json:
-        print_json([{"key": t.key, "name": t.name, "description": t.description} for t in tools])
-    else:
-        print_tools(tools)
-
-
-@tools_app.command("test", context_settings={"ignore_unknown_options": True})  # an input may begin with a minus
-def tools_test(
-    name: Annotated[str, typer.Argument(help="calculator, calendar, wikisearch, qa or mt")],
-    input_: Annotated[str, typer.Argument(metavar="INPUT")] = "",
-    context: Annotated[str, typer.Option(help="What the tool must know, e.g. the calendar's ISO date")] = "",
-    passages: Annotated[Path | None, option_of(BuildParameters, "passages")] = None,
-    phrases: Annotated[Path | None, option_of(BuildParameters, "phrases")] = None,
-) -> None:
-    """Ask a tool one thing; a failure says why and ends with exit 1.
-
-    Example: toolformer tools test calculator "27 + 4 * 2"     prints 35
-    """
-    from toolformer_core.records import ToolFailure
-    from toolformer_core.tools.build import ToolSettings, build_tools
-
-    tool = next(iter(build_tools([name], ToolSettings(passages, phrases)).values()))
-    result = tool.run(input_, context)
-    if isinstance(result, ToolFailure):
-        say(f"{tool.name}({input_}) gave nothing: {result.reason} {result.detail}".rstrip(), error=True)
-        raise typer.Exit(1)
-    say(result.text)
 
 
 app.command(rich_help_panel=_TEACH)(diagnose)

@@ -117,7 +117,12 @@ def hints_of(field: FieldInfo) -> Option:
     hints = Option()
     for option in field.metadata:
         if isinstance(option, Option):  # of its type, then of the field itself
-            hints = Option(option.panel or hints.panel, option.note or hints.note, option.convert or hints.convert)
+            hints = Option(
+                option.panel or hints.panel,
+                option.note or hints.note,
+                option.convert or hints.convert,
+                option.repeated or hints.repeated,
+            )
     return hints
 
 
@@ -146,7 +151,7 @@ def parse_thresholds(text: str, option: str = "--tau-f") -> dict[str, float]:
 def _parameter(form: type[BaseModel], name: str) -> inspect.Parameter:
     """Return the parameter from which Typer makes a field's option."""
     field = form.model_fields[name]
-    kind = _type(field.annotation)
+    kind = list[str] if hints_of(field).repeated else _type(field.annotation)
     if default_of(field) is None:
         kind = kind | None
     option = option_of(form, name)

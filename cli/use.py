@@ -11,13 +11,13 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from datetime import date
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from cli.options import ALL_TOOLS, AsJson, option_of
+from cli.options import AsJson, option_of, with_options
 from cli.terminal import print_json, say
+from cli.tool_options import ToolOptions, build_chosen
 from flows.build_dataset.parameters import BuildParameters
 from tasks.settings import api_key as api_key_from
 from tasks.settings import model_credentials, prepare_environment
@@ -33,7 +33,6 @@ __all__ = ["chat", "generate", "serve"]
 _CALL_STYLE, _FAILED_CALL_STYLE, _PROMPT_STYLE = "bold yellow", "bold red", "dim"
 
 Model = Annotated[str, option_of(BuildParameters, "model")]
-Tools = Annotated[str, typer.Option("--tools", help="Tools that may be called; separated by commas")]
 TopK = Annotated[
     int, typer.Option("--k", min=0, help="A call starts where ' [' is among the k most likely tokens (paper: 10)")
 ]
@@ -43,15 +42,14 @@ Temperature = Annotated[float, typer.Option(min=0, help="Of the text; 0 is greed
 TopP = Annotated[float, typer.Option(help="Draw from the most likely tokens whose probabilities sum to this")]
 Seed = Annotated[int, typer.Option(min=0, help="Of the draws")]
 Date = Annotated[str, typer.Option("--date", help="The calendar's date, YYYY-MM-DD (default: today)")]
-Passages = Annotated[Path | None, option_of(BuildParameters, "passages")]
-Phrases = Annotated[Path | None, option_of(BuildParameters, "phrases")]
 Timeout = Annotated[float, typer.Option(help="Seconds a call may take; then its response is empty")]
 
 
+@with_options(ToolOptions)
 def generate(
+    tool_options: ToolOptions,
     text: Annotated[str, typer.Argument(help="What the model goes on from; - reads it from standard input")],
     model: Model = "embedded",
-    tools: Tools = ALL_TOOLS,
     k: TopK = 10,
     max_calls: MaxCalls = 1,
     no_tools: NoTools = False,
@@ -61,8 +59,6 @@ def generate(
     seed: Seed = 0,
     stop: Annotated[list[str] | None, typer.Option(help="A string that ends the text; may be repeated")] = None,
     date_: Date = "",
-    passages: Passages = None,
-    phrases: Phrases = None,
     tool_timeout: Timeout = 10.0,
     as_json: AsJson = False,
 ) -> None:
@@ -90,7 +86,7 @@ def generate(
         if text == "-"
         else _check_utf8(text, "TEXT")
     )
-    loaded_tools = _build_tools(tools, passages, phrases) if settings.top_k > 0 else []
+    loaded_tools = list(build_chosen(tool_options).values()) if settings.top_k > 0 else []
     with _open_toolformer(model, loaded_tools, tool_timeout) as toolformer:
         events = toolformer.stream(prompt, settings)
         if as_json:
@@ -102,10 +98,11 @@ def generate(
         _print_events(console, events)
 
 
+@with_options(ToolOptions)
 def chat(
+    tool_options: ToolOptions,
     model: Model = "embedded",
     system: Annotated[str, typer.Option(help="A text that stands before all turns")] = "",
-    tools: Tools = ALL_TOOLS,
     k: TopK = 10,
     max_calls: MaxCalls = 1,
     no_tools: NoTools = False,
@@ -114,8 +111,6 @@ def chat(
     top_p: TopP = 1.0,
     seed: Seed = 0,
     date_: Date = "",
-    passages: Passages = None,
-    phrases: Phrases = None,
     tool_timeout: Timeout = 10.0,
 ) -> None:
     """Talk with the model, turn by turn. /reset forgets, /exit or Ctrl-D leaves, Ctrl-C ends an answer.
@@ -138,7 +133,7 @@ def chat(
         context=_iso_date(date_),
     )
     _check_utf8(system, "--system")
-    loaded_tools = _build_tools(tools, passages, phrases) if settings.top_k > 0 else []
+    loaded_tools = list(build_chosen(tool_options).values()) if settings.top_k > 0 else []
     with _open_toolformer(model, loaded_tools, tool_timeout) as toolformer:
         session = _Chat(toolformer, settings, system, _new_console())
         if sys.stdin.isatty():
@@ -154,7 +149,9 @@ def chat(
                 session.answer(line)
 
 
+@with_options(ToolOptions)
 def serve(
+    tool_options: ToolOptions,
     model: Model = "embedded",
     host: Annotated[
         str, typer.Option(help="Address to bind; others than loopback should have an API key")
@@ -174,9 +171,6 @@ def serve(
     grace: Annotated[
         float, typer.Option(min=0, help="Seconds open answers have when the server is told to end")
     ] = 10.0,
-    tools: Tools = ALL_TOOLS,
-    passages: Passages = None,
-    phrases: Phrases = None,
     tool_timeout: Timeout = 10.0,
 ) -> None:
     """Serve the model to OpenAI's clients, with /metrics, /health, and a page to try it in. Ctrl-C ends it well.
@@ -189,7 +183,7 @@ def serve(
     from toolformer_core.lm.check import check_model
 
     check_model(model)
-    loaded_tools = _build_tools(tools, passages, phrases)
+    loaded_tools = list(build_chosen(tool_options).values())
     settings = ServerSettings(
         name=name or model_label(model),
         host=host,
@@ -247,13 +241,6 @@ def _configure_stdin() -> TextIO:
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")
     return sys.stdin
-
-
-def _build_tools(keys: str, passages: Path | None, phrases: Path | None) -> list[Tool]:
-    """Return the tools with these keys, which are separated by commas."""
-    from toolformer_core.tools.build import ToolSettings, build_tools
-
-    return list(build_tools([key for key in keys.split(",") if key.strip()], ToolSettings(passages, phrases)).values())
 
 
 def _load_toolformer(model: str, tools: list[Tool], timeout_s: float, max_rows: int = 1) -> Toolformer:

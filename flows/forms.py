@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from tasks.settings import data_folder, model_key_variable, shown_url
 from toolformer_core.config import TOOL_NAMES, tau_f_for
@@ -32,6 +32,7 @@ __all__ = [
     "DataFolder",
     "DatasetName",
     "Gpus",
+    "Index",
     "Listed",
     "ModelName",
     "OneOf",
@@ -39,8 +40,12 @@ __all__ = [
     "Passages",
     "PathOrUrl",
     "Phrases",
+    "QAReader",
+    "References",
     "TauF",
+    "ToolChoice",
     "Tools",
+    "TranslatorModel",
     "Version",
     "WholeNumbers",
     "as_text",
@@ -57,11 +62,13 @@ class Option:
         note: what the help says right behind the field's description.
         convert: makes the field's value of what was given, or of None if nothing was. Default: what was given is the
             value, else the field's default.
+        repeated: the option may be given several times, once for each element of a list.
     """
 
     panel: str = ""
     note: str = ""
-    convert: Callable[[str | None], Any] | None = None
+    convert: Callable[[Any], Any] | None = None
+    repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +184,50 @@ Version = Annotated[str, _text(f"^{_NAME}(@{_NAME})?$")]
 # A list, or on the command line a text with commas between its parts.
 Listed = BeforeValidator(_parts)
 WholeNumbers = BeforeValidator(_whole_numbers)
+
+
+def _as_given(text: str | None) -> str | None:
+    """Return an option's text as it is, so that None still says that the option was not given."""
+    return text
+
+
+def _as_list(texts: list[str] | None) -> list[str]:
+    """Return the texts of an option that may be repeated."""
+    return list(texts or ())
+
+
 Tools = Annotated[
     list[str],
     Listed,
-    WithJsonSchema({"type": "array", "items": {"type": "string", "enum": _KEYS}, "minItems": 1, "uniqueItems": True}),
+    WithJsonSchema({"type": "array", "items": {"type": "string", "enum": _KEYS}, "uniqueItems": True}),
+    Option(note="; separated by commas (default: all five, or none if --tool names others)", convert=_as_given),
+]
+# A whole path, an MCP server, or the name of an entry point or module; `Name=` in front chooses the name in calls.
+_REFERENCE = r"^([A-Za-z]\w*=)?(/|mcp\+(stdio|https?):|[A-Za-z_][\w.-]*(:[A-Za-z_]\w*)?$)"
+References = Annotated[
+    list[Annotated[str, _text(_REFERENCE)]],
+    Field(
+        description="Tools of your own, besides `tools`: FILE.py:FUNCTION, PACKAGE.MODULE:TOOL, a YAML file, an entry "
+        "point, mcp+stdio:COMMAND#TOOL or mcp+https://HOST/PATH#TOOL; NAME= in front chooses the name in calls"
+    ),
+    Option(note="; may be repeated", convert=_as_list, repeated=True),
+]
+Index = Annotated[
+    AbsolutePath | None,
+    Field(
+        description="Search index for wikisearch and qa: a folder that `toolformer index` wrote, instead of passages"
+    ),
+]
+QAReader = Annotated[
+    str | None,
+    Field(
+        description="What reads the passages for qa: 'embedded', a model's folder or hub name, or the URL of an "
+        "OpenAI-compatible server, https://HOST/v1#MODEL"
+    ),
+]
+TranslatorModel = Annotated[
+    str | None,
+    Field(description="What translates for mt: 'phrases', or the folder or hub name of an NLLB or M2M100 model"),
 ]
 # One threshold, a number of nats. Should a rule such as "fdr=0.05" be taken, too, this becomes "number or text" and the
 # values' type below `float | str`: under the same keys, so that what is stored stays as it is.
@@ -196,8 +243,8 @@ def _given_thresholds(given: Any) -> Any:
     return {tool: value for tool, value in given.items() if value is not None} if isinstance(given, Mapping) else given
 
 
-# The interface draws an input for each of `properties`, and one box of JSON where there are none. What another tool's
-# threshold would be stands in `additionalProperties`; `propertyNames` refuses it while there are no tools but our own.
+# The interface draws an input for each of `properties`, and one box of JSON where there are none. The threshold of a
+# user's own tool is one of `additionalProperties`.
 TauF = Annotated[
     dict[str, float],
     BeforeValidator(_given_thresholds),
@@ -208,7 +255,6 @@ TauF = Annotated[
                 tool: {**_THRESHOLD, "title": tool, "description": f"nats; paper: {tau_f_for(tool)}"} for tool in _KEYS
             },
             "additionalProperties": _THRESHOLD,
-            "propertyNames": {"enum": _KEYS},
         },
     ),
     Option(note=", e.g. calculator=0.5,qa=1.2"),
@@ -231,6 +277,18 @@ def _for_workers(schema: dict[str, Any]) -> None:
             field["description"] += " (absolute, as the worker sees it)"
     schema["properties"]["data"].pop("default")
     schema["required"] = sorted({*schema.get("required", ()), "data"})
+
+
+class ToolChoice(BaseModel):
+    """The rule that parameters with `tools` and `tool` share."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_tools(cls, values: Any) -> Any:
+        """Where `tools` is not given: none of the paper's tools if `tool` names others, else all of them."""
+        if isinstance(values, Mapping) and values.get("tools") is None:
+            return {**values, "tools": [] if values.get("tool") else list(TOOL_NAMES)}
+        return values
 
 
 # Messages do not repeat what was given: it may hold credentials.

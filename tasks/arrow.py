@@ -93,7 +93,7 @@ def parsed_calls_of(table: pa.Table) -> list[DrawnCall]:
 
 
 def executions_of(table: pa.Table) -> list[Execution]:
-    return [Execution(*row) for row in _rows(table, Execution.__slots__)]
+    return [Execution(*row) for row in _rows(table, _held(table, Execution.__slots__))]
 
 
 def scored_of(table: pa.Table) -> list[ScoredCall]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from tasks.model_thread import resident_model
-from tasks.settings import model_credentials, seconds, shared_catalog
+from tasks.settings import model_credentials, qa_credentials, seconds, shared_catalog
 from toolformer_core.config import (
+    TOOL_NAMES,
     AssembleConfig,
     ExecuteConfig,
     IngestConfig,
@@ -22,12 +23,13 @@ from toolformer_core.config import (
     SampleConfig,
     ScoreConfig,
 )
-from toolformer_core.errors import ToolformerError
+from toolformer_core.errors import ToolError, ToolformerError
 from toolformer_core.lm.base import LanguageModel
 from toolformer_core.records import Prompt
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.build import ToolSettings
-from toolformer_core.tools.pool import AT_ONCE, ToolPool
+from toolformer_core.tools.declaration import DocumentFilter
+from toolformer_core.tools.execution.pool import AnnotationPool
 from warehouse.claims import Claims
 from warehouse.files.base import Files
 from warehouse.files.overlay import OverlayFiles
@@ -68,8 +70,10 @@ class BuildSpec:
     execute: ExecuteConfig
     score: ScoreConfig
     assemble: AssembleConfig
+    filters: Mapping[str, DocumentFilter] = field(default_factory=dict)  # of tools that are none of the paper's
     stop_when_full: bool = False  # a tool is annotated until it has `assemble.max_examples`; see `tasks.example_limit`
     offline: bool = False  # tools are asked nothing: only what they answered before is used
+    retry_failures_before: str = ""  # ISO UTC: ask again what failed for a passing reason in earlier commits; "": none
     weights_digest: str = ""  # of the model's files but its tokenizer's; "": they are not told apart
     tokenizer_digest: str = ""  # of its tokenizer's files
     overlay: Files | None = None  # stands before the data where work is only tried out: no model, no tool is asked
@@ -109,7 +113,13 @@ def claims_of(store: Store) -> Claims | None:
 def _build_tool(key: str, settings: ToolSettings, digest: str) -> Tool:
     from toolformer_core.tools.build import build_tools
 
-    return build_tools([key], settings)[key]
+    tool = build_tools([key], settings, qa_credentials=qa_credentials(settings.qa_reader))[key]
+    if key not in TOOL_NAMES and tool.fingerprint != digest:
+        raise ToolError(
+            f"the tool {key} is not the one that this run was started with: its code, description or schema has "
+            "changed since; run the same command again"
+        )
+    return tool
 
 
 def model_of(spec: BuildSpec) -> LanguageModel:
@@ -140,24 +150,28 @@ def tool_of(spec: BuildSpec, key: str) -> Tool:
         return _build_tool(key, spec.tool_settings, spec.tool_digests[key])
 
 
-_POOLS_AT_MOST = 16  # of tools that a process asks; the one that was asked least lately is closed
+_POOLS_AT_MOST = 16  # that a process keeps; more are closed if nobody asks them, the one asked least lately first
 
-_pools: OrderedDict[int, tuple[Tool, ToolPool]] = OrderedDict()  # by the tool's identity
+_pools: OrderedDict[tuple[int, float], AnnotationPool] = OrderedDict()  # by the tool's identity and the time limit
 
 
-def pool_of(tool: Tool, timeout_s: float) -> ToolPool:
-    """Return the threads that ask a tool, shared by all shards of a process, so that they bound its calls together.
+def pool_of(tool: Tool, timeout_s: float) -> AnnotationPool:
+    """Return what asks a tool, shared by all shards of a process, so that the tool's limits hold for them together.
 
     Args:
         tool: as `tool_of` returns it.
-        timeout_s: seconds a call may take.
+        timeout_s: seconds a call may take, unless the tool's limits say so.
+
+    Raises:
+        ToolError: the tool asks for processes and cannot be pickled.
     """
+    key = id(tool), timeout_s  # a pool holds its tool, so that the identity stays the tool's
     with _LOADING:
-        _, pool = _pools.get(id(tool), (tool, None))
-        if pool is None or pool.timeout_s != timeout_s:
-            pool = ToolPool([tool], timeout_s=timeout_s, workers=AT_ONCE, replace_overdue=True)
-        _pools[id(tool)] = tool, pool
-        _pools.move_to_end(id(tool))
-        if len(_pools) > _POOLS_AT_MOST:
-            _pools.popitem(last=False)[1][1].close()
+        pool = _pools.get(key)
+        if pool is None:
+            pool = _pools[key] = AnnotationPool(tool, timeout_s=timeout_s)
+        _pools.move_to_end(key)
+        for other in list(_pools)[: max(0, len(_pools) - _POOLS_AT_MOST)]:
+            if _pools[other].idle:
+                _pools.pop(other).close()
         return pool

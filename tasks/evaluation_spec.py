@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tasks.model_thread import on_model_dropped, resident_model
-from tasks.settings import model_credentials
+from tasks.settings import model_credentials, qa_credentials
 from toolformer_core.annotate.ingest import file_digest
 from toolformer_core.config import canonical_json
 from toolformer_core.errors import CorpusError
@@ -206,6 +206,8 @@ def toolformer_of(evaluation: Evaluation) -> Toolformer:
         lm: Any = resident_model(
             name, digest, lambda: load_model(name, digest=digest, credentials=model_credentials(name))
         )
-        tools = build_tools(evaluation.offered, evaluation.tool_settings) if evaluation.offered else {}
+        settings = evaluation.tool_settings
+        credentials = qa_credentials(settings.qa_reader)
+        tools = build_tools(evaluation.offered, settings, qa_credentials=credentials) if evaluation.offered else {}
         _HELD.toolformer, _HELD.key = Toolformer(lm, list(tools.values())), key
     return _HELD.toolformer

@@ -15,6 +15,8 @@
     TOOLFORMER_MODEL_KEY   credentials for the server of a model `vllm+http://...`: a key (a bearer token), or
                            `user:password@`, `?name=value` or both, as they would stand in its URL (default: nothing)
     TOOLFORMER_MODEL_KEY_<HOST>_<PORT>  the same for one server, before the former, e.g. ..._GPU_EXAMPLE_8000
+    TOOLFORMER_QA_KEY      the same for the server that reads passages for QA (`--qa-reader https://...`), and
+    TOOLFORMER_QA_KEY_<HOST>_<PORT>  for one such server, before the former
     TOOLFORMER_ALLOWED_HOSTS    names, separated by commas, under which Prefect's and MLflow's servers answer
                            besides localhost, 127.0.0.1 and [::1]
     TOOLFORMER_ALLOWED_ORIGINS  addresses (https://name), separated by commas, whose web pages may use Prefect's server
@@ -38,6 +40,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from toolformer_core.endpoints import parse_endpoint
 from toolformer_core.errors import UsageError
 from toolformer_core.lm.served import Credentials, public_name, served_model
 from warehouse.errors import LockHeldError
@@ -58,6 +61,8 @@ __all__ = [
     "prepare_environment",
     "public_data",
     "public_model",
+    "public_qa_reader",
+    "qa_credentials",
     "runner_named",
     "seconds",
     "set_shared_catalog",
@@ -85,6 +90,7 @@ _DEFAULTS = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
 }
 _MODEL_KEY = "TOOLFORMER_MODEL_KEY"
+_QA_KEY = "TOOLFORMER_QA_KEY"
 # A password may hold any character, as SQLAlchemy takes it too; digits in front of / ? or # are a port.
 _PASSWORD = re.compile(r"([A-Za-z][\w+.-]*://)([^/?#\s:@]*):(?!\d+(?:[/?#]|$))(\S*)@")
 _QUERY_SECRET = re.compile(r"([?&][^=&#\s]*(?:key|token|secret|passw|pwd|sig|auth)[^=&#\s]*=)[^&#\s]+", re.IGNORECASE)
@@ -140,15 +146,45 @@ def model_key_variable(name: str) -> str:
     served = served_model(name)
     if served is None:
         return _MODEL_KEY
-    return f"{_MODEL_KEY}_{re.sub('[^A-Z0-9]+', '_', urlsplit(served.url).netloc.upper()).strip('_')}"
+    return _variable_of(_MODEL_KEY, served.url)
+
+
+def _variable_of(prefix: str, url: str) -> str:
+    return f"{prefix}_{re.sub('[^A-Z0-9]+', '_', urlsplit(url).netloc.upper()).strip('_')}"
 
 
 def model_credentials(name: str) -> Credentials | None:
     """Return the credentials for a model's server from the environment; None if there are none."""
     if served_model(name) is None:
         return None
-    text = os.environ.get(model_key_variable(name)) or os.environ.get(_MODEL_KEY) or ""
-    return Credentials.parse(text.strip()) if text.strip() else None
+    return _credentials_in(model_key_variable(name), _MODEL_KEY)
+
+
+def _credentials_in(*variables: str) -> Credentials | None:
+    text = next((given for variable in variables if (given := os.environ.get(variable, "").strip())), "")
+    return Credentials.parse(text) if text else None
+
+
+def qa_credentials(reader: str | None) -> Credentials | None:
+    """Return the credentials for the server that reads passages for QA from the environment.
+
+    None if there are none, or if the reader is not a server.
+    """
+    endpoint = parse_endpoint(reader or "")
+    return None if endpoint is None else _credentials_in(_variable_of(_QA_KEY, endpoint.url), _QA_KEY)
+
+
+def public_qa_reader(reader: str) -> tuple[str, str]:
+    """Return a QA reader's name without credentials, which go into the environment, and the variable ("" without any).
+
+    What is not the address of a server is returned as it is.
+    """
+    endpoint = parse_endpoint(reader)
+    if endpoint is None or not endpoint.credentials:
+        return reader, ""
+    variable = _variable_of(_QA_KEY, endpoint.url)
+    os.environ[variable] = endpoint.credentials.text()
+    return f"{endpoint.url}#{endpoint.model}", variable
 
 
 def public_model(name: str) -> tuple[str, str]:

@@ -15,10 +15,11 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 import pyarrow as pa
 
 from tasks.build_spec import claims_of
+from tasks.follow_up import last_inputs
 from tasks.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
 from toolformer_core.config import config_digest
 from toolformer_core.records import digest_of
-from warehouse.commits import DataFile, RowCounts
+from warehouse.commits import Commit, DataFile, RowCounts
 from warehouse.store import Store
 
 __all__ = [
@@ -86,6 +87,7 @@ class Inputs(Generic[Spec]):
     shard: str  # the name of its commit
     tool: str = ""  # "" where the stage runs once for all tools
     files: Mapping[str, tuple[DataFile, ...]] = field(default_factory=dict)  # stage that is read -> its files
+    follows: Commit | None = None  # the shard's commit that the present one is to follow, see `tasks.follow_up`
 
     def tables(self, stage: str) -> list[pa.Table]:
         """Return the tables that a stage left for this shard."""
@@ -122,6 +124,8 @@ class Stage(Generic[Spec]):
         config_notes: values that the commit's config holds besides the settings, for people to read; they are not part
             of the fingerprint.
         committed: called with a result that this process has just committed.
+        follow: whether a commit of the stage, given the shard's inputs, is to be followed by another one
+            (see `tasks.follow_up`); None: no commit of this stage ever is.
     """
 
     name: str
@@ -135,6 +139,7 @@ class Stage(Generic[Spec]):
     digests: Callable[[Inputs[Spec]], Mapping[str, str]] = _nothing
     config_notes: Callable[[Inputs[Spec]], Mapping[str, Any]] = _nothing
     committed: Callable[[Inputs[Spec], ShardResult], None] = _ignore
+    follow: Callable[[Inputs[Spec], Commit], bool] | None = None
 
     def shard_spec(self, inputs: Inputs[Spec]) -> ShardSpec:
         """Return what a shard's result depends on; its `key` contains the fingerprint."""
@@ -148,6 +153,9 @@ class Stage(Generic[Spec]):
         if self.reads:
             parts["inputs"] = digest_of(*(file.digest for file in files))
         parts |= self.digests(inputs)
+        if inputs.follows is not None:
+            parts["follows"] = inputs.follows.fingerprint
+            files = (*files, *inputs.follows.files)
         settings |= self.config_notes(inputs)
         return ShardSpec(self.name, self.version, inputs.tool, inputs.shard, settings, parts, files)
 
@@ -155,6 +163,7 @@ class Stage(Generic[Spec]):
 def run_stage(stage: Stage[Spec], inputs: Inputs[Spec]) -> ShardResult:
     """Return a shard's committed result, running the stage if it is not there; see `run_shard` for what it raises."""
     store = inputs.spec.store()
+    inputs = last_inputs(stage, inputs)
     shard_spec = stage.shard_spec(inputs)
     result = run_shard(
         store, shard_spec, inputs.spec.run_id, lambda writer: stage.run(inputs, writer), claims_of(store)

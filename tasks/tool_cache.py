@@ -14,7 +14,7 @@ is found late, the only cost is that the tool is asked again.
     | a response, a failure that is the tool's own     | uses it               | uses it                      |
     | the same of a tool that asks others (HasTTL)     | uses a response while | uses it, however old         |
     |                                                  | it lasts, no failure  |                              |
-    | timeout, crashed                                 | asks again            | uses it if there is no other |
+    | a transient failure: timeout, crashed, ...       | asks again            | uses it if there is no other |
 
 A reused response keeps its age: a commit records the time of its oldest answer (`answered`). Finished shards are not
 run again, whatever the age of their answers. This module does not know what an answer means.
@@ -38,13 +38,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tasks import arrow
-from toolformer_core.annotate.execute import lasting
+from toolformer_core.annotate.execute import is_transient
 from toolformer_core.records import Execution, digest_of
 from warehouse.commits import Commit, DataFile
 from warehouse.errors import StoreError
 from warehouse.store import Store
 
-__all__ = ["OLDEST_ANSWER", "Question", "Recalled", "ToolCache", "cache_of"]
+__all__ = ["OLDEST_ANSWER", "Question", "Recalled", "ToolCache", "answered_of", "cache_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -169,21 +169,24 @@ class ToolCache:
             self._seen.add(commit.id)
             if all(commit.parts.get(name) == value for name, value in self._parts.items()):
                 for file in commit.files:
-                    self._note(file, _answered(commit))
+                    self._note(file, answered_of(commit))
         self._seen.update(ids)  # including those that could not be read
 
     def _note(self, file: DataFile, answered: float) -> None:
         try:
-            table = self._store.read(file, columns=["input", "context", "failure"])
+            table = self._store.read(file)
         except StoreError as exc:
             _log.warning("the answers in it are not used: %s", exc)
             return
-        rows = zip(*(table.column(name).to_pylist() for name in ("input", "context", "failure")), strict=True)
+        names = ("input", "context", "failure", "transient")  # files of earlier program versions lack the last one
+        columns = [
+            table.column(name).to_pylist() if name in table.column_names else [None] * table.num_rows for name in names
+        ]
         digests = np.zeros(table.num_rows, dtype=np.uint64)
         lasts = np.zeros(table.num_rows, dtype=np.bool_)
-        for n, (input_, context, failure) in enumerate(rows):
+        for n, (input_, context, failure, transient) in enumerate(zip(*columns, strict=True)):
             digests[n] = _digest(input_, context)
-            lasts[n] = lasting(failure) if self._lifetime_s is None else not failure
+            lasts[n] = not (is_transient(failure, transient) if self._lifetime_s is None else failure)
         self._files.append((file, answered))
         for index, chosen in ((self._lasting, lasts), (self._passing, ~lasts)):
             if self._lifetime_s is None:  # one answer is as good as another: the first is enough
@@ -225,7 +228,7 @@ def _digest(input_: str, context: str) -> int:
     return int(digest_of("question", input_, context)[:16], 16)
 
 
-def _answered(commit: Commit) -> float:
+def answered_of(commit: Commit) -> float:
     """Return the time of a commit's oldest answer; if the commit does not record it, the time of the commit."""
     noted = commit.counters.get(OLDEST_ANSWER)
     return float(noted) if noted is not None else dt.datetime.fromisoformat(commit.created).timestamp()

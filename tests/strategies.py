@@ -9,12 +9,15 @@ from hypothesis import strategies as st
 from toolformer_core.annotate.arithmetic import NumberToken
 from toolformer_core.records import Document, DrawnCall, Example, Execution, InsertedCall, PrefilterResult, ScoredCall
 
-__all__ = ["balanced_texts", "encodable_texts", "number_lists", "records", "texts_and_positions"]
+__all__ = ["any_texts", "balanced_texts", "encodable_texts", "number_lists", "records", "texts_and_positions"]
 
 # Every character but lone surrogates, which no UTF-8 text holds; brackets, arrows and spaces are drawn often.
 encodable_texts = st.text(
     st.one_of(st.sampled_from("[]()-> \n\x00→"), st.characters(exclude_categories=["Cs"])), max_size=40
 )
+
+# Whatever a tool may answer: lone surrogates as well.
+any_texts = st.text(st.one_of(st.sampled_from("[]()-> \n\x00\udcff→\u2028"), st.characters()), max_size=40)
 
 # Texts that may stand in a call as they are: no brackets or quotes, no space at the ends.
 balanced_texts = st.text(st.sampled_from("abc 12+*?é漢"), max_size=12).map(lambda s: " ".join(s.split()))
@@ -59,7 +62,16 @@ records: dict[str, st.SearchStrategy[object]] = {
     "sample": st.builds(
         DrawnCall, _words, _words, _offsets, _nats, _offsets, encodable_texts, _words, encodable_texts, _offsets
     ),
-    "execute": st.builds(Execution, _words, encodable_texts, encodable_texts, encodable_texts, _words, encodable_texts),
+    "execute": st.builds(
+        Execution,
+        _words,
+        encodable_texts,
+        encodable_texts,
+        encodable_texts,
+        _words,
+        encodable_texts,
+        st.none() | st.booleans(),
+    ),
     "score": st.builds(
         ScoredCall,
         *(_words, _words, _offsets, encodable_texts, encodable_texts, _nats, _offsets),

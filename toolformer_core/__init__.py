@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Tool,
         ToolFailure,
         ToolformerError,
+        ToolLimits,
         ToolOutcome,
         ToolResponse,
         ToolSettings,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         build_tools,
         generate,
         load_model,
+        tool,
     )
 
 __version__ = "0.1.0"
@@ -41,6 +43,7 @@ __all__ = [
     "GenerationSettings",
     "Tool",
     "ToolFailure",
+    "ToolLimits",
     "ToolOutcome",
     "ToolResponse",
     "ToolSettings",
@@ -50,6 +53,7 @@ __all__ = [
     "build_tools",
     "generate",
     "load_model",
+    "tool",
 ]
 
 if not TYPE_CHECKING:  # a checker would take any name for one of the module's

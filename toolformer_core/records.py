@@ -199,6 +199,7 @@ class Execution:
     response: str  # "" if the tool failed
     failure: str  # "" if the tool answered
     detail: str = ""
+    transient: bool | None = None  # whether the failure need not come again; None: not recorded, or no failure
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,8 @@ _SAMPLED = _schema(
     nullable={"window_end": _INT},
 )
 _EXECUTED = _schema(
-    {"tool": _TEXT, "input": _TEXT, "context": _TEXT, "response": _TEXT, "failure": _TEXT, "detail": _TEXT}
+    {"tool": _TEXT, "input": _TEXT, "context": _TEXT, "response": _TEXT, "failure": _TEXT, "detail": _TEXT},
+    nullable={"transient": _FLAG},
 )
 _SCORED = _schema(
     {
@@ -184,7 +185,11 @@ STAGES: dict[str, StageFacts] = {
 EVALUATION_STAGES = ("benchmark", "evaluate", "perplexity")
 
 # Columns that files of earlier program versions lack: table -> column -> its type in SQL.
-ADDED_COLUMNS: dict[str, dict[str, str]] = {"sampled": {"window_end": "BIGINT"}, "scored": {"window_end": "BIGINT"}}
+ADDED_COLUMNS: dict[str, dict[str, str]] = {
+    "sampled": {"window_end": "BIGINT"},
+    "executed": {"transient": "BOOLEAN"},
+    "scored": {"window_end": "BIGINT"},
+}
 
 # The flow that assembles other versions of C* from a build's scores; the build's commits stay current.
 WHAT_IF = "what-if"

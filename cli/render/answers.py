@@ -5,7 +5,7 @@ It only prints; its input is the plain records of `plan`, `trace_document` and `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
@@ -13,7 +13,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from cli.render.console import Console
-from toolformer_core.config import TOOL_NAMES
 from toolformer_core.records import Call
 from toolformer_core.syntax import linearize
 from warehouse.commits import Dataset
@@ -156,13 +155,16 @@ def _format_value(value: Any) -> str:
     return f"{value:.3f}" if isinstance(value, float) else escape("" if value is None else str(value))
 
 
-def print_what_if(query: WhatIfQuery, answer: WhatIf, limit: int, build: CurrentBuild | None = None) -> None:
+def print_what_if(
+    query: WhatIfQuery, answer: WhatIf, limit: int, names: Mapping[str, str], build: CurrentBuild | None = None
+) -> None:
     """Print what other thresholds would keep.
 
     Args:
         query: the current thresholds and the other ones.
         answer: the yields under both, and calls that would be added or removed.
         limit: maximum examples per tool, as C* was assembled.
+        names: the tools' names in calls, by key.
         build: the run and dataset that the other thresholds are compared with.
     """
     console = Console()
@@ -184,7 +186,7 @@ def print_what_if(query: WhatIfQuery, answer: WhatIf, limit: int, build: Current
     for title, samples in (("would come", answer.comes), ("would go", answer.goes)):
         if samples:
             console.print(f"\n[bold]{title}[/bold] (the largest gains among them, in nats)")
-            _print_calls(console, samples)
+            _print_calls(console, samples, names)
     if any(change.after.examples > limit for change in answer.changes):
         console.print(f"\nOf each tool at most {limit:,} examples go into C*.", highlight=False)
     for note in query.notes:
@@ -195,11 +197,11 @@ def _format_change(before: str, after: str) -> str:
     return after if before == after else f"{before} -> {after}"
 
 
-def _print_calls(console: Console, samples: Iterable[Sample]) -> None:
+def _print_calls(console: Console, samples: Iterable[Sample], names: Mapping[str, str]) -> None:
     for sample in samples:
         context = (sample.before[-_CONTEXT_CHARACTERS:], sample.after[:_CONTEXT_CHARACTERS])
         before, after = (escape(" ".join(text.split())) for text in context)
-        call = escape(linearize(Call(TOOL_NAMES.get(sample.tool, sample.tool), sample.input), sample.response))
+        call = escape(linearize(Call(names.get(sample.tool, sample.tool), sample.input), sample.response))
         console.print(
             f"  {sample.gain:+.2f}  {sample.doc_id[:8]}  …{before}[bold cyan]{call}[/bold cyan] {after}…",
             soft_wrap=True,

@@ -21,7 +21,6 @@ from flows.progress import LINE_S, Lines, Pulse, StageProgress, duration, passes
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.records import Call
 from toolformer_core.syntax import linearize
-from toolformer_core.tools.base import Tool
 from warehouse import queries
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ __all__ = [
     "print_finetune_result",
     "print_stats",
     "print_summary",
-    "print_tools",
 ]
 
 
@@ -302,9 +300,10 @@ def _print_best_calls(console: Console, result: BuildResult) -> None:
     if samples:
         title = "The most helpful of its calls" if result.examples else "The best calls, none of which was kept"
         console.print(f"\n[bold]{title}[/bold] (with L- - L+ in nats)")
+    names = {**TOOL_NAMES, **queries.tool_names(result.snapshot)}
     for sample in samples:
         before, after = escape(sample.before.replace("\n", " ")), escape(sample.after.replace("\n", " "))
-        call = escape(linearize(Call(TOOL_NAMES.get(sample.tool, sample.tool), sample.input), sample.response))
+        call = escape(linearize(Call(names.get(sample.tool, sample.tool), sample.input), sample.response))
         console.print(
             f"  {sample.gain:+.2f}  …{before}[bold cyan]{call}[/bold cyan]{after}…", soft_wrap=True, highlight=False
         )
@@ -334,6 +333,8 @@ def print_stats(stats: queries.Stats, build: queries.CurrentBuild | None = None)
         figures = (f"{counts.rows_in:,}", f"{counts.kept:,}", ", ".join(reasons) + warning)
         table.add_row(counts.stage, counts.tool, counts.unit, *figures)
     console.print(table)
+    if any(tool.calls for tool in stats.tools):
+        console.print(_tools_table(stats.tools))
     if not stats.yields:  # nothing was scored
         return
     thresholds = sorted({y.tau_f for y in stats.yields})
@@ -351,11 +352,16 @@ def print_stats(stats: queries.Stats, build: queries.CurrentBuild | None = None)
         console.print(f"[yellow]{escape(str(coverage))}[/yellow]", highlight=False, soft_wrap=True)
 
 
-def print_tools(tools: Iterable[Tool]) -> None:
-    """Print the tools by name."""
-    table = Table()
-    for name in ("name", "in a call", "what it does"):
-        table.add_column(name)
+def _tools_table(tools: Iterable[queries.ToolCosts]) -> Table:
+    """Return the calls of each tool that was asked; what costs nothing has no cost."""
+    table = Table(title="Calls of tools, in milliseconds", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("tool", no_wrap=True)
+    for name in ("questions", "known", "calls", "retries", "p50", "p95", "p99", "cost"):
+        table.add_column(name, justify="right")
     for tool in tools:
-        table.add_row(tool.key, tool.name, escape(tool.description))
-    Console().print(table)
+        if tool.calls:
+            counts = (tool.questions, tool.from_cache or 0, tool.calls, tool.retries or 0)
+            durations = (tool.p50_ms or 0.0, tool.p95_ms or 0.0, tool.p99_ms or 0.0)
+            cost = f"{tool.cost:,.6g}" if tool.cost else ""
+            table.add_row(tool.tool, *(f"{n:,}" for n in counts), *(f"{ms:,.3g}" for ms in durations), cost)
+    return table

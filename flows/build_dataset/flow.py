@@ -90,7 +90,11 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
         started=now(),
         finished=None,
         state="running",
-        parameters={**parameters.model_dump(mode="json"), "data": store.root},  # a URL may hold keys
+        parameters={
+            **parameters.model_dump(mode="json"),
+            "data": store.root,  # a URL may hold keys
+            "tool_names": dict(spec.tool_names),
+        },
         corpus=parameters.corpus,
         model=parameters.model,
     )

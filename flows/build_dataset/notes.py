@@ -33,13 +33,15 @@ def notes_on_build(p: BuildParameters) -> list[str]:
         who = f"{' and '.join(invented)} {'answers' if len(invented) == 1 else 'answer'}"
         notes.append(
             f"{who} from the small invented world that comes with the program, which knows nothing of your corpus: "
-            "name your own data with --passages (wikisearch, qa) and --phrases (mt)"
+            "name your own data with --index or --passages (wikisearch, qa) and --translator or --phrases (mt)"
         )
     return notes
 
 
 def _invented(tool: str, p: BuildParameters) -> bool:
-    return (tool in ("wikisearch", "qa") and p.passages is None) or (tool == "mt" and p.phrases is None)
+    if tool in ("wikisearch", "qa"):
+        return p.passages is None and p.index is None
+    return tool == "mt" and p.phrases is None and p.translator in (None, "phrases")
 
 
 def notes_on_training(model: str, annotated_by: str) -> list[str]:

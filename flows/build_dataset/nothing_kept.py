@@ -17,7 +17,8 @@ from warehouse.queries import Sample, StageBalance
 __all__ = ["NothingKept", "nothing_kept"]
 
 _REASONS = 2  # reasons listed for the step that kept no rows
-_OPTIONS = ("tau_s", "top_k", "draws", "prompts", "passages", "phrases")  # `diagnose` takes them as `build` does
+# `diagnose` takes them as `build` does.
+_OPTIONS = ("tau_s", "top_k", "draws", "prompts", "passages", "index", "qa_reader", "phrases", "translator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,9 @@ def _command(best: Sequence[Sample], thresholds: Mapping[str, float], parameters
     if reachable:
         tau = ",".join(f"{tool}={_floor(gain):g}" for tool, gain in sorted(reachable.items()))
         return shlex.join(["toolformer", "what-if", "--tau", tau, "--data", str(parameters["data"])])
-    parts = ["toolformer", "diagnose", "--model", str(parameters["model"]), "--tools", ",".join(parameters["tools"])]
+    parts = ["toolformer", "diagnose", "--model", str(parameters["model"])]
+    parts += ["--tools", ",".join(parameters["tools"])] if parameters["tools"] else []
+    parts += [word for reference in parameters.get("tool", ()) for word in ("--tool", reference)]
     for name in _OPTIONS:
         if (value := parameters.get(name)) is not None:
             parts += [f"--{name.replace('_', '-')}", str(value)]

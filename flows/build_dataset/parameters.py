@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from flows.forms import (
     FORM,
@@ -17,13 +17,18 @@ from flows.forms import (
     DataFolder,
     DatasetName,
     Gpus,
+    Index,
     ModelName,
     Option,
     Passages,
     PathOrUrl,
     Phrases,
+    QAReader,
+    References,
     TauF,
+    ToolChoice,
     Tools,
+    TranslatorModel,
     as_text,
 )
 from toolformer_core.config import TOOL_NAMES, AssembleConfig, IngestConfig, PrefilterConfig, SampleConfig, tau_f_for
@@ -51,18 +56,20 @@ def _sampled(name: str) -> str:
     return _paper(lambda tool: getattr(SampleConfig.for_tool(tool), name))
 
 
-class BuildParameters(BaseModel):
+class BuildParameters(ToolChoice):
     """Corpus to C*."""
 
     model_config = FORM
 
     corpus: PathOrUrl = Field(
-        description="File or folder: JSONL or a JSON array (also as .gz or .zst), Parquet, or a saved Hugging Face "
-        "dataset"
+        description="File or folder: JSONL, a JSON array, Parquet, a saved Hugging Face dataset, WARC or WET, a "
+        "Wikipedia dump (pages-articles.xml), CSV or TSV with a header, or plain text; each but Parquet also as .gz, "
+        ".zst, .bz2 or .xz"
     )
     data: DataFolder = Field("toolformer-data", description="Data folder or URL: shards, commits, catalog, snapshot")
     model: ModelName = Field("embedded", description="'embedded', a folder written by save_pretrained, or a hub name")
     tools: Tools = Field(list(TOOL_NAMES), description="Tools to teach: " + ", ".join(TOOL_NAMES))
+    tool: References = []  # noqa: RUF012 - pydantic copies it
     dataset: DatasetName = Field(
         "cstar", description="Name under which C* is kept; each different content is a new version"
     )
@@ -131,16 +138,27 @@ class BuildParameters(BaseModel):
     date_column: Annotated[str | None, _CORPUS] = Field(
         None, description="Column of the date, if it is not timestamp, date_download or created"
     )
+    text_unit: Annotated[Literal["file", "paragraph", "line"], _CORPUS] = Field(
+        "file", description="What a document of a .txt file is: file, paragraph or line"
+    )
     prompts: Annotated[AbsolutePath | None, _TOOLS] = Field(
         None, description="Folder with prompts of your own: <tool>.txt, each with one {text}"
     )
     passages: Annotated[Passages, _TOOLS] = None
+    index: Annotated[Index, _TOOLS] = None
+    qa_reader: Annotated[QAReader, _TOOLS] = None
     phrases: Annotated[Phrases, _TOOLS] = None
+    translator: Annotated[TranslatorModel, _TOOLS] = None
     workers: Annotated[int, _RUNNING] = Field(4, gt=0, description="Tasks at a time (threads), or Dask workers")
     gpus: Annotated[Gpus, _RUNNING] = None
     licence: Annotated[str, _CORPUS] = Field("", description="The corpus's licence, for the dataset's card")
     offline: Annotated[bool, _TOOLS] = Field(
         False, description="Ask no tool: use what tools answered before, and stop where an answer is missing"
+    )
+    retry_failures: Annotated[bool, _TOOLS] = Field(
+        False,
+        description="Ask tools again what failed for a passing reason in earlier builds (timeout, crashed, "
+        "unreachable, ...); where nothing did, nothing is done again",
     )
 
 
@@ -154,5 +172,8 @@ def build_command(p: BuildParameters, **changes: Any) -> str:
     given = p.model_copy(update=changes)
     for name, value in (given.model_dump(exclude_defaults=True) | {"data": p.data}).items():
         option = f"--{name.replace('_', '-')}"
-        parts += [option] if value is True else [option, as_text(value)]
+        if name == "tool":
+            parts += [word for reference in value for word in (option, reference)]
+        elif name != "tools" or value:  # no tools but those of --tool is what --tool alone says
+            parts += [option] if value is True else [option, as_text(value)]
     return shlex.join(parts)

@@ -27,6 +27,7 @@ from flows.build_dataset.pipeline import assembly_spec_of
 from flows.build_dataset.resolve import resolve
 from tasks.build_spec import BuildSpec, NotInOverlayError
 from tasks.example_limit import ExampleCounter, examples_in_shard, excess_examples, shard_order
+from tasks.follow_up import last_inputs, transient_failures
 from tasks.run_shard import ShardResult, ShardSpec, result_of
 from tasks.stage import Inputs, Shard, Stage, is_read_for, run_stage, shards_of
 from tasks.stages import BUILD_STAGES
@@ -47,6 +48,7 @@ _PART_NAMES = {
     "answers": "tool",
     "cap": "limit of examples",
     "detector": "language detector",
+    "follows": "failures asked again",
     "inputs": "data",
     "model": "model",
     "not_annotated": "tools with enough examples",
@@ -137,6 +139,7 @@ class _Planner:
     past: PastCommits = field(init=False)
     planned: list[PlannedShard] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    transient: Counter[tuple[str, bool]] = field(default_factory=Counter)  # tool, asked again -> failures
 
     def __post_init__(self) -> None:
         self.past = PastCommits(self.spec.store())
@@ -155,9 +158,8 @@ class _Planner:
             tools = dict.fromkeys((shard.name for shard in shards), spec.tools)
             results = {shard.name: self._add_annotation(shard, spec.tools) for shard in shards}
         self._add_assembly(shards, results, tools)
-        return Plan(
-            tuple(self._stage_plans()), tuple(self.planned), documents, spec.model, spec.data, notes=tuple(self.notes)
-        )
+        notes = (*self.notes, *self._transient_notes())
+        return Plan(tuple(self._stage_plans()), tuple(self.planned), documents, spec.model, spec.data, notes=notes)
 
     def _add_annotation_until_full(self, shards: list[Shard]) -> tuple[dict[str, tuple[str, ...]], dict[str, _Results]]:
         """Plan the annotation of each shard for the tools that do not have enough examples yet.
@@ -275,13 +277,31 @@ class _Planner:
         }
         inputs = Inputs(self.spec, shard.name, tool, {**files, INGEST.name: (shard.documents,)})
         unknown = ("inputs",) if None in read.values() else ()
+        inputs = inputs if unknown else last_inputs(stage, inputs)
         result = self._add_shard(stage.shard_spec(inputs), shard.documents.rows, unknown)
+        self._count_transient(stage, inputs, result)
         if result is None and not unknown and self._is_run_in_overlay(stage, inputs, read):
             try:
                 return run_stage(stage, inputs)
             except NotInOverlayError:
                 return None
         return result
+
+    def _count_transient(self, stage: Stage[Any], inputs: Inputs[BuildSpec], result: ShardResult | None) -> None:
+        """Count the failures that need not come again: those in the shard's commit, or in the one that it follows."""
+        commit = inputs.follows
+        if stage.follow is not None and result is not None:
+            commit = self.spec.store().read_commit(result.key)
+        if commit is not None and (failures := transient_failures(commit)):
+            self.transient[inputs.tool, result is None] += failures
+
+    def _transient_notes(self) -> Iterable[str]:
+        """Yield a note per tool with such failures."""
+        for (tool, again), failures in sorted(self.transient.items()):
+            if again:
+                yield f"--retry-failures: {tool} is asked {failures:,} questions again that failed for passing reasons"
+            elif not self.spec.retry_failures_before:
+                yield f"{failures:,} questions to {tool} failed for passing reasons: --retry-failures asks them again"
 
     def _is_run_in_overlay(self, stage: Stage[Any], inputs: Inputs[BuildSpec], read: _Results) -> bool:
         """Return whether a stage is run while planning.

@@ -5,13 +5,16 @@ So a mistake is answered before anything runs. Nothing is written, and no model 
 
 from __future__ import annotations
 
+import datetime as dt
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from flows.build_dataset.parameters import BuildParameters
+from flows.chosen_tools import chosen_tools
 from tasks.build_spec import BuildSpec
 from toolformer_core.annotate.ingest import corpus_files, file_digest, read_corpus
+from toolformer_core.annotate.tool_prompt import prompt_for
 from toolformer_core.config import (
     TOOL_NAMES,
     AssembleConfig,
@@ -20,14 +23,12 @@ from toolformer_core.config import (
     PrefilterConfig,
     SampleConfig,
     ScoreConfig,
-    check_tools,
 )
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.lm.check import check_model
 from toolformer_core.lm.load import model_digests
-from toolformer_core.prompts.load import load_prompt
 from toolformer_core.records import digest_of
-from toolformer_core.tools.build import ToolSettings, build_tools
+from toolformer_core.tools.declaration import declaration_of
 from warehouse.commits import check_name
 from warehouse.errors import StoreError
 
@@ -65,10 +66,6 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
     Raises:
         UsageError: a path, name or value is wrong; the message says which and how to mend it.
     """
-    tools = check_tools(p.tools)
-    for tool in p.tau_f:
-        if tool not in TOOL_NAMES:
-            raise UnknownNameError("tool", tool, TOOL_NAMES)
     ingest = IngestConfig(
         text_column=p.text_column,
         url_column=p.url_column,
@@ -76,31 +73,34 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         max_chars=p.max_chars,
         shard_documents=p.shard_documents,
         limit=p.limit,
+        text_unit=p.text_unit,
     )
+    if p.offline and p.retry_failures:
+        raise UsageError("--offline asks no tool and --retry-failures asks some again: leave one of them out")
     try:
         check_name("dataset", p.dataset)
     except StoreError as exc:
         raise UsageError(f"--dataset: {exc}") from exc
     files = corpus_files(p.corpus)
     read_corpus(p.corpus, ingest)  # looks for the columns that were named, and reads no further
-    settings = ToolSettings(
-        passages=Path(p.passages).absolute() if p.passages else None,
-        phrases=Path(p.phrases).absolute() if p.phrases else None,
-    )
-    built = build_tools(tools, settings)
+    built, settings = chosen_tools(p)
+    for tool in p.tau_f:
+        if tool not in TOOL_NAMES and tool not in built:
+            raise UnknownNameError("tool", tool, {*TOOL_NAMES, *built})
+    declared = {key: declaration_of(tool) for key, tool in built.items()}
+    given = {name: value for name in ("tau_s", "top_k", "draws") if (value := getattr(p, name)) is not None}
     sample: dict[str, Any] = {
         tool: SampleConfig.for_tool(
             tool,
-            tau_s=p.tau_s,
-            top_k=p.top_k,
-            draws=p.draws,
+            **{**declared[tool].sampling(), **given},
             temperature=p.temperature,
             max_call_tokens=p.max_call_tokens,
             seed=p.seed,
             inside_words=p.inside_words,
         )
-        for tool in tools
+        for tool in built
     }
+    tau_f = {key: tau_f for key, one in declared.items() if (tau_f := one.tau_f) is not None}
     check_model(p.model)
     whole, weights, tokenizer = model_digests(p.model)
     return BuildSpec(
@@ -112,10 +112,13 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         model_digest=whole,
         weights_digest=weights,
         tokenizer_digest=tokenizer,
-        tools=tools,
+        tools=tuple(built),
         tool_names={key: tool.name for key, tool in built.items()},
         tool_digests={key: tool.fingerprint for key, tool in built.items()},
-        prompts={key: load_prompt(key, Path(p.prompts).absolute() if p.prompts else None) for key in tools},
+        prompts={
+            key: prompt_for(tool, Path(p.prompts).absolute() if p.prompts else None) for key, tool in built.items()
+        },
+        filters={key: declared[key].filter for key in built if key not in TOOL_NAMES},
         tool_settings=settings,
         ingest=ingest,
         prefilter=PrefilterConfig(chunk_tokens=p.mt_chunk_tokens, latest_date=p.latest_date, seed=p.seed),
@@ -123,8 +126,9 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         execute=ExecuteConfig(),
         score=ScoreConfig(),
         assemble=AssembleConfig(
-            tau_f=dict(p.tau_f), max_examples=p.max_examples, seed=p.seed, keep_repeats=p.keep_repeats
+            tau_f={**tau_f, **p.tau_f}, max_examples=p.max_examples, seed=p.seed, keep_repeats=p.keep_repeats
         ),
         stop_when_full=p.stop_when_full,
         offline=p.offline,
+        retry_failures_before=dt.datetime.now(dt.UTC).isoformat() if p.retry_failures else "",
     )

@@ -18,7 +18,7 @@ from tasks.example_limit import excess_examples
 from tasks.run_shard import ShardResult, result_of
 from tasks.stage import Inputs, Shard, files_of, run_stage, shards_of
 from tasks.stages.assemble import ASSEMBLE, NOT_ANNOTATED, AssemblySpec, PositionFilter
-from toolformer_core.config import TOOL_NAMES, AssembleConfig, check_tools, tau_f_for
+from toolformer_core.config import TOOL_NAMES, AssembleConfig, tau_f_for
 from toolformer_core.errors import UnknownNameError, UsageError
 from warehouse.commits import Commit, CommitKey, Dataset, Run, check_name
 from warehouse.errors import StoreError
@@ -156,7 +156,7 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
         config=AssembleConfig(
             thresholds, config.get("max_examples", 25_000), config.get("seed", 0), keep_repeats=query.after.keep_repeats
         ),
-        tool_names={tool: TOOL_NAMES[tool] for tool in base.tools},
+        tool_names=base.tool_names,
         positions=positions,
         not_annotated=base.not_annotated,
     )
@@ -187,12 +187,17 @@ class _BaseRun:
     """The run whose scores are used, and the results from which a new version is assembled."""
 
     run: Run
-    tools: tuple[str, ...]
+    tool_names: Mapping[str, str]  # key -> name in calls
     shards: list[Shard]
     scored: dict[str, list[ShardResult]]  # shard -> results of `score`, one per tool
     sampled: dict[str, list[ShardResult]]  # shard -> results of `sample`, one per tool
     not_annotated: dict[str, list[str]]  # shard -> tools that had enough examples before it
     reused: list[ShardResult]  # of all stages but `assemble`
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The keys of the build's tools."""
+        return tuple(self.tool_names)
 
     def inputs(self, assembly: AssemblySpec, shard: Shard) -> Inputs[AssemblySpec]:
         files = {"ingest": (shard.documents,), "score": files_of(self.scored[shard.name])}
@@ -211,7 +216,8 @@ def _read_base_run(store: Store, query: WhatIfQuery) -> _BaseRun:
     if not runs:
         raise UsageError("the scores belong to no run: run toolformer build to its end first")
     run = runs[0]
-    tools = check_tools(run.parameters["tools"])
+    tool_names = run.parameters.get("tool_names") or {tool: TOOL_NAMES[tool] for tool in run.parameters["tools"]}
+    tools = tuple(tool_names)
     commits = [c for key in run.commits if key.stage != "assemble" and (c := store.read_commit(key)) is not None]
     results = {(c.stage, c.tool, c.shard): result_of(c, skipped=True) for c in commits}
     shards = [shard for key, result in results.items() if key[0] == "ingest" for shard in shards_of(result)]
@@ -225,7 +231,7 @@ def _read_base_run(store: Store, query: WhatIfQuery) -> _BaseRun:
         )
     except KeyError as exc:
         raise UsageError(f"run {run.run_id} has not scored every shard: run the same toolformer build again") from exc
-    return _BaseRun(run, tools, shards, scored, sampled, not_annotated, list(results.values()))
+    return _BaseRun(run, tool_names, shards, scored, sampled, not_annotated, list(results.values()))
 
 
 def _read_assemble_commit(store: Store, key: CommitKey) -> Commit | None:

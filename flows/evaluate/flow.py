@@ -8,6 +8,8 @@ answers, and when an answer is right, is not known here.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 
 from prefect import flow, get_run_logger
 from prefect.futures import PrefectFuture
@@ -26,6 +28,7 @@ from flows.stopping import restore_stop_handler
 from tasks.evaluation_spec import ArmRun, Evaluation
 from tasks.run_shard import ShardResult, on_shard_done
 from tasks.settings import prepare_environment, shown_url
+from tasks.stage import Shard
 from tasks.stages.benchmark import BENCHMARK, benchmark_shards
 from tasks.stages.evaluate import EVALUATE
 from tasks.stages.perplexity import PERPLEXITY as PERPLEXITY_STAGE
@@ -109,7 +112,7 @@ def _run_stages(plan: EvaluationPlan, ledger: Ledger) -> tuple[ShardResult, dict
         about = f"{benchmark.task} {evaluation.arm} k={evaluation.k}" if stage is EVALUATE else evaluation.arm
         with on_shard_done(ledger.note):
             futures[evaluation] = [
-                submit_stage(stage, run, group, {}, name=f"{stage.name} {about} {group_label(group)}")
+                submit_stage(stage, run, _named_for(run, group), {}, name=f"{stage.name} {about} {group_label(group)}")
                 for group in groups
             ]
     for result in finished_shards([future for group in futures.values() for future in group]):
@@ -118,6 +121,11 @@ def _run_stages(plan: EvaluationPlan, ledger: Ledger) -> tuple[ShardResult, dict
         evaluation: [result for future in group for result in future.result().shards if result is not None]
         for evaluation, group in futures.items()
     }
+
+
+def _named_for(run: ArmRun, shards: Sequence[Shard]) -> list[Shard]:
+    """Return shards with the evaluation's name in front: under it an arm's results have always been committed."""
+    return [replace(shard, name=f"{run.name}-{shard.name}") for shard in shards]
 
 
 def _found(

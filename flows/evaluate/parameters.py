@@ -8,20 +8,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated
 
-from pydantic import BaseModel, Field, WithJsonSchema
+from pydantic import Field, WithJsonSchema
 
 from flows.forms import (
     FORM,
     AbsolutePath,
     DataFolder,
     Gpus,
+    Index,
     Listed,
     ModelName,
     OneOf,
     Option,
     Passages,
     Phrases,
+    QAReader,
+    References,
+    ToolChoice,
     Tools,
+    TranslatorModel,
     WholeNumbers,
 )
 from toolformer_core.config import TOOL_NAMES
@@ -44,7 +49,7 @@ def _arms() -> Iterable[str]:
     return ARMS
 
 
-class EvaluateParameters(BaseModel):
+class EvaluateParameters(ToolChoice):
     """A benchmark, put to the arms of a model."""
 
     model_config = FORM
@@ -91,8 +96,12 @@ class EvaluateParameters(BaseModel):
     tools: Annotated[Tools, _TOOLS] = Field(
         list(TOOL_NAMES), description="Tools that are offered; those that a task leaves out never are"
     )
+    tool: Annotated[References, _TOOLS] = []  # noqa: RUF012 - pydantic copies it
     passages: Annotated[Passages, _TOOLS] = None
+    index: Annotated[Index, _TOOLS] = None
+    qa_reader: Annotated[QAReader, _TOOLS] = None
     phrases: Annotated[Phrases, _TOOLS] = None
+    translator: Annotated[TranslatorModel, _TOOLS] = None
     max_new_tokens: int | None = Field(None, gt=0, description="Tokens of text per item (default: by the task's rule)")
     shard_items: Annotated[int, _RUNNING] = Field(
         64, gt=0, description="Items per shard, the unit of work and of restart; of texts an eighth of that"

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from flows.chosen_tools import chosen_tools
 from flows.evaluate.parameters import EvaluateParameters
 from flows.evaluate.plan import EvaluationPlan, choose_arms, finished_trainings
 from tasks.evaluation_spec import ARMS, Benchmark, Evaluation, source_digest
 from tasks.settings import tracking_uri
 from tasks.training.registry import newest_pair, trained_model
-from toolformer_core.config import check_tools
 from toolformer_core.evaluate.answer import new_tokens_for
 from toolformer_core.evaluate.items import Rule, Task
 from toolformer_core.evaluate.tasks import task_named
 from toolformer_core.lm.check import check_model
 from toolformer_core.lm.load import model_digest, model_folder
-from toolformer_core.tools.build import ToolSettings, build_tools
+from toolformer_core.tools.build import ToolSettings
 from warehouse.store import Store
 
 __all__ = ["resolve"]
@@ -48,19 +48,16 @@ def resolve(p: EvaluateParameters, run_id: str = "plan") -> EvaluationPlan:
 
 def _evaluations(p: EvaluateParameters, task: Task, store: Store) -> list[Evaluation]:
     measured = task.rule is Rule.PERPLEXITY
-    offered = tuple(key for key in check_tools(p.tools) if key not in task.excluded_tools)
+    tools, settings = ({}, ToolSettings()) if measured else chosen_tools(p)
+    offered = tuple(key for key in tools if key not in task.excluded_tools)
     base = p.model if p.model == "embedded" else trained_model(p.model)
     digest = model_digest(base)
     models = {"base": base, **_finetuned(p, store, base, digest)}
     for name in set(models.values()):
         check_model(name)
     chosen = choose_arms(p, store, models, with_tools=bool(offered) and not measured)
-    settings = ToolSettings(
-        passages=Path(p.passages).absolute() if p.passages else None,
-        phrases=Path(p.phrases).absolute() if p.phrases else None,
-    )
     on = any(k for _, k in chosen)
-    digests = {key: tool.fingerprint for key, tool in build_tools(offered, settings).items()} if on else {}
+    digests = {key: tools[key].fingerprint for key in offered} if on else {}
     model_digests = {which: digest if name == base else model_digest(name) for which, name in models.items()}
     length = 0 if measured else (p.max_new_tokens or new_tokens_for(task))
     return [

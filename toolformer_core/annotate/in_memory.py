@@ -20,7 +20,7 @@ from toolformer_core.config import ExecuteConfig, IngestConfig, SampleConfig, Sc
 from toolformer_core.lm.base import LanguageModel
 from toolformer_core.records import Document, DrawnCall, Execution, PrefilterResult, Prompt, ScoredCall
 from toolformer_core.tools.base import Tool
-from toolformer_core.tools.pool import ToolPool
+from toolformer_core.tools.execution.pool import AnnotationPool
 
 __all__ = ["OnProgress", "ToolRun", "answered_calls", "questions", "run_stages", "sample_all"]
 
@@ -68,7 +68,7 @@ def run_stages(
     contexts = {document.doc_id: prefiltered.context for document, prefiltered in documents}
     sampled = sample_all(lm, prompt, tool, documents, sampling, on_progress)
     draws = [call for one in sampled for call in one.calls]
-    pool = ToolPool([tool], timeout_s=execution.timeout_s, workers=tool_workers, replace_overdue=True)
+    pool = AnnotationPool(tool, timeout_s=execution.timeout_s, at_once=tool_workers)
     with closing(pool):
         answers = execute(tool, questions(draws, contexts), execution, pool=pool)
     executions = {(answer.input, answer.context): answer for answer in answers}

@@ -10,9 +10,12 @@
     |                | only such paragraphs are annotated                                            |               |
     | qa, wikisearch | it is English (confidence > 0.5) and has at least 40 characters; this is our  | english_text  |
     |                | rule, the paper has none                                                      |               |
-    | any other      | always, because a user's own tool has no heuristic                            | no_heuristic  |
+    | any other      | it meets what the tool declares (`DocumentFilter`): a pattern or keyword in   | pattern,      |
+    |                | it, its language (confidence > 0.5), its length                               | keyword, ...  |
+    |                | the tool declares nothing                                                     | no_heuristic  |
 
-    Dropped: few_numbers, unrelated_numbers; no_url_date; no_foreign_chunk; too_short, not_english.
+    Dropped: few_numbers, unrelated_numbers; no_url_date; no_foreign_chunk; too_short, not_english; of other tools
+    too_short, too_long, no_match, other_language.
 
 No model is loaded yet, so tokens are words and numbers; in scripts without spaces, single characters with their marks.
 Details:
@@ -50,6 +53,7 @@ from toolformer_core.annotate.dates import url_date
 from toolformer_core.config import PrefilterConfig
 from toolformer_core.errors import UsageError
 from toolformer_core.records import Document, PrefilterResult, digest_of
+from toolformer_core.tools.declaration import DocumentFilter
 
 __all__ = ["LanguageId", "fasttext_language", "prefilter"]
 
@@ -57,7 +61,11 @@ LanguageId = Callable[[str], tuple[str, float]]  # text -> (ISO 639 code, confid
 
 
 def prefilter(
-    tool: str, documents: Iterable[Document], config: PrefilterConfig, identify: LanguageId | None = None
+    tool: str,
+    documents: Iterable[Document],
+    config: PrefilterConfig,
+    identify: LanguageId | None = None,
+    declared: DocumentFilter | None = None,
 ) -> Iterator[PrefilterResult]:
     """Yield one result per document, in order.
 
@@ -66,9 +74,15 @@ def prefilter(
         documents: the documents.
         config: window, shares and confidences of App. A.1.
         identify: identifies the language of a text; by default fastText's small model, loaded on first use.
+        declared: the conditions of a tool that is none of the paper's; None: it has none.
     """
     identify = identify or fasttext_language
+    judge_declared = None if declared is None else _declared_judge(declared, identify)
     for document in documents:
+        if judge_declared is not None:
+            kept, reason = judge_declared(document.text)
+            yield PrefilterResult(document.doc_id, tool, kept, reason)
+            continue
         kept, reason, context, spans = _judge(tool, document, config, identify)
         yield PrefilterResult(document.doc_id, tool, kept, reason, context, spans)
 
@@ -90,6 +104,37 @@ def _judge(tool: str, document: Document, config: PrefilterConfig, identify: Lan
         kept, reason = _readable(document.text, config, identify)
         return kept, reason, "", ()
     return True, "no_heuristic", "", ()
+
+
+# --- a user's tool ----------------------------------------------------------------------------------------------------
+
+
+def _declared_judge(declared: DocumentFilter, identify: LanguageId) -> Callable[[str], tuple[bool, str]]:
+    """Return the function that says of a text whether it meets the conditions, and why or why not."""
+    patterns = [regex.compile(pattern) for pattern in declared.patterns]
+    words = "|".join(r"\s+".join(map(regex.escape, keyword.split())) for keyword in declared.keywords)
+    keywords = regex.compile(rf"(?<!\w)(?:{words})(?!\w)", regex.IGNORECASE) if words else None
+
+    def judge(text: str) -> tuple[bool, str]:
+        if len(text) < declared.min_chars:
+            return False, "too_short"
+        if declared.max_chars is not None and len(text) > declared.max_chars:
+            return False, "too_long"
+        reason = "declared" if declared else "no_heuristic"
+        if patterns or keywords:
+            if any(pattern.search(text) for pattern in patterns):
+                reason = "pattern"
+            elif keywords is not None and keywords.search(text):
+                reason = "keyword"
+            else:
+                return False, "no_match"
+        if declared.language is not None:
+            language, confidence = identify(" ".join(text[:_READ_CHARS].split()))
+            if language != declared.language or confidence <= _MIN_CONFIDENCE:
+                return False, "other_language"
+        return True, reason
+
+    return judge
 
 
 # --- calculator -------------------------------------------------------------------------------------------------------

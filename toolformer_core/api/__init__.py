@@ -16,8 +16,9 @@ from toolformer_core.decode.records import Generation, GenerationSettings
 from toolformer_core.errors import ToolformerError
 from toolformer_core.lm.load import load_model
 from toolformer_core.records import ToolFailure, ToolResponse
-from toolformer_core.tools.base import Tool
+from toolformer_core.tools.base import Tool, ToolLimits
 from toolformer_core.tools.build import ToolSettings, build_tools
+from toolformer_core.tools.custom.python_tool import tool
 
 __all__ = [
     "Annotation",
@@ -26,6 +27,7 @@ __all__ = [
     "GenerationSettings",
     "Tool",
     "ToolFailure",
+    "ToolLimits",
     "ToolOutcome",
     "ToolResponse",
     "ToolSettings",
@@ -35,4 +37,5 @@ __all__ = [
     "build_tools",
     "generate",
     "load_model",
+    "tool",
 ]

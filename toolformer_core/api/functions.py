@@ -21,6 +21,7 @@ from toolformer_core.errors import UsageError
 from toolformer_core.lm.base import LanguageModel
 from toolformer_core.records import Document, PrefilterResult
 from toolformer_core.tools.base import Tool
+from toolformer_core.tools.declaration import declaration_of
 
 if TYPE_CHECKING:
     from toolformer_core.lm.hf.engine import TransformersLM
@@ -91,9 +92,13 @@ def annotate_texts(
     documents = documents_of(texts, urls)
     tool_prompts = prompts_of(by_key, prompts)
     thresholds = thresholds_of(by_key, tau_f)
+    named = {"tau_s": tau_s, "top_k": top_k, "draws": draws}
+    given = {name: value for name, value in named.items() if value is not None}
     sampling = {
-        key: SampleConfig.for_tool(key, tau_s=tau_s, top_k=top_k, draws=draws, seed=seed, inside_words=inside_words)
-        for key in by_key
+        key: SampleConfig.for_tool(
+            key, **{**declaration_of(tool).sampling(), **given}, seed=seed, inside_words=inside_words
+        )
+        for key, tool in by_key.items()
     }
     execution = ExecuteConfig(timeout_s=tool_timeout_s)
     if tool_workers < 1:
@@ -101,7 +106,10 @@ def annotate_texts(
     filtering = PrefilterConfig(seed=seed) if prefilter is True else prefilter or None
 
     distinct = list({document.doc_id: document for document in documents}.values())
-    prefiltered = {key: {result.doc_id: result for result in _prefiltered(key, distinct, filtering)} for key in by_key}
+    prefiltered = {
+        key: {result.doc_id: result for result in _prefiltered(tool, distinct, filtering)}
+        for key, tool in by_key.items()
+    }
     runs: dict[str, ToolRun] = {}
     for key, tool in by_key.items():
         pairs = [(document, result) for document in distinct if (result := prefiltered[key][document.doc_id]).kept]
@@ -112,11 +120,12 @@ def annotate_texts(
     return [annotations[document.doc_id] for document in documents]
 
 
-def _prefiltered(key: str, documents: Sequence[Document], config: PrefilterConfig | None) -> list[PrefilterResult]:
+def _prefiltered(tool: Tool, documents: Sequence[Document], config: PrefilterConfig | None) -> list[PrefilterResult]:
     """Return the prefilter's results; without a config every document is kept whole, with the date of its URL."""
     if config is not None:
-        return list(run_prefilter(key, documents, config))
-    prefiltered = run_prefilter(key, documents, PrefilterConfig(), identify=_no_language)
+        declared = None if tool.key in TOOL_NAMES else declaration_of(tool).filter
+        return list(run_prefilter(tool.key, documents, config, declared=declared))
+    prefiltered = run_prefilter(tool.key, documents, PrefilterConfig(), identify=_no_language)
     return [replace(result, kept=True, reason=_NOT_FILTERED, spans=()) for result in prefiltered]
 
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from toolformer_core.config import TOOL_NAMES, IngestConfig, check_tools, tau_f_for
+from toolformer_core.annotate.tool_prompt import prompt_for
+from toolformer_core.config import TOOL_NAMES, IngestConfig, tau_f_for
 from toolformer_core.errors import PromptError, UnknownNameError, UsageError
-from toolformer_core.prompts.load import PLACEHOLDER, load_prompt, prompt_from_text
+from toolformer_core.prompts.load import PLACEHOLDER, prompt_from_text
 from toolformer_core.records import Document, Prompt, document_id, unencodable
 from toolformer_core.syntax import is_tool_name
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.build import build_tools
+from toolformer_core.tools.declaration import declaration_of
 
 __all__ = ["check_loaded", "documents_of", "prompts_of", "thresholds_of", "tools_by_key"]
 
@@ -35,7 +37,8 @@ def tools_by_key(tools: Sequence[str | Tool]) -> dict[str, Tool]:
     """Return the tools by key, in the order given; a key that is given twice counts once.
 
     Args:
-        tools: keys of the five, or objects. A key may stand by itself.
+        tools: names (see `build_tools`) or objects, functions decorated with `tool` among them. A name may stand by
+            itself.
 
     Raises:
         UnknownNameError: a key is not known.
@@ -45,11 +48,10 @@ def tools_by_key(tools: Sequence[str | Tool]) -> dict[str, Tool]:
     named: set[str] = set()
     for i, tool in enumerate([tools] if isinstance(tools, str) else tools):
         if isinstance(tool, str):
-            (key,) = check_tools([tool])
-            if key in named:
+            if tool.strip().lower() in named:
                 continue
-            named.add(key)
-            tool = build_tools([key])[key]
+            named.add(tool.strip().lower())
+            (tool,) = build_tools([tool]).values()
         _check_tool(tool, f"tools[{i}]")
         if tool.key in out:
             raise UsageError(f"two tools have the key {tool.key!r}")
@@ -100,8 +102,8 @@ def _check_text(text: object, where: str) -> None:
         raise UsageError(f"{where} is not UTF-8 text ({wrong}); remove that character")
 
 
-def prompts_of(tools: Iterable[str], prompts: Mapping[str, str] | None) -> dict[str, Prompt]:
-    """Return the annotation prompt of every tool: the user's, else the shipped one.
+def prompts_of(tools: Mapping[str, Tool], prompts: Mapping[str, str] | None) -> dict[str, Prompt]:
+    """Return the annotation prompt of every tool: the user's, else the shipped one or the one that the tool declares.
 
     Raises:
         UnknownNameError: a prompt is given for a tool that is not used.
@@ -111,11 +113,11 @@ def prompts_of(tools: Iterable[str], prompts: Mapping[str, str] | None) -> dict[
     given = dict(prompts or {})
     _check_keys("tool in prompts", given, keys)
     out = {}
-    for key in keys:
+    for key, tool in tools.items():
         if key in given:
             out[key] = prompt_from_text(key, given[key], f"the prompt of {key}")
-        elif key in TOOL_NAMES:
-            out[key] = load_prompt(key)
+        elif key in TOOL_NAMES or declaration_of(tool).prompt:
+            out[key] = prompt_for(tool)
         else:
             raise PromptError(
                 f"no prompt is shipped for the tool {key!r}; give one, with {PLACEHOLDER} where the text goes: "
@@ -124,8 +126,8 @@ def prompts_of(tools: Iterable[str], prompts: Mapping[str, str] | None) -> dict[
     return out
 
 
-def thresholds_of(tools: Iterable[str], tau_f: float | Mapping[str, float] | None) -> dict[str, float]:
-    """Return the filtering threshold of every tool: the user's, else the paper's.
+def thresholds_of(tools: Mapping[str, Tool], tau_f: float | Mapping[str, float] | None) -> dict[str, float]:
+    """Return the filtering threshold of every tool: the user's, else the one that the tool declares, else the paper's.
 
     Raises:
         UnknownNameError: a threshold is given for a tool that is not used.
@@ -133,7 +135,8 @@ def thresholds_of(tools: Iterable[str], tau_f: float | Mapping[str, float] | Non
     keys = list(tools)
     given = tau_f if isinstance(tau_f, Mapping) else {} if tau_f is None else dict.fromkeys(keys, tau_f)
     _check_keys("tool in tau_f", given, keys)
-    return {key: tau_f_for(key, given) for key in keys}
+    declared = {key: own for key, tool in tools.items() if (own := declaration_of(tool).tau_f) is not None}
+    return {key: tau_f_for(key, {**declared, **given}) for key in keys}
 
 
 def _check_keys(kind: str, given: Iterable[str], valid: Sequence[str]) -> None:

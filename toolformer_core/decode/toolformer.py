@@ -62,6 +62,11 @@ class Toolformer:
             tool.load()
         self._pool = ToolPool(tools, timeout_s=tool_timeout_s, workers=tool_workers)
 
+    @property
+    def keys(self) -> dict[str, str]:
+        """The tools' keys by their names in calls."""
+        return {name: tool.key for name, tool in self._pool.tools.items()}
+
     def engine(self) -> DecodeEngine:
         """Return a new engine for this model and these tools, to be driven by one thread."""
         return DecodeEngine(self.lm.hf_model, self._pool, max_rows=self._max_rows, cached_tokens=self._cached_tokens)

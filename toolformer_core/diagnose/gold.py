@@ -1,9 +1,9 @@
 """Gold calls: texts for which the right calls and their positions are known.
 
-A folder holds `corpus.jsonl.gz` (rows of text, url, timestamp) and `gold.jsonl.gz` (rows of a url and the right calls
-in that document: tool, input, position, value, and if known family, held_out and answer). The embedded ones come from
-the small world. Gold calls are only used for measuring: a model sees nothing but the texts. This module does not know
-how the texts were made.
+A folder holds `corpus.jsonl` (rows of text, url, timestamp) and `gold.jsonl` (rows of a url and the right calls in that
+document: tool, input, position, value, and if known family, held_out and answer), both plain or as .gz. The embedded
+ones come from the small world. Gold calls are only used for measuring: a model sees nothing but the texts. This module
+does not know how the texts were made.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from toolformer_core.config import IngestConfig, PrefilterConfig
 from toolformer_core.embedded import ASSETS
 from toolformer_core.errors import CorpusError
 from toolformer_core.records import Document, PrefilterResult, digest_of, storable
+from toolformer_core.tools.declaration import DocumentFilter
 from toolformer_core.tools.passages import query_words
 
 __all__ = ["ChosenDocuments", "GoldCall", "GoldTexts", "choose", "normalised", "read_gold"]
@@ -68,17 +69,17 @@ def read_gold(folder: Path = ASSETS) -> GoldTexts:
     """Read a folder's texts and gold calls; calls are matched with documents by URL.
 
     Args:
-        folder: holds `corpus.jsonl.gz` and `gold.jsonl.gz`; by default the embedded small world.
+        folder: holds `corpus.jsonl` and `gold.jsonl`, plain or as .gz; by default the embedded small world.
 
     Raises:
         CorpusError: a file is missing, has the wrong format, or names a position outside its text.
     """
-    corpus, gold = folder / _CORPUS, folder / _GOLD
+    corpus, gold = _file(folder, _CORPUS), _file(folder, _GOLD)
     documents = tuple(row for row in read_corpus(corpus, IngestConfig()) if isinstance(row, Document))
     by_url = {d.url: d for d in documents}
     calls: dict[str, tuple[GoldCall, ...]] = {}
     try:
-        with gzip.open(gold, "rt", encoding="utf-8") as stream:
+        with (gzip.open if gold.suffix == ".gz" else open)(gold, "rt", encoding="utf-8") as stream:
             for line in stream:
                 row = json.loads(line)
                 if (document := by_url.get(row["url"])) is not None:
@@ -86,6 +87,12 @@ def read_gold(folder: Path = ASSETS) -> GoldTexts:
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, RecursionError) as exc:
         raise CorpusError(f"cannot read the gold calls {gold}: {exc!r}; a row must have url and calls") from exc
     return GoldTexts(documents, calls, digest_of("gold texts", file_digest(corpus), file_digest(gold)))
+
+
+def _file(folder: Path, name: str) -> Path:
+    """Return a file of the folder, by preference the gzipped one."""
+    plain = folder / name.removesuffix(".gz")
+    return plain if plain.is_file() and not (folder / name).is_file() else folder / name
 
 
 def _gold_call(document: Document, row: Mapping[str, Any]) -> GoldCall:
@@ -118,6 +125,7 @@ def choose(
     *,
     seed: int = 0,
     wanted: Callable[[Document], bool] | None = None,
+    declared: DocumentFilter | None = None,
 ) -> ChosenDocuments:
     """Choose the documents on which a tool is measured: if possible, three with a gold call of it to one without.
 
@@ -131,6 +139,7 @@ def choose(
         config: of the prefilter.
         seed: of the choice.
         wanted: choose only documents for which this returns True.
+        declared: the conditions of a tool that is none of the paper's.
 
     Raises:
         CorpusError: no document with a gold call of the tool is left.
@@ -139,10 +148,10 @@ def choose(
     documents = [d for d in documents if wanted is None or wanted(d)]
     with_gold = [d for d in documents if texts.of(d, tool)]
     without_gold = [d for d in documents if not texts.of(d, tool)]
-    passed = _kept(tool, with_gold, config)
+    passed = _kept(tool, with_gold, config, declared)
     if not passed:
         raise CorpusError(f"no document with a gold call of {tool} passes its prefilter; give other texts or tools")
-    others = _kept(tool, without_gold, config)
+    others = _kept(tool, without_gold, config, declared)
     kept = passed if limit is None else passed[: limit - min(len(others), limit // _OTHER_SHARE)]
     if limit is not None:
         others = others[: limit - len(kept)]
@@ -150,8 +159,10 @@ def choose(
     return ChosenDocuments((*kept, *others), gold, dropped=len(with_gold) - len(passed))
 
 
-def _kept(tool: str, documents: Sequence[Document], config: PrefilterConfig) -> list[tuple[Document, PrefilterResult]]:
-    results = prefilter(tool, documents, config)
+def _kept(
+    tool: str, documents: Sequence[Document], config: PrefilterConfig, declared: DocumentFilter | None
+) -> list[tuple[Document, PrefilterResult]]:
+    results = prefilter(tool, documents, config, declared=declared)
     return [(d, result) for d, result in zip(documents, results, strict=True) if result.kept]
 
 

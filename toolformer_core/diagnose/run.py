@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from toolformer_core.annotate.in_memory import OnProgress
+from toolformer_core.annotate.tool_prompt import prompt_for
 from toolformer_core.config import TOOL_NAMES, PrefilterConfig, SampleConfig, tau_f_for
 from toolformer_core.diagnose.figures import Figures, figures_of
 from toolformer_core.diagnose.gold import GoldTexts, choose
@@ -22,8 +23,8 @@ from toolformer_core.errors import TokenizerError, UnknownNameError
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.load import load_model
 from toolformer_core.lm.served import Credentials
-from toolformer_core.prompts.load import load_prompt
 from toolformer_core.tools.base import Tool
+from toolformer_core.tools.declaration import declaration_of
 
 __all__ = ["DOCUMENTS", "DiagnoseConfig", "Diagnosis", "Measured", "diagnose", "measure"]
 
@@ -45,25 +46,20 @@ class DiagnoseConfig:
     inside_words: bool = False  # let a call split a word or a number
     keep_repeats: bool = False  # keep equal calls within five tokens of each other
 
-    def __post_init__(self) -> None:
-        for tool in self.tau_f:
-            if tool not in TOOL_NAMES:
-                raise UnknownNameError("tool", tool, TOOL_NAMES)
-
-    def sampling(self, tool: str) -> SampleConfig:
+    def sampling(self, tool: Tool) -> SampleConfig:
         """Return a tool's sampling config.
 
         Raises:
             UsageError: a setting is wrong.
         """
-        return SampleConfig.for_tool(
-            tool,
-            tau_s=self.tau_s,
-            top_k=self.top_k,
-            draws=self.draws,
-            seed=self.seed,
-            inside_words=self.inside_words,
-        )
+        given = {name: value for name in ("tau_s", "top_k", "draws") if (value := getattr(self, name)) is not None}
+        settings = {**declaration_of(tool).sampling(), **given}
+        return SampleConfig.for_tool(tool.key, **settings, seed=self.seed, inside_words=self.inside_words)
+
+    def threshold(self, tool: Tool) -> float:
+        """Return a tool's filtering threshold, in nats."""
+        declared = declaration_of(tool).tau_f
+        return tau_f_for(tool.key, ({} if declared is None else {tool.key: declared}) | dict(self.tau_f))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +91,20 @@ def measure(
     """
     occupied = {doc_id: [call.position for call in calls] for doc_id, calls in texts.calls.items()}
     prefilter = PrefilterConfig(chunk_tokens=config.mt_chunk_tokens, seed=config.seed)
-    prompts = {key: load_prompt(key, config.prompts) for key in tools}
+    prompts = {key: prompt_for(tool, config.prompts) for key, tool in tools.items()}
     for key, tool in tools.items():
-        chosen = choose(texts, key, config.documents, prefilter, seed=config.seed)
+        declared = None if key in TOOL_NAMES else declaration_of(tool).filter
+        chosen = choose(texts, key, config.documents, prefilter, seed=config.seed, declared=declared)
         by_id = {document.doc_id: document.text for document, _ in chosen.pairs}
         loss = loss_per_token(lm, list(by_id.values()), lm.hf_model.context_length)
         structure = structure_of(lm.hf_model, tool.name, prompts[key], by_id, chosen.gold, loss)
         observed = observe(
-            lm, tool, prompts[key], chosen, config.sampling(key), occupied=occupied, on_progress=on_progress
+            lm, tool, prompts[key], chosen, config.sampling(tool), occupied=occupied, on_progress=on_progress
         )
         observed = replace(observed, tokenizer_fault=roundtrip_fault(lm.hf_model, tool.name))
-        tau_f = tau_f_for(key, config.tau_f)
-        yield Measured(observed, figures_of(observed, tau_f, structure, keep_repeats=config.keep_repeats))
+        yield Measured(
+            observed, figures_of(observed, config.threshold(tool), structure, keep_repeats=config.keep_repeats)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,21 +140,24 @@ def diagnose(
     Raises:
         UsageError: the model cannot be found or loaded, or see `measure`.
     """
-    for key in tools:  # report mistakes before a model is loaded
-        load_prompt(key, config.prompts)
-        config.sampling(key)
+    for key in config.tau_f:  # report mistakes before a model is loaded
+        if key not in TOOL_NAMES and key not in tools:
+            raise UnknownNameError("tool", key, {*TOOL_NAMES, *tools})
+    for tool in tools.values():
+        prompt_for(tool, config.prompts)
+        config.sampling(tool)
     try:
         lm = load_model(model, credentials=credentials)
     except TokenizerError as exc:
-        for key in tools:
-            yield _unwritable(key, str(exc), config, reference)
+        for tool in tools.values():
+            yield _unwritable(tool, str(exc), config, reference)
         return
     for measured in measure(lm, tools, texts, config, on_progress):
         yield Diagnosis(measured, judge(measured.figures, reference.measured(measured.figures.tool)))
 
 
-def _unwritable(key: str, reason: str, config: DiagnoseConfig, reference: Reference) -> Diagnosis:
+def _unwritable(tool: Tool, reason: str, config: DiagnoseConfig, reference: Reference) -> Diagnosis:
     """Return the verdict for a tokenizer without " [", with which nothing can be measured."""
-    observed = Observed(key, (), (), config.sampling(key), tokenizer_fault=reason)
-    figures = figures_of(observed, tau_f_for(key, config.tau_f))
-    return Diagnosis(Measured(observed, figures), judge(figures, reference.measured(key)))
+    observed = Observed(tool.key, (), (), config.sampling(tool), tokenizer_fault=reason)
+    figures = figures_of(observed, config.threshold(tool))
+    return Diagnosis(Measured(observed, figures), judge(figures, reference.measured(tool.key)))

@@ -18,7 +18,7 @@ context. Nothing here knows arms, files or where predictions are stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +46,7 @@ _NEW_TOKENS = {
     Rule.FIRST_NUMBER: 64,
 }
 _NOT_ASKED = ("bad_syntax", "not_enabled")  # failures of calls for which no tool was asked
-_KEYS = {name: key for key, name in TOOL_NAMES.items()}
+_PAPER_KEYS = {name: key for key, name in TOOL_NAMES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,8 @@ def answer(
     ]
     generations = toolformer.generate([items[i].prompt for i in fitting], settings) if fitting else []
     by_index = dict(zip(fitting, generations, strict=True))
-    return [_prediction(task, item, by_index.get(i)) for i, item in enumerate(items)]
+    keys = {**_PAPER_KEYS, **toolformer.keys}
+    return [_prediction(task, item, by_index.get(i), keys) for i, item in enumerate(items)]
 
 
 def _fits(hf_model: HFModel, prompt: str) -> bool:
@@ -150,7 +151,7 @@ def _fits(hf_model: HFModel, prompt: str) -> bool:
     return 0 < n < hf_model.context_length
 
 
-def _prediction(task: Task, item: Item, generation: Generation | None) -> Prediction:
+def _prediction(task: Task, item: Item, generation: Generation | None, keys: Mapping[str, str]) -> Prediction:
     if generation is None:
         empty = (None, None, None, None, 0, 0, TOO_LONG)
         return Prediction(item.item_id, item.group, item.prompt, item.answers, "", "", False, False, *empty)
@@ -165,7 +166,7 @@ def _prediction(task: Task, item: Item, generation: Generation | None) -> Predic
         clean=generation.clean,
         correct=is_right(task, item, generation.clean),
         called=bool(asked),
-        tool=_KEYS.get(first.tool, first.tool) if first else None,
+        tool=keys.get(first.tool, first.tool) if first else None,
         input=first.input if first else None,
         response=first.response if first else None,
         failure=first.failure if first else None,

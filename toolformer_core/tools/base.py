@@ -109,14 +109,16 @@ class HasTTL(Protocol):
     """A tool whose responses can change while its fingerprint stays the same, because it uses a remote service."""
 
     @property
-    def ttl_s(self) -> float:
-        """Seconds for which a response may be reused; use `REMOTE_TTL_S` if nothing better is known."""
+    def ttl_s(self) -> float | None:
+        """Seconds for which a response may be reused (`REMOTE_TTL_S` if nothing better is known); None: for ever."""
         ...
 
 
-def ttl_of(tool: Tool) -> float | None:
+def ttl_of(tool: object) -> float | None:
     """Return for how many seconds a tool's responses may be reused; None: as long as its fingerprint stays the same.
 
-    A tool without a `ttl_s` promises that its fingerprint covers everything its responses depend on.
+    A tool without a `ttl_s` promises that its fingerprint covers everything its responses depend on. The same is asked
+    of what answers for a tool, e.g. a reader of QA.
     """
-    return float(tool.ttl_s) if isinstance(tool, HasTTL) else None
+    ttl_s = tool.ttl_s if isinstance(tool, HasTTL) else None
+    return None if ttl_s is None else float(ttl_s)

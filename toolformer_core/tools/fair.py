@@ -80,6 +80,10 @@ class FairQueue(Generic[T]):
         if item in self._queues.get(owner, ()):
             self._drop(owner, item)
 
+    def drop(self, owner: object) -> None:
+        """Remove all waiting items of an owner."""
+        self._length -= len(self._queues.pop(owner, ()))
+
     def clear(self) -> list[T]:
         """Remove all waiting items and return them."""
         items = list(self)

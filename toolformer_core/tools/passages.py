@@ -16,12 +16,12 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from toolformer_core.errors import UsageError
 from toolformer_core.records import digest_of, unencodable
 
-__all__ = ["TITLE_BOOST", "Hit", "Passage", "PassageIndex", "query_words", "read_passages"]
+__all__ = ["TITLE_BOOST", "Hit", "Passage", "PassageIndex", "PassageSearch", "query_words", "read_passages"]
 
 TITLE_BOOST = 2.0  # a search term usually names an article; for questions 1.0 finds more
 _MAX_QUERY_WORDS = 64
@@ -34,7 +34,7 @@ _WORD = "LNM"  # Unicode categories: letters, numbers, and the marks that belong
 class Passage:
     """One passage of an article."""
 
-    row: int  # 0-based line of the file
+    row: int  # 0-based line of the file, or number in an index on disk
     title: str
     section: str  # "" if the file names none
     text: str
@@ -46,6 +46,27 @@ class Hit:
 
     passage: Passage
     score: float
+
+
+class PassageSearch(Protocol):
+    """Passages that tools search: a `PassageIndex` in RAM, or a `SearchIndex` on disk."""
+
+    @property
+    def digest(self) -> str:
+        """Digest of everything a result depends on."""
+        ...
+
+    def load(self) -> int:
+        """Make the index ready, and return the number of passages.
+
+        Raises:
+            UsageError: the index cannot be built or opened.
+        """
+        ...
+
+    def search(self, text: str, limit: int = 5, title_boost: float = TITLE_BOOST) -> list[Hit]:
+        """Return the best passages for a text, best first and of equal ones the first; see `PassageIndex.search`."""
+        ...
 
 
 def read_passages(path: Path) -> Iterator[Passage]:

@@ -1,10 +1,10 @@
 """Runs many calls of tools at once: a few threads per tool, a time limit per call, and a result for every call.
 
+This is how decoding asks tools, where a person waits for each answer; annotation has `execution.pool`.
+
 A call waits for a free thread, and its time limit starts when the tool is asked. An overdue call gets the failure
-`timeout`, and its thread is abandoned until it returns. What then becomes of the calls that wait depends on
-`replace_overdue`. Decoding, where a person waits, leaves it off: while all threads are overdue, the waiting calls fail
-as well, so a dead tool costs each call at most one time limit, and no more threads. Annotation turns it on: another
-thread takes the place of the overdue one, and annotation decides itself when a tool is dead.
+`timeout`, and its thread is abandoned until it returns. While all threads of a tool are overdue, the calls that wait
+fail as well, so a dead tool costs each call at most one time limit, and no more threads.
 
 Results are passed to `post`, which must accept calls from any thread. The pool knows no documents, sequences or tokens.
 """
@@ -21,16 +21,14 @@ from toolformer_core.tools.base import Tool
 from toolformer_core.tools.fair import FairQueue
 from toolformer_core.tools.responses import run_guarded
 
-__all__ = ["AT_ONCE", "ToolPool"]
-
-AT_ONCE = 32  # calls of a tool at a time, in a process that annotates
+__all__ = ["ToolPool"]
 
 OnResult = Callable[[ToolResult | ToolformerError, float], None]
 Post = Callable[[Callable[[], None]], None]
 
 
 class _PooledCall:
-    __slots__ = ("abandoned", "answered", "context", "input", "on_result", "owner", "post", "started", "submitted")
+    __slots__ = ("answered", "context", "input", "on_result", "owner", "post", "started", "submitted")
 
     def __init__(self, input_: str, context: str, post: Post, on_result: OnResult, owner: object) -> None:
         self.input = input_
@@ -41,7 +39,6 @@ class _PooledCall:
         self.submitted = time.monotonic()
         self.started: float | None = None
         self.answered = False
-        self.abandoned = False  # another thread took the place of the one that is at it
 
     def answer(self, result: ToolResult | ToolformerError) -> None:
         """Post the result, once; the caller holds the pool's lock."""
@@ -69,13 +66,11 @@ class ToolPool:
         tools: the tools; `workers` threads may run each of them at the same time.
         timeout_s: seconds that a call may take.
         workers: threads per tool; 1 for tools that are not thread-safe.
-        replace_overdue: start another thread in the place of an overdue one.
     """
 
-    def __init__(self, tools: Sequence[Tool], *, timeout_s: float, workers: int, replace_overdue: bool = False) -> None:
+    def __init__(self, tools: Sequence[Tool], *, timeout_s: float, workers: int) -> None:
         self.timeout_s = timeout_s
         self.overdue = ToolFailure("timeout", f"no answer within {timeout_s:g} s")  # the result of every overdue call
-        self._replace_overdue = replace_overdue
         self._workers = workers
         self._lock = threading.RLock()
         self._queues = {tool.name: _ToolQueue(tool, self._lock) for tool in tools}
@@ -118,8 +113,6 @@ class ToolPool:
                         left = call.started + self.timeout_s - now
                         if left <= 0:
                             call.answer(self.overdue)
-                            if self._replace_overdue:
-                                self._abandon(tool_queue, call)
                         else:
                             soonest = left if soonest is None else min(soonest, left)
                 all_threads_overdue = sum(call.answered for call in tool_queue.running) == self._workers
@@ -129,13 +122,6 @@ class ToolPool:
                 if tool_queue.waiting:
                     soonest = self.timeout_s if soonest is None else min(soonest, self.timeout_s)
             return soonest
-
-    def _abandon(self, tool_queue: _ToolQueue, call: _PooledCall) -> None:
-        call.abandoned = True
-        tool_queue.running.remove(call)
-        tool_queue.waiting.done(call.owner)
-        tool_queue.threads -= 1
-        self._start_thread(tool_queue)
 
     def forget(self, owner: object) -> None:
         """Drop the calls of an owner that still wait for a thread; they get no answer."""
@@ -166,8 +152,6 @@ class ToolPool:
                 tool_queue.running.append(call)
             result = run_guarded(tool_queue.tool, call.input, call.context)
             with self._lock:
-                if call.abandoned:
-                    return
                 tool_queue.running.remove(call)
                 tool_queue.waiting.done(call.owner)
                 call.answer(result)

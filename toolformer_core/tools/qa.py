@@ -1,16 +1,20 @@
 """QA: answers a question briefly, by retrieving passages and reading them (the paper uses Atlas for this).
 
-Retrieval uses the same `PassageIndex` as WikiSearch. Reading is behind the protocol `Reader`, so a neural reader can
-replace the extractive one. The tool itself knows neither BM25 nor how a span is chosen.
+Retrieval uses the same `PassageSearch` as WikiSearch. Reading is behind the protocol `Reader`; `qa_readers/` holds the
+embedded reader, which needs no model, and those that use one. The tool itself knows neither BM25 nor how an answer is
+found.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
-from toolformer_core.tools.passages import Hit, PassageIndex, query_words
-from toolformer_core.tools.reader import ExtractiveReader, Reader
+from toolformer_core.tools.base import ToolLimits, ttl_of
+from toolformer_core.tools.passages import Hit, PassageSearch, query_words
+from toolformer_core.tools.qa_readers.embedded import ExtractiveReader
+from toolformer_core.tools.reader import BatchReader, Reader, Reading
 
 __all__ = ["QA"]
 
@@ -26,7 +30,7 @@ class QA:
     probable enough, or no passage holds a name from the question).
     """
 
-    index: PassageIndex
+    index: PassageSearch
     reader: Reader = field(default_factory=ExtractiveReader)
     passages: int = 5  # read per question
     key: str = "qa"
@@ -37,9 +41,20 @@ class QA:
     def fingerprint(self) -> str:
         return digest_of(type(self).__name__, VERSION, str(self.passages), self.index.digest, self.reader.digest)
 
+    @property
+    def limits(self) -> ToolLimits:
+        """Those of the reader."""
+        return self.reader.limits
+
+    @property
+    def ttl_s(self) -> float | None:
+        """Those of the reader: None unless a remote model answers."""
+        return ttl_of(self.reader)
+
     def load(self) -> None:
-        """Build the index."""
+        """Build or open the index, and load the reader."""
         self.index.load()
+        self.reader.load()
 
     def hits(self, question: str) -> list[Hit]:
         """Return the passages to read for a question, best first."""
@@ -47,10 +62,30 @@ class QA:
 
     def run(self, input: str, context: str = "") -> ToolResult:
         """Answer one question; the context is ignored."""
-        if not query_words(input):
-            return ToolFailure("empty_input")
-        hits = self.hits(input)
-        if not hits:
-            return ToolFailure("no_result")
-        answer = self.reader.read(input, hits)
-        return ToolResponse(answer) if answer and answer.strip() else ToolFailure("no_answer")
+        return self.run_batch([(input, context)])[0]
+
+    def run_batch(self, questions: Sequence[tuple[str, str]]) -> list[ToolResult]:
+        """Answer questions, together if the reader can; their contexts are ignored."""
+        results: list[ToolResult] = []
+        asked: list[tuple[str, list[Hit]]] = []
+        places: list[int] = []  # of the questions that are read
+        for question, _ in questions:
+            hits = self.hits(question) if query_words(question) else []
+            if hits:
+                places.append(len(results))
+                asked.append((question, hits))
+            results.append(ToolFailure("no_result" if query_words(question) else "empty_input"))
+        for place, reading in zip(places, self._read(asked), strict=True):
+            results[place] = _result(reading)
+        return results
+
+    def _read(self, asked: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
+        if isinstance(self.reader, BatchReader):
+            return self.reader.read_batch(asked) if asked else []
+        return [self.reader.read(question, hits) for question, hits in asked]
+
+
+def _result(reading: Reading) -> ToolResult:
+    if isinstance(reading, ToolFailure):
+        return reading
+    return ToolResponse(reading.strip()) if reading and reading.strip() else ToolFailure("no_answer")

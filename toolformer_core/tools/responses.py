@@ -7,14 +7,18 @@ module; they decide how many run at once, and for how long.
 
 from __future__ import annotations
 
-import unicodedata
+import re
+from collections.abc import Sequence
 
 from toolformer_core.errors import ToolformerError
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult
 from toolformer_core.syntax import escape
-from toolformer_core.tools.base import Tool
+from toolformer_core.tools.base import BatchTool, Tool
 
-__all__ = ["response_line", "run_guarded"]
+__all__ = ["response_line", "run_guarded", "run_questions"]
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")  # the categories Cc and Cs
+_LOOKED_AT = 100  # characters of a response, for each one that may be kept
 
 
 def run_guarded(tool: Tool, input_: str, context: str) -> ToolResult | ToolformerError:
@@ -24,7 +28,47 @@ def run_guarded(tool: Tool, input_: str, context: str) -> ToolResult | Toolforme
     except ToolformerError as exc:  # the input is not to blame
         return exc
     except (Exception, SystemExit) as exc:  # noqa: BLE001  third-party code: its failure is a result
-        return ToolFailure("crashed", f"{type(exc).__name__}: {exc}")
+        return _crashed(exc)
+    return _checked(result)
+
+
+def run_questions(tool: Tool, questions: Sequence[tuple[str, str]]) -> list[ToolResult] | ToolFailure | ToolformerError:
+    """Ask a tool one question, or a `BatchTool` several together.
+
+    Args:
+        tool: a `BatchTool` if there are several questions.
+        questions: (input, context) pairs.
+
+    Returns:
+        One result for each question; or a failure, if a batch as a whole has none; or the `ToolformerError` that was
+        raised.
+    """
+    if len(questions) == 1 or not isinstance(tool, BatchTool):
+        results = []
+        for input_, context in questions:
+            result = run_guarded(tool, input_, context)
+            if isinstance(result, ToolformerError):
+                return result
+            results.append(result)
+        return results
+    try:
+        answers: object = tool.run_batch(questions)
+    except ToolformerError as exc:
+        return exc
+    except (Exception, SystemExit) as exc:  # noqa: BLE001  third-party code
+        return _crashed(exc)
+    if not isinstance(answers, list) or len(answers) != len(questions):
+        said = f"{len(answers)} results" if isinstance(answers, list) else type(answers).__name__
+        return ToolFailure("crashed", f"the tool returned {said} for {len(questions)} questions")
+    return [_checked(answer) for answer in answers]
+
+
+def _crashed(error: BaseException) -> ToolFailure:
+    return ToolFailure("crashed", f"{type(error).__name__}: {error}")
+
+
+def _checked(result: object) -> ToolResult:
+    """Return a result as it is; what is none becomes a failure."""
     if isinstance(result, ToolFailure):
         return result
     if isinstance(result, ToolResponse) and isinstance(result.text, str):
@@ -35,15 +79,26 @@ def run_guarded(tool: Tool, input_: str, context: str) -> ToolResult | Toolforme
 def response_line(text: str, max_chars: int) -> str:
     """Return a response as a call may hold it: one line, without control characters, cut at a word, escaped.
 
+    Only the beginning of a huge text is looked at: twice as much each time, until there are enough characters, and
+    never more than 100 for each character that may be kept. So a text of many megabytes costs no more than a page.
+
     Args:
         text: the tool's response.
         max_chars: the most characters to return; a single longer word is cut inside.
     """
-    line = "".join(c for c in " ".join(text.split()) if unicodedata.category(c) not in ("Cc", "Cs"))
-    line = " ".join(line.split())
+    most = _LOOKED_AT * (max_chars + 1)
+    size = 2 * (max_chars + 1)
+    line = _one_line(text[:size])
+    while len(line) <= max_chars and size < min(len(text), most):
+        size = min(2 * size, most)
+        line = _one_line(text[:size])
     if len(line) > max_chars:
         cut = line[:max_chars]
         if line[max_chars] != " " and " " in cut:
             cut = cut[: cut.rindex(" ")]
         line = cut.rstrip()
     return escape(line)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(_CONTROL.sub("", " ".join(text.split())).split())

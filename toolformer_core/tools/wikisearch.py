@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
-from toolformer_core.tools.passages import PassageIndex, query_words
+from toolformer_core.tools.passages import PassageSearch, query_words
 
 __all__ = ["WikiSearch", "snippet"]
 
@@ -42,7 +42,7 @@ class WikiSearch:
     Failures: `empty_input` (no word in it), `no_result`.
     """
 
-    index: PassageIndex
+    index: PassageSearch
     max_chars: int = 300  # of the passage's text; title and section are not counted
     key: str = "wikisearch"
     name: str = "WikiSearch"
@@ -53,7 +53,7 @@ class WikiSearch:
         return digest_of(type(self).__name__, VERSION, str(self.max_chars), self.index.digest)
 
     def load(self) -> None:
-        """Build the index."""
+        """Build or open the index."""
         self.index.load()
 
     def run(self, input: str, context: str = "") -> ToolResult:

@@ -10,13 +10,14 @@ from warehouse.queries.builds import (
     CurrentBuild,
     StageBalance,
     Stats,
+    ToolCosts,
     Yield,
     coverage,
     current_build,
     stats,
     yield_by_threshold,
 )
-from warehouse.queries.calls import GainBin, Sample, gain_histogram, nearest_call, samples
+from warehouse.queries.calls import GainBin, Sample, gain_histogram, nearest_call, samples, tool_names
 from warehouse.queries.evaluations import accuracies, evaluation_limits, perplexities
 from warehouse.queries.rows import open_snapshot, rows_in, rows_of
 
@@ -27,6 +28,7 @@ __all__ = [
     "Sample",
     "StageBalance",
     "Stats",
+    "ToolCosts",
     "Yield",
     "accuracies",
     "coverage",
@@ -40,5 +42,6 @@ __all__ = [
     "rows_of",
     "samples",
     "stats",
+    "tool_names",
     "yield_by_threshold",
 ]

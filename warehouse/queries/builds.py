@@ -10,6 +10,7 @@ from typing import Any
 
 from warehouse.queries.rows import open_snapshot, rows_in, rows_of
 from warehouse.snapshot.analyst_views import CURRENT_BUILD
+from warehouse.snapshot.tool_views import TOOL_COSTS
 from warehouse.snapshot.views import THRESHOLDS, yield_sql
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "CurrentBuild",
     "StageBalance",
     "Stats",
+    "ToolCosts",
     "Yield",
     "coverage",
     "current_build",
@@ -106,12 +108,36 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCosts:
+    """The calls of one tool in the current build; None where an earlier program version counted nothing."""
+
+    tool: str
+    shards: int
+    hosts: int
+    questions: int  # distinct in each shard
+    answered: int
+    failed_transient: int | None  # failures that need not come again
+    failed_lasting: int | None
+    from_cache: int | None  # questions whose answer was known
+    asked: int | None  # the others
+    calls: int | None  # of which `retries` beyond the first of each question
+    retries: int | None
+    seconds: float | None  # in the tool
+    mean_ms: float | None
+    p50_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+    cost: float | None  # in the user's unit
+
+
+@dataclass(frozen=True, slots=True)
 class Stats:
     """What `toolformer stats` prints."""
 
     balances: tuple[StageBalance, ...]
     yields: tuple[Yield, ...]
     coverage: tuple[Coverage, ...] = ()  # of tools that were not annotated on every shard
+    tools: tuple[ToolCosts, ...] = ()
 
     @property
     def conserved(self) -> bool:
@@ -139,6 +165,7 @@ def stats(path: str | Path, thresholds: Iterable[float] = THRESHOLDS) -> Stats:
         counts = rows_in(connection, _STATS)
         yields = rows_in(connection, yield_sql(thresholds))
         assembled = rows_in(connection, _COVERAGE)
+        tools = tuple(ToolCosts(**row) for row in rows_in(connection, TOOL_COSTS))
     grouped: dict[tuple[str, str, str], dict[str, Any]] = {}
     for row in counts:
         stage, tool, unit, kind, reason, rows, shards = row.values()
@@ -150,7 +177,7 @@ def stats(path: str | Path, thresholds: Iterable[float] = THRESHOLDS) -> Stats:
         else:
             balance[kind][reason] = rows
     balances = tuple(StageBalance(*key, **values) for key, values in grouped.items())
-    return Stats(balances, tuple(Yield(**row) for row in yields), _coverage(assembled))
+    return Stats(balances, tuple(Yield(**row) for row in yields), _coverage(assembled), tools)
 
 
 def coverage(path: str | Path) -> tuple[Coverage, ...]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from warehouse.queries.rows import rows_of
 from warehouse.snapshot.views import MEASURED
 
-__all__ = ["GainBin", "Sample", "gain_histogram", "nearest_call", "samples"]
+__all__ = ["GainBin", "Sample", "gain_histogram", "nearest_call", "samples", "tool_names"]
+
+_TOOL_NAMES = "SELECT parameters::JSON->'tool_names' AS names FROM facts.runs ORDER BY started, run_id"
 
 _SAMPLES = """
 WITH picked AS (SELECT doc_id, tool, "position", input, response, gain FROM {calls}
@@ -84,6 +87,18 @@ def samples(
     """
     sql = _SAMPLES.format(calls="kept_calls" if kept else "best_calls")
     return [Sample(**row) for row in rows_of(path, sql, {"n": n, "tool": tool, "width": width})]
+
+
+def tool_names(path: str | Path) -> dict[str, str]:
+    """Return the names in calls of the tools of all builds, by key; builds of earlier versions recorded none.
+
+    Raises:
+        SnapshotError: there is no snapshot.
+    """
+    names: dict[str, str] = {}
+    for row in rows_of(path, _TOOL_NAMES):
+        names |= json.loads(row["names"] or "null") or {}
+    return names
 
 
 def nearest_call(path: str | Path, tool: str, gain: float, width: int = 40) -> Sample | None:

@@ -28,6 +28,7 @@ from warehouse.records import prompts_table, trainings_table
 from warehouse.schema import STAGES, TABLES
 from warehouse.snapshot import analyst_views, index, views
 from warehouse.snapshot.dataset_views import add_dataset_examples, current_version_sql
+from warehouse.snapshot.tool_views import TOOL_COSTS
 from warehouse.store import Store
 
 __all__ = ["SNAPSHOT", "create_views", "publish", "run_snapshot"]
@@ -44,6 +45,7 @@ _ABOUT = {facts.table: facts.about for facts in STAGES.values()} | {
     "dataset_examples": "The texts of every version of C* whose files are all there, each text once per version.",
     "kept_calls": "The calls in the current C*, with their losses (nats).",
     "costs": "Seconds and LM tokens of the current build per stage and tool, in total and per kept call.",
+    "tool_costs": "Calls per tool of the current build: answered, failed, from the cache; their durations and cost.",
     "prompts": "The annotation prompts of all builds; the text is NULL for builds of earlier program versions.",
     "trainings": "Finished trainings: their inputs, losses, perplexities, and the path of the checkpoint.",
     "lineage": "The commits and files on which each dataset version depends, for each way in which it was made.",
@@ -64,6 +66,7 @@ _VIEWS = {
     "best_calls": views.BEST_CALLS,
     "kept_calls": analyst_views.KEPT_CALLS,
     "costs": analyst_views.COSTS,
+    "tool_costs": TOOL_COSTS,
     "prompts": analyst_views.PROMPTS,
     "trainings": analyst_views.TRAININGS,
     "yield_by_threshold": views.yield_sql(views.THRESHOLDS),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import unicodedata
 from contextlib import closing
 
 import pytest
@@ -10,16 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import FakeTool, StuckTool
-from tests.strategies import balanced_texts, encodable_texts
-from toolformer_core.annotate.execute import execute, lasting
+from tests.strategies import any_texts, balanced_texts
+from toolformer_core.annotate.execute import execute, is_transient
 from toolformer_core.config import ExecuteConfig
 from toolformer_core.errors import ToolError, UsageError
 from toolformer_core.records import Call, Execution, ToolFailure
-from toolformer_core.syntax import find_calls, linearize
+from toolformer_core.syntax import escape, find_calls, linearize
+from toolformer_core.tools.execution.pool import AnnotationPool
+from toolformer_core.tools.execution.tally import CallTally
 from toolformer_core.tools.passages import PassageIndex
-from toolformer_core.tools.pool import ToolPool
 from toolformer_core.tools.responses import response_line
 from toolformer_core.tools.wikisearch import WikiSearch
+
+
+def at_once(tries: int) -> float:
+    """A try follows the last one at once."""
+    return 0.0
 
 
 def test_each_distinct_pair_is_asked_once_in_order_of_first_appearance():
@@ -46,14 +53,16 @@ def test_each_distinct_pair_is_asked_once_in_order_of_first_appearance():
 )
 def test_a_failure_is_a_record_with_its_reason(answer, failure, detail):
     (done,) = execute(FakeTool(lambda *_: answer), [("x", "")], ExecuteConfig())
-    assert (done.response, done.failure, done.detail) == ("", failure, detail)
+    assert (done.response, done.failure, done.detail, done.transient) == ("", failure, detail, failure == "crashed")
 
 
 def test_a_tool_that_hangs_is_left_behind_and_the_rest_goes_on():
     tool = StuckTool()
-    done = execute(tool, [("a", ""), ("stuck", ""), ("b", "")], ExecuteConfig(timeout_s=0.05))
+    with closing(AnnotationPool(tool, timeout_s=0.05, at_once=1, backoff=at_once)) as pool:
+        done = execute(tool, [("a", ""), ("stuck", ""), ("b", "")], ExecuteConfig(), pool=pool)
     tool.let_go.set()
     assert [(e.response, e.failure) for e in done] == [("A", ""), ("", "timeout"), ("B", "")]
+    assert [e.transient for e in done] == [None, True, None]
 
 
 @pytest.mark.parametrize("requests", [[], [("a", ""), ("b", "")]])
@@ -82,24 +91,27 @@ def test_an_error_of_our_own_is_no_failed_call(tmp_path):
         execute(WikiSearch(PassageIndex(tmp_path / "p.jsonl")), [("x", "")], ExecuteConfig())
 
 
-def test_a_retryable_failure_is_tried_once_more():
+def test_a_retryable_failure_is_tried_once_more_and_is_transient():
     busy = ToolFailure("busy", retryable=True)
     answers = {"a": [busy, "A"], "b": [ToolFailure("no_result")], "c": [busy, busy]}  # one after the other
     tool = FakeTool(lambda input, _: answers[input].pop(0))
-    done = execute(tool, [("a", ""), ("b", ""), ("c", "")], ExecuteConfig())
-    assert [(e.response, e.failure) for e in done] == [("A", ""), ("", "no_result"), ("", "busy")]
+    tally = CallTally()
+    with closing(AnnotationPool(tool, timeout_s=60, at_once=1, backoff=at_once)) as pool:
+        done = execute(tool, [("a", ""), ("b", ""), ("c", "")], ExecuteConfig(), pool=pool, tally=tally)
+    assert [(e.response, e.failure, e.transient) for e in done] == [
+        ("A", "", None),
+        ("", "no_result", False),
+        ("", "busy", True),
+    ]
     assert sorted(input for input, _ in tool.asked) == ["a", "a", "b", "c", "c"]
+    assert (tally.asked, tally.calls, tally.durations.total()) == (3, 5, 5)
 
 
-def test_three_timeouts_in_a_row_end_the_stage():
-    tool = StuckTool()
-    requests = [("stuck", ""), ("stuck", "1"), ("a", "")]  # two tries of the first, one of the second
-    with pytest.raises(ToolError) as raised:
-        execute(tool, requests, ExecuteConfig(timeout_s=0.05))
-    tool.let_go.set()
-    assert str(raised.value) == (
-        "tool fake does not answer: 3 timeouts of 0.05 s in a row; none of the answers of this batch are kept"
-    )
+def test_a_tool_that_is_dead_ends_the_stage():
+    tool = FakeTool(lambda *_: ToolFailure("unreachable", "refused", retryable=True))
+    told = r"tool fake does not answer: \d+ questions in a row got no answer, .* being unreachable \(refused\)"
+    with closing(AnnotationPool(tool, timeout_s=60, backoff=at_once)) as pool, pytest.raises(ToolError, match=told):
+        execute(tool, [(str(n), "") for n in range(100)], ExecuteConfig(), pool=pool)
 
 
 def test_questions_are_asked_many_at_once_where_the_pool_has_threads_for_it():
@@ -111,33 +123,9 @@ def test_questions_are_asked_many_at_once_where_the_pool_has_threads_for_it():
         return input.upper()
 
     tool = FakeTool(answer)
-    with closing(ToolPool([tool], timeout_s=60, workers=4)) as pool:
+    with closing(AnnotationPool(tool, timeout_s=60, at_once=4)) as pool:
         done = execute(tool, [(name, "") for name in "abcd"], ExecuteConfig(), pool=pool)
     assert [e.response for e in done] == ["A", "B", "C", "D"]
-
-
-def test_tools_that_hang_here_and_there_are_not_dead_however_their_timeouts_come_in():
-    """Of seven questions the first, third and fifth hang: their timeouts come in together, with no answer between."""
-    let_go = threading.Event()
-
-    def answer(input: str, _: str) -> str:
-        if input in "ace":
-            let_go.wait()
-        return input
-
-    tool = FakeTool(answer)
-    with closing(ToolPool([tool], timeout_s=0.05, workers=7, replace_overdue=True)) as pool:
-        done = execute(tool, [(name, "") for name in "abcdefg"], ExecuteConfig(), pool=pool)
-    let_go.set()
-    assert [e.failure for e in done] == ["timeout", "", "timeout", "", "timeout", "", ""]
-
-
-def test_an_answer_in_between_ends_a_row_of_timeouts():
-    tool = StuckTool()
-    requests = [("stuck", ""), ("a", ""), ("stuck", "1")]
-    done = execute(tool, requests, ExecuteConfig(timeout_s=0.05))
-    tool.let_go.set()
-    assert [e.failure for e in done] == ["timeout", "", "timeout"]
 
 
 def test_a_tool_that_hangs_does_not_keep_the_process_alive():
@@ -145,7 +133,10 @@ def test_a_tool_that_hangs_does_not_keep_the_process_alive():
         "from tests.fakes import StuckTool\n"
         "from toolformer_core.annotate.execute import execute\n"
         "from toolformer_core.config import ExecuteConfig\n"
-        "print(execute(StuckTool(), [('stuck', '')], ExecuteConfig(timeout_s=0.01))[0].failure)\n"
+        "from toolformer_core.tools.execution.pool import AnnotationPool\n"
+        "tool = StuckTool()\n"
+        "pool = AnnotationPool(tool, timeout_s=0.01, backoff=lambda tries: 0)\n"
+        "print(execute(tool, [('stuck', '')], ExecuteConfig(), pool=pool)[0].failure)\n"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout == "timeout\n"
@@ -168,7 +159,49 @@ def test_one_line(text, most, line):
     assert response_line(text, most) == line
 
 
-@given(encodable_texts, st.integers(1, 50))
+def whole_text_line(text: str, most: int) -> str:
+    """The same as `response_line`, with every character looked at, one by one."""
+    line = "".join(c for c in " ".join(text.split()) if unicodedata.category(c) not in ("Cc", "Cs"))
+    line = " ".join(line.split())
+    if len(line) > most:
+        cut = line[:most]
+        if line[most] != " " and " " in cut:
+            cut = cut[: cut.rindex(" ")]
+        line = cut.rstrip()
+    return escape(line)
+
+
+@given(any_texts, st.integers(1, 20), st.integers(1, 50))
+def test_only_the_beginning_of_a_long_response_matters(text, times, most):
+    """At most 40 * 20 = 800 characters, of which 100 * (most + 1) are looked at: not all of them for most < 7."""
+    text *= times
+    assert response_line(text, most) == whole_text_line(text[: 100 * (most + 1)], most)
+
+
+@pytest.mark.parametrize(
+    ("text", "looked_at", "line"),
+    [
+        ("two words " * 1_000_000, 12, "two"),  # 2 * (5 + 1)
+        (" " * 10_000_000, 600, ""),  # 100 * (5 + 1)
+        ("\udcff\x00" * 5_000_000, 600, ""),
+        (" " * 599 + "x", 600, "x"),
+        (" " * 600 + "x", 600, ""),
+        ("short", 12, "short"),
+    ],
+)
+def test_of_ten_megabytes_no_more_is_looked_at_than_may_be_kept(text, looked_at, line):
+    stops = []
+
+    class Watched(str):
+        def __getitem__(self, part):
+            stops.append(part.stop)
+            return super().__getitem__(part)
+
+    assert response_line(Watched(text), 5) == line
+    assert max(stops) == looked_at
+
+
+@given(any_texts, st.integers(1, 50))
 def test_a_response_is_one_short_line_and_is_left_alone_by_a_second_pass(text, most):
     line = response_line(text, most)
     assert len(line) <= most
@@ -177,7 +210,7 @@ def test_a_response_is_one_short_line_and_is_left_alone_by_a_second_pass(text, m
     assert response_line(line, most) == line
 
 
-@given(balanced_texts, encodable_texts)
+@given(balanced_texts, any_texts)
 def test_a_call_with_any_response_reads_back(input_, text):
     response = response_line(text, 100)
     written = linearize(Call("Fake", input_), response)
@@ -217,5 +250,7 @@ def test_offline_what_is_not_known_is_named_and_nothing_is_asked():
     assert (tool.asked, tool.loads) == ([], 0)
 
 
-def test_only_timeouts_and_crashes_are_accidents():
-    assert [lasting(f) for f in ("", "no_result", "empty", "timeout", "crashed")] == [True, True, True, False, False]
+def test_where_a_record_does_not_say_it_timeouts_and_crashes_are_transient():
+    failures = ("", "no_result", "empty", "timeout", "crashed")
+    assert [is_transient(failure) for failure in failures] == [False, False, False, True, True]
+    assert [is_transient("unreachable", said) for said in (True, False, None)] == [True, False, False]

@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from writers import after, merging, speaks, writing_lm
 
 from tests.fakes import FakeTool
+from tests.strategies import any_texts
 from tests.tiny import sentencepiece, tokenizer
 from toolformer_core.decode.calls import (
     arrow_end,
@@ -36,6 +37,8 @@ from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import ToolError
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.records import ToolFailure
+from toolformer_core.syntax import find_calls, find_close
+from toolformer_core.tools.responses import response_line
 
 
 class T(FakeTool):
@@ -129,6 +132,16 @@ def test_a_long_response_is_cut_at_a_word() -> None:
         words = shown[1:-1].split()
         assert words == "aa bb (cc) dd ee ff".split()[: len(words)]
     assert response_tokens(coded, "", "aa bb", 1)[1] == " ]"
+
+
+@given(any_texts, st.integers(1, 60))
+def test_no_response_opens_or_closes_a_call(text: str, limit: int) -> None:
+    _, closing = response_tokens(tokenizer(), "", response_line(text, 40), limit)
+    body = f"T(x) ->{closing}"
+    assert find_close(body) == len(body) - 1  # the bracket that decoding adds
+    assert arrow_end(body) == len("T(x) ->")
+    (call,) = find_calls(f"so [{body} and on")
+    assert call.end == len(f"so [{body}")
 
 
 ONE = GenerationSettings(max_new_tokens=4, top_k=1)

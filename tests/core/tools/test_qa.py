@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolformer_core.records import ToolFailure, ToolResponse
-from toolformer_core.tools import reader
+from toolformer_core.tools.base import ToolLimits, limits_of, ttl_of
 from toolformer_core.tools.passages import Hit, Passage, PassageIndex
 from toolformer_core.tools.qa import QA
-from toolformer_core.tools.reader import ExtractiveReader, question_kind
+from toolformer_core.tools.qa_readers import embedded
+from toolformer_core.tools.qa_readers.embedded import ExtractiveReader, question_kind
 
 QUESTION_WORDS = "who where when how many what is was Velden Mira Holt mayor founded of 's \" [ ( , ."
 ANY_TEXT = st.text(st.characters(exclude_categories=())) | st.lists(st.sampled_from(QUESTION_WORDS.split())).map(
@@ -168,6 +169,10 @@ class TitleReader:
     """A reader that answers with the best passage's title."""
 
     digest = "title"
+    limits = ToolLimits(at_once=3)
+
+    def load(self) -> None:
+        self.loaded = True
 
     def read(self, question: str, hits: Sequence[Hit]) -> str | None:
         return hits[0].passage.title
@@ -175,8 +180,21 @@ class TitleReader:
 
 def test_another_reader_takes_the_place_and_changes_the_fingerprint(index: PassageIndex) -> None:
     tool = QA(index, reader=TitleReader())
+    tool.load()
     assert tool.run("Who was Mira Holt?") == ToolResponse("Mira Holt")
+    assert tool.run_batch([("Who was Mira Holt?", ""), ("", "")]) == [
+        ToolResponse("Mira Holt"),
+        ToolFailure("empty_input"),
+    ]
+    assert limits_of(tool) == ToolLimits(at_once=3)
     assert tool.fingerprint != QA(index).fingerprint
+
+
+def test_the_embedded_reader_is_the_one_that_earlier_builds_asked(index: PassageIndex) -> None:
+    # digests of what earlier versions answered: their answers are used again as long as nothing else changed
+    assert ExtractiveReader().digest == "cdbc2f49dcab8a7601f32c0c3fb3b957"
+    assert limits_of(QA(index)) == ToolLimits()
+    assert ttl_of(QA(index)) is None
 
 
 def test_the_fingerprint_follows_the_threshold(index: PassageIndex) -> None:
@@ -185,7 +203,7 @@ def test_the_fingerprint_follows_the_threshold(index: PassageIndex) -> None:
 
 def test_the_fingerprint_follows_the_weights(index: PassageIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     before = QA(index).fingerprint
-    monkeypatch.setattr(reader, "WEIGHTS", (0.0,) * 6)
+    monkeypatch.setattr(embedded, "WEIGHTS", (0.0,) * 6)
     assert QA(index).fingerprint != before
 
 

@@ -58,3 +58,11 @@ def test_the_shards_of_each_arm_are_cut_into_groups_and_each_is_reported(
     assert (result.done, result.skipped) == (1 + 2 * 3, 0)
     assert sorted(reported) == [1, 1, 2, 3, 4, 5, 6]  # the benchmark's one, and six shards in groups
     assert len(rows_of(result.snapshot, "SELECT DISTINCT arm, item_id FROM predictions")) == 6
+    # Evaluations of earlier versions of the program are found under these names, so they must not change.
+    shards = rows_of(
+        result.snapshot, "SELECT config->>'evaluation' AS evaluation, shard FROM shards WHERE stage = 'evaluate'"
+    )
+    assert sorted(row["shard"] for row in shards) == sorted(
+        f"{row['evaluation']}-{row['shard'][-5:]}" for row in shards
+    )
+    assert {row["shard"][-5:] for row in shards} == {"00000", "00001", "00002"}

@@ -1,0 +1,56 @@
+"""The options by which commands that are no flow name tools: `generate`, `chat`, `serve`, `diagnose`, `tools test`.
+
+They are those of `build`, from the same types. What a command does with the tools is not known here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from flows.forms import (
+    Index,
+    Option,
+    Passages,
+    Phrases,
+    QAReader,
+    References,
+    ToolChoice,
+    Tools,
+    TranslatorModel,
+)
+from toolformer_core.config import TOOL_NAMES
+
+if TYPE_CHECKING:
+    from toolformer_core.tools.base import Tool
+
+__all__ = ["ToolData", "ToolOptions", "build_chosen"]
+
+_TOOLS = Option("Tools")
+
+
+class ToolData(BaseModel):
+    """Where the paper's tools find their data."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    passages: Annotated[Passages, _TOOLS] = None
+    index: Annotated[Index, _TOOLS] = None
+    qa_reader: Annotated[QAReader, _TOOLS] = None
+    phrases: Annotated[Phrases, _TOOLS] = None
+    translator: Annotated[TranslatorModel, _TOOLS] = None
+
+
+class ToolOptions(ToolData, ToolChoice):
+    """The tools, and where they find their data."""
+
+    tools: Annotated[Tools, _TOOLS] = Field(list(TOOL_NAMES), description="Tools that may be called")
+    tool: Annotated[References, _TOOLS] = []
+
+
+def build_chosen(options: ToolOptions) -> dict[str, Tool]:
+    """Return the tools that the options name, by key."""
+    from flows.chosen_tools import chosen_tools
+
+    return chosen_tools(options)[0]

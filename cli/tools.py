@@ -1,0 +1,108 @@
+"""The commands `tools list`, `tools test` and `tools new`. `cli.main` registers the group.
+
+They import what they need when they run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cli.options import AsJson, option_of, with_options
+from cli.terminal import print_json, say
+from cli.tool_options import ToolData, ToolOptions, build_chosen
+
+__all__ = ["tools_app"]
+
+tools_app = typer.Typer(help="The tools: list them, try one, begin your own.", no_args_is_help=True)
+
+References = Annotated[list[str] | None, option_of(ToolOptions, "tool")]
+
+
+@tools_app.command("list")
+def tools_list(tool: References = None, as_json: AsJson = False) -> None:
+    """List the paper's tools, those that installed packages offer, and your own; say where each comes from.
+
+    Example: toolformer tools list --tool miles.py:miles
+    """
+    from cli.render.tools import print_tools
+    from toolformer_core.config import TOOL_NAMES
+    from toolformer_core.tools.custom.python_tool import entry_point_names
+    from toolformer_core.tools.declaration import declaration_of
+
+    given = [*TOOL_NAMES, *entry_point_names(), *(tool or ())]
+    tools = build_chosen(ToolOptions(tools=list(TOOL_NAMES), tool=given[len(TOOL_NAMES) :])).values()
+    rows: list[dict[str, Any]] = [
+        {"key": t.key, "name": t.name, "description": t.description, "origin": declaration_of(t).origin} for t in tools
+    ]
+    if as_json:
+        print_json(rows)
+    else:
+        print_tools(rows)
+
+
+@tools_app.command("test", context_settings={"ignore_unknown_options": True})  # an input may begin with a minus
+@with_options(ToolData)
+def tools_test(
+    data: ToolData,
+    name: Annotated[
+        str, typer.Argument(help="calculator, calendar, wikisearch, qa, mt, or a tool of your own; see build --tool")
+    ],
+    input_: Annotated[str, typer.Argument(metavar="INPUT")] = "",
+    context: Annotated[str, typer.Option(help="What the tool must know, e.g. the calendar's ISO date")] = "",
+) -> None:
+    """Ask a tool one thing; a failure says why and ends with exit 1.
+
+    Example: toolformer tools test calculator "27 + 4 * 2"     prints 35
+    """
+    from toolformer_core.config import TOOL_NAMES
+    from toolformer_core.errors import ToolformerError
+    from toolformer_core.records import ToolFailure
+    from toolformer_core.tools.responses import run_guarded
+
+    named = {"tools": [name]} if name.lower() in TOOL_NAMES else {"tool": [name]}
+    (tool,) = build_chosen(ToolOptions(**data.model_dump(), **named)).values()
+    tool.load()
+    result = run_guarded(tool, input_, context)
+    if isinstance(result, ToolformerError):
+        raise result
+    if isinstance(result, ToolFailure):
+        say(f"{tool.name}({input_}) gave nothing: {result.reason} {result.detail}".rstrip(), error=True)
+        raise typer.Exit(1)
+    say(result.text)
+
+
+@tools_app.command("new")
+def tools_new(
+    name: Annotated[str, typer.Argument(help="The tool's name, e.g. miles; in calls it is written in CamelCase")],
+    mcp: Annotated[
+        str, typer.Option(help="Describe a tool of an MCP server instead, e.g. mcp+stdio:mcp-server-time#convert_time")
+    ] = "",
+) -> None:
+    """Write a tool of your own into this folder: NAME.py, its prompt NAME.txt and test_NAME.py. It works as it stands.
+
+    With --mcp it writes NAME.yaml and the draft of a prompt. Nothing that exists is overwritten.
+
+    Example: toolformer tools new miles && toolformer tools test miles.py:miles "26.2 miles"     prints 42.2 km
+    """
+    from toolformer_core.errors import UsageError
+    from toolformer_core.tools.custom.scaffold import new_mcp_tool, new_python_tool
+
+    files = _mcp_files(name, mcp, new_mcp_tool) if mcp else new_python_tool(name)
+    if existing := [file for file in files if Path(file).exists()]:
+        raise UsageError(f"{', '.join(existing)} exist already; choose another name or folder")
+    for file, text in files.items():
+        Path(file).write_text(text, "utf-8")
+    reference = f"{name}.yaml" if mcp else f"{name}.py:{name}"
+    todo = f"; write 3 to 5 demonstrations into {list(files)[1]}" if mcp else ""
+    say(f"wrote {', '.join(files)}; try it with: toolformer tools test {reference} ...{todo}")
+
+
+def _mcp_files(name: str, reference: str, describe: Any) -> dict[str, str]:
+    from toolformer_core.tools.mcp import mcp_tool
+
+    tool = mcp_tool(reference)
+    files: dict[str, str] = describe(name, reference, tool.description, tool.form.template)
+    return files

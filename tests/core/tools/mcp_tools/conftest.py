@@ -1,0 +1,40 @@
+"""Servers to ask, and the promise that each test leaves no session behind."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.mcp_by_hand import ByHand, serving
+from toolformer_core.tools.mcp import MCPTool, close, mcp_tool
+
+SUPPORT = Path(__file__).resolve().parents[3] / "support"
+BY_HAND = shlex.join([sys.executable, "-I", "-S", str(SUPPORT / "mcp_by_hand.py")])
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    close()
+
+
+@pytest.fixture
+def by_hand() -> Callable[..., MCPTool]:
+    """A tool of the server written by hand, on pipes."""
+    return lambda tool, **more: mcp_tool(f"mcp+stdio:{BY_HAND}#{tool}", **more)
+
+
+@pytest.fixture
+def http_server() -> Iterator[ByHand]:
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture
+def over_http(http_server: ByHand) -> Callable[..., MCPTool]:
+    """A tool of the server written by hand, over HTTP."""
+    return lambda tool, **more: mcp_tool(f"mcp+{http_server.url}#{tool}", **more)

@@ -1,0 +1,301 @@
+"""Sessions are shared, replaced and discarded; no call waits for ever, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.core.tools.mcp_tools.conftest import BY_HAND
+from tests.support.mcp_by_hand import ByHand
+from toolformer_core.records import ToolFailure, ToolResponse, ToolResult
+from toolformer_core.tools.base import ToolLimits
+from toolformer_core.tools.mcp import MCPTool, SessionLimits, close
+from toolformer_core.tools.mcp.loop import loop_thread
+
+MakeTool = Callable[..., MCPTool]
+QUICKLY = ToolLimits(timeout_s=0.2)
+ROOT = Path(__file__).resolve().parents[4]
+
+
+def text_of(result: ToolResult) -> str:
+    assert isinstance(result, ToolResponse), result
+    return result.text
+
+
+def reason_of(result: ToolResult) -> tuple[str, bool]:
+    assert isinstance(result, ToolFailure), result
+    return result.reason, result.retryable
+
+
+@pytest.fixture(params=["by_hand", "over_http"])
+def make(request: pytest.FixtureRequest) -> MakeTool:
+    """A tool of the server written by hand, on pipes and over HTTP."""
+    tool: MakeTool = request.getfixturevalue(request.param)
+    return tool
+
+
+def test_a_tool_that_never_answers_runs_out_of_time(make: MakeTool) -> None:
+    never, echo = make("never", limits=QUICKLY), make("echo")
+    assert reason_of(never.run("")) == ("timeout", True)
+    assert text_of(echo.run("still here")) == "still here"
+
+
+def test_a_server_that_may_be_stuck_is_left(by_hand: MakeTool) -> None:
+    never, pid = by_hand("never", limits=QUICKLY), by_hand("pid")
+    first = text_of(pid.run(""))
+    never.run("")
+    assert text_of(pid.run("")) != first
+
+
+def test_a_call_waits_for_a_free_session_no_longer_than_its_own_time(over_http: MakeTool, http_server: ByHand) -> None:
+    alone = SessionLimits(sessions=1, calls_at_once=1)
+    hold, echo = over_http("hold", sessions=alone), over_http("echo", sessions=alone, limits=QUICKLY)
+    with ThreadPoolExecutor() as threads:
+        held = threads.submit(hold.run, "")
+        assert http_server.arrived.acquire(timeout=10)
+        assert reason_of(echo.run("no room")) == ("timeout", True)
+        http_server.let_go.set()
+        assert text_of(held.result(10)) == "held"
+    assert text_of(echo.run("room")) == "room"
+    assert http_server.opened == 1
+
+
+@pytest.mark.parametrize("how", ["die", "kill"])
+def test_a_server_that_dies_fails_its_calls_at_once_and_is_started_again(by_hand: MakeTool, how: str) -> None:
+    pid, hold, die = by_hand("pid"), by_hand("hold"), by_hand("die")
+    first = int(text_of(pid.run("")))
+    with ThreadPoolExecutor() as threads:
+        held = [threads.submit(hold.run, "") for _ in range(3)]
+        if how == "die":
+            assert reason_of(die.run("")) == ("unreachable", True)
+        else:
+            os.kill(first, signal.SIGKILL)
+        assert {reason_of(call.result(10)) for call in held} == {("unreachable", True)}
+    second = int(text_of(pid.run("")))
+    assert second != first
+    assert not psutil.pid_exists(first)
+
+
+def test_a_connection_that_breaks_during_a_call_is_opened_again(over_http: MakeTool, http_server: ByHand) -> None:
+    never, echo = over_http("never"), over_http("echo")
+    with ThreadPoolExecutor() as threads:
+        call = threads.submit(never.run, "")
+        assert http_server.arrived.acquire(timeout=10)
+        http_server.break_connections()
+        assert reason_of(call.result(10)) == ("unreachable", True)
+    assert text_of(echo.run("again")) == "again"
+
+
+def test_a_server_that_has_forgotten_its_sessions_is_asked_again(over_http: MakeTool, http_server: ByHand) -> None:
+    echo = over_http("echo")
+    http_server.sessions.clear()  # it was started anew
+    assert text_of(echo.run("hello")) == "hello"
+    assert http_server.opened == 2
+
+
+def test_a_server_that_is_busy_may_be_asked_later(over_http: MakeTool, http_server: ByHand) -> None:
+    echo = over_http("echo")
+    http_server.status = 503
+    failure = echo.run("hello")
+    assert failure == ToolFailure("unreachable", "the server answered HTTP 503", retryable=True)
+    assert reason_of(echo.run("hello")) == ("unreachable", True)  # no new session either
+    http_server.status = 0
+    assert text_of(echo.run("hello")) == "hello"
+
+
+def until(done: Callable[[], bool], call: Callable[[], object]) -> int:
+    """Make calls until something has happened beside them; return how many it took."""
+    for number in range(20_000):
+        if done():
+            return number
+        call()
+    raise AssertionError("it never happened")
+
+
+def test_a_session_is_replaced_after_its_calls(by_hand: MakeTool) -> None:
+    pid = by_hand("pid", sessions=SessionLimits(calls=10))
+    pids = [text_of(pid.run(""))]
+    until(lambda: len(set(pids)) == 4, lambda: pids.append(text_of(pid.run(""))))
+    changes = [number for number, (a, b) in enumerate(itertools.pairwise(pids), 1) if a != b]
+    assert len(changes) == 3  # none comes back
+    # a term is 10 calls (the first one's is 9: listing the tools counts), and those made while the next session opens
+    assert changes[0] >= 9
+    assert changes[1] - changes[0] >= 10
+    with ThreadPoolExecutor(4) as threads:
+        assert all(isinstance(result, ToolResponse) for result in threads.map(lambda _: pid.run(""), range(200)))
+
+
+def test_a_call_in_progress_outlives_the_replacement_of_its_session(over_http: MakeTool, http_server: ByHand) -> None:
+    worn = SessionLimits(sessions=1, calls=5)
+    hold, echo = over_http("hold", sessions=worn), over_http("echo", sessions=worn)
+    with ThreadPoolExecutor() as threads:
+        held = threads.submit(hold.run, "")
+        assert http_server.arrived.acquire(timeout=10)
+        until(lambda: http_server.opened >= 4, lambda: text_of(echo.run("hello")))
+        assert not held.done()
+        http_server.let_go.set()
+        assert text_of(held.result(10)) == "held"
+
+
+def test_an_old_session_is_replaced(over_http: MakeTool, http_server: ByHand) -> None:
+    echo = over_http("echo", sessions=SessionLimits(age_s=0))
+    until(lambda: http_server.opened == 3, lambda: text_of(echo.run("hello")))
+
+
+def test_a_worn_session_goes_on_where_no_other_can_be_opened(over_http: MakeTool, http_server: ByHand) -> None:
+    echo = over_http("echo", sessions=SessionLimits(calls=5))
+    http_server.refuses_sessions = True
+    assert [text_of(echo.run(str(n))) for n in range(50)] == [str(n) for n in range(50)]
+    assert http_server.opened == 1
+    http_server.refuses_sessions = False
+    until(lambda: http_server.opened == 2, lambda: text_of(echo.run("hello")))
+
+
+def test_many_threads_share_few_sessions(make: MakeTool, http_server: ByHand) -> None:
+    repeat, pid = make("repeat"), make("pid")
+    with ThreadPoolExecutor(32) as threads:
+        results = list(threads.map(lambda n: text_of(repeat.run(f"text={n}x, times=2")), range(320)))
+        pids = {text_of(result) for result in threads.map(lambda _: pid.run(""), range(64))}
+    assert results == [f"{n}x{n}x" for n in range(320)]
+    assert len(pids) <= 4
+    assert http_server.opened <= 4
+    assert [thread.name for thread in threading.enumerate()].count("mcp-loop") == 1
+
+
+def test_all_who_wait_learn_that_there_is_no_server(over_http: MakeTool, http_server: ByHand) -> None:
+    echo = over_http("echo")
+    close()
+    http_server.refuses_sessions = True
+    with ThreadPoolExecutor(16) as threads:
+        results = list(threads.map(lambda _: reason_of(echo.run("hello")), range(16)))
+    assert set(results) == {("unreachable", True)}
+
+
+def test_closing_fails_calls_in_progress_and_the_next_one_starts_anew(over_http: MakeTool, http_server: ByHand) -> None:
+    never, echo = over_http("never"), over_http("echo")
+    with ThreadPoolExecutor() as threads:
+        call = threads.submit(never.run, "")
+        assert http_server.arrived.acquire(timeout=10)
+        close()
+        assert reason_of(call.result(10)) == ("unreachable", True)
+    close()  # twice is once
+    assert text_of(echo.run("again")) == "again"
+
+
+def left_over() -> tuple[int, int, int]:
+    """Wait until one session is left; return how many children, file descriptors and tasks of the loop there are."""
+    thread = loop_thread()
+
+    async def settle() -> int:
+        """A worn session closes when its successor has opened."""
+        for _ in range(20):
+            owners = [task for task in asyncio.all_tasks() if task.get_name() == "mcp-session"]
+            if len(owners) <= 1:
+                return len(asyncio.all_tasks())
+            await asyncio.wait(owners, timeout=5, return_when=asyncio.FIRST_COMPLETED)
+        raise AssertionError("sessions are left")
+
+    tasks = thread.run(settle(), 60)
+    process = psutil.Process()
+    return len(process.children(recursive=True)), process.num_fds(), tasks
+
+
+def recycle(tool: MCPTool, times: int) -> None:
+    """Use up a number of sessions of one call each."""
+    for number in range(times):
+        assert text_of(tool.run(str(number))) == str(number)
+        assert left_over()[0] <= 1
+
+
+@pytest.mark.parametrize("times", [30, pytest.param(200, marks=pytest.mark.slow)])
+def test_nothing_leaks_over_http(over_http: MakeTool, http_server: ByHand, times: int) -> None:
+    echo = over_http("echo", sessions=SessionLimits(calls=1))
+    recycle(echo, 10)
+    before = left_over()
+    recycle(echo, times)
+    after = left_over()
+    assert http_server.opened >= 10 + times
+    # the server is in this process: a connection that it has not yet closed counts, too
+    assert (after[0], after[2]) == (before[0], before[2])
+    assert abs(after[1] - before[1]) <= 8
+
+
+@pytest.mark.parametrize("times", [5, pytest.param(200, marks=pytest.mark.slow)])
+def test_nothing_leaks_on_pipes(by_hand: MakeTool, times: int) -> None:
+    echo = by_hand("echo", sessions=SessionLimits(calls=1))
+    recycle(echo, 3)
+    before = left_over()
+    recycle(echo, times)
+    assert left_over() == before
+    close()
+    assert psutil.Process().children(recursive=True) == []
+
+
+def test_a_forked_process_has_sessions_of_its_own(by_hand: MakeTool) -> None:
+    pid = by_hand("pid")
+    first = text_of(pid.run(""))
+    reading, writing = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # from 3.12: this process has threads
+        child = os.fork()
+    if child == 0:  # pragma: no cover
+        try:
+            os.write(writing, text_of(pid.run("")).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as stream:
+        second = stream.read()
+    os.waitpid(child, 0)
+    assert second.isdigit()
+    assert second != first
+    assert text_of(pid.run("")) == first
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", ["", "raise SystemExit(3)", "import os; os.kill(os.getpid(), 9)"])
+def test_servers_end_with_the_interpreter(ending: str) -> None:
+    script = f"""
+    from toolformer_core.tools.mcp import mcp_tool
+    print(mcp_tool({f"mcp+stdio:{BY_HAND}#pid"!r}).run("").text, flush=True)
+    {ending}
+    """
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], env=environment, capture_output=True, text=True, timeout=60
+    )
+    server = psutil.Process(int(done.stdout)) if psutil.pid_exists(int(done.stdout)) else None
+    if server is not None:  # a process that is killed closes nothing, but its pipes end
+        server.wait(10)
+    assert done.stderr == ""
+
+
+@pytest.mark.slow
+def test_a_server_that_will_not_end_is_made_to(tmp_path: Path) -> None:
+    script = tmp_path / "stubborn.py"
+    script.write_text(
+        "import signal, sys, threading\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        f"sys.path.insert(0, {str(ROOT / 'tests' / 'support')!r})\n"
+        "import mcp_by_hand\n"
+        "mcp_by_hand.run_on_pipes()\n"
+        "threading.Event().wait()\n"
+    )
+    from toolformer_core.tools.mcp import mcp_tool
+
+    server = int(text_of(mcp_tool(f"mcp+stdio:{sys.executable} -I -S {script}#pid").run("")))
+    close()
+    assert not psutil.pid_exists(server)

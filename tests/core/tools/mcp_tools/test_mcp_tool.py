@@ -1,0 +1,182 @@
+"""What a tool of an MCP server answers, and what is known of it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.core.tools.mcp_tools.conftest import BY_HAND
+from tests.support.mcp_by_hand import TOOLS, ByHand
+from toolformer_core.errors import ToolError, UnknownNameError, UsageError
+from toolformer_core.records import ToolFailure, ToolResponse
+from toolformer_core.tools.base import REMOTE_TTL_S, ToolLimits, limits_of, ttl_of
+from toolformer_core.tools.mcp import (
+    MCPSettings,
+    MCPTool,
+    SessionLimits,
+    close,
+    mcp_tool,
+    names_for,
+    parse_reference,
+    server_tools,
+)
+
+MakeTool = Callable[..., MCPTool]
+
+
+def test_answers_of_every_kind(by_hand: MakeTool) -> None:
+    assert by_hand("echo").run("one, two=3") == ToolResponse("one, two=3")
+    assert by_hand("repeat").run('text="ab, times=9", times=2') == ToolResponse("ab, times=9ab, times=9")
+    assert by_hand("structured").run("") == ToolResponse('{"a":1,"b":[2,3]}')
+    assert by_hand("resource").run("") == ToolResponse("in a file")
+    assert len(by_hand("long").run("").text) == 100_000  # type: ignore[union-attr]
+    assert by_hand("picture").run("") == ToolFailure("not_text", "the tool answered with image, and no text")
+    assert by_hand("nothing").run("") == ToolFailure("no_result", "the tool answered with nothing")
+    assert by_hand("failing").run("it") == ToolFailure("tool_error", "cannot do it")
+    assert by_hand("refused").run("") == ToolFailure("invalid_input", "these arguments will not do")
+    lax = by_hand("lax").run("")
+    assert isinstance(lax, ToolFailure)
+    assert (lax.reason, lax.retryable) == ("invalid_response", False)
+
+
+def test_a_bad_input_never_reaches_the_server(by_hand: MakeTool) -> None:
+    tool = by_hand("repeat", sessions=SessionLimits(connect_s=20))
+    assert tool.run("text=a") == ToolFailure("invalid_input", "times is missing: write text=..., times=...")
+    assert tool.run("text=a, times=0") == ToolFailure("invalid_input", "times: 0 is less than the minimum of 1")
+
+
+def test_all_pages_of_the_list_are_read() -> None:
+    server, _ = parse_reference(f"mcp+stdio:{BY_HAND}#?")
+    found = server_tools(server)
+    assert [definition.tool for definition in found] == list(TOOLS)  # 16 of them, 5 in a page
+    assert {(definition.server, definition.version) for definition in found} == {("by-hand", "7")}
+
+
+def test_an_unknown_tool_is_named_with_the_nearest_one(by_hand: MakeTool) -> None:
+    with pytest.raises(UnknownNameError, match=r"'ecko'. Did you mean 'echo'\? Valid: die, echo, "):
+        by_hand("ecko")
+
+
+def test_what_a_tool_says_of_itself(by_hand: MakeTool) -> None:
+    tool = by_hand("echo")
+    assert (tool.key, tool.name, tool.description) == ("echo", "Echo", "Does echo.")  # the first paragraph
+    assert tool.form.template == "text"
+    assert ttl_of(tool) == REMOTE_TTL_S
+    assert limits_of(tool) == ToolLimits(at_once=32, timeout_s=30)
+    named = by_hand("echo", name="Parrot", key="parrot", limits=ToolLimits(at_once=2))
+    assert (named.key, named.name, limits_of(named).at_once) == ("parrot", "Parrot", 2)
+
+
+@pytest.mark.parametrize(
+    ("tool", "name", "key"),
+    [
+        ("get_current_time", "GetCurrentTime", "get_current_time"),
+        ("get-sum", "GetSum", "get_sum"),
+        ("getCurrentTime", "GetCurrentTime", "get_current_time"),
+        ("HTTPGet2", "HTTPGet2", "http_get2"),
+        ("web.search/v2", "WebSearchV2", "web_search_v2"),
+        ("echo", "Echo", "echo"),
+    ],
+)
+def test_names_are_made_from_the_servers(tool: str, name: str, key: str) -> None:
+    assert names_for(tool) == (name, key)
+
+
+def test_a_name_that_cannot_be_written_is_refused() -> None:
+    with pytest.raises(UsageError, match="'2x' cannot be a tool's name in calls"):
+        names_for("2x")
+    with pytest.raises(UsageError, match="'Get Sum' cannot be a tool's name in calls"):
+        names_for("get-sum", name="Get Sum")
+    with pytest.raises(UsageError, match="'é' cannot be a tool's key"):
+        names_for("é")
+    with pytest.raises(UsageError, match="'--' cannot be"):
+        names_for("--")
+
+
+def test_the_fingerprint_covers_the_definition_and_no_secret(
+    by_hand: MakeTool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = by_hand("echo")
+    monkeypatch.setenv("MY_TOKEN", "hunter2")
+    given = by_hand("echo", settings=MCPSettings(env=("MY_TOKEN",)), name="Parrot", limits=ToolLimits(at_once=1))
+    assert given.fingerprint == tool.fingerprint  # neither secrets nor names nor limits change a response
+    assert b"hunter2" not in pickle.dumps(given)
+    monkeypatch.setenv("BY_HAND_VERSION", "8")
+    newer = by_hand("echo", settings=MCPSettings(env=("BY_HAND_VERSION",)))
+    others = [newer, by_hand("failing"), by_hand("repeat")]
+    assert len({tool.fingerprint, *(other.fingerprint for other in others)}) == 4
+
+
+def test_a_pickled_tool_answers_elsewhere(by_hand: MakeTool) -> None:
+    tool = by_hand("echo", name="Parrot", settings=MCPSettings(env=("HOME",)), limits=ToolLimits(tries=5))
+    again = pickle.loads(pickle.dumps(tool))
+    assert (again.fingerprint, again.name, again.limits) == (tool.fingerprint, "Parrot", tool.limits)
+    again.load()
+    assert again.run("hello") == ToolResponse("hello")
+
+
+def test_a_server_of_another_version_is_not_loaded(by_hand: MakeTool, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = MCPSettings(env=("BY_HAND_VERSION",))
+    monkeypatch.setenv("BY_HAND_VERSION", "7")
+    tool = by_hand("echo", settings=settings)
+    tool.load()
+    close()
+    monkeypatch.setenv("BY_HAND_VERSION", "8")
+    with pytest.raises(ToolError, match=r"the version of .*#echo has changed"):
+        tool.load()
+
+
+def test_a_process_gets_named_variables_and_no_others(by_hand: MakeTool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_TOKEN", "hunter2")
+    monkeypatch.setenv("OTHER_TOKEN", "hunter3")
+    monkeypatch.setenv("LANG", "C.UTF-8")
+    result = by_hand("environment", settings=MCPSettings(env=("MY_TOKEN",))).run("")
+    assert isinstance(result, ToolResponse)
+    environment = json.loads(result.text)
+    assert (environment["MY_TOKEN"], environment["LANG"]) == ("hunter2", "C.UTF-8")
+    assert environment["PATH"]
+    assert not {"OTHER_TOKEN", "PYTHONPATH", "PYTEST_CURRENT_TEST"} & set(environment)
+
+
+def test_headers_are_sent_with_the_values_of_variables(
+    over_http: MakeTool, http_server: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "hunter2")
+    tool = over_http("echo", settings=MCPSettings(headers={"Authorization": "MY_TOKEN"}))
+    assert tool.run("hello") == ToolResponse("hello")
+    assert http_server.authorizations == {"Bearer hunter2"}
+
+
+def test_a_variable_that_is_not_set_is_the_users_mistake(by_hand: MakeTool) -> None:
+    with pytest.raises(UsageError, match="NOT_SET_ANYWHERE, which an MCP tool's settings name, is not set"):
+        by_hand("echo", settings=MCPSettings(env=("NOT_SET_ANYWHERE",)))
+
+
+def test_a_server_that_cannot_be_started_says_why(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no program 'no-such-program'"):
+        mcp_tool("mcp+stdio:no-such-program#echo")
+    script = tmp_path / "broken.py"
+    script.write_text("import sys; sys.stderr.write('the index is missing\\n'); sys.exit(1)")
+    with pytest.raises(ToolError, match=r"cannot connect .* its last words: the index is missing"):
+        mcp_tool(f"mcp+stdio:{sys.executable} -I -S {script}#echo")
+
+
+def test_what_a_server_writes_when_it_breaks_is_shown_without_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "hunter2")
+    script = tmp_path / "broken.py"
+    script.write_text("import os, sys; sys.exit('bad token ' + os.environ['MY_TOKEN'])")
+    with pytest.raises(ToolError, match=r"its last words: bad token \*\*\*"):
+        mcp_tool(f"mcp+stdio:{sys.executable} -I -S {script}#echo", settings=MCPSettings(env=("MY_TOKEN",)))
+
+
+def test_an_address_without_a_server_says_so(http_server: ByHand) -> None:
+    http_server.status = 401
+    with pytest.raises(ToolError, match="it answered HTTP 401"):
+        mcp_tool(f"mcp+{http_server.url}#echo")

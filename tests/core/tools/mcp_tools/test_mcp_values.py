@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolformer_core.tools.mcp.values import BadValue, kinds_of, value_of
+
+ROOT = {"$defs": {"Unit": {"enum": ["Metre", "foot"], "type": "string"}, "Loop": {"$ref": "#/$defs/Loop"}}}
+UNIT = {"$ref": "#/$defs/Unit"}
+OPTIONAL_INTEGER = {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None}
+STRINGS = {"type": "array", "items": {"type": "string"}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "value"),
+    [
+        ({"type": "string"}, " as it is ", " as it is "),
+        ({"type": "string"}, "5", "5"),
+        ({"type": "integer"}, " -12 ", -12),
+        ({"type": "integer"}, "1,234,567", 1234567),
+        ({"type": "integer"}, "3.0", 3),
+        ({"type": "number"}, "3", 3),
+        ({"type": "number"}, "-.5", -0.5),
+        ({"type": "number"}, "1,500.25", 1500.25),
+        ({"type": "number"}, "1e3", 1000.0),
+        ({"type": "boolean"}, "True", True),
+        ({"type": "boolean"}, "no", False),
+        ({"enum": ["a", "A", "b"]}, "A", "A"),
+        ({"enum": ["a", "A", "b"]}, "B", "b"),
+        ({"enum": [1, 2.5, True, None]}, "2.5", 2.5),
+        ({"enum": [1, 2.5, True, None]}, "true", True),
+        ({"const": "only"}, "only", "only"),
+        (UNIT, "metre", "Metre"),
+        ({"allOf": [UNIT], "description": "x"}, "FOOT", "foot"),
+        (OPTIONAL_INTEGER, "7", 7),
+        (OPTIONAL_INTEGER, "null", None),
+        ({"type": ["string", "null"]}, "null", "null"),  # a text is allowed: null is a text
+        ({"type": ["string", "integer"]}, "7", 7),  # a text last
+        ({"type": ["string", "integer"]}, "seven", "seven"),
+        (STRINGS, '["a, b", "c"]', ["a, b", "c"]),
+        (STRINGS, "a, b ,c", ["a", "b", "c"]),
+        (STRINGS, "[a, b]", ["a", "b"]),
+        (STRINGS, "", []),
+        ({"type": "array", "items": {"type": "integer"}}, "1, 2", [1, 2]),
+        ({"type": "object"}, ' {"a": [1]} ', {"a": [1]}),
+        ({"properties": {"a": {}}}, '{"a": 1}', {"a": 1}),
+        ({}, "[1, 2]", [1, 2]),
+        ({}, "plain text", "plain text"),
+        (True, "5", 5),
+        ({"$ref": "#/$defs/Loop"}, "5", 5),  # a circle says nothing
+        ({"$ref": "#/$defs/Nowhere"}, "5", 5),
+    ],
+)
+def test_a_text_becomes_a_value(schema: Any, text: str, value: Any) -> None:
+    found = value_of(text, schema, ROOT)
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "says"),
+    [
+        ({"type": "integer"}, "3.5", "'3.5' is not an integer"),
+        ({"type": "integer"}, "1,5", "not an integer"),
+        ({"type": "integer"}, "٣", "not an integer"),  # other digits
+        ({"type": "integer"}, "9" * 401, "not an integer"),
+        ({"type": "number"}, "nan", "not a number"),
+        ({"type": "number"}, "1e999", "too large"),
+        ({"type": "number"}, ".", "not a number"),
+        ({"type": "boolean"}, "1", "not a boolean"),
+        ({"enum": ["a", "b"]}, "c", "'c' is not one of a, b"),
+        ({"enum": ["a", "A"]}, "á", "not one of"),
+        (OPTIONAL_INTEGER, "x", "'x' is not integer"),
+        ({"type": "object"}, "[1]", "not a JSON object"),
+        ({"type": "object"}, '{"a": NaN}', "not JSON"),
+        ({"type": "array", "items": {"type": "integer"}}, "1, x", "'x' is not an integer"),
+        ({"type": "null"}, "x", "not a null"),
+    ],
+)
+def test_another_text_is_refused(schema: Any, text: str, says: str) -> None:
+    with pytest.raises(BadValue, match=says):
+        value_of(text, schema, ROOT)
+
+
+def test_in_quotes_a_text_stays_a_text() -> None:
+    assert value_of("7", {"type": ["integer", "string"]}, ROOT, quoted=True) == "7"
+    assert value_of("7", {"type": "integer"}, ROOT, quoted=True) == 7
+    assert value_of("7", {"enum": [7]}, ROOT, quoted=True) == 7
+
+
+@given(st.integers(), st.floats(allow_nan=False, allow_infinity=False))
+def test_numbers_are_read_as_they_are_written(whole: int, real: float) -> None:
+    if len(str(whole)) <= 400:
+        assert value_of(str(whole), {"type": "integer"}, {}) == whole
+        assert value_of(f"{whole:,}", {"type": "integer"}, {}) == whole
+    assert value_of(repr(real), {"type": "number"}, {}) == real
+
+
+def test_kinds_are_said_for_a_person() -> None:
+    assert kinds_of({"anyOf": [UNIT, {"type": "integer"}, {"type": "null"}]}, ROOT) == ["one of Metre, foot", "integer"]
+    assert kinds_of({}, ROOT) == ["any value"]

@@ -1,0 +1,219 @@
+"""Tools of a user's own: references, decorated functions, and what they declare."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolformer_core import tool
+from toolformer_core.annotate.prefilter import prefilter
+from toolformer_core.annotate.tool_prompt import prompt_for
+from toolformer_core.config import PrefilterConfig
+from toolformer_core.errors import PromptError, UnknownNameError, UsageError
+from toolformer_core.records import Document, ToolFailure, ToolResponse
+from toolformer_core.tools.base import limits_of
+from toolformer_core.tools.build import ToolSettings, build_tools
+from toolformer_core.tools.custom.reference import ToolReference, camel_case, key_of, parse_reference
+from toolformer_core.tools.declaration import DocumentFilter, declaration_of
+
+SOURCE = """
+from toolformer_core import tool
+
+@tool(keywords=["dozen"], tau_s=0.0, top_k=7, tau_f=0.25)
+def dozens(text):
+    "Counts dozens."
+    return str(12 * int(text))
+
+def shout(text, context):
+    return f"{text.upper()} {context}"
+
+class Backwards:
+    key, name, description, fingerprint = "backwards", "Backwards", "Turns a text round.", "1"
+    def load(self): pass
+    def run(self, input, context=""):
+        from toolformer_core import ToolResponse
+        return ToolResponse(input[::-1])
+
+backwards = Backwards()
+"""
+PROMPT = "Add calls [Dozens(n)].\nInput: 2 dozen, 24\nOutput: 2 dozen, [Dozens(2)] 24\nInput: {text}\nOutput:\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "shop.py").write_text(SOURCE, "utf-8")
+    (tmp_path / "dozens.txt").write_text(PROMPT, "utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("calculator", ToolReference("name", "calculator")),
+        ("my_tools.py:convert", ToolReference("file", "my_tools.py", "convert")),
+        ("Km=a/b c.py:miles", ToolReference("file", "a/b c.py", "miles", "Km")),
+        ("package.module:tool", ToolReference("module", "package.module", "tool")),
+        ("population.yaml", ToolReference("yaml", "population.yaml")),
+        ("mcp+stdio:run --a=b,c#get", ToolReference("mcp", "mcp+stdio:run --a=b,c#get")),
+        ("Clock=mcp+https://h/p?x=1#t", ToolReference("mcp", "mcp+https://h/p?x=1#t", name="Clock")),
+    ],
+)
+def test_every_form_of_a_reference(text: str, parsed: ToolReference) -> None:
+    assert parse_reference(text) == parsed
+    assert parse_reference(str(parsed)) == parsed
+
+
+@pytest.mark.parametrize("text", ["", "miles.py", "a b", "x.py:", ":f", "Km="])
+def test_what_is_no_reference_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_reference(text)
+
+
+def test_names_in_calls_and_keys() -> None:
+    assert camel_case("get_current_time") == "GetCurrentTime"
+    assert camel_case("get-time.v2") == "GetTimeV2"
+    assert camel_case("3d") == "Tool3d"  # a call's name begins with a letter
+    assert key_of("GetCurrentTime") == "get_current_time"
+    assert key_of("HTTPTool") == "http_tool"
+
+
+@given(st.from_regex(r"[a-z]{2,}(_[a-z]{2,})*", fullmatch=True))  # a_b would be AB
+def test_a_functions_name_comes_back_from_its_name_in_calls(name: str) -> None:
+    assert key_of(camel_case(name)) == name
+
+
+def test_a_decorated_function_in_a_file(folder: Path) -> None:
+    dozens = build_tools([f"{folder}/shop.py:dozens"])["dozens"]
+    assert (dozens.name, dozens.description) == ("Dozens", "Counts dozens.")
+    assert dozens.run("2") == ToolResponse("24")
+    failure = dozens.run("two")  # int("two") raises ValueError: the input is to blame
+    assert isinstance(failure, ToolFailure)
+    assert (failure.reason, failure.retryable) == ("invalid_input", False)
+    declared = declaration_of(dozens)
+    assert declared.sampling() == {"tau_s": 0.0, "top_k": 7}
+    assert declared.tau_f == 0.25
+    assert declared.origin == f"{folder}/shop.py:dozens"
+    assert prompt_for(dozens).head.startswith("Add calls [Dozens(n)].")
+
+
+def test_a_plain_function_is_told_the_context_and_an_object_names_itself(folder: Path) -> None:
+    tools = build_tools([f"{folder}/shop.py:shout", f"Flip={folder}/shop.py:dozens", f"{folder}/shop.py:backwards"])
+    assert list(tools) == ["shout", "flip", "backwards"]
+    assert tools["shout"].run("hey", "2020-01-01") == ToolResponse("HEY 2020-01-01")
+    assert tools["flip"].name == "Flip"
+    assert tools["backwards"].run("abc") == ToolResponse("cba")
+    with pytest.raises(UsageError, match="names itself"):
+        build_tools([f"Other={folder}/shop.py:backwards"])
+
+
+def test_another_process_makes_the_same_tool_again(folder: Path) -> None:
+    dozens = build_tools([f"Twelve={folder}/shop.py:dozens"])["twelve"]
+    again = pickle.loads(pickle.dumps(dozens))  # what a worker receives
+    assert (again.name, again.fingerprint, again.run("3")) == ("Twelve", dozens.fingerprint, ToolResponse("36"))
+    settings = ToolSettings(references=(("twelve", f"Twelve={folder}/shop.py:dozens"),))
+    assert build_tools(["twelve"], settings)["twelve"].fingerprint == dozens.fingerprint
+
+
+def test_the_fingerprint_is_that_of_the_code_and_the_version(folder: Path) -> None:
+    before = build_tools([f"{folder}/shop.py:dozens"])["dozens"].fingerprint
+    (folder / "shop.py").write_text(SOURCE.replace("12 *", "13 *"), "utf-8")
+    after = build_tools([f"{folder}/shop.py:dozens"])["dozens"]
+    assert after.fingerprint != before
+    assert after.run("2") == ToolResponse("26")  # the edited file is imported anew
+
+    def one(text: str) -> str:
+        return text
+
+    assert tool(version="1")(one).fingerprint != tool(version="2")(one).fingerprint
+
+
+def test_what_a_function_raises_becomes_a_failure() -> None:
+    def failing(error: BaseException) -> ToolFailure:
+        @tool
+        def f(text: str) -> str:
+            raise error
+
+        result = f.run("x")
+        assert isinstance(result, ToolFailure)
+        return result
+
+    assert failing(ZeroDivisionError()).reason == "invalid_input"
+    assert failing(KeyError("x")).reason == "invalid_input"
+    assert failing(ConnectionRefusedError()) == ToolFailure("unreachable", "ConnectionRefusedError: ", retryable=True)
+    with pytest.raises(RuntimeError):  # left to `run_guarded`, which says `crashed`
+        failing(RuntimeError("bug"))
+
+    @tool
+    def nothing(text: str) -> str | None:
+        return None
+
+    @tool
+    def number(text: str) -> str:
+        return 7  # type: ignore[return-value]
+
+    assert nothing.run("x") == ToolFailure("no_result")
+    assert number.run("x") == ToolFailure("crashed", "number returned int, not a text")
+    assert limits_of(number).at_once == 32
+
+
+def test_mistakes_are_named(folder: Path) -> None:
+    (folder / "broken.py").write_text("1 / 0\n", "utf-8")
+    with pytest.raises(UnknownNameError, match="Did you mean 'dozens'"):
+        build_tools([f"{folder}/shop.py:dozen"])
+    with pytest.raises(UsageError, match=r"broken\.py cannot be imported: ZeroDivisionError"):
+        build_tools([f"{folder}/broken.py:f"])
+    with pytest.raises(UsageError, match="cannot read the tool file"):
+        build_tools([f"{folder}/absent.py:f"])
+    with pytest.raises(UsageError, match=r"the module no\.such\.module cannot be imported"):
+        build_tools(["no.such.module:f"])
+    with pytest.raises(UsageError, match=r"both give a tool Dozens.*Other"):
+        build_tools([f"{folder}/shop.py:dozens", f"Dozens={folder}/shop.py:shout"])
+    with pytest.raises(UsageError, match="like one of the paper's tools"):
+        build_tools([f"QA={folder}/shop.py:shout"])
+    with pytest.raises(UnknownNameError, match="Did you mean 'calculator'"):
+        build_tools(["calculater"])
+
+
+def test_a_prompt_must_be_there_and_show_a_call(folder: Path) -> None:
+    shout = build_tools([f"{folder}/shop.py:shout"])["shout"]
+    with pytest.raises(PromptError, match=r"the tool Shout has no annotation prompt; write one to .*shout\.txt"):
+        prompt_for(shout)
+    (folder / "shout.txt").write_text("Shout.\nInput: {text}\nOutput:\n", "utf-8")
+    with pytest.raises(PromptError, match=r"shows no call.*\[Shout\(\.\.\.\)\]"):
+        prompt_for(build_tools([f"{folder}/shop.py:shout"])["shout"])
+    other = folder / "prompts"
+    other.mkdir()
+    (other / "shout.txt").write_text("Louder: [Shout(x)] {text}", "utf-8")
+    assert prompt_for(shout, other).head == "Louder: [Shout(x)] "
+
+
+@pytest.mark.parametrize(
+    ("conditions", "text", "expected"),
+    [
+        (DocumentFilter(), "anything", (True, "no_heuristic")),
+        (DocumentFilter(keywords=("nautical mile",)), "One Nautical\nMile north", (True, "keyword")),
+        (DocumentFilter(keywords=("mile",)), "smiles and miles", (False, "no_match")),  # whole words
+        (DocumentFilter(patterns=(r"\d+ mi\b",)), "it is 5 mi", (True, "pattern")),
+        (DocumentFilter(patterns=("x",), keywords=("mile",)), "a mile", (True, "keyword")),  # one of them is enough
+        (DocumentFilter(min_chars=9), "12345678", (False, "too_short")),
+        (DocumentFilter(max_chars=7), "12345678", (False, "too_long")),
+        (DocumentFilter(min_chars=8, max_chars=8), "12345678", (True, "declared")),
+        (DocumentFilter(language="de"), "das Wetter ist schön", (True, "declared")),
+        (DocumentFilter(language="fr"), "das Wetter ist schön", (False, "other_language")),
+        (DocumentFilter(keywords=("mile",), language="fr"), "a mile", (False, "other_language")),
+    ],
+)
+def test_declared_conditions(conditions: DocumentFilter, text: str, expected: tuple[bool, str]) -> None:
+    document = Document("d", text, None, None, "f", 1)
+    (result,) = prefilter("dozens", [document], PrefilterConfig(), lambda _: ("de", 0.9), conditions)
+    assert (result.kept, result.reason) == expected
+
+
+def test_conditions_that_mean_nothing_are_refused() -> None:
+    for wrong in ({"patterns": ("(",)}, {"keywords": (" ",)}, {"min_chars": 5, "max_chars": 4}):
+        with pytest.raises(UsageError):
+            DocumentFilter(**wrong)  # type: ignore[arg-type]

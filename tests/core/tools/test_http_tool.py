@@ -1,0 +1,228 @@
+"""Tools behind an HTTP endpoint, and the tool files that describe them, against a server on loopback."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from toolformer_core.annotate.tool_prompt import prompt_for
+from toolformer_core.errors import PromptError, UsageError
+from toolformer_core.records import ToolFailure, ToolResponse
+from toolformer_core.tools.base import limits_of, ttl_of
+from toolformer_core.tools.build import build_tools
+from toolformer_core.tools.custom.http_tool import HTTPTemplate, HTTPTool
+from toolformer_core.tools.custom.secrets import fill
+from toolformer_core.tools.declaration import declaration_of
+
+PEOPLE = {"France": 68, "Chad": 18}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers with the population of a country, or with the status that the path asks for."""
+
+    protocol_version = "HTTP/1.1"
+    seen: list[dict[str, Any]]
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.seen.append({"path": self.path, "authorization": self.headers.get("Authorization"), "body": body})
+        if url.path.startswith("/status/"):
+            self._send(int(url.path.rsplit("/")[-1]), b"", location="/people?country=France")
+        elif url.path == "/large":
+            self._send(200, b"x" * (1 << 20) + b"y")
+        elif url.path == "/text":
+            self._send(200, "caf\u00e9".encode() + b"\xff")
+        else:
+            country = json.loads(body)["country"] if body else parse_qs(url.query)["country"][0]
+            people = PEOPLE.get(country)
+            self._send(200, json.dumps({"country": country, "found": [{"people": people}]}).encode())
+
+    do_POST = do_GET
+
+    def _send(self, status: int, data: bytes, location: str = "") -> None:
+        self.send_response(status)
+        if location and 300 <= status < 400:
+            self.send_header("Location", location)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if status != 204:
+            self.wfile.write(data)
+
+    def log_message(self, *_: Any) -> None:
+        """Keep quiet."""
+
+
+class Server:
+    """The server's address, and what it was asked."""
+
+    def __init__(self, address: str, seen: list[dict[str, Any]]) -> None:
+        self.url = address
+        self.seen = seen
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    seen: list[dict[str, Any]] = []
+    handler = type("Handler", (_Handler,), {"seen": seen})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
+        thread = threading.Thread(target=httpd.serve_forever)
+        thread.start()
+        yield Server(f"http://127.0.0.1:{httpd.server_port}", seen)
+        httpd.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def tools() -> Iterator[list[HTTPTool]]:
+    """Tools whose connections are closed at the end."""
+    made: list[HTTPTool] = []
+    yield made
+    for tool in made:
+        tool.close()
+
+
+def http_tool(tools: list[HTTPTool], url: str, **template: Any) -> HTTPTool:
+    tools.append(HTTPTool(HTTPTemplate(url, **template), name="People", key="people", description="Counts people."))
+    return tools[-1]
+
+
+def test_a_request_and_what_is_read_from_its_response(server: Server, tools: list[HTTPTool]) -> None:
+    people = http_tool(tools, server.url + "/people?country={input}", response="{found.0.people} million")
+    assert people.run("France") == ToolResponse("68 million")
+    assert people.run("Chad&country=France") == ToolFailure("no_result", "the response has no found.0.people")
+    assert server.seen[-1]["path"] == "/people?country=Chad%26country%3DFrance"  # the input stays one value
+
+
+def test_json_is_filled_as_strings(server: Server, tools: list[HTTPTool]) -> None:
+    people = http_tool(tools, server.url + "/people", method="POST", json={"country": "{input}"})
+    assert people.run('Cha"d') == ToolResponse('{"country": "Cha\\"d", "found": [{"people": null}]}')
+    assert json.loads(server.seen[-1]["body"]) == {"country": 'Cha"d'}
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/status/404", ToolFailure("no_result", "HTTP 404")),
+        ("/status/204", ToolFailure("no_result", "HTTP 204")),
+        ("/status/401", ToolFailure("rejected", "HTTP 401")),
+        ("/status/302", ToolFailure("rejected", "HTTP 302")),  # not followed
+        ("/status/429", ToolFailure("rate_limited", "HTTP 429", retryable=True)),
+        ("/status/503", ToolFailure("server_error", "HTTP 503", retryable=True)),
+        ("/large", ToolFailure("bad_response", "more than 1,048,576 bytes")),
+        ("/text", ToolResponse("caf\u00e9\ufffd")),
+    ],
+)
+def test_what_a_status_becomes(server: Server, tools: list[HTTPTool], path: str, expected: object) -> None:
+    assert http_tool(tools, server.url + path).run("x") == expected
+    assert len(server.seen) == 1
+
+
+def test_a_server_that_is_not_there_may_be_asked_again(server: Server, tools: list[HTTPTool]) -> None:
+    result = http_tool(tools, "http://127.0.0.1:9/x").run("x")  # nothing listens on the port `discard`
+    assert isinstance(result, ToolFailure)
+    assert (result.reason, result.retryable) == ("unreachable", True)
+
+
+def test_a_secret_is_sent_and_never_stored(
+    server: Server, tools: list[HTTPTool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people = http_tool(tools, server.url + "/people?country={input}", headers={"Authorization": "Bearer ${PEOPLE_KEY}"})
+    monkeypatch.delenv("PEOPLE_KEY", raising=False)
+    with pytest.raises(UsageError, match="PEOPLE_KEY is not set"):
+        people.load()
+    before = people.fingerprint
+    monkeypatch.setenv("PEOPLE_KEY", "s3cret")
+    people.load()
+    people.run("France")
+    assert server.seen[-1]["authorization"] == "Bearer s3cret"
+    assert people.fingerprint == before
+    assert b"s3cret" not in pickle.dumps(people)
+    # an input is data: it reads no variable
+    people.run("${PEOPLE_KEY}")
+    assert "s3cret" not in server.seen[-1]["path"]
+
+
+def test_templates_are_filled_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A", "{input}")
+    assert fill("${A} {input} {other}", {"input": "${A}"}) == "{input} ${A} {other}"
+
+
+@pytest.mark.parametrize(
+    ("url", "wrong"),
+    [
+        ("ftp://127.0.0.1/x", "no http or https URL"),
+        ("https://{input}/x", "must be written out"),
+        ("https://${HOST}/x", "must be written out"),
+        ("https://user:pw@host/x", "credentials do not belong"),
+        ("http://example.org/x", "only for this machine"),
+    ],
+)
+def test_urls_that_are_refused(url: str, wrong: str) -> None:
+    with pytest.raises(UsageError, match=wrong):
+        HTTPTemplate(url)
+
+
+def test_a_tool_file(server: Server, tmp_path: Path, tools: list[HTTPTool]) -> None:
+    file = tmp_path / "people.yaml"
+    file.write_text(
+        f"""
+description: Counts people.
+keywords: [population]
+tau_f: 0.5
+limits: {{at_once: 4, per_second: 50, cost: 0.1}}
+http:
+  url: {server.url}/people?country={{input}}
+  response: "{{found.0.people}} million"
+""",
+        "utf-8",
+    )
+    people = build_tools([str(file)])["people"]
+    assert isinstance(people, HTTPTool)
+    tools.append(people)
+    assert (people.name, people.run("Chad")) == ("People", ToolResponse("18 million"))
+    assert (limits_of(people).at_once, limits_of(people).per_second, limits_of(people).cost) == (4, 50, 0.1)
+    assert ttl_of(people) == 86_400
+    assert declaration_of(people).filter.keywords == ("population",)
+    with pytest.raises(PromptError, match=r"people\.txt"):
+        prompt_for(people)
+    assert build_tools([f"Folk={file}"])["folk"].name == "Folk"
+
+
+def test_a_tool_file_of_a_python_function(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text("def dozens(text):\n    return str(12 * int(text))\n", "utf-8")
+    (tmp_path / "dozens.txt").write_text("[Eggs(2)] {text}", "utf-8")
+    (tmp_path / "eggs.yaml").write_text("name: Eggs\npython: shop.py:dozens\npatterns: ['\\bdozen']\n", "utf-8")
+    eggs = build_tools([str(tmp_path / "eggs.yaml")])["eggs"]
+    assert eggs.run("3") == ToolResponse("36")
+    assert declaration_of(eggs).filter.patterns == (r"\bdozen",)
+    assert prompt_for(eggs).head == "[Eggs(2)] "  # no eggs.txt: the function's own prompt
+    assert pickle.loads(pickle.dumps(eggs)).name == "Eggs"
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("name: [", "is not YAML"),
+        ("just a text", "valid dictionary"),
+        ("name: People", "exactly one of http, mcp and python"),
+        ("nmae: People\npython: a.py:b", "nmae: Extra inputs"),
+        ("name: two words\npython: a.py:b", "name: String should match"),
+        ("http: {url: 'http://example.org/'}", "only for this machine"),
+        ("http: {url: 'https://h/', method: DELETE}", "http.method"),
+        ("python: absent.py:f", "cannot read the tool file"),
+        ("!!python/object/apply:os.system [echo]", "is not YAML"),  # nothing is ever made but plain values
+    ],
+)
+def test_mistakes_in_a_tool_file_are_named(tmp_path: Path, text: str, wrong: str) -> None:
+    (tmp_path / "t.yaml").write_text(text, "utf-8")
+    with pytest.raises(UsageError, match=wrong):
+        build_tools([str(tmp_path / "t.yaml")])

@@ -1,0 +1,391 @@
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolformer_core.errors import UsageError
+from toolformer_core.records import ToolResponse, digest_of
+from toolformer_core.tools import index_writer, maxscore
+from toolformer_core.tools.index_writer import IndexProgress, build_index, finished_index
+from toolformer_core.tools.passage_sources import open_source
+from toolformer_core.tools.passages import Hit, PassageIndex
+from toolformer_core.tools.qa import QA
+from toolformer_core.tools.search_index import INFO, PROGRESS, SearchIndex, read_info
+from toolformer_core.tools.wikisearch import WikiSearch
+
+ROWS = [
+    {"title": "Velden", "text": "Velden is a town in the north of Ostmark."},
+    {"title": "Mira Holt", "section": "Life", "text": "Mira Holt was a painter who was born in Velden."},
+    {"title": "Red Mill", "text": "The mill stands by the Sella. " * 4},
+    *({"title": "Twin", "section": letter, "text": "Heron and reed."} for letter in "ABCDEFGHIJ"),
+]
+
+
+def write_rows(path: Path, rows: list[dict[str, str]]) -> Path:
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return path
+
+
+def words_of_zipf(seed: int, count: int) -> list[dict[str, str]]:
+    """Passages of words whose frequencies fall as 1 / rank, so that some are in nearly all of them."""
+    draw = random.Random(seed)
+    vocabulary = [f"w{number}" for number in range(2_000)]
+    weights = [1 / (number + 1) for number in range(2_000)]
+    return [
+        {
+            "title": " ".join(draw.choices(vocabulary, weights, k=draw.randint(1, 3))),
+            "text": " ".join(draw.choices(vocabulary, weights, k=draw.randint(20, 40))),
+        }
+        for _ in range(count)
+    ]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_rows(tmp_path_factory.mktemp("source") / "rows.jsonl", ROWS)
+
+
+@pytest.fixture(scope="module")
+def folder(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index of many segments: each commit of two passages writes at least one."""
+    folder = tmp_path_factory.mktemp("index")
+    build_index(open_source(source), folder, commit_passages=2)
+    return folder
+
+
+def same_results(hits: list[Hit], expected: list[Hit]) -> bool:
+    """The same passages in the same order; sums of 32-bit floats that were added in another order may round apart."""
+    return [hit.passage for hit in hits] == [hit.passage for hit in expected] and all(
+        abs(a.score - b.score) < 1.5e-4 for a, b in zip(hits, expected, strict=True)
+    )
+
+
+# Results.
+
+
+@pytest.mark.parametrize(
+    "text", ["Mira Holt", "painters", "velden", '[Velden] AND "', "heron reed", "the mill by the river", "zebra", "?!"]
+)
+def test_results_are_those_of_the_index_in_ram(folder: Path, source: Path, text: str) -> None:
+    for limit, boost in ((1, 2.0), (3, 2.0), (5, 1.0), (50, 0.5)):
+        hits = SearchIndex(folder).search(text, limit, boost)
+        assert same_results(hits, PassageIndex(source).search(text, limit, boost))
+
+
+def test_of_equal_passages_the_first_are_returned(folder: Path) -> None:
+    # ten passages share every word; they are spread over several segments, and rows 3 to 12 are theirs
+    index = SearchIndex(folder)
+    assert [hit.passage.row for hit in index.search("heron", 4)] == [3, 4, 5, 6]
+    assert [hit.passage.section for hit in index.search("heron", 20)] == list("ABCDEFGHIJ")
+
+
+def test_words_of_several_tokens_are_phrases_as_in_ram(tmp_path: Path) -> None:
+    rows = [{"title": "नमस्ते", "text": "a greeting"}, {"title": "b", "text": "नमस and ते apart"}, *ROWS]
+    path = write_rows(tmp_path / "p.jsonl", rows)
+    build_index(open_source(path), tmp_path / "index")
+    hits = SearchIndex(tmp_path / "index").search("the नमस्ते greeting")
+    assert [hit.passage.title for hit in hits[:1]] == ["नमस्ते"]
+    assert same_results(hits, PassageIndex(path).search("the नमस्ते greeting"))
+
+
+@pytest.mark.parametrize(("first_postings", "growth"), [(100, 8), (1, 2), (10_000, 8)])
+def test_no_best_passage_is_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_postings: int, growth: int
+) -> None:
+    monkeypatch.setattr(maxscore, "_FIRST_POSTINGS", first_postings)
+    monkeypatch.setattr(maxscore, "_GROWTH", growth)
+    rows = words_of_zipf(1, 3_000)
+    path = write_rows(tmp_path / "p.jsonl", rows)
+    build_index(open_source(path), tmp_path / "index", commit_passages=500)
+    index, in_ram = SearchIndex(tmp_path / "index"), PassageIndex(path)
+    draw = random.Random(2)
+    for _ in range(150):
+        row = rows[draw.randrange(len(rows))]
+        query = " ".join(draw.sample(f"{row['title']} {row['text']}".split(), draw.randint(2, 8)))
+        for limit, boost in ((1, 2.0), (5, 1.0)):
+            assert same_results(index.search(query, limit, boost), in_ram.search(query, limit, boost)), query
+
+
+def test_frequent_words_alone_are_not_searched_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # `the` is in all passages, `heron` in one of them: ln(1 + 0.5 / 1000.5) is nearly 0, so `the` decides nothing
+    rows = [{"title": "x", "text": f"the number {number}"} for number in range(999)]
+    path = write_rows(tmp_path / "p.jsonl", [*rows, {"title": "y", "text": "the heron"}])
+    build_index(open_source(path), tmp_path / "index")
+    index = SearchIndex(tmp_path / "index")
+    assert [hit.passage.row for hit in index.search("the heron", 1)] == [999]
+    essential = []
+    divided = maxscore.MaxScore._divided
+    monkeypatch.setattr(
+        maxscore.MaxScore,
+        "_divided",
+        lambda self, terms, first: (essential.append([t.postings for t in terms[first:]]), divided(self, terms, first))[
+            1
+        ],
+    )
+    index.search("the number 7", 1)
+    assert essential[0][-1] == 1  # `7`: one passage
+    assert all(1000 not in postings for postings in essential)
+
+
+ANY_TEXT = st.text(st.characters(exclude_categories=())) | st.text(
+    "abto []{}()\"':^~*?\\/+-&|!<> ANDORNOT", max_size=40
+)
+
+
+@given(ANY_TEXT)
+def test_any_text_is_searched_for(folder: Path, source: Path, text: str) -> None:
+    assert same_results(SearchIndex(folder).search(text), PassageIndex(source).search(text))
+
+
+# The tools.
+
+
+def test_the_tools_take_an_index(folder: Path) -> None:
+    index = SearchIndex(folder)
+    search, qa = WikiSearch(index), QA(index)
+    assert search.run("painters") == ToolResponse("Mira Holt > Life > Mira Holt was a painter who was born in Velden.")
+    assert qa.run("Where was Mira Holt born?") == ToolResponse("Velden")
+    copy = pickle.loads(pickle.dumps(search))
+    assert copy.fingerprint == search.fingerprint
+    assert copy.run("velden") == search.run("velden")
+
+
+def test_many_threads_get_the_same_answer(folder: Path) -> None:
+    index = SearchIndex(folder)
+    with ThreadPoolExecutor(8) as pool:
+        hits = list(pool.map(index.search, ["the mill", "Mira Holt"] * 64))
+    assert hits == hits[:2] * 64
+
+
+def test_two_processes_open_one_index(folder: Path) -> None:
+    code = (
+        "import sys, pathlib\n"
+        "from toolformer_core.tools.search_index import SearchIndex\n"
+        "index = SearchIndex(pathlib.Path(sys.argv[1]))\n"
+        "print(index.load(), flush=True)\n"
+        "sys.stdin.readline()\n"
+        "print(index.search('mira holt')[0].passage.title)\n"
+    )
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code, folder], stdin=-1, stdout=-1, text=True) for _ in range(2)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "13\n"  # both have it open now
+    for process in processes:
+        out, _ = process.communicate("\n", timeout=60)
+        assert (out, process.returncode) == ("Mira Holt\n", 0)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="whoever may write everywhere has no folder that he may not")
+def test_a_folder_that_cannot_be_written_is_opened(source: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+    build_index(open_source(source), folder)
+    folder.chmod(0o500)
+    assert SearchIndex(folder).load() == len(ROWS)
+
+
+def test_a_folder_is_opened_through_links(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    index = SearchIndex(folder)
+    assert index.load() == len(ROWS)
+    assert index.search("painters")[0].passage.title == "Mira Holt"
+
+
+# Writing.
+
+
+def test_what_the_folder_says(folder: Path, source: Path) -> None:
+    info = read_info(folder)
+    assert (info.source, info.passages, info.tokenizer, info.version) == ("rows.jsonl", 13, "en_stem", 1)
+    digest = digest_of("passages", "1", "en_stem")
+    for row in ROWS:
+        digest = digest_of(digest, row["title"], row.get("section", ""), row["text"].strip())
+    assert SearchIndex(folder).digest == info.digest == digest
+    assert not (folder / PROGRESS).exists()
+    modes = {file.stat().st_mode & 0o777 for file in folder.iterdir()}
+    assert len(modes) == 1  # whoever may read one may read all
+
+
+def test_a_finished_index_is_left_alone(folder: Path, source: Path) -> None:
+    before = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
+    info = build_index(open_source(source), folder, on_progress=lambda _: pytest.fail("it is finished"))
+    assert info == finished_index(open_source(source), folder)
+    assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == before
+
+
+class Killed(BaseException):
+    """The end of a run."""
+
+
+@pytest.mark.parametrize("record", range(1, len(ROWS) + 1))
+def test_a_run_that_was_killed_is_gone_on_with(folder: Path, source: Path, tmp_path: Path, record: int) -> None:
+    def kill(progress: IndexProgress) -> None:
+        if progress.position.records == record:
+            raise Killed
+
+    with pytest.raises(Killed):
+        build_index(open_source(source), tmp_path / "index", on_progress=kill, commit_passages=3)
+    with pytest.raises(UsageError, match="is not finished: run the same toolformer index command again"):
+        SearchIndex(tmp_path / "index").load()
+    positions: list[int] = []
+    build_index(
+        open_source(source),
+        tmp_path / "index",
+        on_progress=lambda progress: positions.append(progress.position.records),
+    )
+    # a commit comes before the callback: of 4 records 3 are committed, and it goes on with the 4th
+    assert positions == list(range(record - record % 3 + 1, len(ROWS) + 1))
+    assert_same_index(tmp_path / "index", folder)
+
+
+def assert_same_index(folder: Path, other: Path) -> None:
+    index, expected = SearchIndex(folder), SearchIndex(other)
+    assert (index.load(), index.digest) == (expected.load(), expected.digest)
+    for text in ("mira holt", "heron", "the mill", "velden in the north", "town painter born"):
+        assert index.search(text, 20) == expected.search(text, 20)
+        rows = [hit.passage.row for hit in index.search(text, 20)]
+        assert len(rows) == len(set(rows))
+
+
+@pytest.mark.parametrize("save", range(1, 6))
+def test_a_run_that_was_killed_between_its_two_commits_is_gone_on_with(
+    folder: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save: int
+) -> None:
+    saves = 0
+    put = index_writer._save
+
+    def killed(folder: Path, progress: IndexProgress) -> None:
+        nonlocal saves
+        saves += 1
+        if saves > save:  # tantivy has more passages than progress.json knows of
+            raise Killed
+        put(folder, progress)
+
+    monkeypatch.setattr(index_writer, "_save", killed)
+    with pytest.raises(Killed):
+        build_index(open_source(source), tmp_path / "index", commit_passages=3)
+    monkeypatch.setattr(index_writer, "_save", put)
+    build_index(open_source(source), tmp_path / "index", commit_passages=2)
+    assert_same_index(tmp_path / "index", folder)
+
+
+def test_a_process_that_is_killed_outright_loses_nothing(folder: Path, source: Path, tmp_path: Path) -> None:
+    code = (
+        "import os, pathlib, signal, sys\n"
+        "from toolformer_core.tools.index_writer import build_index\n"
+        "from toolformer_core.tools.passage_sources import open_source\n"
+        "def kill(progress):\n"
+        "    if progress.position.records == 8:\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "source, folder = map(pathlib.Path, sys.argv[1:])\n"
+        "build_index(open_source(source), folder, on_progress=kill, commit_passages=3)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, source, tmp_path / "index"], timeout=60, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    build_index(open_source(source), tmp_path / "index")
+    assert_same_index(tmp_path / "index", folder)
+
+
+def test_a_limit_cuts_within_a_record(tmp_path: Path) -> None:
+    text = " ".join(["Word " + "word " * 98 + "word."] * 5)  # five passages of 100 words
+    path = write_rows(tmp_path / "p.jsonl", [{"title": "a", "text": text}] * 2)
+    assert build_index(open_source(path), tmp_path / "index", limit=7).passages == 7
+    assert SearchIndex(tmp_path / "index").load() == 7
+    assert build_index(open_source(path), tmp_path / "whole").passages == 10
+
+
+# What is wrong.
+
+
+def test_another_source_or_limit_is_an_error(folder: Path, source: Path, tmp_path: Path) -> None:
+    other = write_rows(tmp_path / "other.jsonl", ROWS[:2])
+    with pytest.raises(UsageError, match="holds the index of another file than"):
+        build_index(open_source(other), folder)
+    with pytest.raises(UsageError, match="was begun with no --limit"):
+        build_index(open_source(source), folder, limit=3)
+
+    def kill(progress: IndexProgress) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        build_index(open_source(other), tmp_path / "index", limit=1, on_progress=kill)
+    with pytest.raises(UsageError, match="holds the index of another file than"):
+        build_index(open_source(source), tmp_path / "index", limit=1)
+    with pytest.raises(UsageError, match="was begun with --limit 1; give the same"):
+        build_index(open_source(other), tmp_path / "index")
+
+
+def test_a_folder_of_other_files_is_not_written_to(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is not empty and holds no index"):
+        build_index(open_source(source), source.parent)
+    with pytest.raises(UsageError, match="is a file; name a folder"):
+        build_index(open_source(source), source)
+
+
+def test_two_runs_do_not_write_one_folder(source: Path, tmp_path: Path) -> None:
+    def begin_another(progress: IndexProgress) -> None:
+        with pytest.raises(UsageError, match="another process writes it"):
+            build_index(open_source(source), tmp_path / "index")
+
+    build_index(open_source(source), tmp_path / "index", on_progress=begin_another)
+
+
+def test_a_source_without_passages_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text("\n\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="holds no passages"):
+        build_index(open_source(path), tmp_path / "index")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: [file.unlink() for file in folder.iterdir()], "no search index in"),
+        (lambda folder: (folder / INFO).write_text("{"), "index.json is damaged"),
+        (lambda folder: (folder / INFO).write_text("[1]"), "index.json is damaged"),
+        (lambda folder: (folder / INFO).write_text('{"version": 1}'), "index.json is damaged"),
+        (lambda folder: replace_in_info(folder, "version", 2), "has format 2, this program reads 1"),
+        (lambda folder: replace_in_info(folder, "passages", 12), "holds 13 passages, not 12"),
+        (lambda folder: next(folder.glob("*.store")).unlink(), r"is damaged: \w+\.store is missing"),
+        (lambda folder: next(folder.glob("*.idx")).write_bytes(b""), r"is damaged: \w+\.idx has another size"),
+        (lambda folder: overwrite(folder / "meta.json"), "cannot be opened"),
+        (lambda folder: overwrite(next(folder.glob("*.term"))), "cannot be opened"),
+    ],
+)
+def test_a_damaged_folder_says_so(source: Path, tmp_path: Path, damage: object, message: str) -> None:
+    build_index(open_source(source), tmp_path / "index")
+    damage(tmp_path / "index")  # type: ignore[operator]
+    with pytest.raises(UsageError, match=message):
+        SearchIndex(tmp_path / "index").load()
+
+
+def replace_in_info(folder: Path, name: str, value: object) -> None:
+    info = json.loads((folder / INFO).read_text())
+    (folder / INFO).write_text(json.dumps({**info, name: value}))
+
+
+def overwrite(file: Path) -> None:
+    file.write_bytes(b"x" * file.stat().st_size)
+
+
+def test_a_damaged_progress_file_says_so(source: Path, tmp_path: Path) -> None:
+    def kill(progress: IndexProgress) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        build_index(open_source(source), tmp_path / "index", on_progress=kill)
+    (tmp_path / "index" / PROGRESS).write_text("{}")
+    with pytest.raises(UsageError, match=r"progress.json is damaged .*; remove .* and start again"):
+        build_index(open_source(source), tmp_path / "index")

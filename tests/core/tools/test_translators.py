@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support.tiny_checkpoints import save_m2m100, save_nllb, save_t5
+from toolformer_core.errors import ModelError, UsageError
+from toolformer_core.records import ToolFailure, ToolResponse
+from toolformer_core.tools.base import ToolLimits, limits_of
+from toolformer_core.tools.hf.checkpoint import find_checkpoint, load_tokenizer
+from toolformer_core.tools.mt import MT, BatchTranslator
+from toolformer_core.tools.translators import choose, m2m100
+from toolformer_core.tools.translators.choose import choose_translator
+from toolformer_core.tools.translators.ct2 import CTranslate2Translator
+from toolformer_core.tools.translators.m2m100 import M2M100Translator
+from toolformer_core.tools.translators.source import SourceReader, output_limit
+
+TEXTS = [
+    "der hund und die katze sind im haus",
+    "le chien et le chat sont dans la maison",
+    "el perro y el gato en la casa con agua",
+    "the dog and the cat are in the house with water",
+    "這個問題對學生來說太難了",
+    "这个问题对学生来说太难了",
+]
+CODES = ["eng_Latn", "deu_Latn", "fra_Latn", "spa_Latn", "zho_Hans", "zho_Hant"]
+SOURCES: list[tuple[str, Sequence[str]]] = [
+    ("der hund und die katze", ["de", "nl"]),
+    ("le chien", ["fr"]),
+    ("the dog", ["en", "de"]),
+    ("el perro y el gato en la casa con agua y el perro", ["es"]),
+    ("der hund", ["tlh"]),
+    ("katze", ["de"]),
+    ("hund", []),
+    ("hond", ["nl"]),  # a language of NLLB's that this model does not have
+    ("這個問題", ["zh"]),
+    ("这个问题", ["zh"]),
+]
+UNTRANSLATED = (2, 4, 6, 7)
+
+
+@pytest.fixture(scope="module")
+def nllb(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("nllb")
+    save_nllb(path, TEXTS, CODES)
+    return path
+
+
+@pytest.fixture(scope="module")
+def m2m(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("m2m100")
+    save_m2m100(path, TEXTS)
+    return path
+
+
+def convert(folder: Path, out: Path, quantization: str | None = "int8") -> Path:
+    """Convert a checkpoint as ct2-transformers-converter does, with the tokenizer's files beside."""
+    from ctranslate2.converters import TransformersConverter
+
+    files = ["tokenizer.json", "tokenizer_config.json"]
+    TransformersConverter(str(folder), copy_files=files).convert(str(out), quantization=quantization)
+    return out
+
+
+@pytest.fixture(scope="module")
+def converted(nllb: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return convert(nllb, tmp_path_factory.mktemp("converted") / "int8")
+
+
+def check_together_and_alone(translator: BatchTranslator) -> list[str | None]:
+    alone = [translator.translate_batch([source])[0] for source in SOURCES]
+    assert translator.translate_batch(SOURCES) == alone
+    assert translator.translate_batch([]) == []
+    assert [n for n, text in enumerate(alone) if text is None] == list(UNTRANSLATED)
+    assert len(set(alone)) >= 6  # it says different things
+    assert not any("_Latn" in text or "<" in text for text in alone if text)  # no code and no special token is left
+    return alone
+
+
+def test_together_and_one_by_one_the_translations_are_the_same(nllb: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    translator = choose_translator(str(nllb))
+    assert isinstance(translator, M2M100Translator)
+    alone = check_together_and_alone(translator)
+    assert translator.translate(*SOURCES[0]) == alone[0]
+    assert pickle.loads(pickle.dumps(translator)).translate_batch(SOURCES) == alone
+    monkeypatch.setattr(m2m100, "_BATCH_TOKENS", 10)  # several batches
+    assert translator.translate_batch(SOURCES) == alone
+
+
+def test_ctranslate2_translates_as_transformers_does(nllb: Path, tmp_path: Path) -> None:
+    translator = choose_translator(str(convert(nllb, tmp_path / "float32", None)))
+    assert isinstance(translator, CTranslate2Translator)
+    assert translator.translate_batch(SOURCES) == M2M100Translator(str(nllb)).translate_batch(SOURCES)
+
+
+def test_with_8_bit_weights_as_well_a_batch_changes_nothing(converted: Path) -> None:
+    translator = choose_translator(str(converted))
+    assert isinstance(translator, CTranslate2Translator)
+    translator.load()
+    alone = check_together_and_alone(translator)
+    assert pickle.loads(pickle.dumps(translator)).translate_batch(SOURCES) == alone
+    assert translator.translate(*SOURCES[0]) == alone[0]
+
+
+def test_m2m100_has_codes_of_its_own(m2m: Path) -> None:
+    translator = choose_translator(str(m2m))
+    assert isinstance(translator, M2M100Translator)
+    sources: list[tuple[str, Sequence[str]]] = [(text, codes) for text, codes in SOURCES if codes != ["nl"]]
+    alone = [translator.translate(*source) for source in sources]
+    assert translator.translate_batch(sources) == alone
+    assert not any(alone[n] for n in (2, 4, 6))
+    assert len({text for text in alone if text}) > 3
+    assert not any("__" in text for text in alone if text)
+    assert translator.translate("hond", ["nl"]) is not None
+
+
+@pytest.mark.parametrize(("family", "language", "code"), [("nllb", "de", "deu_Latn"), ("m2m", "de", "de")])
+def test_a_text_is_read_as_the_models_own_tokenizer_reads_it(
+    family: str, language: str, code: str, request: pytest.FixtureRequest
+) -> None:
+    tokenizer = load_tokenizer(find_checkpoint(str(request.getfixturevalue(family))))
+    source = SourceReader.of(tokenizer, 1024, "a model")
+    tokenizer.src_lang = code
+    assert source.ids("der hund", [language]) == tokenizer("der hund")["input_ids"]
+    assert tokenizer.convert_ids_to_tokens(source.english) in ("eng_Latn", "__en__")
+
+
+def test_nllbs_first_release_has_the_codes_at_the_end(nllb: Path, tmp_path: Path) -> None:
+    shutil.copytree(nllb, tmp_path / "old")
+    config = json.loads((nllb / "tokenizer_config.json").read_text())
+    (tmp_path / "old" / "tokenizer_config.json").write_text(json.dumps({**config, "legacy_behaviour": True}))
+    tokenizer = load_tokenizer(find_checkpoint(str(tmp_path / "old")))
+    tokenizer.src_lang = "deu_Latn"
+    ids = SourceReader.of(tokenizer, 1024, "a model").ids("der hund", ["de"])
+    assert ids == tokenizer("der hund")["input_ids"]
+    assert tokenizer.convert_ids_to_tokens(ids)[-2:] == ["</s>", "deu_Latn"]
+
+
+def test_chinese_is_told_in_its_script(nllb: Path) -> None:
+    tokenizer = load_tokenizer(find_checkpoint(str(nllb)))
+    source = SourceReader.of(tokenizer, 1024, "a model")
+    first = [tokenizer.convert_ids_to_tokens(source.ids(text, ["zh"]))[0] for text in TEXTS[-2:]]
+    assert first == ["zho_Hant", "zho_Hans"]
+
+
+def test_a_text_longer_than_the_model_can_read_is_not_translated_in_part(tmp_path: Path) -> None:
+    save_nllb(tmp_path, TEXTS, CODES, positions=20)
+    translator = M2M100Translator(str(tmp_path))
+    assert translator.translate("katze", ["de"]) is not None
+    assert translator.translate("katze " * 12, ["de"]) is None
+
+
+def test_a_translation_has_at_most_twice_the_tokens_and_some() -> None:
+    assert output_limit([1] * 10, 1024) == 36  # 2 * 10 + 16
+    assert output_limit([1] * 1000, 1024) == 1022
+
+
+def test_the_tool_translates_together_what_it_translates_alone(nllb: Path) -> None:
+    tool = MT(M2M100Translator(str(nllb)))
+    phrases = ["der hund und die katze sind im haus", "", "1 2", "house", "le chien et le chat sont dans la maison"]
+    alone = [tool.run(phrase) for phrase in phrases]
+    assert tool.run_batch([(phrase, "") for phrase in phrases]) == alone
+    assert isinstance(alone[0], ToolResponse)
+    assert isinstance(alone[4], ToolResponse)
+    assert alone[1:4] == [ToolFailure("empty_input"), ToolFailure("empty_input"), ToolFailure("already_english")]
+    assert limits_of(tool) == ToolLimits(at_once=1, batch=32, timeout_s=600.0)
+
+
+def test_the_digest_follows_the_files(nllb: Path, converted: Path, tmp_path: Path) -> None:
+    save_nllb(tmp_path / "other", TEXTS, CODES, seed=2)
+    folders = [nllb, tmp_path / "other", converted]
+    assert len({choose_translator(str(folder)).digest for folder in folders}) == 3
+    assert M2M100Translator(str(nllb), batch=2).digest == M2M100Translator(str(nllb)).digest  # changes nothing
+    assert M2M100Translator(str(nllb)).digest != CTranslate2Translator(str(nllb)).digest
+
+
+def test_a_model_that_cannot_be_used_is_an_error(nllb: Path, converted: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no folder"):
+        choose_translator(str(tmp_path / "none"))
+    save_nllb(tmp_path / "no english", TEXTS, CODES[1:])
+    with pytest.raises(ModelError, match="does not know English by the code eng_Latn or __en__"):
+        choose_translator(str(tmp_path / "no english")).load()
+    save_t5(tmp_path / "t5", ["der"])
+    with pytest.raises(ModelError, match="does not know English"):
+        choose_translator(str(tmp_path / "t5")).load()
+    (tmp_path / "config.json").write_text('{"architectures": ["BertForMaskedLM"]}')
+    with pytest.raises(ModelError, match=r"\(BertForMaskedLM\) cannot translate: give an NLLB"):
+        choose_translator(str(tmp_path))
+    shutil.copytree(converted, tmp_path / "damaged")
+    (tmp_path / "damaged" / "model.bin").write_bytes((converted / "model.bin").read_bytes()[:1000])
+    with pytest.raises(ModelError, match=r"the converted model .* cannot be loaded"):
+        choose_translator(str(tmp_path / "damaged")).load()
+
+
+def test_a_converted_model_needs_ctranslate2(converted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "is_installed", lambda module: module != "ctranslate2")
+    with pytest.raises(UsageError, match=r"is converted for CTranslate2: .*ctranslate2\]"):
+        choose_translator(str(converted))

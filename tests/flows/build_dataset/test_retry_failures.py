@@ -1,0 +1,114 @@
+"""`build --retry-failures`, from the plan to the snapshot: a tool that could not be reached, and then could."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.build_dataset.flow import run_build
+from flows.build_dataset.parameters import BuildParameters, build_command
+from flows.build_dataset.plan import plan_build
+from tests.fakes import FakeTool
+from tests.support.commands import Run
+from tests.support.small_builds import small_build
+from toolformer_core.errors import UsageError
+from toolformer_core.records import ToolFailure, ToolResult
+from toolformer_core.tools.base import Tool
+from toolformer_core.tools.calculator import Calculator
+from toolformer_core.tools.execution.pool import AnnotationPool
+from warehouse.queries import rows_of, stats
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
+
+_COUNTED = """
+SELECT count(*) AS rows, count_if(failure = 'unreachable') AS unreachable, count_if(transient) AS transient
+FROM executed"""
+
+
+class Unreachable(FakeTool):
+    """A calculator that cannot be reached for every second question, unless it is `up`."""
+
+    key, name = "calculator", "Calculator"
+
+    def __init__(self) -> None:
+        super().__init__(self._answer)
+        self.up = False
+
+    def _answer(self, input: str, context: str) -> ToolResult:
+        if not self.up and sum(input.encode()) % 2:
+            return ToolFailure("unreachable", "connection refused", retryable=True)
+        return Calculator().run(input, context)
+
+
+@pytest.fixture
+def tool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Unreachable]:
+    tool = Unreachable()
+    pool = AnnotationPool(tool, timeout_s=60, backoff=lambda tries: 0.0)
+
+    def pool_of(_: Tool, __: float) -> AnnotationPool:
+        return pool
+
+    monkeypatch.setattr("tasks.stages.execute.tool_of", lambda spec, key: tool)
+    monkeypatch.setattr("tasks.stages.execute.pool_of", pool_of)
+    yield tool
+    pool.close()
+
+
+def counted(snapshot: str) -> dict[str, Any]:
+    (row,) = rows_of(Path(snapshot), _COUNTED)
+    return row
+
+
+@pytest.mark.slow
+def test_only_the_failed_questions_are_asked_again(
+    few_documents: Path, tmp_path: Path, tool: Unreachable, run: Run
+) -> None:
+    asked = small_build(few_documents, tmp_path / "data", tools=["calculator"], limit=12, top_k=2)
+    first = run_build(asked)
+    before = counted(first.snapshot)
+    failed = {row["input"] for row in rows_of(Path(first.snapshot), "SELECT input FROM executed WHERE transient")}
+    assert 0 < before["unreachable"] == before["transient"] < before["rows"]
+    (costs,) = stats(first.snapshot).tools
+    assert (costs.questions, costs.failed_transient) == (before["rows"], before["transient"])
+    assert (costs.answered or 0) + (costs.failed_lasting or 0) + before["transient"] == before["rows"]
+    assert costs.retries == sum(tool.asked.count((own, "")) - 1 for own in {input for input, _ in tool.asked} & failed)
+
+    retrying = asked.model_copy(update={"retry_failures": True})
+    questions = before["transient"]
+    assert plan_build(asked).nothing_to_do
+    assert f"{questions} questions to calculator failed for passing reasons: --retry-failures asks them again" in (
+        plan_build(asked).notes
+    )
+    plan = plan_build(retrying)
+    assert f"--retry-failures: calculator is asked {questions} questions again that failed for passing reasons" in (
+        plan.notes
+    )
+    (execute,) = [stage for stage in plan.stages if stage.stage == "execute"]
+    assert execute.because == {"failures asked again": execute.to_do}
+
+    tool.up = True
+    tool.asked.clear()
+    second = run_build(retrying)
+    assert {input for input, _ in tool.asked} == failed
+    assert len(tool.asked) == questions  # the same question in two shards is asked twice, as these run at once
+    assert counted(second.snapshot) == {"rows": before["rows"], "unreachable": 0, "transient": 0}
+
+    tool.asked.clear()
+    assert plan_build(retrying).nothing_to_do
+    third = run_build(asked)  # whether it asks again or not
+    assert (third.done, third.version, tool.asked) == (0, second.version, [])
+    said = json.loads(run("stats", "--data", str(tmp_path / "data"), "--json").out)["tools"]
+    assert [(one["tool"], one["failed_transient"]) for one in said] == [("calculator", 0)]
+    assert "Calls of tools, in milliseconds" in run("stats", "--data", str(tmp_path / "data")).out
+
+
+def test_asking_nothing_and_asking_again_exclude_each_other(few_documents: Path, tmp_path: Path) -> None:
+    asked = small_build(few_documents, tmp_path / "data", offline=True, retry_failures=True)
+    with pytest.raises(UsageError, match="leave one of them out"):
+        run_build(asked)
+    only = BuildParameters(corpus="c.jsonl", data="d", retry_failures=True)
+    assert build_command(only) == "toolformer build --corpus c.jsonl --data d --retry-failures"

@@ -1,0 +1,258 @@
+"""Transient failures asked again: by which build, of which shard, and what becomes of the commits."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from wh_fixtures import make_commit, make_run
+
+from tasks import arrow
+from tasks.build_spec import BuildSpec
+from tasks.follow_up import TRANSIENT, last_inputs, transient_failures
+from tasks.run_shard import ShardResult, result_of
+from tasks.stage import Inputs, shards_of
+from tasks.stages.execute import EXECUTE
+from tasks.tool_cache import OLDEST_ANSWER
+from tests.fakes import FakeTool, a_drawn, a_scored
+from tests.support.stage_runs import annotate_shard, calculator_spec, ingest, run_all
+from toolformer_core.annotate.sample import SampledDocument
+from toolformer_core.config import SampleConfig, ScoreConfig
+from toolformer_core.errors import ToolError
+from toolformer_core.records import (
+    Document,
+    DrawnCall,
+    Execution,
+    PrefilterResult,
+    Prompt,
+    ScoredCall,
+    ToolFailure,
+    ToolResult,
+)
+from toolformer_core.tools.base import Tool
+from toolformer_core.tools.execution.pool import AnnotationPool
+from warehouse.commits import Commit, RowCounts
+from warehouse.gc import find_garbage
+from warehouse.store import Store
+
+OLD = Path(__file__).with_name("old_folder")
+LATER = "9999"  # than any commit
+TEXTS = [f"{n} and {n} makes a total of {2 * n} apples." for n in (1, 2, 3)]
+
+
+class Flaky(FakeTool):
+    """A tool whose answers may be changed while builds go on; it answers 2 as long as nothing else is said."""
+
+    def __init__(self) -> None:
+        self.said: dict[str, object] = {}
+        super().__init__(lambda input, _: self.said.get(input, "2"))
+
+
+def draw(
+    lm: str, prompt: Prompt, tool_name: str, documents: Iterable[tuple[Document, PrefilterResult]], config: SampleConfig
+) -> list[SampledDocument]:
+    """Draw one call per document: its first word."""
+    return [
+        SampledDocument(d.doc_id, "sampled", (a_drawn(d, 4, d.text.split()[0], prompt.tool),)) for d, _ in documents
+    ]
+
+
+def judge(
+    lm: str, tool_name: str, texts: Mapping[str, str], items: Iterable[tuple[DrawnCall, str]], config: ScoreConfig
+) -> list[ScoredCall]:
+    return [a_scored(c.doc_id, c.tool, c.position, c.input, response) for c, response in items]
+
+
+@pytest.fixture
+def tool() -> Flaky:
+    return Flaky()
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: Flaky) -> Iterator[BuildSpec]:
+    """Three documents in one shard, a call in each."""
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps({"text": t}) + "\n" for t in TEXTS), encoding="utf-8")
+    pools: list[AnnotationPool] = []
+
+    def pool_of(tool: Tool, timeout_s: float) -> AnnotationPool:
+        pools.append(AnnotationPool(tool, timeout_s=timeout_s, backoff=lambda tries: 0.0))
+        return pools[-1]
+
+    for stage in ("sample", "score"):
+        monkeypatch.setattr(f"tasks.stages.{stage}.model_of", lambda spec: spec.model)
+    monkeypatch.setattr("tasks.stages.sample.sample", draw)
+    monkeypatch.setattr("tasks.stages.score.score", judge)
+    monkeypatch.setattr("tasks.stages.execute.tool_of", lambda spec, key: tool)
+    monkeypatch.setattr("tasks.stages.execute.pool_of", pool_of)
+    yield calculator_spec(tmp_path / "data", corpus)
+    for pool in pools:
+        pool.close()
+
+
+def again(spec: BuildSpec, run_id: str) -> BuildSpec:
+    return replace(spec, run_id=run_id, retry_failures_before=LATER)
+
+
+def worked(results: list[ShardResult]) -> list[str]:
+    return [result.key.stage for result in results if not result.skipped]
+
+
+def executed(spec: BuildSpec, results: list[ShardResult]) -> dict[str, Execution]:
+    (result,) = [own for own in results if own.key.stage == "execute"]
+    rows = [row for file in result.files for row in arrow.executions_of(spec.store().read(file))]
+    return {row.input: row for row in rows}
+
+
+def commits(spec: BuildSpec) -> dict[str, Commit]:
+    """Return the commits of `execute` by run."""
+    return {commit.run_id: commit for commit in spec.store().commits("execute")}
+
+
+BUSY: ToolResult = ToolFailure("busy", "come again", retryable=True)
+BAD: ToolResult = ToolFailure("bad_input")
+
+
+def test_only_what_failed_for_a_passing_reason_is_asked_again(spec: BuildSpec, tool: Flaky) -> None:
+    tool.said = {"2": BUSY, "3": BAD}
+    first = run_all(spec)
+    assert {i: (e.response, e.failure, e.transient) for i, e in executed(spec, first).items()} == {
+        "1": ("2", "", None),
+        "2": ("", "busy", True),
+        "3": ("", "bad_input", False),
+    }
+    assert commits(spec)["r"].counters[TRANSIENT] == 1
+    tool.said = {}
+    tool.asked.clear()
+    assert worked(run_all(replace(spec, run_id="r2"))) == []  # not asked for
+    second = run_all(again(spec, "r3"))
+    assert tool.asked == [("2", "")]
+    assert worked(second) == ["execute", "score", "assemble"]  # what lies behind follows
+    assert {i: e.response or e.failure for i, e in executed(spec, second).items()} == {
+        "1": "2",
+        "2": "2",
+        "3": "bad_input",
+    }
+    (counts,) = next(result for result in second if result.key.stage == "execute").counts
+    assert counts == RowCounts("calls", 3, 2, failed={"bad_input": 1})
+
+
+def test_the_earlier_commit_stays_and_the_later_one_stands(spec: BuildSpec, tool: Flaky) -> None:
+    tool.said = {"2": BUSY}
+    run_all(spec)
+    before = commits(spec)["r"]
+    tool.said = {}
+    mended = run_all(again(spec, "r2"))
+    kept = commits(spec)
+    assert kept["r"] == before
+    assert kept["r2"].parts == {**before.parts, "follows": before.fingerprint}
+    assert set(kept["r2"].inputs) == {*before.inputs, *(file.digest for file in before.files)}
+    assert kept["r2"].counters[OLDEST_ANSWER] == before.counters[OLDEST_ANSWER]
+    assert kept["r2"].counters["cache_hits"] == 2
+    # whoever builds next, asking again or not, has the mended shard and nothing to do
+    for later in (replace(spec, run_id="r3"), again(spec, "r4")):
+        results = run_all(later)
+        assert worked(results) == []
+        assert executed(spec, results) == executed(spec, mended)
+
+
+def test_what_fails_again_is_asked_once_a_build_until_it_does_not(spec: BuildSpec, tool: Flaky) -> None:
+    tool.said = {"2": BUSY}
+    run_all(spec)
+    assert worked(run_all(again(spec, "r2"))) == ["execute"]  # the same rows: what lies behind is found done
+    assert worked(run_all(again(spec, "r2"))) == []  # a task that is run twice
+    tool.asked.clear()
+    tool.said = {}
+    assert worked(run_all(again(spec, "r3"))) == ["execute", "score", "assemble"]
+    assert tool.asked == [("2", "")]
+    chain = commits(spec)
+    assert [chain[run].parts.get("follows") for run in ("r", "r2", "r3")] == [
+        None,
+        chain["r"].fingerprint,
+        chain["r2"].fingerprint,
+    ]
+
+
+def test_where_nothing_failed_for_a_passing_reason_nothing_is_done(spec: BuildSpec, tool: Flaky) -> None:
+    tool.said = {"2": BAD}
+    run_all(spec)
+    tool.asked.clear()
+    assert (worked(run_all(again(spec, "r2"))), tool.asked) == ([], [])
+
+
+def test_only_commits_from_before_the_build_are_followed(spec: BuildSpec, tool: Flaky) -> None:
+    tool.said = {"2": BUSY}
+    run_all(spec)
+    made = commits(spec)["r"].created
+    assert worked(run_all(replace(spec, run_id="r2", retry_failures_before=made))) == []
+    assert worked(run_all(replace(spec, run_id="r2", retry_failures_before=made + ".1"))) == ["execute"]
+
+
+def execute_inputs(spec: BuildSpec) -> Inputs[BuildSpec]:
+    (shard,) = shards_of(ingest(spec))
+    annotated = annotate_shard(replace(spec, run_id="r"), "calculator", shard)
+    files = {name: annotated[name].files for name in EXECUTE.reads}
+    return Inputs(spec, shard.name, "calculator", {"ingest": (shard.documents,), **files})
+
+
+def test_two_builds_that_ask_again_at_the_same_time_compute_one_shard(spec: BuildSpec, tool: Flaky) -> None:
+    tool.said = {"2": BUSY}
+    run_all(spec)
+    keys = {EXECUTE.shard_spec(last_inputs(EXECUTE, execute_inputs(again(spec, run)))).key for run in ("r2", "r3")}
+    assert len(keys) == 1
+    assert keys != {EXECUTE.shard_spec(execute_inputs(spec)).key}
+
+
+def test_a_damaged_commit_is_done_anew_instead_of_followed(spec: BuildSpec, tool: Flaky) -> None:
+    tool.said = {"2": BUSY}
+    (file,) = next(result for result in run_all(spec) if result.key.stage == "execute").files
+    path = Path(spec.data) / file.path
+    path.chmod(0o600)
+    path.write_bytes(bytes(file.bytes))
+    tool.said = {}
+    results = run_all(again(spec, "r2"))
+    assert {i: e.response for i, e in executed(spec, results).items()} == {"1": "2", "2": "2", "3": "2"}
+    assert "follows" not in commits(spec)["r2"].parts
+
+
+def test_garbage_collection_keeps_what_a_current_commit_follows(spec: BuildSpec, tool: Flaky) -> None:
+    tool.said = {"2": BUSY}
+    run_all(spec)
+    tool.said = {}
+    results = run_all(again(spec, "r2"))
+    store = spec.store()
+    store.write_run(make_run("r2", [result.key for result in results]))
+    garbage = {item.path for item in find_garbage(store, unfinished_days=0, temporary_s=0) if item.kind == "commit"}
+    followed = commits(spec)["r"]
+    assert f"commits/{followed.id}.json" not in garbage
+    assert garbage == {  # what was made of it
+        f"commits/{commit.id}.json" for stage in ("score", "assemble") for commit in store.commits(stage)
+        if commit.run_id == "r"
+    }  # fmt: skip
+
+
+def test_a_tool_that_dies_leaves_no_commit_and_the_same_build_goes_on(spec: BuildSpec, tool: Flaky) -> None:
+    texts = [f"{n} and {n} makes a total of {2 * n} apples." for n in range(10, 30)]
+    Path(spec.corpus).write_text("".join(json.dumps({"text": t}) + "\n" for t in texts), encoding="utf-8")
+    tool.said = {str(n): BUSY for n in range(10, 30)}
+    with pytest.raises(ToolError, match="the same command goes on when the tool answers again"):
+        run_all(spec)
+    assert commits(spec) == {}
+    tool.said = {}
+    assert worked(run_all(spec)) == ["execute", "score", "assemble"]
+
+
+def test_commits_of_an_earlier_version_count_timeouts_and_crashes(tmp_path: Path) -> None:
+    counts = RowCounts("calls", 9, 1, failed={"timeout": 2, "crashed": 3, "no_result": 1, "busy": 2})
+    commit = make_commit("execute", "qa", "s0", balances=[counts], counters={"cache_hits": 0})
+    assert transient_failures(commit) == 5
+    assert transient_failures(replace(commit, counters={TRANSIENT: 7})) == 7
+    assert transient_failures(make_commit("score", "qa", "s0")) == 0
+    data = Path(shutil.copytree(OLD, tmp_path / "data"))
+    (old,) = Store(data).commits("execute")
+    (row,) = [row for file in result_of(old, skipped=True).files for row in arrow.executions_of(Store(data).read(file))]
+    assert (row.response, row.transient) == ("2", None)

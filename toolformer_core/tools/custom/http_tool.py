@@ -1,0 +1,255 @@
+"""Tools behind an HTTP endpoint, described by templates: one request for a call, one text from its response.
+
+    http:
+      url: https://example.org/population?country={input}
+      headers: {Authorization: "Bearer ${POPULATION_KEY}"}
+      response: "{population} people ({year})"
+
+`{input}` stands for the call's input: percent-encoded in the URL, as a JSON string inside `json`, as it is in `body`.
+It may not stand in the scheme or host. Names in `response` are paths into the JSON of the response (`items.0.name`);
+without `response` the whole text is taken. Redirects are not followed, so no host is asked but the one named.
+
+    | the server answers                     | result                          | asked again |
+    |----------------------------------------|---------------------------------|-------------|
+    | 2xx                                    | the response                    |             |
+    | 2xx, and a path leads to nothing       | `no_result`                     | no          |
+    | 2xx that is no JSON, or over 1 MiB     | `bad_response`                  | no          |
+    | 404, 410, 204                          | `no_result`                     | no          |
+    | 429                                    | `rate_limited`                  | yes         |
+    | 5xx                                    | `server_error`                  | yes         |
+    | other 4xx, 3xx                         | `rejected`                      | no          |
+    | nothing, or too late                   | `unreachable`, `timeout`        | yes         |
+
+httpx2 is imported on use. This module does not know how a tool file is read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from toolformer_core.config import canonical_json
+from toolformer_core.errors import UsageError
+from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
+from toolformer_core.tools.base import REMOTE_TTL_S, ToolLimits
+from toolformer_core.tools.custom.secrets import fill, hide_secrets, secret_names
+from toolformer_core.tools.declaration import ToolDeclaration
+
+__all__ = ["HTTPTemplate", "HTTPTool"]
+
+_VERSION = "1"
+_FIELD = re.compile(r"\{([^{}]+)\}")
+_MAX_BYTES = 1 << 20
+_TIMEOUT_S = 10.0
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class HTTPTemplate:
+    """A request and what is read from its response, as templates.
+
+    Raises:
+        UsageError: the URL is not http or https, leaves its host open, holds a password, or is http to another machine.
+    """
+
+    url: str
+    method: str = "GET"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    json: Any = None  # a JSON value with `{input}` in its strings
+    body: str | None = None
+    response: str | None = None
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if any(mark in parts.netloc for mark in "{}$"):
+            raise UsageError(f"url: the host of {self.url!r} must be written out")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UsageError(f"url: {self.url!r} is no http or https URL")
+        if parts.username or parts.password:
+            raise UsageError("url: credentials do not belong into a URL; write headers with ${VARIABLE}")
+        if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+            raise UsageError(f"url: http without encryption is only for this machine; write https for {parts.hostname}")
+        if self.json is not None and self.body is not None:
+            raise UsageError("give json or body, not both")
+
+    def secrets(self) -> tuple[str, ...]:
+        """Return the environment variables that the templates name."""
+        return secret_names(self.url, *self.headers.values(), self.body or "", canonical_json(self.json))
+
+    @property
+    def digest(self) -> str:
+        """Digest of the templates; of a secret they hold only the variable's name."""
+        return digest_of("http", canonical_json(self))
+
+
+class HTTPTool:
+    """A tool behind an HTTP endpoint. Threads share one connection pool.
+
+    Args:
+        template: what is requested, and what is read from the response.
+        name: in calls.
+        key: what a user types.
+        description: one sentence.
+        version: raised when the service's answers change.
+        declaration: prompt, filter and thresholds.
+        limits: how it may be asked; `timeout_s` is also the request's (default 10 s).
+    """
+
+    def __init__(
+        self,
+        template: HTTPTemplate,
+        *,
+        name: str,
+        key: str,
+        description: str,
+        version: str = "",
+        declaration: ToolDeclaration | None = None,
+        limits: ToolLimits | None = None,
+        ttl_s: float = REMOTE_TTL_S,
+    ) -> None:
+        self.template = template
+        self.name = name
+        self.key = key
+        self.description = description
+        self.version = version
+        self.declaration = declaration or ToolDeclaration()
+        self.limits = limits or ToolLimits(timeout_s=_TIMEOUT_S)
+        self.ttl_s = ttl_s
+        self._lock = threading.Lock()
+        self._client: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_client")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=threading.Lock(), _client=None)
+
+    @property
+    def fingerprint(self) -> str:
+        return digest_of("HTTPTool", _VERSION, self.template.digest, self.version)
+
+    def load(self) -> None:
+        """Look whether every secret is set.
+
+        Raises:
+            UsageError: an environment variable is missing.
+        """
+        for name in self.template.secrets():
+            fill(f"${{{name}}}")
+
+    def run(self, input: str, context: str = "") -> ToolResult:
+        """Send one request; the table above says what its response becomes."""
+        import httpx2
+
+        template, values = self.template, {"input": input, "context": context}
+        url = fill(template.url, {name: quote(value, safe="") for name, value in values.items()})
+        headers = {name: fill(value) for name, value in template.headers.items()}
+        payload: dict[str, Any] = {}
+        if template.json is not None:
+            payload["json"] = _filled(template.json, values)
+        elif template.body is not None:
+            payload["content"] = fill(template.body, values).encode()
+        try:
+            with self._open().stream(template.method, url, headers=headers, **payload) as response:
+                if (failure := _failure(response.status_code)) is not None:
+                    return failure
+                data = _read_at_most(response, _MAX_BYTES)
+        except httpx2.TimeoutException as exc:
+            return ToolFailure("timeout", type(exc).__name__, retryable=True)
+        except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
+            detail = hide_secrets(f"{type(exc).__name__}: {exc}", template.secrets())
+            return ToolFailure("unreachable", detail, retryable=isinstance(exc, httpx2.TransportError))
+        if data is None:
+            return ToolFailure("bad_response", f"more than {_MAX_BYTES:,} bytes")
+        return _read(data.decode("utf-8", "replace"), template.response)
+
+    def close(self) -> None:
+        """Close the connections."""
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _open(self) -> Any:
+        import httpx2
+
+        with self._lock:
+            if self._client is None:
+                limits = httpx2.Limits(max_connections=self.limits.at_once, keepalive_expiry=30.0)
+                timeout = self.limits.timeout_s or _TIMEOUT_S
+                self._client = httpx2.Client(follow_redirects=False, trust_env=False, timeout=timeout, limits=limits)
+            return self._client
+
+
+def _filled(value: Any, values: Mapping[str, str]) -> Any:
+    """Return a JSON value with its templates filled; keys stay as they are."""
+    if isinstance(value, str):
+        return fill(value, values)
+    if isinstance(value, Mapping):
+        return {key: _filled(item, values) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_filled(item, values) for item in value]
+    return value
+
+
+def _failure(status: int) -> ToolFailure | None:
+    if status in (204, 404, 410):
+        return ToolFailure("no_result", f"HTTP {status}")
+    if 200 <= status < 300:
+        return None
+    if status == 429:
+        return ToolFailure("rate_limited", "HTTP 429", retryable=True)
+    if status >= 500:
+        return ToolFailure("server_error", f"HTTP {status}", retryable=True)
+    return ToolFailure("rejected", f"HTTP {status}")
+
+
+def _read_at_most(response: Any, limit: int) -> bytes | None:
+    """Return the response's bytes; None if there are more than `limit`."""
+    parts: list[bytes] = []
+    size = 0
+    for part in response.iter_bytes():
+        size += len(part)
+        if size > limit:
+            return None
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _read(text: str, template: str | None) -> ToolResult:
+    """Return what the response's template reads from a text."""
+    if template is None:
+        return ToolResponse(text) if text.strip() else ToolFailure("no_result")
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        return ToolFailure("bad_response", f"no JSON: {exc}"[:200])
+    missing: list[str] = []
+
+    def follow(match: re.Match[str]) -> str:
+        found = _at_path(value, match[1].strip())
+        if found is None:
+            missing.append(match[1])
+        return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+
+    read = _FIELD.sub(follow, template)
+    if missing:
+        return ToolFailure("no_result", f"the response has no {missing[0]}")
+    return ToolResponse(read) if read.strip() else ToolFailure("no_result")
+
+
+def _at_path(value: Any, path: str) -> Any:
+    """Return what stands at `items.0.name` in a JSON value; None if nothing does."""
+    for step in path.split("."):
+        if isinstance(value, Mapping):
+            value = value.get(step)
+        elif isinstance(value, list) and step.lstrip("-").isdecimal() and -len(value) <= int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return None
+    return value

@@ -1,0 +1,346 @@
+"""Tools that are Python functions: a text in, a text out.
+
+    from toolformer_core import tool
+
+    @tool(keywords=["mile", "miles"], tau_f=0.5)
+    def miles(text: str) -> str:
+        "Converts miles to kilometres."
+        return f"{float(text) * 1.609344:.1f} km"
+
+A function may return None where it has no answer. What it raises becomes a failure:
+
+    | raised                                        | failure         | asked again |
+    |-----------------------------------------------|-----------------|-------------|
+    | ValueError, ArithmeticError, LookupError      | `invalid_input` | no          |
+    | TimeoutError, ConnectionError                 | `unreachable`   | yes         |
+    | anything else                                 | `crashed`       | no          |
+
+The fingerprint covers the whole source file and the declared `version`; what the file imports it does not see, so raise
+`version` when that changes. This module does not know how a reference is written or which tools a run uses.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Any, overload
+
+from toolformer_core.errors import PromptError, ToolError, UnknownNameError, UsageError
+from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
+from toolformer_core.tools.base import Tool, ToolLimits
+from toolformer_core.tools.custom.reference import ToolReference, camel_case, key_of
+from toolformer_core.tools.declaration import DocumentFilter, ToolDeclaration
+
+__all__ = ["ENTRY_POINTS", "PythonTool", "entry_point_names", "load_python_tool", "read_prompt", "tool"]
+
+ENTRY_POINTS = "toolformer.tools"  # the group in which packages offer tools
+_VERSION = "1"
+_BAD_INPUT = (ValueError, ArithmeticError, LookupError)
+_UNREACHABLE = (TimeoutError, ConnectionError)
+_TOOL_ATTRIBUTES = ("key", "name", "description", "fingerprint", "load", "run")
+
+
+class PythonTool:
+    """A function with what it declares. It is still called as the function that it was.
+
+    Args:
+        function: takes the input text, or the input and the context; returns a text, or None for no answer.
+        name: in calls; None: the function's name in CamelCase.
+        description: one sentence; None: the first line of the docstring.
+        version: raised when answers change and the source file does not.
+        declaration: prompt, filter and thresholds.
+        limits: how it may be asked.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., str | None],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        version: str = "",
+        declaration: ToolDeclaration | None = None,
+        limits: ToolLimits | None = None,
+    ) -> None:
+        self.function = function
+        self.name = name or camel_case(function.__name__)
+        if not self.name.isidentifier():
+            raise UsageError(f"{self.name!r} cannot be a name in calls; use letters, digits and _")
+        self.key = key_of(self.name)
+        lines = (inspect.getdoc(function) or "").splitlines()
+        self.description = description or (lines[0].strip() if lines else f"Calls {function.__name__}.")
+        self.version = version
+        self.declaration = declaration or ToolDeclaration(origin=function.__module__)
+        self.limits = limits or ToolLimits()
+        self.reference: ToolReference | None = None  # from which another process makes it again
+        self._takes_context = _takes_context(function)
+        self.__doc__ = function.__doc__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> str | None:
+        return self.function(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.reference is None:
+            raise ToolError(f"the tool {self.name} was made in this process and cannot be sent to another")
+        from toolformer_core.tools.custom.load import load_tool
+
+        return (load_tool, (self.reference,))
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the source file, the function's name and the declared version."""
+        return digest_of("python", _VERSION, _source_digest(self.function), self.function.__qualname__, self.version)
+
+    def load(self) -> None:
+        """Do nothing: importing the file was all there is to prepare."""
+
+    def run(self, input: str, context: str = "") -> ToolResult:
+        """Call the function; see the module for what becomes of an exception."""
+        try:
+            text: object = self.function(input, context) if self._takes_context else self.function(input)
+        except _UNREACHABLE as exc:
+            return ToolFailure("unreachable", f"{type(exc).__name__}: {exc}", retryable=True)
+        except _BAD_INPUT as exc:
+            return ToolFailure("invalid_input", f"{type(exc).__name__}: {exc}")
+        if text is None:
+            return ToolFailure("no_result")
+        if isinstance(text, str):
+            return ToolResponse(text)
+        return ToolFailure("crashed", f"{self.function.__name__} returned {type(text).__name__}, not a text")
+
+
+@overload
+def tool(function: Callable[..., str | None], /) -> PythonTool: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    prompt: str | None = None,
+    patterns: Sequence[str] = (),
+    keywords: Sequence[str] = (),
+    language: str | None = None,
+    min_chars: int = 0,
+    max_chars: int | None = None,
+    tau_s: float | None = None,
+    top_k: int | None = None,
+    draws: int | None = None,
+    tau_f: float | None = None,
+    version: str = "",
+    limits: ToolLimits | None = None,
+) -> Callable[[Callable[..., str | None]], PythonTool]: ...
+
+
+def tool(
+    function: Callable[..., str | None] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    prompt: str | None = None,
+    patterns: Sequence[str] = (),
+    keywords: Sequence[str] = (),
+    language: str | None = None,
+    min_chars: int = 0,
+    max_chars: int | None = None,
+    tau_s: float | None = None,
+    top_k: int | None = None,
+    draws: int | None = None,
+    tau_f: float | None = None,
+    version: str = "",
+    limits: ToolLimits | None = None,
+) -> PythonTool | Callable[[Callable[..., str | None]], PythonTool]:
+    """Make a function a tool; without arguments, `@tool` alone.
+
+    Args:
+        function: takes the input text (and, as a second parameter, the context); returns a text, or None for no answer.
+        name: in calls; default: the function's name in CamelCase.
+        description: one sentence; default: the first line of the docstring.
+        prompt: the annotation prompt, with one `{text}`, or the path of a file that holds it, relative to the file of
+            the function; default: `<function>.txt` beside that file.
+        patterns: regular expressions; see `DocumentFilter`, also for the next four.
+        keywords: words of which one must occur.
+        language: ISO 639-1 code.
+        min_chars: characters at least.
+        max_chars: characters at most.
+        tau_s: smallest p(" [") of a position; default: the paper's 0.05.
+        top_k: most likely positions per document; default: the paper's 5.
+        draws: calls drawn per position; default: the paper's 5.
+        tau_f: smallest L- - L+ of a kept call, in nats; default: the paper's 1.0.
+        version: raise it when answers change and the source file does not.
+        limits: how it may be asked.
+
+    Raises:
+        UsageError: a pattern, a name or a range is wrong.
+        PromptError: the prompt's file cannot be read.
+    """
+
+    def decorate(decorated: Callable[..., str | None]) -> PythonTool:
+        text, source = _prompt_of(decorated, prompt)
+        declaration = ToolDeclaration(
+            origin=str(_source_file(decorated) or decorated.__module__),
+            prompt=text,
+            prompt_source=source,
+            filter=DocumentFilter(tuple(patterns), tuple(keywords), language, min_chars, max_chars),
+            tau_s=tau_s,
+            top_k=top_k,
+            draws=draws,
+            tau_f=tau_f,
+        )
+        return PythonTool(
+            decorated, name=name, description=description, version=version, declaration=declaration, limits=limits
+        )
+
+    return decorate if function is None else decorate(function)
+
+
+def load_python_tool(reference: ToolReference) -> Tool:
+    """Import the tool that a reference names: in a file, in a module, or an entry point.
+
+    Raises:
+        UsageError: the file or module cannot be imported, or holds no such tool.
+    """
+    if reference.kind == "file":
+        found = _attribute(_module_from_file(Path(reference.target)), reference.target, reference.attribute)
+    elif reference.kind == "module":
+        found = _attribute(_import(reference.target), reference.target, reference.attribute)
+    else:
+        found = _entry_point(reference.target)
+    return _as_tool(found, reference)
+
+
+def entry_point_names() -> list[str]:
+    """Return the names of the tools that installed packages offer; none of them is imported."""
+    return sorted({point.name for point in metadata.entry_points(group=ENTRY_POINTS)})
+
+
+def _as_tool(found: object, reference: ToolReference) -> Tool:
+    if isinstance(found, PythonTool):
+        made = found
+    elif inspect.isfunction(found):
+        made = tool(found)
+    elif isinstance(found, type) or not all(hasattr(found, name) for name in _TOOL_ATTRIBUTES):
+        raise UsageError(f"{reference} is neither a function nor an object with {', '.join(_TOOL_ATTRIBUTES)}")
+    else:
+        if reference.name:
+            raise UsageError(f"{reference}: an object names itself; only functions can be given another name")
+        return found  # type: ignore[return-value]  # it has what a tool has
+    if reference.name:
+        made = PythonTool(
+            made.function,
+            name=reference.name,
+            description=made.description,
+            version=made.version,
+            declaration=made.declaration,
+            limits=made.limits,
+        )
+    made.declaration = replace(made.declaration, origin=str(replace(reference, name="")))
+    made.reference = reference
+    return made
+
+
+def _module_from_file(path: Path) -> ModuleType:
+    """Import a file under a name that its content decides, so that an edited file is imported anew."""
+    try:
+        content = path.read_bytes()
+    except OSError as exc:
+        raise UsageError(f"cannot read the tool file {path}: {exc.strerror or exc}") from exc
+    digest = hashlib.blake2b(str(path).encode() + b"\0" + content, digest_size=8).hexdigest()
+    name = f"toolformer_tool_{path.stem}_{digest}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as exc:
+        del sys.modules[name]
+        if isinstance(exc, Exception) and not isinstance(exc, UsageError):
+            raise UsageError(f"{path} cannot be imported: {type(exc).__name__}: {exc}") from exc
+        raise
+    return module
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError as exc:
+        raise UsageError(f"the module {name} cannot be imported: {exc}") from exc
+
+
+def _attribute(module: ModuleType, where: str, name: str) -> object:
+    if not hasattr(module, name):
+        offered = [key for key, value in vars(module).items() if isinstance(value, PythonTool)]
+        raise UnknownNameError(f"tool in {where}", name, offered)
+    return getattr(module, name)
+
+
+def _entry_point(name: str) -> object:
+    points = [point for point in metadata.entry_points(group=ENTRY_POINTS) if point.name == name]
+    if not points:
+        raise UnknownNameError("tool", name, entry_point_names())
+    if len({point.value for point in points}) > 1:
+        raise UsageError(f"several packages offer a tool {name}: " + ", ".join(point.value for point in points))
+    try:
+        return points[0].load()
+    except (ImportError, AttributeError) as exc:
+        raise UsageError(f"the entry point {name} = {points[0].value} cannot be loaded: {exc}") from exc
+
+
+def _source_file(function: Callable[..., Any]) -> Path | None:
+    try:
+        file = inspect.getsourcefile(function)
+    except TypeError:
+        return None
+    return Path(file) if file and Path(file).is_file() else None
+
+
+def _source_digest(function: Callable[..., Any]) -> str:
+    file = _source_file(function)
+    if file is not None:
+        return digest_of(file.read_bytes())
+    code = getattr(function, "__code__", None)  # defined at a prompt or in a notebook
+    return digest_of(code.co_code, repr(code.co_consts), repr(code.co_names)) if code is not None else ""
+
+
+def _prompt_of(function: Callable[..., Any], given: str | None) -> tuple[str, str]:
+    """Return a function's prompt, "" if it has none, and the file it stands or would stand in."""
+    if given is not None and "{text}" in given:
+        return given, ""
+    file = _source_file(function)
+    path = (file.parent if file else Path()) / (given or f"{function.__name__}.txt")
+    return read_prompt(path, required=given is not None), str(path)
+
+
+def read_prompt(path: Path, *, required: bool) -> str:
+    """Return the text of a prompt's file; "" if there is none and none is required.
+
+    Raises:
+        PromptError: it cannot be read.
+    """
+    if not required and not path.is_file():
+        return ""
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise PromptError(f"cannot read the prompt {path}: {exc}") from exc
+
+
+def _takes_context(function: Callable[..., Any]) -> bool:
+    """Return whether a function takes the context as a second positional parameter."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    required = [p for p in inspect.signature(function).parameters.values() if p.kind in kinds]
+    return len(required) > 1 and (required[1].default is inspect.Parameter.empty or required[1].name == "context")

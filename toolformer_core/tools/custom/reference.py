@@ -1,0 +1,106 @@
+"""References: the texts by which a user names a tool, on the command line, in a form or in a file.
+
+    | reference                        | names                                                              |
+    |----------------------------------|--------------------------------------------------------------------|
+    | `calculator`                     | one of the paper's tools, or an entry point of `toolformer.tools`  |
+    | `my_tools.py:convert`            | a function or tool in a Python file                                |
+    | `package.module:tool`            | a function or tool in an installed module                          |
+    | `population.yaml`                | a tool file (`tool_file`)                                          |
+    | `mcp+stdio:COMMAND#tool`         | a tool of an MCP server that is started as a child process         |
+    | `mcp+https://HOST/PATH#tool`     | a tool of an MCP server at a URL (`mcp+http:` on this machine)     |
+
+`Name=` in front chooses the tool's name in calls, e.g. `Clock=mcp+stdio:mcp-server-time#get_current_time`. Nothing is
+imported, read or started here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from toolformer_core.errors import UsageError
+
+__all__ = ["ToolReference", "camel_case", "is_reference", "key_of", "parse_reference"]
+
+Kind = Literal["name", "file", "module", "yaml", "mcp"]
+
+_CHOSEN_NAME = re.compile(r"([A-Za-z_]\w*)=(.+)", re.DOTALL)
+_FILE = re.compile(r"(.+\.py):([A-Za-z_]\w*)", re.DOTALL)
+_MODULE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
+_NAME = re.compile(r"[A-Za-z][\w-]*")
+_FORMS = (
+    "a name, FILE.py:FUNCTION, PACKAGE.MODULE:TOOL, a YAML file, mcp+stdio:COMMAND#TOOL or mcp+https://HOST/PATH#TOOL"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolReference:
+    """A parsed reference.
+
+    Args:
+        kind: what the rest of it is.
+        target: the name, the file, the module, or of MCP the whole reference.
+        attribute: the function or tool in a file or module, else "".
+        name: the name in calls that the user chose, else "".
+    """
+
+    kind: Kind
+    target: str
+    attribute: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        chosen = f"{self.name}=" if self.name else ""
+        return chosen + self.target + (f":{self.attribute}" if self.attribute else "")
+
+    def absolute(self, folder: Path) -> ToolReference:
+        """Return the reference with its file's whole path, as processes in other folders need it."""
+        if self.kind not in ("file", "yaml"):
+            return self
+        path = Path(self.target).expanduser()
+        return ToolReference(self.kind, str(path if path.is_absolute() else folder / path), self.attribute, self.name)
+
+
+def is_reference(text: str) -> bool:
+    """Return whether a text is more than the name of a tool."""
+    return any(mark in text for mark in ":=/") or text.endswith((".yaml", ".yml"))
+
+
+def parse_reference(text: str) -> ToolReference:
+    """Parse a reference.
+
+    Raises:
+        UsageError: it has none of the forms.
+    """
+    text = text.strip()
+    name = ""
+    if chosen := _CHOSEN_NAME.fullmatch(text):
+        name, text = chosen.groups()
+    if text.startswith("mcp+"):
+        return ToolReference("mcp", text, name=name)
+    if text.endswith((".yaml", ".yml")):
+        return ToolReference("yaml", text, name=name)
+    if match := _FILE.fullmatch(text):
+        return ToolReference("file", match[1], match[2], name)
+    if match := _MODULE.fullmatch(text):
+        return ToolReference("module", match[1], match[2], name)
+    if _NAME.fullmatch(text):
+        return ToolReference("name", text, name=name)
+    if text.endswith(".py"):
+        raise UsageError(f"{text!r} names a file, not a tool in it; write {text}:FUNCTION")
+    raise UsageError(f"{text!r} names no tool; give {_FORMS}")
+
+
+def camel_case(name: str) -> str:
+    """Return a name in CamelCase, as calls are written: `get_current_time` becomes `GetCurrentTime`."""
+    words = [word for word in re.split(r"[^A-Za-z0-9]+", name) if word]
+    joined = "".join(word[0].upper() + word[1:] for word in words)
+    return joined if joined[:1].isalpha() else f"Tool{joined}"
+
+
+def key_of(name: str) -> str:
+    """Return a tool's key for its name in calls: `GetCurrentTime` becomes `get_current_time`."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
+    return re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_")

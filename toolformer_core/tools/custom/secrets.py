@@ -1,0 +1,56 @@
+"""Values of environment variables that a user names in a tool file: the one place of the core that reads them.
+
+A tool file writes `${NAME}` where a secret belongs. The value is read when the tool is asked, is never stored, and
+enters no fingerprint, message or pickle.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+from toolformer_core.errors import UsageError
+
+__all__ = ["fill", "hide_secrets", "secret_names"]
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}")
+_PLACE = re.compile(r"\$\{([A-Za-z_]\w*)\}|\{(\w+)\}")
+
+
+def secret_names(*texts: str) -> tuple[str, ...]:
+    """Return the names of the variables in some texts, in order, each once."""
+    return tuple(dict.fromkeys(name for text in texts for name in _VARIABLE.findall(text)))
+
+
+def fill(template: str, values: Mapping[str, str] | None = None) -> str:
+    """Return a template with its variables, and with `values` in place of their names in braces.
+
+    All are filled in one pass: an input that holds `${NAME}` or `{context}` stays as it is.
+
+    Args:
+        template: e.g. `Bearer ${KEY}`, or `q={input}`.
+        values: e.g. the call's input by `input`.
+
+    Raises:
+        UsageError: a variable is not set.
+    """
+    values = values or {}
+
+    def value_of(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return values.get(match[2], match[0])
+        value = os.environ.get(match[1], "")
+        if not value:
+            raise UsageError(f"the environment variable {match[1]} is not set, and a tool needs it")
+        return value
+
+    return _PLACE.sub(value_of, template)
+
+
+def hide_secrets(text: str, names: tuple[str, ...]) -> str:
+    """Return a text in which the variables' values are replaced by their names."""
+    for name in names:
+        if value := os.environ.get(name, ""):
+            text = text.replace(value, f"${{{name}}}")
+    return text

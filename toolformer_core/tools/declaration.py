@@ -1,0 +1,122 @@
+"""What a user's tool declares besides its answers: its annotation prompt, the documents worth trying, its thresholds.
+
+The paper's five tools declare nothing: their prompts are shipped, their prefilters are those of App. A.1, and their
+thresholds stand in `config`. This module does not know how a tool is found or run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import regex
+
+from toolformer_core.config import canonical_json
+from toolformer_core.errors import PromptError, UsageError
+from toolformer_core.records import digest_of
+from toolformer_core.tools.base import Tool
+
+__all__ = ["DocumentFilter", "HasDeclaration", "ToolDeclaration", "declaration_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentFilter:
+    """The documents that a tool is tried on: those that meet every condition given. Without one, all are.
+
+    Args:
+        patterns: regular expressions; one of them, or one of the keywords, must occur.
+        keywords: whole words or phrases, in any case.
+        language: ISO 639-1 code of the document's language.
+        min_chars: characters of the text at least.
+        max_chars: characters of the text at most; None: any number.
+    """
+
+    patterns: tuple[str, ...] = ()
+    keywords: tuple[str, ...] = ()
+    language: str | None = None
+    min_chars: int = 0
+    max_chars: int | None = None
+
+    def __post_init__(self) -> None:
+        for pattern in self.patterns:
+            try:
+                regex.compile(pattern)
+            except regex.error as exc:
+                raise UsageError(f"{pattern!r} is not a regular expression: {exc}") from exc
+        if any(not keyword.strip() for keyword in self.keywords):
+            raise UsageError("a keyword is empty")
+        if self.min_chars < 0 or (self.max_chars is not None and self.max_chars < self.min_chars):
+            raise UsageError(f"min_chars {self.min_chars} and max_chars {self.max_chars} leave no document")
+
+    def __bool__(self) -> bool:
+        return self != DocumentFilter()
+
+    @property
+    def digest(self) -> str:
+        """Digest of the conditions."""
+        return digest_of("filter", canonical_json(self))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDeclaration:
+    """How a tool is taught. None means the value of most of the paper's tools (see `config`).
+
+    Args:
+        origin: where the tool comes from, for people.
+        prompt: the annotation prompt, with one `{text}`; "": the tool has none and cannot be taught yet.
+        prompt_source: the file that the prompt was read from, or would be read from, for messages.
+        filter: the documents that the tool is tried on.
+        tau_s: smallest p(" [") of a position.
+        top_k: most likely positions per document.
+        draws: calls drawn per position.
+        tau_f: smallest L- - L+ of a call that is kept, in nats.
+    """
+
+    origin: str = "built in"
+    prompt: str = ""
+    prompt_source: str = ""
+    filter: DocumentFilter = field(default_factory=DocumentFilter)
+    tau_s: float | None = None
+    top_k: int | None = None
+    draws: int | None = None
+    tau_f: float | None = None
+
+    def sampling(self) -> dict[str, Any]:
+        """Return the declared settings of `SampleConfig`."""
+        named = {"tau_s": self.tau_s, "top_k": self.top_k, "draws": self.draws}
+        return {name: value for name, value in named.items() if value is not None}
+
+    def check_prompt(self, name: str) -> str:
+        """Return the prompt after looking for a call in it.
+
+        Args:
+            name: the tool's name in calls.
+
+        Raises:
+            PromptError: there is no prompt, or none of its demonstrations calls the tool.
+        """
+        if not self.prompt:
+            place = f"write one to {self.prompt_source}" if self.prompt_source else "name a file with `prompt`"
+            raise PromptError(
+                f"the tool {name} has no annotation prompt; {place}: what the tool does, then 3 to 5 demonstrations "
+                "with calls, then `Input: {text}` and `Output:`"
+            )
+        if f"[{name}(" not in self.prompt:
+            raise PromptError(
+                f"the prompt of {name} ({self.prompt_source or 'given as text'}) shows no call; its demonstrations "
+                f"must write the tool's name: [{name}(...)]"
+            )
+        return self.prompt
+
+
+@runtime_checkable
+class HasDeclaration(Protocol):
+    """A tool that says how it is taught."""
+
+    @property
+    def declaration(self) -> ToolDeclaration: ...
+
+
+def declaration_of(tool: Tool) -> ToolDeclaration:
+    """Return what a tool declares; of the paper's tools nothing."""
+    return tool.declaration if isinstance(tool, HasDeclaration) else ToolDeclaration()

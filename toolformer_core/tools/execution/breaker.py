@@ -1,0 +1,113 @@
+"""The circuit breaker: decides when a tool counts as dead, so that a build ends instead of waiting for every call.
+
+    | state     | calls       | it ends when                                                                    |
+    |-----------|-------------|---------------------------------------------------------------------------------|
+    | closed    | all         | the tool is dead: see below                                                     |
+    | open      | none        | `cool_down_s` seconds have passed                                               |
+    | half open | one         | that call has a result: closed if the tool answered, else open again            |
+
+A question fails by transport if its last try timed out, or gave a failure that is retryable. Any other result, an
+answer or a failure that is the input's, is a sign of life. A tool is dead if one of these holds:
+
+- `failures` questions in a row failed by transport: in the order in which they were asked, and also with no sign of
+  life since the first of these failures came in. (One order is not enough: of many calls at a time, those that hang
+  come in together at the end of their time, though others were answered between them.)
+- `timeouts` questions ran out of time at their first try, and there was no sign of life for `silence_s` seconds. This
+  ends the wait for a tool that is asked one question at a time, long before ten questions have failed. (Second tries
+  do not count: when all other questions are answered, those that hang come together.)
+
+It goes by the time that it is told, and knows neither tools nor threads; its caller holds a lock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Literal
+
+__all__ = ["CircuitBreaker", "State"]
+
+State = Literal["closed", "open", "half open"]
+_REMEMBERED = 1_000  # questions that failed
+
+
+class CircuitBreaker:
+    """The state of one tool in one process. Times are seconds of one clock, questions go by ascending numbers.
+
+    Args:
+        failures: questions in a row that failed by transport.
+        timeouts: questions in a row that ran out of time at their first try ...
+        silence_s: ... if there was no sign of life for so long.
+        cool_down_s: how long an open breaker lets no call through.
+    """
+
+    def __init__(
+        self, *, failures: int = 10, timeouts: int = 3, silence_s: float = 75.0, cool_down_s: float = 30.0
+    ) -> None:
+        self._limit = failures
+        self._timeouts_limit = timeouts
+        self._silence_s = silence_s
+        self._cool_down_s = cool_down_s
+        self._failed: set[int] = set()  # numbers of questions, the last ones
+        self._failed_in_order: deque[int] = deque()
+        self._since = 0.0  # the last sign of life, or when the tool was first asked after a pause
+        self._opened: float | None = None  # when
+        self.in_a_row = 0  # questions that failed since the last sign of life
+        self.timeouts = 0  # questions that ran out of time at their first try since then
+        self.why = ""  # it opened
+
+    def state(self, now: float) -> State:
+        """Return the state."""
+        if self._opened is None:
+            return "closed"
+        return "open" if now < self._opened + self._cool_down_s else "half open"
+
+    def seconds_left(self, now: float) -> float:
+        """Return the seconds until an open breaker lets a call through."""
+        return 0.0 if self._opened is None else max(0.0, self._opened + self._cool_down_s - now)
+
+    def begun(self, now: float, *, others: bool) -> None:
+        """Note that a call begins.
+
+        Args:
+            now: the time.
+            others: whether other calls are in progress.
+        """
+        if not others and not self.timeouts and not self.in_a_row:
+            self._since = now
+
+    def answered(self, now: float) -> None:
+        """Note a sign of life: the breaker closes."""
+        self._since = now
+        self._opened = None
+        self.in_a_row = self.timeouts = 0
+
+    def timed_out(self, now: float) -> None:
+        """Note that a question ran out of time at its first try; `failed` follows unless it is asked again."""
+        self.timeouts += 1
+        if self.timeouts >= self._timeouts_limit and now - self._since >= self._silence_s:
+            self._open(now, f"{self.timeouts} questions in a row ran out of time")
+
+    def failed(self, number: int, now: float) -> None:
+        """Note that a question failed by transport for good."""
+        self.in_a_row += 1
+        self._failed.add(number)
+        self._failed_in_order.append(number)
+        if len(self._failed_in_order) > _REMEMBERED:
+            self._failed.discard(self._failed_in_order.popleft())
+        if self._opened is not None:  # the one call that was let through
+            self._open(now, self.why)
+        elif min(self.in_a_row, self._asked_in_a_row(number)) >= self._limit:
+            self._open(now, f"{self.in_a_row} questions in a row got no answer")
+
+    def _open(self, now: float, why: str) -> None:
+        self._opened = now
+        self.why = why
+
+    def _asked_in_a_row(self, number: int) -> int:
+        """Return the length of the row of failed questions around one, in the order in which they were asked."""
+        first = last = number
+        while first - 1 in self._failed:
+            first -= 1
+        while last + 1 in self._failed:
+            last += 1
+        return last - first + 1

@@ -1,0 +1,343 @@
+"""Asks one tool the questions of any number of askers: so many at a time, so often, again after a failure that passes.
+
+A question waits for a free worker, and for its turn under the tool's rate limit; neither counts towards its time. An
+overdue call gets the failure `timeout`, and its worker is replaced: a thread is left behind, a process is killed. A
+question whose failure is retryable waits, without a worker, and is asked again. A batch that fails as a whole or is
+overdue is asked question by question, so that one bad question spoils no other; that is not counted as a try.
+
+If the tool is dead (see `breaker`), every asker gets a `ToolError`, and for a while nobody may ask.
+
+There is no thread that watches the time: askers call `tick`, which says how long they may wait before they call it
+again. What becomes due earlier than an asker knows is announced by an empty message. Messages are posted from any
+thread. This module knows no documents and no responses' texts; how decoding asks tools is in `tools.pool`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from toolformer_core.errors import ToolError, ToolformerError
+from toolformer_core.records import ToolFailure, ToolResult
+from toolformer_core.tools.base import BatchTool, Tool, limits_of
+from toolformer_core.tools.execution.asking import Answer, Asked, Asker, OnAnswer, Post, Running, backoff_s
+from toolformer_core.tools.execution.breaker import CircuitBreaker
+from toolformer_core.tools.execution.clock import Clock, SystemClock
+from toolformer_core.tools.execution.jobs import Job, Outcome, Question, Workers
+from toolformer_core.tools.execution.processes import InProcess, pickled
+from toolformer_core.tools.execution.rate import RateLimit
+from toolformer_core.tools.execution.threads import InThread, ThreadWorkers
+from toolformer_core.tools.fair import FairQueue
+
+__all__ = ["AnnotationPool"]
+
+_SILENCE = 2.5  # time limits without any answer until a tool that lets calls run out of time is dead
+_MAX_DETAIL = 200  # characters of a failure, in a message
+
+
+class AnnotationPool:
+    """Asks one tool; shared by all that ask it in a process, so that its limits hold for them together.
+
+    Args:
+        tool: the tool; how it may be asked is what `limits_of` says.
+        timeout_s: seconds that a call may take, unless the tool's limits say so.
+        at_once: calls at a time; default: the tool's limit. 1 for a tool that is not thread-safe.
+        clock: the time.
+        backoff: from tries to the seconds before the next one.
+        workers: what carries calls out; default: threads or processes, as the tool's limits say.
+        breaker: default: one that fits the time limit.
+
+    Raises:
+        ToolError: the tool asks for processes and cannot be pickled.
+        UsageError: a limit makes no sense.
+    """
+
+    def __init__(
+        self,
+        tool: Tool,
+        *,
+        timeout_s: float,
+        at_once: int | None = None,
+        clock: Clock | None = None,
+        backoff: Callable[[int], float] = backoff_s,
+        workers: Workers | None = None,
+        breaker: CircuitBreaker | None = None,
+    ) -> None:
+        limits = limits_of(tool)
+        self.tool = tool
+        self.timeout_s = limits.timeout_s or timeout_s
+        self.clock = clock or SystemClock()
+        self.breaker = breaker or CircuitBreaker(silence_s=_SILENCE * self.timeout_s)
+        self._in_processes = limits.pool == "processes"
+        at_once = at_once or limits.at_once
+        self._at_once = min(at_once, _cores()) if self._in_processes else at_once
+        self._batch = limits.batch if isinstance(tool, BatchTool) else 1
+        self._tries = limits.tries
+        self._rate = RateLimit(limits.per_second)
+        self._backoff = backoff
+        self._workers = workers or _workers_for(tool, self._in_processes)
+        self._lock = threading.RLock()
+        self._askers: set[Asker] = set()
+        self._waiting: FairQueue[Asked] = FairQueue()
+        self._running: list[Running] = []
+        self._again: list[tuple[float, int, Asked]] = []  # a heap: when, tie-break, which
+        self._ties = itertools.count()
+        self._numbers = itertools.count()
+        self._held_until = 0.0  # by the rate limit
+        self._held: tuple[Asker, float] | None = None  # who was told so
+        self._last_failure = ""
+        self._closed = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody waits for an answer."""
+        return not self._askers
+
+    def load(self) -> None:
+        """Prepare the tool, in this process; tools in processes of their own are loaded there, at their first call.
+
+        Raises:
+            ToolformerError: the tool cannot be loaded.
+        """
+        if not self._in_processes:
+            self.tool.load()
+
+    def ask(
+        self,
+        questions: Sequence[Question],
+        post: Post,
+        on_answer: OnAnswer,
+        on_error: Callable[[ToolformerError], None],
+    ) -> Asker:
+        """Ask questions. `on_answer(index, answer)` is posted for each of them, or `on_error` once for all the rest.
+
+        Waiting questions take turns by asker: the one with the fewest calls in progress comes first.
+
+        Returns:
+            Who `forget` is told.
+
+        Raises:
+            ToolError: the tool has just been found dead, or the pool is closed.
+        """
+        asker = Asker(post, on_answer, on_error, len(questions))
+        with self._lock:
+            now = self.clock.now()
+            if self._closed:
+                raise ToolError(f"tool {self.tool.key} is not asked any more: its pool is closed")
+            if self.breaker.state(now) == "open":
+                left = self.breaker.seconds_left(now)
+                raise ToolError(f"tool {self.tool.key} is not asked: {self._why_dead()}; try again in {left:.0f} s")
+            if questions:
+                self._askers.add(asker)
+                for index, question in enumerate(questions):
+                    self._waiting.put(asker, Asked(question, index, asker))
+                self._dispatch(now)
+        return asker
+
+    def tick(self) -> float | None:
+        """Do what is due; return the seconds until the next call of `tick` is, None if nobody waits for an answer."""
+        with self._lock:
+            now = self.clock.now()
+            for running in [own for own in self._running if own.since is not None]:
+                if running.since is not None and now >= running.since + self.timeout_s and running in self._running:
+                    self._expire(running, now)
+            while self._again and self._again[0][0] <= now:
+                _, _, asked = heapq.heappop(self._again)
+                if asked.asker in self._askers:
+                    self._waiting.put(asked.asker, asked)
+            self._dispatch(now)
+            return self._seconds_to_next(now) if self._askers else None
+
+    def forget(self, asker: Asker) -> None:
+        """Drop an asker's questions; it gets no more messages for them."""
+        with self._lock:
+            self._leave(asker)
+            self._wake(*self._askers)  # what this asker was to look after is theirs now
+
+    def close(self) -> None:
+        """Give everything up; whoever still waits gets a `ToolError`."""
+        with self._lock:
+            self._closed = True
+            self._fail_all(ToolError(f"tool {self.tool.key} did not answer in time: its pool has been closed"))
+        self._workers.close()
+
+    # Calls begin.
+
+    def _dispatch(self, now: float) -> None:
+        """Begin as many calls as may be begun; the caller holds the lock."""
+        half_open = self.breaker.state(now) == "half open"
+        at_once, batch = (1, 1) if half_open else (self._at_once, self._batch)
+        while self._waiting and len(self._running) < at_once:
+            if now < self._held_until:
+                break
+            if (wait := self._rate.take(now)) > 0:
+                self._held_until = now + wait
+                break
+            self._begin(self._next_call(batch), now)
+        if self._waiting and now < self._held_until:
+            asker, _ = self._waiting.first()
+            if isinstance(asker, Asker) and self._held != (asker, self._held_until):
+                self._held = asker, self._held_until
+                self._wake(asker)
+
+    def _next_call(self, most: int) -> list[Asked]:
+        """Take the next question, and others that are already waiting if they may be asked together."""
+        call = [self._waiting.take()]
+        while not call[0].alone and len(call) < most and self._waiting and not self._waiting.first()[1].alone:
+            call.append(self._waiting.take())
+        return call
+
+    def _begin(self, call: list[Asked], now: float) -> None:
+        self.breaker.begun(now, others=bool(self._running))
+        for asked in call:
+            if asked.number < 0:
+                asked.number = next(self._numbers)
+            asked.tries += 1
+        questions = [asked.question for asked in call]
+        running = Running(call, Job(questions, lambda: self._note_begin(running), lambda o: self._finish(running, o)))
+        self._running.append(running)
+        self._workers.start(running.job)
+
+    def _note_begin(self, running: Running) -> None:
+        with self._lock:
+            running.since = self.clock.now()
+
+    # Calls end.
+
+    def _finish(self, running: Running, outcome: Outcome) -> None:
+        """Take the outcome of a call; called by the thread that carried it out."""
+        with self._lock:
+            if running not in self._running:
+                return
+            now = self.clock.now()
+            self._end(running, now)
+            if isinstance(outcome, ToolformerError):
+                for asker in {asked.asker for asked in running.asked}:
+                    self._fail(asker, outcome)
+            elif isinstance(outcome, ToolFailure):
+                self._settle_whole(running.asked, outcome, now)
+            else:
+                for asked, result in zip(running.asked, outcome, strict=True):
+                    self._settle(asked, result, now)
+            self._dispatch(now)
+
+    def _expire(self, running: Running, now: float) -> None:
+        """Give an overdue call up."""
+        self._end(running, now)
+        self._workers.abandon(running.job)
+        if any(asked.tries == 1 for asked in running.asked):
+            self.breaker.timed_out(now)
+        overdue = ToolFailure("timeout", f"no answer within {self.timeout_s:g} s", retryable=True)
+        self._settle_whole(running.asked, overdue, now)
+        if self.breaker.state(now) == "open":
+            self._note_failure(overdue)
+            self._give_up()
+
+    def _end(self, running: Running, now: float) -> None:
+        self._running.remove(running)
+        seconds = now - (running.since if running.since is not None else now)
+        for asked in running.asked:
+            self._waiting.done(asked.asker)
+            asked.calls.append((seconds, len(running.asked)))
+
+    def _settle_whole(self, call: list[Asked], failure: ToolFailure, now: float) -> None:
+        """Settle a call that failed as a whole: the questions of a batch are asked one by one."""
+        if len(call) == 1:
+            self._settle(call[0], failure, now)
+            return
+        for asked in call:
+            asked.alone = True
+            asked.tries -= 1
+            if asked.asker in self._askers:
+                self._waiting.put(asked.asker, asked)
+
+    def _settle(self, asked: Asked, result: ToolResult, now: float) -> None:
+        """Settle a question that has a result: ask again, or answer."""
+        if isinstance(result, ToolFailure) and result.retryable:
+            self._note_failure(result)
+            if asked.tries < self._tries and self.breaker.state(now) == "closed" and asked.asker in self._askers:
+                heapq.heappush(self._again, (now + self._backoff(asked.tries), next(self._ties), asked))
+                self._wake(asked.asker)
+                return
+            self.breaker.failed(asked.number, now)
+            if self.breaker.state(now) == "open":
+                self._give_up()
+        else:
+            self.breaker.answered(now)
+        if asked.asker in self._askers:
+            answer = Answer(result, tuple(asked.calls))
+            asked.asker.post(partial(asked.asker.on_answer, asked.index, answer))
+            asked.asker.unanswered -= 1
+            if not asked.asker.unanswered:
+                self._askers.discard(asked.asker)
+
+    # Askers leave.
+
+    def _note_failure(self, failure: ToolFailure) -> None:
+        detail = f" ({failure.detail[:_MAX_DETAIL]})" if failure.detail else ""
+        self._last_failure = f"{failure.reason or 'failed'}{detail}"
+
+    def _why_dead(self) -> str:
+        return f"{self.breaker.why}, the last failure being {self._last_failure}"
+
+    def _give_up(self) -> None:
+        """Tell everybody that the tool is dead, and stop the calls in progress."""
+        self._fail_all(
+            ToolError(
+                f"tool {self.tool.key} does not answer: {self._why_dead()}; nothing of this shard is kept, and the "
+                "same command goes on when the tool answers again"
+            )
+        )
+
+    def _fail_all(self, error: ToolformerError) -> None:
+        for asker in list(self._askers):
+            self._fail(asker, error)
+        for running in list(self._running):
+            self._end(running, self.clock.now())
+            self._workers.abandon(running.job)
+        self._again.clear()
+
+    def _fail(self, asker: Asker, error: ToolformerError) -> None:
+        if asker in self._askers:
+            self._leave(asker)
+            asker.post(partial(asker.on_error, error))
+
+    def _leave(self, asker: Asker) -> None:
+        self._askers.discard(asker)
+        self._waiting.drop(asker)
+
+    # Time.
+
+    def _wake(self, *askers: Asker) -> None:
+        for asker in askers:
+            asker.post(_nothing)
+
+    def _seconds_to_next(self, now: float) -> float:
+        due = [self.timeout_s]
+        due += [own.since + self.timeout_s - now for own in self._running if own.since is not None]
+        if self._again:
+            due.append(self._again[0][0] - now)
+        if self._waiting and now < self._held_until:
+            due.append(self._held_until - now)
+        return max(0.0, min(due))
+
+
+def _nothing() -> None:
+    """Do nothing: whoever is sent this looks at the time again."""
+
+
+def _cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _workers_for(tool: Tool, in_processes: bool) -> Workers:
+    name = f"tool-{tool.key}"
+    if not in_processes:
+        return ThreadWorkers(name, lambda: InThread(tool))
+    data = pickled(tool)
+    return ThreadWorkers(name, lambda: InProcess(tool.key, data))

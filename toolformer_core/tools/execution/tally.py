@@ -1,0 +1,51 @@
+"""What a tool's calls took: how many there were, how long they were, what they cost. Plain numbers that can be added.
+
+Durations are counted in classes whose upper bounds double: 1 ms, 2 ms, 4 ms, ... So a tally stays small, and tallies
+of many shards can be summed; a percentile is then known to within its class.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+__all__ = ["CallTally", "duration_class"]
+
+
+def duration_class(seconds: float) -> int:
+    """Return the upper bound of a duration's class in milliseconds: the smallest power of two that is not less."""
+    ms = 1000 * seconds
+    return 1 if ms <= 1 else 2 ** math.ceil(math.log2(ms))
+
+
+@dataclass(slots=True)
+class CallTally:
+    """The calls of some questions; a question of a batch counts as a call that took as long as the batch."""
+
+    asked: int = 0  # questions
+    calls: int = 0  # a retry is another call
+    seconds: float = 0.0  # in the tool; those of a batch are shared by its questions
+    cost: float = 0.0  # in the user's unit
+    durations: Counter[int] = field(default_factory=Counter)  # upper bound of a class in ms -> calls
+
+    def add(self, calls: Sequence[tuple[float, int]], cost: float) -> None:
+        """Add a question.
+
+        Args:
+            calls: of each of its calls the seconds, and the number of questions that shared it.
+            cost: of a call, in the user's unit.
+        """
+        self.asked += 1
+        self.calls += len(calls)
+        self.cost += cost * len(calls)
+        for seconds, shared_by in calls:
+            self.seconds += seconds / shared_by
+            self.durations[duration_class(seconds)] += 1
+
+    def counters(self) -> dict[str, int | float]:
+        """Return the tally as a flat mapping: `asked`, `calls`, `tool_seconds`, `tool_cost`, and `ms_<bound>`."""
+        durations = {f"ms_{bound}": calls for bound, calls in sorted(self.durations.items())}
+        totals = {"asked": self.asked, "calls": self.calls, "tool_seconds": round(self.seconds, 6)}
+        return {**totals, "tool_cost": self.cost, **durations}

@@ -1,0 +1,106 @@
+"""Carries jobs out in threads, one for each job at a time; each thread has a worker of its own.
+
+A thread is started when no idle one is left, so there are never more than jobs were under way at once. The thread of an
+abandoned job ends when its call returns, if ever; it does not keep the process alive. How many jobs there may be is
+decided in `pool`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from toolformer_core.tools.base import Tool
+from toolformer_core.tools.execution.jobs import Job, Outcome, Worker
+from toolformer_core.tools.responses import run_questions
+
+__all__ = ["InThread", "ThreadWorkers"]
+
+
+class InThread:
+    """A worker that asks the tool in the thread that calls it. It cannot be interrupted."""
+
+    def __init__(self, tool: Tool) -> None:
+        self._tool = tool
+
+    def answer(self, job: Job) -> Outcome:
+        job.begin()
+        return run_questions(self._tool, job.questions)
+
+    def stop(self) -> None:
+        return None
+
+    def close(self) -> None:
+        return None
+
+
+class ThreadWorkers:
+    """Threads that carry out jobs.
+
+    Args:
+        name: of the threads.
+        make_worker: makes the worker of a thread.
+    """
+
+    def __init__(self, name: str, make_worker: Callable[[], Worker]) -> None:
+        self._name = name
+        self._make_worker = make_worker
+        self._jobs: deque[Job] = deque()
+        self._under_way: set[Job] = set()
+        self._ready = threading.Condition()
+        self._free = 0  # threads that are idle or about to look for a job
+        self._closed = False
+
+    def start(self, job: Job) -> None:
+        with self._ready:
+            self._jobs.append(job)
+            if len(self._jobs) <= self._free:
+                self._ready.notify()
+                return
+            self._free += 1
+        threading.Thread(target=self._work, name=self._name, daemon=True).start()
+
+    def abandon(self, job: Job) -> None:
+        with self._ready:
+            job.abandoned = True
+            if job in self._jobs:
+                self._jobs.remove(job)
+            self._under_way.discard(job)
+            worker = job.worker
+        if worker is not None:
+            worker.stop()
+
+    def close(self) -> None:
+        with self._ready:
+            self._closed = True
+            jobs = [*self._jobs, *self._under_way]
+            self._ready.notify_all()
+        for job in jobs:
+            self.abandon(job)
+
+    def _work(self) -> None:
+        worker = self._make_worker()
+        try:
+            while (job := self._next_job(worker)) is not None:
+                outcome = worker.answer(job)
+                with self._ready:
+                    if job.abandoned:
+                        return
+                    self._under_way.discard(job)
+                    self._free += 1
+                job.finish(outcome)
+        finally:
+            worker.close()
+
+    def _next_job(self, worker: Worker) -> Job | None:
+        with self._ready:
+            while not self._jobs and not self._closed:
+                self._ready.wait()
+            self._free -= 1
+            if self._closed:
+                return None
+            job = self._jobs.popleft()
+            job.worker = worker
+            self._under_way.add(job)
+            return job

@@ -1,0 +1,167 @@
+"""Finds the best passages of a large index without scoring every passage that holds a frequent word.
+
+tantivy scores each passage that holds any word of a query; from Python it cannot skip those that cannot be among the
+best. With `the` in the query that is nearly all of them. This is MaxScore (Turtle and Flood, 1995) put around it. The
+terms of a query (a word in a field) are divided: a passage must hold one of the essential terms, and the others only
+add to its score. BM25 bounds what a term can add, so no passage that holds only others can be among the best if their
+bounds add up to less than the lowest score found. The essential terms are the rarest at first, and more are added until
+that is so. The scores are complete and the best passages are exact.
+
+This module knows tantivy's queries and BM25's bounds, but no tools and no files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+__all__ = ["DIGITS", "Best", "MaxScore"]
+
+DIGITS = 4  # of a score; the last bits of a sum depend on the order in which it is added
+_K1, _B = 1.2, 0.75  # of tantivy's BM25
+_LENGTH = 7 / 8  # tantivy stores lengths rounded down, by less than an eighth
+_SAFETY = 1 - 1e-4  # bounds and scores are rounded differently
+_FIRST_POSTINGS, _GROWTH = 100, 8  # passages that the essential terms occur in, at first and in each further search
+_CACHED_TERMS = 50_000
+
+Best = tuple[float, int, Any]  # a score, the passage's row and its address in the index
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """A word of a query in a field."""
+
+    bound: float  # the most it can add to a score
+    postings: int  # passages that hold it
+    query: Any
+
+
+class MaxScore:
+    """Searches one opened index. Thread-safe.
+
+    Args:
+        index: of tantivy; its fast field `row` numbers the passages.
+        searcher: of the index.
+        fields: the text fields to search.
+        tokenizer: name of their tokenizer; only `en_stem` is known.
+    """
+
+    def __init__(self, index: Any, searcher: Any, fields: Sequence[str], tokenizer: str) -> None:
+        import tantivy
+
+        if tokenizer != "en_stem":
+            raise ValueError(f"unknown tokenizer {tokenizer!r}")
+        self._index, self._searcher, self._fields = index, searcher, tuple(fields)
+        self._schema = index.schema
+        words = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
+        for step in (tantivy.Filter.remove_long(40), tantivy.Filter.lowercase(), tantivy.Filter.stemmer("english")):
+            words = words.filter(step)
+        self._analyzer = words.build()
+        self._query, self._occur = tantivy.Query, tantivy.Occur
+        self._postings = lru_cache(maxsize=_CACHED_TERMS)(searcher.doc_freq)
+        self._saturation: dict[str, float] = {}  # by field
+
+    def best(self, words: Sequence[str], boosts: Mapping[str, float], limit: int) -> list[Best]:
+        """Return the best passages, best first; of equally good ones those with the lowest rows.
+
+        Args:
+            words: letters and digits only, without operators.
+            boosts: weight of a field; 1 for those that are not named.
+            limit: the most passages to return. Scores are equal if they agree in four decimals.
+        """
+        terms = self._terms(words, boosts)
+        fetched = limit + 1
+        hits = self._top(terms, fetched)
+        # tantivy breaks ties by the segment, so all hits that share the last score must be seen
+        while len(hits) == fetched and _rounded(hits[-1]) == _rounded(hits[limit - 1]):
+            fetched *= 4
+            hits = self._top(terms, fetched)
+        rows = self._searcher.fast_field_values("row", [address for _, address in hits])
+        best = [(_rounded(hit), int(row), hit[1]) for hit, row in zip(hits, rows, strict=True)]
+        return sorted(best, key=lambda hit: (-hit[0], hit[1]))[:limit]
+
+    def _terms(self, words: Sequence[str], boosts: Mapping[str, float]) -> list[_Term]:
+        """Return the terms of a query that occur in the index, by their bounds, the highest last."""
+        terms = []
+        for word in words:
+            tokens = self._analyzer.analyze(word)
+            if len(tokens) > 1:  # tantivy's parser makes a phrase of it, which has no simple bound
+                query, _ = self._index.parse_query_lenient(word, list(self._fields), field_boosts=dict(boosts))
+                terms.append(_Term(math.inf, 1, query))
+            for token in tokens if len(tokens) == 1 else ():
+                terms += [
+                    self._term(field, token, boosts.get(field, 1.0), postings)
+                    for field in self._fields
+                    if (postings := self._postings(field, token))
+                ]
+        return sorted(terms, key=lambda term: (term.bound, -term.postings))
+
+    def _term(self, field: str, token: str, boost: float, postings: int) -> _Term:
+        query = self._query.term_query(self._schema, field, token)
+        if field not in self._saturation:
+            self._saturation[field] = self._most_saturated(query)
+        idf = math.log1p((self._searcher.num_docs - postings + 0.5) / (postings + 0.5))
+        bound = boost * idf * (_K1 + 1) * self._saturation[field]
+        return _Term(bound, postings, query if boost == 1.0 else self._query.boost_query(query, boost))
+
+    def _most_saturated(self, query: Any) -> float:
+        """Return a bound of BM25's f / (f + k1 (1 - b + b l / average)) in the field of a term that occurs.
+
+        A word occurs at most as often as the field is long, f <= l, so this is less than 1 / (1 + k1 b / average).
+        """
+        _, address = self._searcher.search(query, 1, count=False).hits[0]
+        average = _value_of(query.explain(self._searcher, address).to_json(), "avgdl")
+        return 1 / (1 + _K1 * _B * _LENGTH / average)
+
+    def _top(self, terms: Sequence[_Term], count: int) -> list[tuple[float, Any]]:
+        """Return the scores and addresses of the best passages, best first."""
+        hits: list[tuple[float, Any]] = []
+        first, allowed = len(terms), _FIRST_POSTINGS  # terms[first:] are essential
+        while (needed := _first_needed(terms, hits[count - 1][0] if len(hits) == count else 0.0)) < first:
+            postings = sum(term.postings for term in terms[first:])
+            while first > needed and (first == len(terms) or postings < allowed):
+                first -= 1
+                postings += terms[first].postings
+            hits = self._searcher.search(self._divided(terms, first), count, count=False).hits
+            allowed = max(allowed, postings) * _GROWTH
+        return hits
+
+    def _divided(self, terms: Sequence[_Term], first: int) -> Any:
+        """Return the query for passages that hold one of `terms[first:]`, scored by all terms."""
+        should, must = self._occur.Should, self._occur.Must
+        essential = [(should, term.query) for term in terms[first:]]
+        query = self._query.boolean_query(essential) if len(essential) > 1 else essential[0][1]
+        # Nested, as each optional term alone is skipped through; a union of them would be read in whole.
+        for term in reversed(terms[:first]):
+            query = self._query.boolean_query([(must, query), (should, term.query)])
+        return query
+
+
+def _first_needed(terms: Sequence[_Term], lowest: float) -> int:
+    """Return how many terms, from the first, add up to less than the lowest score of the best passages."""
+    total = 0.0
+    for number, term in enumerate(terms):
+        total += term.bound
+        if total >= lowest * _SAFETY:
+            return number
+    return len(terms)
+
+
+def _rounded(hit: tuple[float, Any]) -> float:
+    return round(float(hit[0]), DIGITS)
+
+
+def _value_of(explanation: str, name: str) -> float:
+    """Return a figure of tantivy's explanation of a score."""
+    import json
+
+    open_parts = [json.loads(explanation)]
+    while open_parts:
+        part = open_parts.pop()
+        if part["description"].startswith(name):
+            return float(part["value"])
+        open_parts += part.get("details", ())
+    raise ValueError(f"tantivy's explanation names no {name}")

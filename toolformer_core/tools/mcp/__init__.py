@@ -1,0 +1,32 @@
+"""Tools of MCP servers (Model Context Protocol): `mcp_tool("mcp+stdio:COMMAND#TOOL")` is a tool like any other.
+
+    reference      what a user writes, and what a server is given of the environment
+    arguments      a call's input text becomes the arguments that the tool's schema asks for (values: one of them)
+    loop           the event loop of the process
+    session        one connection; session_pool: all those to a server
+    results        what a server answered becomes a response or a failure
+    tool           all of it behind the interface `Tool`
+
+The SDK (`import mcp`) is imported by the functions that use it, so that importing this package costs nothing.
+"""
+
+from __future__ import annotations
+
+from toolformer_core.tools.mcp.loop import close
+from toolformer_core.tools.mcp.reference import MCPSettings, ServerReference, is_reference, parse_reference
+from toolformer_core.tools.mcp.session import SessionLimits
+from toolformer_core.tools.mcp.tool import MCPTool, ToolDefinition, mcp_tool, names_for, server_tools
+
+__all__ = [
+    "MCPSettings",
+    "MCPTool",
+    "ServerReference",
+    "SessionLimits",
+    "ToolDefinition",
+    "close",
+    "is_reference",
+    "mcp_tool",
+    "names_for",
+    "parse_reference",
+    "server_tools",
+]

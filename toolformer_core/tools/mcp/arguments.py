@@ -1,0 +1,240 @@
+"""From a call's input text to the arguments of an MCP tool, as its JSON schema asks for them.
+
+How an input is read depends on the tool's arguments:
+
+    none                    the input is empty
+    one                     the whole input is its value: `Europe/Paris`
+    one that is required    the whole input is its value; the others are given by name, and then all are:
+                            `query=red panda, limit=3`. An input is read by name if it begins with `NAME=`, NAME being
+                            one of the tool's arguments
+    several                 by name, in any order: `source=EUR, target=USD, amount=20`
+
+By name, a value reaches up to a comma that another `WORD=` follows, so it may hold commas: `place=Paris, France,
+day=Monday` gives `Paris, France`. A comma within (), [] or {} ends no value, and neither does anything within double
+quotes there. A value in quotes, `"` or `'`, may hold everything; inside, `\\"` is a quote and `\\\\` a backslash:
+`text="limit=3, or so", limit=5`. Elsewhere quotes are ordinary characters (`text=don't`). The input of a call has
+balanced brackets, and so has a value.
+
+What a value may look like is in `values`. Arguments are checked against the whole schema before the server sees them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from toolformer_core.records import unencodable
+from toolformer_core.tools.mcp.values import BadValue, kinds_of, resolved, value_of
+
+__all__ = ["ArgumentForm", "BadInput"]
+
+_WORD = r"[^\W\d][\w.\-]*"
+_NEXT = re.compile(rf"\s*,\s*(?={_WORD}\s*=(?!=))")
+_OPENING, _CLOSING = "([{", ")]}"
+_MAX_PROBLEM_CHARS = 300
+
+
+class BadInput(Exception):
+    """An input that is not in the form that the tool asks for; its text says what is wrong."""
+
+
+class ArgumentForm:
+    """What arguments a tool has, and how an input is turned into them.
+
+    Args:
+        schema: the JSON schema of the tool's arguments, an object.
+    """
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._schema = dict(schema)
+        properties = resolved(self._schema, self._schema).get("properties") or {}
+        self._properties: dict[str, Any] = dict(properties)
+        required = self._schema.get("required") or []
+        self.required = tuple(name for name in self._properties if name in required)
+        self.optional = tuple(name for name in self._properties if name not in required)
+        names = sorted(map(re.escape, self._properties), key=len, reverse=True)
+        self._by_name = re.compile(rf"\s*({'|'.join(names)})\s*=(?!=)") if names else None
+        self._name = re.compile(rf"\s*({'|'.join([*names, _WORD])})\s*=\s*")
+        self._check = _checker(self._schema)
+
+    @property
+    def whole(self) -> str | None:
+        """The argument that takes the whole input; None if there is none."""
+        if len(self.required) == 1:
+            return self.required[0]
+        return self.optional[0] if not self.required and len(self.optional) == 1 else None
+
+    @property
+    def template(self) -> str:
+        """The input of a call, for a prompt: `timezone`, `source=..., amount=...`, "" if there are no arguments."""
+        return self.whole or ", ".join(f"{name}=..." for name in self.required or self.optional)
+
+    @property
+    def sentence(self) -> str:
+        """What an input looks like, for a person, in one sentence."""
+        if not self._properties:
+            return "The input is empty."
+        others = ", ".join(self.optional)
+        if self.whole is None:
+            if not self.required:
+                return f"The input is written `{self.template}`, each of them optional."
+            return f"The input is written `{self.template}`{f' (optional: {others})' if others else ''}."
+        said = f"The input is the argument `{self.whole}` ({self._described(self.whole)})"
+        if self.whole in self.required and others:
+            return f"{said}; with others it is written `{self.whole}=..., {self.optional[0]}=...` (optional: {others})."
+        return f"{said}."
+
+    def arguments(self, text: str) -> dict[str, Any]:
+        """Return the arguments that an input gives.
+
+        Raises:
+            BadInput: the input has another form, or a value is not one that the schema allows.
+        """
+        if problem := unencodable(text):
+            raise BadInput(problem)
+        found = self._read(text)
+        missing = [name for name in self.required if name not in found]
+        if missing:
+            raise BadInput(f"{_listed(missing)} missing: write {self.template}")
+        try:
+            problem = unencodable(json.dumps(found, ensure_ascii=False)) or self._check(found)
+        except RecursionError:
+            problem = "nested too deeply"
+        if problem:
+            raise BadInput(problem[:_MAX_PROBLEM_CHARS])
+        return found
+
+    def _read(self, text: str) -> dict[str, Any]:
+        if not self._properties:
+            if text.strip():
+                raise BadInput("the tool takes no arguments: leave the input empty")
+            return {}
+        only = self.whole
+        named = self._by_name is not None and self._by_name.match(text) is not None
+        if only is not None and (len(self._properties) == 1 or not named):
+            if not text.strip():
+                if only in self.required:
+                    raise BadInput(f"the input is empty: write {self.template}")
+                return {}
+            return {only: self._value(only, text, quoted=False)}
+        if not text.strip():
+            return {}
+        return self._named(text)
+
+    def _named(self, text: str) -> dict[str, Any]:
+        """Read `name=value, name=value`."""
+        found: dict[str, Any] = {}
+        at = 0
+        while at < len(text):
+            match = self._name.match(text, at)
+            if match is None:
+                raise BadInput(f"no name and '=' at {text[at : at + 40]!r}: write {self.template}")
+            name = match.group(1)
+            if name not in self._properties:
+                raise BadInput(f"there is no argument {name!r}; there are {', '.join(self._properties)}")
+            if name in found:
+                raise BadInput(f"the argument {name!r} is given twice")
+            raw, quoted, at = _scan(text, match.end())
+            found[name] = self._value(name, raw, quoted=quoted)
+        return found
+
+    def _value(self, name: str, text: str, *, quoted: bool) -> Any:
+        try:
+            return value_of(text, self._properties[name], self._schema, quoted=quoted)
+        except BadValue as exc:
+            raise BadInput(f"{name}: {exc}") from exc
+
+    def _described(self, name: str) -> str:
+        return " or ".join(kinds_of(self._properties[name], self._schema))
+
+
+def _scan(text: str, at: int) -> tuple[str, bool, int]:
+    """Return the value that starts at a place, whether it stands in quotes, and where the next name starts."""
+    if at < len(text) and text[at] in "\"'":
+        value, end = _quoted(text, at)
+        rest = text[end:]
+        if not rest.strip():
+            return value, True, len(text)
+        if following := _NEXT.match(text, end):
+            return value, True, following.end()
+        raise BadInput(f"after the quoted value comes {rest.strip()[:40]!r}, not a comma and a name")
+    depth, end = 0, at
+    while end < len(text):
+        char = text[end]
+        if char in _OPENING:
+            depth += 1
+        elif char in _CLOSING:
+            depth = max(0, depth - 1)
+        elif depth and char == '"':
+            end = _string_end(text, end)
+        elif not depth and (char == "," or char.isspace()) and (following := _NEXT.match(text, end)):
+            return text[at:end].strip(), False, following.end()
+        end += 1
+    if depth:
+        raise BadInput(f"a bracket is not closed in {text[at : at + 40]!r}")
+    return text[at:].strip(), False, len(text)
+
+
+def _string_end(text: str, start: int) -> int:
+    """Return the place of the quote that closes a JSON string, or the start itself if none does."""
+    at = start + 1
+    while at < len(text):
+        if text[at] == "\\":
+            at += 1
+        elif text[at] == '"':
+            return at
+        at += 1
+    return start
+
+
+def _quoted(text: str, start: int) -> tuple[str, int]:
+    """Return what stands in quotes, and the place behind the closing one."""
+    out: list[str] = []
+    quote, at = text[start], start + 1
+    while at < len(text):
+        char = text[at]
+        if char == quote:
+            return "".join(out), at + 1
+        if char == "\\" and at + 1 < len(text) and text[at + 1] in (quote, "\\"):
+            at += 1
+            char = text[at]
+        out.append(char)
+        at += 1
+    raise BadInput(f"the quote at {text[start : start + 40]!r} is not closed")
+
+
+def _listed(names: list[str]) -> str:
+    return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
+
+
+def _checker(schema: dict[str, Any]) -> Any:
+    """Return a function that says what a schema finds wrong with arguments ("" if nothing).
+
+    A schema that cannot be used checks nothing here; the server then has its say.
+    """
+    from jsonschema import Draft202012Validator, SchemaError
+    from jsonschema.exceptions import best_match
+    from jsonschema.validators import validator_for
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+
+    kind = validator_for(schema, default=Draft202012Validator)
+    try:
+        kind.check_schema(schema)
+    except SchemaError:
+        return lambda arguments: ""
+    validator = kind(schema, registry=Registry())  # no schema is fetched from anywhere
+
+    def check(arguments: dict[str, Any]) -> str:
+        try:
+            error = best_match(validator.iter_errors(arguments))
+        except Unresolvable:
+            return ""
+        if error is None:
+            return ""
+        where = ".".join(map(str, error.path))
+        return f"{where}: {error.message}" if where else str(error.message)
+
+    return check

@@ -1,0 +1,140 @@
+"""The event loop of a process on which all its MCP sessions live, in a daemon thread of its own.
+
+The SDK is asynchronous, tools are asked from many threads. So the first use starts one thread with one loop, and every
+later use hands its coroutine over. A forked process gets a loop of its own (the parent's thread does not live in it),
+and `close` ends all sessions, and with them the servers' processes; the interpreter calls it on its way out.
+
+This module knows no MCP, only that what lives on the loop can be closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar, cast
+
+__all__ = ["LoopClosed", "LoopThread", "close", "loop_thread"]
+
+CLOSE_S = 15.0  # for all sessions together; each of them is bounded, too
+
+T = TypeVar("T")
+C = TypeVar("C", bound="Closes")
+
+
+class Closes(Protocol):
+    """What lives on a loop and must be closed before it ends."""
+
+    async def close(self) -> None: ...
+
+
+class LoopClosed(Exception):
+    """The loop was closed while it was at the work, or before."""
+
+
+class LoopThread:
+    """A thread that runs an event loop until it is closed."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._shared: dict[object, Closes] = {}  # touched by the loop's thread alone
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="mcp-loop", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            self.loop.close()
+
+    def run(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
+        """Run a coroutine on the loop, and wait for it in this thread.
+
+        Raises:
+            TimeoutError: it was not finished within the seconds given; it has been cancelled.
+            LoopClosed: the loop was closed.
+        """
+        try:
+            future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        except RuntimeError as exc:  # asyncio's word for a loop that is closed
+            work.close()
+            raise LoopClosed from exc
+        try:
+            return future.result(timeout_s)
+        except concurrent.futures.CancelledError:
+            raise LoopClosed from None
+        except TimeoutError:
+            future.cancel()
+            raise TimeoutError(f"not finished within {timeout_s:g} s") from None
+
+    def shared(self, key: object, make: Callable[[], C]) -> C:
+        """Return what lives on this loop under a key, made on first use; called on the loop's thread.
+
+        Raises:
+            LoopClosed: nothing may be made any more.
+        """
+        if self._closing:
+            raise LoopClosed
+        if key not in self._shared:
+            self._shared[key] = make()
+        return cast(C, self._shared[key])
+
+    def close(self) -> None:
+        """Close what lives on the loop, and end its thread; nothing may be run on it afterwards."""
+        if not self._thread.is_alive():
+            return
+        with suppress(TimeoutError):  # each part has been given up after a bounded time of its own
+            self.run(self._close_all(), CLOSE_S)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(CLOSE_S)
+
+    async def _close_all(self) -> None:
+        self._closing = True
+        await asyncio.gather(*(shared.close() for shared in self._shared.values()), return_exceptions=True)
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+
+_lock = threading.Lock()
+_current: LoopThread | None = None
+_of_the_parent: list[LoopThread] = []  # kept in a forked process: to collect it would close what the parent still uses
+_hooked = False
+
+
+def loop_thread() -> LoopThread:
+    """Return the loop of this process; the first call starts it."""
+    global _current, _hooked
+    with _lock:
+        if _current is None:
+            _current = LoopThread()
+        if not _hooked:
+            _hooked = True
+            atexit.register(close)
+            os.register_at_fork(after_in_child=_forget)
+        return _current
+
+
+def close() -> None:
+    """End all MCP sessions of this process and the servers it started; a later call of a tool starts anew."""
+    global _current
+    with _lock:
+        ending, _current = _current, None
+    if ending is not None:
+        ending.close()
+
+
+def _forget() -> None:
+    """Leave the parent's loop alone in a forked process."""
+    global _current, _lock
+    _lock = threading.Lock()  # another thread of the parent may have held it
+    if _current is not None:
+        _of_the_parent.append(_current)
+        _current = None

@@ -1,0 +1,183 @@
+"""What a user writes to name a tool of an MCP server, and what the server may be told: variables and headers.
+
+    mcp+stdio:COMMAND#TOOL             a program that speaks MCP on its standard input and output
+    mcp+https://HOST/PATH#TOOL         a server behind an address
+    mcp+http://127.0.0.1:PORT/PATH#TOOL    the same without encryption, on this machine only
+
+COMMAND is split into words as a shell would (quotes, backslashes), but no shell runs it: `;`, `|` and `$X` are ordinary
+characters. It may hold spaces, commas and `#`; the tool's name stands after the last `#`.
+
+Secrets stand in no reference, because references are printed and stored. A server that needs one is given it by
+`MCPSettings`, which holds the *names* of environment variables and never their values. This module connects to nothing.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, urlsplit
+
+from toolformer_core.errors import UsageError
+
+__all__ = ["PREFIX", "MCPSettings", "ServerReference", "is_reference", "parse_reference"]
+
+PREFIX = "mcp+"
+_FORMS = "mcp+stdio:COMMAND#TOOL or mcp+https://HOST/PATH#TOOL"
+_INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ")  # what a server's process always gets
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_SECRET = re.compile(r"key|token|secret|passw|auth|credential|signature", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReference:
+    """An MCP server: the words of its command, or its address. Exactly one of them is set."""
+
+    command: tuple[str, ...] = ()
+    url: str = ""
+
+    @property
+    def text(self) -> str:
+        """The reference as it is written, without a tool."""
+        return f"{PREFIX}stdio:{shlex.join(self.command)}" if self.command else PREFIX + self.url
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the server runs on this machine."""
+        return bool(self.command) or _is_loopback(urlsplit(self.url).hostname or "")
+
+
+@dataclass(frozen=True, slots=True)
+class MCPSettings:
+    """What a server is told besides its calls, as names of environment variables; their values are read on connecting.
+
+    A server's process does not get the whole environment, only `PATH`, `HOME`, the language, `TMPDIR`, `TZ` (and what
+    the SDK adds: `LOGNAME`, `SHELL`, `TERM`, `USER`), and the variables named here.
+
+    Args:
+        env: environment variables handed to the process of a `mcp+stdio` server, e.g. `("GITHUB_TOKEN",)`.
+        headers: HTTP header to the environment variable that holds its value, e.g. `{"Authorization": "MY_TOKEN"}`;
+            an Authorization value of one word is sent as `Bearer WORD`.
+
+    Raises:
+        UsageError: a name cannot be one of a variable or a header.
+    """
+
+    env: tuple[str, ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "env", tuple(dict.fromkeys(self.env)))
+        for variable in (*self.env, *self.headers.values()):
+            if not _VARIABLE.fullmatch(variable):
+                raise UsageError(
+                    f"{variable[:40]!r} is not the name of an environment variable (never write its value)"
+                )
+        for header in self.headers:
+            if not _HEADER.fullmatch(header):
+                raise UsageError(f"{header[:40]!r} is not the name of an HTTP header")
+
+    def process_environment(self) -> dict[str, str]:
+        """Return the environment of a server's process.
+
+        Raises:
+            UsageError: a named variable is not set.
+        """
+        kept = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        return kept | {name: _value(name) for name in self.env}
+
+    def header_values(self) -> dict[str, str]:
+        """Return the headers with their values.
+
+        Raises:
+            UsageError: a named variable is not set.
+        """
+        values = {header: _value(variable).strip() for header, variable in self.headers.items()}
+        for header, value in values.items():
+            if header.lower() == "authorization" and " " not in value:
+                values[header] = f"Bearer {value}"
+        return values
+
+    def hidden(self, text: str) -> str:
+        """Return a text with the values of all named variables hidden, so that it can be shown."""
+        for name in (*self.env, *self.headers.values()):
+            if value := os.environ.get(name, "").strip():
+                text = text.replace(value, "***")
+        return text
+
+
+def is_reference(text: str) -> bool:
+    """Return whether a text is meant as a reference to a tool of an MCP server."""
+    return text.startswith(PREFIX)
+
+
+def parse_reference(text: str) -> tuple[ServerReference, str]:
+    """Return the server and the name of its tool.
+
+    Raises:
+        UsageError: the text has another form, holds a secret, or would send calls over a network in plain text.
+    """
+    server, hash_, tool = text.strip().rpartition("#")
+    if not hash_ or not tool.strip():
+        raise UsageError(f"{_shown(text)!r} names no tool: write {_FORMS}")
+    if server.startswith(f"{PREFIX}stdio:"):
+        return _stdio(server.removeprefix(f"{PREFIX}stdio:")), tool.strip()
+    if server.startswith((f"{PREFIX}https://", f"{PREFIX}http://")):
+        return _http(server.removeprefix(PREFIX)), tool.strip()
+    raise UsageError(f"{_shown(text)!r} names no MCP server: write {_FORMS}")
+
+
+def _stdio(command: str) -> ServerReference:
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError as exc:
+        raise UsageError(f"the command of {PREFIX}stdio: cannot be split into words ({exc}); check its quotes") from exc
+    if not words or not words[0]:
+        raise UsageError(f"{PREFIX}stdio: has no command: write {_FORMS}")
+    if "\0" in command:
+        raise UsageError(f"the command of {PREFIX}stdio: holds a null character")
+    return ServerReference(command=words)
+
+
+def _http(url: str) -> ServerReference:
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as exc:
+        raise UsageError(f"{_shown(url)!r} is not an address: {exc}") from exc
+    if not host or any(c.isspace() for c in url):
+        raise UsageError(f"{_shown(url)!r} is not an address: write {_FORMS}")
+    instead = "name an environment variable that holds it in the tool's headers instead"
+    if parts.username is not None or parts.password is not None:
+        raise UsageError(f"the address of {host} holds a user name or password; {instead}")
+    for name, _ in parse_qsl(parts.query, keep_blank_values=True):
+        if _SECRET.search(name):
+            raise UsageError(f"the address of {host} holds {name!r}, which looks like a secret; {instead}")
+    if parts.scheme == "http" and not _is_loopback(host):
+        raise UsageError(f"http://{host} would send calls and responses unencrypted: use https, or a loopback address")
+    return ServerReference(url=url)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _value(name: str) -> str:
+    value = os.environ.get(name)
+    if not value:
+        raise UsageError(f"the environment variable {name}, which an MCP tool's settings name, is not set")
+    return value
+
+
+def _shown(text: str) -> str:
+    """Return the start of a reference that is wrong, without what stands before an `@` (it may be a password)."""
+    return re.sub(r"//[^/]*@", "//***@", text.strip())[:80]

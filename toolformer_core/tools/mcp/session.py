@@ -1,0 +1,366 @@
+"""One connection to an MCP server: opened, used by many calls at once, and closed, all on one event loop.
+
+A session belongs to the task `_own`, which opens and closes it: the SDK's contexts may only be left by the task that
+entered them. Calls are tasks of their own and wait for three things: the answer, the end of the session, and their
+deadline. So no call waits for ever, whatever the SDK or the server does.
+
+A session ends when its server does: the stream of what the server says is watched, so a process that dies is noticed
+when its output ends, not when the next call is sent. This module knows nothing of other sessions or of `Tool`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from toolformer_core.tools.mcp.reference import MCPSettings, ServerReference
+
+if TYPE_CHECKING:
+    import ssl
+
+    from mcp.client import Client, Transport
+    from mcp.types import CallToolResult, Tool
+
+__all__ = ["Overdue", "ServerAbsent", "Session", "SessionGone", "SessionLimits", "Unreachable"]
+
+CLOSE_S = 10.0  # the SDK ends a stubborn process after about 7 s
+MAX_MESSAGE_BYTES = 64 * 2**20  # of a streamed HTTP response
+_CLIENT = "toolformer-platform"  # what servers are told
+_GRACE_S = 0.5  # the SDK's own timeout comes first: it tells the server to stop
+_PAGES = 1000  # of a list of tools
+_TAIL_BYTES = 4000  # of what a server wrote to its standard error
+
+
+class Unreachable(Exception):
+    """The server could not be reached, or the connection ended while it was at a call."""
+
+
+class ServerAbsent(Unreachable):
+    """The server's command does not exist."""
+
+
+class SessionGone(Exception):
+    """The session had ended before the server took the call; another session may be asked."""
+
+
+class Overdue(Exception):
+    """No answer in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """How many sessions a server is asked by, and how long each is used.
+
+    Args:
+        sessions: at a time (of a `mcp+stdio` server: processes), besides those that are being replaced.
+        calls_at_once: calls in progress on one session.
+        calls: after which a session is replaced by a new one.
+        age_s: seconds after which a session is replaced.
+        connect_s: seconds that connecting and listing the tools may take (`npx` may have to download the server).
+    """
+
+    sessions: int = 4
+    calls_at_once: int = 8
+    calls: int = 1000
+    age_s: float = 1800.0
+    connect_s: float = 60.0
+
+
+class Session:
+    """A connection in the making, in use, or closing. Everything here runs on the loop's thread.
+
+    Args:
+        reference: the server.
+        settings: the names of the variables it is given.
+        limits: `connect_s` is read here.
+        on_change: called when the session has opened, and again when its server is gone or it has closed.
+    """
+
+    def __init__(
+        self,
+        reference: ServerReference,
+        settings: MCPSettings,
+        limits: SessionLimits,
+        on_change: Callable[[Session], None],
+    ) -> None:
+        self.in_flight = 0
+        self.calls = 0
+        self.opened = time.monotonic()
+        self.tools: dict[str, Tool] = {}
+        self.replacement: Session | None = None
+        self.problem: Exception | None = None  # why it could not open
+        self.is_open = False
+        self.gone = asyncio.get_running_loop().create_future()  # done when no call can be answered any more
+        self._reference = reference
+        self._settings = settings
+        self._limits = limits
+        self._on_change = on_change
+        self._client: Client | None = None
+        self._closing = asyncio.Event()
+        self._http_status = 0  # the last one that was an error
+        self._tail: _Tail | None = None
+        self._calls: set[asyncio.Task[CallToolResult]] = set()
+        self._owner = asyncio.create_task(self._own(), name="mcp-session")
+
+    def when_closed(self, done: Callable[[Session], None]) -> None:
+        """Have a function called when the owner has closed the session."""
+        self._owner.add_done_callback(lambda _: done(self))
+
+    @property
+    def server(self) -> tuple[str, str]:
+        """The server's name and version, "" if it does not tell."""
+        info = self._client.server_info if self._client is not None else None
+        return (info.name, info.version) if info is not None else ("", "")
+
+    def close(self) -> None:
+        """Have the owner close the session; calls in progress fail."""
+        self._closing.set()
+
+    async def closed(self) -> None:
+        """Wait until the owner has closed the session."""
+        await asyncio.wait({self._owner})
+
+    async def call(self, tool: str, arguments: dict[str, Any], deadline: float) -> CallToolResult:
+        """Ask the server, until a time of the loop's clock.
+
+        Raises:
+            SessionGone: the server never took the call.
+            Unreachable: the connection ended during the call.
+            Overdue: there was no answer in time.
+            MCPError: the server refused the call.
+            Exception: the server's answer is not one of the protocol.
+        """
+        client = self._client
+        if client is None or self.gone.done():
+            raise SessionGone
+        left = max(0.0, deadline - asyncio.get_running_loop().time())
+        task = asyncio.create_task(client.call_tool(tool, arguments, read_timeout_seconds=left))
+        self._calls.add(task)
+        task.add_done_callback(self._forget)
+        try:
+            await asyncio.wait({task, self.gone}, timeout=left + _GRACE_S, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done() and self.gone.done():
+                await asyncio.wait({task}, timeout=_GRACE_S)  # the SDK tells its callers in its own time
+            if task.done():
+                return self._answer(task)
+            raise Unreachable("the connection ended during the call") if self.gone.done() else Overdue
+        finally:
+            task.cancel()  # never awaited: a call that cannot be cancelled must not hold up its caller
+
+    def _answer(self, task: asyncio.Task[CallToolResult]) -> CallToolResult:
+        from mcp import MCPError
+        from mcp.types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, REQUEST_TIMEOUT
+
+        try:
+            return task.result()
+        except asyncio.CancelledError:
+            raise Unreachable("the connection ended during the call") from None
+        except MCPError as exc:
+            if exc.code == REQUEST_TIMEOUT:
+                raise Overdue from exc
+            if exc.code == CONNECTION_CLOSED:
+                raise Unreachable(f"the connection ended during the call ({exc})") from exc
+            if exc.code == INVALID_REQUEST and self._http_status == 404:  # it has forgotten the session: restarted
+                raise SessionGone from exc
+            if exc.code == INTERNAL_ERROR and self._http_status in (429, 502, 503, 504):
+                raise Unreachable(f"the server answered HTTP {self._http_status}") from exc
+            raise
+
+    def _forget(self, task: asyncio.Task[CallToolResult]) -> None:
+        self._calls.discard(task)
+        if not task.cancelled():
+            task.exception()  # read, so that asyncio does not report it as overlooked
+
+    async def _own(self) -> None:
+        """Open the session, keep it until it is to be closed, close it."""
+        from mcp import Client, Implementation
+
+        try:
+            async with asyncio.timeout(self._limits.connect_s) as deadline, AsyncExitStack() as stack:
+                transport = _watched(await self._transport(stack), self._ended)
+                async with Client(
+                    transport, client_info=Implementation(name=_CLIENT, version="1"), cache=None
+                ) as client:
+                    self.tools = await _list_tools(client)
+                    deadline.reschedule(None)
+                    self._client, self.is_open = client, True
+                    self._on_change(self)
+                    await self._closing.wait()
+                    deadline.reschedule(asyncio.get_running_loop().time() + CLOSE_S)
+        except BaseException as exc:  # noqa: BLE001  whatever ends it is the reason why it ended
+            if not self.is_open:
+                self.problem = self._explained(exc)
+        finally:
+            if self._tail is not None:
+                self._tail.close()
+            self._lost()
+            for task in self._calls:
+                task.cancel()
+
+    def _ended(self) -> None:
+        """The server says no more. While the session opens, the SDK raises the reason; wait for it."""
+        if self.is_open:
+            self._lost()
+
+    def _lost(self) -> None:
+        """No call can be answered any more."""
+        self._closing.set()
+        if not self.gone.done():
+            self.gone.set_result(None)
+            self._on_change(self)
+
+    async def _transport(self, stack: AsyncExitStack) -> Transport:
+        reference, settings = self._reference, self._settings
+        if reference.command:
+            from mcp import StdioServerParameters
+            from mcp.client.stdio import stdio_client
+
+            self._tail = _Tail()
+            program, *words = reference.command
+            parameters = StdioServerParameters(command=program, args=words, env=settings.process_environment())
+            return stdio_client(parameters, errlog=self._tail.file)
+        import httpx2
+        from mcp.client.streamable_http import streamable_http_client
+
+        async def note(response: httpx2.Response) -> None:
+            if response.status_code >= 400:
+                self._http_status = response.status_code
+
+        client = httpx2.AsyncClient(
+            headers=settings.header_values(),
+            timeout=httpx2.Timeout(self._limits.connect_s, read=None),  # calls have deadlines of their own
+            verify=_certificates(),
+            trust_env=not reference.is_local,  # no proxy between this machine and itself
+            event_hooks={"response": [note]},
+        )
+        await stack.enter_async_context(client)
+        return streamable_http_client(reference.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES)
+
+    def _explained(self, exc: BaseException) -> Exception:
+        """Return why the session could not open, as one line for a person."""
+        from toolformer_core.errors import UsageError
+
+        reason = _first(exc)
+        if isinstance(reason, UsageError):
+            return reason
+        if isinstance(reason, (FileNotFoundError, PermissionError, NotADirectoryError)) and self._reference.command:
+            return ServerAbsent(f"there is no program {self._reference.command[0]!r} that could be started")
+        if isinstance(reason, TimeoutError):
+            said = f"it did not answer within {self._limits.connect_s:g} s"
+        elif self._http_status:
+            said = f"it answered HTTP {self._http_status}"
+        else:
+            said = " ".join(str(reason).split())[:300] or type(reason).__name__
+        if self._tail is not None and (wrote := self._settings.hidden(self._tail.last_line())):
+            said += f"; its last words: {wrote}"
+        return Unreachable(said)
+
+
+@lru_cache(maxsize=1)  # to read them takes longer than to connect
+def _certificates() -> ssl.SSLContext:
+    import httpx2
+
+    return httpx2.create_ssl_context()
+
+
+def _first(exc: BaseException) -> BaseException:
+    """Return the first error of nested groups."""
+    while isinstance(exc, BaseExceptionGroup):
+        exc = exc.exceptions[0]
+    return exc
+
+
+async def _list_tools(client: Client) -> dict[str, Tool]:
+    """Return all tools of a server, page by page; the SDK remembers what their results look like."""
+    tools: dict[str, Tool] = {}
+    cursor: str | None = None
+    for _ in range(_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        tools.update((tool.name, tool) for tool in page.tools)
+        if page.next_cursor is None or page.next_cursor == cursor:
+            break
+        cursor = page.next_cursor
+    return tools
+
+
+@asynccontextmanager
+async def _watched(transport: Any, on_end: Callable[[], None]) -> AsyncIterator[Any]:
+    """A transport that says when the server's messages end."""
+    async with transport as (read, write):
+        yield _WatchedStream(read, on_end), write
+
+
+class _WatchedStream:
+    """What a server says, message by message, and a word when there is no more."""
+
+    def __init__(self, inner: Any, on_end: Callable[[], None]) -> None:
+        self._inner = inner
+        self._on_end = on_end
+
+    @property
+    def last_context(self) -> Any:  # the SDK runs a message's handler in it
+        return getattr(self._inner, "last_context", None)
+
+    def __aiter__(self) -> _WatchedStream:
+        return self
+
+    async def __anext__(self) -> Any:
+        return await self._next(self._inner.__anext__)
+
+    async def receive(self) -> Any:
+        return await self._next(self._inner.receive)
+
+    async def _next(self, read: Callable[[], Awaitable[Any]]) -> Any:
+        try:
+            return await read()
+        except BaseException:
+            self._on_end()
+            raise
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def __aenter__(self) -> _WatchedStream:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: Any) -> Any:
+        return await self._inner.__aexit__(*exc)
+
+
+class _Tail:
+    """The end of what a process writes to its standard error; the rest is read and dropped, so it never blocks."""
+
+    def __init__(self) -> None:
+        self._kept = b""
+        self._loop = asyncio.get_running_loop()
+        self._read, write = os.pipe()
+        os.set_blocking(self._read, False)
+        self.file = os.fdopen(write, "w")  # for the process; closed here with the rest
+        self._loop.add_reader(self._read, self._collect)
+
+    def _collect(self) -> None:
+        try:
+            read = os.read(self._read, 65536)
+        except BlockingIOError:
+            return
+        if not read:
+            self._loop.remove_reader(self._read)
+        self._kept = (self._kept + read)[-_TAIL_BYTES:]
+
+    def last_line(self) -> str:
+        """Return the last line that is not blank, at most 300 characters of it."""
+        self._collect()
+        lines = [line.strip() for line in self._kept.decode("utf-8", "replace").splitlines() if line.strip()]
+        return lines[-1][:300] if lines else ""
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._read)
+        os.close(self._read)
+        self.file.close()

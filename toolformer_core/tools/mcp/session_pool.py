@@ -1,0 +1,242 @@
+"""The sessions of one MCP server: opened as calls need them, shared by many calls, replaced when worn or broken.
+
+A call takes the session with the fewest calls in progress; another is opened while all are full, up to a bound.
+
+    worn    after `calls` calls or `age_s` seconds: a new session opens first, then the old one takes no more calls and
+            closes when those in progress are answered. If none can be opened, the old one serves another term
+    overdue  a call had no answer in time, so the server may be stuck: likewise, but at once
+    gone    the server ended or forgot the session: the calls in progress fail; the next call opens a new one
+
+Everything here runs on one event loop, so nothing is locked. Threads use `ask` and `tools_of`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from toolformer_core.tools.mcp.loop import LoopClosed, LoopThread, loop_thread
+from toolformer_core.tools.mcp.reference import MCPSettings, ServerReference
+from toolformer_core.tools.mcp.session import Overdue, Session, SessionGone, SessionLimits, Unreachable
+
+if TYPE_CHECKING:
+    from mcp.types import CallToolResult, Tool
+
+__all__ = ["SessionPool", "ask", "tools_of"]
+
+T = TypeVar("T")
+
+_PAUSE_S = 5.0  # between tries to open one more session
+_LATER_S = 5.0  # how much later than the loop's own deadline a thread stops waiting; it should never come to that
+
+
+class SessionPool:
+    """The sessions of a server with one set of settings, on the running loop."""
+
+    def __init__(self, reference: ServerReference, settings: MCPSettings, limits: SessionLimits) -> None:
+        self._reference = reference
+        self._settings = settings
+        self._limits = limits
+        self._serving: list[Session] = []
+        self._opening: set[Session] = set()
+        self._all: set[Session] = set()  # those as well that take no more calls, until they are closed
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._no_more_until = 0.0  # a session could not be opened a moment ago: those that there are must do
+        self._closed = False
+
+    async def call(self, tool: str, arguments: dict[str, Any], timeout_s: float) -> CallToolResult:
+        """Ask the server; what it raises is what `Session.call` does, except that a gone session is replaced once."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        for _ in range(2):
+            session = await self._take(deadline)
+            try:
+                return await session.call(tool, arguments, deadline)
+            except SessionGone:
+                self._leave(session)
+            except (Unreachable, Overdue):
+                self._leave(session)
+                raise
+            finally:
+                self._give_back(session)
+        raise Unreachable("two sessions ended before the server took the call")
+
+    async def tools(self, timeout_s: float) -> tuple[dict[str, Tool], tuple[str, str]]:
+        """Return the server's tools by name, and its name and version."""
+        session = await self._take(asyncio.get_running_loop().time() + timeout_s)
+        self._give_back(session)
+        return session.tools, session.server
+
+    async def close(self) -> None:
+        """Close all sessions and wait for it; calls in progress fail."""
+        self._closed = True
+        self._fail_waiting(Unreachable("the sessions have been closed"))
+        for session in self._all:
+            session.close()
+        await asyncio.gather(*(session.closed() for session in self._all))
+
+    async def _take(self, deadline: float) -> Session:
+        """Return a session that has room for a call, and count the call."""
+        while True:
+            if self._closed:
+                raise Unreachable("the sessions have been closed")
+            room = [session for session in self._serving if session.in_flight < self._limits.calls_at_once]
+            if room:
+                session = min(room, key=lambda s: (s.replacement is not None, s.in_flight))
+                session.in_flight += 1
+                session.calls += 1
+                self._replace_if_worn(session)
+                return session
+            await self._wait(deadline)
+
+    async def _wait(self, deadline: float) -> None:
+        """Wait until a session may have room, or none can be opened."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        self._open_as_needed()
+        try:
+            async with asyncio.timeout_at(deadline):
+                await waiter
+        except (TimeoutError, asyncio.CancelledError) as exc:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+            elif not waiter.cancelled() and waiter.exception() is None:  # called, but not there to take the place
+                self._wake(1)
+            if isinstance(exc, TimeoutError):
+                raise Overdue from None
+            raise
+
+    def _open_as_needed(self) -> None:
+        busy = sum(session.in_flight for session in self._serving)
+        wanted = -(-(busy + len(self._waiting)) // self._limits.calls_at_once)
+        there = len(self._serving) + len(self._opening)
+        if there and time.monotonic() < self._no_more_until:
+            return
+        for _ in range(there, min(wanted, self._limits.sessions)):
+            self._open()
+
+    def _open(self) -> Session:
+        session = Session(self._reference, self._settings, self._limits, self._changed)
+        self._opening.add(session)
+        self._all.add(session)
+        session.when_closed(self._all.discard)
+        return session
+
+    def _changed(self, session: Session) -> None:
+        """A session has opened, or is gone."""
+        if session.gone.done():
+            self._drop(session)
+        elif self._closed:
+            session.close()
+        else:
+            self._opening.discard(session)
+            self._serving.append(session)
+            for old in [old for old in self._serving if old.replacement is session]:
+                self._leave(old)
+            self._wake(self._limits.calls_at_once)
+
+    def _drop(self, session: Session) -> None:
+        failed = session in self._opening
+        self._opening.discard(session)
+        if session in self._serving:
+            self._serving.remove(session)
+        for old in self._serving:
+            if old.replacement is session:
+                self._renew(old)
+        if failed:
+            self._no_more_until = time.monotonic() + _PAUSE_S
+            if not self._serving and not self._opening:
+                self._fail_waiting(session.problem or Unreachable("the session closed"))
+        elif self._waiting and not self._closed:
+            self._open_as_needed()
+
+    def _replace_if_worn(self, session: Session) -> None:
+        age = time.monotonic() - session.opened
+        if session.replacement is None and (session.calls >= self._limits.calls or age >= self._limits.age_s):
+            session.replacement = self._open()
+
+    def _renew(self, session: Session) -> None:
+        """Let a worn session serve another term, because no other could be opened."""
+        session.replacement = None
+        session.calls = 0
+        session.opened = time.monotonic()
+
+    def _leave(self, session: Session) -> None:
+        """Give a session no more calls; it closes when none is in progress."""
+        if session in self._serving:
+            self._serving.remove(session)
+        if session.in_flight == 0:
+            session.close()
+
+    def _give_back(self, session: Session) -> None:
+        session.in_flight -= 1
+        if session.in_flight == 0 and session not in self._serving:
+            session.close()
+        self._wake(1)
+        if self._waiting and not self._closed:
+            self._open_as_needed()
+
+    def _wake(self, number: int) -> None:
+        while self._waiting and number:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                number -= 1
+
+    def _fail_waiting(self, problem: Exception) -> None:
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_exception(problem)
+
+
+def ask(
+    reference: ServerReference,
+    settings: MCPSettings,
+    limits: SessionLimits,
+    tool: str,
+    arguments: dict[str, Any],
+    timeout_s: float,
+) -> CallToolResult:
+    """Ask a tool from any thread.
+
+    Raises:
+        Unreachable: there is no connection, or it ended during the call.
+        Overdue: there was no answer in time.
+        UsageError: an environment variable that the settings name is not set.
+        MCPError: the server refused the call.
+        Exception: the server's answer is not one of the protocol.
+    """
+
+    async def work(thread: LoopThread) -> CallToolResult:
+        return await _pool(thread, reference, settings, limits).call(tool, arguments, timeout_s)
+
+    return _run(work, timeout_s)
+
+
+def tools_of(
+    reference: ServerReference, settings: MCPSettings, limits: SessionLimits
+) -> tuple[dict[str, Tool], tuple[str, str]]:
+    """Return a server's tools by name, and its name and version, from any thread; it raises what `ask` does."""
+
+    async def work(thread: LoopThread) -> tuple[dict[str, Tool], tuple[str, str]]:
+        return await _pool(thread, reference, settings, limits).tools(limits.connect_s)
+
+    return _run(work, limits.connect_s)
+
+
+def _run(work: Callable[[LoopThread], Coroutine[Any, Any, T]], timeout_s: float) -> T:
+    thread = loop_thread()
+    try:
+        return thread.run(work(thread), timeout_s + _LATER_S)
+    except LoopClosed:
+        raise Unreachable("the sessions have been closed") from None
+    except TimeoutError:
+        raise Overdue from None
+
+
+def _pool(thread: LoopThread, reference: ServerReference, settings: MCPSettings, limits: SessionLimits) -> SessionPool:
+    key = (reference, settings.env, tuple(sorted(settings.headers.items())), limits)
+    return thread.shared(key, lambda: SessionPool(reference, settings, limits))

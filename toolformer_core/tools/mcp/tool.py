@@ -1,0 +1,265 @@
+"""A tool of any MCP server, behind the interface of all tools.
+
+    tool = mcp_tool("mcp+stdio:mcp-server-time#get_current_time")
+    tool.run("Europe/Paris")
+
+`mcp_tool` connects once, because the tool's name, description and schema are what its fingerprint and its prompts are
+made of. What it returns can be pickled: it holds what was learnt, and no connection. Connections belong to the process
+(`session_pool`): they are opened on first use, shared by all tools of a server, replaced when they are worn or gone.
+
+A server may change while a tool is in use. What a tool answers is therefore kept for `REMOTE_TTL_S` only, and `load`
+refuses a server whose version or schema is another than the one the fingerprint speaks of.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from toolformer_core.errors import ToolError, ToolformerError, UnknownNameError, UsageError
+from toolformer_core.extras import is_installed
+from toolformer_core.records import ToolFailure, ToolResult, digest_of
+from toolformer_core.tools.base import REMOTE_TTL_S, ToolLimits
+from toolformer_core.tools.declaration import ToolDeclaration
+from toolformer_core.tools.mcp.arguments import ArgumentForm, BadInput
+from toolformer_core.tools.mcp.reference import MCPSettings, ServerReference, parse_reference
+from toolformer_core.tools.mcp.results import failure_of, result_of
+from toolformer_core.tools.mcp.session import Overdue, ServerAbsent, SessionLimits, Unreachable
+from toolformer_core.tools.mcp.session_pool import ask, tools_of
+
+if TYPE_CHECKING:
+    from mcp.types import Tool as SDKTool
+
+__all__ = ["MCPTool", "ToolDefinition", "mcp_tool", "names_for", "server_tools"]
+
+VERSION = "1"
+TIMEOUT_S = 30.0  # of a call whose limits name none; the stage's own default
+_EARLIER = 0.95  # of the limit: the failure then says what happened before the stage gives the call up
+_MAX_DESCRIPTION_CHARS = 300
+_NAME = re.compile(r"[^\W\d]\w*")
+_KEY = re.compile(r"[a-z_][a-z0-9_]*")
+_WORDS = re.compile(r"[^\W_]+")
+_HUMP = re.compile(r"(?<=[^\W\d_A-Z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")  # getTime, HTTPServer
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDefinition:
+    """What a server says of a tool, and of itself ("" where it says nothing)."""
+
+    tool: str
+    description: str
+    schema: str  # of the arguments, as JSON, in the server's order
+    server: str
+    version: str
+
+    @classmethod
+    def of(cls, tool: SDKTool, server: tuple[str, str]) -> ToolDefinition:
+        schema = json.dumps(tool.input_schema, separators=(",", ":"))
+        return cls(tool.name, tool.description or tool.title or "", schema, *server)
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """What a response depends on, by what it is called; the order of the arguments is no part of it."""
+        schema = json.dumps(json.loads(self.schema), sort_keys=True, separators=(",", ":"))
+        return {"schema": schema, "server": self.server, "version": self.version}
+
+
+class MCPTool:
+    """A tool of an MCP server. Use `mcp_tool`, which asks the server for the definition.
+
+    Failures: `invalid_input`, `tool_error`, `not_text`, `no_result`, `invalid_response`; `timeout` and `unreachable`
+    may be tried again.
+
+    Args:
+        reference: the server.
+        definition: what it said of the tool.
+        key: the name that users type.
+        name: the name in calls.
+        settings: the names of variables and headers that the server is given.
+        limits: how the tool may be asked; `timeout_s` holds for each call, 30 s if it is None.
+        sessions: how many sessions are used, and for how long.
+        declaration: how the tool is taught.
+        summary: one sentence in place of the server's description; "": the server's.
+    """
+
+    ttl_s = REMOTE_TTL_S
+
+    def __init__(
+        self,
+        reference: ServerReference,
+        definition: ToolDefinition,
+        *,
+        key: str,
+        name: str,
+        settings: MCPSettings,
+        limits: ToolLimits,
+        sessions: SessionLimits,
+        declaration: ToolDeclaration | None = None,
+        summary: str = "",
+    ) -> None:
+        self.reference = reference
+        self.definition = definition
+        self.key = key
+        self.name = name
+        self.settings = settings
+        self.limits = limits
+        self.sessions = sessions
+        self.declaration = declaration or ToolDeclaration(origin=f"{reference.text}#{definition.tool}")
+        self.summary = summary
+        self.form = ArgumentForm(json.loads(definition.schema))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        named = {name: value for name, value in vars(self).items() if name not in ("reference", "definition", "form")}
+        return _restored, (self.reference, self.definition, named)
+
+    @property
+    def description(self) -> str:
+        """One line: the summary if there is one, else the first paragraph of the server's description."""
+        if self.summary:
+            return self.summary
+        given = self.definition.description.strip().split("\n\n")[0]
+        line = " ".join(given.split())
+        if not line:
+            return f"The tool {self.definition.tool} of the MCP server {self.definition.server or self.reference.text}."
+        if len(line) > _MAX_DESCRIPTION_CHARS:
+            line = line[:_MAX_DESCRIPTION_CHARS].rsplit(" ", 1)[0] + " ..."
+        return line
+
+    @property
+    def fingerprint(self) -> str:
+        told = self.definition
+        return digest_of("MCPTool", VERSION, self.reference.text, told.tool, told.description, *told.parts.values())
+
+    def load(self) -> None:
+        """Connect, and see that the server still has the tool as it was.
+
+        Raises:
+            UsageError: the server's program does not exist, an environment variable is not set, or there is no such
+                tool (UnknownNameError).
+            ToolError: the server cannot be reached, or it or its tool has changed.
+        """
+        found = _definition(self.reference, self.definition.tool, self.settings, self.sessions)
+        for what, planned in self.definition.parts.items():
+            if found.parts[what] != planned:
+                raise ToolError(
+                    f"the {what} of {self.reference.text}#{self.definition.tool} has changed since the tool was named; "
+                    "start again, so that no two versions share their responses"
+                )
+
+    def run(self, input: str, context: str = "") -> ToolResult:
+        """Ask the server; the context is ignored.
+
+        Raises:
+            UsageError: the server cannot be started or told what its settings name.
+        """
+        try:
+            arguments = self.form.arguments(input)
+        except BadInput as exc:
+            return ToolFailure("invalid_input", str(exc))
+        timeout_s = (self.limits.timeout_s or TIMEOUT_S) * _EARLIER
+        try:
+            answer = ask(self.reference, self.settings, self.sessions, self.definition.tool, arguments, timeout_s)
+        except ToolformerError:
+            raise
+        except Exception as exc:  # noqa: BLE001  the SDK's, a server's: each has its own reason
+            return failure_of(exc, timeout_s)
+        return result_of(answer)
+
+
+def mcp_tool(
+    reference: str,
+    *,
+    name: str | None = None,
+    key: str | None = None,
+    settings: MCPSettings | None = None,
+    limits: ToolLimits | None = None,
+    sessions: SessionLimits | None = None,
+    declaration: ToolDeclaration | None = None,
+    summary: str = "",
+) -> MCPTool:
+    """Connect to a server, and return one of its tools.
+
+    Args:
+        reference: `mcp+stdio:COMMAND#TOOL` or `mcp+https://HOST/PATH#TOOL`, see `reference`.
+        name: the name in calls; by default the tool's own in CamelCase (`get_current_time`: `GetCurrentTime`).
+        key: the name that users type; by default the tool's own as a lower-case identifier (`get_current_time`).
+        settings: the names of variables and headers that the server is given; by default none.
+        limits: how the tool may be asked; by default 32 calls at a time, each 30 s at most.
+        sessions: how many sessions are used, and for how long.
+        declaration: how the tool is taught.
+        summary: one sentence in place of the server's description.
+
+    Raises:
+        UsageError: the reference, a name or a setting is wrong, or the server's program does not exist.
+        UnknownNameError: the server has no such tool.
+        ToolError: the server cannot be reached.
+    """
+    server, tool = parse_reference(reference)
+    derived_name, derived_key = names_for(tool, name=name, key=key)
+    told, sessions = settings or MCPSettings(), sessions or SessionLimits()
+    definition = _definition(server, tool, told, sessions)
+    limits = limits or ToolLimits(at_once=sessions.sessions * sessions.calls_at_once, timeout_s=TIMEOUT_S)
+    return MCPTool(
+        server,
+        definition,
+        key=derived_key,
+        name=derived_name,
+        settings=told,
+        limits=limits,
+        sessions=sessions,
+        declaration=declaration,
+        summary=summary,
+    )
+
+
+def names_for(tool: str, *, name: str | None = None, key: str | None = None) -> tuple[str, str]:
+    """Return a tool's name in calls and its key; what is not given is made from its name at the server.
+
+    Raises:
+        UsageError: a name cannot be written in a call, or a key is no lower-case identifier.
+    """
+    words = [part for word in _WORDS.findall(tool) for part in _HUMP.split(word)]
+    named = name or "".join(word[:1].upper() + word[1:] for word in words)
+    keyed = key or "_".join(words).lower()
+    if not _NAME.fullmatch(named):
+        raise UsageError(f"{named or tool!r} cannot be a tool's name in calls: give one of letters, digits and _")
+    if not _KEY.fullmatch(keyed):
+        raise UsageError(f"{keyed or tool!r} cannot be a tool's key: give one of a-z, 0-9 and _")
+    return named, keyed
+
+
+def server_tools(
+    server: ServerReference, settings: MCPSettings | None = None, sessions: SessionLimits | None = None
+) -> tuple[ToolDefinition, ...]:
+    """Connect to a server, and return what it says of its tools, in its order.
+
+    Raises:
+        UsageError: the server's program does not exist, or an environment variable is not set.
+        ToolError: the server cannot be reached.
+    """
+    if not is_installed("mcp"):
+        raise UsageError(f"tools of MCP servers need the package mcp: {sys.executable} -m pip install 'mcp>=2.3'")
+    sessions = sessions or SessionLimits()
+    try:
+        tools, who = tools_of(server, settings or MCPSettings(), sessions)
+    except ServerAbsent as exc:
+        raise UsageError(f"{exc}; check the command of {server.text}") from exc
+    except Unreachable as exc:
+        raise ToolError(f"cannot connect to the MCP server {server.text}: {exc}") from exc
+    except Overdue as exc:
+        raise ToolError(f"the MCP server {server.text} did not answer within {sessions.connect_s:g} s") from exc
+    return tuple(ToolDefinition.of(tool, who) for tool in tools.values())
+
+
+def _definition(server: ServerReference, tool: str, settings: MCPSettings, sessions: SessionLimits) -> ToolDefinition:
+    found = {definition.tool: definition for definition in server_tools(server, settings, sessions)}
+    if tool not in found:
+        raise UnknownNameError(f"tool of {server.text}", tool, found)
+    return found[tool]
+
+
+def _restored(reference: ServerReference, definition: ToolDefinition, named: dict[str, Any]) -> MCPTool:
+    return MCPTool(reference, definition, **named)

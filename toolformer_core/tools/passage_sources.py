@@ -1,0 +1,271 @@
+"""Reads the passages of an encyclopedia from the files in which it is published; reading can be taken up again.
+
+    | format | file                                                     | a record is                                  |
+    |--------|----------------------------------------------------------|----------------------------------------------|
+    | jsonl  | JSON lines of title, section (optional) and text         | a section, cut into passages if it is long   |
+    | kilt   | KILT's knowledge source: JSON lines of wikipedia_title   | an article: its paragraphs below a heading   |
+    |        | and text, the list of its paragraphs                     | (`Section::::Name.`) are a section, cut      |
+    | psgs   | DPR's psgs_w100.tsv: id, text, title, and a header line  | a passage as DPR cut it, after 100 words     |
+    | dump   | pages-articles.xml of a MediaWiki                        | an article: its sections, cut                |
+
+Each may be compressed. The compression is recognised by the first bytes; the format by the first bytes of the content
+and, where they leave it open, by the file's name. How a section is cut: see `sections`. White space is made single.
+This module knows no index.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from toolformer_core.compression import TruncatedError, chunks_of, without_compression
+from toolformer_core.errors import UsageError
+from toolformer_core.mediawiki import SkippedPage, pages
+from toolformer_core.records import unencodable
+from toolformer_core.tools.sections import passages_of
+
+__all__ = ["FORMATS", "Position", "Record", "Source", "SourceIdentity", "open_source"]
+
+FORMATS = ("jsonl", "kilt", "psgs", "dump")
+
+Text = tuple[str, str, str]  # a passage's title, section ("" if it has none) and text
+
+_MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\x28\xb5\x2f\xfd": ".zst", b"\xfd7zXZ\x00": ".xz"}
+_NAMES = ((".xml", "dump"), (".tsv", "psgs"), (".jsonl", "jsonl"), (".ndjson", "jsonl"), (".json", "jsonl"))
+_HEAD_BYTES = 4096
+_EDGE_BYTES = 1 << 16
+_HEADING, _BULLET = "Section::::", "BULLET::::"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a source has been read, at the end of a record."""
+
+    records: int = 0  # of the file: lines, or pages of a dump
+    bytes: int = 0  # of the decompressed file; 0 in a dump, where pages are counted
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The passages of a line or an article, and the position after it."""
+
+    passages: tuple[Text, ...]
+    end: Position
+    read: int  # bytes of the file as it lies on disk that were read so far
+    left_out: str = ""  # why a page of a dump is no article (see `mediawiki`), or `no_text`
+
+
+@dataclass(frozen=True, slots=True)
+class SourceIdentity:
+    """What tells one source from another; a copy that keeps its time of change is the same source."""
+
+    format: str
+    bytes: int
+    mtime_ns: int
+    edges: str  # digest of the first and the last 64 KiB
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the identity as a JSON object."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file of a known format; see `open_source`."""
+
+    path: Path
+    compression: str  # "" or one of `COMPRESSIONS`
+    identity: SourceIdentity
+
+    @property
+    def format(self) -> str:
+        """One of `FORMATS`."""
+        return self.identity.format
+
+    @property
+    def bytes(self) -> int:
+        """Size of the file on disk."""
+        return self.identity.bytes
+
+    def records(self, start: Position = Position()) -> Iterator[Record]:
+        """Yield the records behind a position; those without text have no passages.
+
+        Raises:
+            UsageError: the file cannot be read, or a line is not of the format; the message names the line.
+        """
+        return _page_records(self, start) if self.format == "dump" else _line_records(self, start)
+
+
+def open_source(path: Path, format: str | None = None) -> Source:
+    """Recognise a file's compression and format, and check that it can be read.
+
+    Args:
+        path: the file.
+        format: one of `FORMATS`, if it is to be read as that whatever it looks like.
+
+    Raises:
+        UsageError: there is no such file, or its format is unknown.
+    """
+    if not path.is_file():
+        raise UsageError(f"no file at {path}; give a dump (.xml.bz2), KILT's knowledge source, psgs_w100.tsv or JSONL")
+    if format is not None and format not in FORMATS:
+        raise UsageError(f"unknown format {format!r}; valid: {', '.join(FORMATS)}")
+    try:
+        with path.open("rb") as file:
+            first = file.read(_EDGE_BYTES)
+            file.seek(max(0, path.stat().st_size - _EDGE_BYTES))
+            last = file.read(_EDGE_BYTES)
+    except OSError as exc:
+        raise UsageError(f"cannot read {path}: {exc}") from exc
+    compression = next((name for magic, name in _MAGIC.items() if first.startswith(magic)), "")
+    if format is None:
+        with _readable(path), path.open("rb") as file:
+            format = _format_of(path, next(chunks_of(file, compression), b"")[:_HEAD_BYTES])
+    stat = path.stat()
+    edges = hashlib.blake2b(first + last, digest_size=16).hexdigest()
+    return Source(path, compression, SourceIdentity(format, stat.st_size, stat.st_mtime_ns, edges))
+
+
+def _format_of(path: Path, head: bytes) -> str:
+    start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if start.startswith((b"<mediawiki", b"<?xml")):
+        return "dump"
+    if start.startswith(b"id\ttext\ttitle"):
+        return "psgs"
+    if start.startswith(b"{"):
+        return "kilt" if b'"wikipedia_title"' in start.partition(b"\n")[0] else "jsonl"
+    name = path.name.lower()
+    for suffix, format in _NAMES:
+        if without_compression(name).endswith(suffix):
+            return format
+    raise UsageError(f"cannot tell the format of {path}; say by --format which it is: {', '.join(FORMATS)}")
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, TruncatedError) as exc:
+        raise UsageError(f"cannot read {path}: {exc}; if it is cut off or damaged, download it again") from exc
+
+
+# --- lines ------------------------------------------------------------------------------------------------------------
+
+
+def _line_records(source: Source, start: Position) -> Iterator[Record]:
+    parse = {"jsonl": _jsonl_passages, "kilt": _kilt_passages, "psgs": _psgs_passages}[source.format]
+    number, offset = start.records, start.bytes
+    with _readable(source.path), source.path.open("rb") as file:
+        for line in _lines(file, source.compression, offset):
+            number, offset = number + 1, offset + len(line)
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip("\r\n")
+                passages = tuple(map(_checked, parse(text, number))) if text.strip() else ()
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError, csv.Error) as exc:
+                raise UsageError(f"{source.path}: line {number} is not of the format {source.format}: {exc!r}") from exc
+            left_out = "" if passages or not text.strip() or source.format == "psgs" else "no_text"
+            yield Record(passages, Position(number, offset), file.tell(), left_out)
+
+
+def _lines(file: BinaryIO, compression: str, offset: int) -> Iterator[bytes]:
+    """Yield the lines behind an offset, each with its line feed; what is compressed is read from its start."""
+    if not compression:
+        file.seek(offset)
+        yield from file
+        return
+    parts: list[bytes] = []  # of the current line
+    for chunk in chunks_of(file, compression):
+        if offset >= len(chunk):
+            offset -= len(chunk)
+            continue
+        first, *rest = chunk[offset:].split(b"\n")
+        offset = 0
+        parts.append(first)
+        for part in rest:
+            yield b"".join(parts) + b"\n"
+            parts = [part]
+    if line := b"".join(parts):
+        yield line
+
+
+def _checked(text: Text) -> Text:
+    for part in text:
+        if flaw := unencodable(part):
+            raise ValueError(flaw)
+    return text
+
+
+def _single(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _jsonl_passages(line: str, number: int) -> Iterator[Text]:
+    value = json.loads(line)
+    title, section, text = value["title"], value.get("section") or "", value["text"]
+    if not (isinstance(title, str) and isinstance(section, str) and isinstance(text, str)):
+        raise TypeError("title, section and text must be strings")
+    for passage in passages_of(text) or [""]:  # a passage without text can be found by its title
+        yield _single(title), _single(section), passage
+
+
+def _kilt_passages(line: str, number: int) -> Iterator[Text]:
+    value = json.loads(line)
+    title, paragraphs = value["wikipedia_title"], value["text"]
+    if not (isinstance(title, str) and isinstance(paragraphs, list)):
+        raise TypeError("wikipedia_title must be a string, and text a list of paragraphs")
+    if paragraphs and _single(paragraphs[0]) == _single(title):
+        paragraphs = paragraphs[1:]
+    section, texts = "", list[str]()
+    for paragraph in (*paragraphs, _HEADING):
+        paragraph = paragraph.strip()
+        if not paragraph.startswith(_HEADING):
+            texts.append(paragraph.removeprefix(_BULLET).removeprefix("- "))
+            continue
+        for passage in passages_of("\n".join(texts)):
+            yield _single(title), section, passage
+        section, texts = _heading(paragraph), []
+
+
+def _heading(paragraph: str) -> str:
+    """Return the name in `Section::::History.`; of `Section::::History.:Early years.` it is `History > Early years`."""
+    names = paragraph.removeprefix(_HEADING).split(".:")
+    return " > ".join(name for part in names if (name := _single(part.strip(":")).removesuffix(".")))
+
+
+def _psgs_passages(line: str, number: int) -> Iterator[Text]:
+    cells = next(csv.reader([line], delimiter="\t"))
+    if len(cells) != 3:
+        cells = line.split("\t")  # an unpaired quotation mark belongs to the text
+    if len(cells) != 3:
+        raise ValueError(f"{len(cells)} columns; a line is an id, a text and a title, separated by tabs")
+    if number == 1 and cells == ["id", "text", "title"]:
+        return
+    _, text, title = cells
+    yield _single(title), "", _single(text)
+
+
+# --- dumps ------------------------------------------------------------------------------------------------------------
+
+
+def _page_records(source: Source, start: Position) -> Iterator[Record]:
+    with _readable(source.path), source.path.open("rb") as file:
+        found = pages(source.path, skip=start.records, chunks=chunks_of(file, source.compression))
+        for number, page in enumerate(found, start.records + 1):
+            if isinstance(page, SkippedPage):
+                if page.reason == "truncated":
+                    raise TruncatedError(f"{page.detail}, at line {page.line}")
+                yield Record((), Position(number), file.tell(), page.reason)
+                continue
+            title = _single(page.title)
+            passages = tuple(
+                (title, _single(section.heading), text)
+                for section in page.sections
+                for text in passages_of(section.text)
+            )
+            yield Record(passages, Position(number), file.tell(), "" if passages else "no_text")

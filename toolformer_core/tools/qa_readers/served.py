@@ -1,0 +1,279 @@
+"""A reader behind a server: any model that answers OpenAI's chat completions, given the retrieved passages.
+
+    http://127.0.0.1:8000/v1#model        a server on this machine: vLLM, llama.cpp, Ollama, ...
+    https://host/v1#model                 any other, through TLS
+
+The caller passes credentials in; they are in no digest, message, `repr` or pickle, and go to no other host: redirects
+are never followed. What may be better later (too many requests, an overloaded server, a timeout) is a failure that may
+be tried again; what concerns every question (a wrong key, an unknown model) ends the run. This module does not know how
+passages are retrieved. httpx2 is imported on use.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from toolformer_core.endpoints import NO_CREDENTIALS, Credentials, Endpoint, holds_no_secret, parse_endpoint
+from toolformer_core.errors import ModelError
+from toolformer_core.records import ToolFailure, digest_of, storable
+from toolformer_core.tools.base import REMOTE_TTL_S, ToolLimits
+from toolformer_core.tools.passages import Hit
+from toolformer_core.tools.qa_readers.answers import answer_of, passages_text
+from toolformer_core.tools.reader import Reading
+
+__all__ = ["ServedReader", "is_address", "reader_endpoint"]
+
+VERSION = "1"
+_PROMPT = (
+    "Answer the question with a short answer of a few words, taken from the passages: no sentence and no explanation. "
+    'If the passages do not hold the answer, reply with exactly "no answer".\n\n'
+    "Passages:\n{passages}\n\nQuestion: {question}"
+)
+_PASSAGE_CHARS = 12_000  # of all passages together
+_QUESTION_CHARS = 1_000
+_ANSWER_TOKENS = 64
+_RESPONSE_BYTES = 1 << 20  # a longer response is not read
+_DETAIL_CHARS = 200
+_KEY_HINT = "its key is read from the environment variable TOOLFORMER_QA_KEY"
+_FORM = "write https://host/v1#model, or http://127.0.0.1:8000/v1#model for a server on this machine"
+
+
+def is_address(name: str) -> bool:
+    """Return whether a reader's name is meant as the address of a server."""
+    return "://" in name
+
+
+def reader_endpoint(address: str) -> Endpoint:
+    """Parse the address of a reader; its credentials are those written in it.
+
+    Raises:
+        ModelError: it cannot be read, or names plain HTTP to another machine; the message holds nothing secret.
+    """
+    endpoint = parse_endpoint(address)
+    if endpoint is None:
+        shown = repr(address) if holds_no_secret(address) else "(not shown, as it may hold a secret)"
+        raise ModelError(f"the QA reader {shown} does not name a server and a model; {_FORM}")
+    if endpoint.url.startswith("http://") and not _is_loopback(endpoint.url):
+        raise ModelError(
+            f"the QA reader at {endpoint.url} is on another machine, where plain HTTP can be read; {_FORM}"
+        )
+    return endpoint
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class ServedReader:
+    """Finds answers with a model behind a server. Thread-safe; a pickled reader has no credentials.
+
+    Args:
+        address: the server's address with `#model`, without credentials.
+        credentials: sent with every request.
+        timeout_s: seconds that connecting, and each wait for data, may take.
+        at_once: requests in progress at a time.
+
+    Raises:
+        ModelError: the address cannot be read, names plain HTTP to another machine, or holds credentials.
+    """
+
+    def __init__(
+        self, address: str, *, credentials: Credentials | None = None, timeout_s: float = 60.0, at_once: int = 8
+    ) -> None:
+        endpoint = reader_endpoint(address)
+        if endpoint.credentials:
+            raise ModelError(
+                f"leave the credentials out of the address of the QA reader at {endpoint.url}; {_KEY_HINT}"
+            )
+        self.url = endpoint.url.rstrip("/")
+        self.model = endpoint.model
+        self.timeout_s = timeout_s
+        self.at_once = at_once
+        self._credentials = credentials or NO_CREDENTIALS
+        self._lock = threading.Lock()
+        self._client: Any = None
+
+    def __repr__(self) -> str:
+        return f"ServedReader({self.address!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"address": self.address, "timeout_s": self.timeout_s, "at_once": self.at_once}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    @property
+    def address(self) -> str:
+        """The server's address with the model's name."""
+        return f"{self.url}#{self.model}"
+
+    @property
+    def digest(self) -> str:
+        """Digest of the address, the model's name and the prompt; the model itself may change behind them."""
+        figures = map(str, (_PASSAGE_CHARS, _QUESTION_CHARS, _ANSWER_TOKENS))
+        return digest_of(type(self).__name__, VERSION, self.url, self.model, _PROMPT, *figures)
+
+    @property
+    def ttl_s(self) -> float:
+        """Seconds for which an answer may be reused."""
+        return REMOTE_TTL_S
+
+    @property
+    def limits(self) -> ToolLimits:
+        """Several requests at a time; the server batches them itself."""
+        return ToolLimits(at_once=self.at_once, timeout_s=2 * self.timeout_s, tries=3)
+
+    def load(self) -> None:
+        """Ask the server for its models, to see that it is there and takes the credentials.
+
+        Raises:
+            ModelError: no server answers, it refuses the credentials, or it refers to another address.
+        """
+        import httpx2
+
+        try:
+            response = self._ready().get("/models")
+        except httpx2.TransportError as exc:
+            raise ModelError(f"no server answers at {self.url} ({self._said(exc)}); start it first") from None
+        self._check(response)
+        if response.status_code in (401, 403):
+            raise self._refusal(response.status_code)
+
+    def close(self) -> None:
+        """Close the connections; the next question opens new ones."""
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def read(self, question: str, hits: Sequence[Hit]) -> Reading:
+        """Return the model's answer from the passages; None if it says that there is none.
+
+        Failures: `timeout`, `rate_limited`, `unavailable` and `bad_response`, which may be tried again; `refused` (this
+        question).
+
+        Raises:
+            ModelError: the server refuses the key or does not have the model, or refers to another address.
+        """
+        import httpx2
+
+        if not hits:
+            return None
+        text = _PROMPT.format(
+            passages=storable(passages_text(hits)[:_PASSAGE_CHARS]), question=storable(question[:_QUESTION_CHARS])
+        )
+        body = {
+            "model": self.model,
+            "messages": [{"role": "user", "content": text}],
+            "temperature": 0,
+            "max_tokens": _ANSWER_TOKENS,
+        }
+        try:
+            with self._ready().stream("POST", "/chat/completions", json=body) as response:
+                self._check(response)
+                content = _content(response)
+        except httpx2.TimeoutException:
+            return ToolFailure("timeout", f"{self.url} did not answer within {self.timeout_s:g} s", retryable=True)
+        except (httpx2.TransportError, httpx2.DecodingError) as exc:
+            return ToolFailure("unavailable", f"{self.url}: {self._said(exc)}", retryable=True)
+        return self._reading(response.status_code, content)
+
+    def _reading(self, status: int, content: bytes | None) -> Reading:
+        """Return the reading in a response, or the failure it stands for."""
+        said = None if content is None else _json(content)
+        if 200 <= status < 300:
+            try:
+                text = said["choices"][0]["message"]["content"]  # type: ignore[index]
+            except (KeyError, IndexError, TypeError):
+                return ToolFailure("bad_response", f"{self.url} sent no chat completion", retryable=True)
+            return answer_of(text) if isinstance(text, str) else None
+        message = f"{self.url} answered {status}{self._message(said)}"
+        if status == 401:
+            raise self._refusal(status)
+        if status == 404:
+            raise ModelError(f"{message}; is there a model {self.model!r}, and does the address end as in {_FORM}?")
+        if status == 429:
+            return ToolFailure("rate_limited", message, retryable=True)
+        if status >= 500 or status == 408:
+            return ToolFailure("unavailable", message, retryable=True)
+        return ToolFailure("refused", message)
+
+    def _ready(self) -> Any:
+        import httpx2
+
+        with self._lock:
+            if self._client is None:
+                header = self._credentials.authorization()
+                here = _is_loopback(self.url)
+                self._client = httpx2.Client(
+                    base_url=self.url,
+                    headers={"Authorization": header} if header else {},
+                    timeout=self.timeout_s,
+                    follow_redirects=False,
+                    trust_env=not here,  # no proxy in front of this machine itself
+                    transport=_with_query(self._credentials.query) if self._credentials.query else None,
+                )
+            return self._client
+
+    def _check(self, response: Any) -> None:
+        if response.is_redirect:
+            host = urlsplit(response.headers.get("location", "")).hostname or "another address"
+            raise ModelError(f"{self.url} refers to {self._credentials.redact(host)}; give the final address")
+
+    def _refusal(self, status: int) -> ModelError:
+        return ModelError(f"{self.url} refuses access to {self.model!r} ({status}); {_KEY_HINT}")
+
+    def _said(self, exc: Exception) -> str:
+        return self._credentials.redact(f"{type(exc).__name__} {exc}".strip())[:_DETAIL_CHARS]
+
+    def _message(self, said: Any) -> str:
+        """Return what an error response says, with a colon before it."""
+        error = said.get("error", said) if isinstance(said, Mapping) else None
+        message = error.get("message") if isinstance(error, Mapping) else error
+        lines = message.strip().splitlines() if isinstance(message, str) else []
+        return f": {self._credentials.redact(lines[0])[:_DETAIL_CHARS]}" if lines else ""
+
+
+def _content(response: Any) -> bytes | None:
+    """Return the body of a response; None if it is longer than any answer."""
+    content = b""
+    for part in response.iter_bytes():
+        content += part
+        if len(content) > _RESPONSE_BYTES:
+            return None
+    return content
+
+
+def _json(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _with_query(query: str) -> Any:
+    """Return a transport that appends a query to every address, which so stands in no log of requests."""
+    import httpx2
+
+    class WithQuery(httpx2.HTTPTransport):
+        def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+            return super().handle_request(
+                httpx2.Request(
+                    request.method,
+                    request.url.copy_with(query=query.encode()),
+                    headers=request.headers,
+                    stream=request.stream,
+                    extensions=request.extensions,
+                )
+            )
+
+    return WithQuery()

@@ -1,0 +1,185 @@
+"""A reader with an extractive model (`AutoModelForQuestionAnswering`): the most probable span of the passages.
+
+A model gives every token of a question and a passage two numbers (logits): that the answer starts there, and that it
+ends there.
+A passage longer than the model's window is read in overlapping windows. A span's margin is by how much the sum of its
+two logits exceeds that of "no answer here", which models trained on SQuAD put on the first token. Margins of different
+windows can be compared, logits cannot. The span with the largest margin over all passages is the answer, unless it is
+below a threshold.
+
+The windows of many questions are read in one forward pass. This module does not know how passages are retrieved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from toolformer_core.errors import ModelError
+from toolformer_core.records import digest_of, storable
+from toolformer_core.tools.base import ToolLimits
+from toolformer_core.tools.hf.batches import batches, padded
+from toolformer_core.tools.hf.checkpoint import Loaded, find_checkpoint, load_transformer
+from toolformer_core.tools.passages import Hit
+from toolformer_core.tools.reader import Reading
+
+__all__ = ["SpanReader"]
+
+VERSION = "1"
+_WINDOW = 384  # tokens of a question and a passage, as in the training of most models of this kind
+_OVERLAP = 128  # of two windows of one passage, in tokens
+_QUESTION_TOKENS = 64  # the rest of a longer question is not read
+_ANSWER_TOKENS = 30
+_BATCH_TOKENS = 16_384  # in one forward pass, padding included
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """A question with a part of a passage, as token ids."""
+
+    question: int  # its number in the batch
+    text: str  # the passage
+    inputs: dict[str, list[int]]  # input_ids, and token_type_ids for models that have them
+    spans: list[tuple[int, int]]  # of each token in the text; (0, 0) for tokens that are not the passage's
+    nowhere: int  # the token that stands for "no answer here"
+
+
+class SpanReader:
+    """Finds answers with an extractive model. Threads take turns.
+
+    Args:
+        model: a folder or a hub name, e.g. `deepset/roberta-base-squad2`.
+        least_margin: the smallest margin of a span over "no answer" with which it is an answer. 0: an answer is given
+            if the model believes in it more than in none.
+        batch: questions that are read together, at most.
+
+    Raises:
+        ModelError: the model's files are not found.
+    """
+
+    def __init__(self, model: str, *, least_margin: float = 0.0, batch: int = 16) -> None:
+        self.model = model
+        self.least_margin = least_margin
+        self.batch = batch
+        self._checkpoint = find_checkpoint(model)
+        self._loaded: Loaded | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"model": self.model, "least_margin": self.least_margin, "batch": self.batch}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    @property
+    def digest(self) -> str:
+        """Digest of the model's files and of how a span is chosen."""
+        figures = (self.least_margin, _WINDOW, _OVERLAP, _QUESTION_TOKENS, _ANSWER_TOKENS)
+        return digest_of(type(self).__name__, VERSION, *map(repr, figures), self._checkpoint.digest)
+
+    @property
+    def limits(self) -> ToolLimits:
+        """One batch at a time: the model is busy with it."""
+        return ToolLimits(at_once=1, batch=self.batch, timeout_s=600.0)
+
+    def load(self) -> None:
+        """Load the model, if it is not loaded yet.
+
+        Raises:
+            ModelError: it cannot be loaded, or has no fast tokenizer.
+        """
+        self._ready()
+
+    def read(self, question: str, hits: Sequence[Hit]) -> Reading:
+        """Return the best span of the passages, or None if its margin is below the threshold."""
+        return self.read_batch([(question, hits)])[0]
+
+    def read_batch(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
+        """Return what `read` returns for each question, up to the rounding of sums in batches of another shape."""
+        loaded = self._ready()
+        best: list[tuple[float, str]] = [(-np.inf, "")] * len(questions)
+        with loaded.lock:
+            windows = list(_windows(loaded, questions))
+            found: list[tuple[float, str]] = [(-np.inf, "")] * len(windows)
+            for rows in batches([len(window.spans) for window in windows], _BATCH_TOKENS):
+                logits = _logits(loaded, [windows[row] for row in rows])
+                for row, starts, ends in zip(rows, *logits, strict=True):
+                    found[row] = _best_span(windows[row], starts, ends)
+        for window, candidate in zip(windows, found, strict=True):
+            if candidate[0] > best[window.question][0]:  # of equal margins, the better passage's
+                best[window.question] = candidate
+        return [text if margin >= self.least_margin and text else None for margin, text in best]
+
+    def _ready(self) -> Loaded:
+        if self._loaded is None:
+            loaded = load_transformer(self._checkpoint, "AutoModelForQuestionAnswering")
+            if not loaded.tokenizer.is_fast:
+                raise ModelError(f"the tokenizer of {self.model!r} does not say where its tokens stand in a text")
+            self._loaded = loaded
+        return self._loaded
+
+
+def _windows(loaded: Loaded, questions: Sequence[tuple[str, Sequence[Hit]]]) -> Iterator[_Window]:
+    tokenizer = loaded.tokenizer
+    longest = min(_WINDOW, tokenizer.model_max_length, _positions(loaded.model.config))
+    for number, (question, hits) in enumerate(questions):
+        asked = _cut(tokenizer, storable(question), min(_QUESTION_TOKENS, longest // 4))
+        for hit in hits:
+            text = f"{hit.passage.title}. {hit.passage.text}"
+            encoded = tokenizer(
+                asked,
+                text,
+                truncation="only_second",
+                max_length=longest,
+                stride=min(_OVERLAP, longest // 4),
+                return_overflowing_tokens=True,
+                return_offsets_mapping=True,
+            )
+            for part, ids in enumerate(encoded["input_ids"]):
+                places = zip(encoded.sequence_ids(part), encoded["offset_mapping"][part], strict=True)
+                spans = [tuple(span) if sequence == 1 else (0, 0) for sequence, span in places]
+                inputs = {key: encoded[key][part] for key in ("input_ids", "token_type_ids") if key in encoded}
+                nowhere = ids.index(tokenizer.cls_token_id) if tokenizer.cls_token_id in ids else 0
+                yield _Window(number, text, inputs, spans, nowhere)
+
+
+def _positions(config: Any) -> int:
+    """Return how many tokens a model can read at a time; some count two more, which are not for tokens."""
+    return int(getattr(config, "max_position_embeddings", None) or _WINDOW + 2) - 2
+
+
+def _cut(tokenizer: Any, text: str, tokens: int) -> str:
+    ends = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    return text if len(ends) <= tokens else text[: ends[tokens - 1][1]]
+
+
+def _logits(loaded: Loaded, windows: Sequence[_Window]) -> tuple[Any, Any]:
+    """Return the logits of starts and of ends, each (windows, longest window)."""
+    import torch
+
+    fillers = {"input_ids": loaded.tokenizer.pad_token_id or 0, "token_type_ids": 0}
+    inputs = {
+        key: padded([window.inputs[key] for window in windows], fillers[key], loaded.device)
+        for key in windows[0].inputs
+    }
+    mask = padded([[1] * len(window.spans) for window in windows], 0, loaded.device)
+    with torch.inference_mode():
+        out = loaded.model(**inputs, attention_mask=mask)
+    return out.start_logits.float().cpu().numpy(), out.end_logits.float().cpu().numpy()
+
+
+def _best_span(window: _Window, starts: Any, ends: Any) -> tuple[float, str]:
+    """Return the margin and the text of the best span of at most 30 tokens; minus infinity if there is none."""
+    length = len(window.spans)
+    starts, ends = starts[:length].astype(np.float64), ends[:length].astype(np.float64)
+    outside = np.array([start == end for start, end in window.spans])
+    nowhere = starts[window.nowhere] + ends[window.nowhere]
+    if outside.all():
+        return -np.inf, ""
+    sums = np.where(outside, -np.inf, starts)[:, None] + np.where(outside, -np.inf, ends)[None, :]
+    sums[~np.triu(np.tri(length, k=_ANSWER_TOKENS - 1, dtype=bool))] = -np.inf  # start <= end < start + 30
+    start, end = np.unravel_index(int(sums.argmax()), sums.shape)
+    text = window.text[window.spans[start][0] : window.spans[end][1]]
+    return float(sums[start, end] - nowhere), text.strip()

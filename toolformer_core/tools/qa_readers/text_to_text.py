@@ -1,0 +1,124 @@
+"""A reader with a text-to-text model such as T5: it is shown the passages and the question, and writes the answer.
+
+The passages, best first, fill what is left of the model's window once instruction and question stand in it; the last
+one is cut. The answer is written greedily. A model that writes `unanswerable`, or another of a few such words, gives no
+answer. Many questions are answered in one batch. This module does not know how passages are retrieved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from toolformer_core.errors import ModelError
+from toolformer_core.records import digest_of, storable
+from toolformer_core.tools.base import ToolLimits
+from toolformer_core.tools.hf.batches import batches
+from toolformer_core.tools.hf.checkpoint import Loaded, find_checkpoint, load_transformer
+from toolformer_core.tools.hf.greedy import write_greedily
+from toolformer_core.tools.passages import Hit
+from toolformer_core.tools.qa_readers.answers import answer_of, passages_text
+from toolformer_core.tools.reader import Reading
+
+__all__ = ["TextToTextReader"]
+
+VERSION = "1"
+_HEAD = (
+    "Answer the question in a few words, using only the passages. "
+    'If the passages do not hold the answer, write "unanswerable".\n\n'
+)
+_TAIL = "\n\nQuestion: {question}\nAnswer:"
+_WINDOW = 1024  # tokens of a prompt; T5's relative positions set no limit
+_QUESTION_TOKENS = 128  # the rest of a longer question is not read
+_ANSWER_TOKENS = 32
+_SPARE = 8  # parts of a text may have a few tokens fewer than the whole
+_BATCH_TOKENS = 16_384  # of prompts in one batch, padding included
+
+
+class TextToTextReader:
+    """Finds answers with a text-to-text model. Threads take turns.
+
+    Args:
+        model: a folder or a hub name, e.g. `google/flan-t5-large`.
+        batch: questions that are answered together, at most.
+
+    Raises:
+        ModelError: the model's files are not found.
+    """
+
+    def __init__(self, model: str, *, batch: int = 16) -> None:
+        self.model = model
+        self.batch = batch
+        self._checkpoint = find_checkpoint(model)
+        self._loaded: Loaded | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"model": self.model, "batch": self.batch}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    @property
+    def digest(self) -> str:
+        """Digest of the model's files, of the prompt and of its limits."""
+        figures = map(str, (_WINDOW, _QUESTION_TOKENS, _ANSWER_TOKENS))
+        return digest_of(type(self).__name__, VERSION, _HEAD, _TAIL, *figures, self._checkpoint.digest)
+
+    @property
+    def limits(self) -> ToolLimits:
+        """One batch at a time: the model is busy with it."""
+        return ToolLimits(at_once=1, batch=self.batch, timeout_s=600.0)
+
+    def load(self) -> None:
+        """Load the model, if it is not loaded yet.
+
+        Raises:
+            ModelError: it cannot be loaded, or has no fast tokenizer.
+        """
+        self._ready()
+
+    def read(self, question: str, hits: Sequence[Hit]) -> Reading:
+        """Return what the model writes after passages and question, or None if it writes that they hold no answer."""
+        return self.read_batch([(question, hits)])[0]
+
+    def read_batch(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
+        """Return what `read` returns for each question, up to the rounding of sums in batches of another shape."""
+        loaded = self._ready()
+        readings: list[Reading] = [None] * len(questions)
+        with loaded.lock:
+            prompts = [_prompt(loaded, question, hits) if hits else [] for question, hits in questions]
+            asked = [number for number, prompt in enumerate(prompts) if prompt]
+            for rows in batches([len(prompts[number]) for number in asked], _BATCH_TOKENS):
+                numbers = [asked[row] for row in rows]
+                written = write_greedily(loaded, [prompts[number] for number in numbers], _ANSWER_TOKENS)
+                texts = loaded.tokenizer.batch_decode(written, skip_special_tokens=True)
+                for number, text in zip(numbers, texts, strict=True):
+                    readings[number] = answer_of(text)
+        return readings
+
+    def _ready(self) -> Loaded:
+        if self._loaded is None:
+            loaded = load_transformer(self._checkpoint, "AutoModelForSeq2SeqLM")
+            if not loaded.tokenizer.is_fast:
+                raise ModelError(f"the tokenizer of {self.model!r} does not say where its tokens stand in a text")
+            self._loaded = loaded
+        return self._loaded
+
+
+def _prompt(loaded: Loaded, question: str, hits: Sequence[Hit]) -> list[int]:
+    """Return the token ids of a prompt that fits into the model's window."""
+    tokenizer = loaded.tokenizer
+    tail = _TAIL.format(question=_cut(tokenizer, storable(question), _QUESTION_TOKENS))
+    room = _window(loaded) - len(tokenizer(_HEAD + tail)["input_ids"]) - _SPARE
+    shown = _cut(tokenizer, passages_text(hits), max(room, 1))
+    return list(tokenizer(_HEAD + shown + tail)["input_ids"])
+
+
+def _window(loaded: Loaded) -> int:
+    positions = getattr(loaded.model.config, "max_position_embeddings", None)
+    return min(_WINDOW, int(positions)) if positions else _WINDOW
+
+
+def _cut(tokenizer: Any, text: str, tokens: int) -> str:
+    ends = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    return text if len(ends) <= tokens else text[: ends[tokens - 1][1]]

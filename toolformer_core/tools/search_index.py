@@ -1,0 +1,191 @@
+"""An index of passages on disk, which processes open in milliseconds and share: its files are mapped into memory.
+
+The folder holds tantivy's files and `index.json`, which `index_writer` writes last, so a folder without it is an index
+that is not finished. Fields, BM25 and the meaning of a query are those of `passages`, so the same passages give the
+same results as a `PassageIndex`, but for the last decimal of a score. They do not depend on how the passages are
+spread over segments: BM25's statistics are those of the whole index, and ties are broken by the row. This module does
+not know where passages come from, nor how the best are found quickly (`maxscore`). tantivy is imported on use.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from toolformer_core.errors import UsageError
+from toolformer_core.tools.maxscore import MaxScore
+from toolformer_core.tools.passages import TITLE_BOOST, Hit, Passage, query_words
+
+__all__ = ["FIELDS", "FORMAT_VERSION", "INFO", "PROGRESS", "TOKENIZER", "IndexInfo", "SearchIndex", "read_info"]
+
+FORMAT_VERSION = 1
+TOKENIZER = "en_stem"  # tantivy's: letters and digits, lower-cased, Porter's stems
+FIELDS = ("title", "section", "text")
+INFO, PROGRESS = "index.json", "progress.json"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexInfo:
+    """What `index.json` says of a finished index."""
+
+    version: int  # `FORMAT_VERSION`
+    source: str  # name of the file that was indexed
+    identity: dict[str, Any]  # `SourceIdentity`
+    limit: int | None  # the most passages to index, if there was one
+    passages: int
+    digest: str  # of the passages in order, the version and the tokenizer; the same on every machine
+    tokenizer: str
+    left_out: dict[str, int]  # pages of the source without passages, by the reason
+    created: str  # ISO date and time, UTC
+    files: dict[str, int] = field(default_factory=dict)  # tantivy's files and their bytes
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the content of `index.json`."""
+        return asdict(self)
+
+
+def read_info(folder: Path) -> IndexInfo:
+    """Return what `index.json` says, after checking that the index is finished and its files are there and whole.
+
+    Raises:
+        UsageError: the folder holds no index, or an unfinished, damaged or newer one.
+    """
+    path = folder / INFO
+    if not path.is_file():
+        if (folder / PROGRESS).is_file():
+            raise UsageError(f"the index in {folder} is not finished: run the same toolformer index command again")
+        raise UsageError(f"no search index in {folder}; make one: toolformer index wikipedia SRC --out {folder}")
+    try:
+        info = IndexInfo(**json.loads(path.read_bytes()))
+        sizes = dict(info.files)
+    except (OSError, ValueError, TypeError, RecursionError) as exc:
+        raise UsageError(f"{path} is damaged ({exc}); remove {folder} and make the index again") from exc
+    if info.version != FORMAT_VERSION or info.tokenizer != TOKENIZER:
+        raise UsageError(
+            f"the index in {folder} has format {info.version}, this program reads {FORMAT_VERSION}; make it again"
+        )
+    for name, size in sizes.items():
+        file = folder / name
+        if not file.is_file() or file.stat().st_size != size:
+            state = "has another size" if file.is_file() else "is missing"
+            raise UsageError(f"the index in {folder} is damaged: {name} {state}; copy it again, or make it again")
+    return info
+
+
+class SearchIndex:
+    """BM25 over the passages of an index folder, shared by the tools that need it. Thread-safe.
+
+    A pickled `SearchIndex` carries only its path, and the process that receives it opens the index again.
+
+    Args:
+        path: a folder that `index_writer.build_index` wrote; it is opened on first use.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._info: IndexInfo | None = None
+        self._opened: _Opened | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["path"])  # type: ignore[misc]
+
+    @property
+    def info(self) -> IndexInfo:
+        """What `index.json` says.
+
+        Raises:
+            UsageError: see `read_info`.
+        """
+        with self._lock:
+            if self._info is None:
+                self._info = read_info(self.path)
+            return self._info
+
+    @property
+    def digest(self) -> str:
+        """Digest of the passages."""
+        return self.info.digest
+
+    def load(self) -> int:
+        """Open the index if it is not open yet, and return the number of passages.
+
+        Raises:
+            UsageError: the folder holds no index, or a damaged one.
+        """
+        return int(self._ready().searcher.num_docs)
+
+    def search(self, text: str, limit: int = 5, title_boost: float = TITLE_BOOST) -> list[Hit]:
+        """Return the best passages for a text, best first; empty if none of its words occurs.
+
+        Args:
+            text: a search term or a question; nothing in it is read as an operator.
+            limit: the most passages to return.
+            title_boost: weight of a word in the title; the section and the text have weight 1.
+
+        Raises:
+            UsageError: the index cannot be opened.
+        """
+        words = query_words(text)
+        if not words:
+            return []
+        opened = self._ready()
+        best = opened.terms.best(words, {"title": title_boost}, limit)
+        return [Hit(_stored(opened.searcher.doc(address), row), score) for score, row, address in best]
+
+    def _ready(self) -> _Opened:
+        info = self.info
+        with self._lock:
+            if self._opened is None:
+                self._opened = _open(self.path, info)
+            return self._opened
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    searcher: Any
+    terms: MaxScore
+
+
+def _open(folder: Path, info: IndexInfo) -> _Opened:
+    import tantivy
+
+    try:
+        with _place_for_locks(folder, info) as place:
+            index = tantivy.Index.open(str(place))
+            searcher = index.searcher()  # maps all files
+    except (ValueError, OSError) as exc:
+        raise UsageError(f"the index in {folder} cannot be opened ({exc}); make it again") from exc
+    if searcher.num_docs != info.passages:
+        raise UsageError(
+            f"the index in {folder} is damaged: it holds {searcher.num_docs} passages, not {info.passages}; make it "
+            "again"
+        )
+    return _Opened(searcher, MaxScore(index, searcher, FIELDS, info.tokenizer))
+
+
+@contextmanager
+def _place_for_locks(folder: Path, info: IndexInfo) -> Iterator[Path]:
+    """Yield a folder that has the index's files and can be written, as tantivy takes a lock there even to read."""
+    if os.access(folder, os.W_OK):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="toolformer-index-") as links:
+        for name in info.files:
+            (Path(links) / name).symlink_to((folder / name).resolve())
+        yield Path(links)
+
+
+def _stored(document: Any, row: int) -> Passage:
+    title, section, text = (document.get_first(name) or "" for name in FIELDS)
+    return Passage(row, title, section, text)
