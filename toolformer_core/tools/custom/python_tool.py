@@ -244,7 +244,10 @@ def _as_tool(found: object, reference: ToolReference) -> Tool:
             declaration=made.declaration,
             limits=made.limits,
         )
-    made.declaration = replace(made.declaration, origin=str(replace(reference, name="")))
+    declared = made.declaration
+    if declared.prompt_source:  # read anew: the file may have changed since the module was imported
+        declared = replace(declared, prompt=read_prompt(Path(declared.prompt_source), required=False))
+    made.declaration = replace(declared, origin=str(replace(reference, name="")))
     made.reference = reference
     return made
 

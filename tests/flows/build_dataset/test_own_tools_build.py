@@ -1,0 +1,112 @@
+"""A build with a tool of the user's own: what it resolves to, and all of it, from the corpus to other thresholds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flows.build_dataset.flow import run_build
+from flows.build_dataset.parameters import BuildParameters, build_command
+from flows.build_dataset.resolve import resolve
+from flows.build_dataset.what_if import ask, materialise
+from tasks.build_spec import tool_of
+from tests.support.commands import Run
+from toolformer_core.config import SampleConfig
+from toolformer_core.errors import PromptError, ToolError, UnknownNameError
+from toolformer_core.tools.custom.scaffold import new_python_tool
+from warehouse.queries import rows_of, tool_names
+from warehouse.store import Store
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the tool `miles`, and texts of which all but one name a distance."""
+    for name, text in new_python_tool("miles").items():
+        (tmp_path / name).write_text(text, "utf-8")
+    roads = [
+        f"The road from the mill to the town is {n} miles long, that is {n * 1.609344:.1f} km, and was built in stages."
+        for n in (34, 118, 261)
+    ]
+    rows = [{"text": text} for text in (*roads, "Nothing here is far away.")]
+    (tmp_path / "roads.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return tmp_path
+
+
+def parameters(folder: Path, **changes: object) -> BuildParameters:
+    given = {"corpus": str(folder / "roads.jsonl"), "data": str(folder / "data"), "tool": [f"{folder}/miles.py:miles"]}
+    return BuildParameters.model_validate({**given, **changes})
+
+
+def test_a_tool_of_ones_own_stands_alone_unless_others_are_named(folder: Path) -> None:
+    assert parameters(folder).tools == []
+    assert parameters(folder, tools=["calculator"]).tools == ["calculator"]
+    assert parameters(folder, tool=[]).tools == ["calculator", "calendar", "wikisearch", "qa", "mt"]
+    command = build_command(parameters(folder, tools=["qa"], tool=["Km=/a b/m.py:f", "x.yaml"]))
+    assert command.endswith("--tools qa --tool 'Km=/a b/m.py:f' --tool x.yaml")
+    assert "--tools" not in build_command(parameters(folder))
+
+
+def test_what_a_tool_declares_is_what_the_build_uses(folder: Path) -> None:
+    spec = resolve(parameters(folder, tools=["calculator"]), "run")
+    assert spec.tools == ("calculator", "miles")
+    assert spec.tool_names == {"calculator": "Calculator", "miles": "Miles"}
+    assert spec.sample["miles"] == SampleConfig(tau_s=0.0, top_k=10, draws=10)
+    assert spec.assemble.tau_f == {"miles": 0.5}
+    assert spec.filters["miles"].keywords == ("mile", "miles")
+    assert "calculator" not in spec.filters
+    assert "[Miles(26.2 miles)]" in spec.prompts["miles"].head
+    assert tool_of(spec, "miles").fingerprint == spec.tool_digests["miles"]
+    # what the user says comes before what the tool declares
+    spec = resolve(parameters(folder, top_k=3, tau_f={"miles": 0.1}), "run")
+    assert (spec.sample["miles"].top_k, spec.sample["miles"].draws, spec.assemble.tau_f) == (3, 10, {"miles": 0.1})
+
+
+def test_a_folder_of_prompts_comes_before_the_tools_own(folder: Path) -> None:
+    prompts = folder / "prompts"
+    prompts.mkdir()
+    assert "Add calls to a converter" in resolve(parameters(folder, prompts=str(prompts)), "run").prompts["miles"].head
+    (prompts / "miles.txt").write_text("[Miles(1)] {text}", "utf-8")
+    assert resolve(parameters(folder, prompts=str(prompts)), "run").prompts["miles"].head == "[Miles(1)] "
+
+
+def test_mistakes_are_found_before_anything_runs(folder: Path) -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'miles'"):
+        resolve(parameters(folder, tau_f={"mile": 0.1}), "run")
+    (folder / "miles.txt").unlink()
+    with pytest.raises(PromptError, match="the tool Miles has no annotation prompt"):
+        resolve(parameters(folder), "run")
+
+
+def test_a_worker_refuses_a_tool_that_changed_since_the_build_began(folder: Path) -> None:
+    spec = resolve(parameters(folder), "run")
+    code = folder / "miles.py"
+    code.write_text(code.read_text("utf-8").replace("1.609344", "1.6"), "utf-8")
+    with pytest.raises(ToolError, match="miles is not the one that this run was started with"):
+        tool_of(spec, "miles")
+
+
+@pytest.mark.slow
+def test_a_build_and_another_threshold(folder: Path, run: Run) -> None:
+    asked = parameters(folder, top_k=6, draws=6)
+    first = run_build(asked)
+    assert first.counts["miles"] >= 1
+    [example] = rows_of(first.snapshot, "SELECT text FROM dataset_examples LIMIT 1")
+    assert "[Miles(" in example["text"]
+    assert tool_names(first.snapshot) == {"miles": "Miles"}
+    [dropped] = rows_of(first.snapshot, "SELECT count(*) AS n FROM drops WHERE reason = 'no_match'")
+    assert dropped["n"] == 1  # the text without a distance
+    again = run_build(asked)
+    assert (again.done, again.version) == (0, first.version)
+    # stored scores answer for it as for the paper's tools
+    strict = materialise(Store(asked.data), ask(first.snapshot, {"miles": 99.0}), "strict")
+    assert (strict.counts, strict.thresholds) == ({"miles": 0}, {"miles": 99.0})
+    # changed code: the same draws are asked again
+    code = folder / "miles.py"
+    code.write_text(code.read_text("utf-8") + "# changed\n", "utf-8")
+    changed = run_build(asked)
+    assert changed.version == first.version
+    assert changed.done == 1  # `execute`; its answers are the same, so all behind it is found done
