@@ -31,7 +31,7 @@ class TruncatedError(Exception):
 
 def without_compression(name: str) -> str:
     """Return a file name without the suffix of its compression."""
-    return next((name.removesuffix(suffix) for suffix in COMPRESSIONS if name.lower().endswith(suffix)), name)
+    return next((name[: -len(suffix)] for suffix in COMPRESSIONS if name.lower().endswith(suffix)), name)
 
 
 def chunks_of(file: BinaryIO, suffix: str) -> Iterator[bytes]:

@@ -105,6 +105,12 @@ def test_a_file_cut_short_is_rejected_once_and_what_stands_before_is_kept(tmp_pa
     assert [reason for _, reason in rejected(tmp_path)] in (["truncated"], ["no_header"])
 
 
+def test_a_field_is_as_long_as_a_text_may_be(tmp_path: Path) -> None:
+    long = "word " * 39_999  # the csv module's own limit is 131,072 characters
+    (tmp_path / "c.csv").write_bytes(delimited([long, "next"]))
+    assert [d.text for d in documents(tmp_path)] == [long, "next"]
+
+
 def test_memory_holds_no_field_that_is_too_long(tmp_path: Path) -> None:
     million = COMPRESS[".bz2"](b'a,b\n""' * 166_667)  # a quoted field goes on: its quotes are doubled
     start, end = COMPRESS[".bz2"](b'text,n\nfirst,1\n"'), COMPRESS[".bz2"](b'",2\nlast,3\n')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import zlib
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,21 @@ def test_a_paragraph_that_is_too_long_or_no_utf8_costs_no_other(tmp_path: Path) 
     (tmp_path / "a.txt").write_bytes(b"a\n\n" + long + b"\n\nb\n\ncaf\xe9\n\n" + b"word\n" * 300_000 + b"\n\nc\n")
     found = [getattr(row, "reason", None) or row.text for row in read(tmp_path, max_chars=100, text_unit="paragraph")]
     assert found == ["a", "too_long", "b", "not_utf8", "too_long", "c"]
+
+
+def test_a_paragraph_that_is_not_held_whole_is_no_document(tmp_path: Path) -> None:
+    # 12 * 10,000 + 1,048,576 bytes may be held; of the line behind that the first 2,000 characters are
+    (tmp_path / "a.txt").write_bytes(b"a\n\nb\n" + b"x" * 1_200_000 + b"\n\nc")
+    found = read(tmp_path, max_chars=10_000, text_unit="paragraph")
+    assert [getattr(row, "reason", None) or row.text for row in found] == ["a", "too_long", "c"]
+    assert [row.line for row in found] == [1, 3, 6]
+
+
+def test_a_paragraph_that_is_cut_short_is_lost_from_its_first_line(tmp_path: Path) -> None:
+    stream = zlib.compressobj(wbits=31)
+    (tmp_path / "a.txt.gz").write_bytes(stream.compress(b"a\n\nb\nc\n") + stream.flush(zlib.Z_SYNC_FLUSH))
+    first, cut = read(tmp_path, text_unit="paragraph")
+    assert (first.text, cut.reason, cut.line, cut.raw) == ("a", "truncated", 3, "b\nc")
 
 
 @pytest.mark.parametrize("unit", ["file", "paragraph", "line"])

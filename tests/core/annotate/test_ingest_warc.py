@@ -65,7 +65,10 @@ def test_what_is_no_page_is_rejected_with_its_reason(tmp_path: Path) -> None:
         (response("http://a.org/9", b"not gzip", Content_Encoding="gzip"), "broken_record"),
         (response("http://a.org/10", b"zz\r\n", Transfer_Encoding="chunked"), "broken_record"),
         (response("http://a.org/11", b"<div>" * 10_000), "broken_html"),
-        (response("http://a.org/12", gzip.compress(b"<p>" + b"a" * (9 << 20)), Content_Encoding="gzip"), "too_long"),
+        (
+            response("http://a.org/12", gzip.compress(b"<p>words<!--" + b"a" * (9 << 20)), Content_Encoding="gzip"),
+            "too_long",
+        ),
         (response("http://a.org/13", b"<p>" + b"a" * (9 << 20)), "too_long"),
         (response("http://a.org/14", f"<p>{'a' * 300_000}".encode()), "too_long"),  # its text is
         (response("http://a.org/1", html), "duplicate"),
@@ -116,6 +119,12 @@ def test_a_file_cut_short_is_rejected_once_and_what_stands_before_is_kept(tmp_pa
     *good, bad, last = read(tmp_path)
     assert [d.text for d in good] == [f"Text {i}." for i in range(60)]
     assert (bad.reason, last.text) == ("truncated", "The next file.")
+
+
+def test_a_file_that_is_cut_behind_its_last_record_is_noticed(tmp_path: Path) -> None:
+    # the last eight bytes of a gzip stream are a checksum and a length
+    (tmp_path / "c.wet.gz").write_bytes(gzip.compress(wet(["One.", "Two."]))[:-4])
+    assert [getattr(row, "reason", None) or row.text for row in read(tmp_path)] == ["One.", "Two.", "truncated"]
 
 
 def test_a_header_with_plain_line_feeds_is_read_and_one_without_end_is_given_up(tmp_path: Path) -> None:
