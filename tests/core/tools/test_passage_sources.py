@@ -142,7 +142,7 @@ def test_format_overrides(tmp_path: Path) -> None:
         ("p.jsonl", "\n".join([JSONL, "", "  ", JSONL, JSONL]).encode()),
         ("p.json", f"{KILT}\n\n{KILT}\n".encode()),
         ("p.tsv", PSGS.replace("\n", "\r\n").replace("painter", "Künstler").encode()),
-        ("p.jsonl.gz", gzip.compress(("\n".join([JSONL] * 9000)).encode())),  # several chunks
+        ("p.jsonl.bz2", bz2.compress(("\n".join([JSONL] * 2000)).encode())),  # in chunks of 64 KiB
         ("p.xml", a_dump()),
         ("p.xml.bz2", bz2.compress(a_dump())),
     ],
@@ -150,7 +150,7 @@ def test_format_overrides(tmp_path: Path) -> None:
 def test_reading_goes_on_from_every_record(tmp_path: Path, name: str, content: bytes) -> None:
     source = open_source(write(tmp_path / name, content))
     records = list(source.records())
-    places = range(len(records)) if len(records) < 100 else (0, 7, 8999, len(records) - 2)
+    places = range(len(records)) if len(records) < 100 else (0, 7, 1999, len(records) - 2)
     for place in places:
         rest = list(source.records(records[place].end))
         assert [(r.passages, r.end, r.left_out) for r in rest] == [
