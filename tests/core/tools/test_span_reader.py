@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 import torch
 
 from tests.support.tiny_checkpoints import save_span_model
+from toolformer_core.annotate.execute import execute
+from toolformer_core.config import ExecuteConfig
 from toolformer_core.errors import ModelError
 from toolformer_core.records import ToolFailure, ToolResponse
 from toolformer_core.tools.hf import checkpoint
@@ -18,6 +21,7 @@ from toolformer_core.tools.qa import QA
 from toolformer_core.tools.qa_readers import spans
 from toolformer_core.tools.qa_readers.choose import choose_reader
 from toolformer_core.tools.qa_readers.spans import SpanReader
+from toolformer_core.tools.reader import Reading
 
 WORDS = "velden is a town in the north mayor of tora lind who where garrow capital ostmark river sella".split()
 TEXTS = {
@@ -75,6 +79,22 @@ def test_a_batch_in_several_passes_gives_the_same(
     monkeypatch.setattr(spans, "_BATCH_TOKENS", 100)
     assert tool.run_batch([(question, "") for question in QUESTIONS]) == together
     assert tool.run_batch([]) == []
+
+
+def test_annotation_asks_in_batches(folder: Path, index: PassageIndex) -> None:
+    sizes = []
+
+    class Counting(SpanReader):
+        def read_batch(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
+            sizes.append(len(questions))
+            return super().read_batch(questions)
+
+    questions = [(f"Is {word} in Velden?", "") for word in dict.fromkeys(WORDS)]
+    found = execute(QA(index, Counting(str(folder), least_margin=ANY, batch=8)), questions, ExecuteConfig())
+    tool = QA(index, SpanReader(str(folder), least_margin=ANY))
+    assert [one.response for one in found] == [tool.run(question).text for question, _ in questions]  # type: ignore[union-attr]
+    assert sum(sizes) == len(set(WORDS)) == len(found)
+    assert 1 < max(sizes) <= 8
 
 
 def test_the_answer_is_the_span_with_the_largest_margin_of_all_windows(folder: Path) -> None:
