@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -69,6 +70,14 @@ def test_together_and_one_by_one_the_answers_are_the_same(folder: Path, index: P
     assert len(answers) == 5
     assert len(set(answers)) > 1  # it says different things of different questions
     assert all(any(answer in f"{title}. {text}" for title, text in TEXTS.items()) for answer in answers)
+
+
+def test_padding_changes_no_logit(folder: Path) -> None:
+    loaded = SpanReader(str(folder))._ready()
+    short, long = spans._windows(loaded, [("Who?", hits("Velden.")), ("Who?", hits("Velden is a town in the north."))])
+    assert len(short.spans) < len(long.spans)
+    for together, alone in zip(spans._logits(loaded, [short, long]), spans._logits(loaded, [short]), strict=True):
+        np.testing.assert_allclose(together[0, : len(short.spans)], alone[0], rtol=0, atol=1e-4)
 
 
 def test_a_batch_in_several_passes_gives_the_same(
@@ -140,8 +149,6 @@ def _parts(tokenizer: Any, question: str, text: str) -> list[dict[str, Any]]:
 
 
 def test_an_answer_has_at_most_thirty_tokens() -> None:
-    import numpy as np
-
     # 40 letters; the start is best at the first and the end at the last, which are 40 tokens apart
     text = "abcdefghij" * 4
     window = spans._Window(0, text, {}, [(0, 0), *((n, n + 1) for n in range(40))], 0)
