@@ -12,12 +12,15 @@ import pytest
 from starlette.responses import RedirectResponse, Response
 
 from tests.support.chat_server import ChatServer, chat_server
+from toolformer_core.annotate.execute import execute
+from toolformer_core.config import ExecuteConfig
 from toolformer_core.endpoints import Credentials
 from toolformer_core.errors import ModelError
 from toolformer_core.records import ToolFailure, ToolResponse
 from toolformer_core.tools.base import REMOTE_TTL_S, ToolLimits, limits_of, ttl_of
 from toolformer_core.tools.build import ToolSettings, build_tools
-from toolformer_core.tools.passages import Hit, Passage
+from toolformer_core.tools.execution.pool import AnnotationPool
+from toolformer_core.tools.passages import Hit, Passage, PassageIndex
 from toolformer_core.tools.qa import QA
 from toolformer_core.tools.qa_readers import served
 from toolformer_core.tools.qa_readers.served import ServedReader, reader_endpoint
@@ -208,6 +211,20 @@ def test_an_address_that_cannot_be_used_is_an_error_without_its_secrets(address:
 def test_addresses_that_can_be_used(url: str) -> None:
     assert reader_endpoint(f"{url}#org/model").url == url
     assert ServedReader(f"{url}#org/model").address == f"{url}#org/model"
+
+
+def test_a_build_asks_again_what_may_be_better_later(server: ChatServer, reader: ServedReader, tmp_path: Path) -> None:
+    passages = tmp_path / "p.jsonl"
+    passages.write_text('{"title": "Velden", "text": "The mayor of Velden is Tora Lind."}\n')
+    server.next.extend([Response("", 429), Response("", 503)])
+    tool = QA(PassageIndex(passages), reader)
+    pool = AnnotationPool(tool, timeout_s=30.0, at_once=1, backoff=lambda tries: 0.0)
+    (answered,) = execute(tool, [(QUESTION, "")], ExecuteConfig(), pool=pool)
+    assert (answered.response, len(server.asked)) == ("Tora Lind", 3)
+    server.next.append(Response('{"error": "too long"}', 400))
+    (refused,) = execute(tool, [("Velden?", "")], ExecuteConfig(), pool=pool)
+    assert (refused.failure, len(server.asked)) == ("refused", 4)
+    pool.close()
 
 
 def test_qa_asks_the_server_that_its_settings_name(server: ChatServer, tmp_path: Path) -> None:

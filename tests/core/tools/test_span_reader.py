@@ -2,13 +2,17 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from tests.support.tiny_checkpoints import save_span_model
+from toolformer_core.annotate.execute import execute
+from toolformer_core.config import ExecuteConfig
 from toolformer_core.errors import ModelError
 from toolformer_core.records import ToolFailure, ToolResponse
 from toolformer_core.tools.hf import checkpoint
@@ -18,6 +22,7 @@ from toolformer_core.tools.qa import QA
 from toolformer_core.tools.qa_readers import spans
 from toolformer_core.tools.qa_readers.choose import choose_reader
 from toolformer_core.tools.qa_readers.spans import SpanReader
+from toolformer_core.tools.reader import Reading
 
 WORDS = "velden is a town in the north mayor of tora lind who where garrow capital ostmark river sella".split()
 TEXTS = {
@@ -67,6 +72,14 @@ def test_together_and_one_by_one_the_answers_are_the_same(folder: Path, index: P
     assert all(any(answer in f"{title}. {text}" for title, text in TEXTS.items()) for answer in answers)
 
 
+def test_padding_changes_no_logit(folder: Path) -> None:
+    loaded = SpanReader(str(folder))._ready()
+    short, long = spans._windows(loaded, [("Who?", hits("Velden.")), ("Who?", hits("Velden is a town in the north."))])
+    assert len(short.spans) < len(long.spans)
+    for together, alone in zip(spans._logits(loaded, [short, long]), spans._logits(loaded, [short]), strict=True):
+        np.testing.assert_allclose(together[0, : len(short.spans)], alone[0], rtol=0, atol=1e-4)
+
+
 def test_a_batch_in_several_passes_gives_the_same(
     folder: Path, index: PassageIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,6 +88,22 @@ def test_a_batch_in_several_passes_gives_the_same(
     monkeypatch.setattr(spans, "_BATCH_TOKENS", 100)
     assert tool.run_batch([(question, "") for question in QUESTIONS]) == together
     assert tool.run_batch([]) == []
+
+
+def test_annotation_asks_in_batches(folder: Path, index: PassageIndex) -> None:
+    sizes = []
+
+    class Counting(SpanReader):
+        def read_batch(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
+            sizes.append(len(questions))
+            return super().read_batch(questions)
+
+    questions = [(f"Is {word} in Velden?", "") for word in dict.fromkeys(WORDS)]
+    found = execute(QA(index, Counting(str(folder), least_margin=ANY, batch=8)), questions, ExecuteConfig())
+    tool = QA(index, SpanReader(str(folder), least_margin=ANY))
+    assert [one.response for one in found] == [tool.run(question).text for question, _ in questions]  # type: ignore[union-attr]
+    assert sum(sizes) == len(set(WORDS)) == len(found)
+    assert 1 < max(sizes) <= 8
 
 
 def test_the_answer_is_the_span_with_the_largest_margin_of_all_windows(folder: Path) -> None:
@@ -120,8 +149,6 @@ def _parts(tokenizer: Any, question: str, text: str) -> list[dict[str, Any]]:
 
 
 def test_an_answer_has_at_most_thirty_tokens() -> None:
-    import numpy as np
-
     # 40 letters; the start is best at the first and the end at the last, which are 40 tokens apart
     text = "abcdefghij" * 4
     window = spans._Window(0, text, {}, [(0, 0), *((n, n + 1) for n in range(40))], 0)

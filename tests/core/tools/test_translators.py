@@ -148,11 +148,13 @@ def test_chinese_is_told_in_its_script(nllb: Path) -> None:
     assert first == ["zho_Hant", "zho_Hans"]
 
 
-def test_a_text_longer_than_the_model_can_read_is_not_translated_in_part(tmp_path: Path) -> None:
-    save_nllb(tmp_path, TEXTS, CODES, positions=20)
-    translator = M2M100Translator(str(tmp_path))
-    assert translator.translate("katze", ["de"]) is not None
-    assert translator.translate("katze " * 12, ["de"]) is None
+def test_a_text_longer_than_the_model_can_read_is_not_translated_in_part(nllb: Path) -> None:
+    tokenizer = load_tokenizer(find_checkpoint(str(nllb)))
+    ids = SourceReader.of(tokenizer, 1024, "a model").ids("der hund", ["de"])
+    assert ids is not None
+    assert SourceReader.of(tokenizer, len(ids), "a model").ids("der hund", ["de"]) == ids
+    assert SourceReader.of(tokenizer, len(ids) - 1, "a model").ids("der hund", ["de"]) is None
+    assert SourceReader.of(tokenizer, 1024, "a model").ids("", ["de"]) is None
 
 
 def test_a_translation_has_at_most_twice_the_tokens_and_some() -> None:
