@@ -19,7 +19,7 @@ from typer.exceptions import TyperException
 
 from cli.ask import datasets, explain, plan, stats, what_if
 from cli.build import build
-from cli.demo import demo
+from cli.demo.command import demo
 from cli.diagnose import diagnose
 from cli.evaluate import evaluate, tables
 from cli.finetune import finetune

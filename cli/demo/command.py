@@ -31,7 +31,7 @@ def demo(
     folder = data_folder(data)
     prepare_environment(folder)
     start_server()  # before Prefect is imported below
-    from cli.demo_parameters import demo_evaluations, demo_parameters, demo_table, demo_trainings
+    from cli.demo.parameters import demo_evaluations, demo_parameters, demo_table, demo_trainings
     from cli.render.progress import print_demo, print_summary
 
     build = run_with_progress(demo_parameters(folder, model), "threads", quiet=as_json)
