@@ -24,6 +24,7 @@ from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.records import digest_of
 
 __all__ = [
+    "TEXT_UNITS",
     "TOOL_NAMES",
     "AssembleConfig",
     "ExecuteConfig",
@@ -46,6 +47,9 @@ TOOL_NAMES: Mapping[str, str] = {
     "mt": "MT",
 }
 
+TEXT_UNITS = ("file", "paragraph", "line")
+
+_ADDED_LATER = {"added_later": True}  # the metadata of such a field; see `canonical_json`
 _ISO_DAY = re.compile(r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])")
 _TAU_F = {"calculator": 0.5, "mt": 0.5}
 _SAMPLE_MORE = {"tau_s": 0.0, "top_k": 20, "draws": 10}
@@ -53,8 +57,15 @@ _SAMPLE = {"calculator": _SAMPLE_MORE, "mt": _SAMPLE_MORE}
 
 
 def canonical_json(config: Any) -> str:
-    """Return a dataclass (or plain value) as JSON with sorted keys and no spaces, so equal configs give equal texts."""
-    value = dataclasses.asdict(config) if dataclasses.is_dataclass(config) else config  # type: ignore[arg-type]
+    """Return a dataclass (or plain value) as JSON with sorted keys and no spaces, so equal configs give equal texts.
+
+    A field that was added later is left out while it has its default, so that older results keep their fingerprints.
+    """
+    value = config
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        added = {one.name: one.default for one in dataclasses.fields(config) if one.metadata.get("added_later")}
+        settings = dataclasses.asdict(config)
+        value = {name: given for name, given in settings.items() if name not in added or given != added[name]}
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -90,7 +101,17 @@ def _require(holds: bool, message: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class IngestConfig:
-    """How corpus rows become documents. Columns that are not named here are detected."""
+    """How corpus rows become documents. Columns that are not named here are detected.
+
+    Args:
+        text_column: the column of the text.
+        url_column: the column of the address.
+        date_column: the column of the date.
+        max_chars: a longer text is rejected.
+        shard_documents: documents in a shard.
+        limit: documents after which to stop; None for all.
+        text_unit: what a document of a .txt file is: the file, a paragraph or a line.
+    """
 
     text_column: str | None = None
     url_column: str | None = None
@@ -98,8 +119,10 @@ class IngestConfig:
     max_chars: int = 200_000
     shard_documents: int = 256
     limit: int | None = None
+    text_unit: str = field(default="file", metadata=_ADDED_LATER)
 
     def __post_init__(self) -> None:
+        _require(self.text_unit in TEXT_UNITS, f"text_unit must be one of {', '.join(TEXT_UNITS)}: {self.text_unit!r}")
         _require(self.max_chars > 0, f"max_chars must be positive, got {self.max_chars}")
         _require(self.shard_documents > 0, f"shard_documents must be positive, got {self.shard_documents}")
         _require(self.limit is None or self.limit > 0, f"limit must be positive, got {self.limit}")

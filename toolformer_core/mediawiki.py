@@ -32,16 +32,21 @@ from typing import Any
 from urllib.parse import quote
 from xml.etree.ElementTree import ParseError
 
-from toolformer_core.compression import TruncatedError, open_chunks
+from toolformer_core.compression import open_chunks
 from toolformer_core.errors import CorpusError, UsageError
 from toolformer_core.extras import how_to_install
+from toolformer_core.scanner import Piece, Scanner
 from toolformer_core.wikitext import HIDDEN_NAMESPACES, Section, WikitextError, sections
 
-__all__ = ["Article", "Section", "SkippedPage", "articles", "pages"]
+__all__ = ["Article", "NotADumpError", "Section", "SkippedPage", "articles", "pages"]
 
 _HEADER_BYTES = 1 << 20
 _EXCERPT_BYTES = 4_000
 _FILE, _CATEGORY, _MEDIA = 6, 14, -2  # the numbers of these namespaces in every wiki
+
+
+class NotADumpError(CorpusError):
+    """A file that is no MediaWiki dump."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,7 @@ def articles(
         max_page_bytes: a longer page is skipped without being held. MediaWiki's own limit is 2 MiB of wikitext.
 
     Raises:
-        CorpusError: the file is no MediaWiki dump.
+        NotADumpError: the file is no MediaWiki dump.
         UsageError: the packages of the extra `wikipedia` are not installed.
     """
     for page in pages(path, max_page_bytes):
@@ -119,7 +124,7 @@ def pages(
     Args:
         path: the dump; its suffix says how it is compressed.
         max_page_bytes: a longer page is skipped without being held.
-        skip: pages at the start that are passed over without being read, e.g. because they were before.
+        skip: pages at the start that are passed over without being parsed, as an earlier run has read them.
         chunks: the decompressed content of the dump, if it is open already.
     """
     try:
@@ -127,18 +132,18 @@ def pages(
     except ImportError as exc:
         raise UsageError(f"reading a MediaWiki dump needs mwxml: {how_to_install('wikipedia')}") from exc
 
-    scanner = _Scanner(open_chunks(path) if chunks is None else chunks)
+    scanner = Scanner(open_chunks(path) if chunks is None else chunks)
     header = scanner.until(b"<page>", _HEADER_BYTES)
     if not header.size and not scanner.damage:
         return
     if b"<mediawiki" not in header.kept and not scanner.damage:
-        raise CorpusError(f"{path} is no MediaWiki dump: <mediawiki> does not stand before its first page")
+        raise NotADumpError(f"{path} is no MediaWiki dump: <mediawiki> does not stand before its first page")
     site = _site(header.kept)
     for page in islice(_raw_pages(scanner, header, max_page_bytes), skip, None):
         yield page if isinstance(page, SkippedPage) else _page(*page, site)
 
 
-def _raw_pages(scanner: _Scanner, header: _Piece, max_page_bytes: int) -> Iterator[tuple[bytes, int] | SkippedPage]:
+def _raw_pages(scanner: Scanner, header: Piece, max_page_bytes: int) -> Iterator[tuple[bytes, int] | SkippedPage]:
     """Yield the XML and the line of every page, or why it cannot be read."""
     piece = header
     while piece.found:
@@ -159,59 +164,6 @@ def _raw_pages(scanner: _Scanner, header: _Piece, max_page_bytes: int) -> Iterat
             yield SkippedPage("broken_xml", "this stands between two pages", line, raw=between)
     if scanner.damage or b"</mediawiki>" not in piece.kept:
         yield SkippedPage("truncated", scanner.damage or "the file ends before </mediawiki>", scanner.line)
-
-
-# --- from bytes to pages ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    kept: bytes  # its start
-    size: int  # in bytes
-    found: bool  # whether the marker ends it; otherwise the file does
-
-
-class _Scanner:
-    """Cuts a stream of chunks at markers, and counts lines."""
-
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        self._chunks = chunks
-        self._held = b""
-        self._at = 0  # what is held before this was handed out
-        self.line = 1
-        self.damage = ""  # why the stream ended early
-
-    def until(self, marker: bytes, keep: int) -> _Piece:
-        """Return what stands up to a marker and the marker, of which at most `keep` bytes are kept, and one marker."""
-        kept, size = bytearray(), 0
-
-        def take(end: int) -> None:
-            nonlocal size
-            part = self._held[self._at : end]
-            kept.extend(part[: max(0, keep + len(marker) - size)])
-            size += len(part)
-            self.line += part.count(b"\n")
-            self._at = end
-
-        while (found := self._held.find(marker, self._at)) < 0:
-            take(max(self._at, len(self._held) - len(marker) + 1))  # the rest may be the marker's start
-            chunk = self._next()
-            if not chunk:
-                take(len(self._held))
-                return _Piece(bytes(kept), size, False)
-            self._held, self._at = self._held[self._at :] + chunk, 0
-        take(found + len(marker))
-        return _Piece(bytes(kept), size, True)
-
-    def _next(self) -> bytes:
-        try:
-            return next(self._chunks, b"")
-        except TruncatedError as exc:
-            self.damage = str(exc)
-            return b""
-
-
-# --- from a page to an article ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

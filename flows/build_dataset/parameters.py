@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -57,8 +57,9 @@ class BuildParameters(BaseModel):
     model_config = FORM
 
     corpus: PathOrUrl = Field(
-        description="File or folder: JSONL or a JSON array (also as .gz or .zst), Parquet, or a saved Hugging Face "
-        "dataset"
+        description="File or folder: JSONL, a JSON array, Parquet, a saved Hugging Face dataset, WARC or WET, a "
+        "Wikipedia dump (pages-articles.xml), CSV or TSV with a header, or plain text; each but Parquet also as .gz, "
+        ".zst, .bz2 or .xz"
     )
     data: DataFolder = Field("toolformer-data", description="Data folder or URL: shards, commits, catalog, snapshot")
     model: ModelName = Field("embedded", description="'embedded', a folder written by save_pretrained, or a hub name")
@@ -130,6 +131,9 @@ class BuildParameters(BaseModel):
     )
     date_column: Annotated[str | None, _CORPUS] = Field(
         None, description="Column of the date, if it is not timestamp, date_download or created"
+    )
+    text_unit: Annotated[Literal["file", "paragraph", "line"], _CORPUS] = Field(
+        "file", description="What a document of a .txt file is: file, paragraph or line"
     )
     prompts: Annotated[AbsolutePath | None, _TOOLS] = Field(
         None, description="Folder with prompts of your own: <tool>.txt, each with one {text}"

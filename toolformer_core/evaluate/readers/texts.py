@@ -21,8 +21,8 @@ from functools import partial
 from pathlib import Path
 
 from toolformer_core.annotate.ingest import corpus_files, read_corpus
-from toolformer_core.annotate.raw_rows import RawRow
-from toolformer_core.annotate.readers import rows_of
+from toolformer_core.annotate.readers.files import rows_of
+from toolformer_core.annotate.readers.raw_rows import RawRow
 from toolformer_core.config import IngestConfig
 from toolformer_core.errors import CorpusError
 from toolformer_core.evaluate.items import Hub, Item, RejectedRow

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from toolformer_core.annotate.raw_rows import BadRow, RawRow, printable
+from toolformer_core.annotate.readers.raw_rows import BadRow, RawRow, printable
 
 __all__ = ["arrow_rows", "parquet_rows"]
 

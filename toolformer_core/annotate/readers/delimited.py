@@ -1,0 +1,187 @@
+"""Reads CSV and TSV: the first record names the columns, each other record is a row of texts.
+
+Fields are taken apart by Python's `csv` module: quotes around a field that holds the delimiter, a quote (doubled) or a
+line feed. Where a record ends is found here first, with the module's own rules, so that a record is never held beyond
+the limit and a broken one costs no other. A quote that opens a field and is never closed takes the rest of the
+file with it: one bad row, `truncated`.
+
+    | delimiter | in                                                                       |
+    |-----------|--------------------------------------------------------------------------|
+    | tab       | .tsv, and .csv whose first line holds one and no comma                   |
+    | semicolon | .csv whose first line holds one, and neither a comma nor a tab           |
+    | comma     | every other .csv                                                         |
+
+A file without a header cannot be told from one with: its first record is taken for the header. A row's line is the one
+on which its record starts.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import chain
+from pathlib import Path
+
+from toolformer_core.annotate.readers.lines import BOM
+from toolformer_core.annotate.readers.raw_rows import BadRow, RawRow, printable
+from toolformer_core.compression import TruncatedError, open_chunks, without_compression
+
+__all__ = ["delimited_rows", "records_of"]
+
+_FIRST_LINE = 1 << 16  # bytes that are searched for the delimiter
+_QUOTE = b'"'
+_IN_QUOTES = re.compile(rb'[^"]*+(?:""[^"]*+)*+')
+
+
+class _HeaderError(Exception):
+    """A first record that names no columns."""
+
+
+def delimited_rows(path: Path, max_bytes: int) -> Iterator[RawRow | BadRow]:
+    """Yield the records below the header, with the header's names as columns; of two equal names the last one counts.
+
+    Args:
+        path: the file.
+        max_bytes: a longer record is skipped without being held.
+    """
+    # the limit on a field holds for the whole process, and is only ever raised here
+    csv.field_size_limit(max(csv.field_size_limit(), max_bytes))
+    with closing(open_chunks(path)) as opened:
+        chunks, delimiter = _with_delimiter(opened, without_compression(path.name).lower().endswith(".tsv"))
+        records = records_of(chunks, delimiter, max_bytes)
+        header = next(
+            ((line, record) for line, record in records if isinstance(record, BadRow) or record.strip()), None
+        )
+        if header is None:
+            return
+        line, first = header
+        try:
+            names = _names(first, delimiter)
+        except _HeaderError as exc:
+            yield BadRow(line, "no_header", f"nothing of this file is read: {exc}", _raw(first))
+            return
+        for line, record in records:
+            yield record if isinstance(record, BadRow) else _row(line, record, names, delimiter)
+
+
+def _with_delimiter(chunks: Iterator[bytes], tabs: bool) -> tuple[Iterator[bytes], bytes]:
+    start = b""
+    damaged: TruncatedError | None = None
+    try:
+        for chunk in chunks:
+            start += chunk
+            if b"\n" in chunk or len(start) >= _FIRST_LINE:
+                break
+    except TruncatedError as exc:
+        damaged = exc
+    first = start.partition(b"\n")[0]
+    usual = b"\t" if tabs or (b"\t" in first and b"," not in first) else b","
+    delimiter = b";" if usual == b"," and b"," not in first and b";" in first else usual
+
+    def rest() -> Iterator[bytes]:
+        if damaged is not None:
+            raise damaged
+        yield from chunks
+
+    return chain([start.removeprefix(BOM)], rest()), delimiter
+
+
+def _names(record: bytes | BadRow, delimiter: bytes) -> list[str]:
+    if isinstance(record, BadRow):
+        raise _HeaderError(f"the header is {record.reason}, {record.detail}")
+    try:
+        return [name.strip() for name in _fields(record, delimiter)]
+    except UnicodeDecodeError as exc:
+        raise _HeaderError(f"byte {exc.start} of the header is no UTF-8") from exc
+    except csv.Error as exc:
+        raise _HeaderError(f"the header is broken, {exc}") from exc
+
+
+def _row(line: int, record: bytes, names: list[str], delimiter: bytes) -> RawRow | BadRow:
+    if not record.strip():
+        return BadRow(line, "blank", "the line is empty")
+    try:
+        fields = _fields(record, delimiter)
+    except UnicodeDecodeError as exc:
+        return BadRow(line, "not_utf8", f"byte {exc.start}: {exc.reason}", printable(record))
+    except csv.Error as exc:
+        return BadRow(line, "broken_csv", str(exc), printable(record))
+    if len(fields) != len(names):
+        return BadRow(line, "wrong_columns", f"{len(fields)} fields, the header has {len(names)}", printable(record))
+    return RawRow(line, dict(zip(names, fields, strict=True)), record)
+
+
+def _fields(record: bytes, delimiter: bytes) -> list[str]:
+    return next(csv.reader([record.decode("utf-8")], delimiter=delimiter.decode()))
+
+
+def _raw(record: bytes | BadRow) -> str:
+    return record.raw if isinstance(record, BadRow) else printable(record)
+
+
+def _end(pattern: re.Pattern[bytes], chunk: bytes, at: int) -> int:
+    match = pattern.match(chunk, at)
+    return match.end() if match else at
+
+
+def records_of(chunks: Iterator[bytes], delimiter: bytes, max_bytes: int) -> Iterator[tuple[int, bytes | BadRow]]:
+    """Split chunks at the line feeds that end a record, and yield the line on which each starts, from 1.
+
+    As in the `csv` module, a quote opens a field only at its start, and a quoted field is over at a quote that is not
+    doubled.
+    """
+    end_of_field = re.compile(b"[" + delimiter + b"\n]")
+    plain_fields = re.compile(b'(?:(?!")[^' + delimiter + b"\n]*+" + delimiter + b")*+")
+    line, size = 1, 0
+    parts: list[bytes] = []
+    at_start, quoted, after_quote = True, False, False  # of a field; inside quotes; behind a quote inside quotes
+
+    def add(part: bytes) -> None:
+        nonlocal size
+        size += len(part)
+        if size <= max_bytes or not parts:
+            parts.append(part[: max_bytes + 1])
+
+    def record() -> bytes | BadRow:
+        if size <= max_bytes:
+            return b"".join(parts)
+        return BadRow(line, "too_long", f"a record of {size} bytes", printable(b"".join(parts)))
+
+    lines = 0  # line feeds in the current record
+    try:
+        for chunk in chunks:
+            at = start = 0
+            while at < len(chunk):
+                if after_quote:
+                    after_quote = False
+                    quoted = chunk[at : at + 1] == _QUOTE
+                    at += quoted
+                elif quoted:
+                    at = _end(_IN_QUOTES, chunk, at)
+                    if at < len(chunk):
+                        at, quoted, after_quote = at + 1, False, True
+                elif at_start and chunk[at : at + 1] == _QUOTE:
+                    at, at_start, quoted = at + 1, False, True
+                else:
+                    at = _end(plain_fields, chunk, at) if at_start else at
+                    if at_start and chunk[at : at + 1] in (b"", _QUOTE):
+                        continue
+                    match = end_of_field.search(chunk, at)
+                    at, at_start = (match.end(), True) if match else (len(chunk), False)
+                    if match and match[0] == b"\n":
+                        lines += chunk.count(b"\n", start, at)
+                        add(chunk[start : at - 1])
+                        yield line, record()
+                        line, lines, parts, size, start = line + lines, 0, [], 0, at
+            lines += chunk.count(b"\n", start)
+            add(chunk[start:])
+    except TruncatedError as exc:
+        yield line, BadRow(line, "truncated", str(exc), printable(b"".join(parts)))
+        return
+    if quoted:
+        detail = f"a quote that opens here is never closed: {size:,} bytes from here on are no rows"
+        yield line, BadRow(line, "truncated", detail, printable(b"".join(parts)))
+    elif size:
+        yield line, record()

@@ -1,0 +1,136 @@
+"""Which file of a corpus is read by which module, and which files of a folder count.
+
+    | format        | files                                          | module      | one row is                  |
+    |---------------|------------------------------------------------|-------------|-----------------------------|
+    | lines         | .jsonl .ndjson                                 | `lines`     | a line                      |
+    | json          | .json                                          | `arrays`    | an element, or else a line  |
+    | parquet       | .parquet                                       | `columnar`  | a row                       |
+    | arrow         | .arrow                                         | `columnar`  | a row                       |
+    | warc          | .warc .wet                                     | `warc`      | a record that holds a page  |
+    | wikipedia     | .xml, and .xml-p1p41242 of a dump in parts     | `wikipedia` | a page                      |
+    | csv           | .csv .tsv                                      | `delimited` | a record below the header   |
+    | text          | .txt                                           | `texts`     | a file, paragraph or line   |
+
+All but Parquet and Arrow may be compressed (.gz, .zst, .bz2, .xz). A row that cannot be read becomes a `BadRow` with
+its reason. A file that is damaged or ends too early yields one last `BadRow`; the rows before it are valid. Nothing
+here knows which column holds the text, or what a document is. Packages that a format needs are imported on use.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from toolformer_core.annotate.readers.arrays import array_rows, holds_array
+from toolformer_core.annotate.readers.columnar import arrow_rows, parquet_rows
+from toolformer_core.annotate.readers.delimited import delimited_rows
+from toolformer_core.annotate.readers.lines import json_rows
+from toolformer_core.annotate.readers.raw_rows import BadRow, RawRow
+from toolformer_core.annotate.readers.texts import text_rows
+from toolformer_core.annotate.readers.warc import warc_rows
+from toolformer_core.annotate.readers.wikipedia import wikipedia_rows
+from toolformer_core.compression import COMPRESSIONS, without_compression
+from toolformer_core.errors import CorpusError, UsageError
+from toolformer_core.extras import how_to_install, is_installed
+
+__all__ = ["EXTENSIONS", "check_packages", "dataset_files", "format_of", "rank", "rows_of"]
+
+_FORMATS = {
+    ".jsonl": "lines",
+    ".json": "json",
+    ".ndjson": "lines",
+    ".warc": "warc",
+    ".wet": "warc",
+    ".xml": "wikipedia",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".txt": "text",
+}
+_UNCOMPRESSED = {".parquet": "parquet", ".arrow": "arrow"}
+EXTENSIONS = f"{' '.join(_FORMATS)} (also with {' '.join(COMPRESSIONS)}) {' '.join(_UNCOMPRESSED)}"
+
+# A folder is read in the first group of formats that occurs in it: what lies beside data is often a list or a readme.
+_GROUPS = (("lines", "json", "parquet", "arrow"), ("warc", "wikipedia"), ("csv",), ("text",))
+_PACKAGES = {"warc": ("fastwarc", "resiliparse"), "wikipedia": ("mwxml", "mwparserfromhell")}  # of the extra so named
+_NOT_ROWS = frozenset({"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json"})
+_PART_OF_DUMP = re.compile(r"\.xml-p\d+p\d+$")
+_PAGE_BYTES = 1 << 23  # a page's markup may be much longer than its text
+
+
+def format_of(path: Path) -> str | None:
+    """Return the format of a file, as the table names it, by its name; None if it is not a corpus file."""
+    name = path.name.lower()
+    if name in _NOT_ROWS or name.startswith((".", "_")):
+        return None
+    plain = _PART_OF_DUMP.sub(".xml", without_compression(name))
+    return _UNCOMPRESSED.get(Path(name).suffix) or _FORMATS.get(Path(plain).suffix)
+
+
+def rank(form: str) -> int:
+    """Return the number of a format's group; a folder is read in the lowest that occurs in it."""
+    return next(i for i, group in enumerate(_GROUPS) if form in group)
+
+
+def check_packages(files: Iterable[Path]) -> None:
+    """Check that the packages which these files need are installed.
+
+    Raises:
+        UsageError: one is not; the message has the command that installs it.
+    """
+    for form in sorted({form for file in files if (form := format_of(file)) in _PACKAGES}):
+        for package in _PACKAGES[form]:
+            if not is_installed(package):
+                raise UsageError(f"{form} files need {package}, which is not installed: {how_to_install(form)}")
+
+
+def dataset_files(folder: Path) -> list[Path] | None:
+    """Return the Arrow files of a folder that `save_to_disk` wrote for one split; None if it is no such folder.
+
+    Raises:
+        CorpusError: its `state.json` cannot be read, or lists a missing file.
+    """
+    state = folder / "state.json"
+    if not state.is_file() or not (folder / "dataset_info.json").is_file():
+        return None
+    try:
+        names = [entry["filename"] for entry in json.loads(state.read_text("utf-8"))["_data_files"]]
+    except (ValueError, KeyError, TypeError) as exc:
+        raise CorpusError(f"{state} does not list the data set's files; save the data set again") from exc
+    files = [folder / name for name in names]
+    for file in files:
+        if not file.is_file():
+            raise CorpusError(f"{state} lists {file.name}, which is missing; copy it there, or save the data set again")
+    return files
+
+
+def rows_of(
+    path: Path, max_line_bytes: int, columns: frozenset[str] | None = None, text_unit: str = "file"
+) -> Iterator[RawRow | BadRow]:
+    """Yield the rows of one file.
+
+    Args:
+        path: a file that `format_of` knows.
+        max_line_bytes: a longer row is skipped without being held in memory; a page of a WARC file or a dump may take
+            8 MiB in any case.
+        columns: the columns to read of a columnar file; None for all.
+        text_unit: what a row of a .txt file is: `file`, `paragraph` or `line`.
+    """
+    match format_of(path):
+        case "parquet":
+            return parquet_rows(path, columns)
+        case "arrow":
+            return arrow_rows(path, columns)
+        case "json" if holds_array(path):
+            return array_rows(path, max_line_bytes)
+        case "csv":
+            return delimited_rows(path, max_line_bytes)
+        case "text":
+            return text_rows(path, max_line_bytes, text_unit)
+        case "warc":
+            return warc_rows(path, max(max_line_bytes, _PAGE_BYTES))
+        case "wikipedia":
+            return wikipedia_rows(path, max(max_line_bytes, _PAGE_BYTES))
+        case _:
+            return json_rows(path, max_line_bytes)
