@@ -124,7 +124,7 @@ def pages(
     Args:
         path: the dump; its suffix says how it is compressed.
         max_page_bytes: a longer page is skipped without being held.
-        skip: pages at the start that are passed over without being read, e.g. because they were before.
+        skip: pages at the start that are passed over without being parsed, as an earlier run has read them.
         chunks: the decompressed content of the dump, if it is open already.
     """
     try:

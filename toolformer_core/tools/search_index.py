@@ -163,6 +163,7 @@ def _open(folder: Path, info: IndexInfo) -> _Opened:
     try:
         with _place_for_locks(folder, info) as place:
             index = tantivy.Index.open(str(place))
+            index.config_reader("manual")  # a finished index does not change: nothing is to look for that
             searcher = index.searcher()  # maps all files
     except (ValueError, OSError) as exc:
         raise UsageError(f"the index in {folder} cannot be opened ({exc}); make it again") from exc
@@ -180,7 +181,8 @@ def _place_for_locks(folder: Path, info: IndexInfo) -> Iterator[Path]:
     if os.access(folder, os.W_OK):
         yield folder
         return
-    with tempfile.TemporaryDirectory(prefix="toolformer-index-") as links:
+    # A thread of tantivy that had begun to look for changes may still put a lock there while the folder is removed.
+    with tempfile.TemporaryDirectory(prefix="toolformer-index-", ignore_cleanup_errors=True) as links:
         for name in info.files:
             (Path(links) / name).symlink_to((folder / name).resolve())
         yield Path(links)
