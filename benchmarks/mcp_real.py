@@ -2,6 +2,7 @@
 
     mcp-server-time, mcp-server-git                     Python, SDK 2
     mcp-server-calculator                               Python, SDK 1, in a virtual environment of its own
+    a server of a few lines over HTTP                   the same
     @modelcontextprotocol/server-everything             JavaScript, on pipes and over HTTP; needs node and npm
 
 Installing needs the package registries; what cannot be installed is no success. Where git, node or npm is missing, the
@@ -33,6 +34,20 @@ Server.prototype.listen = function (port, ...rest) {
   return listen.call(this, { port: Number(port), host: "127.0.0.1" }, ...rest.filter((x) => typeof x === "function"));
 };
 """  # the server would listen on every address of this machine
+_SDK1 = """import sys
+from mcp.server.fastmcp import FastMCP
+server = FastMCP("sdk1", host="127.0.0.1", port=int(sys.argv[1]))
+@server.tool()
+def add(a: int, b: int) -> int:
+    return a + b
+@server.tool()
+def lines(words: list[str]) -> list[str]:
+    return words
+@server.tool()
+def fail() -> str:
+    raise ValueError("on purpose")
+server.run("streamable-http")
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +103,11 @@ _EVERYTHING = (
     Question("get-annotated-message", "messageType=success, includeImage=true", "success"),
     Question("get-env", "", '"PATH"'),
 )
+_SDK1_QUESTIONS = (
+    Question("add", "b=2, a=40", "^42$"),
+    Question("lines", "a, b", "^a\nb$"),
+    Question("fail", "", "tool_error.*on purpose", fails=True),
+)
 
 
 def ask_all(folder: Path, calls: int, threads: int) -> list[Row]:
@@ -100,6 +120,7 @@ def ask_all(folder: Path, calls: int, threads: int) -> list[Row]:
         ("mcp-server-calculator (SDK 1)", _calculator, _CALCULATOR),
         ("server-everything", _everything, _EVERYTHING),
         ("server-everything over HTTP", _everything_http, _EVERYTHING),
+        ("a server over HTTP (SDK 1)", _sdk1_http, _SDK1_QUESTIONS),
     ):
         with ExitStack() as stack:
             try:
@@ -190,28 +211,44 @@ def _everything(folder: Path) -> Serving:
 
 @contextmanager
 def _everything_http(folder: Path) -> Serving:
-    script = _npm(folder)
     hook = folder / "loopback.cjs"
     hook.write_text(_LOOPBACK)
+    port = _free_port()
+    words = ["node", "--require", str(hook), str(_npm(folder)), "streamableHttp"]
+    with _listening(words, "listening", {"PORT": str(port)}):
+        yield f"mcp+http://127.0.0.1:{port}/mcp", ()
+
+
+@contextmanager
+def _sdk1_http(folder: Path) -> Serving:
+    _python(folder / "sdk1", "mcp-server-calculator", "mcp<2", "mcp-server-calculator")
+    script = folder / "sdk1_http.py"
+    script.write_text(_SDK1)
+    port = _free_port()
+    with _listening([str(folder / "sdk1" / "bin" / "python"), str(script), str(port)], "Uvicorn running", {}):
+        yield f"mcp+http://127.0.0.1:{port}/mcp", ()
+
+
+def _free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environment = {**os.environ, "PORT": str(port)}
+        return int(free.getsockname()[1])
+
+
+@contextmanager
+def _listening(words: list[str], sign: str, variables: dict[str, str]) -> Iterator[None]:
+    """A process that has written a sign to its standard error, that it listens; ended with the context."""
     process = subprocess.Popen(
-        ["node", "--require", str(hook), str(script), "streamableHttp"],
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
+        words, env={**os.environ, **variables}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
     assert process.stderr is not None
     drain = threading.Thread(target=process.stderr.read)
     try:
-        while "listening" not in (line := process.stderr.readline()):
+        while sign not in (line := process.stderr.readline()):
             if not line:
-                raise _NotInstalled("the server ended before it listened")
+                raise _NotInstalled(f"{words[0]} ended before it listened")
         drain.start()  # it writes a line for each request
-        yield f"mcp+http://127.0.0.1:{port}/mcp", ()
+        yield
     finally:
         process.terminate()
         process.wait()

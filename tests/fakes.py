@@ -1,4 +1,4 @@
-"""Stand-ins with a life of their own, for tests: tools, a language identifier, and short ways to make records."""
+"""Stand-ins that behave like the real thing, for tests: tools, a language identifier, short ways to make records."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
 
 _READ = 1 << 16  # bytes
 _ZST_READ = 1 << 12  # bytes; less than _READ because a zst block of 4 bytes may expand to 128 KiB
+_GZ_WRITE = 1 << 20  # bytes; what one chunk may expand to
 _XZ_MEMORY = 1 << 30  # bytes that a decoder may take; `xz -9` makes files that need 65 MiB
 
 Pieces = Callable[[Any, bytes], Iterator[bytes]]
@@ -45,7 +46,7 @@ def chunks_of(file: BinaryIO, suffix: str) -> Iterator[bytes]:
     """
     if suffix == ".gz":
         # 31 = 15 window bits + 16 for the gzip header
-        return _inflate(file, lambda: zlib.decompressobj(31), _READ, (zlib.error,), _at_once)
+        return _inflate(file, lambda: zlib.decompressobj(31), _READ, (zlib.error,), _tail_by_tail)
     if suffix == ".zst":
         import zstandard
 
@@ -67,6 +68,14 @@ def chunks_of(file: BinaryIO, suffix: str) -> Iterator[bytes]:
 
 def _at_once(stream: Any, data: bytes) -> Iterator[bytes]:
     yield stream.decompress(data)
+
+
+def _tail_by_tail(stream: Any, data: bytes) -> Iterator[bytes]:
+    full = True
+    while not stream.eof and (data or full):
+        out = stream.decompress(data, _GZ_WRITE)
+        yield out
+        data, full = stream.unconsumed_tail, len(out) == _GZ_WRITE
 
 
 def _piece_by_piece(stream: Any, data: bytes) -> Iterator[bytes]:

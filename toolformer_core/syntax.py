@@ -35,6 +35,7 @@ __all__ = [
     "find_calls",
     "find_close",
     "interleave",
+    "is_tool_name",
     "linearize",
     "parse",
     "strip",
@@ -45,13 +46,22 @@ CLOSE = "]"
 ARROW = "->"
 MAX_CALL_CHARS = 8_000  # longer brackets in running text are not calls; this bounds the work on nested ones
 
-_NAME = re.compile(r"\s*([^\W\d]\w*)\s*\(")
+_TOOL_NAME = re.compile(r"[^\W\d]\w*")
+_NAME = re.compile(rf"\s*({_TOOL_NAME.pattern})\s*\(")
 _INPUT_END = re.compile(r"\)\s*(?:(?:->|→)(?P<response>.*))?\Z", re.DOTALL)
 _BRACKET = re.compile(r"[\[\]]")
 _PAREN = re.compile(r"[()]")
 _INPUT_END_AND_ARROW = re.compile(r"\)\s*(?:->|→)")
 _ROUND = str.maketrans("[]", "()")
 _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’"}
+
+
+def is_tool_name(text: str) -> bool:
+    """Return whether a tool may have this name: an identifier of letters, digits and _, so that its calls can be read.
+
+    Not every identifier is one: a combining mark, as in the Hindi word for Hindi, is none of these.
+    """
+    return text.isidentifier() and _TOOL_NAME.fullmatch(text) is not None
 
 
 def linearize(call: Call, response: str | None = None) -> str:
@@ -85,9 +95,9 @@ def parse(body: str) -> tuple[Call, str | None]:
     ends at the first `)` that leaves it balanced and is followed by an arrow or by nothing; if there is none, at the
     first `)` that is followed by an arrow or by nothing.
 
-    `parse` inverts `linearize` (without " [" and "]") if the tool is an identifier, the input has balanced parentheses
-    and is already stripped and unquoted, and the response is None, or stripped and escaped. For the closing "]" to be
-    found in running text, the input's brackets must be balanced, too.
+    `parse` inverts `linearize` (without " [" and "]") if `is_tool_name` allows the tool's name, the input has balanced
+    parentheses and is already stripped and unquoted, and the response is None, or stripped and escaped. For the closing
+    "]" to be found in running text, the input's brackets must be balanced, too.
 
     Returns:
         The call, and its response if there is an arrow.

@@ -41,7 +41,8 @@ NAMES = {
     BuildParameters: """--corpus --data --model --tools --tool --dataset --limit --tau-s --top-k --draws --tau-f
         --inside-words --keep-repeats --max-examples --stop-when-full --temperature --max-call-tokens --mt-chunk-tokens
         --latest-date --seed --shard-documents --max-chars --text-column --url-column --date-column --text-unit
-        --prompts --passages --index --qa-reader --phrases --translator --workers --gpus --licence --offline""",
+        --prompts --passages --index --qa-reader --phrases --translator --workers --gpus --licence --offline
+        --retry-failures""",
     EvaluateParameters: """--task --path --data --model --cc --toolformer --arms --k --limit --tools --tool --passages
         --index --qa-reader --phrases --translator --max-new-tokens --shard-items --workers --gpus""",
     FinetuneParameters: """--dataset --data --model --arm --profile --processes --steps --batch --learning-rate --warmup
@@ -261,6 +262,7 @@ def test_thresholds_are_written_short() -> None:
         gpus=st.none() | st.integers(0, 8),
         licence=st.sampled_from(["", "CC BY 4.0"]),
         offline=st.booleans(),
+        retry_failures=st.booleans(),
     )
 )
 def test_the_command_that_a_build_prints_asks_for_the_same_build(parameters: BuildParameters) -> None:

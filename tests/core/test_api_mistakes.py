@@ -60,6 +60,9 @@ def test_two_tools_of_one_name_and_a_name_that_no_call_can_hold() -> None:
     other.name = "My Tool"
     with pytest.raises(UsageError, match=re.escape("tools[0] has the name 'My Tool'; in a call a name is one word")):
         tf.annotate_texts([TEXT], ScriptedLM(), [other])
+    other.name = "हिन्दी"  # an identifier of Python, but no call of this name would be read
+    with pytest.raises(UsageError, match="in a call a name is one word"):
+        tf.annotate_texts([TEXT], ScriptedLM(), [other])
 
 
 def test_a_context_without_room_for_a_text() -> None:

@@ -17,6 +17,7 @@ from toolformer_core.syntax import (
     find_calls,
     find_close,
     interleave,
+    is_tool_name,
     linearize,
     parse,
     strip,
@@ -117,7 +118,7 @@ def test_parse_of_any_text_gives_a_call_or_the_typed_error(body: str) -> None:
         call, _ = parse(body)
     except CallSyntaxError:
         return
-    assert call.tool.isidentifier()
+    assert re.fullmatch(r"[^\W\d]\w*", call.tool)
 
 
 @given(
@@ -142,6 +143,34 @@ def test_find_calls_agrees_with_find_close(text: str) -> None:
     for found in find_calls(text):
         open_ = text.index("[", found.start)
         assert find_close(text, open_ + 1) == found.end - 1
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed"),
+    [
+        ("QA", True),
+        ("Größe_2", True),
+        ("検索", True),
+        ("_", True),
+        ("", False),
+        ("2nd", False),
+        ("two words", False),
+        ("a-b", False),
+        ("हिन्दी", False),  # an identifier, but its vowel signs are marks: its calls would not be read
+        ("Cafe\u0301", False),  # an identifier; the accent is a mark of its own
+        ("a·b", False),  # an identifier; the point is no letter
+        ("²x", False),  # its calls would be read, but it is no identifier
+    ],
+)
+def test_the_names_a_tool_may_have_are_identifiers_whose_calls_are_read(name: str, allowed: bool) -> None:
+    assert is_tool_name(name) is allowed
+
+
+@given(st.text(min_size=1, max_size=6) | NAMES)
+def test_calls_of_a_tool_with_an_allowed_name_are_read(name: str) -> None:
+    if is_tool_name(name):
+        assert parse(f"{name}(x)") == (Call(name, "x"), None)
+        assert [found.call for found in find_calls(f"[{name}(x)]")] == [Call(name, "x")]
 
 
 def test_the_written_form() -> None:

@@ -112,8 +112,12 @@ def run_on_pipes() -> None:
     """Answer line by line until the input ends."""
     sys.stderr.write("by-hand is listening\n")
     held: list[dict[str, Any]] = []
+    greeted = "BY_HAND_STRICT" not in os.environ
     for line in sys.stdin:
         message = json.loads(line)
+        if not greeted and message["method"] != "initialize":
+            sys.exit("initialize must come first")
+        greeted = True
         tool = (message.get("params") or {}).get("name")
         answers = [answer(message)]
         if tool == "hold":

@@ -12,6 +12,7 @@ from toolformer_core.config import TOOL_NAMES, IngestConfig, tau_f_for
 from toolformer_core.errors import PromptError, UnknownNameError, UsageError
 from toolformer_core.prompts.load import PLACEHOLDER, prompt_from_text
 from toolformer_core.records import Document, Prompt, document_id, unencodable
+from toolformer_core.syntax import is_tool_name
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.build import build_tools
 from toolformer_core.tools.declaration import declaration_of
@@ -65,7 +66,7 @@ def _check_tool(tool: Tool, where: str) -> None:
         what = f"the class {tool.__name__}" if isinstance(tool, type) else f"of type {type(tool).__name__}"
         raise UsageError(f"{where} is {what}, not a tool; give a key or an object with {', '.join(_OF_A_TOOL)}")
     name = tool.name
-    if not isinstance(name, str) or not name.isidentifier():
+    if not isinstance(name, str) or not is_tool_name(name):
         raise UsageError(f"{where} has the name {name!r}; in a call a name is one word of letters, digits and _")
 
 

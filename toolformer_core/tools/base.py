@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
+from toolformer_core.errors import UsageError
 from toolformer_core.records import ToolResult
 
 __all__ = ["REMOTE_TTL_S", "BatchTool", "HasLimits", "HasTTL", "Tool", "ToolLimits", "limits_of", "ttl_of"]
@@ -64,13 +65,17 @@ class ToolLimits:
     """How a tool may be asked while a corpus is annotated. None of it changes a response, so none is in a fingerprint.
 
     Args:
-        at_once: calls (of a `BatchTool`: batches) in progress at a time in one process.
-        pool: `threads` for tools that wait (network, disk), `processes` for pure Python that computes.
+        at_once: calls (of a `BatchTool`: batches) in progress at a time in one process; no more processes than cores.
+        pool: `threads` for tools that wait (network, disk), `processes` for pure Python that computes: the tool is
+            pickled once for each process, so its class must lie in a module that can be imported.
         batch: questions handed to a `BatchTool` together, at most.
-        per_second: calls that may begin in a second, over all threads of a process; None: any number.
+        per_second: calls (batches) that may begin in a second, over all threads of a process; None: any number.
         timeout_s: seconds a call may take; None: the stage's own limit.
         tries: of a question whose failure is retryable, the first included.
-        cost: of one call, in the user's own unit; it is only summed up.
+        cost: of one call (of each question of a batch), in the user's own unit; it is only summed up.
+
+    Raises:
+        UsageError: a limit makes no sense.
     """
 
     at_once: int = 32
@@ -80,6 +85,17 @@ class ToolLimits:
     timeout_s: float | None = None
     tries: int = 2
     cost: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("at_once", "batch", "tries"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"a tool's limit {name} must be at least 1, got {getattr(self, name)}")
+        for name in ("per_second", "timeout_s"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise UsageError(f"a tool's limit {name} must be positive, got {value}")
+        if self.pool not in ("threads", "processes"):
+            raise UsageError(f"a tool's limit pool must be threads or processes, got {self.pool!r}")
 
 
 @runtime_checkable

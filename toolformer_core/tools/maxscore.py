@@ -24,7 +24,7 @@ DIGITS = 4  # of a score; the last bits of a sum depend on the order in which it
 _K1, _B = 1.2, 0.75  # of tantivy's BM25
 _LENGTH = 7 / 8  # tantivy stores lengths rounded down, by less than an eighth
 _SAFETY = 1 - 1e-4  # bounds and scores are rounded differently
-_FIRST_POSTINGS, _GROWTH = 100, 8  # passages that the essential terms occur in, at first and in each further search
+_FIRST_POSTINGS, _GROWTH = 300, 8  # passages that the essential terms occur in, at first and in each further search
 _CACHED_TERMS = 50_000
 
 Best = tuple[float, int, Any]  # a score, the passage's row and its address in the index
@@ -74,17 +74,17 @@ class MaxScore:
         """
         terms = self._terms(words, boosts)
         fetched = limit + 1
-        hits = self._top(terms, fetched)
+        hits = self._top(terms, limit, fetched)
         # tantivy breaks ties by the segment, so all hits that share the last score must be seen
         while len(hits) == fetched and _rounded(hits[-1]) == _rounded(hits[limit - 1]):
             fetched *= 4
-            hits = self._top(terms, fetched)
+            hits = self._top(terms, limit, fetched)
         rows = self._searcher.fast_field_values("row", [address for _, address in hits])
         best = [(_rounded(hit), int(row), hit[1]) for hit, row in zip(hits, rows, strict=True)]
         return sorted(best, key=lambda hit: (-hit[0], hit[1]))[:limit]
 
     def _terms(self, words: Sequence[str], boosts: Mapping[str, float]) -> list[_Term]:
-        """Return the terms of a query that occur in the index, by their bounds, the highest last."""
+        """Return the terms of a query that occur in the index."""
         terms = []
         for word in words:
             tokens = self._analyzer.analyze(word)
@@ -97,7 +97,7 @@ class MaxScore:
                     for field in self._fields
                     if (postings := self._postings(field, token))
                 ]
-        return sorted(terms, key=lambda term: (term.bound, -term.postings))
+        return terms
 
     def _term(self, field: str, token: str, boost: float, postings: int) -> _Term:
         query = self._query.term_query(self._schema, field, token)
@@ -116,38 +116,57 @@ class MaxScore:
         average = _value_of(query.explain(self._searcher, address).to_json(), "avgdl")
         return 1 / (1 + _K1 * _B * _LENGTH / average)
 
-    def _top(self, terms: Sequence[_Term], count: int) -> list[tuple[float, Any]]:
-        """Return the scores and addresses of the best passages, best first."""
+    def _top(self, terms: Sequence[_Term], limit: int, fetched: int) -> list[tuple[float, Any]]:
+        """Return the scores and addresses of the best passages, best first.
+
+        Args:
+            terms: of the query.
+            limit: so many are exact, and so are those that are as good as the last of them.
+            fetched: the most passages to return.
+        """
         hits: list[tuple[float, Any]] = []
-        first, allowed = len(terms), _FIRST_POSTINGS  # terms[first:] are essential
-        while (needed := _first_needed(terms, hits[count - 1][0] if len(hits) == count else 0.0)) < first:
-            postings = sum(term.postings for term in terms[first:])
-            while first > needed and (first == len(terms) or postings < allowed):
-                first -= 1
-                postings += terms[first].postings
-            hits = self._searcher.search(self._divided(terms, first), count, count=False).hits
-            allowed = max(allowed, postings) * _GROWTH
+        rarest = sorted(terms, key=lambda term: term.postings)
+        lowest, allowed, number, exact = 0.0, _FIRST_POSTINGS, 0, not terms
+        while not exact:
+            essential, optional = _divided(terms, lowest)
+            exact = _postings(essential) <= allowed
+            if not exact:  # a quicker search first: it raises the lowest score, so that more terms become optional
+                number = max(number + 1, sum(_postings(rarest[: n + 1]) <= allowed for n in range(len(rarest))))
+                essential, optional = rarest[:number], rarest[number:]
+            hits = self._searcher.search(self._both(essential, optional), fetched, count=False).hits
+            lowest = hits[limit - 1][0] * _SAFETY - 10**-DIGITS if len(hits) >= limit else 0.0
+            exact = exact or not optional or sum(term.bound for term in optional) < lowest
+            allowed = max(allowed, _postings(essential)) * _GROWTH
         return hits
 
-    def _divided(self, terms: Sequence[_Term], first: int) -> Any:
-        """Return the query for passages that hold one of `terms[first:]`, scored by all terms."""
+    def _both(self, essential: Sequence[_Term], optional: Sequence[_Term]) -> Any:
+        """Return the query for passages that hold one of the essential terms, scored by all terms."""
         should, must = self._occur.Should, self._occur.Must
-        essential = [(should, term.query) for term in terms[first:]]
-        query = self._query.boolean_query(essential) if len(essential) > 1 else essential[0][1]
+        queries = [(should, term.query) for term in essential]
+        query = self._query.boolean_query(queries) if len(queries) > 1 else queries[0][1]
         # Nested, as each optional term alone is skipped through; a union of them would be read in whole.
-        for term in reversed(terms[:first]):
+        for term in optional:
             query = self._query.boolean_query([(must, query), (should, term.query)])
         return query
 
 
-def _first_needed(terms: Sequence[_Term], lowest: float) -> int:
-    """Return how many terms, from the first, add up to less than the lowest score of the best passages."""
-    total = 0.0
-    for number, term in enumerate(terms):
-        total += term.bound
-        if total >= lowest * _SAFETY:
-            return number
-    return len(terms)
+def _divided(terms: Sequence[_Term], lowest: float) -> tuple[list[_Term], list[_Term]]:
+    """Return the essential and the optional terms: the bounds of the optional ones add up to less than a score.
+
+    Those become optional first that spare the most postings for what they may add.
+    """
+    essential, optional, room = list[_Term](), list[_Term](), lowest
+    for term in sorted(terms, key=lambda term: term.bound / term.postings):
+        if term.bound < room:
+            optional.append(term)
+            room -= term.bound
+        else:
+            essential.append(term)
+    return essential, optional
+
+
+def _postings(terms: Sequence[_Term]) -> int:
+    return sum(term.postings for term in terms)
 
 
 def _rounded(hit: tuple[float, Any]) -> float:

@@ -22,12 +22,14 @@ _ABBREVIATIONS = frozenset(
     "inc jan jr jul jun lt ltd maj messrs mr mrs ms mt no nos nov oct op pp prof rep rev rt sec sen sep sept sgt sr st "
     "ste viz vol vols vs".split()
 )
-_END = re.compile(r"(?P<mark>[.!?]+[\"'”’»)\]]*)\s+|\s*\n\s*")
+_END = re.compile(r"(?P<mark>[.!?]+[\"'”’»)\]]*)\s+|\n\s*")
 _LAST_WORD = re.compile(r"[^\W_]+\Z")
 
 
 def passages_of(text: str) -> list[str]:
     """Return the passages of a section's text, in order, with white space made single; empty if the text is blank."""
+    if len(text.split()) < PASSAGE_WORDS + _LEAST_WORDS:  # the rule comes to one passage
+        return [" ".join(text.split())] if text.strip() else []
     passages: list[str] = []
     sentences: list[str] = []
     words = 0

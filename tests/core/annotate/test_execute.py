@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import unicodedata
+from collections import Counter
 from contextlib import closing
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.fakes import FakeTool, StuckTool
 from tests.strategies import any_texts, balanced_texts
+from tests.support.simulated_calls import HANGS, Simulation
 from toolformer_core.annotate.execute import execute, is_transient
 from toolformer_core.config import ExecuteConfig
 from toolformer_core.errors import ToolError, UsageError
@@ -20,7 +22,7 @@ from toolformer_core.syntax import escape, find_calls, linearize
 from toolformer_core.tools.execution.pool import AnnotationPool
 from toolformer_core.tools.execution.tally import CallTally
 from toolformer_core.tools.passages import PassageIndex
-from toolformer_core.tools.responses import response_line
+from toolformer_core.tools.responses import response_line, run_guarded
 from toolformer_core.tools.wikisearch import WikiSearch
 
 
@@ -254,3 +256,49 @@ def test_where_a_record_does_not_say_it_timeouts_and_crashes_are_transient():
     failures = ("", "no_result", "empty", "timeout", "crashed")
     assert [is_transient(failure) for failure in failures] == [False, False, False, True, True]
     assert [is_transient("unreachable", said) for said in (True, False, None)] == [True, False, False]
+
+
+OUTCOMES = st.sampled_from(
+    [
+        "yes",
+        " \x00",
+        "[A(1) -> 2]",
+        None,
+        ToolFailure("bad"),
+        ToolFailure("", retryable=True),
+        ValueError("no"),
+        "hangs",
+    ]
+)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdefghijkl"), st.sampled_from(["", "2024-01-01"])), max_size=40),
+    st.fixed_dictionaries(dict.fromkeys("abcdefghijkl", st.lists(OUTCOMES, min_size=1, max_size=2))),
+    st.integers(1, 4),
+)
+def test_whatever_a_tool_gives_every_question_has_one_record_in_order(asked, outcomes, places):
+    """A tool's outcomes for an input come one after the other, the last again and again; a call takes a second."""
+    calls = Counter()
+
+    def script(questions):
+        ((input_, context),) = questions
+        said = outcomes[input_][min(calls[input_, context], len(outcomes[input_]) - 1)]
+        calls[input_, context] += 1
+        if said == "hangs":
+            return HANGS, "never"
+        return 1.0, [run_guarded(FakeTool({input_: said}), input_, context)]
+
+    tally = CallTally()
+    pool = Simulation(script).pool(FakeTool({}), at_once=places)
+    try:
+        done = execute(FakeTool({}), asked, ExecuteConfig(), pool=pool, tally=tally)
+    except ToolError:
+        assert pool.breaker.in_a_row >= 10 or pool.breaker.timeouts >= 3
+        return
+    distinct = list(dict.fromkeys(asked))
+    assert [(e.input, e.context) for e in done] == distinct
+    assert all(bool(e.response) != bool(e.failure) for e in done)
+    assert all((e.transient is None) == (not e.failure) for e in done)
+    assert tally.asked == len(distinct)
+    assert tally.calls == tally.durations.total() == calls.total()

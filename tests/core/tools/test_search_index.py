@@ -7,8 +7,10 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -124,18 +126,16 @@ def test_frequent_words_alone_are_not_searched_through(tmp_path: Path, monkeypat
     build_index(open_source(path), tmp_path / "index")
     index = SearchIndex(tmp_path / "index")
     assert [hit.passage.row for hit in index.search("the heron", 1)] == [999]
-    essential = []
-    divided = maxscore.MaxScore._divided
-    monkeypatch.setattr(
-        maxscore.MaxScore,
-        "_divided",
-        lambda self, terms, first: (essential.append([t.postings for t in terms[first:]]), divided(self, terms, first))[
-            1
-        ],
-    )
-    index.search("the number 7", 1)
-    assert essential[0][-1] == 1  # `7`: one passage
-    assert all(1000 not in postings for postings in essential)
+    searched: list[list[int]] = []
+    both = maxscore.MaxScore._both
+
+    def watched(self: maxscore.MaxScore, essential: Sequence[Any], optional: Sequence[Any]) -> Any:
+        searched.append([term.postings for term in essential])
+        return both(self, essential, optional)
+
+    monkeypatch.setattr(maxscore.MaxScore, "_both", watched)
+    assert index.search("the number 7", 1)[0].passage.text == "the number 7"
+    assert searched == [[1]]  # passages that hold `7`: one, and that is known to be the best
 
 
 ANY_TEXT = st.text(st.characters(exclude_categories=())) | st.text(

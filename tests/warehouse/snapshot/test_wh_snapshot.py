@@ -285,12 +285,13 @@ def test_every_query_of_the_readme_runs_and_finds_something(tmp_path: Path) -> N
     commits = build(store)
     draws = [{"doc_id": "d1", "tool": "qa", "position": 3, "raw": "QA(x)", "outcome": "ok", "input": "x", "count": 2}]
     drawn = put(store, "sample", "qa", "s0", draws)
-    failed = put(store, "execute", "qa", "s0", [{"tool": "qa", "input": "x", "failure": "no_result"}])
+    rows = [{"tool": "qa", "input": "x", "failure": "no_result"}]
+    failed = put(store, "execute", "qa", "s0", rows, balances=[RowCounts("calls", 1, 0, failed={"no_result": 1})])
     store.write_run(make_run("r1", [c.key for c in (*commits, drawn, failed)]))
     path = publish(store, None)
     readme = (Path(views.__file__).parents[1] / "README.md").read_text(encoding="utf-8")
     found = re.findall(r"```sql\n(.*?)```", readme, re.DOTALL)
-    assert len(found) == 10
+    assert len(found) == 11
     for sql in found:
         assert rows_of(path, sql), sql
     for name in rows_of(path, "SELECT table_name AS n FROM information_schema.tables WHERE table_schema = 'main'"):

@@ -32,6 +32,7 @@ __all__ = ["delimited_rows", "records_of"]
 
 _FIRST_LINE = 1 << 16  # bytes that are searched for the delimiter
 _QUOTE = b'"'
+_IN_QUOTES = re.compile(rb'[^"]*+(?:""[^"]*+)*+')
 
 
 class _HeaderError(Exception):
@@ -120,13 +121,19 @@ def _raw(record: bytes | BadRow) -> str:
     return record.raw if isinstance(record, BadRow) else printable(record)
 
 
+def _end(pattern: re.Pattern[bytes], chunk: bytes, at: int) -> int:
+    match = pattern.match(chunk, at)
+    return match.end() if match else at
+
+
 def records_of(chunks: Iterator[bytes], delimiter: bytes, max_bytes: int) -> Iterator[tuple[int, bytes | BadRow]]:
     """Split chunks at the line feeds that end a record, and yield the line on which each starts, from 1.
 
     As in the `csv` module, a quote opens a field only at its start, and a quoted field is over at a quote that is not
     doubled.
     """
-    end_of_field = re.compile(b"[" + re.escape(delimiter) + b"\n]")
+    end_of_field = re.compile(b"[" + delimiter + b"\n]")
+    plain_fields = re.compile(b'(?:(?!")[^' + delimiter + b"\n]*+" + delimiter + b")*+")
     line, size = 1, 0
     parts: list[bytes] = []
     at_start, quoted, after_quote = True, False, False  # of a field; inside quotes; behind a quote inside quotes
@@ -152,12 +159,15 @@ def records_of(chunks: Iterator[bytes], delimiter: bytes, max_bytes: int) -> Ite
                     quoted = chunk[at : at + 1] == _QUOTE
                     at += quoted
                 elif quoted:
-                    found = chunk.find(_QUOTE, at)
-                    quoted, after_quote = found < 0, found >= 0
-                    at = len(chunk) if found < 0 else found + 1
+                    at = _end(_IN_QUOTES, chunk, at)
+                    if at < len(chunk):
+                        at, quoted, after_quote = at + 1, False, True
                 elif at_start and chunk[at : at + 1] == _QUOTE:
                     at, at_start, quoted = at + 1, False, True
                 else:
+                    at = _end(plain_fields, chunk, at) if at_start else at
+                    if at_start and chunk[at : at + 1] in (b"", _QUOTE):
+                        continue
                     match = end_of_field.search(chunk, at)
                     at, at_start = (match.end(), True) if match else (len(chunk), False)
                     if match and match[0] == b"\n":

@@ -20,9 +20,9 @@
 
 The main text is what resiliparse (extra `warc`) takes for it: without navigation, headers, footers, comments, forms and
 pictures' descriptions, with a line per block and bullets before the items of lists. A page's encoding is the one that
-HTTP names, else the one that is found in its bytes; what does not fit becomes U+FFFD, as in a browser. Records are
-parsed by fastwarc, each by itself: where one ends is found here, from its Content-Length, so that a broken record costs
-no other and a file cut short is noticed.
+HTTP names, else UTF-8 if it is that, else what the page itself or its bytes tell; what does not fit becomes U+FFFD, as
+in a browser. Records are parsed by fastwarc, each by itself: where one ends is found here, from its Content-Length, so
+that a broken record costs no other and a file cut short is noticed.
 """
 
 from __future__ import annotations
@@ -146,9 +146,7 @@ def _record(header: bytes, body: bytes, line: int, max_bytes: int) -> RawRow | B
             return bad("not_a_page", f"a record of type {record.headers.get('WARC-Type')}")
         page = {"url": record.headers.get("WARC-Target-URI"), "date": record.headers.get("WARC-Date")}
         if kind == WarcRecordType.conversion:
-            return RawRow(
-                line, {"text": body.decode("utf-8-sig").removesuffix("\n").removesuffix("\r"), **page}, header
-            )
+            return RawRow(line, {"text": body.decode("utf-8").removesuffix("\n").removesuffix("\r"), **page}, header)
         kind_of_page = _content_type(record)
         status = record.http_headers.status_code if record.is_http_parsed else None
         if record.is_http_parsed and status != 200:
@@ -177,6 +175,11 @@ def _decoded(payload: bytes, charset: str | None) -> str:
     from resiliparse.parse.encoding import bytes_to_str, detect_encoding, map_encoding_to_html5
 
     known = map_encoding_to_html5(charset, fallback_utf8=False) if charset else None
+    if known is None and b"\x1b" not in payload:  # which 7-bit encodings hold
+        try:
+            return payload.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            pass
     encoding = known or detect_encoding(payload, from_html_meta=True) or "utf-8"
     return bytes_to_str(payload, encoding, errors="replace")
 

@@ -53,7 +53,7 @@ class AnnotationPool:
 
     Raises:
         ToolError: the tool asks for processes and cannot be pickled.
-        UsageError: a limit makes no sense.
+        UsageError: it has a limit per second, and pyrate-limiter is not installed.
     """
 
     def __init__(

@@ -23,15 +23,13 @@ class RateLimit:
         per_second: None: any number. Below 1, e.g. 0.5: one call in any 2 seconds.
 
     Raises:
-        UsageError: the rate is not positive, or pyrate-limiter is not installed.
+        UsageError: pyrate-limiter is not installed.
     """
 
     def __init__(self, per_second: float | None) -> None:
         self._bucket: InMemoryBucket | None = None
         if per_second is None:
             return
-        if not per_second > 0:
-            raise UsageError(f"a tool's limit per_second must be positive, got {per_second}")
         try:
             from pyrate_limiter import InMemoryBucket, Rate
         except ImportError as exc:

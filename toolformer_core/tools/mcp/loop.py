@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 __all__ = ["LoopClosed", "LoopThread", "close", "loop_thread"]
 
+_CANCEL_S = 2.0  # for what is left when all has been closed
 CLOSE_S = 15.0  # for all sessions together; each of them is bounded, too
 
 T = TypeVar("T")
@@ -100,7 +101,8 @@ class LoopThread:
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        if others:
+            await asyncio.wait(others, timeout=_CANCEL_S)
 
 
 _lock = threading.Lock()

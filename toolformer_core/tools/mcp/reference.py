@@ -5,7 +5,8 @@
     mcp+http://127.0.0.1:PORT/PATH#TOOL    the same without encryption, on this machine only
 
 COMMAND is split into words as a shell would (quotes, backslashes), but no shell runs it: `;`, `|` and `$X` are ordinary
-characters. It may hold spaces, commas and `#`; the tool's name stands after the last `#`.
+characters. It may hold spaces, commas and `#`; the tool's name stands after the last `#`. It is looked for in `PATH`
+and runs in the working directory of this process, which on a worker may be another.
 
 Secrets stand in no reference, because references are printed and stored. A server that needs one is given it by
 `MCPSettings`, which holds the *names* of environment variables and never their values. This module connects to nothing.

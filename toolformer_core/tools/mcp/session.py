@@ -27,12 +27,13 @@ if TYPE_CHECKING:
     from mcp.client import Client, Transport
     from mcp.types import CallToolResult, Tool
 
-__all__ = ["Overdue", "ServerAbsent", "Session", "SessionGone", "SessionLimits", "Unreachable"]
+__all__ = ["Overdue", "ServerAbsent", "ServerSilent", "Session", "SessionGone", "SessionLimits", "Unreachable"]
 
 CLOSE_S = 10.0  # the SDK ends a stubborn process after about 7 s
 MAX_MESSAGE_BYTES = 64 * 2**20  # of a streamed HTTP response
 _CLIENT = "toolformer-platform"  # what servers are told
 _GRACE_S = 0.5  # the SDK's own timeout comes first: it tells the server to stop
+_NO_ANSWER = (401, 403, 407, 429, 502, 503, 504)  # HTTP statuses that say nothing of the call
 _PAGES = 1000  # of a list of tools
 _TAIL_BYTES = 4000  # of what a server wrote to its standard error
 
@@ -43,6 +44,10 @@ class Unreachable(Exception):
 
 class ServerAbsent(Unreachable):
     """The server's command does not exist."""
+
+
+class ServerSilent(Unreachable):
+    """The server did not answer while it was connected to."""
 
 
 class SessionGone(Exception):
@@ -168,7 +173,7 @@ class Session:
                 raise Unreachable(f"the connection ended during the call ({exc})") from exc
             if exc.code == INVALID_REQUEST and self._http_status == 404:  # it has forgotten the session: restarted
                 raise SessionGone from exc
-            if exc.code == INTERNAL_ERROR and self._http_status in (429, 502, 503, 504):
+            if exc.code == INTERNAL_ERROR and self._http_status in _NO_ANSWER:
                 raise Unreachable(f"the server answered HTTP {self._http_status}") from exc
             raise
 
@@ -178,18 +183,32 @@ class Session:
             task.exception()  # read, so that asyncio does not report it as overlooked
 
     async def _own(self) -> None:
-        """Open the session, keep it until it is to be closed, close it."""
+        """Open the session, keep it until it is to be closed, close it.
+
+        The SDK first asks which protocol the server speaks. Some older servers end when anything but `initialize` comes
+        first; they are started once more, and greeted as they expect.
+        """
+        try:
+            await self._keep("auto")
+            if self._reference.command and type(self.problem) is Unreachable and not self._closing.is_set():
+                await self._keep("legacy")
+        finally:
+            self._lost()
+            for task in self._calls:
+                task.cancel()
+
+    async def _keep(self, mode: str) -> None:
         from mcp import Client, Implementation
 
+        self.problem = None
         try:
             async with asyncio.timeout(self._limits.connect_s) as deadline, AsyncExitStack() as stack:
                 transport = _watched(await self._transport(stack), self._ended)
-                async with Client(
-                    transport, client_info=Implementation(name=_CLIENT, version="1"), cache=None
-                ) as client:
+                who = Implementation(name=_CLIENT, version="1")
+                async with Client(transport, client_info=who, mode=mode, cache=None) as client:
                     self.tools = await _list_tools(client)
                     deadline.reschedule(None)
-                    self._client, self.is_open = client, True
+                    self._client, self.is_open, self._http_status = client, True, 0
                     self._on_change(self)
                     await self._closing.wait()
                     deadline.reschedule(asyncio.get_running_loop().time() + CLOSE_S)
@@ -199,9 +218,6 @@ class Session:
         finally:
             if self._tail is not None:
                 self._tail.close()
-            self._lost()
-            for task in self._calls:
-                task.cancel()
 
     def _ended(self) -> None:
         """The server says no more. While the session opens, the SDK raises the reason; wait for it."""
@@ -251,15 +267,16 @@ class Session:
             return reason
         if isinstance(reason, (FileNotFoundError, PermissionError, NotADirectoryError)) and self._reference.command:
             return ServerAbsent(f"there is no program {self._reference.command[0]!r} that could be started")
+        kind = Unreachable
         if isinstance(reason, TimeoutError):
-            said = f"it did not answer within {self._limits.connect_s:g} s"
+            kind, said = ServerSilent, f"it did not answer within {self._limits.connect_s:g} s"
         elif self._http_status:
             said = f"it answered HTTP {self._http_status}"
         else:
             said = " ".join(str(reason).split())[:300] or type(reason).__name__
         if self._tail is not None and (wrote := self._settings.hidden(self._tail.last_line())):
             said += f"; its last words: {wrote}"
-        return Unreachable(said)
+        return kind(said)
 
 
 @lru_cache(maxsize=1)  # to read them takes longer than to connect

@@ -5,6 +5,9 @@ from __future__ import annotations
 import queue
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,6 +20,8 @@ from toolformer_core.errors import ToolError, UsageError
 from toolformer_core.records import ToolFailure, ToolResponse
 from toolformer_core.tools.base import BatchTool, HasLimits, ToolLimits
 from toolformer_core.tools.execution.asking import Answer, backoff_s
+from toolformer_core.tools.execution.breaker import CircuitBreaker
+from toolformer_core.tools.execution.pool import AnnotationPool
 
 BUSY = ToolFailure("busy", "come again", retryable=True)
 BAD = ToolFailure("bad_input")
@@ -98,8 +103,46 @@ def test_a_rate_below_one_is_one_call_in_several_seconds() -> None:
     simulation = Simulation(lambda questions: (0.1, "yes"))
     answers_of(simulation.pool(Limited(per_second=0.25)), "abc")
     assert [at for at, _ in simulation.calls] == pytest.approx([0, 4, 8], abs=0.02)
-    with pytest.raises(UsageError, match="must be positive, got 0"):
-        simulation.pool(Limited(per_second=0))
+
+
+@pytest.mark.parametrize(
+    ("limit", "told"),
+    [
+        ({"at_once": 0}, "a tool's limit at_once must be at least 1, got 0"),
+        ({"tries": 0}, "a tool's limit tries must be at least 1, got 0"),
+        ({"batch": -1}, "a tool's limit batch must be at least 1, got -1"),
+        ({"per_second": 0}, "a tool's limit per_second must be positive, got 0"),
+        ({"timeout_s": -1.0}, "a tool's limit timeout_s must be positive, got -1.0"),
+        ({"pool": "gpus"}, "a tool's limit pool must be threads or processes, got 'gpus'"),
+    ],
+)
+def test_limits_that_make_no_sense_are_named(limit: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        ToolLimits(**limit)
+    assert str(raised.value) == told
+
+
+def test_askers_take_turns_and_share_the_places() -> None:
+    """Eight threads ask 50 questions each; a third of these fail once, and no more than 4 are ever asked at a time."""
+    seen: Counter[str] = Counter()
+    at_work, most = set[str](), []
+
+    def answer(input: str, _: str) -> Any:
+        at_work.add(input)
+        most.append(len(at_work))
+        seen[input] += 1
+        at_work.discard(input)
+        return BUSY if int(input) % 3 == 0 and seen[input] == 1 else input
+
+    tool = FakeTool(answer)
+    with closing(AnnotationPool(tool, timeout_s=60, at_once=4, backoff=lambda tries: 0.0)) as pool:
+        asked = [[str(1000 * asker + n) for n in range(50)] for asker in range(8)]
+        with ThreadPoolExecutor(8) as threads:
+            for inputs, answers in zip(asked, threads.map(partial(answers_of, pool), asked), strict=True):
+                assert said(answers) == inputs
+        assert pool.idle
+    assert max(most) <= 4
+    assert sum(seen.values()) == 400 + sum(int(input) % 3 == 0 for inputs in asked for input in inputs)
 
 
 def test_a_batch_is_what_waits_when_a_place_is_free() -> None:
@@ -167,6 +210,37 @@ def test_bad_inputs_never_open_the_breaker_and_reset_it() -> None:
     assert Counter(said(answers_of(pool, "abcdefghijklmnopqrst"))) == {"busy": 18, "bad_input": 2}
     many = Simulation(lambda questions: (1.0, BAD))
     assert said(answers_of(many.pool(Limited(at_once=1)), "x" * 50)) == ["bad_input"] * 50
+
+
+def test_both_orders_must_agree_that_ten_failed_in_a_row() -> None:
+    answered_between = CircuitBreaker()
+    for number in range(9):
+        answered_between.failed(number, 1.0)
+    answered_between.answered(2.0)  # a question that was asked earlier, or later
+    answered_between.failed(9, 3.0)
+    assert (answered_between.state(3.0), answered_between.in_a_row) == ("closed", 1)
+    others_asked_between = CircuitBreaker()
+    for number in range(0, 40, 2):
+        others_asked_between.failed(number, 1.0)
+    assert (others_asked_between.state(1.0), others_asked_between.in_a_row) == ("closed", 20)
+    others_asked_between.failed(1, 1.0)
+    assert others_asked_between.state(1.0) == "closed"  # 0, 1, 2
+    for number in (3, 5, 7, 9):
+        others_asked_between.failed(number, 1.0)
+    assert others_asked_between.state(1.0) == "open"  # 0 to 10
+    assert (others_asked_between.seconds_left(11.0), others_asked_between.state(31.0)) == (20.0, "half open")
+
+
+def test_who_waits_is_told_when_a_try_becomes_due_earlier_than_it_knows() -> None:
+    outcomes = [BUSY, "yes"]
+    simulation = Simulation(lambda questions: (1.0, outcomes.pop(0)))
+    pool, inbox = simulation.pool(Limited()), queue.SimpleQueue[Any]()
+    pool.ask([("a", "")], inbox.put, lambda *_: None, lambda _: None)
+    assert pool.tick() == 30.0
+    simulation.wait(inbox, 30.0)  # the call ends at 1, in another thread
+    assert inbox.qsize() == 1
+    assert pool.tick() == 2.0
+    pool.close()
 
 
 def test_a_dead_tool_asked_one_by_one_costs_three_time_limits() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -11,9 +12,24 @@ import pytest
 
 from tests.support.mcp_by_hand import ByHand, serving
 from toolformer_core.tools.mcp import MCPTool, close, mcp_tool
+from toolformer_core.tools.mcp.loop import loop_thread
 
 SUPPORT = Path(__file__).resolve().parents[3] / "support"
 BY_HAND = shlex.join([sys.executable, "-I", "-S", str(SUPPORT / "mcp_by_hand.py")])
+
+
+def sessions_end() -> int:
+    """Wait until the sessions that there are have closed; return how many."""
+
+    async def work() -> int:
+        owners = {task for task in asyncio.all_tasks() if task.get_name() == "mcp-session"}
+        if not owners:
+            return 0
+        _, left = await asyncio.wait(owners, timeout=10)
+        assert not left
+        return len(owners)
+
+    return loop_thread().run(work(), 20)
 
 
 @pytest.fixture(autouse=True)

@@ -49,6 +49,7 @@ OPTIONALS = form({}, {"limit": INTEGER, "lang": STRING})
          {"source": 'a, day="4" \\ \\n', "target": "it's", "amount": 5}),
         (SEVERAL, "source=:), target=a (b, amount=c), amount=1", {"source": ":)", "target": "a (b, amount=c)",
          "amount": 1}),
+        (SEVERAL, "source=a, b == c, target=d, amount=1", {"source": "a, b == c", "target": "d", "amount": 1}),
         (SEVERAL, "source=, target=b, amount=1", {"source": "", "target": "b", "amount": 1}),
         (ONLY_OPTIONAL, "", {}),
         (ONLY_OPTIONAL, "5", {"limit": 5}),

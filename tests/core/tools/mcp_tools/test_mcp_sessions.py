@@ -13,12 +13,13 @@ import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.core.tools.mcp_tools.conftest import BY_HAND
+from tests.core.tools.mcp_tools.conftest import BY_HAND, sessions_end
 from tests.support.mcp_by_hand import ByHand
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult
 from toolformer_core.tools.base import ToolLimits
@@ -53,6 +54,23 @@ def test_a_tool_that_never_answers_runs_out_of_time(make: MakeTool) -> None:
     assert text_of(echo.run("still here")) == "still here"
 
 
+def test_a_call_ends_in_time_even_if_the_sdk_does_not(by_hand: MakeTool, monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging: list[asyncio.Event] = []
+
+    async def call_tool(*_: object, **__: object) -> None:
+        hanging.append(asyncio.Event())
+        while not hanging[0].is_set():
+            with suppress(asyncio.CancelledError):  # it cannot even be cancelled
+                await hanging[0].wait()
+
+    echo = by_hand("echo", limits=QUICKLY)
+    with monkeypatch.context() as patch:
+        patch.setattr("mcp.Client.call_tool", call_tool)
+        assert reason_of(echo.run("hello")) == ("timeout", True)
+    assert text_of(by_hand("echo").run("hello")) == "hello"
+    loop_thread().loop.call_soon_threadsafe(hanging[0].set)
+
+
 def test_a_server_that_may_be_stuck_is_left(by_hand: MakeTool) -> None:
     never, pid = by_hand("never", limits=QUICKLY), by_hand("pid")
     first = text_of(pid.run(""))
@@ -62,11 +80,12 @@ def test_a_server_that_may_be_stuck_is_left(by_hand: MakeTool) -> None:
 
 def test_a_call_waits_for_a_free_session_no_longer_than_its_own_time(over_http: MakeTool, http_server: ByHand) -> None:
     alone = SessionLimits(sessions=1, calls_at_once=1)
-    hold, echo = over_http("hold", sessions=alone), over_http("echo", sessions=alone, limits=QUICKLY)
+    hold, echo = over_http("hold", sessions=alone), over_http("echo", sessions=alone)
+    hurried = over_http("echo", sessions=alone, limits=QUICKLY)
     with ThreadPoolExecutor() as threads:
         held = threads.submit(hold.run, "")
         assert http_server.arrived.acquire(timeout=10)
-        assert reason_of(echo.run("no room")) == ("timeout", True)
+        assert reason_of(hurried.run("no room")) == ("timeout", True)
         http_server.let_go.set()
         assert text_of(held.result(10)) == "held"
     assert text_of(echo.run("room")) == "room"
@@ -87,6 +106,14 @@ def test_a_server_that_dies_fails_its_calls_at_once_and_is_started_again(by_hand
     second = int(text_of(pid.run("")))
     assert second != first
     assert not psutil.pid_exists(first)
+
+
+def test_a_server_that_dies_between_two_calls_fails_neither(by_hand: MakeTool) -> None:
+    pid = by_hand("pid")
+    first = int(text_of(pid.run("")))
+    os.kill(first, signal.SIGKILL)
+    assert sessions_end() == 1  # noticed while nobody asks
+    assert int(text_of(pid.run(""))) != first
 
 
 def test_a_connection_that_breaks_during_a_call_is_opened_again(over_http: MakeTool, http_server: ByHand) -> None:
@@ -148,6 +175,7 @@ def test_a_call_in_progress_outlives_the_replacement_of_its_session(over_http: M
         assert not held.done()
         http_server.let_go.set()
         assert text_of(held.result(10)) == "held"
+    assert left_over()[0] == 0  # then the old session has closed
 
 
 def test_an_old_session_is_replaced(over_http: MakeTool, http_server: ByHand) -> None:
@@ -173,6 +201,18 @@ def test_many_threads_share_few_sessions(make: MakeTool, http_server: ByHand) ->
     assert len(pids) <= 4
     assert http_server.opened <= 4
     assert [thread.name for thread in threading.enumerate()].count("mcp-loop") == 1
+
+
+def test_there_are_no_more_sessions_than_allowed(over_http: MakeTool, http_server: ByHand) -> None:
+    hold = over_http("hold", sessions=SessionLimits(sessions=2, calls_at_once=3))
+    with ThreadPoolExecutor(10) as threads:
+        held = [threads.submit(hold.run, "") for _ in range(10)]
+        for _ in range(6):  # 2 sessions with 3 calls each; 4 wait
+            assert http_server.arrived.acquire(timeout=10)
+        assert http_server.opened == 2
+        http_server.let_go.set()
+        assert [text_of(call.result(10)) for call in held] == ["held"] * 10
+    assert http_server.opened == 2
 
 
 def test_all_who_wait_learn_that_there_is_no_server(over_http: MakeTool, http_server: ByHand) -> None:

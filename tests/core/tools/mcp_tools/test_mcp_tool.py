@@ -6,11 +6,12 @@ import json
 import pickle
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.core.tools.mcp_tools.conftest import BY_HAND
+from tests.core.tools.mcp_tools.conftest import BY_HAND, sessions_end
 from tests.support.mcp_by_hand import TOOLS, ByHand
 from toolformer_core.errors import ToolError, UnknownNameError, UsageError
 from toolformer_core.records import ToolFailure, ToolResponse
@@ -112,6 +113,31 @@ def test_the_fingerprint_covers_the_definition_and_no_secret(
     assert len({tool.fingerprint, *(other.fingerprint for other in others)}) == 4
 
 
+@pytest.mark.parametrize("what", ["tool", "description", "schema", "server", "version"])
+def test_each_part_of_the_definition_changes_the_fingerprint(by_hand: MakeTool, what: str) -> None:
+    tool = by_hand("echo")
+    definition = replace(tool.definition, **{what: '{"type":"object"}'})
+    other = MCPTool(
+        tool.reference,
+        definition,
+        key=tool.key,
+        name=tool.name,
+        settings=tool.settings,
+        limits=tool.limits,
+        sessions=tool.sessions,
+    )
+    assert other.fingerprint != tool.fingerprint
+
+
+def test_the_order_of_arguments_does_not_change_the_fingerprint(by_hand: MakeTool) -> None:
+    tool = by_hand("repeat")
+    given = json.loads(tool.definition.schema)
+    turned = {key: dict(reversed(value.items())) if key == "properties" else value for key, value in given.items()}
+    definition = replace(tool.definition, schema=json.dumps(turned))
+    assert definition.schema != tool.definition.schema
+    assert definition.parts == tool.definition.parts
+
+
 def test_a_pickled_tool_answers_elsewhere(by_hand: MakeTool) -> None:
     tool = by_hand("echo", name="Parrot", settings=MCPSettings(env=("HOME",)), limits=ToolLimits(tries=5))
     again = pickle.loads(pickle.dumps(tool))
@@ -174,6 +200,22 @@ def test_what_a_server_writes_when_it_breaks_is_shown_without_secrets(
     script.write_text("import os, sys; sys.exit('bad token ' + os.environ['MY_TOKEN'])")
     with pytest.raises(ToolError, match=r"its last words: bad token \*\*\*"):
         mcp_tool(f"mcp+stdio:{sys.executable} -I -S {script}#echo", settings=MCPSettings(env=("MY_TOKEN",)))
+
+
+def test_a_server_that_must_be_greeted_first_is_started_again(
+    by_hand: MakeTool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BY_HAND_STRICT", "1")
+    assert by_hand("echo", settings=MCPSettings(env=("BY_HAND_STRICT",))).run("hello") == ToolResponse("hello")
+
+
+def test_a_server_that_never_greets_back_is_given_up(tmp_path: Path) -> None:
+    script = tmp_path / "silent.py"
+    script.write_text("import sys; sys.stdin.read()")
+    with pytest.raises(ToolError, match=r"did not answer within 0\.5 s"):
+        mcp_tool(f"mcp+stdio:{sys.executable} -I -S {script}#echo", sessions=SessionLimits(connect_s=0.5))
+    assert sessions_end() <= 1  # with its process
+    assert sessions_end() == 0
 
 
 def test_an_address_without_a_server_says_so(http_server: ByHand) -> None:

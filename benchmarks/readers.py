@@ -1,0 +1,124 @@
+"""How fast a corpus is read, by format, on one core.
+
+    python benchmarks/readers.py [--documents 2000] [--words 300] [--json]
+
+The same made-up documents are written in each format, once, and read through the whole ingest: decompressed, parsed,
+columns found, ids taken, duplicates looked for. HTML pages have a menu and a footer; articles have links, footnotes and
+templates. The last line is one JSON object with `--json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import bz2
+import csv
+import gzip
+import io
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from toolformer_core.annotate.ingest import read_corpus
+from toolformer_core.config import IngestConfig
+from toolformer_core.records import Document
+
+_WORDS = "river bridge old stone city north year built water market tower long small green road people house".split()
+
+
+def _texts(documents: int, words: int) -> list[str]:
+    draw = random.Random(0)
+    return [" ".join(draw.choices(_WORDS, k=words)) + f" {number}." for number in range(documents)]
+
+
+def _csv(texts: list[str]) -> bytes:
+    out = io.StringIO(newline="")
+    csv.writer(out).writerows([["text", "n"], *([text, "1"] for text in texts)])
+    return out.getvalue().encode()
+
+
+def _warc(texts: list[str], html: bool) -> bytes:
+    records = []
+    for number, text in enumerate(texts):
+        body = f"{text}\n".encode()
+        kind, content = "conversion", "text/plain"
+        if html:
+            menu = "".join(f"<li><a href='/{i}'>Page {i}</a></li>" for i in range(20))
+            main = f"<article><p>{text}</p></article><footer>x</footer>"
+            page = f"<html><body><nav><ul>{menu}</ul></nav>{main}</body></html>"
+            body = b"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\n\r\n" + page.encode()
+            kind, content = "response", "application/http"
+        head = f"WARC/1.0\r\nWARC-Type: {kind}\r\nWARC-Target-URI: http://a.org/{number}\r\nContent-Type: {content}\r\n"
+        records.append(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body + b"\r\n\r\n")
+    return b"".join(map(gzip.compress, records))
+
+
+def _dump(texts: list[str]) -> bytes:
+    pages = []
+    for number, text in enumerate(texts):
+        words = text.split()
+        marked = [f"[[{word}]]" if i % 12 == 0 else word for i, word in enumerate(words)]
+        marked[::40] = [f"{word}.&lt;ref&gt;{{{{cite|title={word}|year=1900}}}}&lt;/ref&gt;" for word in marked[::40]]
+        source = f"{{{{Infobox|a=b}}}}\n'''{words[0]}''' {' '.join(marked)}\n== Places ==\n* one\n* two\n[[Category:X]]"
+        pages.append(
+            f"<page><title>T{number}</title><ns>0</ns><id>{number}</id><revision><id>1</id><model>wikitext</model>"
+            f"<text>{source}</text></revision></page>"
+        )
+    return bz2.compress(("<mediawiki>" + "".join(pages) + "</mediawiki>").encode())
+
+
+FORMATS: dict[str, Callable[[list[str]], bytes]] = {
+    "c.jsonl": lambda texts: "".join(json.dumps({"text": text}) + "\n" for text in texts).encode(),
+    "c.jsonl.gz": lambda texts: gzip.compress(FORMATS["c.jsonl"](texts)),
+    "c.jsonl.bz2": lambda texts: bz2.compress(FORMATS["c.jsonl"](texts)),
+    "c.json": lambda texts: json.dumps([{"text": text} for text in texts]).encode(),
+    "c.csv": _csv,
+    "c.txt": lambda texts: "\n\n".join(texts).encode(),  # a document a paragraph
+    "c.wet.gz": lambda texts: _warc(texts, html=False),
+    "c.warc.gz": lambda texts: _warc(texts, html=True),
+    "c.xml.bz2": _dump,
+}
+
+
+def measure(documents: int, words: int) -> list[dict[str, Any]]:
+    """Return a row for each format: the file's size, and documents and bytes of text a second of CPU."""
+    texts, rows = _texts(documents, words), []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, form in FORMATS.items():
+            path = Path(folder, name)
+            path.write_bytes(form(texts))
+            start = time.process_time()
+            read = [row for row in read_corpus(path, IngestConfig(text_unit="paragraph")) if isinstance(row, Document)]
+            seconds = time.process_time() - start
+            if len(read) != documents:
+                raise RuntimeError(f"{name}: {len(read)} documents of {documents} were read")
+            rate = {
+                "documents_per_s": documents / seconds,
+                "text_mb_per_s": sum(len(d.text) for d in read) / 1e6 / seconds,
+            }
+            rows.append({"format": name, "file_kb": path.stat().st_size / 1e3, **rate})
+    return rows
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--documents", type=int, default=2_000)
+    parser.add_argument("--words", type=int, default=300, help="of a document")
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    rows = measure(asked.documents, asked.words)
+    say = sys.stdout.write
+    say(f"{'format':12} {'file kB':>9} {'documents/s':>12} {'text MB/s':>10}\n")
+    for row in rows:
+        say(f"{row['format']:12} {row['file_kb']:9.0f} {row['documents_per_s']:12.0f} {row['text_mb_per_s']:10.1f}\n")
+    if asked.json:
+        say(json.dumps({"documents": asked.documents, "words": asked.words, "rows": rows}) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""CSV and TSV as corpora: header, quotes, bad records, bounded memory."""
+
+from __future__ import annotations
+
+import csv
+import io
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.core.annotate.corpora import documents, read, rejected
+from tests.support.corpus_formats import COMPRESS, delimited
+from toolformer_core.annotate.readers.delimited import records_of
+from toolformer_core.errors import UnknownNameError
+from toolformer_core.records import Document
+
+
+def test_the_header_names_the_columns_as_in_json(tmp_path: Path) -> None:
+    (tmp_path / "c.csv").write_text(
+        'id,text,url,created\n1,"One, two\n""three""",https://a.org/x,2019-04-25T12:57:54Z\n2,Plain,,\n'
+    )
+    first, second = read(tmp_path)
+    assert (first.text, first.url, first.created, first.line) == (
+        'One, two\n"three"',
+        "https://a.org/x",
+        "2019-04-25",
+        2,
+    )
+    assert (second.text, second.url, second.created, second.line) == ("Plain", None, None, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("c.csv", "\ufefftext,n\na,1\n"),
+        ("c.csv", "text;n\r\na;1\r\n"),
+        ("c.csv", "text\tn\na\t1"),
+        ("c.tsv", "text\tn;m,o\na\t1\n"),
+        ("c.TSV.gz", "text\tn\na\t1\n"),
+        ("c.csv", " text , n \na,1\n"),
+        ("c.csv", "\n\ntext,n\na,1\n"),
+    ],
+)
+def test_the_delimiter_is_that_of_the_first_line(tmp_path: Path, name: str, data: str) -> None:
+    (tmp_path / name).write_bytes(COMPRESS[".gz" if name.endswith("gz") else ""](data.encode()))
+    assert [d.text for d in documents(tmp_path)] == ["a"]
+
+
+def test_the_one_column_of_a_file_needs_a_name_that_is_known_or_given(tmp_path: Path) -> None:
+    (tmp_path / "c.csv").write_text("sentence\nFirst.\nSecond.\n")
+    assert rejected(tmp_path) == [(2, "no_text"), (3, "no_text")]
+    assert [d.text for d in documents(tmp_path, text_column="sentence")] == ["First.", "Second."]
+    with pytest.raises(UnknownNameError, match="Did you mean 'sentence'"):
+        read(tmp_path, text_column="sentense")
+
+
+BAD = [
+    (b"", "blank"),
+    (b"a", "wrong_columns"),
+    (b"a,b,c", "wrong_columns"),
+    (b"caf\xe9,1", "not_utf8"),
+    (b"a\rb,1", "broken_csv"),
+    (b" ,1", "empty_text"),
+    (b"sound,2", "duplicate"),
+    (b"a" * 101 + b",1", "too_long"),
+    (b'"' + b"a\n" * 1_100_000 + b'",1', "too_long"),  # over 12 * 100 + 1,048,576 bytes
+    (b"a" * 1_200_000 + b',"', "truncated"),  # the quote takes the next record along
+]
+
+
+@pytest.mark.parametrize(("record", "reason"), BAD)
+def test_a_bad_record_is_rejected_and_the_run_goes_on(tmp_path: Path, record: bytes, reason: str) -> None:
+    (tmp_path / "c.csv").write_bytes(b"text,n\nsound,1\n" + record + b"\nlast,1")
+    first, bad, *last = read(tmp_path, max_chars=100)
+    assert (first.text, bad.line, bad.reason) == ("sound", 3, reason)
+    assert len(bad.raw) <= 2_000
+    if reason == "truncated":
+        assert (last, bad.detail) == (
+            [],
+            "a quote that opens here is never closed: 1,200,009 bytes from here on are no rows",
+        )
+    else:
+        assert [(d.text, d.line) for d in last] == [("last", 4 + record.count(b"\n"))]
+
+
+@pytest.mark.parametrize("header", [b"caf\xe9,text", b'text,"n', b"text\rn,m", b"a" * 1_200_000 + b",text"])
+def test_a_file_whose_header_cannot_be_read_is_one_bad_row(tmp_path: Path, header: bytes) -> None:
+    (tmp_path / "c.csv").write_bytes(header + b"\na,1\nb,2\n")
+    assert rejected(tmp_path, max_chars=100) == [(1, "no_header")]
+
+
+@pytest.mark.parametrize("suffix", [suffix for suffix in COMPRESS if suffix])
+def test_a_file_cut_short_is_rejected_once_and_what_stands_before_is_kept(tmp_path: Path, suffix: str) -> None:
+    texts = [f"Text {i}, {i * i * 7919 % 100_003}." for i in range(60_000)]
+    data = COMPRESS[suffix](delimited(texts))
+    (tmp_path / f"c.csv{suffix}").write_bytes(data[: len(data) * 5 // 6])
+    *good, bad = read(tmp_path)
+    assert [d.text for d in good] == texts[: len(good)]
+    assert bad.reason == "truncated"
+    # cut in the header's first block, nothing is there to be read
+    (tmp_path / f"c.csv{suffix}").write_bytes(data[:30])
+    assert [reason for _, reason in rejected(tmp_path)] in (["truncated"], ["no_header"])
+
+
+def test_memory_holds_no_field_that_is_too_long(tmp_path: Path) -> None:
+    million = COMPRESS[".bz2"](b'a,b\n""' * 166_667)  # a quoted field goes on: its quotes are doubled
+    start, end = COMPRESS[".bz2"](b'text,n\nfirst,1\n"'), COMPRESS[".bz2"](b'",2\nlast,3\n')
+    (tmp_path / "c.csv.bz2").write_bytes(start + 12 * million + end)
+    tracemalloc.start()
+    try:
+        found = read(tmp_path, max_chars=1_000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [d.text if isinstance(d, Document) else d.reason for d in found] == ["first", "too_long", "last"]
+    assert peak < 6_000_000  # of 12 million
+
+
+_csv_bytes = st.lists(st.sampled_from(['"', '""', ",", "\n", "a", "b c", "\r\n"]), max_size=25).map("".join)
+
+
+@given(_csv_bytes, st.integers(1, 7))
+def test_records_end_where_the_csv_module_ends_them(data: str, size: int) -> None:
+    raw = data.encode()
+    found = list(records_of((raw[i : i + size] for i in range(0, len(raw), size)), b",", 1_000))
+    whole = [record for _, record in found if isinstance(record, bytes)]
+    cells = [next(csv.reader([record.decode()])) for record in whole]
+    expected = list(csv.reader(io.StringIO(data, newline="")))
+    assert cells == expected[: len(cells)]
+    # what is not whole is one record: the last one, in which a quote stays open
+    assert len(expected) - len(cells) == len(found) - len(whole) <= 1
+    assert [line for line, _ in found] == [
+        1 + len(b"\n".join([b"", *whole[:i]]).split(b"\n")) - 1 if i else 1 for i in range(len(found))
+    ]

@@ -1,0 +1,125 @@
+"""What holds for the corpus formats alike: the same texts, every row accounted for, and no damage that is fatal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.core.annotate.corpora import documents, read, rejected
+from tests.strategies import encodable_texts
+from tests.support.corpus_formats import COMPRESS, delimited, dump, json_array, jsonl, page, response, wet, write_texts
+from toolformer_core.annotate.ingest import read_corpus
+from toolformer_core.config import IngestConfig
+from toolformer_core.records import Document, Rejection, document_id
+
+FORMATS: dict[str, Callable[[list[str]], bytes]] = {
+    "c.jsonl": jsonl,
+    "c.json": json_array,
+    "c.csv": delimited,
+    "c.tsv": lambda texts: delimited(texts, "\t"),
+    "c.wet": wet,
+}
+
+# The separators of a file's last line are lost in WET and plain text, as is a byte order mark at its start.
+_texts = encodable_texts.filter(lambda text: text.strip() and not text.startswith("\ufeff") and not text.endswith("\r"))
+_words = st.text("abc déß漢", min_size=1, max_size=30).map(lambda s: " ".join(s.split())).filter(bool)
+
+
+def _write(folder: Path, name: str, data: bytes, suffix: str = "") -> Path:
+    path = folder / f"{name}{suffix}"
+    path.write_bytes(COMPRESS[suffix](data))
+    return path
+
+
+@given(st.lists(_texts, min_size=1, max_size=6, unique=True), st.sampled_from(sorted(COMPRESS)))
+def test_the_same_documents_have_the_same_texts_and_ids_in_every_format(tmp_path_factory, texts, suffix) -> None:
+    folder = tmp_path_factory.mktemp("c")
+    expected = [(document_id(text, None), text) for text in texts]
+    for name, form in FORMATS.items():
+        path = _write(folder, name, form(texts), suffix)
+        assert [(d.doc_id, d.text) for d in documents(path)] == expected, name
+    in_files = documents(write_texts(folder / "texts", texts))
+    assert [(d.doc_id, d.text) for d in in_files] == expected
+
+
+@given(st.lists(st.tuples(_words, _words), min_size=1, max_size=6, unique=True), st.sampled_from(sorted(COMPRESS)))
+def test_articles_without_markup_are_their_titles_and_texts(tmp_path_factory, named, suffix) -> None:
+    folder = tmp_path_factory.mktemp("c")
+    path = _write(folder, "dewiki.xml", dump(*(page(title, text) for title, text in named)), suffix)
+    in_lines = _write(folder, "c.jsonl", jsonl(f"{title}\n\n{text}" for title, text in named), suffix)
+    assert [d.text for d in documents(path)] == [d.text for d in documents(in_lines)]
+
+
+@given(st.lists(encodable_texts | st.just("x" * 101), max_size=8), st.sampled_from(sorted(FORMATS)))
+def test_every_row_is_a_document_or_rejected(tmp_path_factory, texts, name) -> None:
+    path = _write(tmp_path_factory.mktemp("c"), name, FORMATS[name](texts) or b"\n")
+    found = read(path, max_chars=100)
+    kept = [row for row in found if isinstance(row, Document)]
+    lost = [row for row in found if isinstance(row, Rejection)]
+    assert len(kept) + len(lost) == (len(texts) if FORMATS[name](texts) else 1 if name == "c.jsonl" else 0)
+    assert {row.reason for row in lost} <= {"empty_text", "too_long", "duplicate", "blank"}
+    assert len({d.doc_id for d in kept}) == len(kept)
+
+
+ROWS = [f"Text number {i} of some, with words." for i in range(12)]
+WHOLE = {
+    **{name: form(ROWS) for name, form in FORMATS.items()},
+    "c.xml": dump(*(page(f"T{i}", f"== A ==\n{text} {{{{t}}}} [[a|b]]") for i, text in enumerate(ROWS))),
+    "c.warc": b"".join(response(f"http://a.org/{i}", f"<p>{text}</p>".encode()) for i, text in enumerate(ROWS)),
+    "c.txt": "\n\n".join(ROWS).encode(),
+}
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_no_damage_is_fatal_or_makes_up_documents_twice(tmp_path_factory, data) -> None:
+    name = data.draw(st.sampled_from(sorted(WHOLE)))
+    suffix = data.draw(st.sampled_from(sorted(COMPRESS)))
+    at_first = data.draw(st.booleans())  # before it is compressed, or behind
+    whole = bytearray(WHOLE[name] if at_first else COMPRESS[suffix](WHOLE[name]))
+    for _ in range(data.draw(st.integers(1, 4))):
+        start = data.draw(st.integers(0, len(whole)))
+        whole[start : start + data.draw(st.integers(0, 40))] = data.draw(st.binary(max_size=12))
+    path = tmp_path_factory.mktemp("c") / f"{name}{suffix}"
+    path.write_bytes((COMPRESS[suffix](bytes(whole)) if at_first else bytes(whole)) or b" ")
+    unit = data.draw(st.sampled_from(["file", "paragraph", "line"]))
+    found = list(read_corpus(path, IngestConfig(max_chars=2_000, text_unit=unit)))
+    kept = [row.doc_id for row in found if isinstance(row, Document)]
+    assert len(set(kept)) == len(kept)
+    assert sum(row.reason == "truncated" for row in found if isinstance(row, Rejection)) <= 1
+
+
+@pytest.mark.parametrize("name", sorted(WHOLE))
+@pytest.mark.parametrize("suffix", [".bz2", ".xz"])
+def test_bzip2_and_xz_are_read_in_several_streams_and_with_padding(tmp_path: Path, name: str, suffix: str) -> None:
+    data, pack = WHOLE[name], COMPRESS[suffix]
+    (tmp_path / f"{name}{suffix}").write_bytes(pack(data[:300]) + pack(b"") + pack(data[300:]) + b"\0" * 8)
+    (plain := tmp_path / "plain").mkdir()
+    found = read(tmp_path / f"{name}{suffix}")
+    assert [getattr(row, "text", None) or row.reason for row in found] == [
+        row.text for row in documents(_write(plain, name, data))
+    ]
+
+
+@pytest.mark.parametrize("suffix", [".bz2", ".xz"])
+@pytest.mark.parametrize("damage", ["cut", "garbled"])
+def test_a_damaged_file_keeps_the_rows_before_the_damage(tmp_path: Path, suffix: str, damage: str) -> None:
+    texts = [f"Text {i}, {i * i * 7919 % 100_003}." for i in range(50_000)]
+    data = COMPRESS[suffix](jsonl(texts))
+    half = len(data) * 2 // 3
+    (tmp_path / f"c.jsonl{suffix}").write_bytes(data[:half] + (b"" if damage == "cut" else b"\xff" * 99 + data[half:]))
+    *good, last = read(tmp_path)
+    assert len(good) > 10_000
+    assert [d.text for d in good if isinstance(d, Document)][:10_000] == texts[:10_000]
+    assert last.reason == "truncated"
+
+
+def test_a_dump_that_is_none_is_one_rejected_row(tmp_path: Path) -> None:
+    _write(tmp_path, "sitemap.xml", b"<urlset><url>x</url></urlset>")
+    _write(tmp_path, "dewiki-pages-articles1.xml-p1p99", dump(page("T", "Text."), page("E", "{{x}}")), ".bz2")
+    assert [d.text for d in documents(tmp_path)] == ["T\n\nText."]
+    assert [reason for _, reason in rejected(tmp_path)] == ["empty_text", "not_a_dump"]

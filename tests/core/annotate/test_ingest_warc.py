@@ -1,0 +1,160 @@
+"""WARC and WET as corpora: pages, what is no page and why, encodings, damage, bounded memory."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from fastwarc.warc import WarcRecordType
+
+from tests.core.annotate.corpora import documents, read, rejected
+from tests.support.corpus_formats import COMPRESS, response, warc_record, wet
+from toolformer_core.annotate.ingest import read_corpus
+from toolformer_core.config import IngestConfig
+from toolformer_core.errors import UsageError
+from toolformer_core.records import Document
+
+PAGE = """<html><head><title>Title</title><style>p {}</style></head><body>
+<nav><a href="/">Home</a></nav><article><h1>Bridges</h1><p>The <b>bridge</b> over the river is old and
+very long.</p><p>It was built in 1900.</p></article><footer>Imprint</footer></body></html>"""
+TEXT = "Bridges\n\nThe bridge over the river is old and very long.\n\nIt was built in 1900."
+INFO = warc_record(WarcRecordType.warcinfo, "", b"software: x\r\n", Content_Type="application/warc-fields")
+REQUEST = warc_record(
+    WarcRecordType.request, "http://a.org/", b"GET / HTTP/1.1\r\n\r\n", Content_Type="application/http"
+)
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_a_page_is_its_main_text_with_its_address_and_date(tmp_path: Path, suffix: str) -> None:
+    records = [INFO, REQUEST, response("http://a.org/x", PAGE.encode())]
+    # every record is compressed by itself, as in files of crawlers
+    (tmp_path / f"c.warc{suffix}").write_bytes(b"".join(COMPRESS[suffix](record) for record in records))
+    (got,) = read(tmp_path)
+    assert (got.text, got.url, got.created, got.source) == (TEXT, "http://a.org/x", "2024-05-01", f"c.warc{suffix}")
+    # the record stands behind INFO and REQUEST
+    assert got.line == 1 + (INFO + REQUEST).count(b"\n")
+
+
+@pytest.mark.parametrize("name", ["c.wet", "c.warc.wet.gz", "C.WARC.WET.bz2"])
+def test_a_conversion_record_is_its_text_as_it_is(tmp_path: Path, name: str) -> None:
+    data = INFO + wet(["  Ä text\n\nof two paragraphs. "], "http://a.org/x")
+    (tmp_path / name).write_bytes(COMPRESS[Path(name).suffix if Path(name).suffix in COMPRESS else ""](data))
+    (got,) = read(tmp_path)
+    assert (got.text, got.url, got.created) == ("  Ä text\n\nof two paragraphs. ", "http://a.org/x", "2024-05-01")
+
+
+def test_what_is_no_page_is_rejected_with_its_reason(tmp_path: Path) -> None:
+    html = PAGE.encode()
+    plain = "text/plain"
+    resource = WarcRecordType.resource
+    records = [
+        (response("http://a.org/1", html), None),
+        (response("http://a.org/2", html, status="404 Not Found"), "http_status"),
+        (response("http://a.org/3", b"", status="301 Moved Permanently", Location="/1"), "http_status"),
+        (response("http://a.org/4", b"\x89PNG", Content_Type="image/png"), "not_html"),
+        (response("http://a.org/5", b"words", Content_Type=plain), "not_html"),
+        (warc_record(WarcRecordType.response, "dns:a.org", b"1.2.3.4", Content_Type="text/dns"), "not_html"),
+        (warc_record(resource, "file://a", html, Content_Type="text/html"), None),
+        (warc_record(resource, "file://b", b"words", Content_Type=plain), "not_html"),
+        (warc_record(WarcRecordType.revisit, "http://a.org/6", b"", Content_Type="application/http"), "not_a_page"),
+        (warc_record(WarcRecordType.continuation, "http://a.org/7", b"more"), "not_a_page"),
+        (response("http://a.org/8", b"<p>"), "empty_text"),
+        (response("http://a.org/9", b"not gzip", Content_Encoding="gzip"), "broken_record"),
+        (response("http://a.org/10", b"zz\r\n", Transfer_Encoding="chunked"), "broken_record"),
+        (response("http://a.org/11", b"<div>" * 10_000), "broken_html"),
+        (response("http://a.org/12", gzip.compress(b"<p>" + b"a" * (9 << 20)), Content_Encoding="gzip"), "too_long"),
+        (response("http://a.org/13", b"<p>" + b"a" * (9 << 20)), "too_long"),
+        (response("http://a.org/14", f"<p>{'a' * 300_000}".encode()), "too_long"),  # its text is
+        (response("http://a.org/1", html), "duplicate"),
+        (warc_record(WarcRecordType.conversion, "http://a.org/15", b"caf\xe9"), "not_utf8"),
+        (b"WARC/1.0\r\nWARC-Type: response\r\n\r\n", "broken_record"),  # no length
+        (b"WARC/1.0\r\nContent-Length: 3\r\n\r\nabc\r\n\r\n", "not_a_page"),  # no type
+        (b"what is this?\nand this\n", "broken_record"),
+        (response("http://a.org/16", html), None),
+    ]
+    (tmp_path / "c.warc").write_bytes(b"".join(record for record, _ in records))
+    found = read(tmp_path)
+    assert [None if isinstance(row, Document) else row.reason for row in found] == [reason for _, reason in records]
+    assert [row.line for row in found] == [
+        1 + b"".join(record for record, _ in records[:i]).count(b"\n") for i in range(len(records))
+    ]
+
+
+def test_a_page_that_is_sent_compressed_and_in_chunks_is_read(tmp_path: Path) -> None:
+    packed = gzip.compress(PAGE.encode())
+    chunked = f"{len(packed):x}\r\n".encode() + packed + b"\r\n0\r\n\r\n"
+    headers = {"Content_Encoding": "gzip", "Transfer_Encoding": "chunked"}
+    (tmp_path / "c.warc").write_bytes(response("http://a.org/x", chunked, **headers))
+    assert [d.text for d in documents(tmp_path)] == [TEXT]
+
+
+@pytest.mark.parametrize(
+    ("html", "content_type", "text"),
+    [
+        ("<p>café".encode(), "text/html; charset=utf-8", "café"),
+        ("<p>café".encode("latin-1"), "text/html; charset=iso-8859-1", "café"),
+        ('<meta charset="windows-1251"><p>привет'.encode("cp1251"), "text/html", "привет"),
+        ("<p>日本語のページです。".encode("shift_jis"), "text/html; charset=Shift_JIS", "日本語のページです。"),
+        ("<p>café".encode(), "text/html; charset=no-such", "café"),
+        (b"<p>a\x81\xffb", "text/html; charset=utf-8", "a\ufffd\ufffdb"),
+        ("\ufeff<p>café".encode(), "text/html", "café"),
+    ],
+)
+def test_a_page_is_read_in_its_encoding(tmp_path: Path, html: bytes, content_type: str, text: str) -> None:
+    (tmp_path / "c.warc").write_bytes(response("http://a.org/x", html, Content_Type=content_type))
+    assert [d.text for d in documents(tmp_path)] == [text]
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_a_file_cut_short_is_rejected_once_and_what_stands_before_is_kept(tmp_path: Path, suffix: str) -> None:
+    records = [COMPRESS[suffix](wet([f"Text {i}."], "http://a.org/")) for i in range(100)]
+    (tmp_path / f"c.wet{suffix}").write_bytes(b"".join(records[:60]) + records[60][: len(records[60]) // 2])
+    (tmp_path / "d.wet").write_bytes(wet(["The next file."]))
+    *good, bad, last = read(tmp_path)
+    assert [d.text for d in good] == [f"Text {i}." for i in range(60)]
+    assert (bad.reason, last.text) == ("truncated", "The next file.")
+
+
+def test_a_header_with_plain_line_feeds_is_read_and_one_without_end_is_given_up(tmp_path: Path) -> None:
+    record = wet(["Text."])
+    head, _, rest = record.partition(b"\r\n\r\n")
+    (tmp_path / "c.wet").write_bytes(head.replace(b"\r\n", b"\n") + b"\n\n" + rest + b"\n\n\n" + record)
+    assert [d.text for d in documents(tmp_path)] == ["Text."]
+    assert rejected(tmp_path) == [(15, "duplicate")]  # behind 8 lines of header, 1 of text, 2 of end, 3 that are added
+    (tmp_path / "c.wet").write_bytes(b"WARC/1.0\r\n" + b"X: y\r\n" * 20_000 + b"\r\n" + record)
+    assert [reason for _, reason in rejected(tmp_path)] == ["broken_record", "broken_record"]  # its start, its rest
+    assert [d.text for d in documents(tmp_path)] == ["Text."]
+
+
+def test_an_empty_file_has_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.warc").write_bytes(b"")
+    (tmp_path / "b.warc.gz").write_bytes(gzip.compress(b""))
+    assert read(tmp_path) == []
+
+
+def test_memory_holds_no_record_that_is_too_long(tmp_path: Path) -> None:
+    size = 40_000_000
+    head = b"WARC/1.0\r\nWARC-Type: conversion\r\nContent-Length: %d\r\n\r\n" % size
+    million = COMPRESS[".bz2"](b"a" * 1_000_000)
+    blank = COMPRESS[".bz2"](b"\r\n" * 500_000)
+    record = COMPRESS[".bz2"](wet(["Text."]))
+    (tmp_path / "c.wet.bz2").write_bytes(COMPRESS[".bz2"](head) + million * 40 + blank * 4 + record + million * 5)
+    tracemalloc.start()
+    try:
+        found = read(tmp_path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [getattr(row, "reason", None) or row.text for row in found] == ["too_long", "Text.", "broken_record"]
+    assert peak < 20_000_000  # 8 MiB of a record are held, and copied once
+
+
+@pytest.mark.parametrize("package", ["fastwarc", "resiliparse"])
+def test_a_missing_package_is_named_before_anything_is_read(tmp_path: Path, monkeypatch, package: str) -> None:
+    (tmp_path / "c.warc").write_bytes(response("http://a.org/x", PAGE.encode()))
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UsageError, match=rf"warc files need {package}, which is not installed: .*\[warc\]'"):
+        read_corpus(tmp_path, IngestConfig())
