@@ -54,7 +54,7 @@ test-slow: $(VENV)/.dev system ## pass the tests that take long: workers, cancel
 	$(BIN)/pytest -m slow
 
 test-mcp: $(VENV)/.run ## ask MCP servers that others wrote, fetched from the package registries (MCP=folder to keep them)
-	$(BIN)/python benchmarks/mcp_calls.py --real $(MCP)
+	$(BIN)/python benchmarks/tools/mcp_calls.py --real $(MCP)
 
 chaos: $(VENV)/.run ## kill a build N times at random moments, compare with one left alone (N=10, RUNNER=dask)
 	$(BIN)/python benchmarks/chaos.py --kills $(N) --runner $(RUNNER)

@@ -57,8 +57,8 @@ def index_wikipedia(
     Example: toolformer index wikipedia enwiki-latest-pages-articles.xml.bz2 --out enwiki
     """
     from cli.render.index_progress import IndexDisplay
-    from toolformer_core.tools.index_writer import build_index, finished_index
-    from toolformer_core.tools.passage_sources import open_source
+    from toolformer_core.tools.search.index_writer import build_index, finished_index
+    from toolformer_core.tools.search.passage_sources import open_source
 
     opened = open_source(source, format_.value if format_ else None)
     found = finished_index(opened, out, limit)

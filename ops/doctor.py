@@ -220,7 +220,7 @@ def _tools(options: DoctorOptions) -> Findings:
     from toolformer_core.config import TOOL_NAMES
     from toolformer_core.records import ToolFailure
     from toolformer_core.tools.build import EMBEDDED_PASSAGES, ToolSettings, build_tools
-    from toolformer_core.tools.passages import read_passages
+    from toolformer_core.tools.search.passages import read_passages
 
     passages = Path(options.passages) if options.passages else None
     try:

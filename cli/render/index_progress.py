@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from cli.render.console import Console
 from flows.progress import Lines, duration
-from toolformer_core.tools.index_writer import IndexProgress
+from toolformer_core.tools.search.index_writer import IndexProgress
 
 __all__ = ["IndexDisplay"]
 

@@ -12,9 +12,9 @@ import pytest
 from cli.render.index_progress import IndexDisplay
 from tests.support.commands import Run
 from tests.support.dumps import a_dump
-from toolformer_core.tools.index_writer import IndexProgress, build_index
-from toolformer_core.tools.passage_sources import Position, SourceIdentity, open_source
-from toolformer_core.tools.search_index import SearchIndex
+from toolformer_core.tools.search.index_writer import IndexProgress, build_index
+from toolformer_core.tools.search.passage_sources import Position, SourceIdentity, open_source
+from toolformer_core.tools.search.search_index import SearchIndex
 from toolformer_core.tools.wikisearch import WikiSearch
 
 

@@ -23,7 +23,7 @@ from toolformer_core.embedded import ASSETS
 from toolformer_core.errors import CorpusError
 from toolformer_core.records import Document, PrefilterResult, digest_of, storable
 from toolformer_core.tools.declaration import DocumentFilter
-from toolformer_core.tools.passages import query_words
+from toolformer_core.tools.search.passages import query_words
 
 __all__ = ["ChosenDocuments", "GoldCall", "GoldTexts", "choose", "normalised", "read_gold"]
 

@@ -20,12 +20,12 @@ from toolformer_core.tools.calculator import Calculator
 from toolformer_core.tools.calendar import Calendar
 from toolformer_core.tools.custom.reference import is_reference, parse_reference
 from toolformer_core.tools.mt import MT, PhraseTable, Translator
-from toolformer_core.tools.passages import PassageIndex, PassageSearch, read_passages
 from toolformer_core.tools.qa import QA
 from toolformer_core.tools.qa_readers.choose import choose_reader
 from toolformer_core.tools.qa_readers.served import is_address
 from toolformer_core.tools.reader import Reader
-from toolformer_core.tools.search_index import SearchIndex
+from toolformer_core.tools.search.passages import PassageIndex, PassageSearch, read_passages
+from toolformer_core.tools.search.search_index import SearchIndex
 from toolformer_core.tools.translators.choose import choose_translator
 from toolformer_core.tools.wikisearch import WikiSearch
 

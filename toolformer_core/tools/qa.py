@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
 from toolformer_core.tools.base import ToolLimits, ttl_of
-from toolformer_core.tools.passages import Hit, PassageSearch, query_words
 from toolformer_core.tools.qa_readers.embedded import ExtractiveReader
 from toolformer_core.tools.reader import BatchReader, Reader, Reading
+from toolformer_core.tools.search.passages import Hit, PassageSearch, query_words
 
 __all__ = ["QA"]
 

@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from toolformer_core.records import ToolFailure
 from toolformer_core.tools.base import ToolLimits
-from toolformer_core.tools.passages import Hit
+from toolformer_core.tools.search.passages import Hit
 
 __all__ = ["BatchReader", "Reader", "Reading"]
 

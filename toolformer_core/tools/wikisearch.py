@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
-from toolformer_core.tools.passages import PassageSearch, query_words
+from toolformer_core.tools.search.passages import PassageSearch, query_words
 
 __all__ = ["WikiSearch", "snippet"]
 

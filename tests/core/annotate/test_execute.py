@@ -21,8 +21,8 @@ from toolformer_core.records import Call, Execution, ToolFailure
 from toolformer_core.syntax import escape, find_calls, linearize
 from toolformer_core.tools.execution.pool import AnnotationPool
 from toolformer_core.tools.execution.tally import CallTally
-from toolformer_core.tools.passages import PassageIndex
 from toolformer_core.tools.responses import response_line, run_guarded
+from toolformer_core.tools.search.passages import PassageIndex
 from toolformer_core.tools.wikisearch import WikiSearch
 
 

@@ -16,13 +16,13 @@ from toolformer_core.tools import build
 from toolformer_core.tools.base import BatchTool, Tool, ToolLimits, limits_of
 from toolformer_core.tools.build import EMBEDDED_PHRASES, ToolSettings, build_tools
 from toolformer_core.tools.hf.checkpoint import find_checkpoint
-from toolformer_core.tools.index_writer import build_index
 from toolformer_core.tools.mt import MT, PhraseTable
-from toolformer_core.tools.passage_sources import open_source
-from toolformer_core.tools.passages import PassageIndex
 from toolformer_core.tools.qa import QA
 from toolformer_core.tools.qa_readers.spans import SpanReader
-from toolformer_core.tools.search_index import SearchIndex
+from toolformer_core.tools.search.index_writer import build_index
+from toolformer_core.tools.search.passage_sources import open_source
+from toolformer_core.tools.search.passages import PassageIndex
+from toolformer_core.tools.search.search_index import SearchIndex
 from toolformer_core.tools.translators.m2m100 import M2M100Translator
 from toolformer_core.tools.wikisearch import WikiSearch
 

@@ -13,7 +13,7 @@ import zstandard
 from tests.support.dumps import a_dump
 from toolformer_core import mediawiki
 from toolformer_core.errors import UsageError
-from toolformer_core.tools.passage_sources import Position, Record, open_source
+from toolformer_core.tools.search.passage_sources import Position, Record, open_source
 
 JSONL = "\n".join(
     json.dumps(row)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from toolformer_core.records import ToolFailure, ToolResponse
 from toolformer_core.tools.base import ToolLimits, limits_of, ttl_of
-from toolformer_core.tools.passages import Hit, Passage, PassageIndex
 from toolformer_core.tools.qa import QA
 from toolformer_core.tools.qa_readers import embedded
 from toolformer_core.tools.qa_readers.embedded import ExtractiveReader, question_kind
+from toolformer_core.tools.search.passages import Hit, Passage, PassageIndex
 
 QUESTION_WORDS = "who where when how many what is was Velden Mira Holt mayor founded of 's \" [ ( , ."
 ANY_TEXT = st.text(st.characters(exclude_categories=())) | st.lists(st.sampled_from(QUESTION_WORDS.split())).map(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.qa_precision import Asked, ask, best_threshold, curve, fit
+from benchmarks.tools.qa_precision import Asked, ask, best_threshold, curve, fit
 from toolformer_core.tools.qa_readers.confidence import Evidence, confidence
 
 EVIDENCE = Evidence(fit=1.0, margin=0.5, covered=0.5, named=0.0, direct=0.25, rank=1)

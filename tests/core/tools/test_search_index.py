@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 from toolformer_core.errors import UsageError
 from toolformer_core.records import ToolResponse, digest_of
-from toolformer_core.tools import index_writer, maxscore
-from toolformer_core.tools.index_writer import IndexProgress, build_index, finished_index
-from toolformer_core.tools.passage_sources import open_source
-from toolformer_core.tools.passages import Hit, PassageIndex
 from toolformer_core.tools.qa import QA
-from toolformer_core.tools.search_index import INFO, PROGRESS, SearchIndex, read_info
+from toolformer_core.tools.search import index_writer, maxscore
+from toolformer_core.tools.search.index_writer import IndexProgress, build_index, finished_index
+from toolformer_core.tools.search.passage_sources import open_source
+from toolformer_core.tools.search.passages import Hit, PassageIndex
+from toolformer_core.tools.search.search_index import INFO, PROGRESS, SearchIndex, read_info
 from toolformer_core.tools.wikisearch import WikiSearch
 
 ROWS = [
@@ -180,7 +180,7 @@ def test_many_threads_get_the_same_answer(folder: Path) -> None:
 def test_two_processes_open_one_index(folder: Path) -> None:
     code = (
         "import sys, pathlib\n"
-        "from toolformer_core.tools.search_index import SearchIndex\n"
+        "from toolformer_core.tools.search.search_index import SearchIndex\n"
         "index = SearchIndex(pathlib.Path(sys.argv[1]))\n"
         "print(index.load(), flush=True)\n"
         "sys.stdin.readline()\n"
@@ -296,8 +296,8 @@ def test_a_run_that_was_killed_between_its_two_commits_is_gone_on_with(
 def test_a_process_that_is_killed_outright_loses_nothing(folder: Path, source: Path, tmp_path: Path) -> None:
     code = (
         "import os, pathlib, signal, sys\n"
-        "from toolformer_core.tools.index_writer import build_index\n"
-        "from toolformer_core.tools.passage_sources import open_source\n"
+        "from toolformer_core.tools.search.index_writer import build_index\n"
+        "from toolformer_core.tools.search.passage_sources import open_source\n"
         "def kill(progress):\n"
         "    if progress.position.records == 8:\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolformer_core.tools.sections import passages_of, sentences_of
+from toolformer_core.tools.search.sections import passages_of, sentences_of
 
 
 def sentence(words: int, first: str = "Word") -> str:

@@ -20,10 +20,10 @@ from toolformer_core.records import ToolFailure, ToolResponse
 from toolformer_core.tools.base import REMOTE_TTL_S, ToolLimits, limits_of, ttl_of
 from toolformer_core.tools.build import ToolSettings, build_tools
 from toolformer_core.tools.execution.pool import AnnotationPool
-from toolformer_core.tools.passages import Hit, Passage, PassageIndex
 from toolformer_core.tools.qa import QA
 from toolformer_core.tools.qa_readers import served
 from toolformer_core.tools.qa_readers.served import ServedReader, reader_endpoint
+from toolformer_core.tools.search.passages import Hit, Passage, PassageIndex
 
 SECRET = "sk-very/secret"
 HITS = [Hit(Passage(0, "Velden", "", "The mayor of Velden is Tora Lind."), 1.0)]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from toolformer_core.errors import UsageError
 from toolformer_core.records import ToolFailure, ToolResponse
-from toolformer_core.tools.passages import PassageIndex, query_words
+from toolformer_core.tools.search.passages import PassageIndex, query_words
 from toolformer_core.tools.wikisearch import WikiSearch, snippet
 
 ANY_TEXT = st.text(st.characters(exclude_categories=())) | st.text(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from toolformer_core.tools.passages import Hit
+from toolformer_core.tools.search.passages import Hit
 
 __all__ = ["answer_of", "passages_text"]
 

@@ -22,9 +22,9 @@ from toolformer_core.endpoints import NO_CREDENTIALS, Credentials, Endpoint, hol
 from toolformer_core.errors import ModelError
 from toolformer_core.records import ToolFailure, digest_of, storable
 from toolformer_core.tools.base import REMOTE_TTL_S, ToolLimits
-from toolformer_core.tools.passages import Hit
 from toolformer_core.tools.qa_readers.answers import answer_of, passages_text
 from toolformer_core.tools.reader import Reading
+from toolformer_core.tools.search.passages import Hit
 
 __all__ = ["ServedReader", "is_address", "reader_endpoint"]
 

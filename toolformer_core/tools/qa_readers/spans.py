@@ -23,8 +23,8 @@ from toolformer_core.records import digest_of, storable
 from toolformer_core.tools.base import ToolLimits
 from toolformer_core.tools.hf.batches import batches, padded
 from toolformer_core.tools.hf.checkpoint import Loaded, find_checkpoint, load_transformer
-from toolformer_core.tools.passages import Hit
 from toolformer_core.tools.reader import Reading
+from toolformer_core.tools.search.passages import Hit
 
 __all__ = ["SpanReader"]
 

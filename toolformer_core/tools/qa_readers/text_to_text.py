@@ -16,9 +16,9 @@ from toolformer_core.tools.base import ToolLimits
 from toolformer_core.tools.hf.batches import batches
 from toolformer_core.tools.hf.checkpoint import Loaded, find_checkpoint, load_transformer
 from toolformer_core.tools.hf.greedy import write_greedily
-from toolformer_core.tools.passages import Hit
 from toolformer_core.tools.qa_readers.answers import answer_of, passages_text
 from toolformer_core.tools.reader import Reading
+from toolformer_core.tools.search.passages import Hit
 
 __all__ = ["TextToTextReader"]
 

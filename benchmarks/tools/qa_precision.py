@@ -1,6 +1,6 @@
 """How often QA's answers are right where it answers, and how often it answers: precision and coverage by threshold.
 
-    python benchmarks/qa_precision.py --passages passages.jsonl --questions NQ-open.dev.jsonl [--json] [--fit]
+    python benchmarks/tools/qa_precision.py --passages passages.jsonl --questions NQ-open.dev.jsonl [--json] [--fit]
 
 The passages are JSON lines of title and text, the questions any file that `toolformer evaluate --task nq` reads. Every
 question is put to the tool's own retrieval and reader. The even items (from 0) are for tuning: on them the threshold is
@@ -28,10 +28,10 @@ from toolformer_core.evaluate.items import Item
 from toolformer_core.evaluate.scoring import is_right
 from toolformer_core.evaluate.tasks import read, task_named
 from toolformer_core.evaluate.words import normalise, tokens_of
-from toolformer_core.tools.passages import PassageIndex, read_passages
 from toolformer_core.tools.qa import QA
 from toolformer_core.tools.qa_readers.confidence import Evidence, confidence
 from toolformer_core.tools.qa_readers.embedded import LEAST_CONFIDENCE, ExtractiveReader
+from toolformer_core.tools.search.passages import PassageIndex, read_passages
 
 THRESHOLDS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, LEAST_CONFIDENCE, 0.6, 0.7, 0.8)
 

@@ -22,8 +22,16 @@ from typing import Any
 
 from toolformer_core.errors import UsageError
 from toolformer_core.records import digest_of
-from toolformer_core.tools.passage_sources import Position, Source, SourceIdentity
-from toolformer_core.tools.search_index import FIELDS, FORMAT_VERSION, INFO, PROGRESS, TOKENIZER, IndexInfo, read_info
+from toolformer_core.tools.search.passage_sources import Position, Source, SourceIdentity
+from toolformer_core.tools.search.search_index import (
+    FIELDS,
+    FORMAT_VERSION,
+    INFO,
+    PROGRESS,
+    TOKENIZER,
+    IndexInfo,
+    read_info,
+)
 
 __all__ = ["IndexProgress", "build_index", "finished_index"]
 

@@ -1,6 +1,6 @@
 """How often the passages that QA reads hold an accepted answer: recall at 1 and at 5.
 
-    python benchmarks/retrieval.py --passages passages.jsonl --questions NQ-open.dev.jsonl [--limit N] [--json]
+    python benchmarks/tools/retrieval.py --passages passages.jsonl --questions NQ-open.dev.jsonl [--limit N] [--json]
 
 The passages are any source that `toolformer index wikipedia` reads, or a folder that it wrote; the questions a file
 that `toolformer evaluate --task nq` reads. A question is put to the index as QA puts it, and a passage counts if its
@@ -24,11 +24,11 @@ from pathlib import Path
 from toolformer_core.evaluate.items import Item
 from toolformer_core.evaluate.scoring import within_first_words
 from toolformer_core.evaluate.tasks import read, task_named
-from toolformer_core.tools.index_writer import build_index
-from toolformer_core.tools.passage_sources import open_source
-from toolformer_core.tools.passages import PassageSearch
 from toolformer_core.tools.qa import QA
-from toolformer_core.tools.search_index import SearchIndex
+from toolformer_core.tools.search.index_writer import build_index
+from toolformer_core.tools.search.passage_sources import open_source
+from toolformer_core.tools.search.passages import PassageSearch
+from toolformer_core.tools.search.search_index import SearchIndex
 
 __all__ = ["DEPTHS", "Recall", "recall"]
 

@@ -1,6 +1,6 @@
 """A build with a tool of a real MCP server that dies halfway, and the same command that completes it.
 
-    python benchmarks/mcp_build.py [--command mcp-server-time] [--documents 50] [--json]
+    python benchmarks/tools/mcp_build.py [--command mcp-server-time] [--documents 50] [--json]
 
 The embedded model annotates documents that name a country and its day of the week; the tool is `get_current_time` of
 `mcp-server-time`, started on pipes (`pip install mcp-server-time` somewhere, and name its program). Its program is
@@ -110,7 +110,7 @@ def _build(folder: Path, on_executed: object) -> tuple[int, str]:
         *("--tool", "clock.yaml", "--shard-documents", str(_SHARD_DOCUMENTS), "--top-k", "6", "--draws", "6"),
         *("--workers", "1"),
     ]
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
     lines: list[str] = []
     with subprocess.Popen(
         command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -1,6 +1,6 @@
 """A tool with faults, and a tool that is slow, in a real build: does it finish, and what does it cost?
 
-    python benchmarks/tool_faults.py [--documents 3000] [--json]
+    python benchmarks/tools/tool_faults.py [--documents 3000] [--json]
 
 Three builds through the flow, each in a process of its own, with a model that draws another call for every document:
 
@@ -31,7 +31,7 @@ from typing import Any
 
 __all__ = ["main", "measure"]
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 _PLACES = 32
 _TIMEOUT_S, _CALL_S, _SLOW_S = 1.0, 0.05, 0.2
@@ -56,7 +56,7 @@ def measure(scenario: str, documents: int, folder: Path) -> dict[str, Any]:
     from benchmarks.gpu_wait import LOG, MODEL_MS
     from benchmarks.gpu_wait_stub import WaitingLM
     from benchmarks.overhead import CORPUS, make_corpus
-    from benchmarks.tool_faults_stub import FaultyTool, expected_failures
+    from benchmarks.tools.tool_faults_stub import FaultyTool, expected_failures
     from flows.build_dataset.flow import run_build
     from flows.build_dataset.parameters import BuildParameters
     from warehouse.queries import rows_of, stats

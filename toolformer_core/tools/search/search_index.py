@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from toolformer_core.errors import UsageError
-from toolformer_core.tools.maxscore import MaxScore
-from toolformer_core.tools.passages import TITLE_BOOST, Hit, Passage, query_words
+from toolformer_core.tools.search.maxscore import MaxScore
+from toolformer_core.tools.search.passages import TITLE_BOOST, Hit, Passage, query_words
 
 __all__ = ["FIELDS", "FORMAT_VERSION", "INFO", "PROGRESS", "TOKENIZER", "IndexInfo", "SearchIndex", "read_info"]
 

@@ -28,7 +28,7 @@ from toolformer_core.compression import TruncatedError, chunks_of, without_compr
 from toolformer_core.errors import UsageError
 from toolformer_core.mediawiki import SkippedPage, pages
 from toolformer_core.records import unencodable
-from toolformer_core.tools.sections import passages_of
+from toolformer_core.tools.search.sections import passages_of
 
 __all__ = ["FORMATS", "Position", "Record", "Source", "SourceIdentity", "open_source"]
 

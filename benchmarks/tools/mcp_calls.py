@@ -1,7 +1,7 @@
 """Calls to MCP servers: many over few sessions, and how much faster that is than a session for each.
 
-    python benchmarks/mcp_calls.py [--calls 10000] [--threads 24] [--baseline 100] [--json]
-    python benchmarks/mcp_calls.py --real [FOLDER] [--calls 200] [--json]
+    python benchmarks/tools/mcp_calls.py [--calls 10000] [--threads 24] [--baseline 100] [--json]
+    python benchmarks/tools/mcp_calls.py --real [FOLDER] [--calls 200] [--json]
 
 The first asks one small server on pipes and one over HTTP on loopback, both built with the SDK, and replaces sessions
 on the way (`--session-calls`). `rss` is the memory of this process after 10, 50 and 100 % of the calls. The baseline
@@ -31,8 +31,8 @@ from pathlib import Path
 
 __all__ = ["Report", "measure"]
 
-ROOT = Path(__file__).resolve().parent.parent
-SERVER = [sys.executable, str(ROOT / "benchmarks" / "mcp_calls_server.py")]
+ROOT = Path(__file__).resolve().parents[2]
+SERVER = [sys.executable, str(ROOT / "benchmarks" / "tools" / "mcp_calls_server.py")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ def main() -> int:
 
 
 def _real(folder: str, calls: int, threads: int, as_json: bool) -> int:
-    from benchmarks.mcp_real import ask_all
+    from benchmarks.tools.mcp_real import ask_all
 
     with tempfile.TemporaryDirectory(prefix="mcp-real-") as temporary:
         rows = ask_all(Path(folder or temporary).resolve(), calls, threads)

@@ -1,6 +1,6 @@
 """How many questions and phrases a second QA's readers and MT's translators answer, one by one and in batches.
 
-    python benchmarks/tool_engines.py [--questions 32] [--layers 4] [--width 256] [--json]
+    python benchmarks/tools/tool_engines.py [--questions 32] [--layers 4] [--width 256] [--json]
 
 The models have the given size and random weights, so what they say means nothing; what it costs is that of a real model
 of the size, but for two things: random translators rarely end by themselves, so every text gets its full length, and
@@ -27,17 +27,17 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.support.tiny_checkpoints import save_nllb, save_span_model, save_t5
 from toolformer_core.records import ToolResult
 from toolformer_core.tools.build import EMBEDDED_KNOWN
 from toolformer_core.tools.mt import MT
-from toolformer_core.tools.passages import PassageIndex, read_passages
 from toolformer_core.tools.qa import QA
 from toolformer_core.tools.qa_readers.embedded import ExtractiveReader
 from toolformer_core.tools.qa_readers.spans import SpanReader
 from toolformer_core.tools.qa_readers.text_to_text import TextToTextReader
+from toolformer_core.tools.search.passages import PassageIndex, read_passages
 from toolformer_core.tools.translators.ct2 import CTranslate2Translator
 from toolformer_core.tools.translators.m2m100 import M2M100Translator
 

@@ -1,6 +1,6 @@
 """How long an index of passages takes to write, to open and to search, and what memory and disk it takes.
 
-    python benchmarks/search_index.py [--passages 1000000] [--queries 2000] [--folder DIR] [--json]
+    python benchmarks/tools/search_index.py [--passages 1000000] [--queries 2000] [--folder DIR] [--json]
 
 The passages are made from a seed: 200,000 invented words whose frequencies fall as 1 / rank (Zipf), texts of 60 to 100
 words, titles of 1 to 4 words, of which a sixth are drawn by the same frequencies (as in `History of the ...`) and the
@@ -110,8 +110,8 @@ def queries(seed: int, count: int) -> list[tuple[str, str]]:
 
 
 def _write(path: Path) -> None:
-    from toolformer_core.tools.index_writer import build_index
-    from toolformer_core.tools.passage_sources import open_source
+    from toolformer_core.tools.search.index_writer import build_index
+    from toolformer_core.tools.search.passage_sources import open_source
 
     build_index(open_source(path / "passages.jsonl"), path / "index")
     usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -120,14 +120,14 @@ def _write(path: Path) -> None:
 
 def _open(path: Path) -> None:
     start = time.perf_counter()
-    from toolformer_core.tools.search_index import SearchIndex
+    from toolformer_core.tools.search.search_index import SearchIndex
 
     SearchIndex(path / "index").search("a")
     _print(json.dumps({"seconds": time.perf_counter() - start}))
 
 
 def _search(path: Path, seed: int, count: int) -> None:
-    from toolformer_core.tools.search_index import SearchIndex
+    from toolformer_core.tools.search.search_index import SearchIndex
 
     index = SearchIndex(path / "index")
     asked = queries(seed, count + _WARM_UP)
