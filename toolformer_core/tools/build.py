@@ -15,6 +15,7 @@ from pathlib import Path
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.endpoints import Credentials
 from toolformer_core.errors import UnknownNameError, UsageError
+from toolformer_core.syntax import is_tool_name
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.calculator import Calculator
 from toolformer_core.tools.calendar import Calendar
@@ -101,6 +102,8 @@ def _custom_tool(name: str) -> Tool:
     if not is_reference(name) and name not in (known := entry_point_names()):
         raise UnknownNameError("tool", name, (*TOOL_NAMES, *known))
     tool = load_tool(parse_reference(name).absolute(Path.cwd()))
+    if not is_tool_name(tool.name):
+        raise UsageError(f"{name}: {tool.name!r} cannot be a name in calls; use letters, digits and _: NAME={name}")
     if tool.key in TOOL_NAMES or tool.name in TOOL_NAMES.values():
         raise UsageError(f"{name} is called {tool.name}, like one of the paper's tools; choose its name: NAME={name}")
     return tool

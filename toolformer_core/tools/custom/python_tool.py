@@ -72,8 +72,6 @@ class PythonTool:
     ) -> None:
         self.function = function
         self.name = name or camel_case(function.__name__)
-        if not self.name.isidentifier():
-            raise UsageError(f"{self.name!r} cannot be a name in calls; use letters, digits and _")
         self.key = key_of(self.name)
         lines = (inspect.getdoc(function) or "").splitlines()
         self.description = description or (lines[0].strip() if lines else f"Calls {function.__name__}.")
