@@ -111,6 +111,7 @@ class Writer:
         self.lm = tiny_lm()
         self.texts = texts
         self.settings: list[GenerationSettings] = []
+        self.keys = {"Miles": "miles"}  # a tool of the user's own
 
     def generate(self, prompts: list[str], settings: list[GenerationSettings]) -> list[Generation]:
         self.settings = settings

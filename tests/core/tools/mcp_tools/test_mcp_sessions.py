@@ -235,6 +235,15 @@ def test_closing_fails_calls_in_progress_and_the_next_one_starts_anew(over_http:
     assert text_of(echo.run("again")) == "again"
 
 
+_CHILDREN: set[psutil.Process] = set()  # of this process before a test: earlier tests of other files may have left some
+
+
+@pytest.fixture(autouse=True)
+def _note_children() -> None:
+    _CHILDREN.clear()
+    _CHILDREN.update(psutil.Process().children(recursive=True))
+
+
 def left_over() -> tuple[int, int, int]:
     """Wait until one session is left; return how many children, file descriptors and tasks of the loop there are."""
     thread = loop_thread()
@@ -250,7 +259,7 @@ def left_over() -> tuple[int, int, int]:
 
     tasks = thread.run(settle(), 60)
     process = psutil.Process()
-    return len(process.children(recursive=True)), process.num_fds(), tasks
+    return len(set(process.children(recursive=True)) - _CHILDREN), process.num_fds(), tasks
 
 
 def recycle(tool: MCPTool, times: int) -> None:
