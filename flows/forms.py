@@ -218,7 +218,7 @@ Tools = Annotated[
     Option(note="; separated by commas (default: all five, or none if --tool names others)", convert=_as_given),
 ]
 # A whole path, an MCP server, or the name of an entry point or module; `Name=` in front chooses the name in calls.
-_REFERENCE = r"^([A-Za-z]\w*=)?(/|mcp\+(stdio|https?):|[A-Za-z_][\w.-]*(:[A-Za-z_]\w*)?$)"
+_REFERENCE = r"^([A-Za-z]\w*=)?(/|mcp\+(stdio|https?):|(?!.*\.(py:|ya?ml$))[A-Za-z_][\w.-]*(:[A-Za-z_]\w*)?$)"
 References = Annotated[
     list[Annotated[str, _text(_REFERENCE)]],
     Field(
