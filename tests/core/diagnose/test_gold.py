@@ -25,6 +25,7 @@ from toolformer_core.errors import CorpusError
 from toolformer_core.lm.load import model_digest
 from toolformer_core.prompts.load import load_prompt, prompt_from_text
 from toolformer_core.tools.build import build_tools
+from toolformer_core.tools.declaration import DocumentFilter
 
 SUM = "The {0} nuts and the {1} pears make {2} things to eat in all of the houses of Velden."
 
@@ -101,6 +102,18 @@ def test_three_documents_with_a_gold_call_to_one_without(tmp_path: Path) -> None
     assert set(few.gold) < set(more.gold) < set(all_.gold)
     with pytest.raises(CorpusError, match="calendar"):
         choose(texts, "calendar", 8, PrefilterConfig())
+
+
+def test_a_users_own_gold_calls_in_plain_files_and_the_conditions_of_their_tool(tmp_path: Path) -> None:
+    far, near = "It is 5 miles, that is 8.0 km.", "It is 5 leagues, that is 24 km."
+    call = {"tool": "miles", "input": "5 miles", "position": far.index("8.0"), "value": "8.0 km"}
+    write(tmp_path, [(far, [call]), (near, [{**call, "position": near.index("24")}])])
+    for name in ("corpus.jsonl", "gold.jsonl"):
+        (tmp_path / name).write_bytes(gzip.decompress((tmp_path / f"{name}.gz").read_bytes()))
+        (tmp_path / f"{name}.gz").unlink()
+    chosen = choose(read_gold(tmp_path), "miles", None, PrefilterConfig(), declared=DocumentFilter(keywords=("miles",)))
+    assert [document.text for document, _ in chosen.pairs] == [far]
+    assert ([gold.input for gold in chosen.gold], chosen.dropped) == (["5 miles"], 1)
 
 
 def test_what_the_prefilter_drops_is_counted(tmp_path: Path) -> None:

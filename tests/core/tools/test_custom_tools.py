@@ -17,6 +17,7 @@ from toolformer_core.errors import PromptError, UnknownNameError, UsageError
 from toolformer_core.records import Document, ToolFailure, ToolResponse
 from toolformer_core.tools.base import limits_of
 from toolformer_core.tools.build import ToolSettings, build_tools
+from toolformer_core.tools.custom.python_tool import entry_point_names
 from toolformer_core.tools.custom.reference import ToolReference, camel_case, key_of, parse_reference
 from toolformer_core.tools.declaration import DocumentFilter, declaration_of
 
@@ -158,6 +159,25 @@ def test_what_a_function_raises_becomes_a_failure() -> None:
     assert nothing.run("x") == ToolFailure("no_result")
     assert number.run("x") == ToolFailure("crashed", "number returned int, not a text")
     assert limits_of(number).at_once == 32
+
+
+def test_an_entry_point_of_an_installed_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = folder / "corner_shop-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: corner-shop\nVersion: 1.0\n", "utf-8")
+    (info / "entry_points.txt").write_text("[toolformer.tools]\neggs = corner_shop:dozens\n", "utf-8")
+    (folder / "corner_shop.py").write_text(SOURCE, "utf-8")
+    monkeypatch.syspath_prepend(folder)
+    assert entry_point_names() == ["eggs"]
+    eggs = build_tools(["eggs"])["dozens"]  # the function's own name in calls
+    assert (eggs.name, eggs.run("4")) == ("Dozens", ToolResponse("48"))
+    assert build_tools(["Eggs=eggs"])["eggs"].name == "Eggs"
+    assert build_tools(["Box=corner_shop:dozens"])["box"].run("5") == ToolResponse("60")
+    with pytest.raises(UnknownNameError, match="Did you mean 'eggs'"):
+        build_tools(["egs"])
+    (info / "entry_points.txt").write_text("[toolformer.tools]\neggs = corner_shop:gone\n", "utf-8")
+    with pytest.raises(UsageError, match=r"the entry point eggs = corner_shop:gone cannot be loaded"):
+        build_tools(["eggs"])
 
 
 def test_mistakes_are_named(folder: Path) -> None:
