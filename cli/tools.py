@@ -94,8 +94,9 @@ def tools_new(
     if existing := [file for file in files if Path(file).exists()]:
         raise UsageError(f"{', '.join(existing)} exist already; choose another name or folder")
     for file, text in files.items():
-        Path(file).write_text(text, "utf-8")
-    reference = f"{name}.yaml" if mcp else f"{name}.py:{name}"
+        with Path(file).open("x", encoding="utf-8") as new:  # "x": not through a link that leads to nothing either
+            new.write(text)
+    reference = next(iter(files)) if mcp else f"{name}.py:{name}"
     todo = f"; write 3 to 5 demonstrations into {list(files)[1]}" if mcp else ""
     say(f"wrote {', '.join(files)}; try it with: toolformer tools test {reference} ...{todo}")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tasks.settings import qa_credentials
+from toolformer_core.config import TOOL_NAMES
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.build import ToolSettings, build_tools
 from toolformer_core.tools.custom.reference import parse_reference
@@ -52,11 +53,16 @@ def chosen_tools(p: NamesTools) -> tuple[dict[str, Tool], ToolSettings]:
         qa_reader=_folder_or_name(p.qa_reader),
         translator=_folder_or_name(p.translator),
     )
-    given = [str(parse_reference(text).absolute(Path.cwd())) for text in p.tool]
-    built = build_tools([*p.tools, *given], settings, qa_credentials=qa_credentials(settings.qa_reader))
-    named = list(dict.fromkeys([*(name.strip().lower() for name in p.tools), *given]))
+    named = list(dict.fromkeys(map(_named, (*p.tools, *p.tool))))
+    built = build_tools(named, settings, qa_credentials=qa_credentials(settings.qa_reader))
     references = tuple((key, name) for key, name in zip(built, named, strict=True) if key != name)
     return built, replace(settings, references=references)
+
+
+def _named(text: str) -> str:
+    """Return the key of one of the paper's tools, in whatever case it is given; a reference with its whole path."""
+    key = text.strip().lower()
+    return key if key in TOOL_NAMES else str(parse_reference(text).absolute(Path.cwd()))
 
 
 def _absolute(path: str | None) -> Path | None:

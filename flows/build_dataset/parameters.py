@@ -170,7 +170,8 @@ def build_command(p: BuildParameters, **changes: Any) -> str:
     """
     parts = ["toolformer", "build"]
     given = p.model_copy(update=changes)
-    for name, value in (given.model_dump(exclude_defaults=True) | {"data": p.data}).items():
+    tools = {"tools": given.tools} if given.tool else {}  # with --tool, all five are not the default
+    for name, value in (given.model_dump(exclude_defaults=True) | tools | {"data": p.data}).items():
         option = f"--{name.replace('_', '-')}"
         if name == "tool":
             parts += [word for reference in value for word in (option, reference)]

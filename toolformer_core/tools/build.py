@@ -7,8 +7,9 @@ call. This module does not know what a tool is used for.
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from toolformer_core.tools.wikisearch import WikiSearch
 
 __all__ = ["EMBEDDED_KNOWN", "EMBEDDED_PASSAGES", "EMBEDDED_PHRASES", "ToolSettings", "build_tools"]
 
+_KEY = re.compile(r"[a-z_][a-z0-9_]*")  # it names files and columns
 _CORE = Path(__file__).resolve().parent.parent
 EMBEDDED_PASSAGES = _CORE / "assets" / "passages.jsonl.gz"
 EMBEDDED_KNOWN = _CORE / "assets" / "known.jsonl.gz"  # the passages about people and companies
@@ -102,10 +104,14 @@ def _custom_tool(name: str) -> Tool:
     if not is_reference(name) and name not in (known := entry_point_names()):
         raise UnknownNameError("tool", name, (*TOOL_NAMES, *known))
     tool = load_tool(parse_reference(name).absolute(Path.cwd()))
-    if not is_tool_name(tool.name):
-        raise UsageError(f"{name}: {tool.name!r} cannot be a name in calls; use letters, digits and _: NAME={name}")
-    if tool.key in TOOL_NAMES or tool.name in TOOL_NAMES.values():
-        raise UsageError(f"{name} is called {tool.name}, like one of the paper's tools; choose its name: NAME={name}")
+    bare = str(replace(parse_reference(name), name=""))
+    if not is_tool_name(tool.name) or not _KEY.fullmatch(tool.key):
+        raise UsageError(
+            f"{bare} cannot be called {tool.name!r} (key {tool.key!r}); choose a name of letters, digits and _ that "
+            f"begins with a letter from a to z, e.g. Name={bare}"
+        )
+    if tool.key in TOOL_NAMES or tool.name.lower() in map(str.lower, TOOL_NAMES.values()):
+        raise UsageError(f"{bare} is called {tool.name}, like one of the paper's tools; choose its name: NAME={bare}")
     return tool
 
 

@@ -45,6 +45,8 @@ class DocumentFilter:
                 raise UsageError(f"{pattern!r} is not a regular expression: {exc}") from exc
         if any(not keyword.strip() for keyword in self.keywords):
             raise UsageError("a keyword is empty")
+        if self.language is not None and not regex.fullmatch("[a-z]{2,3}", self.language):
+            raise UsageError(f"{self.language!r} is no ISO 639 code of a language; write e.g. en")
         if self.min_chars < 0 or (self.max_chars is not None and self.max_chars < self.min_chars):
             raise UsageError(f"min_chars {self.min_chars} and max_chars {self.max_chars} leave no document")
 

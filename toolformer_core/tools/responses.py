@@ -27,7 +27,9 @@ def run_guarded(tool: Tool, input_: str, context: str) -> ToolResult | Toolforme
         result: object = tool.run(input_, context)
     except ToolformerError as exc:  # the input is not to blame
         return exc
-    except (Exception, SystemExit) as exc:  # noqa: BLE001  third-party code: its failure is a result
+    except KeyboardInterrupt:
+        raise
+    except BaseException as exc:  # noqa: BLE001  third-party code: its failure is a result, whatever class it has
         return _crashed(exc)
     return _checked(result)
 
@@ -55,7 +57,9 @@ def run_questions(tool: Tool, questions: Sequence[tuple[str, str]]) -> list[Tool
         answers: object = tool.run_batch(questions)
     except ToolformerError as exc:
         return exc
-    except (Exception, SystemExit) as exc:  # noqa: BLE001  third-party code
+    except KeyboardInterrupt:
+        raise
+    except BaseException as exc:  # noqa: BLE001  third-party code
         return _crashed(exc)
     if not isinstance(answers, list) or len(answers) != len(questions):
         said = f"{len(answers)} results" if isinstance(answers, list) else type(answers).__name__
@@ -64,7 +68,11 @@ def run_questions(tool: Tool, questions: Sequence[tuple[str, str]]) -> list[Tool
 
 
 def _crashed(error: BaseException) -> ToolFailure:
-    return ToolFailure("crashed", f"{type(error).__name__}: {error}")
+    try:
+        told = str(error)
+    except Exception:  # noqa: BLE001  third-party code, too
+        told = "(its message cannot be read)"
+    return ToolFailure("crashed", f"{type(error).__name__}: {told}")
 
 
 def _checked(result: object) -> ToolResult:

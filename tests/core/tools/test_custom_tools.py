@@ -19,7 +19,9 @@ from toolformer_core.tools.base import limits_of
 from toolformer_core.tools.build import ToolSettings, build_tools
 from toolformer_core.tools.custom.python_tool import entry_point_names
 from toolformer_core.tools.custom.reference import ToolReference, camel_case, key_of, parse_reference
+from toolformer_core.tools.custom.scaffold import new_python_tool
 from toolformer_core.tools.declaration import DocumentFilter, declaration_of
+from toolformer_core.tools.responses import run_guarded
 
 SOURCE = """
 from toolformer_core import tool
@@ -194,7 +196,7 @@ def test_mistakes_are_named(folder: Path) -> None:
         build_tools([f"{folder}/shop.py:dozens", f"Dozens={folder}/shop.py:shout"])
     code = "from toolformer_core import tool\n@tool(name='Cafe\\u0301')\ndef f(text):\n    return text\n"
     (folder / "marks.py").write_text(code, "utf-8")  # an accent of its own, which the parser of calls does not read
-    with pytest.raises(UsageError, match="cannot be a name in calls"):
+    with pytest.raises(UsageError, match="cannot be called .Cafe"):
         build_tools([f"{folder}/marks.py:f"])
     with pytest.raises(UsageError, match="like one of the paper's tools"):
         build_tools([f"QA={folder}/shop.py:shout"])
@@ -241,3 +243,93 @@ def test_conditions_that_mean_nothing_are_refused() -> None:
     for wrong in ({"patterns": ("(",)}, {"keywords": (" ",)}, {"min_chars": 5, "max_chars": 4}):
         with pytest.raises(UsageError):
             DocumentFilter(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("line", ["raise SystemExit(0)", "1 / 0", "def f(:"])
+def test_whatever_a_file_or_module_does_when_imported_is_a_usage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    module = f"imported_badly_{len(line)}"  # each has a length of its own
+    (tmp_path / f"{module}.py").write_text(line, "utf-8")
+    for reference in (f"{tmp_path}/{module}.py:f", f"{module}:f"):
+        with pytest.raises(UsageError, match=r"cannot be imported: (SystemExit|ZeroDivisionError|SyntaxError)"):
+            build_tools([reference])
+
+
+def test_a_decorator_between_hides_no_edit(tmp_path: Path) -> None:
+    source = (
+        "from functools import lru_cache\nfrom toolformer_core import tool\n@tool\n@lru_cache\ndef f(text): return {}"
+    )
+    prints = []
+    for answer in ("'1'", "'2'"):
+        (tmp_path / "t.py").write_text(source.format(answer), "utf-8")
+        made = build_tools([f"{tmp_path}/t.py:f"])["f"]
+        assert declaration_of(made).prompt_source == str(tmp_path / "f.txt")
+        prints.append(made.fingerprint)
+    assert prints[0] != prints[1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "wrong"),
+    [
+        ("keywords='mile'", "keywords must be a list"),  # else the letters m, i, l, e
+        ("patterns='mile'", "patterns must be a list"),
+        ("keywords=[5]", "keywords must be a list"),
+        ("language='English'", "no ISO 639 code"),
+        ("version=2", "version must be a text"),
+        ("limits={'cost': 1}", "limits must be made by ToolLimits"),
+    ],
+)
+def test_settings_of_another_type_are_named(tmp_path: Path, settings: str, wrong: str) -> None:
+    (tmp_path / "t.py").write_text(
+        f"from toolformer_core import tool\n@tool({settings})\ndef f(text): return text", "utf-8"
+    )
+    with pytest.raises(UsageError, match=wrong):
+        build_tools([f"{tmp_path}/t.py:f"])
+
+
+def test_a_name_must_be_one_that_calls_and_files_can_bear(folder: Path) -> None:
+    (folder / "names.py").write_text(
+        "from toolformer_core import tool\n@tool(name='\u91cc\u7a0b')\ndef far(text): return text\n"
+        "class Other:\n    key, name, description, fingerprint = '../x', 'Other', '', '1'\n"
+        "    def load(self): pass\n    def run(self, input, context=''): pass\nother = Other()\n",
+        "utf-8",
+    )
+    for reference in ("names.py:far", "names.py:other", "__=shop.py:shout"):
+        name, equals, file = reference.rpartition("=")
+        with pytest.raises(UsageError, match="cannot be called"):
+            build_tools([f"{name}{equals}{folder}/{file}"])
+    with pytest.raises(UsageError, match="like one of the paper's tools; choose its name: NAME=/"):
+        build_tools([f"WikiSEARCH={folder}/shop.py:shout"])
+
+
+class _Unspeakable(BaseException):
+    def __str__(self) -> str:
+        raise RuntimeError("no message")
+
+
+def test_an_exception_of_any_class_is_a_crash_and_not_silence() -> None:
+    """Else its thread ends without a word, and the question waits for its time limit, twice."""
+
+    @tool
+    def f(text: str) -> str:
+        raise _Unspeakable
+
+    assert run_guarded(f, "", "") == ToolFailure("crashed", "_Unspeakable: (its message cannot be read)")
+
+
+@pytest.mark.parametrize("name", ["x_y_z", "foo_2", "my__tool", "miles"])
+def test_what_tools_new_writes_passes_its_own_tests_under_any_name(tmp_path: Path, name: str) -> None:
+    for file, text in new_python_tool(name).items():
+        (tmp_path / file).write_text(text, "utf-8")
+    path = tmp_path / f"test_{name}.py"
+    scope: dict[str, object] = {"__file__": str(path), "__name__": path.stem}
+    exec(compile(path.read_text("utf-8"), str(path), "exec"), scope)  # as pytest imports it
+    assert scope["TOOL"].run("5 miles") == ToolResponse("8.0 km")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", ["class", "re", "json", "calculator", "_miles", "\u00fcber", "Miles", "2x", "a-b", ""])
+def test_names_with_which_no_new_tool_would_work_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=r"choose another name|cannot name a function"):
+        new_python_tool(name)

@@ -151,6 +151,25 @@ def test_a_secret_is_sent_and_never_stored(
     assert "s3cret" not in server.seen[-1]["path"]
 
 
+def test_a_secret_shows_in_no_message_and_no_response(
+    server: Server, tools: list[HTTPTool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    echo = http_tool(tools, server.url + "/people?country=${PEOPLE_KEY}", headers={"Authorization": "${PEOPLE_KEY}"})
+    monkeypatch.setenv("PEOPLE_KEY", "s3cret\n")  # as a file's content often ends
+    assert echo.run("") == ToolResponse('{"country": "${PEOPLE_KEY}", "found": [{"people": null}]}')
+    assert server.seen[-1]["authorization"] == "s3cret"
+    monkeypatch.setenv("PEOPLE_KEY", "s3c\nret")  # h11 would quote it in its message, as s3c\\nret
+    for ask in (echo.load, lambda: echo.run("")):
+        with pytest.raises(UsageError, match="PEOPLE_KEY holds a line break") as caught:
+            ask()
+        assert "s3c" not in str(caught.value)
+
+
+def test_an_input_that_no_request_can_hold_is_the_inputs_fault(server: Server, tools: list[HTTPTool]) -> None:
+    people = http_tool(tools, server.url + "/people?country={input}")
+    assert people.run("a\ud800") == ToolFailure("invalid_input", "lone surrogate U+D800 at character 2")
+
+
 def test_templates_are_filled_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A", "{input}")
     assert fill("${A} {input} {other}", {"input": "${A}"}) == "{input} ${A} {other}"
@@ -164,6 +183,9 @@ def test_templates_are_filled_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> No
         ("https://${HOST}/x", "must be written out"),
         ("https://user:pw@host/x", "credentials do not belong"),
         ("http://example.org/x", "only for this machine"),
+        ("https://[::1/x", "no http or https URL"),
+        ("https://host:99999/x", "port of host"),
+        ("https://host:8o/x", "port of host"),
     ],
 )
 def test_urls_that_are_refused(url: str, wrong: str) -> None:
@@ -208,6 +230,14 @@ def test_a_tool_file_of_a_python_function(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(eggs)).name == "Eggs"
 
 
+def test_a_threshold_of_zero_in_a_tool_file_is_no_missing_one(tmp_path: Path) -> None:
+    source = "from toolformer_core import tool\n@tool(tau_s=0.1, tau_f=0.5, top_k=7)\ndef f(text): return text\n"
+    (tmp_path / "t.py").write_text(source, "utf-8")
+    (tmp_path / "f.yaml").write_text("python: t.py:f\ntau_s: 0\ntau_f: 0\n", "utf-8")
+    declared = declaration_of(build_tools([str(tmp_path / "f.yaml")])["f"])
+    assert (declared.tau_s, declared.tau_f, declared.top_k) == (0, 0, 7)
+
+
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
@@ -218,6 +248,11 @@ def test_a_tool_file_of_a_python_function(tmp_path: Path) -> None:
         ("name: two words\npython: a.py:b", "name: String should match"),
         ("http: {url: 'http://example.org/'}", "only for this machine"),
         ("http: {url: 'https://h/', method: DELETE}", "http.method"),
+        ("name: a\u0939\u093f\nhttp: {url: 'https://h/'}", "cannot be called"),  # a mark, which no call's name may hold
+        ("http: {url: 'https://h/', json: {day: 2024-01-01}}", "json: this cannot be written as JSON"),
+        ("http: {url: 'https://h/', json: &a {again: *a}}", "json: this cannot be written as JSON"),
+        ("http: {url: 'https://h/', json: [.nan]}", "json: this cannot be written as JSON"),
+        ("http: {url: 'https://h/', headers: {'a b': c}}", "headers: 'a b' is not the name"),
         ("python: absent.py:f", "cannot read the tool file"),
         ("!!python/object/apply:os.system [echo]", "is not YAML"),  # nothing is ever made but plain values
     ],

@@ -35,7 +35,7 @@ from urllib.parse import quote, urlsplit
 
 from toolformer_core.config import canonical_json
 from toolformer_core.errors import UsageError
-from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
+from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of, unencodable
 from toolformer_core.tools.base import REMOTE_TTL_S, ToolLimits
 from toolformer_core.tools.custom.secrets import fill, hide_secrets, secret_names
 from toolformer_core.tools.declaration import ToolDeclaration
@@ -44,6 +44,7 @@ __all__ = ["HTTPTemplate", "HTTPTool"]
 
 _VERSION = "1"
 _FIELD = re.compile(r"\{([^{}]+)\}")
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _MAX_BYTES = 1 << 20
 _TIMEOUT_S = 10.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -65,17 +66,31 @@ class HTTPTemplate:
     response: str | None = None
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
+        try:
+            parts = urlsplit(self.url)
+        except ValueError as exc:
+            raise UsageError(f"url: this is no http or https URL: {exc}") from exc
         if any(mark in parts.netloc for mark in "{}$"):
             raise UsageError(f"url: the host of {self.url!r} must be written out")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError(f"url: {self.url!r} is no http or https URL")
         if parts.username or parts.password:
             raise UsageError("url: credentials do not belong into a URL; write headers with ${VARIABLE}")
+        try:
+            _ = parts.port
+        except ValueError as exc:
+            raise UsageError(f"url: the port of {parts.hostname} must be a number up to 65535") from exc
+        for name in self.headers:
+            if not _HEADER.fullmatch(name):
+                raise UsageError(f"headers: {name[:40]!r} is not the name of an HTTP header")
         if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
             raise UsageError(f"url: http without encryption is only for this machine; write https for {parts.hostname}")
         if self.json is not None and self.body is not None:
             raise UsageError("give json or body, not both")
+        try:
+            json.dumps(self.json, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as exc:
+            raise UsageError(f"json: this cannot be written as JSON: {exc}") from exc
 
     def secrets(self) -> tuple[str, ...]:
         """Return the environment variables that the templates name."""
@@ -146,6 +161,8 @@ class HTTPTool:
         """Send one request; the table above says what its response becomes."""
         import httpx2
 
+        if problem := unencodable(input + context):
+            return ToolFailure("invalid_input", problem)
         template, values = self.template, {"input": input, "context": context}
         url = fill(template.url, {name: quote(value, safe="") for name, value in values.items()})
         headers = {name: fill(value) for name, value in template.headers.items()}
@@ -166,7 +183,7 @@ class HTTPTool:
             return ToolFailure("unreachable", detail, retryable=isinstance(exc, httpx2.TransportError))
         if data is None:
             return ToolFailure("bad_response", f"more than {_MAX_BYTES:,} bytes")
-        return _read(data.decode("utf-8", "replace"), template.response)
+        return _read(hide_secrets(data.decode("utf-8", "replace"), template.secrets()), template.response)
 
     def close(self) -> None:
         """Close the connections."""

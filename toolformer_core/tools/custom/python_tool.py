@@ -183,6 +183,14 @@ def tool(
         PromptError: the prompt's file cannot be read.
     """
 
+    for listed, given in (("patterns", patterns), ("keywords", keywords)):
+        if isinstance(given, str) or not all(isinstance(one, str) for one in given):
+            raise UsageError(f"{listed} must be a list of texts, e.g. {listed}=['mile']")
+    if not isinstance(version, str):
+        raise UsageError(f"version must be a text, e.g. version='{version}'")
+    if not isinstance(limits, ToolLimits | None):
+        raise UsageError("limits must be made by ToolLimits, e.g. limits=ToolLimits(per_second=5)")
+
     def decorate(decorated: Callable[..., str | None]) -> PythonTool:
         text, source = _prompt_of(decorated, prompt)
         declaration = ToolDeclaration(
@@ -269,17 +277,19 @@ def _module_from_file(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except BaseException as exc:
         del sys.modules[name]
-        if isinstance(exc, Exception) and not isinstance(exc, UsageError):
-            raise UsageError(f"{path} cannot be imported: {type(exc).__name__}: {exc}") from exc
-        raise
+        if isinstance(exc, UsageError) or not isinstance(exc, Exception | SystemExit):
+            raise
+        raise UsageError(f"{path} cannot be imported: {type(exc).__name__}: {exc}") from exc
     return module
 
 
 def _import(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except ImportError as exc:
-        raise UsageError(f"the module {name} cannot be imported: {exc}") from exc
+    except UsageError:
+        raise
+    except (Exception, SystemExit) as exc:  # third-party code
+        raise UsageError(f"the module {name} cannot be imported: {type(exc).__name__}: {exc}") from exc
 
 
 def _attribute(module: ModuleType, where: str, name: str) -> object:
@@ -297,13 +307,16 @@ def _entry_point(name: str) -> object:
         raise UsageError(f"several packages offer a tool {name}: " + ", ".join(point.value for point in points))
     try:
         return points[0].load()
-    except (ImportError, AttributeError) as exc:
-        raise UsageError(f"the entry point {name} = {points[0].value} cannot be loaded: {exc}") from exc
+    except UsageError:
+        raise
+    except (Exception, SystemExit) as exc:  # third-party code
+        why = f"{type(exc).__name__}: {exc}"
+        raise UsageError(f"the entry point {name} = {points[0].value} cannot be loaded: {why}") from exc
 
 
 def _source_file(function: Callable[..., Any]) -> Path | None:
     try:
-        file = inspect.getsourcefile(function)
+        file = inspect.getsourcefile(inspect.unwrap(function))  # not that of a decorator, e.g. of functools.cache
     except TypeError:
         return None
     return Path(file) if file and Path(file).is_file() else None

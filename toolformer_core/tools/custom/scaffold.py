@@ -5,10 +5,17 @@ It makes texts and knows no files.
 
 from __future__ import annotations
 
+import keyword
+import re
+import sys
+
+from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import UsageError
 from toolformer_core.tools.custom.reference import camel_case, key_of
 
 __all__ = ["new_mcp_tool", "new_python_tool"]
+
+_FUNCTION = re.compile(r"[a-z][a-z0-9_]*")
 
 _PYTHON = r'''"""{name}: converts miles to kilometres. Try it: toolformer tools test {key}.py:{key} '26.2 miles'."""
 
@@ -51,7 +58,7 @@ import pytest
 
 from toolformer_core import ToolFailure, ToolResponse, build_tools
 
-TOOL = build_tools([f"{{Path(__file__).parent / '{key}.py'}}:{key}"])["{key}"]
+(TOOL,) = build_tools([f"{{Path(__file__).parent / '{key}.py'}}:{key}"]).values()
 
 
 @pytest.mark.parametrize(("text", "expected"), [("26.2", "42.2 km"), ("5 miles", "8.0 km"), ("1,000 mi", "1609.3 km")])
@@ -91,10 +98,14 @@ def new_python_tool(name: str) -> dict[str, str]:
         name: the function's name, e.g. `miles`; in calls it is written in CamelCase.
 
     Raises:
-        UsageError: it cannot be the name of a function.
+        UsageError: it cannot be the name of a function, or is that of a Python module or of one of the paper's tools.
     """
-    if not name.isidentifier() or name != name.lower():
+    if not _FUNCTION.fullmatch(name) or keyword.iskeyword(name):
         raise UsageError(f"{name!r} cannot name a function; use lower-case letters, digits and _, e.g. miles")
+    if name in sys.stdlib_module_names:  # beside the test, the file would be imported in its place
+        raise UsageError(f"{name!r} is a module of Python's own, and {name}.py would hide it; choose another name")
+    if key_of(camel_case(name)) in TOOL_NAMES:
+        raise UsageError(f"{name!r} is one of the paper's tools; choose another name")
     words = {"key": name, "name": camel_case(name)}
     return {
         f"{name}.py": _PYTHON.format(**words),

@@ -33,16 +33,20 @@ def fill(template: str, values: Mapping[str, str] | None = None) -> str:
         values: e.g. the call's input by `input`.
 
     Raises:
-        UsageError: a variable is not set.
+        UsageError: a variable is not set, or holds more than one line.
     """
     values = values or {}
 
     def value_of(match: re.Match[str]) -> str:
         if match[1] is None:
             return values.get(match[2], match[0])
-        value = os.environ.get(match[1], "")
+        value = _value(match[1])
         if not value:
             raise UsageError(f"the environment variable {match[1]} is not set, and a tool needs it")
+        if not value.isprintable():  # a library's message about it would show it, in a form that nobody recognises
+            raise UsageError(
+                f"the environment variable {match[1]} holds a line break or control character: set it anew"
+            )
         return value
 
     return _PLACE.sub(value_of, template)
@@ -51,6 +55,11 @@ def fill(template: str, values: Mapping[str, str] | None = None) -> str:
 def hide_secrets(text: str, names: tuple[str, ...]) -> str:
     """Return a text in which the variables' values are replaced by their names."""
     for name in names:
-        if value := os.environ.get(name, ""):
+        if value := _value(name):
             text = text.replace(value, f"${{{name}}}")
     return text
+
+
+def _value(name: str) -> str:
+    """Return a variable's value without the line break that a file leaves at its end; "" if it is not set."""
+    return os.environ.get(name, "").strip()

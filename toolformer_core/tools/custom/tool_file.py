@@ -155,7 +155,8 @@ def _declaration(path: Path, described: ToolFile, default: ToolDeclaration | Non
     )
     if default is None:
         return declared
-    missing = {one.name: getattr(default, one.name) for one in fields(declared) if not getattr(declared, one.name)}
+    left_out = [one.name for one in fields(declared) if getattr(declared, one.name) in (None, "", DocumentFilter())]
+    missing = {name: getattr(default, name) for name in left_out}
     return replace(declared, **(missing if declared.prompt else missing | {"prompt_source": default.prompt_source}))
 
 
