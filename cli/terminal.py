@@ -70,11 +70,11 @@ def only_json() -> Iterator[None]:
     global _kept_stdout
     _kept_stdout = sys.stdout
     with ExitStack() as undo:
-        if sys.stdout is sys.__stdout__:  # not where a test has put something in its place
-            sys.stdout.flush()
+        if (stdout := sys.__stdout__) is not None and stdout is sys.stdout:  # nothing stands in its place, as in tests
+            stdout.flush()
             kept = os.dup(_STDOUT)
             os.dup2(_STDERR, _STDOUT)
-            _kept_stdout = undo.enter_context(open(kept, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors))
+            _kept_stdout = undo.enter_context(open(kept, "w", encoding=stdout.encoding, errors=stdout.errors))
             undo.callback(os.dup2, kept, _STDOUT)
         undo.enter_context(redirect_stdout(sys.stderr))
         try:

@@ -389,6 +389,8 @@ def test_a_file_that_ends_the_program_is_a_mistake(run: Run, tmp_path: Path) -> 
 def test_tools_new_overwrites_nothing(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "miles.txt").symlink_to(tmp_path / "elsewhere.txt")  # leads to nothing
-    assert run("tools", "new", "miles").code != 0
+    assert run("tools", "new", "miles") == Said(
+        2, "", "error: miles.txt exist already; choose another name or folder\n"
+    )
     assert not (tmp_path / "elsewhere.txt").exists()
     assert not (tmp_path / "miles.py").exists()
