@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import threading
 from collections.abc import Iterator
@@ -66,7 +65,7 @@ def up(
         notify(f"starting; logs in {servers.addresses.logs}")
     with explain_full_disk(folder, UpError), _until_stopped(servers) as stop, servers.running() as addresses:
         if as_json:
-            print(json.dumps(asdict(addresses)), flush=True)
+            print_json(asdict(addresses), indent=None)
         else:
             _print_addresses(addresses)
         servers.supervise(stop)

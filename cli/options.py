@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from typer.models import OptionInfo
 
+from cli.terminal import only_json
 from flows.forms import DATA_NOTE, Option, as_text, thresholds
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import UsageError
@@ -46,7 +47,15 @@ SharedCatalog = Annotated[
         "a DuckDB file)",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines")]
+
+
+def _keep_stdout(ctx: typer.Context, as_json: bool) -> bool:
+    if as_json:
+        ctx.with_resource(only_json())
+    return as_json
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines", callback=_keep_stdout)]
 
 ALL_TOOLS = as_text(list(TOOL_NAMES))
 

@@ -9,8 +9,8 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from typing import Any, TextIO
 
 from flows.stopping import STOPPED, exit_now, handle_stop
 from tasks.settings import own_server_home, public_model, public_qa_reader
@@ -19,6 +19,7 @@ __all__ = [
     "exit_on_signal",
     "hide_logged_failures",
     "leave",
+    "only_json",
     "print_json",
     "say",
     "visible",
@@ -56,10 +57,42 @@ def say(*texts: object, end: str = "\n", error: bool = False) -> None:
     print(visible(" ".join(map(str, texts))), end=end, file=sys.stderr if error else sys.stdout, flush=True)
 
 
-def print_json(value: Any) -> None:
-    r"""Print a value as JSON; characters that `visible` would replace are escaped, e.g. as \u001b."""
-    document = json.dumps(value, ensure_ascii=False, indent=2, default=str)
-    print(_INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", document))
+_STDOUT, _STDERR = 1, 2
+_kept_stdout: TextIO | None = None  # for JSON alone
+
+
+@contextmanager
+def only_json() -> Iterator[None]:
+    """Keep standard output for `print_json`: what else is printed, e.g. by a user's tool, goes to standard error.
+
+    So does what processes print that are started meanwhile, e.g. Dask workers.
+    """
+    global _kept_stdout
+    _kept_stdout = sys.stdout
+    with ExitStack() as undo:
+        if (stdout := sys.__stdout__) is not None and stdout is sys.stdout:  # nothing stands in its place, as in tests
+            stdout.flush()
+            kept = os.dup(_STDOUT)
+            os.dup2(_STDERR, _STDOUT)
+            _kept_stdout = undo.enter_context(open(kept, "w", encoding=stdout.encoding, errors=stdout.errors))
+            undo.callback(os.dup2, kept, _STDOUT)
+        undo.enter_context(redirect_stdout(sys.stderr))
+        try:
+            yield
+        finally:
+            _kept_stdout = None
+
+
+def print_json(value: Any, *, indent: int | None = 2) -> None:
+    r"""Print a value as JSON; characters that `visible` would replace are escaped, e.g. as \u001b.
+
+    Args:
+        value: what is printed.
+        indent: spaces per level; None: one line.
+    """
+    document = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+    escaped = _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", document)
+    print(escaped, file=_kept_stdout or sys.stdout, flush=True)
 
 
 def without_credentials(arguments: Sequence[str]) -> list[str]:

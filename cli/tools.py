@@ -5,6 +5,7 @@ They import what they need when they run.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -91,10 +92,10 @@ def tools_new(
     from toolformer_core.tools.custom.scaffold import new_mcp_tool, new_python_tool
 
     files = _mcp_files(name, mcp, new_mcp_tool) if mcp else new_python_tool(name)
-    if existing := [file for file in files if Path(file).exists()]:
+    if existing := [file for file in files if os.path.lexists(file)]:  # also a link that leads to nothing
         raise UsageError(f"{', '.join(existing)} exist already; choose another name or folder")
     for file, text in files.items():
-        with Path(file).open("x", encoding="utf-8") as new:  # "x": not through a link that leads to nothing either
+        with Path(file).open("x", encoding="utf-8") as new:
             new.write(text)
     reference = next(iter(files)) if mcp else f"{name}.py:{name}"
     todo = f"; write 3 to 5 demonstrations into {list(files)[1]}" if mcp else ""

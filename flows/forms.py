@@ -217,8 +217,11 @@ Tools = Annotated[
     WithJsonSchema({"type": "array", "items": {"type": "string", "enum": _KEYS}, "uniqueItems": True}),
     Option(note="; separated by commas (default: all five, or none if --tool names others)", convert=_as_given),
 ]
-# A whole path, an MCP server, or the name of an entry point or module; `Name=` in front chooses the name in calls.
-_REFERENCE = r"^([A-Za-z]\w*=)?(/|mcp\+(stdio|https?):|(?!.*\.(py:|ya?ml$))[A-Za-z_][\w.-]*(:[A-Za-z_]\w*)?$)"
+# A whole path, an MCP server (with no credentials, which the API would store), or the name of an entry point or module;
+# `Name=` in front chooses the name in calls.
+_SECRET = "[Kk][Ee][Yy]|[Tt]oken|[Ss]ecret|[Pp]assw|[Aa]uth|[Cc]redential|[Ss]ignature"
+_MCP = rf"mcp\+(stdio:|https?://(?![^#]*@)(?![^#]*[?&][^=&#]*({_SECRET})))"
+_REFERENCE = rf"^([A-Za-z]\w*=)?(/|{_MCP}|(?!.*\.(py|ya?ml)(:|$))[A-Za-z_][\w.-]*(:[A-Za-z_]\w*)?$)"
 References = Annotated[
     list[Annotated[str, _text(_REFERENCE)]],
     Field(

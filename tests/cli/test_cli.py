@@ -369,3 +369,28 @@ def test_a_passage_that_is_none_is_told_before_anything_starts(
         assert said.err.startswith(f"error: {passages}: line 21 is not a passage")
         assert said.err.count("\n") == 1
     assert not data.exists()
+
+
+def test_what_a_tool_prints_does_not_stand_in_the_json(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "loud.py").write_text("print('imported')\ndef loud(text): return text\n", encoding="utf-8")
+    said = run("tools", "list", "--tool", f"{tmp_path}/loud.py:loud", "--json")
+    assert (said.code, said.err) == (0, "imported\n")
+    assert json.loads(said.out)[-1]["key"] == "loud"
+    assert run("tools", "list", "--tool", f"{tmp_path}/loud.py:loud").out.startswith("\u250f")  # it is free again
+
+
+def test_a_file_that_ends_the_program_is_a_mistake(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "ends.py").write_text("raise SystemExit(0)\n", encoding="utf-8")
+    said = run("tools", "test", f"{tmp_path}/ends.py:f", "x")
+    assert (said.code, said.out) == (2, "")
+    assert said.err == f"error: {tmp_path}/ends.py cannot be imported: SystemExit: 0\n"
+
+
+def test_tools_new_overwrites_nothing(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "miles.txt").symlink_to(tmp_path / "elsewhere.txt")  # leads to nothing
+    assert run("tools", "new", "miles") == Said(
+        2, "", "error: miles.txt exist already; choose another name or folder\n"
+    )
+    assert not (tmp_path / "elsewhere.txt").exists()
+    assert not (tmp_path / "miles.py").exists()

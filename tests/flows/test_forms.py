@@ -16,9 +16,11 @@ from prefect.utilities.schema_tools import validate
 from pydantic import ValidationError
 
 from flows.build_dataset.parameters import BuildParameters, build_command
+from flows.evaluate.parameters import EvaluateParameters
 from flows.finetune.profiles import Profile, load_profile
 from ops.deployments import DEPLOYMENTS, Deployment, as_yaml, form_schema
 from tasks.launch.base import LaunchRequest
+from toolformer_core.config import TOOL_NAMES
 
 EXAMPLES = re.findall(r"```json\n(.*?)```", (Path(__file__).parents[2] / "docs/finetune.md").read_text(), re.DOTALL)
 
@@ -126,3 +128,36 @@ def test_the_documents_profiles_can_be_launched(text: str, tmp_path: Path) -> No
 def test_the_document_has_an_example_for_every_launcher() -> None:
     told = [json.loads(text).get("launcher", "local") for text in EXAMPLES]
     assert told == list(get_args(Profile.model_fields["launcher"].annotation))
+
+
+@pytest.mark.parametrize(
+    ("reference", "allowed"),
+    [
+        ("/tools/miles.py:miles", True),
+        ("Km=/tools/miles.py:miles", True),
+        ("package.module:tool", True),
+        ("entry_point", True),
+        ("mcp+stdio:server --option a@b#tool", True),
+        ("Clock=mcp+https://host/mcp?region=eu#tool", True),
+        ("miles.py:miles", False),  # a worker runs in a folder of its own
+        ("tool.yaml", False),
+        ("mcp+https://user:pw@host/mcp#tool", False),  # the API would store it
+        ("mcp+https://host/mcp?api_key=K#tool", False),
+    ],
+)
+@pytest.mark.parametrize("kind", [BuildParameters, EvaluateParameters])
+def test_what_a_form_takes_for_a_users_tool(
+    reference: str, allowed: bool, kind: type[BuildParameters | EvaluateParameters]
+) -> None:
+    field = kind.model_json_schema()["properties"]["tool"]
+    assert jsonschema.Draft202012Validator(field).is_valid([reference]) is allowed
+
+
+def test_a_command_with_all_five_tools_and_another_names_them() -> None:
+    """With --tool alone, the five would be left out."""
+    told = {"corpus": "/c", "data": "/d", "tools": list(TOOL_NAMES), "tool": ["/t.py:f"]}
+    assert build_command(BuildParameters.model_validate(told)) == (
+        "toolformer build --corpus /c --data /d --tool /t.py:f --tools calculator,calendar,wikisearch,qa,mt"
+    )
+    alone = BuildParameters.model_validate({**told, "tools": None})
+    assert build_command(alone) == "toolformer build --corpus /c --data /d --tool /t.py:f"

@@ -196,7 +196,7 @@ def test_mistakes_are_named(folder: Path) -> None:
         build_tools([f"{folder}/shop.py:dozens", f"Dozens={folder}/shop.py:shout"])
     code = "from toolformer_core import tool\n@tool(name='Cafe\\u0301')\ndef f(text):\n    return text\n"
     (folder / "marks.py").write_text(code, "utf-8")  # an accent of its own, which the parser of calls does not read
-    with pytest.raises(UsageError, match="cannot be called .Cafe"):
+    with pytest.raises(UsageError, match=r"cannot be called 'Cafe.'"):
         build_tools([f"{folder}/marks.py:f"])
     with pytest.raises(UsageError, match="like one of the paper's tools"):
         build_tools([f"QA={folder}/shop.py:shout"])
