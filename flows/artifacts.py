@@ -215,6 +215,8 @@ def run_name_from(pattern: str) -> Callable[[], str]:
     def name() -> str:
         given = this_run.parameters["parameters"]
         fields = given if isinstance(given, dict) else given.model_dump()
+        if fields.get("tool"):  # a user's own, besides the paper's
+            fields = {**fields, "tools": [*(fields.get("tools") or ()), *fields["tool"]]}
         return pattern.format_map({key: short(value) for key, value in fields.items()})
 
     return name

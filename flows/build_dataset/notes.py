@@ -28,7 +28,8 @@ def notes_on_build(p: BuildParameters) -> list[str]:
         notes.append(
             f"{len(others):,} files of the corpus are of other kinds and are not read ({counts}): {names}{more}"
         )
-    invented = [tool for tool in p.tools if _invented(tool, p)]
+    named = dict.fromkeys(name.strip().lower() for name in (*p.tools, *p.tool))
+    invented = [tool for tool in named if _invented(tool, p)]
     if invented and Path(p.corpus).absolute() != CORPUS:
         who = f"{' and '.join(invented)} {'answers' if len(invented) == 1 else 'answer'}"
         notes.append(

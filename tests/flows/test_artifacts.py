@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -13,8 +14,9 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey, FlowRunFilter, FlowRunFilterId
 
-from flows.artifacts import ProgressArtifacts, short
+from flows.artifacts import ProgressArtifacts, run_name_from, short
 from flows.build_dataset.flow import BuildResult
+from flows.build_dataset.parameters import BuildParameters
 from tasks.run_shard import ShardResult
 from warehouse.commits import CommitKey, RowCounts
 
@@ -178,6 +180,12 @@ def test_names_are_short() -> None:
     assert short("embedded") == "embedded"
     assert short("/") == "/"
     assert short(["calculator", "qa"]) == "2"
+
+
+def test_a_runs_name_counts_a_users_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    parameters = BuildParameters.model_validate({"corpus": "/c", "tools": "calculator", "tool": ["/a.py:f", "/b.py:g"]})
+    monkeypatch.setattr("flows.artifacts.this_run", SimpleNamespace(parameters={"parameters": parameters}))
+    assert run_name_from("{corpus}, {tools} tools")() == "c, 3 tools"
 
 
 def test_a_build_leaves_a_name_progress_of_every_stage_and_a_summary(

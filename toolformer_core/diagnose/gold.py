@@ -148,6 +148,8 @@ def choose(
     documents = [d for d in documents if wanted is None or wanted(d)]
     with_gold = [d for d in documents if texts.of(d, tool)]
     without_gold = [d for d in documents if not texts.of(d, tool)]
+    if not with_gold:
+        raise CorpusError(f"the gold texts hold no call of {tool}; name a folder that does by --gold, or other tools")
     passed = _kept(tool, with_gold, config, declared)
     if not passed:
         raise CorpusError(f"no document with a gold call of {tool} passes its prefilter; give other texts or tools")

@@ -6,6 +6,7 @@ thresholds stand in `config`. This module does not know how a tool is found or r
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -72,6 +73,9 @@ class ToolDeclaration:
         top_k: most likely positions per document.
         draws: calls drawn per position.
         tau_f: smallest L- - L+ of a call that is kept, in nats.
+
+    Raises:
+        UsageError: a threshold is no number; which numbers make sense is checked with the build's own settings.
     """
 
     origin: str = "built in"
@@ -82,6 +86,14 @@ class ToolDeclaration:
     top_k: int | None = None
     draws: int | None = None
     tau_f: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, kinds in (("tau_s", (int, float)), ("top_k", (int,)), ("draws", (int,)), ("tau_f", (int, float))):
+            value = getattr(self, name)
+            if value is not None and (
+                isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value)
+            ):
+                raise UsageError(f"{name} must be a {'whole ' if float not in kinds else ''}number, got {value!r}")
 
     def sampling(self) -> dict[str, Any]:
         """Return the declared settings of `SampleConfig`."""

@@ -214,3 +214,10 @@ def test_one_command_writes_the_reference(tmp_path: Path, monkeypatch: pytest.Mo
     assert (told.model, told.documents, set(told.tools)) == (model_digest("embedded"), 4, {"calendar"})
     assert set(told.tools["calendar"]["figures"]) == set(Figures.__slots__)
     assert read_reference(tmp_path / "absent.json").measured("qa") == {}
+
+
+def test_a_tool_without_gold_calls_is_told_of_other_texts(tmp_path: Path) -> None:
+    """The small world, which is the default, has calls of the paper's tools alone."""
+    texts = read_gold(write(tmp_path, sums(4)))
+    with pytest.raises(CorpusError, match="hold no call of miles; name a folder that does by --gold"):
+        choose(texts, "miles", 4, PrefilterConfig())

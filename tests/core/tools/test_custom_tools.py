@@ -278,6 +278,11 @@ def test_a_decorator_between_hides_no_edit(tmp_path: Path) -> None:
         ("keywords=[5]", "keywords must be a list"),
         ("language='English'", "no ISO 639 code"),
         ("version=2", "version must be a text"),
+        ("tau_f='high'", "tau_f must be a number, got 'high'"),  # else the build fails at its last stage
+        ("tau_f=float('nan')", "tau_f must be a number, got nan"),
+        ("draws=2.5", "draws must be a whole number, got 2.5"),
+        ("top_k=True", "top_k must be a whole number"),
+        (r"prompt='Add calls.\n[F(1)]\n'", r"the prompt has no \{text\}"),
         ("limits={'cost': 1}", "limits must be made by ToolLimits"),
     ],
 )

@@ -45,6 +45,9 @@ def test_tools_that_answer_from_the_invented_world_are_named_unless_it_is_the_co
     assert notes_on_build(parameters(corpus, "qa", "mt", passages="/p.jsonl", phrases="/p.tsv")) == []
     assert notes_on_build(parameters(corpus, "calculator", "calendar")) == []
     assert notes_on_build(parameters(CORPUS, "qa", "mt", "wikisearch")) == []
+    for named in ({"tools": ["QA"]}, {"tool": ["qa"]}):  # in whatever way they are named
+        (note,) = notes_on_build(BuildParameters.model_validate({"corpus": str(corpus), **named}))
+        assert note.startswith("qa answers from")
 
 
 def test_a_dataset_made_by_another_model(tmp_path, monkeypatch):

@@ -345,6 +345,8 @@ def read_prompt(path: Path, *, required: bool) -> str:
     Raises:
         PromptError: it cannot be read.
     """
+    if "\n" in str(path):  # a prompt was given where a path may stand, too
+        raise PromptError("the prompt has no {text}; put it where the document is inserted")
     if not required and not path.is_file():
         return ""
     try:
