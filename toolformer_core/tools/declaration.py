@@ -17,7 +17,10 @@ from toolformer_core.errors import PromptError, UsageError
 from toolformer_core.records import digest_of
 from toolformer_core.tools.base import Tool
 
-__all__ = ["DocumentFilter", "HasDeclaration", "ToolDeclaration", "declaration_of"]
+__all__ = ["DRAFT", "DocumentFilter", "HasDeclaration", "ToolDeclaration", "declaration_of"]
+
+
+DRAFT = "(a sentence of your corpus in which the response occurs)"  # stands in a prompt that nobody has written yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +110,18 @@ class ToolDeclaration:
             name: the tool's name in calls.
 
         Raises:
-            PromptError: there is no prompt, or none of its demonstrations calls the tool.
+            PromptError: there is no prompt, it is a draft, or none of its demonstrations calls the tool.
         """
         if not self.prompt:
             place = f"write one to {self.prompt_source}" if self.prompt_source else "name a file with `prompt`"
             raise PromptError(
                 f"the tool {name} has no annotation prompt; {place}: what the tool does, then 3 to 5 demonstrations "
                 "with calls, then `Input: {text}` and `Output:`"
+            )
+        if DRAFT in self.prompt:
+            raise PromptError(
+                f"the prompt of {name} ({self.prompt_source or 'given as text'}) is still the draft: put 3 to 5 "
+                f"demonstrations with calls in place of {DRAFT!r}"
             )
         if f"[{name}(" not in self.prompt:
             raise PromptError(

@@ -19,7 +19,7 @@ from toolformer_core.tools.base import limits_of
 from toolformer_core.tools.build import ToolSettings, build_tools
 from toolformer_core.tools.custom.python_tool import entry_point_names
 from toolformer_core.tools.custom.reference import ToolReference, camel_case, key_of, parse_reference
-from toolformer_core.tools.custom.scaffold import new_python_tool
+from toolformer_core.tools.custom.scaffold import new_mcp_tool, new_python_tool
 from toolformer_core.tools.declaration import DocumentFilter, declaration_of
 from toolformer_core.tools.responses import run_guarded
 
@@ -210,6 +210,9 @@ def test_a_prompt_must_be_there_and_show_a_call(folder: Path) -> None:
         prompt_for(shout)
     (folder / "shout.txt").write_text("Shout.\nInput: {text}\nOutput:\n", "utf-8")
     with pytest.raises(PromptError, match=r"shows no call.*\[Shout\(\.\.\.\)\]"):
+        prompt_for(build_tools([f"{folder}/shop.py:shout"])["shout"])
+    (folder / "shout.txt").write_text(new_mcp_tool("shout", "mcp+stdio:x#y", "Shouts", "text")["shout.txt"], "utf-8")
+    with pytest.raises(PromptError, match="is still the draft"):
         prompt_for(build_tools([f"{folder}/shop.py:shout"])["shout"])
     other = folder / "prompts"
     other.mkdir()

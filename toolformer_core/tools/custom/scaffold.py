@@ -12,6 +12,7 @@ import sys
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import UsageError
 from toolformer_core.tools.custom.reference import camel_case, key_of
+from toolformer_core.tools.declaration import DRAFT
 
 __all__ = ["new_mcp_tool", "new_python_tool"]
 
@@ -83,7 +84,7 @@ prompt: {key}.txt
 _MCP_PROMPT = """Add calls to a tool where its response helps to write the text. {description} A call is written \
 [{name}({form})], right before the words that it gives. Here are some examples:
 
-Input: (a sentence of your corpus in which the response occurs)
+Input: {draft}
 Output: (the same sentence with [{name}({form})] right in front of the response)
 
 Input: {{text}}
@@ -127,7 +128,13 @@ def new_mcp_tool(key: str, reference: str, description: str, form: str) -> dict[
 
     description = " ".join(description.split())
     description += "" if description.endswith((".", "!", "?")) else "."
-    words = {"key": key_of(camel_case(key)), "name": camel_case(key), "form": form, "description": description}
+    words = {
+        "key": key_of(camel_case(key)),
+        "name": camel_case(key),
+        "form": form,
+        "description": description,
+        "draft": DRAFT,
+    }
     quoted = {"reference": json.dumps(reference), "description": json.dumps(description, ensure_ascii=False)}
     return {
         f"{words['key']}.yaml": _MCP.format(**{**words, **quoted}),  # JSON strings are YAML strings
