@@ -151,7 +151,7 @@ GUARDS = (
         "tasks/run_shard.py",
         "if claims.confirm(claim_or_result):",
         "if True:",
-        ("tests/tasks/test_claimed_shards.py::test_who_lost_its_claim_takes_what_the_other_committed",),
+        ("tests/tasks/test_claimed_shards.py::test_who_lost_its_claim_to_one_that_died_too_does_the_work_again",),
     ),
     Guard(
         "a host that dies with a claim",
