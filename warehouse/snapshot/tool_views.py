@@ -11,6 +11,7 @@ from __future__ import annotations
 __all__ = ["TOOL_COSTS"]
 
 _PERCENTILES = (0.5, 0.95, 0.99)
+_EXACT = "DECIMAL(38, 9)"  # its sums do not depend on the order of the rows, as those of floats do
 
 
 def _percentile(share: float) -> str:
@@ -34,15 +35,17 @@ WITH used AS (
 ), read AS (
     SELECT u.tool, u.host, c.*, (u.counters->>'transient')::BIGINT AS transient,
            (u.counters->>'cache_hits')::BIGINT AS cached, (u.counters->>'asked')::BIGINT AS asked,
-           (u.counters->>'calls')::BIGINT AS calls, (u.counters->>'tool_seconds')::DOUBLE AS seconds,
-           (u.counters->>'tool_cost')::DOUBLE AS cost
+           (u.counters->>'calls')::BIGINT AS calls,
+           TRY_CAST(u.counters->>'tool_seconds' AS {_EXACT}) AS seconds,
+           TRY_CAST(u.counters->>'tool_cost' AS {_EXACT}) AS cost
     FROM used AS u JOIN counted AS c USING (commit_id)
 ), totals AS (
     SELECT tool, count(*) AS shards, count(DISTINCT host) AS hosts, sum(questions)::BIGINT AS questions,
            sum(answered)::BIGINT AS answered, sum(transient)::BIGINT AS failed_transient,
            sum(failed - transient)::BIGINT AS failed_lasting, sum(cached)::BIGINT AS from_cache,
            sum(asked)::BIGINT AS asked, sum(calls)::BIGINT AS calls, sum(calls - asked)::BIGINT AS retries,
-           sum(seconds) AS seconds, 1000 * sum(seconds) / nullif(sum(calls), 0) AS mean_ms, sum(cost) AS cost
+           sum(seconds)::DOUBLE AS seconds, 1000 * sum(seconds)::DOUBLE / nullif(sum(calls), 0) AS mean_ms,
+           sum(cost)::DOUBLE AS cost
     FROM read GROUP BY tool
 ), classes AS (
     SELECT tool, substr(name, 4)::BIGINT AS bound, sum((counters->>name)::BIGINT) AS n
