@@ -110,10 +110,13 @@ def test_words_of_several_tokens_are_phrases_as_in_ram(tmp_path: Path) -> None:
     assert same_results(hits, PassageIndex(path).search("the नमस्ते greeting"))
 
 
-@pytest.mark.parametrize(("first_postings", "growth"), [(100, 8), (1, 2), (10_000, 8)])
+@pytest.mark.parametrize(
+    ("first_postings", "growth", "frequent"), [(100, 8, 1_000), (1, 2, 1), (1, 2, 50), (10_000, 8, 1)]
+)
 def test_no_best_passage_is_missed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_postings: int, growth: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_postings: int, growth: int, frequent: int
 ) -> None:
+    monkeypatch.setattr(maxscore, "_FREQUENT", frequent)
     monkeypatch.setattr(maxscore, "_FIRST_POSTINGS", first_postings)
     monkeypatch.setattr(maxscore, "_GROWTH", growth)
     rows = words_of_zipf(1, 3_000)

@@ -24,8 +24,9 @@ DIGITS = 4  # of a score; the last bits of a sum depend on the order in which it
 _K1, _B = 1.2, 0.75  # of tantivy's BM25
 _LENGTH = 7 / 8  # tantivy stores lengths rounded down, by less than an eighth
 _SAFETY = 1 - 1e-4  # bounds and scores are rounded differently
-_FIRST_POSTINGS, _GROWTH = 300, 8  # passages that the essential terms occur in, at first and in each further search
+_FIRST_POSTINGS, _GROWTH = 1_000, 8  # passages that the essential terms occur in, at first and in each further search
 _CACHED_TERMS = 50_000
+_FREQUENT = 1_000  # passages with a term from which its highest score is looked up once, instead of bounded
 
 Best = tuple[float, int, Any]  # a score, the passage's row and its address in the index
 
@@ -62,6 +63,7 @@ class MaxScore:
         self._analyzer = words.build()
         self._query, self._occur = tantivy.Query, tantivy.Occur
         self._postings = lru_cache(maxsize=_CACHED_TERMS)(searcher.doc_freq)
+        self._highest = lru_cache(maxsize=_CACHED_TERMS)(self._highest_score)
         self._saturation: dict[str, float] = {}  # by field
 
     def best(self, words: Sequence[str], boosts: Mapping[str, float], limit: int) -> list[Best]:
@@ -104,8 +106,16 @@ class MaxScore:
         if field not in self._saturation:
             self._saturation[field] = self._most_saturated(query)
         idf = math.log1p((self._searcher.num_docs - postings + 0.5) / (postings + 0.5))
-        bound = boost * idf * (_K1 + 1) * self._saturation[field]
+        bound = idf * (_K1 + 1) * self._saturation[field]
+        if postings >= _FREQUENT:
+            bound = min(bound, self._highest(field, token) / _SAFETY)
+        bound *= boost
         return _Term(bound, postings, query if boost == 1.0 else self._query.boost_query(query, boost))
+
+    def _highest_score(self, field: str, token: str) -> float:
+        """Return the most that a term adds to any passage's score: tighter than what BM25 allows, and dearer."""
+        query = self._query.term_query(self._schema, field, token)
+        return float(self._searcher.search(query, 1, count=False).hits[0][0])
 
     def _most_saturated(self, query: Any) -> float:
         """Return a bound of BM25's f / (f + k1 (1 - b + b l / average)) in the field of a term that occurs.
