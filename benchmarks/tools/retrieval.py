@@ -81,7 +81,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--passages", type=Path, required=True, help="a source of passages, or the folder of an index")
     parser.add_argument("--questions", type=Path, required=True)
-    parser.add_argument("--limit", type=int, help="ask so many of the questions")
+    parser.add_argument("--limit", type=int, help="ask at most this many questions")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:

@@ -14,7 +14,7 @@ others from the rarer words. They are written to a JSONL file, which `build_inde
                ones and all, as in a question
 
 The file and the index lie in the page cache when they are read. On a busy machine the wall times hold the waits for a
-core, so the processor's time is told as well. Nothing is asserted; the goals stand beside the figures.
+core, so the processor's time is given as well. Nothing is asserted; the goals stand beside the figures.
 """
 
 from __future__ import annotations
