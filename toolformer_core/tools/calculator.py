@@ -45,7 +45,9 @@ class Calculator:
 
     key: str = "calculator"
     name: str = "Calculator"
-    description: str = "Evaluates an arithmetic expression with the operators + - * / and parentheses."
+    description: str = (
+        "Adds, subtracts, multiplies and divides the numbers of an arithmetic expression and returns the result."
+    )
 
     @property
     def fingerprint(self) -> str:

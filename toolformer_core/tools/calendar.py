@@ -38,7 +38,7 @@ class Calendar:
 
     key: str = "calendar"
     name: str = "Calendar"
-    description: str = "Tells the current date and day of the week."
+    description: str = "Takes no input and returns today's date: the day of the week, month, day and year."
 
     @property
     def fingerprint(self) -> str:

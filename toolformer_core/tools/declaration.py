@@ -1,7 +1,9 @@
-"""What a user's tool declares besides its answers: its annotation prompt, the documents worth trying, its thresholds.
+"""What a tool declares besides its answers: how it is taught, and by which examples it is chosen for a query.
 
-The paper's five tools declare nothing: their prompts are shipped, their prefilters are those of App. A.1, and their
-thresholds stand in `config`. This module does not know how a tool is found or run.
+A user's tool declares its annotation prompt, the documents worth trying and its thresholds. Of the paper's five tools
+the prompts are shipped, the prefilters are those of App. A.1, and the thresholds stand in `config`; their examples are
+in `paper_examples`. No answer depends on any of it, so none of it enters a tool's fingerprint. This module does not
+know how a tool is found or run.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ import regex
 
 from toolformer_core.config import canonical_json
 from toolformer_core.errors import PromptError, UsageError
-from toolformer_core.records import digest_of
+from toolformer_core.records import Call, digest_of, unencodable
+from toolformer_core.syntax import find_calls, linearize
 from toolformer_core.tools.base import Tool
+from toolformer_core.tools.paper_examples import EXAMPLES, MOCK_RESPONSES
 
 __all__ = ["DRAFT", "DocumentFilter", "HasDeclaration", "ToolDeclaration", "declaration_of"]
 
@@ -65,7 +69,7 @@ class DocumentFilter:
 
 @dataclass(frozen=True, slots=True)
 class ToolDeclaration:
-    """How a tool is taught. None means the value of most of the paper's tools (see `config`).
+    """How a tool is taught and grounded. None means the value of most of the paper's tools (see `config`).
 
     Args:
         origin: where the tool comes from, for people.
@@ -76,9 +80,13 @@ class ToolDeclaration:
         top_k: most likely positions per document.
         draws: calls drawn per position.
         tau_f: smallest L- - L+ of a call that is kept, in nats.
+        examples: demonstrations for grounding: a question in natural language, and the input of the call that answers
+            it ("" for a tool without input); 3 to 5 are enough.
+        mock_response: an example of a response, by which a tool can be ranked without being run; "": it has none.
 
     Raises:
-        UsageError: a threshold is no number; which numbers make sense is checked with the build's own settings.
+        UsageError: a threshold is no number (which numbers make sense is checked with the build's own settings), or an
+            example or the mock response cannot be used.
     """
 
     origin: str = "built in"
@@ -89,6 +97,8 @@ class ToolDeclaration:
     top_k: int | None = None
     draws: int | None = None
     tau_f: float | None = None
+    examples: tuple[tuple[str, str], ...] = ()
+    mock_response: str = ""
 
     def __post_init__(self) -> None:
         for name, kinds in (("tau_s", (int, float)), ("top_k", (int,)), ("draws", (int,)), ("tau_f", (int, float))):
@@ -97,6 +107,10 @@ class ToolDeclaration:
                 isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value)
             ):
                 raise UsageError(f"{name} must be a {'whole ' if float not in kinds else ''}number, got {value!r}")
+        for question, input_ in self.examples:
+            _check_example(question, input_)
+        if self.mock_response and (wrong := _not_a_line(self.mock_response)):
+            raise UsageError(f"mock_response {self.mock_response[:80]!r} {wrong}; write one line, as the tool answers")
 
     def sampling(self) -> dict[str, Any]:
         """Return the declared settings of `SampleConfig`."""
@@ -140,5 +154,31 @@ class HasDeclaration(Protocol):
 
 
 def declaration_of(tool: Tool) -> ToolDeclaration:
-    """Return what a tool declares; of the paper's tools nothing."""
-    return tool.declaration if isinstance(tool, HasDeclaration) else ToolDeclaration()
+    """Return what a tool declares; of the paper's tools that is their examples and mock responses."""
+    if isinstance(tool, HasDeclaration):
+        return tool.declaration
+    return ToolDeclaration(examples=EXAMPLES.get(tool.key, ()), mock_response=MOCK_RESPONSES.get(tool.key, ""))
+
+
+def _check_example(question: str, input_: str) -> None:
+    if wrong := _not_a_line(question):
+        raise UsageError(
+            f"the question of an example, {question[:80]!r}, {wrong}; write one line, e.g. 'How far is it?'"
+        )
+    if input_ and (wrong := _not_a_line(input_)):
+        raise UsageError(f"the input of the example {question[:80]!r} {wrong}; write one line, or '' for no input")
+    written = linearize(Call("Tool", input_), "response")
+    found = list(find_calls(written))
+    if len(found) != 1 or found[0].call.input != input_ or found[0].end != len(written):
+        raise UsageError(
+            f"the input {input_[:80]!r} of the example {question[:80]!r} would not be read from a call as it stands; "
+            "write it without spaces at its ends, without quotes around all of it, and close every bracket in it"
+        )
+
+
+def _not_a_line(text: str) -> str | None:
+    if not text.strip():
+        return "is empty"
+    if len(text.splitlines()) > 1:
+        return "has several lines"
+    return f"is not UTF-8 text ({problem})" if (problem := unencodable(text)) else None

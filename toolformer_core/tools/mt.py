@@ -119,7 +119,7 @@ class MT:
     detector: Detector = field(default_factory=FastTextDetector)
     key: str = "mt"
     name: str = "MT"
-    description: str = "Translates a phrase from another language into English."
+    description: str = "Translates a phrase or sentence from another language, which it detects, into English."
 
     @property
     def fingerprint(self) -> str:

@@ -35,7 +35,7 @@ class QA:
     passages: int = 5  # read per question
     key: str = "qa"
     name: str = "QA"
-    description: str = "Answers a factual question in a few words."
+    description: str = "Takes a question about a fact and returns a short answer, such as a name, a place or a year."
 
     @property
     def fingerprint(self) -> str:

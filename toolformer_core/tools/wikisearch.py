@@ -46,7 +46,7 @@ class WikiSearch:
     max_chars: int = 300  # of the passage's text; title and section are not counted
     key: str = "wikisearch"
     name: str = "WikiSearch"
-    description: str = "Searches an encyclopedia and returns the passage that fits the search term best."
+    description: str = "Searches an encyclopedia for a term and returns the passage of an article that fits it best."
 
     @property
     def fingerprint(self) -> str:

@@ -287,6 +287,13 @@ def test_a_decorator_between_hides_no_edit(tmp_path: Path) -> None:
         ("top_k=True", "top_k must be a whole number"),
         (r"prompt='Add calls.\n[F(1)]\n'", r"the prompt has no \{text\}"),
         ("limits={'cost': 1}", "limits must be made by ToolLimits"),
+        ("examples='how far'", "examples must be a list of pairs"),
+        ("examples=['ab']", "examples must be a list of pairs"),  # else the question a, the input b
+        ("examples=[('How far?',)]", "examples must be a list of pairs"),
+        ("examples=[('How far?', 5)]", "examples must be a list of pairs"),
+        ("examples=[(' ', '5 miles')]", "the question of an example, ' ', is empty"),
+        ("mock_response=42", "mock_response must be a text"),
+        ("mock_response=' '", "mock_response must be a text"),
     ],
 )
 def test_settings_of_another_type_are_named(tmp_path: Path, settings: str, wrong: str) -> None:

@@ -200,6 +200,12 @@ def test_a_tool_file(server: Server, tmp_path: Path, tools: list[HTTPTool]) -> N
 description: Counts people.
 keywords: [population]
 tau_f: 0.5
+examples:
+  - question: How many people live in Chad?
+    input: Chad
+  - question: Who am I?
+    input: ""
+mock_response: 18 million
 limits: {{at_once: 4, per_second: 50, cost: 0.1}}
 http:
   url: {server.url}/people?country={{input}}
@@ -214,6 +220,13 @@ http:
     assert (limits_of(people).at_once, limits_of(people).per_second, limits_of(people).cost) == (4, 50, 0.1)
     assert ttl_of(people) == 86_400
     assert declaration_of(people).filter.keywords == ("population",)
+    assert declaration_of(people).examples == (("How many people live in Chad?", "Chad"), ("Who am I?", ""))
+    assert declaration_of(people).mock_response == "18 million"
+    before = people.fingerprint
+    file.write_text(file.read_text("utf-8").replace("18 million", "2 people").replace("Who am I?", "Me?"), "utf-8")
+    changed = build_tools([str(file)])["people"]
+    assert declaration_of(changed).mock_response == "2 people"
+    assert changed.fingerprint == before  # no answer depends on them
     with pytest.raises(PromptError, match=r"people\.txt"):
         prompt_for(people)
     assert build_tools([f"Folk={file}"])["folk"].name == "Folk"
@@ -238,6 +251,19 @@ def test_a_threshold_of_zero_in_a_tool_file_is_no_missing_one(tmp_path: Path) ->
     assert (declared.tau_s, declared.tau_f, declared.top_k) == (0, 0, 7)
 
 
+def test_a_tool_file_replaces_the_examples_of_its_function_or_keeps_them(tmp_path: Path) -> None:
+    source = (
+        "from toolformer_core import tool\n@tool(examples=[['Two?', '2']], mock_response='24')\ndef f(t): return t\n"
+    )
+    (tmp_path / "t.py").write_text(source, "utf-8")
+    (tmp_path / "f.yaml").write_text("python: t.py:f\n", "utf-8")
+    kept = declaration_of(build_tools([str(tmp_path / "f.yaml")])["f"])
+    assert (kept.examples, kept.mock_response) == ((("Two?", "2"),), "24")
+    (tmp_path / "f.yaml").write_text("python: t.py:f\nexamples: [{question: 'One?', input: '1'}]\n", "utf-8")
+    replaced = declaration_of(build_tools([str(tmp_path / "f.yaml")])["f"])
+    assert (replaced.examples, replaced.mock_response) == ((("One?", "1"),), "24")
+
+
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
@@ -254,6 +280,12 @@ def test_a_threshold_of_zero_in_a_tool_file_is_no_missing_one(tmp_path: Path) ->
         ("http: {url: 'https://h/', json: [.nan]}", "json: this cannot be written as JSON"),
         ("http: {url: 'https://h/', headers: {'a b': c}}", "headers: 'a b' is not the name"),
         ("python: absent.py:f", "cannot read the tool file"),
+        ("python: a.py:b\nexamples: [['How far?', 5 miles]]", r"examples: .*write each example as a mapping"),
+        ("python: a.py:b\nexamples: How far?", r"examples: .*write each example as a mapping"),
+        ("python: a.py:b\nexamples: [{question: 'How far?'}]", r"examples\.0\.input: Field required"),
+        ("python: a.py:b\nmock_response: ' '", "mock_response: String should match"),
+        ("http: {url: 'https://h/'}\nexamples: [{question: 'How far?', input: '[5'}]", "close every bracket"),
+        ('http: {url: "https://h/"}\nmock_response: "a\\nb"', "has several lines; write one line"),
         ("!!python/object/apply:os.system [echo]", "is not YAML"),  # nothing is ever made but plain values
     ],
 )

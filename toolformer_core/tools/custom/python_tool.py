@@ -56,7 +56,7 @@ class PythonTool:
         name: in calls; None: the function's name in CamelCase.
         description: one sentence; None: the first line of the docstring.
         version: raised when answers change and the source file does not.
-        declaration: prompt, filter and thresholds.
+        declaration: prompt, filter, thresholds and examples.
         limits: how it may be asked.
     """
 
@@ -134,6 +134,8 @@ def tool(
     top_k: int | None = None,
     draws: int | None = None,
     tau_f: float | None = None,
+    examples: Sequence[tuple[str, str]] = (),
+    mock_response: str = "",
     version: str = "",
     limits: ToolLimits | None = None,
 ) -> Callable[[Callable[..., str | None]], PythonTool]: ...
@@ -155,6 +157,8 @@ def tool(
     top_k: int | None = None,
     draws: int | None = None,
     tau_f: float | None = None,
+    examples: Sequence[tuple[str, str]] = (),
+    mock_response: str = "",
     version: str = "",
     limits: ToolLimits | None = None,
 ) -> PythonTool | Callable[[Callable[..., str | None]], PythonTool]:
@@ -175,17 +179,22 @@ def tool(
         top_k: most likely positions per document; default: the paper's 5.
         draws: calls drawn per position; default: the paper's 5.
         tau_f: smallest L- - L+ of a kept call, in nats; default: the paper's 1.0.
+        examples: pairs of a question and the call's input that answers it, for choosing a tool for a query.
+        mock_response: an example of a response, one line, by which the tool can be ranked without being run.
         version: raise it when answers change and the source file does not.
         limits: how it may be asked.
 
     Raises:
-        UsageError: a pattern, a name or a range is wrong.
+        UsageError: a pattern, a name, a range or an example is wrong.
         PromptError: the prompt's file cannot be read.
     """
 
     for listed, given in (("patterns", patterns), ("keywords", keywords)):
         if isinstance(given, str) or not all(isinstance(one, str) for one in given):
             raise UsageError(f"{listed} must be a list of texts, e.g. {listed}=['mile']")
+    pairs = _pairs(examples)
+    if not isinstance(mock_response, str) or (mock_response and not mock_response.strip()):
+        raise UsageError("mock_response must be a text that the tool could answer, e.g. mock_response='42.2 km'")
     if not isinstance(version, str):
         raise UsageError(f"version must be a text, e.g. version='{version}'")
     if not isinstance(limits, ToolLimits | None):
@@ -202,12 +211,24 @@ def tool(
             top_k=top_k,
             draws=draws,
             tau_f=tau_f,
+            examples=pairs,
+            mock_response=mock_response,
         )
         return PythonTool(
             decorated, name=name, description=description, version=version, declaration=declaration, limits=limits
         )
 
     return decorate if function is None else decorate(function)
+
+
+def _pairs(examples: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    pairs = () if isinstance(examples, str) else tuple(tuple(pair) for pair in examples if not isinstance(pair, str))
+    if len(pairs) != len(examples) or not all(len(p) == 2 and all(isinstance(text, str) for text in p) for p in pairs):
+        raise UsageError(
+            "examples must be a list of pairs, a question and the call's input, "
+            "e.g. examples=[('How many kilometres are 26.2 miles?', '26.2 miles')]"
+        )
+    return tuple((question, input_) for question, input_ in pairs)
 
 
 def load_python_tool(reference: ToolReference) -> Tool:

@@ -25,7 +25,19 @@ import re
 from toolformer_core import tool
 
 
-@tool(keywords=["mile", "miles"], tau_s=0.0, top_k=10, draws=10, tau_f=0.5)
+@tool(
+    keywords=["mile", "miles"],
+    tau_s=0.0,
+    top_k=10,
+    draws=10,
+    tau_f=0.5,
+    examples=[
+        ("How many kilometres are 26.2 miles?", "26.2 miles"),
+        ("The lighthouse is 5 miles away. How far is that in kilometres?", "5 miles"),
+        ("What are 120 miles in the metric system?", "120 miles"),
+    ],
+    mock_response="42.2 km",
+)
 def {key}(text: str) -> str | None:
     """Converts miles to kilometres."""
     number = re.search(r"\d[\d,]*(?:\.\d+)?", text)
@@ -79,6 +91,10 @@ prompt: {key}.txt
 # keywords: [...]      # only documents with one of these words are tried
 # env: [...]           # environment variables that the server's process is given
 # tau_f: 1.0           # smallest gain of a kept call, in nats
+# examples:            # by which the tool is chosen for a query: a question, and the call's input that answers it
+#   - question: ...
+#     input: {form}
+# mock_response: ...   # an example of its answer, by which it can be ranked without being asked
 """
 
 _MCP_PROMPT = """Add calls to a tool where its response helps to write the text. {description} A call is written \

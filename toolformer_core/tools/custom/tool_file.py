@@ -5,6 +5,10 @@
     prompt: population.txt               # beside this file; default: the file's own name with .txt
     keywords: [population, inhabitants]
     tau_f: 0.5
+    examples:                            # by which a tool is chosen for a query
+      - question: How many people live in Chad?
+        input: Chad
+    mock_response: 18000000 people       # by which it can be ranked without being asked
     http:                                # or `mcp: mcp+stdio:COMMAND#tool`, or `python: tools.py:function`
       url: https://example.org/population?country={input}
       headers: {Authorization: "Bearer ${POPULATION_KEY}"}
@@ -20,7 +24,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from toolformer_core.errors import UsageError
 from toolformer_core.records import digest_of
@@ -62,6 +66,15 @@ class _Limits(BaseModel):
     cost: float = Field(0.0, ge=0)
 
 
+class _Example(BaseModel):
+    """A question, and the call's input that answers it."""
+
+    model_config = _STRICT
+
+    question: str
+    input: str
+
+
 class ToolFile(BaseModel):
     """What a tool file may hold."""
 
@@ -85,7 +98,16 @@ class ToolFile(BaseModel):
     top_k: int | None = Field(None, gt=0)
     draws: int | None = Field(None, gt=0)
     tau_f: float | None = None
+    examples: list[_Example] = Field(default_factory=list)
+    mock_response: str | None = Field(None, pattern=r"\S")
     limits: _Limits | None = None
+
+    @field_validator("examples", mode="before")
+    @classmethod
+    def _mappings(cls, value: Any) -> Any:
+        if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+            raise ValueError("write each example as a mapping of question and input")
+        return value
 
 
 def load_tool_file(path: Path, name: str = "") -> Tool:
@@ -152,10 +174,12 @@ def _declaration(path: Path, described: ToolFile, default: ToolDeclaration | Non
         top_k=described.top_k,
         draws=described.draws,
         tau_f=described.tau_f,
+        examples=tuple((one.question, one.input) for one in described.examples),
+        mock_response=described.mock_response or "",
     )
     if default is None:
         return declared
-    left_out = [one.name for one in fields(declared) if getattr(declared, one.name) in (None, "", DocumentFilter())]
+    left_out = [one.name for one in fields(declared) if getattr(declared, one.name) in (None, "", (), DocumentFilter())]
     missing = {name: getattr(default, name) for name in left_out}
     return replace(declared, **(missing if declared.prompt else missing | {"prompt_source": default.prompt_source}))
 

@@ -1,0 +1,92 @@
+"""What tools declare for grounding: examples that can stand in a call, and mock responses."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolformer_core.config import TOOL_NAMES
+from toolformer_core.errors import UsageError
+from toolformer_core.records import Call, ToolResponse
+from toolformer_core.syntax import find_calls, linearize
+from toolformer_core.tools.build import build_tools
+from toolformer_core.tools.calculator import Calculator
+from toolformer_core.tools.calendar import Calendar
+from toolformer_core.tools.declaration import ToolDeclaration, declaration_of
+
+FINGERPRINTS = {  # as they were before descriptions and examples were written for grounding
+    "calculator": "6f8b7a7377266267bafff7cf441807f9",
+    "calendar": "ab8730ee22267ed9d6eaa9f06978b639",
+}
+
+
+def test_the_papers_tools_have_examples_and_a_mock_response_each() -> None:
+    declared = {key: declaration_of(tool) for key, tool in build_tools(list(TOOL_NAMES)).items()}
+    assert {key: len(one.examples) for key, one in declared.items()} == dict.fromkeys(TOOL_NAMES, 4)
+    assert len({one.mock_response for one in declared.values()}) == 5
+    questions = [question for one in declared.values() for question, _ in one.examples]
+    assert len(set(questions)) == 20
+    assert {input_ for _, input_ in declared["calendar"].examples} == {""}  # it takes none
+
+
+def test_the_examples_of_the_papers_tools_are_answered() -> None:
+    """Those of QA and WikiSearch ask for facts that the embedded passages do not hold."""
+    tools = build_tools(["calculator", "calendar", "mt"])
+    answers = {
+        key: [tool.run(input_, "2025-06-12") for _, input_ in declaration_of(tool).examples]
+        for key, tool in tools.items()
+    }
+    # 48 + 27 = 75; 350 - 112 = 238; 14 * 36 = 504; 81 / 5 = 16.2
+    assert answers["calculator"] == [ToolResponse(text) for text in ("75", "238", "504", "16.20")]
+    assert answers["calendar"] == [ToolResponse("Today is Thursday, June 12, 2025.")] * 4
+    translated = [ToolResponse(text) for text in ("the old house", "the black cat", "the white horse", "welcome")]
+    assert answers["mt"] == translated
+    for key, results in answers.items():
+        assert ToolResponse(declaration_of(tools[key]).mock_response) in results
+
+
+def test_descriptions_and_examples_are_in_no_fingerprint() -> None:
+    """Datasets of earlier versions stay valid."""
+    assert Calculator().fingerprint == Calculator(description="Another.").fingerprint == FINGERPRINTS["calculator"]
+    assert Calendar().fingerprint == FINGERPRINTS["calendar"]
+
+
+@pytest.mark.parametrize(
+    "input_", ["", "26.2 miles", "f(x)", "a [b] c", '"Emma" by Austen', "the word 'yes'", "東京", "a -> b"]
+)
+def test_inputs_that_a_call_can_carry(input_: str) -> None:
+    assert ToolDeclaration(examples=(("How far?", input_),)).examples[0][1] == input_
+
+
+@pytest.mark.parametrize(
+    ("question", "input_", "wrong"),
+    [
+        ("", "x", "the question of an example, '', is empty"),
+        ("How\nfar?", "x", "has several lines"),
+        ("How far?", "5\nmiles", "the input of the example 'How far\\?' has several lines"),
+        ("How far?", " ", "the input of the example 'How far\\?' is empty"),
+        ("How far?", " 5 miles", "without spaces at its ends"),
+        ("How far?", '"5 miles"', "without quotes around all of it"),
+        ("How far?", "[5 miles", "close every bracket in it"),
+        ("How far?", "5] miles", "close every bracket in it"),
+        ("How far?", "5) -> 8", "close every bracket in it"),
+        ("How far?", "\ud800", "is not UTF-8 text"),
+        ("How far?", "5 " * 5_000 + "miles", "would not be read from a call"),  # longer than a call may be
+    ],
+)
+def test_examples_that_cannot_be_used_are_refused(question: str, input_: str, wrong: str) -> None:
+    with pytest.raises(UsageError, match=wrong):
+        ToolDeclaration(examples=(("How high?", "3 feet"), (question, input_)))
+
+
+@given(st.text("ab ()[]\"'->→\n", max_size=12))
+def test_an_input_is_accepted_exactly_if_it_is_read_back_from_the_call(input_: str) -> None:
+    found = list(find_calls(linearize(Call("Miles", input_), "8 km"), ["Miles"]))
+    carried = [call.call.input for call in found] == [input_] and found[0].response == "8 km"
+    try:
+        ToolDeclaration(examples=(("How far?", input_),))
+    except UsageError:
+        assert not carried or "\n" in input_
+    else:
+        assert carried
