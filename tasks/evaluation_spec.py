@@ -27,6 +27,7 @@ from toolformer_core.config import canonical_json
 from toolformer_core.errors import CorpusError
 from toolformer_core.evaluate.items import Task
 from toolformer_core.evaluate.readers.files import benchmark_files
+from toolformer_core.evaluate.readers.parallel import translation_files
 from toolformer_core.evaluate.tasks import EMBEDDED
 from toolformer_core.records import digest_of
 from toolformer_core.tools.build import ToolSettings, build_tools
@@ -163,7 +164,9 @@ def source_digest(task: Task, path: Path | None) -> str:
         return digest_of("hub", task.hub.repository, task.hub.config or "", task.hub.split) if task.hub else ""
     if not path.exists():
         raise CorpusError(f"no such benchmark file or folder: {path}")
-    if task.reader is None:  # texts, of any kind
+    if task.form == "translation":
+        files = list(translation_files(path, task.files[0]))
+    elif task.reader is None:  # texts, of any kind
         files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
     else:
         files = benchmark_files(path, task.files)

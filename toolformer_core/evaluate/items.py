@@ -27,7 +27,7 @@ class Item:
     prompt: str  # the exact text that the model continues; for the perplexity task, the text itself
     answers: tuple[str, ...]  # any of them is right; empty for the perplexity task
     date: str | None = None  # ISO: the current date for the Calendar; None if the benchmark has none
-    tool: str | None = None  # key of the tool that helps, if known (the small world)
+    tool: str | None = None  # key of the tool that helps, or several keys with commas, if known (small-world, queries)
     group: str = ""  # for breaking down the accuracy: a relation, a template, a kind of problem
     source: str = ""  # the file's name, relative to the path
     line: int = 0  # see `RejectedRow`
@@ -88,12 +88,14 @@ class Task:
     name: str
     title: str
     rule: Rule
-    form: str  # the kind of prompt: completion | word_problem | question | paragraph_question | text
+    form: str  # the kind of prompt: completion | word_problem | question | paragraph_question |
+    #              translation | text
     shape: str  # what a row looks like, for error messages
     reader: Callable[[str, BenchmarkRow, str], Item] | None  # (task, row, source) -> item; None: it has no rows
     excluded_tools: tuple[str, ...] = ()  # keys of tools that would give the answer away (§4.2)
     hub: Hub | None = None
-    files: tuple[str, ...] = ("*",)  # globs for a folder: the first one that matches any file is used
+    files: tuple[str, ...] = ("*",)  # globs for a folder: the first one that matches any file is used; of
+    #                                  translations, the suffix of the sentences' file
     one_per_id: bool = False  # later rows with the same id rephrase the same example, and are left out
     nested: Callable[[Any], Iterator[Any] | None] | None = None  # flattens an element that holds several rows
     figures: Mapping[str, float] = field(default_factory=dict)  # the paper's, percent (or perplexity), by model

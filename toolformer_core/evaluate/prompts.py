@@ -6,6 +6,7 @@
     | word_problem       | x q "The answer is"                       | ASDiv, SVAMP, MAWPS, GSM8K (C.2)   |
     | question           | an instruction, then q with its "?"       | WebQS, NQ, TriviaQA, Dateset (C.3) |
     | paragraph_question | an English paragraph, a question about it | MLQA (C.4)                         |
+    | translation        | an instruction, then the sentence         | Tatoeba (not in the paper)         |
 
 Prompts hold no demonstrations and name no tools. No prompt ends in a space: the model writes the space before its first
 word. The instructions are ours. Results depend on a prompt's wording (§6), so after an edit they cannot be compared
@@ -14,31 +15,54 @@ with earlier ones.
 
 from __future__ import annotations
 
-__all__ = ["completion", "paragraph_question", "question", "word_problem"]
+__all__ = ["completion", "paragraph_question", "query_in", "question", "translation", "word_problem"]
 
 _QUESTION_MARKS = ("?", "？", "؟")
+_COMPLETE = "Complete the text so that it is factually correct: "
+_ANSWER_IS = " The answer is"
+_ANSWER = "Answer the following question: "
+_USE_PARAGRAPH = "\nUse it to answer, in English, the question that follows: "
 
 
 def completion(statement: str) -> str:
     """Ask for the end of a statement whose first part is given."""
-    return f"Complete the text so that it is factually correct: {statement.rstrip()}"
+    return _COMPLETE + statement.rstrip()
 
 
 def word_problem(body: str, question: str) -> str:
     """Pose a word problem; either part may be empty."""
     problem = " ".join(part for part in (body.strip(), question.strip()) if part)
-    return f"{problem} The answer is"
+    return problem + _ANSWER_IS
 
 
 def question(text: str) -> str:
     """Pose a question; a missing question mark is added."""
     text = text.strip()
-    return f"Answer the following question: {text}{'' if text.endswith(_QUESTION_MARKS) else '?'}"
+    return _ANSWER + text + ("" if text.endswith(_QUESTION_MARKS) else "?")
 
 
 def paragraph_question(paragraph: str, text: str) -> str:
     """Pose a question, in any language, about an English paragraph, and ask for an answer in English."""
-    return (
-        f"Here is a paragraph: {paragraph.strip()}\n"
-        f"Use it to answer, in English, the question that follows: {text.strip()}"
-    )
+    return f"Here is a paragraph: {paragraph.strip()}{_USE_PARAGRAPH}{text.strip()}"
+
+
+def translation(sentence: str) -> str:
+    """Ask for the English translation of a sentence."""
+    return f"Translate into English: {sentence.strip()}"
+
+
+def query_in(form: str, prompt: str) -> str:
+    """Return what a prompt asks, without its instruction; of a paragraph and a question, the question alone.
+
+    An instruction that says what is wanted stays: "Translate into English".
+    """
+    match form:
+        case "completion":
+            return prompt.removeprefix(_COMPLETE)
+        case "word_problem":
+            return prompt.removesuffix(_ANSWER_IS)
+        case "question":
+            return prompt.removeprefix(_ANSWER)
+        case "paragraph_question":
+            return prompt.rpartition(_USE_PARAGRAPH)[2]
+    return prompt

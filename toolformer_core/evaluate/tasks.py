@@ -7,9 +7,11 @@
     | asdiv svamp mawps gsm8k             | word problem        | the first number          |                |
     | webqs nq triviaqa situatedqa        | question            | within the first 20 words | qa             |
     | mlqa-es -de -hi -vi -zh -ar         | paragraph, question | within the first 10 words |                |
+    | tatoeba-de -es -fr -zh              | translation         | within the first 20 words |                |
     | dateset                             | question            | within the first 5 words  |                |
     | perplexity wikitext                 | the text            |                           | all            |
     | small-world small-world-plain       | the text so far     | within the first 5 words  |                |
+    | queries                             | as it stands        | within the first 20 words |                |
 
 A task is read from its published files (see `readers`), or from the hub by name; dateset is generated, and the small
 world is embedded. Nothing here knows models, arms or where predictions are stored.
@@ -31,7 +33,8 @@ from toolformer_core.evaluate.items import BadRowError, Hub, Item, RejectedRow, 
 from toolformer_core.evaluate.readers.cloze import lama, templama
 from toolformer_core.evaluate.readers.dateset import dateset
 from toolformer_core.evaluate.readers.files import Located, benchmark_files, file_rows, hub_rows, reread, round_robin
-from toolformer_core.evaluate.readers.jsonl import jsonl_item
+from toolformer_core.evaluate.readers.jsonl import jsonl_item, query_item
+from toolformer_core.evaluate.readers.parallel import translation_items
 from toolformer_core.evaluate.readers.questions import about_paragraph, articles, open_question, situated_question
 from toolformer_core.evaluate.readers.texts import text_items, text_items_from_hub
 from toolformer_core.evaluate.readers.word_problems import asdiv_svamp, gsm8k, mawps
@@ -47,6 +50,7 @@ EMBEDDED: Mapping[str, Path] = {
 }
 
 _MLQA = {"es": "Spanish", "de": "German", "hi": "Hindi", "vi": "Vietnamese", "zh": "Chinese", "ar": "Arabic"}
+_TATOEBA = {"de": ("German", "deu"), "es": ("Spanish", "spa"), "fr": ("French", "fra"), "zh": ("Chinese", "cmn")}
 _MASKED = "rows with obj_label and masked_sentences (or evidences[].masked_sentence, or template and sub_label)"
 _ITEM = "JSON lines with prompt and answers (and item_id, date, tool, group)"
 
@@ -138,6 +142,11 @@ def _question_tasks() -> list[Task]:
                  files=(f"test-context-en-question-{code}*", f"*context-en-question-{code}*"), nested=articles)
             for code, language in _MLQA.items()
         ),
+        *(
+            Task(f"tatoeba-{code}", f"Tatoeba {language}", Rule.FIRST_20_WORDS, "translation",
+                 f"line-aligned files NAME.{iso} and NAME.eng", None, files=(f".{iso}",))
+            for code, (language, iso) in _TATOEBA.items()
+        ),
     ]  # fmt: skip
 
 
@@ -151,6 +160,8 @@ def _other_tasks() -> list[Task]:
              tuple(TOOL_NAMES), wikitext),
         Task("small-world", "The small world", Rule.FIRST_5_WORDS, "text", _ITEM, jsonl_item),
         Task("small-world-plain", "The small world, no tool needed", Rule.FIRST_5_WORDS, "text", _ITEM, jsonl_item),
+        Task("queries", "Queries", Rule.FIRST_20_WORDS, "text",
+             "JSON lines with query and tools (and answers, item_id, date, group)", query_item),
     ]  # fmt: skip
 
 
@@ -192,6 +203,10 @@ def _stream(task: Task, path: Path | None, turns: bool) -> Iterator[Item | Rejec
         return dateset()
     if path is None:
         path = EMBEDDED.get(task.name)
+    if task.form == "translation":
+        if path is None:
+            raise CorpusError(f"{task.title} is read from its files; give the folder, or one of the files, with --path")
+        return translation_items(task.name, path, task.files[0])
     if task.reader is None:
         if path is not None:
             return text_items(task.name, path, turns)

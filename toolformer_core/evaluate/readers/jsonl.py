@@ -5,7 +5,10 @@ A line holds the fields of an item: `prompt` and `answers` (a list, or one text)
 
     {"prompt": "Adding the 12 nuts to the 30 already here gives us", "answers": ["42"], "tool": "calculator"}
 
-`line_of` writes what `jsonl_item` reads.
+`line_of` writes what `jsonl_item` reads. A line of queries, for grounding, names any tools, or none, and need not say
+what the answer is:
+
+    {"query": "How many kilometres are 26.2 miles?", "tools": ["units"], "answers": ["42.2 km"]}
 """
 
 from __future__ import annotations
@@ -15,9 +18,9 @@ import json
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.evaluate.items import BadRowError, BenchmarkRow, Item, item_of
 from toolformer_core.evaluate.readers.fields import optional, texts_in
-from toolformer_core.records import day_of
+from toolformer_core.records import day_of, digest_of
 
-__all__ = ["jsonl_item", "line_of"]
+__all__ = ["jsonl_item", "line_of", "query_item"]
 
 
 def jsonl_item(task: str, row: BenchmarkRow, source: str) -> Item:
@@ -39,6 +42,32 @@ def jsonl_item(task: str, row: BenchmarkRow, source: str) -> Item:
         item_id=optional(row, "item_id"),
         date=_iso(optional(row, "date")),
         tool=tool,
+        group=group if isinstance(group, str) else "",
+    )
+
+
+def query_item(task: str, row: BenchmarkRow, source: str) -> Item:
+    """Read a query for grounding; `tools` are the keys of the tools that are right, a list or one text.
+
+    Raises:
+        BadRowError: no_query, no_date, unknown_tool.
+    """
+    query = optional(row, "query", "prompt")
+    if not isinstance(query, str) or not query.strip():
+        raise BadRowError("no_query", f"query must be a text that is not blank; the row has {', '.join(row)}"[:200])
+    given = optional(row, "tools", "tool")
+    tools = [given] if isinstance(given, str) else [] if given is None else given
+    if not isinstance(tools, list) or not all(isinstance(tool, str) and tool.strip() for tool in tools):
+        raise BadRowError("unknown_tool", f"tools must be a list of keys, got {str(given)[:40]!r}")
+    item_id, date, group = optional(row, "item_id"), _iso(optional(row, "date")), optional(row, "group")
+    answers = tuple(texts_in(optional(row, "answers", "answer")))
+    return Item(
+        item_id=str(item_id) if item_id is not None else digest_of("item", task, query, date or "", *answers),
+        task=task,
+        prompt=query.strip(),
+        answers=answers,
+        date=date,
+        tool=None if given is None else ",".join(tool.strip() for tool in tools),
         group=group if isinstance(group, str) else "",
     )
 

@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from toolformer_core.lm.base import Scan, ScoreRequest
+from toolformer_core.lm.base import Draw, Scan, ScoreRequest
 from toolformer_core.lm.hf.batches import by_budget, pad
 from toolformer_core.lm.hf.model import HFModel, fuse_gelu
-from toolformer_core.lm.hf.scanning import scan_texts
+from toolformer_core.lm.hf.scanning import call_at_end, scan_texts
 from toolformer_core.lm.hf.windowing import score_start
 from toolformer_core.lm.tokens import tokenize
 from toolformer_core.records import Prompt
@@ -82,6 +82,18 @@ class TransformersLM:
             ModelError: prompt and call leave too little of the context for a document.
         """
         return scan_texts(self.hf_model, prompt, texts)
+
+    def call_at_end(self, prompt: Prompt, texts: Sequence[str], *, max_tokens: int) -> list[Draw | None]:
+        """Write the most likely call after each text, behind the prompt's head; its tail is left out.
+
+        A text that does not fit into the context gives None. The head's keys and values are computed once.
+
+        Args:
+            prompt: its head holds demonstrations.
+            texts: none of them empty.
+            max_tokens: tokens of the call, its "]" included.
+        """
+        return call_at_end(self.hf_model, prompt, texts, max_tokens)
 
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
         """See `LanguageModel.log_probs`. A prefix too long for the context gives NaN: its call cannot be scored."""

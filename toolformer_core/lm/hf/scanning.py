@@ -8,7 +8,7 @@ not grow with its length. This module knows neither thresholds nor tools.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -20,10 +20,10 @@ from toolformer_core.lm.base import Draw, DrawRequest
 from toolformer_core.lm.hf.batches import KeyValues, by_budget, fork, key_values, one_row, pad
 from toolformer_core.lm.hf.model import HFModel
 from toolformer_core.lm.hf.sampling import draw_calls
-from toolformer_core.lm.hf.windowing import Window, windows_of
+from toolformer_core.lm.hf.windowing import Window, windows_at_end, windows_of
 from toolformer_core.records import Prompt
 
-__all__ = ["HFScan", "scan_texts"]
+__all__ = ["HFScan", "call_at_end", "scan_texts"]
 
 _PASSES_PER_SCAN = 4  # so that more documents draw together than fit into one pass
 
@@ -158,9 +158,25 @@ def scan_texts(hf_model: HFModel, prompt: Prompt, texts: Sequence[str]) -> Itera
     Raises:
         ModelError: prompt and call leave too little of the context for a document.
     """
-    windows = windows_of(hf_model, prompt, texts)
+    return _scan_windows(hf_model, prompt, windows_of(hf_model, prompt, texts))
+
+
+def call_at_end(hf_model: HFModel, prompt: Prompt, texts: Sequence[str], max_tokens: int) -> list[Draw | None]:
+    """Return the most likely continuation of [head, text, " ["] for each text; None if it does not fit the context."""
+    out: list[Draw | None] = [None] * len(texts)
+    fitting = [window for window in windows_at_end(hf_model, prompt, texts) if window is not None]
+    windows = [[replace(window, text=number)] for number, window in enumerate(fitting)]
+    for scan in _scan_windows(hf_model, prompt, windows):
+        requests = [DrawRequest(n, int(at[0]), 0) for n, at in zip(scan.texts, scan.positions, strict=True)]
+        draws = scan.draw(requests, max_tokens=max_tokens, temperature=0.0)
+        for number, draw in zip(scan.texts, draws, strict=True):
+            out[fitting[number].text] = draw
+    return out
+
+
+def _scan_windows(hf_model: HFModel, prompt: Prompt, windows: Sequence[list[Window]]) -> Iterator[HFScan]:
     head_length, head = hf_model.head(prompt)
-    order = sorted(range(len(texts)), key=lambda i: (len(windows[i]), sum(len(w.ids) for w in windows[i]), i))
+    order = sorted(range(len(windows)), key=lambda i: (len(windows[i]), sum(len(w.ids) for w in windows[i]), i))
     batch: list[int] = []
     for i in order:
         rows = [w for j in (*batch, i) for w in windows[j]]

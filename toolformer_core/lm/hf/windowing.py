@@ -24,7 +24,7 @@ from toolformer_core.lm.hf.model import HFModel
 from toolformer_core.lm.tokens import Tokens, encode_following, tokenize
 from toolformer_core.records import Prompt
 
-__all__ = ["Window", "scan_windows", "score_start", "windows_of"]
+__all__ = ["Window", "score_start", "window_bounds", "windows_at_end", "windows_of"]
 
 _CALL_RESERVE = 64  # tokens of the context kept free for a call
 _SMALLEST_WINDOW = 16  # a context that leaves fewer tokens than this for a document is refused
@@ -40,7 +40,7 @@ class Window:
     positions: NDArray[np.int64]  # (n,) character offsets in the document
 
 
-def scan_windows(n: int, width: int) -> list[tuple[int, int, int, int]]:
+def window_bounds(n: int, width: int) -> list[tuple[int, int, int, int]]:
     """Return windows (start, end, first, last) over n tokens: tokens [start, end) are seen, [first, last) scanned.
 
     The scanned parts are disjoint and cover 0..n.
@@ -69,7 +69,7 @@ def score_start(token: int, tokens: int, width: int) -> int:
 
 
 def windows_of(hf_model: HFModel, prompt: Prompt, texts: Sequence[str]) -> list[list[Window]]:
-    """Return each text's windows: one if the text fits, else several (`scan_windows`).
+    """Return each text's windows: one if the text fits, else several (`window_bounds`).
 
     Raises:
         ContextError: prompt and call leave too little of the context for a document.
@@ -87,7 +87,7 @@ def windows_of(hf_model: HFModel, prompt: Prompt, texts: Sequence[str]) -> list[
     first_copies = tokenize(hf_model.tokenizer, [space + t for t in texts], follow=bool(space))
     second_copies = first_copies if space else tokenize(hf_model.tokenizer, [" " + t for t in texts], follow=True)
     return [
-        [_window(i, first, second, tail, w) for w in scan_windows(len(second.ids), width)]
+        [_window(i, first, second, tail, w) for w in window_bounds(len(second.ids), width)]
         for i, (first, second) in enumerate(zip(first_copies, second_copies, strict=True))
     ]
 
@@ -108,3 +108,25 @@ def _window(
     keep = np.concatenate([[True], positions[1:] > positions[:-1]]) if len(positions) else np.zeros(0, dtype=np.bool_)
     ids = np.concatenate([copy, np.asarray(tail, dtype=np.int64), second_copy.ids[start:end]])
     return Window(text, ids, (scanned[keep] - start) + len(copy) + len(tail) - 1, positions[keep])
+
+
+def windows_at_end(hf_model: HFModel, prompt: Prompt, texts: Sequence[str]) -> list[Window | None]:
+    """Return windows that hold a text once, behind the prompt's head, and whose only position is the text's end.
+
+    A text that does not fit into the model's context has no window: None.
+
+    Args:
+        hf_model: the model.
+        prompt: its head; the tail is left out.
+        texts: none of them empty.
+    """
+    space = " " if prompt.head.endswith(" ") else ""
+    room = hf_model.context_length - len(hf_model.head_ids(prompt)) - len(hf_model.trigger) - _CALL_RESERVE
+    windows: list[Window | None] = []
+    for i, (text, tokens) in enumerate(
+        zip(texts, tokenize(hf_model.tokenizer, [space + t for t in texts], follow=True), strict=True)
+    ):
+        end = len(tokens.ids) - 1
+        fits = len(tokens.ids) <= room
+        windows.append(Window(i, tokens.ids, np.asarray([end]), np.asarray([len(text)])) if fits else None)
+    return windows

@@ -1,0 +1,48 @@
+"""Queries from benchmarks: what an item asks, without the instruction of its prompt, and the tools that are right.
+
+    | benchmark                        | right tools     | query                                             |
+    |----------------------------------|-----------------|---------------------------------------------------|
+    | asdiv svamp mawps gsm8k          | calculator      | the word problem                                  |
+    | nq webqs triviaqa situatedqa     | qa, wikisearch  | the question                                      |
+    | lama-*, templama                 | qa, wikisearch  | the statement up to the mask                      |
+    | mlqa-*                           | mt              | the question, in its language                     |
+    | tatoeba-*                        | mt              | the sentence, with the instruction to translate   |
+    | dateset                          | calendar        | the question                                      |
+    | small-world, queries             | the item's own  | as it stands                                      |
+
+An item that names its tools (`tool`) is right with those alone. MLQA's paragraphs are in English; only the question
+needs a translation, so it alone is the query. This module asks no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from toolformer_core.evaluate.items import Item, Task
+from toolformer_core.evaluate.prompts import query_in
+from toolformer_core.grounding.records import Query
+
+__all__ = ["RIGHT_TOOLS", "query_of", "right_tools"]
+
+_ARITHMETIC, _KNOWLEDGE = ("calculator",), ("qa", "wikisearch")
+
+RIGHT_TOOLS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("asdiv", "svamp", "mawps", "gsm8k"), _ARITHMETIC),
+    **dict.fromkeys(("webqs", "nq", "triviaqa", "situatedqa"), _KNOWLEDGE),
+    **dict.fromkeys(("lama-squad", "lama-google-re", "lama-trex", "templama"), _KNOWLEDGE),
+    **dict.fromkeys((f"mlqa-{code}" for code in ("es", "de", "hi", "vi", "zh", "ar")), ("mt",)),
+    **dict.fromkeys((f"tatoeba-{code}" for code in ("de", "es", "fr", "zh")), ("mt",)),
+    "dateset": ("calendar",),
+}
+
+
+def query_of(task: Task, item: Item) -> Query:
+    """Return what an item asks, with its date as context."""
+    return Query(query_in(task.form, item.prompt), item.date or "")
+
+
+def right_tools(task: Task, item: Item) -> tuple[str, ...]:
+    """Return the keys of the tools that are right for an item; empty if no tool is, or none is declared."""
+    if item.tool is not None:
+        return tuple(key for part in item.tool.split(",") if (key := part.strip()))
+    return RIGHT_TOOLS.get(task.name, ())

@@ -1,0 +1,157 @@
+"""Embeds queries and tool descriptions for the semantic score (GEAR §3.1): hidden states of the small LM, or a model
+made for it.
+
+    | name                      | embedding                                                                      |
+    |---------------------------|--------------------------------------------------------------------------------|
+    | "" (the default)          | the small LM's last hidden states, averaged over the tokens of the text        |
+    | a folder, or a hub's name | a sentence-transformers or model2vec model (package extra `encoders`)          |
+
+Embeddings are float32 of length 1, so a dot product is the cosine. This module knows no tools and no scores.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolformer_core.annotate.ingest import file_digest
+from toolformer_core.errors import ModelError, UsageError
+from toolformer_core.extras import how_to_install
+from toolformer_core.records import digest_of
+
+if TYPE_CHECKING:
+    from toolformer_core.lm.hf.model import HFModel
+
+__all__ = ["Encoder", "HiddenStateEncoder", "cosines", "encoder_digest", "load_encoder", "normalised"]
+
+Embeddings = NDArray[np.float32]  # (N, D), rows of length 1
+
+
+class Encoder(Protocol):
+    """Turns texts into vectors whose angles tell how alike they are."""
+
+    @property
+    def digest(self) -> str:
+        """Digest of all that an embedding depends on."""
+        ...
+
+    def encode(self, texts: Sequence[str]) -> Embeddings:
+        """Return one row of length 1 per text.  (N, D)"""
+        ...
+
+
+def normalised(vectors: Any) -> Embeddings:
+    """Return rows of length 1; a row of zeros stays as it is."""
+    rows = np.asarray(vectors, dtype=np.float32)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.where(lengths == 0, 1, lengths), dtype=np.float32)
+
+
+def cosines(queries: Embeddings, descriptions: Embeddings) -> NDArray[np.float32]:
+    """Return the cosine of every query with every description.  (N, D), (T, D) -> (N, T)"""
+    return np.asarray(np.clip(queries @ descriptions.T, -1.0, 1.0), dtype=np.float32)
+
+
+class HiddenStateEncoder:
+    """The average of a causal LM's last hidden states over the tokens of a text, without the one that starts a text.
+
+    A text longer than the model's context is cut.
+
+    Args:
+        hf_model: the model.
+        digest: the model's digest.
+    """
+
+    def __init__(self, hf_model: HFModel, digest: str) -> None:
+        self._hf_model = hf_model
+        self._digest = digest
+
+    @property
+    def digest(self) -> str:
+        return digest_of("hidden states", "1", self._digest)
+
+    def encode(self, texts: Sequence[str]) -> Embeddings:
+        """See `Encoder.encode`."""
+        import torch
+
+        from toolformer_core.lm.hf.batches import by_budget, pad
+
+        hf_model = self._hf_model
+        lead = [] if hf_model.bos is None else [hf_model.bos]
+        rows = [np.asarray([*lead, *hf_model.encode(text or " ")][: hf_model.context_length]) for text in texts]
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+        out: list[Any] = [None] * len(rows)
+        with hf_model.lock, torch.inference_mode():
+            for batch in by_budget([len(rows[i]) for i in order], hf_model.token_budget):
+                chosen = [order[b] for b in batch]
+                ids, mask = pad([rows[i] for i in chosen], hf_model.device)
+                position = torch.arange(ids.shape[1], device=hf_model.device).expand(len(chosen), -1)
+                hidden = hf_model.hidden(ids, mask, position, None).float()  # (B, T, D)
+                for b, i in enumerate(chosen):
+                    first = min(len(lead), len(rows[i]) - 1)
+                    out[i] = hidden[b, first : len(rows[i])].mean(dim=0).cpu().numpy()
+        return normalised(np.stack(out)) if out else np.zeros((0, 0), dtype=np.float32)
+
+
+class _PackagedEncoder:
+    """A model of sentence-transformers or model2vec."""
+
+    def __init__(self, model: Any, digest: str) -> None:
+        self._model = model
+        self._digest = digest
+
+    @property
+    def digest(self) -> str:
+        return self._digest
+
+    def encode(self, texts: Sequence[str]) -> Embeddings:
+        """See `Encoder.encode`."""
+        return normalised(self._model.encode(list(texts), show_progress_bar=False))
+
+
+def encoder_digest(name: str) -> str:
+    """Return the digest of an encoder in a folder (of its files), or of a hub's name (of the name alone)."""
+    folder = Path(name)
+    if not folder.is_dir():
+        return digest_of("encoder", name)
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return digest_of("encoder", *(p for f in files for p in (f.relative_to(folder).as_posix(), file_digest(f))))
+
+
+def load_encoder(name: str) -> Encoder:
+    """Load a model of sentence-transformers or model2vec, from a folder or the hub; on the CPU.
+
+    Raises:
+        UsageError: the package it needs is not installed.
+        ModelError: it cannot be loaded.
+    """
+    kind = "model2vec" if _is_static(name) else "sentence_transformers"
+    try:
+        package: Any = importlib.import_module(kind)
+    except ImportError as exc:
+        raise UsageError(f"the encoder {name} needs {kind.replace('_', '-')}: {how_to_install('encoders')}") from exc
+    try:
+        if kind == "model2vec":
+            model = package.StaticModel.from_pretrained(name)
+        else:
+            model = package.SentenceTransformer(name, device="cpu")
+    except Exception as exc:  # the packages raise whatever their own loading raises
+        raise ModelError(f"the encoder {name} cannot be loaded with {kind}: {exc}") from exc
+    return _PackagedEncoder(model, encoder_digest(name))
+
+
+def _is_static(name: str) -> bool:
+    """Return whether a model is one of model2vec: its config says so, or its name on the hub does."""
+    config = Path(name) / "config.json"
+    if not config.is_file():
+        return "potion" in name.lower() or "model2vec" in name.lower()
+    try:
+        return bool(json.loads(config.read_text("utf-8")).get("model_type") == "model2vec")
+    except (OSError, ValueError) as exc:
+        raise UsageError(f"{config} is no configuration of a model: {exc}") from exc

@@ -1,0 +1,259 @@
+"""Grounding (GEAR, algorithm 1): a score for every tool of a library, for many queries at a time.
+
+    1. the small LM answers the query without a tool: the preliminary answer a
+    2. for every tool, it writes a call from the tool's demonstrations and the query, and the tool answers: a_i
+    3. f_i = gamma S(Q, d_i) + (1 - gamma) P(a, a_i)
+
+That is n + 1 calls of the small LM per query for n tools, and none for a tool with a mock response. Tools are taken
+one after the other, each with all queries: its demonstrations pass through the model once, its calls are written
+together, and equal calls are asked once. `answer` then asks the large LM for one call of the chosen tool.
+
+This module does not know which tool would be right, or where results are stored.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolformer_core.annotate.execute import execute
+from toolformer_core.config import ExecuteConfig
+from toolformer_core.errors import CallSyntaxError, UnknownNameError, UsageError
+from toolformer_core.grounding.encoders import Embeddings, Encoder, cosines
+from toolformer_core.grounding.library import LibraryTool
+from toolformer_core.grounding.patterns import STANDARD_PATTERNS, PatternSet
+from toolformer_core.grounding.records import Cost, Grounding, Query, ToolScore
+from toolformer_core.grounding.scores import Weights
+from toolformer_core.grounding.small_lm import SmallLM, first_line
+from toolformer_core.lm.base import Draw
+from toolformer_core.records import Execution, digest_of
+from toolformer_core.syntax import parse
+
+__all__ = ["NO_CALL", "Answer", "Grounder", "GroundingSettings"]
+
+NO_CALL = "no_call"
+_QUERY = "{query}"
+
+OnProgress = Callable[[int, int], None]  # calls of the small LM that are done, and of how many
+
+
+@dataclass(frozen=True, slots=True)
+class GroundingSettings:
+    """How the small LM and the tools are asked. Weights are not among them: they belong to the question, not the run.
+
+    Args:
+        answer_prompt: asks for the preliminary answer; one `{query}`. Its first line that is not blank counts.
+        max_answer_tokens: tokens of the preliminary answer.
+        max_call_tokens: tokens of a call, its "]" included.
+        execution: how tools are asked.
+
+    Raises:
+        UsageError: the prompt has no `{query}`, or a number is not positive.
+    """
+
+    answer_prompt: str = "Q: {query}\nA:"
+    max_answer_tokens: int = 24
+    max_call_tokens: int = 48
+    execution: ExecuteConfig = field(default_factory=ExecuteConfig)
+
+    def __post_init__(self) -> None:
+        if self.answer_prompt.count(_QUERY) != 1:
+            raise UsageError(f"the prompt of the preliminary answer needs one {_QUERY}: {self.answer_prompt!r}")
+        if self.max_answer_tokens < 1 or self.max_call_tokens < 1:
+            raise UsageError("max_answer_tokens and max_call_tokens must be at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a query with the chosen tool: the large LM's call, and the tool's response."""
+
+    tool: str | None  # key; None: no tool fits, so the text is the large LM's own
+    call: str  # the input; "" if none was written
+    text: str  # the answer; "" after a failure
+    failure: str
+
+
+class Grounder:
+    """A small LM, an encoder and a library, ready to choose tools. Descriptions are embedded once.
+
+    Args:
+        library: the tools.
+        small_lm: answers and writes calls.
+        encoder: embeds queries and descriptions.
+        patterns: the pattern set S with its priors.
+        settings: lengths and prompts.
+        embeddings: of descriptions, by digest of encoder and text; shared between grounders to embed each only once.
+    """
+
+    def __init__(
+        self,
+        library: Sequence[LibraryTool],
+        small_lm: SmallLM,
+        encoder: Encoder,
+        *,
+        patterns: PatternSet = STANDARD_PATTERNS,
+        settings: GroundingSettings | None = None,
+        embeddings: dict[str, NDArray[np.float32]] | None = None,
+    ) -> None:
+        self.library = tuple(library)
+        self.small_lm = small_lm
+        self.encoder = encoder
+        self.patterns = patterns
+        self.settings = settings or GroundingSettings()
+        self._embeddings = {} if embeddings is None else embeddings
+        self.cost = Cost()  # of everything that was asked so far
+
+    @property
+    def tools(self) -> Mapping[str, LibraryTool]:
+        """The library by key."""
+        return {one.key: one for one in self.library}
+
+    def ground(self, queries: Sequence[Query], on_progress: OnProgress | None = None) -> list[Grounding]:
+        """Score every tool for every query.
+
+        Args:
+            queries: any number; what one gets does not depend on the others.
+            on_progress: called after each tool.
+
+        Returns:
+            One grounding per query, in order. Choose with `Grounding.choice(Weights(...))`.
+
+        Raises:
+            ToolError: a tool does not answer at all.
+            ToolformerError: a tool cannot be made ready.
+        """
+        begin, tokens = time.perf_counter(), self.small_lm.tokens
+        asked = [one for one in self.library if not one.mocked]
+        total = len(queries) * (1 + len(asked))
+        answers = self._answers([query.text for query in queries])
+        semantic = self.similarities([query.text for query in queries])
+        columns: list[list[ToolScore]] = []
+        done, tool_calls = len(queries), 0
+        for column, one in enumerate(self.library):
+            if one.mocked:
+                counts = self.patterns.counts(one.mock_response)
+                columns.append(
+                    [
+                        ToolScore(one.key, float(s), "", one.mock_response, "", counts, mock=True)
+                        for s in semantic[:, column]
+                    ]
+                )
+                continue
+            executions = self._ask(one, queries)
+            tool_calls += len({id(execution) for execution in executions if execution is not None})
+            columns.append(
+                [self._score(one, s, execution) for s, execution in zip(semantic[:, column], executions, strict=True)]
+            )
+            done += len(queries)
+            if on_progress is not None:
+                on_progress(done, total)
+        self.cost += Cost(total, 0, self.small_lm.tokens - tokens, tool_calls, time.perf_counter() - begin)
+        return [
+            Grounding(
+                query, a, self.patterns.counts(a), tuple(column[row] for column in columns), self.patterns.weights
+            )
+            for row, (query, a) in enumerate(zip(queries, answers, strict=True))
+        ]
+
+    def similarities(self, queries: Sequence[str]) -> NDArray[np.float32]:
+        """Return S(Q, d_i) of every query and tool, in the order of the library.  (N, T)"""
+        if not queries:
+            return np.zeros((0, len(self.library)), dtype=np.float32)
+        return cosines(self.encoder.encode(queries), self._descriptions())
+
+    def answer(self, query: Query, grounding: Grounding, large_lm: SmallLM, weights: Weights | None = None) -> Answer:
+        """Let the large LM write the chosen tool's call, once, and ask the tool; see `answer_all`."""
+        return self.answer_all([query], [grounding.choice(weights or Weights())], large_lm)[0]
+
+    def answer_all(self, queries: Sequence[Query], choices: Sequence[str | None], large_lm: SmallLM) -> list[Answer]:
+        """Answer queries with the tools that were chosen for them: one call of the large LM for each.
+
+        Args:
+            queries: the queries.
+            choices: for each, the chosen tool's key; None: the large LM answers without a tool.
+            large_lm: writes the final calls.
+
+        Raises:
+            UnknownNameError: a choice is not in the library.
+            ToolError: a tool does not answer at all.
+        """
+        begin, tokens = time.perf_counter(), large_lm.tokens
+        tools = self.tools
+        out: list[Answer] = [Answer(None, "", "", NO_CALL)] * len(queries)
+        tool_calls = 0
+        for key in dict.fromkeys(choices):
+            rows = [i for i, choice in enumerate(choices) if choice == key]
+            if key is None:
+                prompts = [self._answer_prompt(queries[i].text) for i in rows]
+                texts = large_lm.answers(prompts, max_tokens=self.settings.max_answer_tokens)
+                for i, text in zip(rows, map(first_line, texts), strict=True):
+                    out[i] = Answer(None, "", text, "" if text else "empty")
+                continue
+            if key not in tools:
+                raise UnknownNameError("tool", key, tools)
+            executions = self._ask(tools[key], [queries[i] for i in rows], large_lm)
+            tool_calls += len({id(execution) for execution in executions if execution is not None})
+            for i, execution in zip(rows, executions, strict=True):
+                out[i] = (
+                    Answer(key, "", "", NO_CALL)
+                    if execution is None
+                    else Answer(key, execution.input, execution.response, execution.failure)
+                )
+        self.cost += Cost(0, len(queries), large_lm.tokens - tokens, tool_calls, time.perf_counter() - begin)
+        return out
+
+    def _answer_prompt(self, query: str) -> str:
+        return self.settings.answer_prompt.replace(_QUERY, query)
+
+    def _answers(self, queries: Sequence[str]) -> list[str]:
+        prompts = [self._answer_prompt(query) for query in queries]
+        return [first_line(a) for a in self.small_lm.answers(prompts, max_tokens=self.settings.max_answer_tokens)]
+
+    def _descriptions(self) -> Embeddings:
+        """Return the descriptions' embeddings, each computed once.  (T, D)"""
+        texts = {digest_of("embedding", self.encoder.digest, d): d for d in (t.tool.description for t in self.library)}
+        missing = [digest for digest in texts if digest not in self._embeddings]
+        if missing:
+            rows = self.encoder.encode([texts[digest] for digest in missing])
+            self._embeddings |= dict(zip(missing, rows, strict=True))
+        order = (digest_of("embedding", self.encoder.digest, one.tool.description) for one in self.library)
+        return np.stack([self._embeddings[digest] for digest in order])
+
+    def _ask(self, one: LibraryTool, queries: Sequence[Query], lm: SmallLM | None = None) -> list[Execution | None]:
+        """Have a call written for each query, and ask the tool; None where no call of the tool was written."""
+        from toolformer_core.tools.execution.pool import AnnotationPool
+
+        shown = one.demonstrations
+        texts = [shown.after_head(query.text) for query in queries]
+        draws = (lm or self.small_lm).calls(shown.prompt, texts, max_tokens=self.settings.max_call_tokens)
+        inputs = [_input_of(draw, one.tool.name) for draw in draws]
+        questions = [
+            None if given is None else (given, query.context) for given, query in zip(inputs, queries, strict=True)
+        ]
+        config = self.settings.execution
+        with closing(AnnotationPool(one.tool, timeout_s=config.timeout_s)) as pool:
+            executions = execute(one.tool, [q for q in questions if q is not None], config, pool=pool)
+        by_question = {(execution.input, execution.context): execution for execution in executions}
+        return [None if question is None else by_question[question] for question in questions]
+
+    def _score(self, one: LibraryTool, semantic: float, execution: Execution | None) -> ToolScore:
+        if execution is None:
+            return ToolScore(one.key, float(semantic), "", "", NO_CALL, self.patterns.counts(""))
+        counts = self.patterns.counts(execution.response)
+        return ToolScore(one.key, float(semantic), execution.input, execution.response, execution.failure, counts)
+
+
+def _input_of(draw: Draw | None, name: str) -> str | None:
+    """Return the input of a call; None if it is not a closed call of this tool."""
+    if draw is None or not draw.ended:
+        return None
+    try:
+        call, _ = parse(draw.text)
+    except CallSyntaxError:
+        return None
+    return call.input if call.tool == name else None

@@ -1,0 +1,128 @@
+"""A library of tools to choose from: each tool with its description d_i, its demonstrations pi_i and a mock response.
+
+Two kinds of demonstrations show the small LM how a call is written:
+
+    | kind       | the small LM reads                                                | made from             |
+    |------------|-------------------------------------------------------------------|-----------------------|
+    | questions  | description, "Question: q / Call: [Tool(input)]", ..., Q, "Call:" | the tool's `examples` |
+    | annotation | the annotation prompt of the query, then the query once more      | the tool's prompt     |
+
+A tool without examples is shown by its annotation prompt. Nothing is asked here, and no score is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from toolformer_core.annotate.tool_prompt import prompt_for
+from toolformer_core.errors import PromptError, UsageError
+from toolformer_core.records import Call, Prompt, digest_of
+from toolformer_core.syntax import linearize
+from toolformer_core.tools.base import Tool
+from toolformer_core.tools.declaration import declaration_of
+
+__all__ = ["DemonstrationKind", "Demonstrations", "LibraryTool", "library_of"]
+
+DemonstrationKind = Literal["questions", "annotation"]
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstrations:
+    """What a small LM reads before it writes a call: a head that all queries share, then the query."""
+
+    prompt: Prompt
+    repeats: bool  # whether the query stands in the prompt twice, as a document does in an annotation prompt
+
+    def after_head(self, query: str) -> str:
+        """Return the text that follows the prompt's head; the call comes next."""
+        return f"{query}{self.prompt.tail} {query}" if self.repeats else query + self.prompt.tail
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryTool:
+    """A tool that can be chosen.
+
+    Args:
+        tool: the tool.
+        demonstrations: how its calls are shown to the small LM.
+        mock_response: a stored example of its responses; "": none is known.
+        mocked: whether the mock response stands for the tool (App. A.3): nothing is asked to rank it.
+    """
+
+    tool: Tool
+    demonstrations: Demonstrations
+    mock_response: str = ""
+    mocked: bool = False
+
+    @property
+    def key(self) -> str:
+        """The tool's key."""
+        return self.tool.key
+
+    @property
+    def digest(self) -> str:
+        """Digest of all that its scores depend on besides models and patterns."""
+        shown = (self.tool.key, self.tool.name, self.tool.description)
+        if self.mocked:
+            return digest_of("library tool", "mock", *shown, self.mock_response)
+        repeats = str(self.demonstrations.repeats)
+        return digest_of("library tool", *shown, self.tool.fingerprint, self.demonstrations.prompt.digest, repeats)
+
+
+def library_of(
+    tools: Iterable[Tool],
+    *,
+    demonstrations: DemonstrationKind = "questions",
+    mock: bool | Collection[str] = (),
+    prompts: Path | None = None,
+) -> tuple[LibraryTool, ...]:
+    """Return tools with what GEAR needs of each.
+
+    Args:
+        tools: the tools, in the order in which equal scores are decided.
+        demonstrations: the kind to show; a tool that has only the other kind is shown by that one.
+        mock: keys of tools that are ranked by their mock response, without being asked; True: all that have one.
+        prompts: a folder of annotation prompts, in place of the shipped ones.
+
+    Raises:
+        UsageError: there is no tool; two have one key; a key in `mock` is not there or has no mock response; or a tool
+            has neither examples nor an annotation prompt.
+    """
+    out: dict[str, LibraryTool] = {}
+    for tool in tools:
+        if tool.key in out:
+            raise UsageError(f"two tools of the library have the key {tool.key}")
+        response = declaration_of(tool).mock_response
+        mocked = bool(response) if mock is True else mock is not False and tool.key in mock
+        if mocked and not response:
+            raise UsageError(f"the tool {tool.key} has no mock response; declare one: mock_response=...")
+        out[tool.key] = LibraryTool(tool, _demonstrations(tool, demonstrations, prompts), response, mocked)
+    if not out:
+        raise UsageError("the library has no tools to choose from")
+    missing = [] if isinstance(mock, bool) else sorted(set(mock) - set(out))
+    if missing:
+        raise UsageError(f"mock responses are asked for of tools that are not in the library: {', '.join(missing)}")
+    return tuple(out.values())
+
+
+def _demonstrations(tool: Tool, kind: DemonstrationKind, prompts: Path | None) -> Demonstrations:
+    examples = declaration_of(tool).examples
+    if examples and kind == "questions":
+        return _from_examples(tool, examples)
+    try:
+        return Demonstrations(prompt_for(tool, prompts), repeats=True)
+    except PromptError as exc:
+        if examples:
+            return _from_examples(tool, examples)
+        raise UsageError(
+            f"the tool {tool.key} cannot be grounded without demonstrations: declare examples=[(question, input), ...] "
+            "or an annotation prompt"
+        ) from exc
+
+
+def _from_examples(tool: Tool, examples: Iterable[tuple[str, str]]) -> Demonstrations:
+    shown = "".join(f"Question: {q}\nCall:{linearize(Call(tool.name, given))}\n\n" for q, given in examples)
+    return Demonstrations(Prompt(tool.key, f"{tool.description}\n\n{shown}Question: ", "\nCall:"), repeats=False)
