@@ -72,7 +72,8 @@ class ScoreTable:
         smoothed = self._answer + smoothing  # (N, S)
         lengths = smoothed.sum(axis=1, keepdims=True)
         shares = np.divide(smoothed, lengths, out=np.zeros_like(smoothed), where=lengths > 0)
-        return np.einsum("ns,nts,s->nt", shares, self._shares, self._weights)
+        pattern: NDArray[np.float64] = np.einsum("ns,nts,s->nt", shares, self._shares, self._weights)
+        return pattern
 
     def totals(self, weights: Weights) -> NDArray[np.float64]:
         """Return f_i of every query and tool.  (N, T)"""
