@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -105,7 +105,7 @@ class PatternSet:
     @property
     def digest(self) -> str:
         """Digest of expressions and priors."""
-        return digest_of("patterns", canonical_json(self.patterns))
+        return digest_of("patterns", canonical_json([asdict(pattern) for pattern in self.patterns]))
 
     @property
     def weights(self) -> tuple[float, ...]:
