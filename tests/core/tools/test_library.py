@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from toolformer_core.annotate.prefilter import prefilter
 from toolformer_core.annotate.tool_prompt import prompt_for
-from toolformer_core.config import TOOL_NAMES
+from toolformer_core.config import TOOL_NAMES, PrefilterConfig
 from toolformer_core.errors import UnknownNameError
-from toolformer_core.records import ToolResponse
+from toolformer_core.records import Document, ToolResponse
 from toolformer_core.syntax import find_calls, is_tool_name
 from toolformer_core.tools.build import ToolSettings, build_tools
 from toolformer_core.tools.declaration import declaration_of
@@ -69,6 +70,16 @@ def test_the_calls_in_every_prompt_are_answered_as_the_prompt_says() -> None:
             if key in ("units", "date_arithmetic", "time_zone"):  # 8.05 km is written, and no weekday, and 5:00
                 first = (re.findall(r"[1-9]\d*", answer.text) or [answer.text])[0]
                 assert first in prompt.head[call.end : call.end + 20], call
+
+
+def test_the_sentences_in_every_prompt_are_ones_that_the_tool_is_tried_on() -> None:
+    for key, tool in build_tools(list(LIBRARY)).items():
+        for text in re.findall("^Input: (.+)$", prompt_for(tool).head, re.MULTILINE):
+            document = Document("d", text, None, None, "f", 1)
+            conditions = declaration_of(tool).filter
+            assert conditions  # a tool that is tried on every document of a corpus costs hours
+            (result,) = prefilter(key, [document], PrefilterConfig(), lambda _: ("en", 0.9), conditions)
+            assert result.kept, (key, text)
 
 
 def test_another_process_makes_the_same_tool_again() -> None:

@@ -90,7 +90,10 @@ def test_a_sum_stands_for_a_number() -> None:
     ("value", "text"),
     [
         (Fraction(3), "3"),
-        (Fraction(1, 8), "0.125"),  # six decimals are enough
+        (Fraction(0), "0"),
+        (Fraction(100), "100"),
+        (Fraction(1, 8), "0.125"),
+        (Fraction(804672, 100_000), "8.0467"),
         (Fraction(1, 3), "0.3333"),
         (Fraction(2, 3), "0.6667"),
         (Fraction(-100, 3), "-33.3333"),

@@ -26,7 +26,7 @@ _DURATION = re.compile(
 
 @tool(
     description="Makes the assistant sleep, that is wait and do nothing, for some seconds, minutes or hours.",
-    keywords=["sleep", "wait", "pause", "nap", "rest for"],
+    keywords="sleep sleeps wait waits waited pause pauses paused nap rest rests rested".split(),
     examples=[
         ("Please wait for 2 hours before you go on.", "2 hours"),
         ("Pause the music for thirty seconds.", "30 seconds"),
@@ -71,7 +71,7 @@ _FILLER = re.compile(
 
 @tool(
     description="Steers a robot: takes a command in words and returns the sequence of its moves and turns.",
-    keywords=["robot", "turn left", "turn right", "move forward", "steps"],
+    keywords=["robot", "turn left", "turn right", "turns left", "turns right", "turns around", "forward", "steps"],
     examples=[
         ("Let the robot go two steps ahead and then turn left.", "move forward 2 turn left"),
         ("The robot should back up by three steps.", "move backward 3"),

@@ -49,6 +49,7 @@ _NAMED = re.compile(r"(?P<base>.+?) (?P<name>squared|cubed)", re.IGNORECASE)
 @tool(
     description="Computes the logarithm of a number to a base such as 10, 2 or e.",
     keywords=["log", "logarithm", "logarithms", "ln", "logarithmic"],
+    patterns=[r"\b(?:log|ln)_?\d"],
     examples=[
         ("What is the logarithm of 1000 to the base 10?", "log 1000 base 10"),
         ("To which exponent must 2 be raised to give 256?", "log 256 base 2"),
@@ -118,7 +119,8 @@ def _exact_logarithm(value: Fraction, radix: Fraction) -> Fraction | None:
 
 @tool(
     description="Raises a number to a power, squares or cubes it, or extracts a square root, cube root or other root.",
-    keywords=["squared", "cubed", "square root", "cube root", "power of", "exponent"],
+    keywords=["squared", "cubed", "square", "cube", "cubic", "root", "power of", "exponent"],
+    patterns=[r"\d ?(?:\^|\*\*) ?\d"],
     examples=[
         ("How much is 2 to the power of 10?", "2^10"),
         ("What is the square root of 144?", "square root of 144"),

@@ -84,20 +84,16 @@ def value_of(text: str) -> Fraction:
 
 
 def written(value: Fraction) -> str:
-    """Return a number as it is written: exactly, if six decimals are enough; else with four decimals.
+    """Return a number as it is written: with four decimals, and of a number below 1 with four significant digits.
 
-    Of a number below 1 four significant digits are kept. Halves round away from zero, and zeros at the end stay, as a
-    sign that the number was rounded: 3 is exact, 3.0000 is not.
+    Where these are exact, zeros at the end are left out; else they stay, as a sign that the number was rounded: 3 is
+    exact, 3.0000 is not. Halves round away from zero.
     """
-    if value.denominator == 1:
-        return str(value.numerator)
-    scaled = value * 10**6
-    if scaled.denominator == 1:
-        return _fixed(value, 6).rstrip("0")
     decimals = 4
-    while decimals < 300 and abs(value) * 10 ** (decimals - 3) < 1:
+    while value and decimals < 300 and abs(value) * 10 ** (decimals - 3) < 1:
         decimals += 1
-    return _fixed(value, decimals)
+    text = _fixed(value, decimals)
+    return text.rstrip("0").rstrip(".") if (value * 10**decimals).denominator == 1 else text
 
 
 def _fixed(value: Fraction, decimals: int) -> str:

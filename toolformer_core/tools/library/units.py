@@ -159,6 +159,7 @@ def convert(value: Fraction, source: Unit, target: Unit) -> Fraction:
     "measurement into another.",
     keywords="mile miles kilometre kilometres kilometer kilometers metres meters feet inches yards pounds kilograms "
     "ounces grams litres liters gallons pints acres hectares mph celsius fahrenheit degrees".split(),
+    patterns=[r"\d ?°?[CF]\b", r"\d ?(?:km|cm|mm|kg|lbs?|oz|ft|mi|ml|ha|kn|kWh|psi)\b"],
     examples=[
         ("The race is 26.2 miles long. How many kilometres is that?", "26.2 miles to kilometres"),
         ("My suitcase weighs 50 pounds. What is that in kilograms?", "50 pounds to kilograms"),
