@@ -86,7 +86,16 @@ def test_tools_are_listed(run: Run) -> None:
         ("wikisearch", "WikiSearch"),
         ("qa", "QA"),
         ("mt", "MT"),
+        ("units", "Units"),
+        ("time_zone", "TimeZone"),
+        ("logarithm", "Logarithm"),
+        ("power", "Power"),
+        ("date_arithmetic", "DateArithmetic"),
+        ("dictionary", "Dictionary"),
+        ("sleep", "Sleep"),
+        ("robot_move", "RobotMove"),
     ]
+    assert [t["origin"] for t in listed] == ["built in"] * 5 + ["library"] * 8
     assert all(t["description"] for t in listed)
     assert all(t["description"].split()[0] in run("tools", "list").out for t in listed)
 
@@ -132,7 +141,10 @@ def test_a_mistake_in_a_build(
         (["build"], "Missing option '--corpus'"),
         (["build", "--corpus", "no-such.jsonl"], "no such corpus: no-such.jsonl"),
         (["export", "--format", "csv", "out"], "'text', 'jsonl', 'hf'"),
-        (["tools", "test", "calcualtor", "1 + 1"], "Did you mean 'calculator'? Valid: calculator, calendar, mt, qa"),
+        (
+            ["tools", "test", "calcualtor", "1 + 1"],
+            "Did you mean 'calculator'? Valid: calculator, calendar, date_arithmetic",
+        ),
     ],
 )
 def test_other_mistakes(run: Run, arguments: list[str], says: str) -> None:
