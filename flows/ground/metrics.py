@@ -7,7 +7,7 @@ model and no tool is asked again. Nothing is printed or tracked here.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,6 @@ from tasks.run_shard import ShardResult
 from tasks.stage import LM_TOKENS
 from toolformer_core.errors import UsageError
 from toolformer_core.evaluate.grounding_figures import (
-    NO_TOOL,
     Rejection,
     ScoreTable,
     best_weights,
@@ -282,9 +281,3 @@ def _mean(accuracies: Sequence[Accuracy]) -> float:
 
 def _tables(store: Store, shards: Sequence[ShardResult]) -> list[Any]:
     return [store.read(file) for shard in shards for file in shard.files]
-
-
-def chosen_tools_in(matrix: Mapping[str, Mapping[str, int]], tools: Sequence[str]) -> list[str]:
-    """Return the tools that a confusion matrix names, in the library's order, and last the choice of none."""
-    named = {tool for counts in matrix.values() for tool in counts}
-    return [tool for tool in tools if tool in named] + ([NO_TOOL] if NO_TOOL in named else [])

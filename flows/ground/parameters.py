@@ -57,14 +57,14 @@ class GroundParameters(ToolChoice):
         Option(note="; may be repeated", convert=_as_list, repeated=True),
     ] = Field(
         default_factory=list,
-        description="Benchmark as NAME=PATH, or NAME where it needs no file or comes from the hub: svamp=/data/SVAMP.json, "
-        "nq=..., mlqa-de=..., tatoeba-fr=..., queries=... (your own), small-world",
+        description="Benchmark as NAME=PATH, or NAME where it needs no file or comes from the hub: "
+        "svamp=/data/SVAMP.json, nq=..., mlqa-de=..., tatoeba-fr=..., queries=... (your own), small-world",
     )
     data: DataFolder = Field("toolformer-data", description="Data folder or URL for scores and answers")
     model: ModelName = Field(
         "embedded",
-        description="The small LM, which answers and writes calls: 'embedded', a folder written by save_pretrained, or a "
-        "hub name",
+        description="The small LM, which answers and writes calls: 'embedded', a folder written by save_pretrained, "
+        "or a hub name",
     )
     large_model: ModelName | None = Field(
         None, description="The large LM, which writes the final call (default: the small one)"
@@ -93,8 +93,8 @@ class GroundParameters(ToolChoice):
     )
     demonstrations: Annotated[Literal["questions", "annotation"] | None, _TOOLS] = Field(
         None,
-        description="How calls are shown to the small LM: by the tools' example questions or by their annotation prompts "
-        "(default: questions; for the small world annotation)",
+        description="How calls are shown to the small LM: by the tools' example questions or by their annotation "
+        "prompts (default: questions; for the small world annotation)",
     )
     passages: Annotated[Passages, _TOOLS] = None
     index: Annotated[Index, _TOOLS] = None
@@ -120,8 +120,8 @@ class GroundParameters(ToolChoice):
     )
     answer_prompt: Annotated[str | None, _SCORES] = Field(
         None,
-        description="Asks for the preliminary answer, with one {query} (default: 'Q: {query}\\nA:'; for the small world "
-        "'{query}')",
+        description="Asks for the preliminary answer, with one {query} (default: 'Q: {query}\\nA:'; for the small "
+        "world '{query}')",
     )
     max_answer_tokens: Annotated[int, _SCORES] = Field(24, gt=0, description="Tokens of an answer without a tool")
     max_call_tokens: Annotated[int, _SCORES] = Field(48, gt=0, description="Tokens of a call")
