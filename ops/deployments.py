@@ -89,8 +89,8 @@ class Deployment:
 DEPLOYMENTS = (
     Deployment("flows.build_dataset.flow.build_dataset", "cpu", ("toolformer", "data"), corpora=True),
     Deployment("flows.evaluate.flow.evaluate", "gpu", ("toolformer", "evaluation")),
-    Deployment("flows.ground.flow.ground", "gpu", ("toolformer", "evaluation")),
     Deployment("flows.finetune.flow.finetune", "gpu", ("toolformer", "training")),
+    Deployment("flows.ground.flow.ground", "gpu", ("toolformer", "evaluation")),
 )
 
 

@@ -32,5 +32,4 @@ class GroundingPlan:
     data: str
     tasks: tuple[TaskPlan, ...]
     weights: Weights
-    real_tools: int  # the first so many of the library are no distractors
     tracking: str  # MLflow's server or database

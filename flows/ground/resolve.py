@@ -47,7 +47,6 @@ class _Models:
 @dataclass(frozen=True, slots=True)
 class _Tools:
     keys: tuple[str, ...]
-    real: int  # how many of them are no distractors
     settings: ToolSettings
     mocked: tuple[str, ...]
 
@@ -67,7 +66,7 @@ def resolve(p: GroundParameters, run_id: str = "plan") -> GroundingPlan:
     weights = Weights(p.gamma, p.smoothing, p.threshold)
     plans = [_task_plan(p, run_id, task, path, models, tools, weights) for task, path in named]
     data = p.data if "://" in p.data else str(Path(p.data).absolute())
-    return GroundingPlan(run_id, data, tuple(plans), weights, tools.real, tracking_uri(p.data))
+    return GroundingPlan(run_id, data, tuple(plans), weights, tracking_uri(p.data))
 
 
 def _task_and_path(text: str) -> tuple[Task, Path | None]:
@@ -101,7 +100,7 @@ def _chosen_tools(p: GroundParameters) -> _Tools:
         added = distractors(p.distractors, p.seed)
         keys += [tool.key for tool in added]
         mocked += [tool.key for tool in added] if p.mock == ["all"] else []
-    return _Tools(tuple(keys), len(built), settings, tuple(mocked))
+    return _Tools(tuple(keys), settings, tuple(mocked))
 
 
 def _task_plan(

@@ -15,7 +15,9 @@ from flows.ground.metrics import GroundResult, TaskFigures, TaskShards
 from flows.ground.parameters import GroundParameters
 from flows.ground.plan import GroundingPlan
 from tasks.settings import versions
+from tasks.training.registry import training_run
 from toolformer_core.evaluate.grounding_figures import NO_TOOL
+from toolformer_core.evaluate.statistics import Accuracy
 from toolformer_core.records import digest_of
 
 __all__ = ["track"]
@@ -48,7 +50,7 @@ def track(
         params=_parameters(plan, p),
         tags={"kind": "ground", "flow_run": plan.run_id},
         datasets=datasets,
-        sources={},
+        sources=_trainings(plan),
         system_metrics=False,
     )
     try:
@@ -138,6 +140,17 @@ def _rows(result: GroundResult) -> list[dict[str, Any]]:
     ]
 
 
+def _trainings(plan: GroundingPlan) -> dict[str, str]:
+    """Return the MLflow run of the training that made the finetuned model, if there is one."""
+    models = {choice.model.name for one in plan.tasks for choice in one.choices if choice.method == "toolformer"}
+    runs = {"toolformer": training_run(name) for name in models}
+    return {which: run_id for which, run_id in runs.items() if run_id is not None}
+
+
+def _bar(accuracy: Accuracy) -> tuple[float, float, float]:
+    return accuracy.value, accuracy.low, accuracy.high
+
+
 def _in_order(counts: Mapping[str, Mapping[str, int]], tools: Sequence[str]) -> dict[str, dict[str, int]]:
     """Return a confusion matrix with its columns in the order of the library, the choice of no tool last."""
     named = {tool for row in counts.values() for tool in row}
@@ -153,10 +166,9 @@ def _pictures(run: Any, result: GroundResult) -> None:
             matrix(f"Chosen by {method}", "chosen tool", _in_order(result.confusion[method], result.tools)),
             f"figures/confusion_{method}.png",
         )
-    named = {
-        f"{one.task}, {method}": (a.value, a.low, a.high) for one in result.tasks for method, a in one.chosen.items()
-    }
-    run.figure(bars("Right tool chosen", "share of queries", named), "figures/grounding.png")
+        named = {one.task: _bar(one.chosen[method]) for one in result.tasks}
+        figure = bars(f"Right tool chosen by {method}", "share of queries", named)
+        run.figure(figure, f"figures/grounding_{method}.png")
     if len(result.sizes) > 1:
         series = {
             method: [(size.tools, size.chosen[method].value) for size in result.sizes]
