@@ -142,9 +142,9 @@ def _rows(result: GroundResult) -> list[dict[str, Any]]:
 
 def _trainings(plan: GroundingPlan) -> dict[str, str]:
     """Return the MLflow run of the training that made the finetuned model, if there is one."""
-    models = {choice.model.name for one in plan.tasks for choice in one.choices if choice.method == "toolformer"}
-    runs = {"toolformer": training_run(name) for name in models}
-    return {which: run_id for which, run_id in runs.items() if run_id is not None}
+    models = [choice.model.name for one in plan.tasks for choice in one.choices if choice.method == "toolformer"]
+    run_id = training_run(models[0]) if models else None
+    return {} if run_id is None else {"toolformer": run_id}
 
 
 def _bar(accuracy: Accuracy) -> tuple[float, float, float]:

@@ -100,7 +100,7 @@ def test_sql_scores_as_the_core_does(
 
 def test_equal_scores_are_decided_by_the_order_of_the_library(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    same = {tool: (0.5, (1, 1)) for tool in ("qa", "calculator", "mt")}
+    same = dict.fromkeys(("qa", "calculator", "mt"), (0.5, (1, 1)))
     grounded(store, "g", [grounding((1, 1), same)], [("qa",)])
     rows = rows_of(publish(store, None), "FROM grounding_scores(0.75, 1) WHERE chosen")
     assert [row["tool"] for row in rows] == ["qa"]
