@@ -24,17 +24,23 @@ References = Annotated[list[str] | None, option_of(ToolOptions, "tool")]
 
 @tools_app.command("list")
 def tools_list(tool: References = None, as_json: AsJson = False) -> None:
-    """List the paper's tools, those that installed packages offer, and your own; say where each comes from.
+    """List the paper's tools, the library's, those of installed packages, and your own; say where each comes from.
 
     Example: toolformer tools list --tool miles.py:miles
     """
     from cli.render.tools import print_tools
     from toolformer_core.config import TOOL_NAMES
+    from toolformer_core.tools.build import build_tools
     from toolformer_core.tools.custom.python_tool import entry_point_names
     from toolformer_core.tools.declaration import declaration_of
+    from toolformer_core.tools.library import LIBRARY
 
-    given = [*TOOL_NAMES, *entry_point_names(), *(tool or ())]
-    tools = build_chosen(ToolOptions(tools=list(TOOL_NAMES), tool=given[len(TOOL_NAMES) :])).values()
+    paper = list(build_chosen(ToolOptions(tools=list(TOOL_NAMES))).values())
+    others = [*entry_point_names(), *(tool or ())]
+    own = list(build_chosen(ToolOptions(tool=others)).values()) if others else []
+    taken = {*(one.key for one in own), *(one.name for one in own)}  # a library's tool gives way to one of these
+    shipped = [one for one in build_tools(list(LIBRARY)).values() if one.key not in taken and one.name not in taken]
+    tools = [*paper, *shipped, *own]
     rows: list[dict[str, Any]] = [
         {"key": t.key, "name": t.name, "description": t.description, "origin": declaration_of(t).origin} for t in tools
     ]
@@ -49,7 +55,10 @@ def tools_list(tool: References = None, as_json: AsJson = False) -> None:
 def tools_test(
     data: ToolData,
     name: Annotated[
-        str, typer.Argument(help="calculator, calendar, wikisearch, qa, mt, or a tool of your own; see build --tool")
+        str,
+        typer.Argument(
+            help="calculator, calendar, wikisearch, qa, mt, one of the library, or of your own; see tools list"
+        ),
     ],
     input_: Annotated[str, typer.Argument(metavar="INPUT")] = "",
     context: Annotated[str, typer.Option(help="What the tool must know, e.g. the calendar's ISO date")] = "",

@@ -225,8 +225,9 @@ _REFERENCE = rf"^([A-Za-z]\w*=)?(/|{_MCP}|(?!.*\.(py|ya?ml)(:|$))[A-Za-z_][\w.-]
 References = Annotated[
     list[Annotated[str, _text(_REFERENCE)]],
     Field(
-        description="Tools of your own, besides `tools`: FILE.py:FUNCTION, PACKAGE.MODULE:TOOL, a YAML file, an entry "
-        "point, mcp+stdio:COMMAND#TOOL or mcp+https://HOST/PATH#TOOL; NAME= in front chooses the name in calls"
+        description="Tools of your own, besides `tools`: FILE.py:FUNCTION, PACKAGE.MODULE:TOOL, a YAML file, a name "
+        "of the library or of an entry point, mcp+stdio:COMMAND#TOOL or mcp+https://HOST/PATH#TOOL; NAME= in front "
+        "chooses the name in calls"
     ),
     Option(note="; may be repeated", convert=_as_list, repeated=True),
 ]

@@ -86,7 +86,16 @@ def test_tools_are_listed(run: Run) -> None:
         ("wikisearch", "WikiSearch"),
         ("qa", "QA"),
         ("mt", "MT"),
+        ("units", "Units"),
+        ("time_zone", "TimeZone"),
+        ("logarithm", "Logarithm"),
+        ("power", "Power"),
+        ("date_arithmetic", "DateArithmetic"),
+        ("dictionary", "Dictionary"),
+        ("sleep", "Sleep"),
+        ("robot_move", "RobotMove"),
     ]
+    assert [t["origin"] for t in listed] == ["built in"] * 5 + ["library"] * 8
     assert all(t["description"] for t in listed)
     assert all(t["description"].split()[0] in run("tools", "list").out for t in listed)
 

@@ -1,4 +1,4 @@
-"""Builds the tools that a run names: the paper's five, and a user's own. Nothing is registered or loaded at import.
+"""Builds the tools that a run names: the paper's, the library's and a user's own. Nothing is registered or loaded here.
 
 What can be checked cheaply (files, packages) is checked here, so that a run fails before it starts and not at its first
 call. This module does not know what a tool is used for.
@@ -21,6 +21,7 @@ from toolformer_core.tools.base import Tool
 from toolformer_core.tools.calculator import Calculator
 from toolformer_core.tools.calendar import Calendar
 from toolformer_core.tools.custom.reference import is_reference, parse_reference
+from toolformer_core.tools.library import LIBRARY, is_library_name
 from toolformer_core.tools.mt import MT, PhraseTable, Translator
 from toolformer_core.tools.qa import QA
 from toolformer_core.tools.qa_readers.choose import choose_reader
@@ -60,8 +61,8 @@ def build_tools(
     WikiSearch and QA share one index if they use the same file or folder and it does not change in between.
 
     Args:
-        names: of the paper's tools, of entry points, keys in `settings.references`, or references of any form (see
-            `custom.reference`); files are relative to the current folder.
+        names: of the paper's tools, of the library's (see `library`), of entry points, keys in `settings.references`,
+            or references of any form (see `custom.reference`); files are relative to the current folder.
         settings: where the tools find their data, and the engines of QA and MT.
         qa_credentials: what the server that `settings.qa_reader` names requires of its clients.
 
@@ -101,8 +102,8 @@ def _custom_tool(name: str) -> Tool:
     from toolformer_core.tools.custom.load import load_tool
     from toolformer_core.tools.custom.python_tool import entry_point_names
 
-    if not is_reference(name) and name not in (known := entry_point_names()):
-        raise UnknownNameError("tool", name, (*TOOL_NAMES, *known))
+    if not is_reference(name) and not is_library_name(name) and name not in (known := entry_point_names()):
+        raise UnknownNameError("tool", name, (*TOOL_NAMES, *LIBRARY, *known))
     tool = load_tool(parse_reference(name).absolute(Path.cwd()))
     bare = str(replace(parse_reference(name), name=""))
     if not is_tool_name(tool.name) or not _KEY.fullmatch(tool.key):

@@ -18,7 +18,7 @@ from fractions import Fraction
 
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
 
-__all__ = ["MAX_CHARS", "MAX_DEPTH", "Calculator", "format_number"]
+__all__ = ["MAX_CHARS", "MAX_DEPTH", "Calculator", "InvalidExpression", "evaluate", "format_number"]
 
 VERSION = "1"
 MAX_CHARS = 256
@@ -32,7 +32,7 @@ _OPERATORS = {"×": "*", "x": "*", "X": "*", "÷": "/", "−": "-", "–": "-"}
 _RANK = {"+": 1, "-": 1, "*": 2, "/": 2}
 
 
-class _Invalid(Exception):
+class InvalidExpression(Exception):
     """The text is not an expression of this calculator."""
 
 
@@ -67,7 +67,7 @@ class Calculator:
             return ToolResponse(format_number(evaluate(text)))
         except ZeroDivisionError:
             return ToolFailure("division_by_zero")
-        except _Invalid as exc:
+        except InvalidExpression as exc:
             return ToolFailure("invalid_expression", str(exc))
 
 
@@ -85,13 +85,14 @@ def evaluate(text: str) -> Fraction:
 
     Raises:
         ZeroDivisionError: it divides by zero.
+        InvalidExpression: it is no expression.
     """
     tokens = _tokenize(text)
     value, at, operations = _sum(tokens, 0, 0)
     if at < len(tokens):
-        raise _Invalid(f"{_describe(tokens[at])} is not expected here")
+        raise InvalidExpression(f"{_describe(tokens[at])} is not expected here")
     if not operations:
-        raise _Invalid("a single number asks nothing")
+        raise InvalidExpression("a single number asks nothing")
     return value
 
 
@@ -105,7 +106,7 @@ def _tokenize(text: str) -> list[_Token]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise _Invalid(f"cannot read {text[at : at + 20].strip()!r}")
+            raise InvalidExpression(f"cannot read {text[at : at + 20].strip()!r}")
         if number := match.group("number"):
             value = Fraction(number.replace(",", ""))
             tokens.append(value / 100 if match.group("percent") else value)
@@ -147,15 +148,15 @@ def _operand(tokens: list[_Token], at: int, depth: int) -> tuple[Fraction, int, 
         sign = -sign if tokens[at] == "-" else sign
         at += 1
     if at == len(tokens):
-        raise _Invalid("a number is missing at the end")
+        raise InvalidExpression("a number is missing at the end")
     token = tokens[at]
     if isinstance(token, Fraction):
         return sign * token, at + 1, 0
     if token != "(":
-        raise _Invalid(f"a number is missing before {token!r}")
+        raise InvalidExpression(f"a number is missing before {token!r}")
     if depth == MAX_DEPTH:
-        raise _Invalid(f"more than {MAX_DEPTH} nested parentheses")
+        raise InvalidExpression(f"more than {MAX_DEPTH} nested parentheses")
     value, at, operations = _sum(tokens, at + 1, depth + 1)
     if at == len(tokens) or tokens[at] != ")":
-        raise _Invalid("a ')' is missing")
+        raise InvalidExpression("a ')' is missing")
     return sign * value, at + 1, operations

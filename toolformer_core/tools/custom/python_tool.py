@@ -35,9 +35,11 @@ from typing import Any, overload
 
 from toolformer_core.errors import PromptError, ToolError, UnknownNameError, UsageError
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
+from toolformer_core.tools import library
 from toolformer_core.tools.base import Tool, ToolLimits
 from toolformer_core.tools.custom.reference import ToolReference, camel_case, key_of
 from toolformer_core.tools.declaration import DocumentFilter, ToolDeclaration
+from toolformer_core.tools.library import LIBRARY, is_library_name, library_tool
 
 __all__ = ["ENTRY_POINTS", "PythonTool", "entry_point_names", "load_python_tool", "read_prompt", "tool"]
 
@@ -232,7 +234,9 @@ def _pairs(examples: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
 
 
 def load_python_tool(reference: ToolReference) -> Tool:
-    """Import the tool that a reference names: in a file, in a module, or an entry point.
+    """Import the tool that a reference names: in a file, in a module, an entry point or one of the library.
+
+    An entry point comes before a tool of the library of the same name: somebody installed it on purpose.
 
     Raises:
         UsageError: the file or module cannot be imported, or holds no such tool.
@@ -274,7 +278,8 @@ def _as_tool(found: object, reference: ToolReference) -> Tool:
     declared = made.declaration
     if declared.prompt_source:  # read anew: the file may have changed since the module was imported
         declared = replace(declared, prompt=read_prompt(Path(declared.prompt_source), required=False))
-    made.declaration = replace(declared, origin=str(replace(reference, name="")))
+    shipped = reference.kind == "name" and made.function.__module__.startswith(f"{library.__name__}.")
+    made.declaration = replace(declared, origin="library" if shipped else str(replace(reference, name="")))
     made.reference = reference
     return made
 
@@ -323,7 +328,9 @@ def _attribute(module: ModuleType, where: str, name: str) -> object:
 def _entry_point(name: str) -> object:
     points = [point for point in metadata.entry_points(group=ENTRY_POINTS) if point.name == name]
     if not points:
-        raise UnknownNameError("tool", name, entry_point_names())
+        if not is_library_name(name):
+            raise UnknownNameError("tool", name, [*entry_point_names(), *LIBRARY])
+        return library_tool(name)
     if len({point.value for point in points}) > 1:
         raise UsageError(f"several packages offer a tool {name}: " + ", ".join(point.value for point in points))
     try:

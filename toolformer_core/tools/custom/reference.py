@@ -2,7 +2,7 @@
 
     | reference                        | names                                                              |
     |----------------------------------|--------------------------------------------------------------------|
-    | `calculator`                     | one of the paper's tools, or an entry point of `toolformer.tools`  |
+    | `calculator`                     | a tool of the paper or the library, an entry point                 |
     | `my_tools.py:convert`            | a function or tool in a Python file                                |
     | `package.module:tool`            | a function or tool in an installed module                          |
     | `population.yaml`                | a tool file (`tool_file`)                                          |

@@ -1,0 +1,90 @@
+"""The library as a whole: names, declarations, prompts, processes. `test_library_answers` has what each tool answers."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+
+from toolformer_core.annotate.tool_prompt import prompt_for
+from toolformer_core.config import TOOL_NAMES
+from toolformer_core.errors import UnknownNameError
+from toolformer_core.records import ToolResponse
+from toolformer_core.syntax import find_calls, is_tool_name
+from toolformer_core.tools.build import ToolSettings, build_tools
+from toolformer_core.tools.declaration import declaration_of
+from toolformer_core.tools.library import LIBRARY
+from toolformer_core.tools.library.distractors import distractors
+
+TODAY = "2025-06-12"
+
+
+def test_every_tool_is_built_by_its_name_beside_the_papers() -> None:
+    tools = build_tools(["calculator", *LIBRARY])
+    assert list(tools) == ["calculator", *LIBRARY]
+    assert all(is_tool_name(tool.name) for tool in tools.values())
+    assert {declaration_of(tools[key]).origin for key in LIBRARY} == {"library"}
+    assert build_tools(["Convert=units"])["convert"].name == "Convert"
+    with pytest.raises(UnknownNameError, match="Did you mean 'units'"):
+        build_tools(["unitz"])
+
+
+def test_every_tool_answers_its_own_examples() -> None:
+    for key, tool in build_tools(list(LIBRARY)).items():
+        examples = declaration_of(tool).examples
+        assert 3 <= len(examples) <= 5
+        for _, input_ in examples:
+            assert isinstance(tool.run(input_, TODAY), ToolResponse), (key, input_)
+
+
+def test_every_description_question_and_mock_response_is_its_own() -> None:
+    tools = [*build_tools([*TOOL_NAMES, *LIBRARY]).values(), *distractors(139)]
+    declared = [declaration_of(tool) for tool in tools]
+    questions = [question for one in declared for question, _ in one.examples]
+    for texts in (
+        [tool.description for tool in tools],
+        [tool.name for tool in tools],
+        [one.mock_response for one in declared],
+        questions,
+    ):
+        assert all(text.strip() for text in texts)
+        assert len(set(texts)) == len(texts)
+    assert all(tool.description.endswith(".") for tool in tools)
+
+
+def test_the_calls_in_every_prompt_are_answered_as_the_prompt_says() -> None:
+    """Of numbers the response stands right behind the call; a definition may be shortened."""
+    for key, tool in build_tools(list(LIBRARY)).items():
+        prompt = prompt_for(tool)
+        calls = [call for call in find_calls(prompt.head, [tool.name]) if "..." not in call.call.input]
+        shown = [call for call in calls if prompt.head[: call.start].rfind("Output:") > 0]
+        assert len(shown) == 4, key
+        for call in shown:
+            answer = tool.run(call.call.input)
+            assert isinstance(answer, ToolResponse), (key, call.call.input)
+            if key in ("logarithm", "power"):
+                assert re.match(rf" {re.escape(answer.text)}\b", prompt.head[call.end :]), call
+            if key in ("units", "date_arithmetic", "time_zone"):  # 8.05 km is written, and no weekday, and 5:00
+                first = (re.findall(r"[1-9]\d*", answer.text) or [answer.text])[0]
+                assert first in prompt.head[call.end : call.end + 20], call
+
+
+def test_another_process_makes_the_same_tool_again() -> None:
+    settings = ToolSettings(references=(("convert", "Convert=units"),))
+    for tool in (*build_tools(["units", "distractor_weather"]).values(), build_tools(["convert"], settings)["convert"]):
+        again = pickle.loads(pickle.dumps(tool))
+        assert (again.key, again.name, again.fingerprint) == (tool.key, tool.name, tool.fingerprint)
+
+
+def test_an_entry_point_comes_before_a_tool_of_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = tmp_path / "my_units-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-units\nVersion: 1.0\n", "utf-8")
+    (info / "entry_points.txt").write_text("[toolformer.tools]\nunits = my_units:units\n", "utf-8")
+    (tmp_path / "my_units.py").write_text("def units(text):\n    return 'mine'\n", "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    mine = build_tools(["units"])["units"]
+    assert mine.run("1 mile") == ToolResponse("mine")
+    assert declaration_of(mine).origin == "units"

@@ -1,0 +1,442 @@
+"""What each tool of the library answers: values worked out by hand, and laws."""
+
+from __future__ import annotations
+
+import datetime as dt
+from fractions import Fraction
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolformer_core.records import ToolFailure, ToolResponse
+from toolformer_core.tools.base import Tool
+from toolformer_core.tools.build import build_tools
+from toolformer_core.tools.library import LIBRARY
+from toolformer_core.tools.library.dates import add_months, read_date
+from toolformer_core.tools.library.dictionary import definitions
+from toolformer_core.tools.library.readings import number_of, value_of, written
+from toolformer_core.tools.library.time_zones import place_zone
+from toolformer_core.tools.library.units import convert, named_units
+
+TOOLS: dict[str, Tool] = build_tools(list(LIBRARY))
+UNITS = sorted({unit.symbol: unit for unit in named_units().values()}.values(), key=lambda unit: unit.symbol)
+DATES = st.dates(dt.date(1000, 1, 1), dt.date(3000, 12, 31))
+
+
+def answer(key: str, asked: str, context: str = "") -> str:
+    result = TOOLS[key].run(asked, context)
+    assert isinstance(result, ToolResponse), result
+    return result.text
+
+
+def refusal(key: str, asked: str, context: str = "") -> str:
+    result = TOOLS[key].run(asked, context)
+    assert isinstance(result, ToolFailure), result
+    assert result.reason == "invalid_input"
+    return result.detail
+
+
+@pytest.mark.parametrize("key", LIBRARY)
+@given(asked=st.text(max_size=40))
+def test_no_input_makes_a_tool_crash(key: str, asked: str) -> None:
+    result = TOOLS[key].run(asked)
+    assert isinstance(result, ToolResponse) or result.reason in ("invalid_input", "no_result")
+
+
+@pytest.mark.parametrize("key", LIBRARY)
+def test_nothing_and_a_novel_are_no_questions(key: str) -> None:
+    assert "the input is empty" in refusal(key, " \n")
+    assert "1000 characters, at most 256" in refusal(key, "7" * 1000)
+
+
+# Numbers
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1,234.5", Fraction(2469, 2)),
+        ("-2", Fraction(-2)),
+        ("−2", Fraction(-2)),
+        ("3/4", Fraction(3, 4)),
+        ("-1 1/2", Fraction(-3, 2)),
+        (".5", Fraction(1, 2)),
+        ("twenty-five", Fraction(25)),
+        ("a hundred and five", Fraction(105)),
+        ("two thousand three hundred", Fraction(2300)),
+        ("half an", Fraction(1, 2)),
+        ("an", Fraction(1)),
+    ],
+)
+def test_numbers_in_digits_and_words(text: str, value: Fraction) -> None:
+    assert number_of(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "1,23", "1.2.3", "five six", "fifty twelve", "1 2", "x", "--1"])
+def test_what_is_no_number(text: str) -> None:
+    with pytest.raises(ValueError, match="is no number"):
+        number_of(text)
+
+
+def test_a_sum_stands_for_a_number() -> None:
+    assert value_of("10 * 2 + 1") == 21
+    with pytest.raises(ValueError, match="neither a number nor an expression"):
+        value_of("10 apples")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (Fraction(3), "3"),
+        (Fraction(1, 8), "0.125"),  # six decimals are enough
+        (Fraction(1, 3), "0.3333"),
+        (Fraction(2, 3), "0.6667"),
+        (Fraction(-100, 3), "-33.3333"),
+        (Fraction(300001, 100001), "3.0000"),  # 2.99998...: not exactly 3
+        (Fraction(1, 300), "0.003333"),  # four significant digits
+        (Fraction(1, 10**6), "0.000001"),
+        (Fraction(99999995, 10**8), "1.0000"),  # 0.99999995
+    ],
+)
+def test_how_numbers_are_written(value: Fraction, text: str) -> None:
+    assert written(value) == text
+
+
+@given(st.fractions(max_denominator=10**9))
+def test_a_written_number_is_right_to_four_places(value: Fraction) -> None:
+    assert abs(Fraction(written(value)) - value) <= Fraction(1, 20_000)
+
+
+# Units
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("26.2 miles to kilometres", "42.1648 km"),  # 26.2 * 1.609344 = 42.1648128
+        ("how many km are 26.2 miles?", "42.1648 km"),
+        ("26.2 miles", "42.1648 km"),  # the usual unit of the other system
+        ("98.6 °F in C", "37 °C"),  # (98.6 - 32) * 5 / 9
+        ("-40 C to F", "-40 °F"),
+        ("0 K to celsius", "-273.15 °C"),
+        ("5 feet 7 inches to cm", "170.18 cm"),  # 67 * 2.54
+        ("5 stone 3 pounds to kg", "33.1122 kg"),  # 73 * 0.45359237 = 33.11224301
+        ("5 in in cm", "12.7 cm"),
+        ("30 cm to in", "11.8110 in"),  # 30 / 2.54 = 11.81102...
+        ("How many feet are in a mile?", "5280 ft"),
+        ("3/4 cup to ml", "177.4412 ml"),  # 0.75 * 236.5882365 = 177.441177...
+        ("100 km per hour to m/s", "27.7778 m/s"),  # 100 / 3.6
+        ("one knot in km/h", "1.852 km/h"),
+        ("an hour to minutes", "60 min"),
+        ("1 kWh to kJ", "3600 kJ"),
+        ("1.5 GB to MB", "1500 MB"),
+        ("1 GiB to bytes", "1073741824 B"),
+        ("2 acres to square metres", "8093.7128 m²"),  # 2 * 4046.8564224 = 8093.7128448
+        ("30 psi to bar", "2.0684 bar"),  # 30 * 0.0689475729... = 2.06842...
+    ],
+)
+def test_quantities_are_converted(asked: str, expected: str) -> None:
+    assert answer("units", asked) == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "wrong"),
+    [
+        ("5 kg to metres", "kg is a unit of mass, m one of length"),
+        ("five", "there is no quantity in it"),
+        ("10 km to miles or feet", "it names mi and ft"),
+        ("3 hours and 4 litres to minutes", "there are two quantities in it"),
+        ("20 C 30 F to K", "there are two quantities in it"),  # temperatures do not add up
+        ("5 minutes", "does not say into what min are converted"),
+    ],
+)
+def test_quantities_that_are_refused(asked: str, wrong: str) -> None:
+    assert wrong in refusal("units", asked)
+
+
+@given(st.fractions(max_denominator=1000), st.sampled_from(UNITS), st.data())
+def test_there_and_back_is_where_one_was(value: Fraction, source: object, data: st.DataObject) -> None:
+    target = data.draw(st.sampled_from([unit for unit in UNITS if unit.kind == source.kind]))  # type: ignore[attr-defined]
+    assert convert(convert(value, source, target), target, source) == value  # type: ignore[arg-type]
+
+
+@given(st.sampled_from(sorted(named_units())), st.integers(1, 999))
+def test_every_name_of_a_unit_is_read(name: str, number: int) -> None:
+    unit = named_units()[name]
+    if unit.other:
+        factor = convert(Fraction(number), unit, named_units()[unit.other])
+        assert answer("units", f"{number} {name}") == f"{written(factor)} {unit.other}"
+
+
+# Logarithms and powers
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("log2(8)", "3"),
+        ("log(8, 2)", "3"),
+        ("log base 2 of 8", "3"),
+        ("logarithm of 81 to the base 3", "4"),
+        ("log 1000", "3"),
+        ("log 1/8 base 2", "-3"),
+        ("log 2 base 4", "0.5"),
+        ("log(10 * 100)", "3"),
+        ("log base 10 of 50", "1.6990"),  # 1.698970...
+        ("ln 5", "1.6094"),  # 1.609437...
+        ("natural logarithm of 10", "2.3026"),  # 2.302585...
+        ("ln e", "1"),
+        ("log 7 base 7.0", "1"),
+        ("log 8.0000001 base 2", "3.0000"),  # not exactly 3
+    ],
+)
+def test_logarithms(asked: str, expected: str) -> None:
+    assert answer("logarithm", asked) == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("2^10", "1024"),
+        ("2 ** -1", "0.5"),
+        ("2 to the power of 10", "1024"),
+        ("2 to the 10th power", "1024"),
+        ("7 cubed", "343"),
+        ("1.5 squared", "2.25"),
+        ("(-2)^3", "-8"),
+        ("square root of 144", "12"),
+        ("sqrt(2)", "1.4142"),  # 1.414213...
+        ("cube root of -27", "-3"),
+        ("the 4th root of 16", "2"),
+        ("27^(1/3)", "3"),
+        ("(1 + 1)^3", "8"),
+        ("1.05^30", "4.3219"),  # 4.321942...
+        ("square root of 1/4", "0.5"),
+        ("0^0", "1"),
+        ("10^299", "1" + "0" * 299),
+    ],
+)
+def test_powers_and_roots(asked: str, expected: str) -> None:
+    assert answer("power", asked) == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "asked", "wrong"),
+    [
+        ("logarithm", "ln 0", "only positive numbers have logarithms"),
+        ("logarithm", "log -5", "only positive numbers have logarithms"),
+        ("logarithm", "log 5 base 1", "1 is no base"),
+        ("logarithm", "log2(8) base 3", "it names two bases"),
+        ("logarithm", "hello", "write e.g. log 1000 base 10"),
+        ("power", "0^-1", "0 has no negative power"),
+        ("power", "sqrt(-1)", "no root of degree 2"),
+        ("power", "-2^2", "not clear what the minus belongs to"),
+        ("power", "2^1000", "more than 300 digits"),
+        ("power", "9^9999999", "too many digits"),
+        ("power", "2^3^2", "neither a number nor an expression"),
+        ("power", "the 0th root of 5", "a degree of at least 1"),
+        ("power", "two apples", "write e.g. 2^10"),
+    ],
+)
+def test_what_has_no_power_or_logarithm(key: str, asked: str, wrong: str) -> None:
+    assert wrong in refusal(key, asked)
+
+
+@given(st.integers(2, 20), st.integers(0, 60))
+def test_a_logarithm_undoes_a_power(base: int, exponent: int) -> None:
+    raised = answer("power", f"{base}^{exponent}")
+    assert raised == str(base**exponent)
+    assert answer("logarithm", f"log {raised} base {base}") == str(exponent)
+
+
+@given(st.integers(0, 10**9), st.integers(2, 9))
+def test_a_root_undoes_a_power(number: int, degree: int) -> None:
+    assert answer("power", f"the {degree}th root of {number**degree}") == str(number)
+
+
+# Dates
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("30 days after January 30, 2023", "Wednesday, March 1, 2023"),  # 1 day left of January, 28 of February
+        ("2023-01-30 + 30 days", "Wednesday, March 1, 2023"),
+        ("3 weeks before 1 May 2024", "Wednesday, April 10, 2024"),
+        ("one month after 2023-01-31", "Tuesday, February 28, 2023"),
+        ("3 months before 31 May 2024", "Thursday, February 29, 2024"),  # a leap year
+        ("2 years and 3 months after March 3rd, 2020", "Friday, June 3, 2022"),
+        ("days between 2024-05-01 and 2024-07-01", "61 days"),  # 31 + 30
+        ("from July 1, 2024 to May 1, 2024", "61 days"),
+        ("weeks between 2023-01-30 and 2023-03-01", "4 weeks and 2 days"),
+        ("months between 2024-01-15 and 2024-03-15", "2 months"),
+        ("years between 1990-05-01 and 2024-04-30", "33 years and 365 days"),  # 2023-05-01 to 2024-04-30
+        ("day of the week of February 29, 2024", "Thursday"),
+        ("what day of the week is 4 July 2026", "Saturday"),
+        ("today + 3 days", "Sunday, June 15, 2025"),
+        ("day of the week of yesterday", "Wednesday"),
+    ],
+)
+def test_dates(asked: str, expected: str) -> None:
+    assert answer("date_arithmetic", asked, "2025-06-12") == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "wrong"),
+    [
+        ("2023-02-30 + 1 day", "day is out of range for month"),
+        ("1/2/2023 + 3 days", "write e.g. 30 days after"),  # read in two ways
+        ("today + 3 days", "today's date is not known"),
+        ("1 day after 9999-12-31", "out of range"),
+        ("9999 years after 2023-01-01", "out of range"),
+        ("half a year after 2023-01-01", "give a whole number"),
+    ],
+)
+def test_dates_that_are_refused(asked: str, wrong: str) -> None:
+    assert wrong in refusal("date_arithmetic", asked)
+
+
+@given(DATES, st.integers(0, 20_000))
+def test_days_after_and_before_undo_each_other(day: dt.date, count: int) -> None:
+    later = answer("date_arithmetic", f"{count} days after {day}").partition(", ")[2]
+    assert read_date(answer("date_arithmetic", f"{count} days before {later}").partition(", ")[2]) == day
+    assert read_date(later) - day == dt.timedelta(days=count)
+    assert answer("date_arithmetic", f"days between {day} and {later}").split()[0] == str(count)
+
+
+@given(DATES, st.integers(-500, 500))
+def test_months_later_is_the_same_day_or_the_months_last(day: dt.date, months: int) -> None:
+    moved = add_months(day, months)
+    assert (moved.year - day.year) * 12 + moved.month - day.month == months
+    assert moved.day == day.day or (moved + dt.timedelta(days=1)).day == 1
+
+
+# Time zones
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("3:30 PM in New York to Tokyo", "5:30 AM the next day in Tokyo"),  # -5 to +9: 14 hours later
+        ("If it is 3 PM in Boston, what time is it in Berlin?", "9:00 PM in Berlin"),
+        ("noon in London to New York", "07:00 in New York"),
+        ("midnight in Tokyo to Los Angeles", "07:00 the day before in Los Angeles"),  # 17 hours earlier
+        ("10 am in Delhi to Japan", "1:30 PM in Japan"),  # +5:30 to +9
+        ("23:30 UTC to UTC+2", "01:30 the next day in UTC+2"),
+        ("15:00 CET to EST", "09:00 in EST"),
+        ("2024-07-01 12:00 New York to London", "17:00 in London"),  # summer time: -4 to +1
+        ("12:00 on 2024-03-20 in New York to London", "16:00 in London"),  # the three weeks in which only one has it
+        ("9:00 in Germany to Cairo", "10:00 in Cairo"),
+    ],
+)
+def test_time_zones(asked: str, expected: str) -> None:
+    assert answer("time_zone", asked) == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "wrong"),
+    [
+        ("10:00 in Atlantis to Rome", "no city, country or time zone 'Atlantis'"),
+        ("7:15 in Germany to United States", "United States has several time zones; name a city"),
+        ("25:00 in Rome to Paris", "hour must be in 0..23"),
+        ("13 pm in Rome to Paris", "there is no 13 pm"),
+        ("Rome to Paris", "write e.g. 3:30 PM"),
+        ("2024-02-30 10:00 Rome to Paris", "day is out of range"),
+        ("10:00 in ../../etc/passwd to Rome", "is known"),
+    ],
+)
+def test_time_zones_that_are_refused(asked: str, wrong: str) -> None:
+    assert wrong in refusal("time_zone", asked)
+
+
+@given(
+    st.dates(dt.date(2015, 1, 1), dt.date(2025, 12, 31)),
+    st.times().map(lambda t: t.replace(second=0, microsecond=0)),
+    st.sampled_from(["Europe/Paris", "America/New_York", "Asia/Kolkata", "Australia/Sydney", "America/Sao_Paulo"]),
+    st.sampled_from(["Tokyo", "London", "Chicago", "Cairo", "Auckland"]),
+)
+def test_a_dated_time_is_that_of_the_same_moment(day: dt.date, clock: dt.time, source: str, target: str) -> None:
+    zone = place_zone(target)
+    there = dt.datetime.combine(day, clock, ZoneInfo(source)).astimezone(zone)
+    days = {-1: " the day before", 0: "", 1: " the next day"}[(there.date() - day).days]
+    assert answer("time_zone", f"{day} {clock:%H:%M} {source} to {target}") == f"{there:%H:%M}{days} in {target}"
+
+
+# Words, pauses, robots
+
+
+@pytest.mark.parametrize(
+    ("asked", "word"),
+    [
+        ("lantern", "lantern"),
+        ("What does lantern mean?", "lantern"),
+        ("define an orchard", "orchard"),
+        ('the meaning of "weary"', "weary"),
+        ("meadows", "meadow"),
+        ("ferries", "ferry"),
+        ("vanished", "vanish"),
+    ],
+)
+def test_words_are_defined(asked: str, word: str) -> None:
+    part, meaning = definitions()[word]
+    assert answer("dictionary", asked) == f"{word} ({part}): {meaning}"
+
+
+def test_the_dictionary() -> None:
+    assert len(definitions()) >= 150
+    assert {part for part, _ in definitions().values()} == {"noun", "verb", "adjective"}
+    assert len({meaning for _, meaning in definitions().values()}) == len(definitions())
+    for word, (_, meaning) in definitions().items():
+        assert word not in meaning.split()  # it would explain nothing
+    assert TOOLS["dictionary"].run("xyzzy") == ToolFailure("no_result")
+    assert "ask for one word" in refusal("dictionary", "two words")
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("2 hours", "Sleep for 2 hours"),
+        ("wait for an hour and a half", "Sleep for 1.5 hours"),
+        ("two and a half hours", "Sleep for 2.5 hours"),
+        ("half an hour", "Sleep for 0.5 hours"),
+        ("5 min 30 s", "Sleep for 5 minutes 30 seconds"),
+        ("one second", "Sleep for 1 second"),
+    ],
+)
+def test_pauses(asked: str, expected: str) -> None:
+    assert answer("sleep", asked) == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("go two steps ahead and turn left", "move forward 2 turn left"),
+        ("forward 2, turn left, forward 1", "move forward 2 turn left move forward 1"),
+        ("move 3 steps backward then 2 steps forward", "move backward 3 move forward 2"),
+        ("back up by three steps", "move backward 3"),
+        ("turn right by 90 degrees", "turn right 90"),
+        ("turn left 20 steps forward", "turn left move forward 20"),
+        ("Robot, please turn around.", "turn around"),
+        ("move forward", "move forward 1"),
+        ("move left 2", "move left 2"),
+    ],
+)
+def test_moves_of_a_robot(asked: str, expected: str) -> None:
+    assert answer("robot_move", asked) == expected
+    assert answer("robot_move", expected) == expected  # a sequence is read as it is written
+
+
+@pytest.mark.parametrize(
+    ("key", "asked", "wrong"),
+    [
+        ("sleep", "for a while", "does not say how long"),
+        ("sleep", "0 hours", "is no time to sleep"),
+        ("robot_move", "dance", "'dance' is no move"),
+        ("robot_move", "move forward 5000", "is no number of steps"),
+        ("robot_move", "please", "it names no move"),
+    ],
+)
+def test_pauses_and_moves_that_are_refused(key: str, asked: str, wrong: str) -> None:
+    assert wrong in refusal(key, asked)

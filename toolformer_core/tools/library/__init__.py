@@ -1,0 +1,52 @@
+"""The library: tools that come with the program besides the paper's five, by the names that users type.
+
+    toolformer tools test units "26.2 miles to km"        prints 42.1648 km
+    build_tools(["calculator", "units", "distractor_tide_table"])
+
+The table below is all that is looked at until one of them is used. A tool is a function in one of the modules beside
+this one, decorated with `tool` like a user's own; its annotation prompt is the text file of its name. `distractors` are
+more tools to choose from, which make their answers up: they measure how the choice copes with a large library.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+
+__all__ = ["DISTRACTOR_PREFIX", "LIBRARY", "is_library_name", "library_tool"]
+
+DISTRACTOR_PREFIX = "distractor_"  # in front of every key, so that nobody asks a made-up tool by mistake
+
+_HERE = __name__
+
+# The name that users type, which is the tool's key -> (module, attribute).
+LIBRARY: Mapping[str, tuple[str, str]] = {
+    "units": (f"{_HERE}.units", "units"),
+    "time_zone": (f"{_HERE}.time_zones", "time_zone"),
+    "logarithm": (f"{_HERE}.powers", "logarithm"),
+    "power": (f"{_HERE}.powers", "power"),
+    "date_arithmetic": (f"{_HERE}.dates", "date_arithmetic"),
+    "dictionary": (f"{_HERE}.dictionary", "dictionary"),
+    "sleep": (f"{_HERE}.actions", "sleep"),
+    "robot_move": (f"{_HERE}.actions", "robot_move"),
+}
+
+
+def is_library_name(name: str) -> bool:
+    """Return whether a name is one of the library's, or may be that of a distractor; nothing is imported."""
+    return name in LIBRARY or name.startswith(DISTRACTOR_PREFIX)
+
+
+def library_tool(name: str) -> object:
+    """Import and return a tool of the library, or a distractor.
+
+    Raises:
+        UnknownNameError: there is no such distractor.
+        UsageError: a package that the tool needs is missing.
+    """
+    if name in LIBRARY:
+        module, attribute = LIBRARY[name]
+        return getattr(importlib.import_module(module), attribute)
+    from toolformer_core.tools.library.distractors import distractor
+
+    return distractor(name)

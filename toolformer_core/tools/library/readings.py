@@ -1,0 +1,130 @@
+"""Numbers in texts, read and written: what the library's tools share.
+
+    1,234.5    -2    3/4    1 1/2    twenty-five    a hundred and five    half    10 * 2
+
+Numbers are exact fractions. This module knows no tool.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from toolformer_core.tools import calculator
+
+__all__ = ["NUMBER", "WORD_NUMBER", "number_of", "one_line", "value_of", "written"]
+
+MAX_CHARS = 256  # of an input
+
+# A number in digits: 1,234.5 or 3/4 or 1 1/2, with a sign unless a letter or digit stands in front of it.
+NUMBER = (
+    r"(?:(?<![\w.])[-−+])?(?<![\w.,])(?:\d+ \d+/\d+|\d+/\d+|\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)"
+)
+_UNITS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen"
+).split()
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_SMALL = {word: n for n, word in enumerate(_UNITS)} | {word: 10 * n for n, word in enumerate(_TENS, start=2)}
+_LARGE = {"hundred": 100, "thousand": 1_000, "million": 1_000_000}
+_WORDS = "|".join([*_SMALL, *_LARGE])
+# A number in words, e.g. `twenty-five`, `a hundred and five`, `half`.
+WORD_NUMBER = rf"\b(?:half(?: an?)?|(?:an? )?(?:{_WORDS})(?:(?:[ -]| and )(?:{_WORDS}))*|an?)\b"
+
+
+def one_line(text: str) -> str:
+    """Return an input with single spaces.
+
+    Raises:
+        ValueError: it is empty, or longer than any question that a tool here understands.
+    """
+    line = " ".join(text.split())
+    if not line:
+        raise ValueError("the input is empty")
+    if len(line) > MAX_CHARS:
+        raise ValueError(f"{len(line)} characters, at most {MAX_CHARS}")
+    return line
+
+
+def number_of(text: str) -> Fraction:
+    """Return the value of a text that is a number, in digits or in words.
+
+    Raises:
+        ValueError: it is none.
+        ZeroDivisionError: it is a fraction of nothing.
+    """
+    text = text.strip().replace("−", "-")
+    if re.fullmatch(NUMBER, text):
+        sign = -1 if text.startswith("-") else 1
+        whole, _, part = text.lstrip("+-").replace(",", "").rpartition(" ")
+        return sign * (Fraction(whole or 0) + Fraction(part))
+    if re.fullmatch(WORD_NUMBER, text.lower()):
+        return _in_words(text.lower())
+    raise ValueError(f"{text[:40]!r} is no number")
+
+
+def value_of(text: str) -> Fraction:
+    """Return the value of a number or of an expression that the calculator understands.
+
+    Raises:
+        ValueError: it is neither.
+        ZeroDivisionError: it divides by zero.
+    """
+    text = text.strip()
+    try:
+        return number_of(text)
+    except ValueError:
+        pass
+    try:
+        return calculator.evaluate(text)
+    except ZeroDivisionError:
+        raise
+    except calculator.InvalidExpression as exc:
+        raise ValueError(f"{text[:40]!r} is neither a number nor an expression: {exc}") from exc
+
+
+def written(value: Fraction) -> str:
+    """Return a number as it is written: exactly, if six decimals are enough; else with four decimals.
+
+    Of a number below 1 four significant digits are kept. Halves round away from zero, and zeros at the end stay, as a
+    sign that the number was rounded: 3 is exact, 3.0000 is not.
+    """
+    if value.denominator == 1:
+        return str(value.numerator)
+    scaled = value * 10**6
+    if scaled.denominator == 1:
+        return _fixed(value, 6).rstrip("0")
+    decimals = 4
+    while decimals < 300 and abs(value) * 10 ** (decimals - 3) < 1:
+        decimals += 1
+    return _fixed(value, decimals)
+
+
+def _fixed(value: Fraction, decimals: int) -> str:
+    scaled = abs(value) * 10**decimals
+    rounded = (2 * scaled.numerator + scaled.denominator) // (2 * scaled.denominator)
+    sign = "-" if value < 0 and rounded else ""
+    whole, rest = divmod(rounded, 10**decimals)
+    return f"{sign}{whole}.{rest:0{decimals}d}"
+
+
+def _in_words(text: str) -> Fraction:
+    """Return the value of words, e.g. of `two thousand a hundred and five`."""
+    if text.startswith("half"):
+        return Fraction(1, 2)
+    total = group = 0
+    last = ""
+    for word in re.findall("[a-z]+", text):
+        if word in ("a", "an"):
+            group = 1
+        elif word in _SMALL:
+            if last in _SMALL and not (_SMALL[last] >= 20 and 0 < _SMALL[word] < 10):
+                raise ValueError(f"{text!r} is no number")
+            group += _SMALL[word]
+        elif word == "hundred":
+            group = max(group, 1) * 100
+        elif word in _LARGE:
+            total += max(group, 1) * _LARGE[word]
+            group = 0
+        last = word if word != "and" else last
+    return Fraction(total + group)
