@@ -1,4 +1,4 @@
-"""The library as a whole: names, declarations, prompts, processes. `test_library_answers` has what each tool answers."""
+"""The library as a whole: names, declarations, prompts, processes. Each tool's answers: `test_library_answers`."""
 
 from __future__ import annotations
 
