@@ -193,6 +193,7 @@ def test_every_name_of_a_unit_is_read(name: str, number: int) -> None:
         ("ln e", "1"),
         ("log 7 base 7.0", "1"),
         ("log 8.0000001 base 2", "3.0000"),  # not exactly 3
+        ("log 1" + "0" * 39 + "1", "40.0000"),  # of 10^40 + 1: 40 and 4 * 10^-41
     ],
 )
 def test_logarithms(asked: str, expected: str) -> None:
@@ -275,6 +276,8 @@ def test_a_root_undoes_a_power(number: int, degree: int) -> None:
         ("from July 1, 2024 to May 1, 2024", "61 days"),
         ("weeks between 2023-01-30 and 2023-03-01", "4 weeks and 2 days"),
         ("months between 2024-01-15 and 2024-03-15", "2 months"),
+        ("months between 2024-01-15 and 2024-03-14", "1 month and 28 days"),  # from February 15: 14 + 14
+        ("years between 2000-05-02 and 2024-05-01", "23 years and 365 days"),
         ("years between 1990-05-01 and 2024-04-30", "33 years and 365 days"),  # 2023-05-01 to 2024-04-30
         ("day of the week of February 29, 2024", "Thursday"),
         ("what day of the week is 4 July 2026", "Saturday"),
