@@ -1,4 +1,4 @@
-"""The library as a whole: names, declarations, prompts, processes. Its answers are in `test_library_answers`."""
+"""The library as a whole: names, declarations, prompts, processes. Answers are in the two files beside it."""
 
 from __future__ import annotations
 
