@@ -141,7 +141,10 @@ def test_a_mistake_in_a_build(
         (["build"], "Missing option '--corpus'"),
         (["build", "--corpus", "no-such.jsonl"], "no such corpus: no-such.jsonl"),
         (["export", "--format", "csv", "out"], "'text', 'jsonl', 'hf'"),
-        (["tools", "test", "calcualtor", "1 + 1"], "Did you mean 'calculator'? Valid: calculator, calendar, mt, qa"),
+        (
+            ["tools", "test", "calcualtor", "1 + 1"],
+            "Did you mean 'calculator'? Valid: calculator, calendar, date_arithmetic",
+        ),
     ],
 )
 def test_other_mistakes(run: Run, arguments: list[str], says: str) -> None:

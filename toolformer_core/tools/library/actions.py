@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from toolformer_core.tools.custom.python_tool import tool
-from toolformer_core.tools.library.readings import NUMBER, WORD_NUMBER, number_of, one_line, written
+from toolformer_core.tools.library.readings import NUMBER, VERSION, WORD_NUMBER, number_of, one_line, written
 
 __all__ = ["robot_move", "sleep"]
 
@@ -26,7 +26,7 @@ _DURATION = re.compile(
 
 @tool(
     description="Makes the assistant sleep, that is wait and do nothing, for some seconds, minutes or hours.",
-    keywords=["sleep", "wait", "pause", "nap", "rest for"],
+    keywords="sleep sleeps wait waits waited pause pauses paused nap rest rests rested".split(),
     examples=[
         ("Please wait for 2 hours before you go on.", "2 hours"),
         ("Pause the music for thirty seconds.", "30 seconds"),
@@ -34,6 +34,7 @@ _DURATION = re.compile(
         ("Could you stay quiet for the next 15 minutes?", "15 minutes"),
     ],
     mock_response="Sleep for 2 hours",
+    version=VERSION,
 )
 def sleep(text: str) -> str:
     """Say how long a pause was asked for; see the module."""
@@ -71,7 +72,7 @@ _FILLER = re.compile(
 
 @tool(
     description="Steers a robot: takes a command in words and returns the sequence of its moves and turns.",
-    keywords=["robot", "turn left", "turn right", "move forward", "steps"],
+    keywords=["robot", "turn left", "turn right", "turns left", "turns right", "turns around", "forward", "steps"],
     examples=[
         ("Let the robot go two steps ahead and then turn left.", "move forward 2 turn left"),
         ("The robot should back up by three steps.", "move backward 3"),
@@ -79,6 +80,7 @@ _FILLER = re.compile(
         ("Walk one step forward, turn left, and walk four steps forward.", "move forward 1 turn left move forward 4"),
     ],
     mock_response="move forward 2 turn left",
+    version=VERSION,
 )
 def robot_move(text: str) -> str:
     """Write a command as a sequence of moves; see the module."""

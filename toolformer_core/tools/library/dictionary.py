@@ -35,7 +35,7 @@ def definitions() -> dict[str, tuple[str, str]]:
 
 @tool(
     description="Looks up a single English word in a dictionary and gives its definition.",
-    keywords=["means", "meaning", "defined", "definition", "is a word for", "that is"],
+    keywords=sorted(definitions()),
     examples=[
         ("What does the word lantern mean?", "lantern"),
         ("How is an orchard defined?", "orchard"),

@@ -14,7 +14,7 @@ from fractions import Fraction
 from math import isqrt
 
 from toolformer_core.tools.custom.python_tool import tool
-from toolformer_core.tools.library.readings import one_line, value_of, written
+from toolformer_core.tools.library.readings import VERSION, one_line, value_of, written
 
 __all__ = ["logarithm", "power"]
 
@@ -49,6 +49,7 @@ _NAMED = re.compile(r"(?P<base>.+?) (?P<name>squared|cubed)", re.IGNORECASE)
 @tool(
     description="Computes the logarithm of a number to a base such as 10, 2 or e.",
     keywords=["log", "logarithm", "logarithms", "ln", "logarithmic"],
+    patterns=[r"\b(?:log|ln)_?\d"],
     examples=[
         ("What is the logarithm of 1000 to the base 10?", "log 1000 base 10"),
         ("To which exponent must 2 be raised to give 256?", "log 256 base 2"),
@@ -56,6 +57,7 @@ _NAMED = re.compile(r"(?P<base>.+?) (?P<name>squared|cubed)", re.IGNORECASE)
         ("A test grows tenfold at every step. After how many steps is it 10,000 times as big?", "log 10000 base 10"),
     ],
     mock_response="1.6990",
+    version=VERSION,
 )
 def logarithm(text: str) -> str:
     """Compute one logarithm; see the module."""
@@ -118,7 +120,8 @@ def _exact_logarithm(value: Fraction, radix: Fraction) -> Fraction | None:
 
 @tool(
     description="Raises a number to a power, squares or cubes it, or extracts a square root, cube root or other root.",
-    keywords=["squared", "cubed", "square root", "cube root", "power of", "exponent"],
+    keywords=["squared", "cubed", "square", "cube", "cubic", "root", "power of", "exponent"],
+    patterns=[r"\d ?(?:\^|\*\*) ?\d"],
     examples=[
         ("How much is 2 to the power of 10?", "2^10"),
         ("What is the square root of 144?", "square root of 144"),
@@ -126,6 +129,7 @@ def _exact_logarithm(value: Fraction, radix: Fraction) -> Fraction | None:
         ("Bacteria double every hour. By what factor do they grow in 20 hours?", "2^20"),
     ],
     mock_response="1024",
+    version=VERSION,
 )
 def power(text: str) -> str:
     """Compute one power or root; see the module."""

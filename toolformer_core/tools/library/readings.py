@@ -2,7 +2,8 @@
 
     1,234.5    -2    3/4    1 1/2    twenty-five    a hundred and five    half    10 * 2
 
-Numbers are exact fractions. This module knows no tool.
+Numbers are exact fractions. This module knows no tool. A tool's fingerprint covers its own file only, so whoever
+changes what is read or written here raises `VERSION`, which stands in the fingerprints of the tools that use it.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from fractions import Fraction
 
 from toolformer_core.tools import calculator
 
-__all__ = ["NUMBER", "WORD_NUMBER", "number_of", "one_line", "value_of", "written"]
+__all__ = ["NUMBER", "VERSION", "WORD_NUMBER", "number_of", "one_line", "value_of", "written"]
 
+VERSION = "1"
 MAX_CHARS = 256  # of an input
 
 # A number in digits: 1,234.5 or 3/4 or 1 1/2, with a sign unless a letter or digit stands in front of it.
@@ -84,20 +86,16 @@ def value_of(text: str) -> Fraction:
 
 
 def written(value: Fraction) -> str:
-    """Return a number as it is written: exactly, if six decimals are enough; else with four decimals.
+    """Return a number as it is written: with four decimals, and of a number below 1 with four significant digits.
 
-    Of a number below 1 four significant digits are kept. Halves round away from zero, and zeros at the end stay, as a
-    sign that the number was rounded: 3 is exact, 3.0000 is not.
+    Where these are exact, zeros at the end are left out; else they stay, as a sign that the number was rounded: 3 is
+    exact, 3.0000 is not. Halves round away from zero.
     """
-    if value.denominator == 1:
-        return str(value.numerator)
-    scaled = value * 10**6
-    if scaled.denominator == 1:
-        return _fixed(value, 6).rstrip("0")
     decimals = 4
-    while decimals < 300 and abs(value) * 10 ** (decimals - 3) < 1:
+    while value and decimals < 300 and abs(value) * 10 ** (decimals - 3) < 1:
         decimals += 1
-    return _fixed(value, decimals)
+    text = _fixed(value, decimals)
+    return text.rstrip("0").rstrip(".") if (value * 10**decimals).denominator == 1 else text
 
 
 def _fixed(value: Fraction, decimals: int) -> str:
