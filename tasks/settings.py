@@ -84,6 +84,9 @@ _DEFAULTS = {
     "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "90",  # its first start creates a database, maybe slowly
     "TOKENIZERS_PARALLELISM": "false",
+    # A command that is stopped ends at once. What its Dask workers' queues leave behind is then removed by a process of
+    # Python's, which would say so after the command's last line.
+    "PYTHONWARNINGS": "ignore::UserWarning:multiprocessing.resource_tracker",
     # OpenMP's threads spin for about 0.1 ms while they wait. Spinning longer slows everything down if cores are
     # shared; not spinning doubles the time of a small model, whose operations are shorter than waking a thread.
     "GOMP_SPINCOUNT": "20000",

@@ -158,8 +158,7 @@ def test_when_one_host_is_killed_the_other_finishes(
     data = tmp_path / "shared"
     store = Store(data)
     with hosts(build(few_documents, str(data)), postgres, tmp_path, lease_s=2.0) as (victim, other):
-        for host in (victim, other):
-            go(host)
+        go(victim)  # alone, so that it cannot be done before it is caught at work
         eventually(lambda: len(store.names("commits")) > 5, victim)
 
         def killed_at_work() -> bool:
@@ -172,6 +171,7 @@ def test_when_one_host_is_killed_the_other_finishes(
             return False
 
         eventually(killed_at_work, victim)
+        go(other)  # within the lease: it waits for the shard that is held
         finished = result(other)
     by_run = Counter(commit.run_id for commit in store.commits())
     assert sum(by_run.values()) == SHARDS

@@ -7,11 +7,12 @@
     for call in tf.annotate_texts(texts, model, ["calculator"])[0].calls:
         print(call.input, call.response, call.gain, call.reason or "kept")
 
-`functions` holds what a user calls, `inputs` checks what they give, `annotation` is what they get.
+`functions` and `grounding` hold what a user calls, `inputs` checks what they give, `annotation` is what they get.
 """
 
 from toolformer_core.api.annotation import Annotation, CandidateCall, ToolOutcome, UnansweredCall
 from toolformer_core.api.functions import annotate_texts, generate
+from toolformer_core.api.grounding import GroundedAnswer, GroundedQuery, RankedTool, answer, ground, ground_all
 from toolformer_core.decode.records import Generation, GenerationSettings
 from toolformer_core.errors import ToolformerError
 from toolformer_core.lm.load import load_model
@@ -25,6 +26,9 @@ __all__ = [
     "CandidateCall",
     "Generation",
     "GenerationSettings",
+    "GroundedAnswer",
+    "GroundedQuery",
+    "RankedTool",
     "Tool",
     "ToolFailure",
     "ToolLimits",
@@ -34,8 +38,11 @@ __all__ = [
     "ToolformerError",
     "UnansweredCall",
     "annotate_texts",
+    "answer",
     "build_tools",
     "generate",
+    "ground",
+    "ground_all",
     "load_model",
     "tool",
 ]

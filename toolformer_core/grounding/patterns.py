@@ -21,14 +21,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import regex
 
-from toolformer_core.config import canonical_json
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.records import digest_of
 
@@ -105,7 +104,7 @@ class PatternSet:
     @property
     def digest(self) -> str:
         """Digest of expressions and priors."""
-        return digest_of("patterns", canonical_json([asdict(pattern) for pattern in self.patterns]))
+        return digest_of("patterns", *(f"{p.name}\n{p.prior!r}\n{p.expression}" for p in self.patterns))
 
     @property
     def weights(self) -> tuple[float, ...]:

@@ -1,9 +1,10 @@
-"""The library as a whole: names, declarations, prompts, processes. Its answers are in `test_library_answers`."""
+"""The library as a whole: names, declarations, prompts, processes. Answers are in the two files beside it."""
 
 from __future__ import annotations
 
 import pickle
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from toolformer_core.annotate.prefilter import prefilter
 from toolformer_core.annotate.tool_prompt import prompt_for
 from toolformer_core.config import TOOL_NAMES, PrefilterConfig
-from toolformer_core.errors import UnknownNameError
+from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.records import Document, ToolResponse
 from toolformer_core.syntax import find_calls, is_tool_name
 from toolformer_core.tools.build import ToolSettings, build_tools
@@ -87,6 +88,14 @@ def test_another_process_makes_the_same_tool_again() -> None:
     for tool in (*build_tools(["units", "distractor_weather"]).values(), build_tools(["convert"], settings)["convert"]):
         again = pickle.loads(pickle.dumps(tool))
         assert (again.key, again.name, again.fingerprint) == (tool.key, tool.name, tool.fingerprint)
+
+
+def test_a_tool_whose_package_is_missing_says_so_and_the_others_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "toolformer_core.tools.library.time_zones", raising=False)
+    monkeypatch.setitem(sys.modules, "tzdata", None)
+    with pytest.raises(UsageError, match="the tool time_zone needs the package tzdata: pip install tzdata"):
+        build_tools(["time_zone"])
+    assert list(build_tools(["units", "dictionary"])) == ["units", "dictionary"]
 
 
 def test_an_entry_point_comes_before_a_tool_of_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from toolformer_core.errors import CorpusError
@@ -55,9 +56,11 @@ def _items(task: str, sentences: Path, translations: Path) -> Iterator[Item | Re
     ):
         for line, (sentence, english) in enumerate(itertools.zip_longest(left, right), 1):
             try:
-                yield _item(task, sentences.stem, line, sentence, english)
+                item = _item(task, sentences.stem, line, sentence, english)
             except BadRowError as exc:
                 yield RejectedRow(line, exc.reason, exc.detail, sentences.name)
+            else:
+                yield replace(item, source=sentences.name, line=line)
 
 
 def _item(task: str, name: str, line: int, sentence: str | None, english: str | None) -> Item:

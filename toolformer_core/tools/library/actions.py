@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from toolformer_core.tools.custom.python_tool import tool
-from toolformer_core.tools.library.readings import NUMBER, WORD_NUMBER, number_of, one_line, written
+from toolformer_core.tools.library.readings import NUMBER, VERSION, WORD_NUMBER, number_of, one_line, written
 
 __all__ = ["robot_move", "sleep"]
 
@@ -34,6 +34,7 @@ _DURATION = re.compile(
         ("Could you stay quiet for the next 15 minutes?", "15 minutes"),
     ],
     mock_response="Sleep for 2 hours",
+    version=VERSION,
 )
 def sleep(text: str) -> str:
     """Say how long a pause was asked for; see the module."""
@@ -79,6 +80,7 @@ _FILLER = re.compile(
         ("Walk one step forward, turn left, and walk four steps forward.", "move forward 1 turn left move forward 4"),
     ],
     mock_response="move forward 2 turn left",
+    version=VERSION,
 )
 def robot_move(text: str) -> str:
     """Write a command as a sequence of moves; see the module."""

@@ -15,7 +15,7 @@ import re
 from calendar import monthrange
 
 from toolformer_core.tools.custom.python_tool import tool
-from toolformer_core.tools.library.readings import WORD_NUMBER, number_of, one_line
+from toolformer_core.tools.library.readings import VERSION, WORD_NUMBER, number_of, one_line
 
 __all__ = ["add_months", "date_arithmetic", "read_date"]
 
@@ -65,6 +65,7 @@ _WEEKDAY = re.compile(
         ("The course ends on May 31, 2024 and lasts 3 months. When did it begin?", "3 months before May 31, 2024"),
     ],
     mock_response="Wednesday, March 1, 2023",
+    version=VERSION,
 )
 def date_arithmetic(text: str, context: str = "") -> str:
     """Compute with dates; see the module."""

@@ -14,7 +14,7 @@ from fractions import Fraction
 from math import isqrt
 
 from toolformer_core.tools.custom.python_tool import tool
-from toolformer_core.tools.library.readings import one_line, value_of, written
+from toolformer_core.tools.library.readings import VERSION, one_line, value_of, written
 
 __all__ = ["logarithm", "power"]
 
@@ -57,6 +57,7 @@ _NAMED = re.compile(r"(?P<base>.+?) (?P<name>squared|cubed)", re.IGNORECASE)
         ("A test grows tenfold at every step. After how many steps is it 10,000 times as big?", "log 10000 base 10"),
     ],
     mock_response="1.6990",
+    version=VERSION,
 )
 def logarithm(text: str) -> str:
     """Compute one logarithm; see the module."""
@@ -128,6 +129,7 @@ def _exact_logarithm(value: Fraction, radix: Fraction) -> Fraction | None:
         ("Bacteria double every hour. By what factor do they grow in 20 hours?", "2^20"),
     ],
     mock_response="1024",
+    version=VERSION,
 )
 def power(text: str) -> str:
     """Compute one power or root; see the module."""

@@ -2,7 +2,8 @@
 
     1,234.5    -2    3/4    1 1/2    twenty-five    a hundred and five    half    10 * 2
 
-Numbers are exact fractions. This module knows no tool.
+Numbers are exact fractions. This module knows no tool. A tool's fingerprint covers its own file only, so whoever
+changes what is read or written here raises `VERSION`, which stands in the fingerprints of the tools that use it.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from fractions import Fraction
 
 from toolformer_core.tools import calculator
 
-__all__ = ["NUMBER", "WORD_NUMBER", "number_of", "one_line", "value_of", "written"]
+__all__ = ["NUMBER", "VERSION", "WORD_NUMBER", "number_of", "one_line", "value_of", "written"]
 
+VERSION = "1"
 MAX_CHARS = 256  # of an input
 
 # A number in digits: 1,234.5 or 3/4 or 1 1/2, with a sign unless a letter or digit stands in front of it.

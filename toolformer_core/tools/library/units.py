@@ -15,7 +15,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from toolformer_core.tools.custom.python_tool import tool
-from toolformer_core.tools.library.readings import NUMBER, WORD_NUMBER, number_of, one_line, written
+from toolformer_core.tools.library.readings import NUMBER, VERSION, WORD_NUMBER, number_of, one_line, written
 
 __all__ = ["Unit", "convert", "named_units", "units"]
 
@@ -167,6 +167,7 @@ def convert(value: Fraction, source: Unit, target: Unit) -> Fraction:
         ("How many litres of water fit into a tank of 12 gallons?", "12 gallons to litres"),
     ],
     mock_response="42.1648 km",
+    version=VERSION,
     tau_s=0.0,
     top_k=20,
     draws=10,

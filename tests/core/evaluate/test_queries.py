@@ -1,0 +1,108 @@
+"""Queries for grounding: what is left of a prompt, the tools that are right, and files of queries and translations."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from toolformer_core.errors import CorpusError
+from toolformer_core.evaluate.items import Item, RejectedRow
+from toolformer_core.evaluate.prompts import (
+    completion,
+    paragraph_question,
+    query_in,
+    question,
+    translation,
+    word_problem,
+)
+from toolformer_core.evaluate.queries import RIGHT_TOOLS, query_of, right_tools
+from toolformer_core.evaluate.readers.parallel import translation_files
+from toolformer_core.evaluate.tasks import read, task_named, tasks
+
+
+@pytest.mark.parametrize(
+    ("form", "prompt", "query"),
+    [
+        ("completion", completion("Lima is in "), "Lima is in"),
+        ("word_problem", word_problem("Tom has 3.", "How many?"), "Tom has 3. How many?"),
+        ("question", question("who wrote emma"), "who wrote emma?"),
+        ("paragraph_question", paragraph_question("A: b\nc", "¿Qué?"), "¿Qué?"),
+        ("translation", translation(" Guten Tag \n"), "Translate into English: Guten Tag"),
+        ("text", "The answer is", "The answer is"),
+    ],
+)
+def test_the_query_is_the_prompt_without_its_instruction(form: str, prompt: str, query: str) -> None:
+    assert query_in(form, prompt) == query
+
+
+def test_every_benchmark_with_a_declared_tool_exists() -> None:
+    assert set(RIGHT_TOOLS) <= set(tasks())
+    assert {form for task in tasks().values() if (form := task.form)} >= {"translation", "text"}
+
+
+def test_right_tools_are_the_benchmarks_or_the_items_own() -> None:
+    def item(tool: str | None) -> Item:
+        return Item("1", "nq", question("who"), ("x",), "2024-01-02", tool)
+
+    assert right_tools(task_named("nq"), item(None)) == ("qa", "wikisearch")
+    assert right_tools(task_named("nq"), item("units, power")) == ("units", "power")
+    assert right_tools(task_named("nq"), item("")) == ()
+    assert right_tools(task_named("small-world"), item("mt")) == ("mt",)
+    query = query_of(task_named("nq"), item(None))
+    assert (query.text, query.context) == ("who?", "2024-01-02")
+
+
+def test_queries_are_read_from_json_lines(tmp_path: Path) -> None:
+    path = tmp_path / "q.jsonl"
+    rows = [
+        {"query": " How far? ", "tools": ["units", "power"], "answers": "42.2 km", "date": "2024-01-02"},
+        {"query": "Hello", "tools": []},
+        {"query": "Either", "tool": "units", "item_id": 7},
+        {"query": "Unknown"},
+        {"query": " "},
+        {"query": "Wrong", "tools": [1]},
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    out = list(read(task_named("queries"), path))
+    items = [one for one in out if isinstance(one, Item)]
+    assert [(i.prompt, i.tool, i.answers, i.date) for i in items] == [
+        ("How far?", "units,power", ("42.2 km",), "2024-01-02"),
+        ("Hello", "", (), None),
+        ("Either", "units", (), None),
+        ("Unknown", None, (), None),
+    ]
+    assert items[2].item_id == "7"
+    assert len({i.item_id for i in items}) == 4
+    assert [(r.line, r.reason) for r in out if isinstance(r, RejectedRow)] == [(5, "no_query"), (6, "unknown_tool")]
+
+
+def test_translations_are_read_from_two_files(tmp_path: Path) -> None:
+    (tmp_path / "t.deu").write_text("Guten Tag\n\nNein\nJa\n", "utf-8")
+    (tmp_path / "t.eng").write_text("Good day\nblank\n\nYes\nmore\n", "utf-8")
+    out = list(read(task_named("tatoeba-de"), tmp_path))
+    items = [one for one in out if isinstance(one, Item)]
+    assert [(i.item_id, i.prompt, i.answers, i.line) for i in items] == [
+        ("t-1", "Translate into English: Guten Tag", ("Good day",), 1),
+        ("t-4", "Translate into English: Ja", ("Yes",), 4),
+    ]
+    assert [(r.line, r.reason) for r in out if isinstance(r, RejectedRow)] == [
+        (2, "no_sentence"),
+        (3, "no_answer"),
+        (5, "no_sentence"),
+    ]
+    assert [i.item_id for i in read(task_named("tatoeba-de"), tmp_path / "t.eng", 1) if isinstance(i, Item)] == ["t-1"]
+
+
+def test_a_missing_or_ambiguous_pair_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="found: none"):
+        translation_files(tmp_path, ".deu")
+    with pytest.raises(CorpusError, match="no such"):
+        translation_files(tmp_path / "nowhere", ".deu")
+    for name in ("a", "b"):
+        for suffix in (".deu", ".eng"):
+            (tmp_path / f"{name}{suffix}").touch()
+    with pytest.raises(CorpusError, match=r"found: .*a\.deu, .*b\.deu"):
+        translation_files(tmp_path, ".deu")
+    assert translation_files(tmp_path / "b.eng", ".deu") == (tmp_path / "b.deu", tmp_path / "b.eng")

@@ -1,0 +1,85 @@
+"""`ground`, `ground_all` and `answer` with the embedded model, and their mistakes."""
+
+from __future__ import annotations
+
+import pytest
+
+import toolformer_core as tf
+from toolformer_core.api.grounding import ranked
+from toolformer_core.errors import UsageError
+from toolformer_core.grounding.records import Grounding, Query, ToolScore
+from toolformer_core.grounding.scores import Weights
+from toolformer_core.lm.hf.engine import TransformersLM
+
+QUERY = "Fadroko Girkor shared 6732 shells among 34 friends, and each got"
+
+
+@pytest.fixture(scope="module")
+def model() -> TransformersLM:
+    return tf.load_model("embedded")
+
+
+def test_a_query_gets_its_tools_ranked(model: TransformersLM) -> None:
+    result = tf.ground(QUERY, ["calendar", "calculator"], model, context="2024-03-01")
+    assert {one.tool for one in result.tools} == {"calculator", "calendar"}
+    assert result.tool == result.tools[0].tool
+    assert result.tools[0].total >= result.tools[1].total
+    for one in result.tools:
+        assert one.total == pytest.approx(0.75 * one.semantic + 0.25 * one.pattern)
+    again, _ = tf.ground_all([QUERY, "Today is"], ["calendar", "calculator"], model, context="2024-03-01")
+    assert [(one.tool, one.call, one.response) for one in again.tools] == [
+        (one.tool, one.call, one.response) for one in result.tools
+    ]
+    assert [one.total for one in again.tools] == pytest.approx([one.total for one in result.tools], abs=1e-5)
+
+
+def test_an_answer_is_the_chosen_tools_response(model: TransformersLM) -> None:
+    result = tf.answer(QUERY, ["calendar"], model, context="2024-03-01")
+    assert (result.grounded.tool, result.grounded.reason) == ("calendar", "calendar is the only tool")
+    if not result.failure:  # the small world's model wrote a call
+        assert result.text == "Today is Friday, March 1, 2024."
+    none = tf.answer(QUERY, ["calendar"], model, threshold=9.0)
+    assert none.grounded.tool is None
+    assert none.text == none.grounded.answer
+    assert none.grounded.reason.startswith("no tool reaches 9; the best, calendar, has ")
+
+
+def test_the_reason_names_what_decided() -> None:
+    weights = (1.0, 1.0)
+    scores = (ToolScore("a", 0.2, "", "", "", (0, 1)), ToolScore("b", 0.6, "", "", "", (0, 0)))
+    grounding = Grounding(Query("q"), "4", (0, 1), scores, weights)
+    # P(a) = (1 + 1) 1 / ((1 + 2) 1) = 2/3, P(b) = 0; totals with gamma 0.5: 0.1 + 1/3 and 0.3
+    assert ranked(grounding, Weights(gamma=0.5)).reason == (
+        "a is 0.133 ahead of b: its response is more like the preliminary answer (+0.333) though does not fit the "
+        "query better (-0.200)"
+    )
+    # with gamma 0.75: 0.15 + 1/6 and 0.45
+    assert ranked(grounding, Weights()).reason == (
+        "b is 0.133 ahead of a: fits the query better (+0.300) though its response is not more like the preliminary "
+        "answer (-0.167)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "tools", "options", "message"),
+    [
+        (" ", ["calculator"], {}, "not blank"),
+        ("q", [], {}, "no tools to choose from"),
+        ("q", ["calculator"], {"gamma": 2.0}, "gamma must lie"),
+        ("q", ["calculator"], {"smoothing": -1.0}, "lambda must be"),
+        ("q", ["calculator"], {"mock": ["qa"]}, "not in the library: qa"),
+        ("q", ["calculator"], {"patterns": "nope"}, "nope"),
+    ],
+)
+def test_mistakes_are_named(
+    model: TransformersLM, query: str, tools: list[str], options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        tf.ground(query, tools, model, **options)  # type: ignore[arg-type]
+
+
+def test_a_model_must_be_loaded_and_have_hidden_states() -> None:
+    with pytest.raises(UsageError, match="load it once"):
+        tf.ground("q", ["calculator"], "embedded")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="queries is one text"):
+        tf.ground_all("q", ["calculator"], object())  # type: ignore[arg-type]
