@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -29,7 +30,7 @@ from toolformer_core.lm.load import model_digest
 from toolformer_core.tools.build import ToolSettings
 from warehouse.commits import Commit, DataFile
 
-ROWS = [
+ROWS: list[dict[str, Any]] = [
     {"item_id": "a", "query": "What is 12 * 7?", "tools": ["calculator"], "answers": ["84"]},
     {"item_id": "b", "query": "What day is it today?", "tools": ["calendar"], "answers": ["Thursday"]},
     {"item_id": "c", "query": "Who are you?", "tools": [], "answers": ["nobody"]},
@@ -37,7 +38,7 @@ ROWS = [
 Ground = tuple[GroundingRun, ShardResult, ShardResult]  # the run, its items, its groundings
 
 
-def grounding(folder: Path, rows: list[dict[str, object]], **changes: object) -> GroundingRun:
+def grounding(folder: Path, rows: list[dict[str, Any]], **changes: Any) -> GroundingRun:
     path = folder / "queries.jsonl"
     path.write_text("".join(json.dumps({"date": "2024-05-02", **row}) + "\n" for row in rows))
     plain = {"limit": None, "shard_items": 10, "seed": 0, "held_out": 0} | changes
@@ -47,7 +48,7 @@ def grounding(folder: Path, rows: list[dict[str, object]], **changes: object) ->
         "queries",
         str(path),
         source_digest(task_named("queries"), path),
-        **plain,  # type: ignore[arg-type]
+        **plain,
     )
     tools = tools_of(["calculator", "calendar"], ToolSettings(), "questions", ())
     library = ToolLibrary(tuple((one.key, one.digest) for one in tools), ToolSettings())
@@ -60,9 +61,9 @@ def read(run: GroundingRun) -> ShardResult:
     return run_stage(BENCHMARK, Inputs(run.benchmark, "queries"))
 
 
-def done(stage: Stage[object], run: object, items: ShardResult, **files: tuple[DataFile, ...]) -> ShardResult:
+def done(stage: Stage[Any], run: Any, items: ShardResult, **files: tuple[DataFile, ...]) -> ShardResult:
     (shard,) = benchmark_shards(items)
-    return run_stage(stage, Inputs(run, "s-00000", files={"benchmark": (shard.documents,), **files}))  # type: ignore[arg-type]
+    return run_stage(stage, Inputs(run, "s-00000", files={"benchmark": (shard.documents,), **files}))
 
 
 def commit_of(run: GroundingRun, result: ShardResult) -> Commit:
@@ -73,9 +74,9 @@ def commit_of(run: GroundingRun, result: ShardResult) -> Commit:
 
 @pytest.fixture(scope="module")
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Ground:
-    run = grounding(tmp_path_factory.mktemp("grounding"), list(ROWS))
+    run = grounding(tmp_path_factory.mktemp("grounding"), ROWS)
     items = read(run)
-    return run, items, done(GROUND, run, items)  # type: ignore[arg-type]
+    return run, items, done(GROUND, run, items)
 
 
 def groundings_in(run: GroundingRun, result: ShardResult) -> Mapping[str, tuple[tuple[str, ...], Grounding]]:
@@ -105,10 +106,10 @@ def test_rows_are_the_groundings_of_the_core(ground: Ground) -> None:
 
 def test_what_is_done_is_not_done_again_and_other_patterns_are(ground: Ground) -> None:
     run, items, result = ground
-    assert done(GROUND, run, items) == replace(result, skipped=True)  # type: ignore[arg-type]
+    assert done(GROUND, run, items) == replace(result, skipped=True)
     other = replace(run, patterns=SCRIPT_PATTERNS)
     assert other.name != run.name
-    assert not done(GROUND, other, items).skipped  # type: ignore[arg-type]
+    assert not done(GROUND, other, items).skipped
 
 
 def test_each_method_answers_with_its_own_choice(ground: Ground) -> None:
@@ -117,9 +118,9 @@ def test_each_method_answers_with_its_own_choice(ground: Ground) -> None:
 
     def answers(
         method: str, weights: Weights | None = None, **files: tuple[DataFile, ...]
-    ) -> dict[str, dict[str, object]]:
+    ) -> dict[str, dict[str, Any]]:
         asked = AnswerRun(run, method, small, weights or Weights(), (("What is 1 + 1?", "2"),))
-        (file,) = done(ANSWER_GROUNDED, asked, items, **files).files  # type: ignore[arg-type]
+        (file,) = done(ANSWER_GROUNDED, asked, items, **files).files
         return {row["item_id"]: row for row in run.store().read(file).to_pylist()}
 
     found = groundings_in(run, result)
@@ -135,7 +136,7 @@ def test_each_method_answers_with_its_own_choice(ground: Ground) -> None:
     for method in ("zero-shot", "few-shot"):
         assert {row["tool"] for row in answers(method).values()} == {None}
     for method in ("lm", "toolformer"):
-        choice = done(CHOOSE, ChoiceRun(run, method, small), items)  # type: ignore[arg-type]
+        choice = done(CHOOSE, ChoiceRun(run, method, small), items)
         (file,) = choice.files
         by_item = {item_id: tool for item_id, _, tool in arrow.choices_of(run.store().read(file))}
         assert {i: row["tool"] for i, row in answers(method, choose=choice.files).items()} == by_item
@@ -145,11 +146,13 @@ def test_a_tool_that_has_changed_since_the_run_was_started_is_named(ground: Grou
     run, items, _ = ground
     other = replace(run, library=replace(run.library, tools=(("calculator", "0" * 32), *run.library.tools[1:])))
     with pytest.raises(ToolError, match="the tool calculator is not the one"):
-        done(GROUND, other, items)  # type: ignore[arg-type]
+        done(GROUND, other, items)
 
 
 def test_of_a_sample_what_is_left_out_is_counted(tmp_path: Path) -> None:
-    rows = [{"item_id": f"q{n}", "query": f"What is {n} + 1?", "tools": ["calculator"]} for n in range(9)]
+    rows: list[dict[str, Any]] = [
+        {"item_id": f"q{n}", "query": f"What is {n} + 1?", "tools": ["calculator"]} for n in range(9)
+    ]
     run = grounding(tmp_path, [*rows, {"tools": []}], limit=4, shard_items=3, held_out=3)
     result = read(run)
     # ten rows: one is none, three are held out, four asked, two are left

@@ -187,6 +187,7 @@ def test_mlflow_holds_figures_tables_pictures_and_what_was_asked(done: Ran) -> N
         for method, accuracy in one.chosen.items():
             assert run.data.metrics[f"grounding/{one.task}/{method}"] == pytest.approx(accuracy.value)
     assert run.data.metrics["cost/queries/ground small calls"] == 5.0
+    assert run.inputs is not None
     assert [given.dataset.name for given in run.inputs.dataset_inputs] == ["queries queries.jsonl", "small-world"]
     pictures = {f.path.removeprefix("figures/") for f in client.list_artifacts(run.info.run_id, "figures")}
     assert pictures == {f"{kind}_{m}.png" for kind in ("confusion", "grounding") for m in METHODS}
@@ -281,12 +282,13 @@ def test_weights_name_gears_answers_alone(queries: Path, tmp_path: Path) -> None
         return plan.grounding.name, {run.method: run.name for run in plan.answers}
 
     grounding, answers = names()
-    for changes in ({"gamma": 0.5}, {"smoothing": 2.0}, {"threshold": 0.4}):
-        same, others = names(**changes)
+    for name, value in (("gamma", 0.5), ("smoothing", 2.0), ("threshold", 0.4)):
+        same, others = names(**{name: value})
         assert same == grounding
         assert {method for method in answers if answers[method] != others[method]} == {"gear"}
-    for changes in ({"patterns": "scripts"}, {"mock": ["calculator"]}, {"tools": ["calendar"]}, {"max_call_tokens": 9}):
-        assert names(**changes)[0] != grounding
+    changes: dict[str, Any] = {"patterns": "scripts", "mock": ["calculator"], "tools": ["calendar"]}
+    for name, other in {**changes, "max_call_tokens": 9}.items():
+        assert names(**{name: other})[0] != grounding
 
 
 def test_mock_responses_of_all_tools_or_of_some(queries: Path, tmp_path: Path) -> None:
