@@ -37,7 +37,9 @@ def ground(
     prepare_environment(parameters.data)
     result = run_grounding(parameters, runner, quiet=as_json)
     if as_json:
-        print_json(without_nan(asdict(result)))
+        from flows.ground.tables import grounding_tables
+
+        print_json(without_nan({**asdict(result), "tables": [asdict(table) for table in grounding_tables(result)]}))
     else:
         from cli.render.grounding import print_grounding
 

@@ -29,7 +29,7 @@ from flows.runners import check_gpus, choose_runner, cut_evenly, tasks_at_most, 
 from flows.server import guard_prefect_server, record_server
 from flows.stage_tasks import GroupResult, finished_shards, group_label, run_source, submit_stage
 from flows.stopping import restore_stop_handler
-from tasks.grounding_spec import AnswerRun, ChoiceRun, GroundingRun
+from tasks.grounding_spec import CHOSEN_BY_A_MODEL, AnswerRun, ChoiceRun, GroundingRun
 from tasks.run_shard import on_shard_done
 from tasks.settings import prepare_environment, shown_url
 from tasks.stage import Shard, Stage
@@ -147,9 +147,10 @@ def _submit(done: Sequence[TaskShards], ledger: Ledger) -> dict[GroundingRun | C
 
     for one in done:
         submit(GROUND, one.plan.grounding, one, {}, one.plan.task.name)
-    for one in done:
-        for choice in one.plan.choices:
-            submit(CHOOSE, choice, one, {}, f"{one.plan.task.name} {choice.method}")
+    for method in CHOSEN_BY_A_MODEL:
+        for one in done:
+            for choice in (choice for choice in one.plan.choices if choice.method == method):
+                submit(CHOOSE, choice, one, {}, f"{one.plan.task.name} {method}")
     for one in done:
         for answer in one.plan.answers:
             before = _read_by(answer, one.plan, futures)

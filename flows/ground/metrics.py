@@ -79,7 +79,7 @@ class TaskFigures:
     rejected: dict[str, int]  # reason -> rows of the benchmark that are no items
     chosen: dict[str, Accuracy]  # method -> share of queries with a right choice
     best: Accuracy | None  # GEAR with the best weights, on the half that did not choose them
-    answered: dict[str, Accuracy]  # method -> share of right answers; empty where none were asked for
+    answered: dict[str, Accuracy]  # method -> share of right answers, of the queries that have any; empty: not asked
     cost: dict[str, MethodCost]  # `ground`, `choose lm`, `answer gear`, ... -> what it took
 
 
@@ -212,10 +212,7 @@ def _task_figures(
     at = [row for row, task in enumerate(rows.tasks) if task == name]
     right = [rows.right[row] for row in at]
     benchmark = one.plan.grounding.benchmark
-    answered = {
-        method: accuracy(flag for table in _tables(store, shards) for flag in table.column("correct").to_pylist())
-        for method, shards in one.answer.items()
-    }
+    answered = {method: _answered(store, shards) for method, shards in one.answer.items()}
     stages = {"ground": one.ground}
     stages |= {f"choose {method}": shards for method, shards in one.choose.items()}
     stages |= {f"answer {method}": shards for method, shards in one.answer.items()}
@@ -234,6 +231,12 @@ def _task_figures(
         answered=answered,
         cost={stage: _cost(store, shards, len(at)) for stage, shards in stages.items()},
     )
+
+
+def _answered(store: Store, shards: Sequence[ShardResult]) -> Accuracy:
+    """Return the share of right answers, of the queries whose benchmark has answers."""
+    rows = [row for table in _tables(store, shards) for row in table.select(["answers", "correct"]).to_pylist()]
+    return accuracy(row["correct"] for row in rows if row["answers"])
 
 
 def _best_of_task(table: ScoreTable, rows: _Rows, at: Sequence[int], best: BestFigures) -> Accuracy:
@@ -276,7 +279,9 @@ def _sizes(table: ScoreTable, rows: _Rows, weights: Weights) -> tuple[LibrarySiz
 
 
 def _mean(accuracies: Sequence[Accuracy]) -> float:
-    return sum(one.value for one in accuracies) / len(accuracies) if accuracies else math.nan
+    """Return the mean over benchmarks, of those that have the figure; nan if none has."""
+    known = [one.value for one in accuracies if one.items]
+    return sum(known) / len(known) if known else math.nan
 
 
 def _tables(store: Store, shards: Sequence[ShardResult]) -> list[Any]:

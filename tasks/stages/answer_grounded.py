@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tasks import arrow
-from tasks.grounding_spec import ANSWER_VERSION, AnswerRun, answering_grounder
+from tasks.grounding_spec import ANSWER_VERSION, CHOSEN_BY_A_MODEL, AnswerRun, answering_grounder
 from tasks.model_thread import in_model_thread
 from tasks.run_shard import ShardWriter, StageOutput
 from tasks.stage import Inputs, Stage
@@ -65,7 +65,7 @@ def _choices(inputs: Inputs[AnswerRun], queries: Sequence[arrow.Asked]) -> list[
         groundings = inputs.records("ground", arrow.groundings_of)
         by_item = {item_id: grounding for item_id, _, grounding in groundings}
         return [by_item[one.item_id].choice(weights) for one in queries]
-    if run.method in ("lm", "toolformer"):
+    if run.method in CHOSEN_BY_A_MODEL:
         chosen = {item_id: tool for item_id, _, tool in inputs.records("choose", arrow.choices_of)}
         return [chosen[one.item_id] for one in queries]
     if run.method == "oracle":

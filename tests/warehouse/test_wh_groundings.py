@@ -127,22 +127,24 @@ def test_choices_answers_and_costs_by_hand(tmp_path: Path) -> None:
     def answered(item: str, correct: bool, failure: str = "") -> dict[str, Any]:
         about = {"grounding": "g1", "answering": "a1", "method": "gear", "task": "svamp", "item_id": item, "query": "?"}
         asked = {"answers": ["4"], "right_tools": ["calculator"], "tool": "calculator", "call": "2 + 2"}
-        return {**about, **asked, "answer": "4" if correct else "", "correct": correct, "failure": failure}
+        told = {"answer": "4" if correct else "", "correct": correct, "failure": failure}
+        return {**about, **asked, **told, **({"answers": []} if item == "c" else {})}
 
     # where no tool is right, none chosen is right; where one is, none chosen is wrong
     rows = [chosen("a", "qa", ["qa"]), chosen("b", None, ["qa"]), chosen("c", None, []), chosen("d", "qa", [])]
     told = {"evaluation": "choose/c1", "grounding": "g1", "task": "svamp", "method": "lm"}
     put(store, "choose", "", "c1-0", rows, config=told, counters={"small_calls": 4, "lm_tokens": 40})
-    rows = [answered("a", True), answered("b", False, "no_call")]
+    # the third has no answers to compare with: it is no part of the accuracy
+    rows = [answered("a", True), answered("b", False, "no_call"), answered("c", False)]
     told = {"evaluation": "answers/a1", "answering": "a1", "grounding": "g1", "task": "svamp", "method": "gear"}
     for shard, row in enumerate(rows):
-        counters = {"small_calls": 0, "large_calls": 1, "lm_tokens": 30 + shard, "tool_calls": 1 - shard}
+        counters = {"small_calls": 0, "large_calls": 1, "lm_tokens": 30 + shard, "tool_calls": shard}
         put(store, "answer_grounded", "", f"a1-{shard}", [row], config=told, counters=counters)
     path = publish(store, None)
     (choice,) = rows_of(path, "FROM choice_accuracy")
     assert (choice["method"], choice["queries"], choice["right"], choice["accuracy"]) == ("lm", 4, 2, 0.5)
     (answer,) = rows_of(path, "FROM grounded_accuracy")
-    assert (answer["answering"], answer["queries"], answer["accuracy"], answer["failure_rate"]) == ("a1", 2, 0.5, 0.5)
+    assert (answer["answering"], answer["queries"], answer["accuracy"], answer["failure_rate"]) == ("a1", 3, 0.5, 1 / 3)
     cost = {row["stage"]: row for row in rows_of(path, "FROM grounding_costs")}
     assert (cost["choose"]["small_calls"], cost["choose"]["lm_tokens"]) == (4, 40)
-    assert [cost["answer_grounded"][f] for f in ("large_calls", "lm_tokens", "tool_calls")] == [2, 61, 1]
+    assert [cost["answer_grounded"][f] for f in ("large_calls", "lm_tokens", "tool_calls")] == [3, 93, 3]

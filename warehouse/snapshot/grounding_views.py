@@ -58,8 +58,8 @@ FROM tool_choices GROUP BY grounding, method"""
 
 GROUNDED_ACCURACY = """
 SELECT answering, any_value(grounding) AS grounding, any_value(task) AS task, any_value(method) AS method,
-       count(*) AS queries, count_if(correct) AS "right", avg(correct::INT) AS accuracy,
-       avg((failure <> '')::INT) AS failure_rate
+       count(*) AS queries, count_if(correct) AS "right",
+       avg(correct::INT) FILTER (len(answers) > 0) AS accuracy, avg((failure <> '')::INT) AS failure_rate
 FROM grounded_answers GROUP BY answering"""
 
 GROUNDING_COSTS = """

@@ -276,6 +276,13 @@ def test_few_shot_shows_held_out_items_that_are_never_asked(queries: Path, tmp_p
     assert examples(seed=1) != shown
 
 
+def test_queries_without_answers_are_no_examples(tmp_path: Path) -> None:
+    path = tmp_path / "queries.jsonl"
+    path.write_text("".join(json.dumps({"query": f"What is {n}?", "tools": []}) + "\n" for n in range(5)))
+    (plan,) = resolve(asked(path, tmp_path)).tasks
+    assert {run.examples for run in plan.answers} == {()}
+
+
 def test_weights_name_gears_answers_alone(queries: Path, tmp_path: Path) -> None:
     def names(**changes: Any) -> tuple[str, dict[str, str]]:
         (plan,) = resolve(asked(queries, tmp_path, **changes)).tasks
