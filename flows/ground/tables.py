@@ -10,79 +10,106 @@ A cell that the run did not measure is None. All figures are those of the result
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from flows.evaluate.tables import Cell, PaperTable
-from flows.ground.metrics import GroundResult, TaskFigures
+from flows.ground.metrics import GroundResult
 from toolformer_core.evaluate.gear_figures import ANSWERS_GPT3, ANSWERS_GPT_J, GROUNDING, GROUNDING_BY_DEMONSTRATIONS
 from toolformer_core.evaluate.grounding_figures import NO_TOOL
 from toolformer_core.evaluate.statistics import Accuracy
-from toolformer_core.evaluate.tasks import task_named
+from toolformer_core.tools.library import DISTRACTOR_PREFIX
 
 __all__ = ["confusion_table", "cost_table", "grounding_tables", "size_table"]
 
+_DISTRACTORS = "distractors"
+
 
 def grounding_tables(result: GroundResult) -> list[PaperTable]:
-    """Return the paper's tables 4, 2 and 3: those of answers if queries were answered, Table 3 if it has one of the
-    benchmarks."""
+    """Return the paper's tables 4, 2 and 3, a row per benchmark; those of answers if queries were answered."""
     tables = [_table_4(result)]
     if any(one.answered for one in result.tasks):
-        title = "Answers, percent right; the paper: chosen by GPT-Neo, answered by GPT-J"
-        tables.append(_answers("GEAR Table 2", title, result, ANSWERS_GPT_J))
-        if any(one.task in paper for one in result.tasks for paper in ANSWERS_GPT3.values()):
-            title = "Answers, percent right; the paper: answered by GPT-3, Toolformer by GPT-J"
-            tables.append(_answers("GEAR Table 3", title, result, ANSWERS_GPT3))
+        asked = "the paper: chosen by GPT-Neo, answered by GPT-J"
+        tables.append(_answers("GEAR Table 2", asked, result, ANSWERS_GPT_J, ("oracle",)))
+        asked = "the paper: answered by GPT-3, Toolformer by GPT-J"
+        tables.append(_answers("GEAR Table 3", asked, result, ANSWERS_GPT3, ()))
     return tables
 
 
 def _table_4(result: GroundResult) -> PaperTable:
-    tasks = result.tasks
-    rows: list[tuple[Cell, ...]] = []
-    for method, mean in result.mean.items():
-        paper = GROUNDING if method == "gear" else {}
-        rows.append(_row(method, tasks, [one.chosen[method] for one in tasks], paper, mean))
-        if method == "gear" and result.best is not None:
-            best = [one.best for one in tasks]
-            known = [one.value for one in best if one is not None and one.items]
-            label = f"gear, gamma {result.best.gamma:g}, lambda {result.best.smoothing:g}"
-            rows.append(_row(label, tasks, best, {}, sum(known) / len(known) if known else None))
-    for demonstrations, paper in GROUNDING_BY_DEMONSTRATIONS.items():
-        if any(one.task in paper for one in tasks):
-            label = f"ART_cs shown {task_named(demonstrations).title}"
-            rows.append(_row(label, tasks, [None] * len(tasks), paper, None))
-    notes = [f"gear: gamma {result.gamma:g}, lambda {result.smoothing:g}, of {len(result.tools)} tools"]
+    own = {task: figures[task] for task, figures in GROUNDING_BY_DEMONSTRATIONS.items()}
+    columns = {"gear": _Column([one.chosen["gear"] for one in result.tasks], result.mean["gear"], GROUNDING)}
     if result.best is not None:
-        notes.append(
-            "the second row's weights chose best on the development half of the queries; it is measured on the other"
-        )
-    notes += [_intervals(method, result) for method in result.mean]
+        best = [one.best for one in result.tasks]
+        columns["best"] = _Column(best, _mean(best), None)
+    for method, mean in result.mean.items():
+        if method != "gear":
+            paper = own if method == "cosine" else None
+            columns[method] = _Column([one.chosen[method] for one in result.tasks], mean, paper)
     title = "Right tool chosen, percent of queries"
-    return PaperTable("GEAR Table 4", title, _columns(tasks), tuple(rows), notes=tuple(notes))
+    return _paper_table("GEAR Table 4", title, result, columns, _notes(result))
 
 
-def _answers(name: str, title: str, result: GroundResult, paper: Mapping[str, Mapping[str, float]]) -> PaperTable:
-    tasks = result.tasks
-    rows = [
-        _row(method, tasks, [one.answered.get(method) for one in tasks], paper.get(method, {}), mean)
-        for method, mean in result.mean_answered.items()
-    ]
-    return PaperTable(name, title, _columns(tasks), tuple(rows))
+def _notes(result: GroundResult) -> tuple[str, ...]:
+    notes = [f"gear: gamma {result.gamma:g}, lambda {result.smoothing:g}, of {len(result.tools)} tools"]
+    if (best := result.best) is not None:
+        notes.append(
+            f"best: gamma {best.gamma:g} and lambda {best.smoothing:g} chose best on the development half of the "
+            "queries; measured on the other"
+        )
+    shown = [task for one in result.tasks if (task := one.task) in GROUNDING_BY_DEMONSTRATIONS]
+    if shown:
+        ranges = []
+        for task in shown:
+            others = [row[task] for name, row in GROUNDING_BY_DEMONSTRATIONS.items() if name != task]
+            ranges.append(f"{task} {min(others):g} to {max(others):g}")
+        notes.append(
+            "the paper's cosine is ART_cs with demonstrations of the same benchmark; with those of another: "
+            + ", ".join(ranges)
+        )
+    return (*notes, *(_intervals(method, result) for method in result.mean))
 
 
-def _columns(tasks: Sequence[TaskFigures]) -> tuple[str, ...]:
-    return ("method", *(name for one in tasks for name in (one.task, "paper")), "mean")
+def _answers(
+    name: str, asked: str, result: GroundResult, paper: Mapping[str, Mapping[str, float]], further: Sequence[str]
+) -> PaperTable:
+    methods = [method for method in (*paper, *further) if method in result.mean_answered]
+    columns = {
+        method: _Column(
+            [one.answered.get(method) for one in result.tasks], result.mean_answered[method], paper.get(method)
+        )
+        for method in methods
+    }
+    return _paper_table(name, f"Right answers, percent; {asked}", result, columns, ())
 
 
-def _row(
-    label: str,
-    tasks: Sequence[TaskFigures],
-    ours: Iterable[Accuracy | None],
-    paper: Mapping[str, float],
-    mean: float | None,
-) -> tuple[Cell, ...]:
-    cells: list[Cell] = [label]
-    for task, one in zip(tasks, ours, strict=True):
-        cells += [_percent(one.value if one is not None else None), paper.get(task.task)]
-    return (*cells, _percent(mean))
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A method's figures, one per benchmark, their mean, and the paper's figures if it has this method."""
+
+    ours: Sequence[Accuracy | None]
+    mean: float | None
+    paper: Mapping[str, float] | None
+
+
+def _paper_table(
+    name: str, title: str, result: GroundResult, columns: Mapping[str, _Column], notes: tuple[str, ...]
+) -> PaperTable:
+    names = ["benchmark"]
+    rows: list[list[Cell]] = [[one.task] for one in result.tasks]
+    means: list[Cell] = ["mean"]
+    for method, column in columns.items():
+        with_paper = column.paper is not None
+        names += [method, "paper"] if with_paper else [method]
+        for row, one, ours in zip(rows, result.tasks, column.ours, strict=True):
+            row.append(_percent(None if ours is None else ours.value))
+            row += [column.paper.get(one.task)] if column.paper is not None else []
+        means += [_percent(column.mean), None] if with_paper else [_percent(column.mean)]
+    return PaperTable(name, title, tuple(names), tuple(map(tuple, [*rows, means])), notes=notes)
+
+
+def _mean(accuracies: Iterable[Accuracy | None]) -> float | None:
+    known = [one.value for one in accuracies if one is not None and one.items]
+    return sum(known) / len(known) if known else None
 
 
 def _percent(share: float | None) -> float | None:
@@ -97,14 +124,16 @@ def _intervals(method: str, result: GroundResult) -> str:
 
 
 def confusion_table(result: GroundResult, method: str = "gear") -> PaperTable:
-    """Return how often each tool was chosen for each benchmark's queries."""
+    """Return how often each tool was chosen, by benchmark; all distractors are one row."""
     matrix = result.confusion[method]
-    named = {tool for counts in matrix.values() for tool in counts}
-    chosen = [tool for tool in (*result.tools, NO_TOOL) if tool in named]
-    rows: list[tuple[Cell, ...]] = [
-        (task, *(counts.get(tool, 0) for tool in chosen)) for task, counts in matrix.items()
-    ]
-    return PaperTable("Confusion", f"Queries by the tool that {method} chose", ("benchmark", *chosen), tuple(rows))
+    names = {tool: _DISTRACTORS if tool.startswith(DISTRACTOR_PREFIX) else tool for tool in (*result.tools, NO_TOOL)}
+    counts = {name: dict.fromkeys(matrix, 0) for name in names.values()}
+    for task, chosen in matrix.items():
+        for tool, n in chosen.items():
+            counts[names[tool]][task] += n
+    rows: list[tuple[Cell, ...]] = [(name, *by_task.values()) for name, by_task in counts.items()]
+    title = f"Queries by the tool that {method} chose"
+    return PaperTable("Confusion", title, ("chosen tool", *matrix), tuple(row for row in rows if any(row[1:])))
 
 
 def size_table(result: GroundResult) -> PaperTable:

@@ -196,17 +196,22 @@ def test_mlflow_holds_figures_tables_pictures_and_what_was_asked(done: Ran) -> N
 @pytest.mark.slow
 def test_tables_set_figures_beside_the_papers_and_the_summary_holds_them(done: Ran) -> None:
     result, _ = done
-    table, answers = grounding_tables(result)
-    assert (table.name, answers.name) == ("GEAR Table 4", "GEAR Table 2")  # Table 3 has none of these benchmarks
-    assert table.columns == ("method", "queries", "paper", "small-world", "paper", "mean")
-    rows = {str(row[0]): row for row in table.rows}
-    assert rows["gear"][1] == pytest.approx(100 * result.tasks[0].chosen["gear"].value)
-    assert rows["gear"][-1] == pytest.approx(100 * result.mean["gear"])
+    table, *answers = grounding_tables(result)
+    assert [one.name for one in (table, *answers)] == ["GEAR Table 4", "GEAR Table 2", "GEAR Table 3"]
+    best = ("best",) if result.best is not None else ()
+    assert table.columns == ("benchmark", "gear", "paper", *best, "cosine", "paper", "lm", "toolformer")
+    assert [row[0] for row in table.rows] == ["queries", "small-world", "mean"]
+    shares = [*(one.chosen["gear"].value for one in result.tasks), result.mean["gear"]]
+    assert [row[1] for row in table.rows] == pytest.approx([100 * value for value in shares])
+    assert answers[0].columns == (
+        *("benchmark", "zero-shot", "paper", "few-shot", "paper", "lm", "paper", "gear", "paper", "oracle"),
+    )
     matrix = confusion_table(result)
-    assert [sum(int(cell or 0) for cell in row[1:]) for row in matrix.rows] == [5, 5]
+    assert matrix.columns == ("chosen tool", "queries", "small-world")
+    assert [sum(int(row[at] or 0) for row in matrix.rows) for at in (1, 2)] == [5, 5]
     assert [row[0] for row in size_table(result).rows] == [4]
     said = summary(result)
-    assert "| gear |" in said
+    assert "| benchmark | gear |" in said
     assert "| ground | 5.0 |" in said
 
 
