@@ -135,7 +135,6 @@ class _Rows:
     tasks: list[str]
     ids: list[str]
     right: list[tuple[str, ...]]
-    groundings: list[Grounding]
     choices: dict[str, list[str | None]]  # method -> per query
 
 
@@ -148,8 +147,7 @@ def figures_of(plan: GroundingPlan, store: Store, done: Sequence[TaskShards], re
         done: the shards of every benchmark.
         result: what is known of the run besides.
     """
-    rows = _rows(plan, store, done)
-    table = ScoreTable(rows.groundings)
+    rows, table = _rows_and_scores(plan, store, done)
     best = _best(table, rows, plan.weights)
     tasks = [_task_figures(store, one, rows, table, best) for one in done]
     methods = list(rows.choices)
@@ -167,21 +165,22 @@ def figures_of(plan: GroundingPlan, store: Store, done: Sequence[TaskShards], re
     )
 
 
-def _rows(plan: GroundingPlan, store: Store, done: Sequence[TaskShards]) -> _Rows:
-    rows = _Rows([], [], [], [], {})
+def _rows_and_scores(plan: GroundingPlan, store: Store, done: Sequence[TaskShards]) -> tuple[_Rows, ScoreTable]:
+    rows = _Rows([], [], [], {})
+    groundings: list[Grounding] = []
     for one in done:
         grounded = [row for table in _tables(store, one.ground) for row in arrow.groundings_of(table)]
         name = one.plan.task.name
         rows.tasks.extend([name] * len(grounded))
         rows.ids.extend(f"{name}/{item_id}" for item_id, _, _ in grounded)
         rows.right.extend(right for _, right, _ in grounded)
-        rows.groundings.extend(grounding for _, _, grounding in grounded)
+        groundings.extend(grounding for _, _, grounding in grounded)
         for method, shards in one.choose.items():
             chosen = {i: tool for table in _tables(store, shards) for i, _, tool in arrow.choices_of(table)}
             rows.choices.setdefault(method, []).extend(chosen[item_id] for item_id, _, _ in grounded)
-    table = ScoreTable(rows.groundings)
+    table = ScoreTable(groundings)
     gear, cosine = table.choices(plan.weights), table.choices(Weights(gamma=1))
-    return replace(rows, choices={"gear": gear, "cosine": cosine, **rows.choices})
+    return replace(rows, choices={"gear": gear, "cosine": cosine, **rows.choices}), table
 
 
 def _best(table: ScoreTable, rows: _Rows, asked: Weights) -> BestFigures | None:
