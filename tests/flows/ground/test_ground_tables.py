@@ -56,6 +56,8 @@ def test_our_figures_stand_beside_the_papers_where_it_has_any() -> None:
     )
     # of the other five rows of the paper's table: 87.2, 81.9, 22.5, 22.4, 28.3
     assert any("svamp 22.4 to 87.2" in note for note in grounding.notes)
+    trivia = grounding_tables(result(figures("triviaqa", 3)))[0]
+    assert any("triviaqa 0 to 97.4" in note for note in trivia.notes)  # without its own 98.1
     assert gpt_j.rows[0] == ("svamp", 50.0, 18.6)
     assert gpt_3.rows[1] == ("mlqa-es", 50.0, 58.3)
 
