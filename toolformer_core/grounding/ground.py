@@ -230,7 +230,8 @@ class Grounder:
 
         shown = one.demonstrations
         texts = [shown.after_head(query.text) for query in queries]
-        draws = (lm or self.small_lm).calls(shown.prompt, texts, max_tokens=self.settings.max_call_tokens)
+        length, name = self.settings.max_call_tokens, one.tool.name
+        draws = (lm or self.small_lm).calls(shown.prompt, texts, max_tokens=length, name=name)
         inputs = [_input_of(draw, one.tool.name) for draw in draws]
         questions = [
             None if given is None else (given, query.context) for given, query in zip(inputs, queries, strict=True)
