@@ -13,7 +13,7 @@ import typer
 
 from cli.build import DaskWorkers, Runner, runner_options
 from cli.options import AsJson, Data, with_options
-from cli.terminal import exit_on_signal, hide_logged_failures, print_json
+from cli.terminal import exit_on_signal, hide_logged_failures, print_json, without_nan
 from cli.warehouse import built_store
 from flows.evaluate.parameters import EvaluateParameters
 from tasks.settings import data_folder, prepare_environment
@@ -43,7 +43,7 @@ def evaluate(
     prepare_environment(parameters.data)
     (result,) = run_evaluations([parameters], runner, quiet=as_json)
     if as_json:
-        print_json(_without_nan(asdict(result)))
+        print_json(without_nan(asdict(result)))
     else:
         _print_result(result)
 
@@ -68,15 +68,6 @@ def run_evaluations(
             with BuildDisplay(quiet=quiet) as display, reporting_to(display), exit_on_signal(display):
                 results.append(run_evaluate(parameters, runner))
         return results
-
-
-def _without_nan(value: Any) -> Any:
-    """Return a value with None in place of each nan, which JSON does not have."""
-    if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(item) for item in value]
-    return None if isinstance(value, float) and value != value else value
 
 
 def _format_percent(share: float) -> str:

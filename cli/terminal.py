@@ -24,6 +24,7 @@ __all__ = [
     "say",
     "visible",
     "without_credentials",
+    "without_nan",
 ]
 
 _READER = "--qa-reader"
@@ -81,6 +82,15 @@ def only_json() -> Iterator[None]:
             yield
         finally:
             _kept_stdout = None
+
+
+def without_nan(value: Any) -> Any:
+    """Return a value with None in place of each nan, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(item) for item in value]
+    return None if isinstance(value, float) and value != value else value
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:

@@ -28,6 +28,7 @@ PAGES: Mapping[str, str] = {
     "docs/build.md": "build",
     "docs/evaluation.md": "evaluate",
     "docs/finetune.md": "finetune",
+    "docs/ground.md": "ground",
 }
 _OPTION = re.compile(r"--[a-z][a-z-]*")
 _BEGIN = "<!-- written by `python docs/options.py` -->"

@@ -132,7 +132,7 @@ class ProgressArtifacts:
                 self._client.update_artifact(self._made[name], ArtifactUpdate(data=percent, description=line))
                 return
             request = ArtifactCreate(
-                key=f"{self._flow}-{name}",
+                key=f"{self._flow}-{name}".replace("_", "-"),  # Prefect allows no underscores
                 type="progress",
                 description=line,
                 data=percent,

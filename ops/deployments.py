@@ -2,6 +2,7 @@
 
     build-dataset    work pool `cpu`
     evaluate         work pool `gpu`
+    ground           work pool `gpu`
     finetune         work pool `gpu`: one worker a GPU node, `prefect worker start --pool gpu --type process --limit 1`
 
 A worker imports the flow from its own installation; no code is copied. It runs each flow in an empty temporary folder,
@@ -89,6 +90,7 @@ DEPLOYMENTS = (
     Deployment("flows.build_dataset.flow.build_dataset", "cpu", ("toolformer", "data"), corpora=True),
     Deployment("flows.evaluate.flow.evaluate", "gpu", ("toolformer", "evaluation")),
     Deployment("flows.finetune.flow.finetune", "gpu", ("toolformer", "training")),
+    Deployment("flows.ground.flow.ground", "gpu", ("toolformer", "evaluation")),
 )
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
 
 from toolformer_core.evaluate.answer import Likelihood, Prediction
 from toolformer_core.evaluate.items import Item, RejectedRow
+from toolformer_core.grounding.ground import Answer
+from toolformer_core.grounding.records import Grounding, Query, ToolScore
 from toolformer_core.records import (
     Document,
     DrawnCall,
@@ -23,10 +26,16 @@ from toolformer_core.records import (
 from warehouse.schema import REJECTS, stage_facts
 
 __all__ = [
+    "Asked",
+    "answers_table",
+    "choices_of",
+    "choices_table",
     "documents_of",
     "drawn_of",
     "examples_of",
     "executions_of",
+    "groundings_of",
+    "groundings_table",
     "items_of",
     "items_table",
     "likelihoods_table",
@@ -38,6 +47,16 @@ __all__ = [
     "stage_table",
     "verdicts_of",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A query with its item's id and the keys of the tools that are right for it."""
+
+    item_id: str
+    query: Query
+    right: tuple[str, ...]
+
 
 _Record = Document | PrefilterResult | DrawnCall | Execution | ScoredCall | Example
 
@@ -139,6 +158,89 @@ def likelihoods_table(likelihoods: Iterable[Likelihood], about: Mapping[str, Any
     """Return texts' likelihoods as a table; see `predictions_table`."""
     rows = [{**about, **asdict(one)} for one in likelihoods]
     return pa.Table.from_pylist(rows, schema=stage_facts("perplexity").schema)
+
+
+def groundings_table(
+    name: str, task: str, queries: Sequence[Asked], groundings: Sequence[Grounding], patterns: Sequence[str]
+) -> pa.Table:
+    """Return groundings as a table, one row per query and tool.
+
+    Args:
+        name: the grounding's.
+        task: the benchmark's name.
+        queries: one for each grounding, in order.
+        groundings: of these queries.
+        patterns: the patterns' names.
+    """
+    rows: list[dict[str, Any]] = []
+    for asked, g in zip(queries, groundings, strict=True):
+        about = {"grounding": name, "task": task, **_asked_columns(asked), "context": asked.query.context}
+        about |= {"preliminary": g.answer, "preliminary_counts": list(g.counts), "patterns": list(patterns)}
+        about |= {"pattern_weights": list(g.pattern_weights)}
+        rows += [{**about, "rank": rank, **asdict(score)} for rank, score in enumerate(g.scores)]
+    return pa.Table.from_pylist(rows, schema=stage_facts("ground").schema)
+
+
+def groundings_of(table: pa.Table) -> list[tuple[str, tuple[str, ...], Grounding]]:
+    """Return the groundings of a table, each with its item's id and the right tools."""
+    out = []
+    for item_id, group in groupby(table.to_pylist(), key=lambda row: row["item_id"]):
+        rows = sorted(group, key=lambda row: row["rank"])
+        first = rows[0]
+        scores = tuple(_tool_score(row) for row in rows)
+        grounding = Grounding(
+            Query(first["query"], first["context"]),
+            first["preliminary"],
+            tuple(first["preliminary_counts"]),
+            scores,
+            tuple(first["pattern_weights"]),
+        )
+        out.append((item_id, tuple(first["right_tools"]), grounding))
+    return out
+
+
+def _tool_score(row: Mapping[str, Any]) -> ToolScore:
+    fields: dict[str, Any] = {name: row[name] for name in ToolScore.__slots__}
+    return ToolScore(**{**fields, "counts": tuple(row["counts"])})
+
+
+def choices_table(about: Mapping[str, Any], queries: Sequence[Asked], choices: Sequence[str | None]) -> pa.Table:
+    """Return the tools that a model chose; `about`: the columns all rows share: grounding, method, task."""
+    rows = [{**about, **_asked_columns(one), "tool": tool} for one, tool in zip(queries, choices, strict=True)]
+    return pa.Table.from_pylist(rows, schema=stage_facts("choose").schema)
+
+
+def choices_of(table: pa.Table) -> list[tuple[str, tuple[str, ...], str | None]]:
+    """Return item id, right tools and chosen tool of each row."""
+    return [(row["item_id"], tuple(row["right_tools"]), row["tool"]) for row in table.to_pylist()]
+
+
+def answers_table(
+    about: Mapping[str, Any],
+    items: Sequence[Item],
+    queries: Sequence[Asked],
+    answers: Sequence[Answer],
+    correct: Sequence[bool],
+) -> pa.Table:
+    """Return grounded answers as a table; `about`: the columns all rows share."""
+    rows = [
+        {
+            **about,
+            **_asked_columns(asked),
+            "answers": list(item.answers),
+            "tool": one.tool,
+            "call": one.call,
+            "answer": one.text,
+            "correct": right,
+            "failure": one.failure,
+        }
+        for item, asked, one, right in zip(items, queries, answers, correct, strict=True)
+    ]
+    return pa.Table.from_pylist(rows, schema=stage_facts("answer_grounded").schema)
+
+
+def _asked_columns(asked: Asked) -> dict[str, Any]:
+    return {"item_id": asked.item_id, "query": asked.query.text, "right_tools": list(asked.right)}
 
 
 def _renamed(row: dict[str, Any]) -> dict[str, Any]:

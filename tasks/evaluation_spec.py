@@ -73,6 +73,8 @@ class Benchmark:
     digest: str  # see `source_digest`
     limit: int | None
     shard_items: int
+    seed: int | None = None  # the items are a sample chosen by this seed (see `evaluate.selection`); None: the first
+    held_out: int = 0  # of a sample: items that are never asked
 
     def store(self) -> Store:
         """Return the store that is read and written."""
@@ -81,6 +83,8 @@ class Benchmark:
     @property
     def in_turn(self) -> bool:
         """True if only some items are asked, and a folder's files give them in turn."""
+        if self.seed is not None:
+            return False
         return self.limit is not None and self.path is not None and Path(self.path).is_dir()
 
     @property

@@ -14,6 +14,11 @@
     | evaluate   | predictions  | per arm and k: the results on a benchmark's items  |
     | perplexity | perplexities | per arm: the likelihood of texts, tools disabled   |
 
+    and for groundings:
+    | ground          | groundings       | per query and tool: all that the score is made of         |
+    | choose          | tool_choices     | per query: the tool that a model chose by itself          |
+    | answer_grounded | grounded_answers | per query and method: the chosen tool, call and answer    |
+
 A stage that is not in `STAGES` may have a table all the same: it has the stage's name and the columns that the stage
 writes. The columns mirror the method's records, which this package does not import: it knows tables, not what a loss
 is. `rejects` belongs to no stage: any stage may reject rows.
@@ -138,6 +143,56 @@ _PREDICTIONS = _schema(
 _PERPLEXITIES = _schema(
     _EVALUATED | {"source": _TEXT, "nll": _REAL, "tokens": _INT, "characters": _INT, "problem": _TEXT}
 )
+_GROUNDINGS = _schema(
+    {
+        "grounding": _TEXT,
+        "task": _TEXT,
+        "item_id": _TEXT,
+        "query": _TEXT,
+        "context": _TEXT,
+        "right_tools": pa.list_(_TEXT),
+        "preliminary": _TEXT,
+        "preliminary_counts": pa.list_(_INT),
+        "rank": _INT,
+        "tool": _TEXT,
+        "semantic": _REAL,
+        "call": _TEXT,
+        "response": _TEXT,
+        "failure": _TEXT,
+        "counts": pa.list_(_INT),
+        "mock": _FLAG,
+        "patterns": pa.list_(_TEXT),
+        "pattern_weights": pa.list_(_REAL),
+    }
+)
+_TOOL_CHOICES = _schema(
+    {
+        "grounding": _TEXT,
+        "method": _TEXT,
+        "task": _TEXT,
+        "item_id": _TEXT,
+        "query": _TEXT,
+        "right_tools": pa.list_(_TEXT),
+    },
+    nullable={"tool": _TEXT},
+)
+_GROUNDED_ANSWERS = _schema(
+    {
+        "grounding": _TEXT,
+        "answering": _TEXT,
+        "method": _TEXT,
+        "task": _TEXT,
+        "item_id": _TEXT,
+        "query": _TEXT,
+        "answers": pa.list_(_TEXT),
+        "right_tools": pa.list_(_TEXT),
+        "call": _TEXT,
+        "answer": _TEXT,
+        "correct": _FLAG,
+        "failure": _TEXT,
+    },
+    nullable={"tool": _TEXT},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +233,28 @@ STAGES: dict[str, StageFacts] = {
         StageFacts(
             "perplexity", "perplexities", _PERPLEXITIES, False, "Summed negative log-likelihood (nats) of every text."
         ),
+        StageFacts(
+            "ground",
+            "groundings",
+            _GROUNDINGS,
+            False,
+            "Per query and tool: cosine, call, response and pattern counts, from which every score is computed.",
+        ),
+        StageFacts(
+            "choose", "tool_choices", _TOOL_CHOICES, False, "Per query: the tool that a model chose without scores."
+        ),
+        StageFacts(
+            "answer_grounded",
+            "grounded_answers",
+            _GROUNDED_ANSWERS,
+            False,
+            "Per query and method of choosing: the tool, the large LM's call, and whether the answer is right.",
+        ),
     )
 }
 
 # Stages that measure models: their runs and those of builds do not replace each other (see `views.CURRENT`).
-EVALUATION_STAGES = ("benchmark", "evaluate", "perplexity")
+EVALUATION_STAGES = ("benchmark", "evaluate", "perplexity", "ground", "choose", "answer_grounded")
 
 # Columns that files of earlier program versions lack: table -> column -> its type in SQL.
 ADDED_COLUMNS: dict[str, dict[str, str]] = {

@@ -11,6 +11,10 @@
     evaluate    items              -> predictions          per arm, k and shard (asks the model)
     perplexity  texts              -> likelihoods          per arm and shard    (asks the model)
 
+    ground           items         -> parts of scores      per shard            (asks the model and the tools)
+    choose           items         -> tools                per method and shard (asks the model)
+    answer_grounded  + both        -> answers              per method and shard (asks the model and a tool)
+
 To add a stage, write one file here that declares it and add it to its list, behind the stages that it reads. Its
 method belongs in `toolformer_core`.
 """
@@ -20,10 +24,12 @@ from __future__ import annotations
 from typing import Any
 
 from tasks.stage import Stage
+from tasks.stages.answer_grounded import ANSWER_GROUNDED
 from tasks.stages.assemble import ASSEMBLE
 from tasks.stages.benchmark import BENCHMARK
 from tasks.stages.evaluate import EVALUATE
 from tasks.stages.execute import EXECUTE
+from tasks.stages.ground import CHOOSE, GROUND
 from tasks.stages.ingest import INGEST
 from tasks.stages.perplexity import PERPLEXITY
 from tasks.stages.prefilter import PREFILTER
@@ -33,7 +39,7 @@ from tasks.stages.score import SCORE
 __all__ = ["BUILD_STAGES", "EVALUATION_STAGES", "VERSIONS", "stages_per"]
 
 BUILD_STAGES: list[Stage[Any]] = [INGEST, PREFILTER, SAMPLE, EXECUTE, SCORE, ASSEMBLE]
-EVALUATION_STAGES: list[Stage[Any]] = [BENCHMARK, EVALUATE, PERPLEXITY]
+EVALUATION_STAGES: list[Stage[Any]] = [BENCHMARK, EVALUATE, PERPLEXITY, GROUND, CHOOSE, ANSWER_GROUNDED]
 
 VERSIONS = {stage.name: stage.version for stage in (*BUILD_STAGES, *EVALUATION_STAGES)}
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from tasks import arrow
 from tasks.evaluation_spec import Benchmark
 from tasks.run_shard import ShardResult, ShardWriter, StageOutput
-from tasks.stage import Inputs, Shard, Stage
+from tasks.stage import Inputs, Shard, Stage, nonzero
 from toolformer_core.config import canonical_json
-from toolformer_core.evaluate.items import Item, RejectedRow
+from toolformer_core.evaluate.items import Item, RejectedRow, Task
+from toolformer_core.evaluate.selection import select_items
 from toolformer_core.evaluate.tasks import read, task_named
 from warehouse.commits import RowCounts
 
 __all__ = ["BENCHMARK", "benchmark_shards"]
 
 _SAME_FACT = "same_fact"  # a further wording of an example: left out, not broken
+_HELD_OUT, _NOT_CHOSEN = "held_out", "not_chosen"  # of a sample
 
 
 def benchmark_shards(result: ShardResult) -> list[Shard]:
@@ -30,6 +32,7 @@ def _run(inputs: Inputs[Benchmark], writer: ShardWriter) -> StageOutput:
     benchmark = inputs.spec
     task, size = task_named(benchmark.task), benchmark.shard_items
     kept = 0
+    left_out: Counter[str] = Counter()
     batch: list[Item] = []
     rejected: list[RejectedRow] = []
 
@@ -37,7 +40,7 @@ def _run(inputs: Inputs[Benchmark], writer: ShardWriter) -> StageOutput:
         writer.write(arrow.items_table(batch), f"{task.name}-{(kept - len(batch)) // size:05d}")
         batch.clear()
 
-    for row in read(task, Path(benchmark.path) if benchmark.path else None, benchmark.limit):
+    for row in _rows(benchmark, task, left_out):
         if isinstance(row, RejectedRow):
             rejected.append(row)
             continue
@@ -51,14 +54,34 @@ def _run(inputs: Inputs[Benchmark], writer: ShardWriter) -> StageOutput:
         writer.write_rejects(arrow.rejected_table(rejected))
     reasons = Counter(row.reason for row in rejected)
     same = reasons.pop(_SAME_FACT, 0)
-    dropped = {_SAME_FACT: same} if same else {}
-    return StageOutput((RowCounts("rows", kept + len(rejected), kept, dropped, dict(sorted(reasons.items()))),))
+    dropped = nonzero({_SAME_FACT: same, **left_out})
+    rows = kept + len(rejected) + left_out.total()
+    return StageOutput((RowCounts("rows", rows, kept, dropped, dict(sorted(reasons.items()))),))
+
+
+def _rows(benchmark: Benchmark, task: Task, left_out: Counter[str]) -> Iterator[Item | RejectedRow]:
+    """Yield the items to ask and the rejected rows; count what a sample leaves out."""
+    path = Path(benchmark.path) if benchmark.path else None
+    if benchmark.seed is None:
+        yield from read(task, path, benchmark.limit)
+        return
+    items: list[Item] = []
+    for row in read(task, path):
+        if isinstance(row, RejectedRow):
+            yield row
+        else:
+            items.append(row)
+    chosen = select_items(items, seed=benchmark.seed, limit=benchmark.limit, held_out=benchmark.held_out)
+    left_out.update({_HELD_OUT: len(chosen.held_out), _NOT_CHOSEN: chosen.left})
+    yield from chosen.asked
 
 
 def _digests(inputs: Inputs[Benchmark]) -> Mapping[str, str]:
     benchmark = inputs.spec
     cut = canonical_json([benchmark.limit, benchmark.shard_items])
     parts = {"source": benchmark.digest, "task": benchmark.task, "cut": cut}
+    if benchmark.seed is not None:
+        parts["sample"] = canonical_json([benchmark.seed, benchmark.held_out])
     return parts | ({"order": "files in turn"} if benchmark.in_turn else {})
 
 
@@ -69,7 +92,7 @@ def _config_notes(inputs: Inputs[Benchmark]) -> Mapping[str, Any]:
         "path": benchmark.path or "",
         "limit": benchmark.limit,
         "shard": benchmark.shard_items,
-        "evaluation": f"items/{benchmark.task}/{benchmark.source}",
+        "evaluation": f"{'items' if benchmark.seed is None else 'sample'}/{benchmark.task}/{benchmark.source}",
     }
 
 

@@ -7,6 +7,7 @@
     registry      the best checkpoints as versions of one registered model; the alias `candidate` on the newest of them
 
     evaluation    accuracy/<arm>, call_rate/<arm>, ... with k as the step; tables/ and figures/ as artifacts
+    grounding     grounding/<task>/<method>, answers/<task>/<method>, cost/<task>/<step> ...; tables/ and figures/
 
 Weights stay where training left them: models and versions hold the folder's address. Only `MlflowClient` is used, with
 the run's id in every call, so MLflow's global "active run" plays no part and runs in several threads do not mix.
@@ -19,7 +20,7 @@ of a training; `figures` draws.
 
 from __future__ import annotations
 
-from tasks.tracking.figures import bars, curves, histograms
+from tasks.tracking.figures import bars, curves, histograms, matrix
 from tasks.tracking.run import Status, TrackedRun, TrackingError
 from tasks.tracking.store import DatasetRef, Tracking, flatten, project
 from tasks.tracking.training import CANDIDATE, CHECKPOINT, TrainingRun
@@ -37,5 +38,6 @@ __all__ = [
     "curves",
     "flatten",
     "histograms",
+    "matrix",
     "project",
 ]

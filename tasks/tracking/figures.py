@@ -1,4 +1,4 @@
-"""Figures for a run: curves, bars and histograms, drawn by matplotlib without a window.
+"""Figures for a run: curves, bars, histograms and matrices, drawn by matplotlib without a window.
 
 It knows no MLflow and uses no global state of matplotlib (no pyplot), so several threads may draw at once.
 """
@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-__all__ = ["Bar", "Bin", "Figure", "Point", "bars", "curves", "histograms"]
+__all__ = ["Bar", "Bin", "Figure", "Point", "bars", "curves", "histograms", "matrix"]
 
 Point = tuple[int, float]  # step, value
 Bar = tuple[float, float, float]  # value, and its interval's ends
@@ -92,4 +92,32 @@ def histograms(title: str, x_label: str, tools: Mapping[str, Sequence[Bin]], mar
         axes.tick_params(axis="x", labelrotation=40, labelbottom=row == len(tools) - 1)
     if figure.axes:
         figure.axes[-1].set_xlabel(x_label)
+    return figure
+
+
+def matrix(title: str, x_label: str, rows: Mapping[str, Mapping[str, int]]) -> Figure:
+    """Draw counts as a matrix: a cell is as dark as its share of its row, and shows the count unless that is 0.
+
+    Args:
+        title: above the axes.
+        x_label: what the columns are.
+        rows: by label, the counts by column; the columns of the first row come first.
+    """
+    columns = list(dict.fromkeys(column for counts in rows.values() for column in counts))
+    width = min(40.0, 2.5 + 0.55 * max(1, len(columns)))
+    figure = Figure(figsize=(max(7.0, width), 1.8 + 0.4 * max(1, len(rows))), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    shares = [[counts.get(column, 0) / max(1, sum(counts.values())) for column in columns] for counts in rows.values()]
+    if shares and columns:
+        axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    for y, counts in enumerate(rows.values()):
+        for x, column in enumerate(columns):
+            if n := counts.get(column, 0):
+                colour = "white" if shares[y][x] > 0.5 else "black"
+                axes.text(x, y, f"{n:,}", ha="center", va="center", fontsize="small", color=colour)
+    axes.set_xticks(range(len(columns)), columns, rotation=45, ha="right", fontsize="small")
+    axes.set_yticks(range(len(rows)), list(rows), fontsize="small")
+    axes.set_title(title)
+    axes.set_xlabel(x_label)
     return figure

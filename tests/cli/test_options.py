@@ -18,11 +18,12 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 from cli.main import app
-from cli.options import filled, option_of, with_options
+from cli.options import filled, hints_of, option_of, with_options
 from flows.build_dataset.parameters import BuildParameters, build_command
 from flows.evaluate.parameters import EvaluateParameters
 from flows.finetune.parameters import FinetuneParameters
 from flows.forms import DataFolder, Listed, Option, TauF, as_text, thresholds
+from flows.ground.parameters import GroundParameters
 from tests.support.commands import Run
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import UsageError
@@ -35,6 +36,7 @@ FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
     "plan": (BuildParameters, {"--runner", "--dask-workers", "--catalog", "--json"}),
     "evaluate": (EvaluateParameters, {"--runner", "--dask-workers", "--json"}),
     "finetune": (FinetuneParameters, {"--dry-run", "--json"}),
+    "ground": (GroundParameters, {"--no-answers", "--runner", "--dask-workers", "--json"}),
 }
 # What users have in their scripts.
 NAMES = {
@@ -47,6 +49,10 @@ NAMES = {
         --index --qa-reader --phrases --translator --max-new-tokens --shard-items --workers --gpus""",
     FinetuneParameters: """--dataset --data --model --arm --profile --processes --steps --batch --learning-rate --warmup
         --sequence-length --evaluate-every --dev-documents --keep --seed --retries""",
+    GroundParameters: """--task --data --model --large-model --toolformer --limit --seed --answers --tools --tool
+        --distractors --mock --demonstrations --passages --index --qa-reader --phrases --translator --encoder --patterns
+        --gamma --smoothing --threshold --answer-prompt --max-answer-tokens --max-call-tokens --shard-items --workers
+        --gpus""",
 }
 
 
@@ -77,7 +83,8 @@ def test_an_option_says_what_its_field_says(command: str) -> None:
         if name == "data":  # a command takes it from the environment, which is read when it runs
             assert option.default is None
         elif not field.is_required():
-            if name in ("tools", "tool"):  # what is not given depends on the other; the next test looks
+            # what is not given depends on another option, or is an empty list; the next test looks
+            if name in ("tools", "tool") or hints_of(field).repeated:
                 assert option.default is None
                 continue
             default = field.get_default(call_default_factory=True)

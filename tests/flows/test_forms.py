@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from flows.build_dataset.parameters import BuildParameters, build_command
 from flows.evaluate.parameters import EvaluateParameters
 from flows.finetune.profiles import Profile, load_profile
+from flows.ground.parameters import GroundParameters
 from ops.deployments import DEPLOYMENTS, Deployment, as_yaml, form_schema
 from tasks.launch.base import LaunchRequest
 from toolformer_core.config import TOOL_NAMES
@@ -145,9 +146,9 @@ def test_the_document_has_an_example_for_every_launcher() -> None:
         ("mcp+https://host/mcp?api_key=K#tool", False),
     ],
 )
-@pytest.mark.parametrize("kind", [BuildParameters, EvaluateParameters])
+@pytest.mark.parametrize("kind", [BuildParameters, EvaluateParameters, GroundParameters])
 def test_what_a_form_takes_for_a_users_tool(
-    reference: str, allowed: bool, kind: type[BuildParameters | EvaluateParameters]
+    reference: str, allowed: bool, kind: type[BuildParameters | EvaluateParameters | GroundParameters]
 ) -> None:
     field = kind.model_json_schema()["properties"]["tool"]
     assert jsonschema.Draft202012Validator(field).is_valid([reference]) is allowed

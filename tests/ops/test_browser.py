@@ -110,7 +110,7 @@ def test_a_form_is_filled_in_runs_and_is_compared(up: Running, screenshots: Modu
 
         page.goto(up.told["ui"], wait_until="domcontentloaded")
         page.get_by_text("Deployments", exact=True).first.click()
-        for name in ("build-dataset", "evaluate", "finetune"):
+        for name in ("build-dataset", "evaluate", "finetune", "ground"):
             page.get_by_text(name).first.wait_for()
 
         page.goto(f"{up.told['ui']}/deployments/deployment/{deployment}/run", wait_until="domcontentloaded")

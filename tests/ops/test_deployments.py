@@ -35,7 +35,10 @@ Built = tuple[BuildResult, Path, list[str]]
 def test_deploying_again_changes_nothing(client: SyncPrefectClient, built: Built) -> None:
     before = {d: client.read_deployment_by_name(d) for d in deploy(DeploymentOptions(str(built[1])))}
     after = {d: client.read_deployment_by_name(d) for d in deploy(DeploymentOptions(str(built[1])))}
-    assert list(after) == ["build-dataset/build-dataset", "evaluate/evaluate", "finetune/finetune"]
+    assert list(after) == [
+        *("build-dataset/build-dataset", "evaluate/evaluate"),
+        *("finetune/finetune", "ground/ground"),
+    ]
     assert {d: a.id for d, a in after.items()} == {d: b.id for d, b in before.items()}
     assert [client.read_work_pool(name).type for name in POOLS] == ["process", "process"]
     training = after["finetune/finetune"]

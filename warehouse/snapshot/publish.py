@@ -26,7 +26,7 @@ from warehouse.files.base import temporary_beside
 from warehouse.files.folders import fsync_folder, make_folder, make_private, private_mode
 from warehouse.records import prompts_table, trainings_table
 from warehouse.schema import STAGES, TABLES
-from warehouse.snapshot import analyst_views, index, views
+from warehouse.snapshot import analyst_views, grounding_views, index, views
 from warehouse.snapshot.dataset_views import add_dataset_examples, current_version_sql
 from warehouse.snapshot.tool_views import TOOL_COSTS
 from warehouse.store import Store
@@ -55,6 +55,9 @@ _ABOUT = {facts.table: facts.about for facts in STAGES.values()} | {
     "accuracy": "Per evaluation: the share of right examples, among all and among those with and without a call.",
     "call_rates": "Per evaluation and tool: the number of examples on which it was called.",
     "perplexity": "Per evaluation: perplexity over all tokens, tools disabled.",
+    "choice_accuracy": "Per grounding and method (lm, toolformer): the share of queries with a right choice.",
+    "grounded_accuracy": "Per method of choosing: the share of queries with a right answer.",
+    "grounding_costs": "LM calls, tokens, tool calls and seconds of each step of a grounding.",
 }
 
 _VIEWS = {
@@ -74,6 +77,9 @@ _VIEWS = {
     "accuracy": views.ACCURACY,
     "call_rates": views.CALL_RATES,
     "perplexity": views.PERPLEXITY,
+    "choice_accuracy": grounding_views.CHOICE_ACCURACY,
+    "grounded_accuracy": grounding_views.GROUNDED_ACCURACY,
+    "grounding_costs": grounding_views.GROUNDING_COSTS,
 }
 
 
@@ -237,9 +243,12 @@ def _fill(
 
 
 def create_views(connection: duckdb.DuckDBPyConnection) -> None:
-    """Create the views over the big tables and the facts of a database that has these, and comment on each."""
+    """Create the views and macros over the tables and facts of a database that has these, and comment on each."""
     for view, sql in _VIEWS.items():
         connection.execute(f"CREATE VIEW {view} AS {sql}")
+    for macro, (parameters, sql) in grounding_views.MACROS.items():
+        connection.execute(f"CREATE MACRO {macro}({parameters}) AS TABLE {sql}")
+        connection.execute(f"COMMENT ON MACRO TABLE {macro} IS {index.sql_text(grounding_views.MACRO_COMMENTS[macro])}")
     kinds = dict(
         connection.execute(
             "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = 'main'"

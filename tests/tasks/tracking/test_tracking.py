@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 
 from tasks import settings
 from tasks.tracking import TrackedRun, Tracking, TrackingError, flatten, project
-from tasks.tracking.figures import bars, curves, histograms
+from tasks.tracking.figures import bars, curves, histograms, matrix
 from tests.tasks.tracking.tracking_cases import start
 from toolformer_core.errors import UsageError
 
@@ -98,6 +98,17 @@ def test_a_table_is_kept_where_mlflows_page_looks_for_it_and_numbers_that_are_no
         {"path": "tables/again.json", "type": "table"},
     ]
     assert Path(client.download_artifacts(run.run_id, "tables/arms.md")).read_text(encoding="utf-8") == "| a |\n"
+
+
+def test_a_matrix_shades_shares_of_rows_and_shows_counts() -> None:
+    figure = matrix("t", "chosen", {"nq": {"qa": 3, "mt": 1}, "mlqa": {"mt": 2, "none": 0}, "empty": {}})
+    (axes,) = figure.axes
+    (image,) = axes.images
+    assert image.get_array().tolist() == [[0.75, 0.25, 0], [0, 1, 0], [0, 0, 0]]  # of 4, of 2, of none
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["qa", "mt", "none"]
+    shown = {(text.get_position(), text.get_text()) for text in axes.texts}
+    assert shown == {((0, 0), "3"), ((1, 0), "1"), ((1, 1), "2")}
+    assert not matrix("t", "chosen", {}).axes[0].images
 
 
 def test_bars_stand_on_their_values_and_what_is_no_number_has_none() -> None:

@@ -1,0 +1,189 @@
+"""The flow `ground`: GEAR's choice of tools for the queries of benchmarks, sharded and resumable.
+
+Every benchmark is sampled and cut into shards. The small LM grounds them, models choose by themselves, and the queries
+are answered with every method's choices. Killed, it goes on where it was. Scores stand in the warehouse in parts, so
+gamma, lambda and thresholds are queries; figures and pictures stand in one MLflow run. How a tool is chosen is not
+known here.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from prefect import flow, get_run_logger
+from prefect.futures import PrefectFuture
+
+from flows.artifacts import publish_link, publish_summary, report_progress, run_name_from
+from flows.ground.metrics import GroundResult, TaskShards, figures_of
+from flows.ground.parameters import GroundParameters
+from flows.ground.plan import GroundingPlan, TaskPlan
+from flows.ground.resolve import resolve
+from flows.ground.summary import summary
+from flows.ground.tracking import track
+from flows.ledger import Ledger, new_run_id, now, open_run
+from flows.runners import check_gpus, choose_runner, cut_evenly, tasks_at_most, use_runner
+from flows.server import guard_prefect_server, record_server
+from flows.stage_tasks import GroupResult, finished_shards, group_label, run_source, submit_stage
+from flows.stopping import restore_stop_handler
+from tasks.grounding_spec import CHOSEN_BY_A_MODEL, AnswerRun, ChoiceRun, GroundingRun
+from tasks.run_shard import on_shard_done
+from tasks.settings import prepare_environment, shown_url
+from tasks.stage import Shard, Stage
+from tasks.stages.answer_grounded import ANSWER_GROUNDED
+from tasks.stages.benchmark import BENCHMARK, benchmark_shards
+from tasks.stages.ground import CHOOSE, GROUND
+from warehouse.commits import Run
+from warehouse.store import Store
+
+__all__ = ["ground", "run_ground"]
+
+_Futures = list[PrefectFuture[GroupResult]]  # of one stage and run, one per group of shards
+
+
+@flow(name="ground", flow_run_name=run_name_from("ground {task} benchmarks with {model}"))
+def ground(parameters: GroundParameters) -> GroundResult:
+    """Choose a tool of a library for every query of benchmarks, and answer with it.
+
+    Args:
+        parameters: benchmarks, models, library and weights.
+    """
+    begin = time.monotonic()
+    prepare_environment()
+    record_server()
+    restore_stop_handler()
+    check_gpus(parameters.workers, parameters.gpus)
+    plan = resolve(parameters, new_run_id())
+    store = Store(plan.data)
+    run = Run(
+        run_id=plan.run_id,
+        flow="ground",
+        started=now(),
+        finished=None,
+        state="running",
+        parameters=parameters.model_dump(mode="json"),
+        corpus=", ".join(one.task.name for one in plan.tasks),
+        model=parameters.model,
+    )
+    with (
+        open_run(store, run) as ledger,
+        report_progress(ledger, get_run_logger()),
+        use_runner(parameters.workers, parameters.gpus),
+    ):
+        done = _run_stages(plan, ledger)
+    result = figures_of(plan, store, done, _without_figures(plan, ledger))
+    tracked, address = track(plan, parameters, done, result)
+    result = replace(result, mlflow_run=tracked, seconds=time.monotonic() - begin)
+    publish_summary(summary(result), "grounded")
+    publish_link(address, "ground-mlflow-run", "The run in MLflow")
+    return result
+
+
+def _without_figures(plan: GroundingPlan, ledger: Ledger) -> GroundResult:
+    return GroundResult(
+        run_id=plan.run_id,
+        tools=(),
+        gamma=plan.weights.gamma,
+        smoothing=plan.weights.smoothing,
+        threshold=plan.weights.threshold,
+        tasks=(),
+        mean={},
+        mean_answered={},
+        best=None,
+        confusion={},
+        sizes=(),
+        rejection=None,
+        snapshot=str(ledger.snapshot),
+        tracking=shown_url(plan.tracking),
+        mlflow_run="",
+        done=len(ledger.keys) - ledger.skipped,
+        skipped=ledger.skipped,
+        seconds=math.nan,
+    )
+
+
+def _run_stages(plan: GroundingPlan, ledger: Ledger) -> list[TaskShards]:
+    """Read the benchmarks, ground all of them, then let models choose, then answer."""
+    ledger.expect(BENCHMARK.name, len(plan.tasks))
+    done = []
+    for planned in plan.tasks:
+        benchmark = planned.grounding.benchmark
+        read = run_source(BENCHMARK, benchmark, f"{benchmark.task}-sample", task_name=f"benchmark {benchmark.task}")
+        ledger.add(read)
+        done.append(TaskShards(planned, read))
+    submitted = _submit(done, ledger)
+    for result in finished_shards([future for futures in submitted.values() for future in futures]):
+        ledger.add(result)
+    for one in done:
+        one.ground = _shards(submitted[one.plan.grounding])
+        one.choose = {run.method: _shards(submitted[run]) for run in one.plan.choices}
+        one.answer = {run.method: _shards(submitted[run]) for run in one.plan.answers}
+    return done
+
+
+def _submit(done: Sequence[TaskShards], ledger: Ledger) -> dict[GroundingRun | ChoiceRun | AnswerRun, _Futures]:
+    """Submit every stage for all benchmarks, stage by stage, so that a process changes its model seldom."""
+    tasks = sum(1 + len(one.plan.choices) + len(one.plan.answers) for one in done)
+    groups = {id(one): cut_evenly(benchmark_shards(one.read), max(1, tasks_at_most() // max(1, tasks))) for one in done}
+    futures: dict[GroundingRun | ChoiceRun | AnswerRun, _Futures] = {}
+
+    def submit(stage: Stage[Any], run: Any, one: TaskShards, before: Mapping[str, _Futures], about: str) -> None:
+        cut = groups[id(one)]
+        ledger.expect(stage.name, sum(map(len, cut)))
+        with on_shard_done(ledger.note):
+            futures[run] = [
+                submit_stage(
+                    stage,
+                    run,
+                    _named_for(run.name, group),
+                    {name: [results[number]] for name, results in before.items()},
+                    name=f"{stage.name} {about} {group_label(group)}",
+                )
+                for number, group in enumerate(cut)
+            ]
+
+    for one in done:
+        submit(GROUND, one.plan.grounding, one, {}, one.plan.task.name)
+    for method in CHOSEN_BY_A_MODEL:
+        for one in done:
+            for choice in (choice for choice in one.plan.choices if choice.method == method):
+                submit(CHOOSE, choice, one, {}, f"{one.plan.task.name} {method}")
+    for one in done:
+        for answer in one.plan.answers:
+            before = _read_by(answer, one.plan, futures)
+            submit(ANSWER_GROUNDED, answer, one, before, f"{one.plan.task.name} {answer.method}")
+    return futures
+
+
+def _read_by(answer: AnswerRun, plan: TaskPlan, futures: Mapping[Any, _Futures]) -> dict[str, _Futures]:
+    """Return what the stage reads of earlier ones for one method's answers."""
+    if answer.method in ("gear", "cosine"):
+        return {GROUND.name: futures[plan.grounding]}
+    choice = next((one for one in plan.choices if one.method == answer.method), None)
+    return {} if choice is None else {CHOOSE.name: futures[choice]}
+
+
+def _named_for(name: str, shards: Sequence[Shard]) -> list[Shard]:
+    return [replace(shard, name=f"{name}-{shard.name}") for shard in shards]
+
+
+def _shards(futures: _Futures) -> list[Any]:
+    return [result for future in futures for result in future.result().shards if result is not None]
+
+
+def run_ground(parameters: GroundParameters, runner: str | None = None) -> GroundResult:
+    """Run the flow in this process.
+
+    Args:
+        runner: `threads`, `dask` (a local cluster of `parameters.workers` processes), or a Dask scheduler's address;
+            default: as $TOOLFORMER_RUNNER says, else threads.
+
+    Raises:
+        UsageError: something asked for is wrong.
+    """
+    guard_prefect_server()
+    with choose_runner(runner):
+        return ground(parameters)

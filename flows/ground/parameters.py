@@ -1,0 +1,136 @@
+"""The parameters of `ground`, declared once: Prefect's form, the options of `toolformer ground`, a table of the docs.
+
+Every field says what it is and where its default comes from. `resolve` looks the names up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from flows.forms import (
+    FORM,
+    DataFolder,
+    Gpus,
+    Index,
+    Listed,
+    ModelName,
+    OneOf,
+    Option,
+    Passages,
+    Phrases,
+    QAReader,
+    References,
+    ToolChoice,
+    Tools,
+    TranslatorModel,
+)
+from toolformer_core.config import TOOL_NAMES
+from toolformer_core.grounding.scores import GEAR_GAMMA, GEAR_LAMBDA
+
+__all__ = ["GroundParameters"]
+
+_TOOLS = Option("Tools")
+_SCORES = Option("Scores")
+_RUNNING = Option("Running")
+
+
+def _tasks() -> Iterable[str]:
+    from toolformer_core.evaluate.tasks import tasks
+
+    return tasks()
+
+
+def _as_list(texts: Any) -> list[str]:
+    return list(texts or ())
+
+
+class GroundParameters(ToolChoice):
+    """Queries of benchmarks, a library of tools, and the small LM that chooses among them."""
+
+    model_config = FORM
+
+    task: Annotated[
+        list[Annotated[str, OneOf(_tasks, "^[a-z0-9-]+=/")]],
+        Option(note="; may be repeated", convert=_as_list, repeated=True),
+    ] = Field(
+        default_factory=list,
+        description="Benchmark as NAME=PATH, or NAME where it needs no file or comes from the hub: "
+        "svamp=/data/SVAMP.json, nq=..., mlqa-de=..., tatoeba-fr=..., queries=... (your own), small-world",
+    )
+    data: DataFolder = Field("toolformer-data", description="Data folder or URL for scores and answers")
+    model: ModelName = Field(
+        "embedded",
+        description="The small LM, which answers and writes calls: 'embedded', a folder written by save_pretrained, "
+        "or a hub name",
+    )
+    large_model: ModelName | None = Field(
+        None, description="The large LM, which writes the final call (default: the small one)"
+    )
+    toolformer: ModelName | None = Field(
+        None,
+        description="A finetuned model whose own choice is compared: the folder of a model or of a finetune job "
+        "(default: none)",
+    )
+    limit: int | None = Field(
+        None, gt=0, description="Ask at most this many items of each benchmark, chosen by `seed` (default: all)"
+    )
+    seed: int = Field(0, ge=0, description="Chooses items, examples for few-shot and distractors")
+    answers: bool = Field(
+        True, description="Answer every query with the tool that each method chose; without, tools are only chosen"
+    )
+    tools: Annotated[Tools, _TOOLS] = Field(list(TOOL_NAMES), description="Tools of the library")
+    tool: Annotated[References, _TOOLS] = []  # noqa: RUF012 - pydantic copies it
+    distractors: Annotated[int, _TOOLS] = Field(
+        0, ge=0, description="Plausible generated tools that make the library larger; they come last in it"
+    )
+    mock: Annotated[list[str], Listed, _TOOLS] = Field(
+        default_factory=list,
+        description="Keys of tools that are ranked by their stored example response, without being asked; all: every "
+        "tool that has one",
+    )
+    demonstrations: Annotated[Literal["questions", "annotation"] | None, _TOOLS] = Field(
+        None,
+        description="How calls are shown to the small LM: by the tools' example questions or by their annotation "
+        "prompts (default: questions; for the small world annotation)",
+    )
+    passages: Annotated[Passages, _TOOLS] = None
+    index: Annotated[Index, _TOOLS] = None
+    qa_reader: Annotated[QAReader, _TOOLS] = None
+    phrases: Annotated[Phrases, _TOOLS] = None
+    translator: Annotated[TranslatorModel, _TOOLS] = None
+    encoder: Annotated[str, _SCORES] = Field(
+        "",
+        description="Embeds queries and descriptions: the folder or hub name of a sentence-transformers or model2vec "
+        "model (default: hidden states of the small LM)",
+    )
+    patterns: Annotated[str, _SCORES] = Field(
+        "standard", description="Pattern set: standard (the authors'), scripts (Unicode), or a JSON file"
+    )
+    gamma: Annotated[float, _SCORES] = Field(
+        GEAR_GAMMA, ge=0, le=1, description="Weight of the semantic score (authors' code: 0.75)"
+    )
+    smoothing: Annotated[float, _SCORES] = Field(
+        GEAR_LAMBDA, ge=0, description="Lambda, added to every count of the preliminary answer (authors' code: 1)"
+    )
+    threshold: Annotated[float | None, _SCORES] = Field(
+        None, description="Smallest score of a tool that may be chosen (default: the best one always is)"
+    )
+    answer_prompt: Annotated[str | None, _SCORES] = Field(
+        None,
+        description="Asks for the preliminary answer, with one {query} (default: 'Q: {query}\\nA:'; for the small "
+        "world '{query}')",
+    )
+    max_answer_tokens: Annotated[int, _SCORES] = Field(24, gt=0, description="Tokens of an answer without a tool")
+    max_call_tokens: Annotated[int, _SCORES] = Field(48, gt=0, description="Tokens of a call")
+    shard_items: Annotated[int, _RUNNING] = Field(
+        128, gt=0, description="Queries per shard, the unit of work and of restart; more are faster with many tools"
+    )
+    workers: Annotated[int, _RUNNING] = Field(
+        1,
+        gt=0,
+        description="Shards at a time (threads), or Dask workers; a process uses its model for one shard at a time",
+    )
+    gpus: Annotated[Gpus, _RUNNING] = None

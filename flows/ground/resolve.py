@@ -1,0 +1,154 @@
+"""Resolves the parameters of a grounding: benchmarks, models, encoder, patterns and tools, with their digests.
+
+A mistake is thus reported before anything runs. Nothing is written, and no model is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from flows.chosen_tools import chosen_tools
+from flows.ground.parameters import GroundParameters
+from flows.ground.plan import GroundingPlan, TaskPlan
+from tasks.evaluation_spec import Benchmark, source_digest
+from tasks.grounding_spec import METHODS, AnswerRun, ChoiceRun, GroundingRun, NamedModel, ToolLibrary, tools_of
+from tasks.settings import tracking_uri
+from tasks.training.registry import trained_model
+from toolformer_core.errors import UsageError
+from toolformer_core.evaluate.items import Item, Rule, Task
+from toolformer_core.evaluate.queries import query_of
+from toolformer_core.evaluate.selection import select_items
+from toolformer_core.evaluate.tasks import EMBEDDED, read, task_named
+from toolformer_core.grounding.encoders import encoder_digest
+from toolformer_core.grounding.ground import GroundingSettings
+from toolformer_core.grounding.library import DemonstrationKind
+from toolformer_core.grounding.patterns import load_patterns
+from toolformer_core.grounding.scores import Weights
+from toolformer_core.lm.check import check_model
+from toolformer_core.lm.load import model_digest
+from toolformer_core.tools.build import ToolSettings
+from toolformer_core.tools.declaration import declaration_of
+from toolformer_core.tools.library.distractors import distractors
+
+__all__ = ["EXAMPLES", "resolve"]
+
+EXAMPLES = 3  # held-out items that few-shot shows
+
+
+@dataclass(frozen=True, slots=True)
+class _Models:
+    small: NamedModel
+    large: NamedModel
+    toolformer: NamedModel | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Tools:
+    keys: tuple[str, ...]
+    settings: ToolSettings
+    mocked: tuple[str, ...]
+
+
+def resolve(p: GroundParameters, run_id: str = "plan") -> GroundingPlan:
+    """Look up every name, compute every digest, and fill in every setting.
+
+    Raises:
+        UsageError: a name does not exist, or parameters do not fit together.
+    """
+    if not p.task:
+        raise UsageError("no benchmark is named: give --task NAME=PATH, e.g. --task svamp=SVAMP.json")
+    named = [_task_and_path(text) for text in p.task]
+    if len({task.name for task, _ in named}) < len(named):
+        raise UsageError("a benchmark is named twice; ground its other files in a run of their own")
+    models, tools = _models(p), _chosen_tools(p)
+    weights = Weights(p.gamma, p.smoothing, p.threshold)
+    plans = [_task_plan(p, run_id, task, path, models, tools, weights) for task, path in named]
+    data = p.data if "://" in p.data else str(Path(p.data).absolute())
+    return GroundingPlan(run_id, data, tuple(plans), weights, tracking_uri(p.data))
+
+
+def _task_and_path(text: str) -> tuple[Task, Path | None]:
+    name, equals, path = text.partition("=")
+    task = task_named(name)
+    if task.rule is Rule.PERPLEXITY:
+        raise UsageError(f"{task.name} holds texts, which ask nothing: ground a benchmark of questions")
+    if equals and not path:
+        raise UsageError(f"--task {text}: the path is missing; write {name}=PATH")
+    return task, Path(path).expanduser().absolute() if path else None
+
+
+def _models(p: GroundParameters) -> _Models:
+    def named(given: str) -> NamedModel:
+        name = given if given == "embedded" else trained_model(given)
+        check_model(name)
+        return NamedModel(name, model_digest(name))
+
+    small = named(p.model)
+    large = named(p.large_model) if p.large_model is not None else small
+    return _Models(small, large, named(p.toolformer) if p.toolformer is not None else None)
+
+
+def _chosen_tools(p: GroundParameters) -> _Tools:
+    built, settings = chosen_tools(p)
+    keys = list(built)
+    mocked = [key.strip().lower() for key in p.mock]
+    if mocked == ["all"]:
+        mocked = [key for key, tool in built.items() if declaration_of(tool).mock_response]
+    if p.distractors:
+        added = distractors(p.distractors, p.seed)
+        keys += [tool.key for tool in added]
+        mocked += [tool.key for tool in added] if p.mock == ["all"] else []
+    return _Tools(tuple(keys), settings, tuple(mocked))
+
+
+def _task_plan(
+    p: GroundParameters,
+    run_id: str,
+    task: Task,
+    path: Path | None,
+    models: _Models,
+    tools: _Tools,
+    weights: Weights,
+) -> TaskPlan:
+    goes_on = task.name in EMBEDDED  # its items are the beginnings of texts, not questions
+    demonstrations: DemonstrationKind = p.demonstrations or ("annotation" if goes_on else "questions")
+    library = tools_of(tools.keys, tools.settings, demonstrations, tools.mocked)
+    prompt = p.answer_prompt if p.answer_prompt is not None else ("{query}" if goes_on else None)
+    settings = GroundingSettings(max_answer_tokens=p.max_answer_tokens, max_call_tokens=p.max_call_tokens)
+    benchmark = Benchmark(
+        run_id=run_id,
+        data=p.data if "://" in p.data else str(Path(p.data).absolute()),
+        task=task.name,
+        path=str(path) if path else None,
+        digest=source_digest(task, path),
+        limit=p.limit,
+        shard_items=p.shard_items,
+        seed=p.seed,
+        held_out=EXAMPLES,
+    )
+    grounding = GroundingRun(
+        benchmark=benchmark,
+        library=ToolLibrary(
+            tuple((one.key, one.digest) for one in library), tools.settings, demonstrations, tools.mocked
+        ),
+        small=models.small,
+        encoder=NamedModel(p.encoder, encoder_digest(p.encoder) if p.encoder else ""),
+        patterns=load_patterns(p.patterns),
+        settings=settings if prompt is None else replace(settings, answer_prompt=prompt),
+    )
+    choices = [ChoiceRun(grounding, "lm", models.small)]
+    if models.toolformer is not None:
+        choices.append(ChoiceRun(grounding, "toolformer", models.toolformer))
+    methods = [method for method in METHODS if method != "toolformer" or models.toolformer is not None]
+    examples = _examples(task, path, p) if p.answers else ()
+    answers = [AnswerRun(grounding, method, models.large, weights, examples) for method in methods]
+    return TaskPlan(task, grounding, tuple(choices), tuple(answers) if p.answers else ())
+
+
+def _examples(task: Task, path: Path | None, p: GroundParameters) -> tuple[tuple[str, str], ...]:
+    """Return question and answer of the held-out items, which few-shot shows."""
+    items: Sequence[Item] = [row for row in read(task, path) if isinstance(row, Item)]
+    held_out = select_items(items, seed=p.seed, limit=p.limit, held_out=EXAMPLES).held_out
+    return tuple((query_of(task, item).text, item.answers[0]) for item in held_out if item.answers)

@@ -1,0 +1,27 @@
+"""The summary of a grounding in Markdown, as Prefect's page shows it."""
+
+from __future__ import annotations
+
+from flows.evaluate.tables import PaperTable
+from flows.ground.metrics import GroundResult
+from flows.ground.tables import confusion_table, cost_table, grounding_tables
+
+__all__ = ["summary"]
+
+
+def summary(result: GroundResult) -> str:
+    """Return the tables of a grounding."""
+    tables = [*grounding_tables(result), confusion_table(result), cost_table(result)]
+    return "\n\n".join(map(_markdown, tables))
+
+
+def _markdown(table: PaperTable) -> str:
+    lines = [f"## {table.title}", "| " + " | ".join(table.columns) + " |", "|" + "---|" * len(table.columns)]
+    lines += ["| " + " | ".join(map(_cell, row)) + " |" for row in table.rows]
+    return "\n".join([*lines, "", *table.notes])
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.1f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,160 @@
+"""The tables of GEAR's paper from a grounding's result, beside the paper's figures; and its confusion matrix and cost.
+
+    Table 4  how often the right tool is chosen, by method and benchmark
+    Table 2  how often the answer is right, by method and benchmark, beside GPT-J's
+    Table 3  the same beside GPT-3's and Toolformer's
+
+A cell that the run did not measure is None. All figures are those of the result; nothing is computed here but percent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from flows.evaluate.tables import Cell, PaperTable
+from flows.ground.metrics import GroundResult
+from toolformer_core.evaluate.gear_figures import ANSWERS_GPT3, ANSWERS_GPT_J, GROUNDING, GROUNDING_BY_DEMONSTRATIONS
+from toolformer_core.evaluate.grounding_figures import NO_TOOL
+from toolformer_core.evaluate.statistics import Accuracy
+from toolformer_core.tools.library import DISTRACTOR_PREFIX
+
+__all__ = ["confusion_table", "cost_table", "grounding_tables", "size_table"]
+
+_DISTRACTORS = "distractors"
+
+
+def grounding_tables(result: GroundResult) -> list[PaperTable]:
+    """Return the paper's tables 4, 2 and 3, a row per benchmark; those of answers if queries were answered."""
+    tables = [_table_4(result)]
+    if any(one.answered for one in result.tasks):
+        asked = "the paper: chosen by GPT-Neo, answered by GPT-J"
+        tables.append(_answers("GEAR Table 2", asked, result, ANSWERS_GPT_J, ("oracle",)))
+        asked = "the paper: answered by GPT-3, Toolformer by GPT-J"
+        tables.append(_answers("GEAR Table 3", asked, result, ANSWERS_GPT3, ()))
+    return tables
+
+
+def _table_4(result: GroundResult) -> PaperTable:
+    own = {task: figures[task] for task, figures in GROUNDING_BY_DEMONSTRATIONS.items()}
+    columns = {"gear": _Column([one.chosen["gear"] for one in result.tasks], result.mean["gear"], GROUNDING)}
+    if result.best is not None:
+        best = [one.best for one in result.tasks]
+        columns["best"] = _Column(best, _mean(best), None)
+    for method, mean in result.mean.items():
+        if method != "gear":
+            paper = own if method == "cosine" else None
+            columns[method] = _Column([one.chosen[method] for one in result.tasks], mean, paper)
+    title = "Right tool chosen, percent of queries"
+    return _paper_table("GEAR Table 4", title, result, columns, _notes(result))
+
+
+def _notes(result: GroundResult) -> tuple[str, ...]:
+    notes = [f"gear: gamma {result.gamma:g}, lambda {result.smoothing:g}, of {len(result.tools)} tools"]
+    if (best := result.best) is not None:
+        notes.append(
+            f"best: gamma {best.gamma:g} and lambda {best.smoothing:g} chose best on the development half of the "
+            "queries; measured on the other"
+        )
+    shown = [task for one in result.tasks if (task := one.task) in GROUNDING_BY_DEMONSTRATIONS]
+    if shown:
+        ranges = []
+        for task in shown:
+            others = [row[task] for name, row in GROUNDING_BY_DEMONSTRATIONS.items() if name != task]
+            ranges.append(f"{task} {min(others):g} to {max(others):g}")
+        notes.append(
+            "the paper's cosine is ART_cs with demonstrations of the same benchmark; with those of another: "
+            + ", ".join(ranges)
+        )
+    return (*notes, *(_intervals(method, result) for method in result.mean))
+
+
+def _answers(
+    name: str, asked: str, result: GroundResult, paper: Mapping[str, Mapping[str, float]], further: Sequence[str]
+) -> PaperTable:
+    methods = [method for method in (*paper, *further) if method in result.mean_answered]
+    columns = {
+        method: _Column(
+            [one.answered.get(method) for one in result.tasks], result.mean_answered[method], paper.get(method)
+        )
+        for method in methods
+    }
+    return _paper_table(name, f"Right answers, percent; {asked}", result, columns, ())
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A method's figures, one per benchmark, their mean, and the paper's figures if it has this method."""
+
+    ours: Sequence[Accuracy | None]
+    mean: float | None
+    paper: Mapping[str, float] | None
+
+
+def _paper_table(
+    name: str, title: str, result: GroundResult, columns: Mapping[str, _Column], notes: tuple[str, ...]
+) -> PaperTable:
+    names = ["benchmark"]
+    rows: list[list[Cell]] = [[one.task] for one in result.tasks]
+    means: list[Cell] = ["mean"]
+    for method, column in columns.items():
+        with_paper = column.paper is not None
+        names += [method, "paper"] if with_paper else [method]
+        for row, one, ours in zip(rows, result.tasks, column.ours, strict=True):
+            row.append(_percent(None if ours is None else ours.value))
+            row += [column.paper.get(one.task)] if column.paper is not None else []
+        means += [_percent(column.mean), None] if with_paper else [_percent(column.mean)]
+    return PaperTable(name, title, tuple(names), tuple(map(tuple, [*rows, means])), notes=notes)
+
+
+def _mean(accuracies: Iterable[Accuracy | None]) -> float | None:
+    known = [one.value for one in accuracies if one is not None and one.items]
+    return sum(known) / len(known) if known else None
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None or share != share else 100 * share
+
+
+def _intervals(method: str, result: GroundResult) -> str:
+    spans = (
+        f"{one.task} {100 * one.chosen[method].low:.1f} to {100 * one.chosen[method].high:.1f}" for one in result.tasks
+    )
+    return f"{method}, 95 %: {', '.join(spans)}"
+
+
+def confusion_table(result: GroundResult, method: str = "gear") -> PaperTable:
+    """Return how often each tool was chosen, by benchmark; all distractors are one row."""
+    matrix = result.confusion[method]
+    names = {tool: _DISTRACTORS if tool.startswith(DISTRACTOR_PREFIX) else tool for tool in (*result.tools, NO_TOOL)}
+    counts = {name: dict.fromkeys(matrix, 0) for name in names.values()}
+    for task, chosen in matrix.items():
+        for tool, n in chosen.items():
+            counts[names[tool]][task] += n
+    rows: list[tuple[Cell, ...]] = [(name, *by_task.values()) for name, by_task in counts.items()]
+    title = f"Queries by the tool that {method} chose"
+    return PaperTable("Confusion", title, ("chosen tool", *matrix), tuple(row for row in rows if any(row[1:])))
+
+
+def size_table(result: GroundResult) -> PaperTable:
+    """Return the accuracy of choices among the first tools of the library, on queries that one of these fits."""
+    methods = tuple(result.sizes[0].chosen) if result.sizes else ()
+    rows = tuple(
+        (size.tools, size.queries, *(_percent(size.chosen[method].value) for method in methods))
+        for size in result.sizes
+    )
+    return PaperTable("Size", "Right tool chosen by size of the library, percent", ("tools", "queries", *methods), rows)
+
+
+def cost_table(result: GroundResult) -> PaperTable:
+    """Return LM calls, tokens, tool calls and milliseconds per query, by step, over all benchmarks."""
+    steps = dict.fromkeys(step for one in result.tasks for step in one.cost)
+    rows: list[tuple[Cell, ...]] = []
+    for step in steps:
+        costs = [one.cost[step] for one in result.tasks if step in one.cost]
+        n = sum(one.queries for one in costs) or 1
+        small, large = sum(one.small_calls for one in costs) / n, sum(one.large_calls for one in costs) / n
+        tokens, tools = sum(one.lm_tokens for one in costs) / n, sum(one.tool_calls for one in costs) / n
+        rows.append((step, small, large, tokens, tools, 1000 * sum(one.seconds for one in costs) / n))
+    columns = ("step", "small calls", "large calls", "LM tokens", "tool calls", "ms")
+    return PaperTable("Cost", "Cost per query", columns, tuple(rows))

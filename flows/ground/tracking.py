@@ -1,0 +1,178 @@
+"""One MLflow run per grounding: accuracies with their intervals, costs per query, tables and pictures.
+
+It is created after all queries have been answered, so a killed grounding leaves no run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from flows.ground.metrics import GroundResult, TaskFigures, TaskShards
+from flows.ground.parameters import GroundParameters
+from flows.ground.plan import GroundingPlan
+from tasks.settings import versions
+from tasks.training.registry import training_run
+from toolformer_core.evaluate.grounding_figures import NO_TOOL
+from toolformer_core.evaluate.statistics import Accuracy
+from toolformer_core.records import digest_of
+
+__all__ = ["track"]
+
+
+def track(
+    plan: GroundingPlan, p: GroundParameters, done: Sequence[TaskShards], result: GroundResult
+) -> tuple[str, str | None]:
+    """Make the grounding's run in MLflow; return its id and its address, if a server shows it.
+
+    Raises:
+        TrackingError: MLflow could not be reached; scores and answers are in the warehouse all the same.
+    """
+    from tasks.tracking import DatasetRef, Tracking, project
+
+    digests = {one.plan.task.name: digest_of("items", *(file.digest for file in one.read.files)) for one in done}
+    datasets = [
+        DatasetRef(
+            f"{one.task} {one.source}".strip(),
+            digests[one.task],
+            shards.plan.grounding.benchmark.path or one.task,
+            "grounding",
+            one.queries,
+        )
+        for one, shards in zip(result.tasks, done, strict=True)
+    ]
+    run = Tracking(plan.tracking).start(
+        experiment=project(p.data),
+        name=f"ground {len(result.tools)} tools, {Path(p.model).name}",
+        params=_parameters(plan, p),
+        tags={"kind": "ground", "flow_run": plan.run_id},
+        datasets=datasets,
+        sources=_trainings(plan),
+        system_metrics=False,
+    )
+    try:
+        run.metrics(_overall(result), step=0)
+        for one in result.tasks:
+            run.metrics(_metrics(one), step=0)
+        run.table(_rows(result), "tables/grounding.json")
+        _pictures(run, result)
+    except BaseException:
+        run.finish("FAILED")
+        raise
+    run.finish("FINISHED")
+    return run.run_id, run.address
+
+
+def _parameters(plan: GroundingPlan, p: GroundParameters) -> dict[str, Any]:
+    first = plan.tasks[0].grounding
+    answers = plan.tasks[0].answers
+    return {
+        "tasks": [one.task.name for one in plan.tasks],
+        "limit": p.limit,
+        "seed": p.seed,
+        "model": p.model,
+        "model_digest": first.small.digest,
+        "large_model": answers[0].large.name if answers else "",
+        "toolformer": p.toolformer or "",
+        "encoder": p.encoder or "hidden states",
+        "patterns": first.patterns.name,
+        "patterns_digest": first.patterns.digest,
+        "tools": len(first.library.tools),
+        "distractors": p.distractors,
+        "mocked": list(first.library.mocked),
+        **asdict(plan.weights),
+        "code": versions(),
+    }
+
+
+def _overall(result: GroundResult) -> dict[str, float]:
+    figures = {f"mean_grounding/{method}": value for method, value in result.mean.items()}
+    figures |= {f"mean_answers/{method}": value for method, value in result.mean_answered.items()}
+    if result.best is not None:
+        figures |= {
+            "best/gamma": result.best.gamma,
+            "best/lambda": result.best.smoothing,
+            "best/development": result.best.development.value,
+            "best/measured": result.best.measured.value,
+            "best/as_asked": result.best.as_asked.value,
+            "best/cosine": result.best.cosine.value,
+        }
+    if result.rejection is not None:
+        figures |= {"rejection/precision": result.rejection.precision, "rejection/recall": result.rejection.recall}
+    return _finite(figures)
+
+
+def _metrics(one: TaskFigures) -> dict[str, float]:
+    figures: dict[str, float] = {}
+    for kind, accuracies in (("grounding", one.chosen), ("answers", one.answered)):
+        for method, accuracy in accuracies.items():
+            name = f"{kind}/{one.task}/{method}"
+            figures |= {name: accuracy.value, f"{name}_low": accuracy.low, f"{name}_high": accuracy.high}
+    if one.best is not None:
+        figures[f"grounding/{one.task}/gear_best"] = one.best.value
+    for step, cost in one.cost.items():
+        n = max(1, cost.queries)
+        name = f"cost/{one.task}/{step}"
+        figures |= {
+            f"{name} small calls": cost.small_calls / n,
+            f"{name} large calls": cost.large_calls / n,
+            f"{name} tokens": cost.lm_tokens / n,
+            f"{name} tool calls": cost.tool_calls / n,
+            f"{name} seconds": cost.seconds / n,
+        }
+    return _finite(figures)
+
+
+def _finite(figures: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in figures.items() if math.isfinite(value)}
+
+
+def _rows(result: GroundResult) -> list[dict[str, Any]]:
+    """Return one row per benchmark, method and kind of figure: whether the tool, or the answer, was right."""
+    return [
+        {"task": one.task, "method": method, "figure": kind, **asdict(accuracy)}
+        for one in result.tasks
+        for kind, accuracies in (("grounding", one.chosen), ("answers", one.answered))
+        for method, accuracy in accuracies.items()
+    ]
+
+
+def _trainings(plan: GroundingPlan) -> dict[str, str]:
+    """Return the MLflow run of the training that made the finetuned model, if there is one."""
+    models = [choice.model.name for one in plan.tasks for choice in one.choices if choice.method == "toolformer"]
+    run_id = training_run(models[0]) if models else None
+    return {} if run_id is None else {"toolformer": run_id}
+
+
+def _bar(accuracy: Accuracy) -> tuple[float, float, float]:
+    return accuracy.value, accuracy.low, accuracy.high
+
+
+def _in_order(counts: Mapping[str, Mapping[str, int]], tools: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Return a confusion matrix with its columns in the order of the library, the choice of no tool last."""
+    named = {tool for row in counts.values() for tool in row}
+    columns = [tool for tool in (*tools, NO_TOOL) if tool in named]
+    return {label: {tool: row.get(tool, 0) for tool in columns} for label, row in counts.items()}
+
+
+def _pictures(run: Any, result: GroundResult) -> None:
+    from tasks.tracking import bars, curves, matrix
+
+    for method in result.confusion:
+        run.figure(
+            matrix(f"Chosen by {method}", "chosen tool", _in_order(result.confusion[method], result.tools)),
+            f"figures/confusion_{method}.png",
+        )
+        named = {one.task: _bar(one.chosen[method]) for one in result.tasks}
+        figure = bars(f"Right tool chosen by {method}", "share of queries", named)
+        run.figure(figure, f"figures/grounding_{method}.png")
+    if len(result.sizes) > 1:
+        series = {
+            method: [(size.tools, size.chosen[method].value) for size in result.sizes]
+            for method in result.sizes[0].chosen
+        }
+        figure = curves("Right tool chosen, by size of the library", "share of queries", series, x_label="tools")
+        run.figure(figure, "figures/accuracy_by_size.png")

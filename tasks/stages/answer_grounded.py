@@ -1,0 +1,106 @@
+"""Answer: what the large LM answers to the queries of a shard, with the tools that one method chose.
+
+One call of the large LM per query, whatever the method. The answer is the tool's response; where no tool was chosen it
+is the LM's own. Whether it is right, the benchmark's rule says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tasks import arrow
+from tasks.grounding_spec import ANSWER_VERSION, CHOSEN_BY_A_MODEL, AnswerRun, answering_grounder
+from tasks.model_thread import in_model_thread
+from tasks.run_shard import ShardWriter, StageOutput
+from tasks.stage import Inputs, Stage
+from tasks.stages.ground import asked, counters_of, notes_of
+from toolformer_core.evaluate.tasks import is_right, task_named
+from toolformer_core.grounding.baselines import few_shot_prompt
+from toolformer_core.grounding.ground import Answer
+from toolformer_core.grounding.records import Cost
+from toolformer_core.grounding.scores import Weights
+from toolformer_core.grounding.small_lm import first_line
+from warehouse.commits import RowCounts
+
+__all__ = ["ANSWER_GROUNDED"]
+
+
+def _run(inputs: Inputs[AnswerRun], writer: ShardWriter) -> StageOutput:
+    run = inputs.spec
+    items = inputs.records("benchmark", arrow.items_of)
+    queries = asked(run.grounding, items)
+    choices = _choices(inputs, queries)
+
+    def answer() -> tuple[list[Answer], Cost]:
+        grounder = answering_grounder(run.grounding, run.large)
+        if run.method != "few-shot":
+            return grounder.answer_all([one.query for one in queries], choices, grounder.small_lm), grounder.cost
+        settings, lm = run.grounding.settings, grounder.small_lm
+        prompts = [few_shot_prompt(run.examples, one.query.text, settings.answer_prompt) for one in queries]
+        before = lm.tokens
+        texts = [first_line(text) for text in lm.answers(prompts, max_tokens=settings.max_answer_tokens)]
+        answers = [Answer(None, "", text, "" if text else "empty") for text in texts]
+        return answers, Cost(0, len(queries), lm.tokens - before)
+
+    answers, cost = in_model_thread(answer, waited=writer.add_wait)
+    task = task_named(run.grounding.benchmark.task)
+    correct = [is_right(task, item, one.text) for item, one in zip(items, answers, strict=True)]
+    about = {
+        "grounding": run.grounding.name,
+        "answering": run.name,
+        "method": run.method,
+        "task": run.grounding.benchmark.task,
+    }
+    table = arrow.answers_table(about, items, queries, answers, correct)
+    counts = RowCounts("queries", len(items), len(answers))
+    return StageOutput((counts,), table, {**counters_of(cost), "right": sum(correct)})
+
+
+def _choices(inputs: Inputs[AnswerRun], queries: Sequence[arrow.Asked]) -> list[str | None]:
+    """Return the tool that the method chooses for each query; None: no tool."""
+    run = inputs.spec
+    if run.method in ("gear", "cosine"):
+        weights = run.weights if run.method == "gear" else Weights(gamma=1)
+        groundings = inputs.records("ground", arrow.groundings_of)
+        by_item = {item_id: grounding for item_id, _, grounding in groundings}
+        return [by_item[one.item_id].choice(weights) for one in queries]
+    if run.method in CHOSEN_BY_A_MODEL:
+        chosen = {item_id: tool for item_id, _, tool in inputs.records("choose", arrow.choices_of)}
+        return [chosen[one.item_id] for one in queries]
+    if run.method == "oracle":
+        keys = run.grounding.library.keys
+        return [next((key for key in keys if key in one.right), None) for one in queries]
+    return [None] * len(queries)
+
+
+def _digests(inputs: Inputs[AnswerRun]) -> Mapping[str, str]:
+    return inputs.spec.parts()
+
+
+def _notes(inputs: Inputs[AnswerRun]) -> Mapping[str, Any]:
+    run = inputs.spec
+    weights = run.weights if run.method == "gear" else Weights(gamma=1)
+    scores = {"gamma": weights.gamma, "lambda": weights.smoothing, "threshold": weights.threshold}
+    return {
+        "evaluation": f"answers/{run.name}",
+        **notes_of(run.grounding),
+        "answering": run.name,
+        "method": run.method,
+        "large_model": run.large.name,
+        "large_model_digest": run.large.digest,
+        **(scores if run.method in ("gear", "cosine") else {}),
+    }
+
+
+ANSWER_GROUNDED: Stage[AnswerRun] = Stage(
+    name="answer_grounded",
+    version=ANSWER_VERSION,
+    unit="queries",
+    per="shard",
+    needs="model",
+    reads=("benchmark", "ground", "choose"),
+    run=_run,
+    digests=_digests,
+    config_notes=_notes,
+)

@@ -1,0 +1,163 @@
+"""Ground: the parts of every tool's score for the queries of a shard, and the choices of models without scores.
+
+ground   the small LM's preliminary answer; per tool the cosine, the call, the response and its pattern counts
+choose   the tool that the small LM names, or that a finetuned model calls by itself
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tasks import arrow
+from tasks.grounding_spec import (
+    CHOOSE_VERSION,
+    GROUND_VERSION,
+    ChoiceRun,
+    GroundingRun,
+    grounder_of,
+    library_tools,
+    lm_of,
+)
+from tasks.model_thread import in_model_thread
+from tasks.run_shard import ShardWriter, StageOutput
+from tasks.stage import LM_TOKENS, Inputs, Stage
+from toolformer_core.evaluate.items import Item
+from toolformer_core.evaluate.queries import query_of, right_tools
+from toolformer_core.evaluate.tasks import task_named
+from toolformer_core.grounding.baselines import chosen_by_lm, chosen_by_toolformer
+from toolformer_core.grounding.records import Cost, Grounding, Query
+from toolformer_core.grounding.small_lm import HFSmallLM
+from warehouse.commits import RowCounts
+
+__all__ = ["CHOOSE", "GROUND", "asked", "counters_of", "notes_of"]
+
+
+def asked(run: GroundingRun, items: Sequence[Item]) -> list[arrow.Asked]:
+    """Return the queries of items, with the tools that are right."""
+    task = task_named(run.benchmark.task)
+    return [arrow.Asked(item.item_id, query_of(task, item), right_tools(task, item)) for item in items]
+
+
+def counters_of(cost: Cost) -> dict[str, int]:
+    """Return what a shard cost, as its commit tells."""
+    return {
+        "small_calls": cost.small_calls,
+        "large_calls": cost.large_calls,
+        LM_TOKENS: cost.tokens,
+        "tool_calls": cost.tool_calls,
+    }
+
+
+def notes_of(run: GroundingRun) -> dict[str, Any]:
+    """Return what a commit says of a grounding, for the views."""
+    benchmark = run.benchmark
+    return {
+        "grounding": run.name,
+        "task": benchmark.task,
+        "source": benchmark.source,
+        "path": benchmark.path or "",
+        "model": run.small.name,
+        "model_digest": run.small.digest,
+        "encoder": run.encoder.name,
+        "patterns": run.patterns.name,
+        "tools": list(run.library.keys),
+        "mocked": list(run.library.mocked),
+        "demonstrations": run.library.demonstrations,
+    }
+
+
+# --- ground -----------------------------------------------------------------------------------------------------------
+
+
+def _ground(inputs: Inputs[GroundingRun], writer: ShardWriter) -> StageOutput:
+    run = inputs.spec
+    queries = asked(run, inputs.records("benchmark", arrow.items_of))
+
+    def ground() -> tuple[list[Grounding], Cost]:
+        grounder = grounder_of(run)
+        return grounder.ground([one.query for one in queries]), grounder.cost
+
+    groundings, cost = in_model_thread(ground, waited=writer.add_wait)
+    counts = RowCounts("queries", len(queries), len(groundings))
+    table = arrow.groundings_table(run.name, run.benchmark.task, queries, groundings, run.patterns.names)
+    return StageOutput((counts,), table, counters_of(cost))
+
+
+def _ground_digests(inputs: Inputs[GroundingRun]) -> Mapping[str, str]:
+    (items,) = inputs.files["benchmark"]
+    return {**inputs.spec.parts(), "grounding": inputs.spec.name, "inputs": items.digest}
+
+
+def _ground_notes(inputs: Inputs[GroundingRun]) -> Mapping[str, Any]:
+    return {"evaluation": f"ground/{inputs.spec.name}", **notes_of(inputs.spec)}
+
+
+GROUND: Stage[GroundingRun] = Stage(
+    name="ground",
+    version=GROUND_VERSION,
+    unit="queries",
+    per="shard",
+    needs="model",
+    reads=("benchmark",),
+    run=_ground,
+    digests=_ground_digests,
+    config_notes=_ground_notes,
+)
+
+
+# --- choose -----------------------------------------------------------------------------------------------------------
+
+
+def _choose(inputs: Inputs[ChoiceRun], writer: ShardWriter) -> StageOutput:
+    run = inputs.spec
+    queries = asked(run.grounding, inputs.records("benchmark", arrow.items_of))
+
+    def choose() -> tuple[list[str | None], Cost]:
+        lm = HFSmallLM(lm_of(run.model))
+        before = lm.tokens
+        chosen = _chosen(run, lm, [one.query for one in queries])
+        by_small = len(queries) if run.method == "lm" else 0
+        return chosen, Cost(by_small, len(queries) - by_small, lm.tokens - before)
+
+    chosen, cost = in_model_thread(choose, waited=writer.add_wait)
+    counts = RowCounts("queries", len(queries), len(chosen))
+    about = {"grounding": run.grounding.name, "method": run.method, "task": run.grounding.benchmark.task}
+    return StageOutput((counts,), arrow.choices_table(about, queries, chosen), counters_of(cost))
+
+
+def _chosen(run: ChoiceRun, lm: HFSmallLM, queries: Sequence[Query]) -> list[str | None]:
+    library = library_tools(run.grounding.library)
+    if run.method == "lm":
+        return chosen_by_lm(library, lm, [query.text for query in queries])
+    from toolformer_core.decode.toolformer import Toolformer
+
+    toolformer = Toolformer(lm.lm, [one.tool for one in library])
+    try:
+        return chosen_by_toolformer(toolformer, queries, top_k=run.top_k, max_new_tokens=run.max_new_tokens)
+    finally:
+        toolformer.close()
+
+
+def _choose_digests(inputs: Inputs[ChoiceRun]) -> Mapping[str, str]:
+    (items,) = inputs.files["benchmark"]
+    return {**inputs.spec.parts(), "inputs": items.digest}
+
+
+def _choose_notes(inputs: Inputs[ChoiceRun]) -> Mapping[str, Any]:
+    run = inputs.spec
+    notes = notes_of(run.grounding) | {"model": run.model.name, "model_digest": run.model.digest}
+    return {"evaluation": f"choose/{run.name}", "method": run.method, **notes}
+
+
+CHOOSE: Stage[ChoiceRun] = Stage(
+    name="choose",
+    version=CHOOSE_VERSION,
+    unit="queries",
+    per="shard",
+    needs="model",
+    reads=("benchmark",),
+    run=_choose,
+    digests=_choose_digests,
+    config_notes=_choose_notes,
+)

@@ -1,0 +1,96 @@
+"""The command `ground`: what it prints, what it says to mistakes, and its one JSON object."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cli.render.grounding import print_grounding
+from flows.ground.metrics import BestFigures, GroundResult, LibrarySize, MethodCost, TaskFigures
+from tests.support.commands import Run
+from toolformer_core.evaluate.grounding_figures import Rejection
+from toolformer_core.evaluate.statistics import Accuracy
+
+HALF = Accuracy(4, 2, 0.5, 0.1, 0.9)
+RESULT = GroundResult(
+    run_id="r",
+    tools=("calculator", "qa"),
+    gamma=0.75,
+    smoothing=1.0,
+    threshold=0.4,
+    tasks=(
+        TaskFigures(
+            *("svamp", "SVAMP", "file", "svamp-g", 4, {"no_answer": 2}),
+            chosen={"gear": HALF, "cosine": HALF},
+            best=None,
+            answered={"gear": HALF},
+            cost={"ground": MethodCost(4, 12, 0, 400, 8, 2.0)},
+        ),
+    ),
+    mean={"gear": 0.5, "cosine": 0.5},
+    mean_answered={"gear": 0.5},
+    best=None,
+    confusion={"gear": {"svamp": {"calculator": 3, "no tool": 1}}},
+    sizes=(LibrarySize(1, 4, {"gear": HALF}), LibrarySize(2, 4, {"gear": HALF})),
+    rejection=Rejection(0.4, 0.25, float("nan"), HALF),
+    snapshot="w.duckdb",
+    tracking="t",
+    mlflow_run="m",
+    done=3,
+    skipped=4,
+    seconds=2.0,
+)
+
+
+def test_the_result_is_printed_with_the_papers_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    print_grounding(RESULT)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "GEAR Table 4. Right tool chosen, percent of queries (ours / the paper's)" in said
+    assert "svamp 50.0 / 89.0" in said
+    assert "GEAR Table 2." in said
+    assert "no tool 1" in said  # in the confusion matrix
+    assert "Right tool chosen by size of the library" in said
+    assert "ground 3.0 0.0 100.0 2.0 500.0" in said  # per query: calls, tokens, calls of tools, milliseconds
+    assert "No tool below a score of 0.4: precision 25.0 %, recall - %." in said
+    assert "svamp: rows left out: no_answer 2" in said
+    assert "3 shards worked on, 4 found done, 2 s." in said
+    assert "Best weights" not in said
+    print_grounding(replace(RESULT, best=BestFigures(0.5, 2.0, HALF, HALF, HALF, HALF), sizes=RESULT.sizes[:1]))
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Best weights on 4 queries: gamma 0.5, lambda 2. On the 4 others they choose right for 50.0 %" in said
+    assert "by size of the library" not in said  # of one size there is nothing to compare
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ([], "--task NAME=PATH"),
+        (["--task", "svanp"], "Did you mean"),
+        (["--task", "small-world", "--gamma", "2"], "--gamma"),
+        (["--task", "small-world", "--model", "vllm+http://user:pw@host/v1#m"], "credentials"),
+    ],
+)
+def test_mistakes_end_with_one_line(run: Run, tmp_path: Path, options: list[str], says: str) -> None:
+    said = run("ground", *options, "--data", tmp_path / "data")
+    assert said.code == 2
+    assert says in said.err
+    assert said.out == ""
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.slow
+def test_json_is_one_object_with_all_figures_and_the_papers(run: Run, prefect_server: None, tmp_path: Path) -> None:
+    queries = tmp_path / "queries.jsonl"
+    rows = [{"query": f"How much is {n} + 1?", "tools": ["calculator"], "answers": [str(n + 1)]} for n in range(5)]
+    queries.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ("--tools", "calculator,calendar", "--max-answer-tokens", 4, "--max-call-tokens", 8, "--no-answers")
+    said = run("ground", "--task", f"queries={queries}", *options, "--data", tmp_path / "data", "--json")
+    assert said.code == 0, said.err
+    told = json.loads(said.out)
+    assert (told["tools"], told["done"]) == (["calculator", "calendar"], 1 + 1 + 1)
+    (task,) = told["tasks"]
+    assert (task["queries"], set(task["chosen"]), task["answered"]) == (2, {"gear", "cosine", "lm"}, {})
+    assert told["tables"][0]["name"] == "GEAR Table 4"

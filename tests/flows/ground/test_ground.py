@@ -1,0 +1,337 @@
+"""The flow `ground` on the embedded model: two small benchmarks, a stop half-way, what MLflow and SQL hold."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from mlflow import MlflowClient
+
+from cli.terminal import without_nan
+from flows.ground.flow import run_ground
+from flows.ground.metrics import GroundResult
+from flows.ground.parameters import GroundParameters
+from flows.ground.resolve import EXAMPLES, resolve
+from flows.ground.summary import summary
+from flows.ground.tables import confusion_table, cost_table, grounding_tables, size_table
+from flows.ledger import reporting_to
+from tasks import arrow
+from tasks.run_shard import ShardResult
+from toolformer_core.errors import CorpusError, ModelError, UnknownNameError, UsageError
+from toolformer_core.evaluate.grounding_figures import ScoreTable, grounding_accuracy
+from toolformer_core.evaluate.items import Item
+from toolformer_core.evaluate.tasks import is_right, task_named
+from toolformer_core.grounding.scores import Weights
+from toolformer_core.lm.load import model_digest
+from warehouse.queries import rows_of, stats
+from warehouse.schema import stage_facts
+from warehouse.store import Store
+
+QUERIES = [
+    ("What is 12 * 7?", ["calculator"], "84"),
+    ("How much is 30 - 4?", ["calculator"], "26"),
+    ("What day is it today?", ["calendar"], "Thursday"),
+    ("Which month is it?", ["calendar"], "May"),
+    ("What is 8 + 9?", ["calculator"], "17"),
+    ("Which year is it now?", ["calendar"], "2024"),
+    ("How much is 5 * 5?", ["calculator"], "25"),
+    ("Who are you?", [], "nobody"),
+]
+
+
+@pytest.fixture(scope="module")
+def queries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight queries, and on its last line a row that is none."""
+    rows: list[dict[str, Any]] = [
+        {"item_id": f"q{n}", "query": query, "tools": tools, "answers": [answer], "date": "2024-05-02"}
+        for n, (query, tools, answer) in enumerate(QUERIES)
+    ]
+    path = tmp_path_factory.mktemp("benchmarks") / "queries.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"answers": ["x"]}]), encoding="utf-8")
+    return path
+
+
+def asked(path: Path, data: Path, /, **changes: Any) -> GroundParameters:
+    plain = {"tools": ["calculator", "calendar"], "shard_items": 2, "max_answer_tokens": 4, "max_call_tokens": 8}
+    given = {"task": [f"queries={path}"], "data": str(data)}
+    return GroundParameters.model_validate({**given, **plain, **changes})
+
+
+Ran = tuple[GroundResult, GroundParameters]
+
+
+@pytest.fixture(scope="module")
+def done(prefect_server: None, queries: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Five of the queries and two items of the small world; three queries are held out."""
+    data = tmp_path_factory.mktemp("grounded") / "data"
+    tasks = [f"queries={queries}", "small-world"]
+    parameters = asked(queries, data, task=tasks, limit=5, toolformer="embedded", threshold=0.1, distractors=2)
+    return run_ground(parameters), parameters
+
+
+METHODS = ("gear", "cosine", "lm", "toolformer")
+
+
+@pytest.mark.slow
+def test_every_query_is_grounded_and_answered_once_by_each_method(done: Ran) -> None:
+    result, _ = done
+    assert [(one.task, one.queries, one.rejected) for one in result.tasks] == [
+        ("queries", 5, {"no_query": 1}),
+        ("small-world", 5, {}),
+    ]
+    assert len(result.tools) == 4  # two of the paper's and two distractors, which come last
+    assert result.tools[:2] == ("calculator", "calendar")
+    assert tuple(result.mean) == METHODS
+    assert tuple(result.mean_answered) == (*METHODS, "oracle", "zero-shot", "few-shot")
+    # two benchmarks; five queries are three shards of at most two: grounded, chosen by two models, answered by seven
+    assert (result.done, result.skipped) == (2 + 2 * 3 * (1 + 2 + 7), 0)
+    rows = rows_of(result.snapshot, "SELECT task, item_id, tool FROM groundings")
+    assert len({tuple(row.values()) for row in rows}) == len(rows) == 2 * 5 * 4
+    rows = rows_of(result.snapshot, "SELECT task, item_id, method FROM grounded_answers")
+    assert len({tuple(row.values()) for row in rows}) == len(rows) == 2 * 5 * 7
+    found = stats(result.snapshot)
+    assert found.conserved
+    balances = {(b.stage, b.unit): (b.rows_in, b.kept) for b in found.balances}
+    # of the queries' nine rows three are held out and one is none
+    assert balances["ground", "queries"] == (10, 10)
+    assert balances["answer_grounded", "queries"] == (70, 70)
+    reasons = {(row["stage"], row["reason"]): row["rows"] for row in rows_of(result.snapshot, "FROM drops")}
+    assert reasons["benchmark", "held_out"] == 2 * EXAMPLES
+
+
+@pytest.mark.slow
+def test_figures_are_those_of_the_stored_rows(done: Ran) -> None:
+    result, _ = done
+    weights = Weights(result.gamma, result.smoothing, result.threshold)
+    for one in result.tasks:
+        rows = rows_of(result.snapshot, "FROM groundings WHERE grounding = $g ORDER BY item_id", {"g": one.grounding})
+        grounded = arrow.groundings_of(pa.Table.from_pylist(rows, schema=stage_facts("ground").schema))
+        right = [tools for _, tools, _ in grounded]
+        chosen = [g.choice(weights) for _, _, g in grounded]
+        assert one.chosen["gear"] == grounding_accuracy(chosen, right)
+        assert Counter(c or "no tool" for c in chosen) == result.confusion["gear"][one.task]
+        assert ScoreTable([g for _, _, g in grounded]).choices(weights) == chosen
+        (cosine,) = rows_of(result.snapshot, "FROM grounding_accuracy(1, 1) WHERE grounding = $g", {"g": one.grounding})
+        # SQL knows no threshold: where no tool is right, it counts the choice as wrong, as the cosine has it
+        assert cosine["right"] == one.chosen["cosine"].right
+        choices = rows_of(result.snapshot, "FROM choice_accuracy WHERE task = $t", {"t": one.task})
+        assert {r["method"]: r["right"] for r in choices} == {m: one.chosen[m].right for m in ("lm", "toolformer")}
+        answers = rows_of(result.snapshot, "FROM grounded_accuracy WHERE task = $t", {"t": one.task})
+        assert {r["method"]: r["right"] for r in answers} == {m: a.right for m, a in one.answered.items()}
+
+
+@pytest.mark.slow
+def test_a_method_answers_with_the_tool_that_it_chose(done: Ran, queries: Path) -> None:
+    result, _ = done
+    rows = rows_of(result.snapshot, "FROM grounded_answers WHERE task = 'queries' ORDER BY item_id")
+    by_method = {m: {r["item_id"]: r for r in rows if r["method"] == m} for m in result.mean_answered}
+    scores = rows_of(result.snapshot, "FROM grounding_scores(1, 1) WHERE chosen AND task = 'queries'")
+    assert {r["item_id"]: r["tool"] for r in scores} == {i: r["tool"] for i, r in by_method["cosine"].items()}
+    for row in by_method["oracle"].values():
+        assert row["tool"] == next(iter(row["right_tools"]), None)
+    for method in ("zero-shot", "few-shot"):
+        assert {row["tool"] for row in by_method[method].values()} == {None}
+    task = task_named("queries")
+    for row in rows:
+        item = Item(row["item_id"], "queries", row["query"], tuple(row["answers"]))
+        assert row["correct"] == is_right(task, item, row["answer"])
+    calls = [r for r in by_method["oracle"].values() if r["tool"] == "calendar" and not r["failure"]]
+    assert all(r["answer"] == "Today is Thursday, May 2, 2024." for r in calls)
+
+
+@pytest.mark.slow
+def test_costs_are_n_plus_one_small_calls_and_one_large_call_a_query(done: Ran) -> None:
+    result, _ = done
+    for one in result.tasks:
+        assert one.cost["ground"].small_calls == 5 * (4 + 1)
+        assert one.cost["ground"].large_calls == 0
+        assert one.cost["choose lm"].small_calls == 5
+        for method in result.mean_answered:
+            assert (one.cost[f"answer {method}"].small_calls, one.cost[f"answer {method}"].large_calls) == (0, 5)
+        assert all(cost.lm_tokens > 0 for step, cost in one.cost.items() if step != "choose toolformer")
+    table = cost_table(result)
+    assert table.rows[0][:3] == ("ground", 5.0, 0.0)
+
+
+@pytest.mark.slow
+def test_other_weights_need_no_shard_but_gears_answers(done: Ran) -> None:
+    result, parameters = done
+    again = run_ground(parameters)
+    assert (again.done, again.skipped) == (0, result.done)
+    same = {"snapshot", "mlflow_run", "run_id", "seconds", "done", "skipped"}
+    figures = [{k: v for k, v in asdict(one).items() if k not in same} for one in (again, result)]
+    assert without_nan(figures[0]) == without_nan(figures[1])
+    other = run_ground(parameters.model_copy(update={"gamma": 0.3, "threshold": None}))
+    assert other.done == 2 * 3  # the answers of gear, three shards of each benchmark
+    more = run_ground(parameters.model_copy(update={"answers": False, "task": ["small-world"]}))
+    assert more.done == 0
+    assert more.tasks[0].answered == {}
+    assert tuple(more.tasks[0].chosen) == METHODS
+
+
+@pytest.mark.slow
+def test_mlflow_holds_figures_tables_pictures_and_what_was_asked(done: Ran) -> None:
+    result, _ = done
+    client = MlflowClient(result.tracking, result.tracking)
+    run = client.get_run(result.mlflow_run)
+    assert run.info.status == "FINISHED"
+    assert (run.data.tags["kind"], run.data.params["tools"]) == ("ground", "4")
+    assert run.data.params["model_digest"] == model_digest("embedded")
+    for one in result.tasks:
+        for method, accuracy in one.chosen.items():
+            assert run.data.metrics[f"grounding/{one.task}/{method}"] == pytest.approx(accuracy.value)
+    assert run.data.metrics["cost/queries/ground small calls"] == 5.0
+    assert run.inputs is not None
+    assert [given.dataset.name for given in run.inputs.dataset_inputs] == ["queries queries.jsonl", "small-world"]
+    pictures = {f.path.removeprefix("figures/") for f in client.list_artifacts(run.info.run_id, "figures")}
+    assert pictures == {f"{kind}_{m}.png" for kind in ("confusion", "grounding") for m in METHODS}
+
+
+@pytest.mark.slow
+def test_tables_set_figures_beside_the_papers_and_the_summary_holds_them(done: Ran) -> None:
+    result, _ = done
+    table, *answers = grounding_tables(result)
+    assert [one.name for one in (table, *answers)] == ["GEAR Table 4", "GEAR Table 2", "GEAR Table 3"]
+    best = ("best",) if result.best is not None else ()
+    assert table.columns == ("benchmark", "gear", "paper", *best, "cosine", "paper", "lm", "toolformer")
+    assert [row[0] for row in table.rows] == ["queries", "small-world", "mean"]
+    shares = [*(one.chosen["gear"].value for one in result.tasks), result.mean["gear"]]
+    assert [row[1] for row in table.rows] == pytest.approx([100 * value for value in shares])
+    assert answers[0].columns == (
+        *("benchmark", "zero-shot", "paper", "few-shot", "paper", "lm", "paper", "gear", "paper", "oracle"),
+    )
+    matrix = confusion_table(result)
+    assert matrix.columns == ("chosen tool", "queries", "small-world")
+    assert [sum(int(row[at] or 0) for row in matrix.rows) for at in (1, 2)] == [5, 5]
+    assert [row[0] for row in size_table(result).rows] == [4]
+    said = summary(result)
+    assert "| benchmark | gear |" in said
+    assert "| ground | 5.0 |" in said
+
+
+@pytest.mark.slow
+def test_the_queries_of_the_docs_run(done: Ran) -> None:
+    docs = Path(__file__).parents[3] / "docs" / "ground.md"
+    found = re.findall(r"```sql\n(.*?)```", docs.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(found) >= 3
+    for sql in found:
+        rows_of(done[0].snapshot, sql)
+
+
+class StopHereError(Exception):
+    """As if the process were killed here."""
+
+
+def data_files(folder: Path) -> dict[str, bytes]:
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*.parquet")}
+
+
+@pytest.mark.slow
+def test_half_way_it_goes_on_where_it_was_and_comes_to_the_same_bytes(
+    prefect_server: None, queries: Path, tmp_path: Path
+) -> None:
+    small = {"limit": 4, "answers": True}
+
+    def stop(stage: str, finished: int, total: int, last: ShardResult) -> None:
+        if stage == "answer_grounded" and finished == 3:
+            raise StopHereError
+
+    with reporting_to(stop), pytest.raises(StopHereError):
+        run_ground(asked(queries, tmp_path / "stopped", **small))
+    store = Store(tmp_path / "stopped")
+    before = {c.id: (c.created, c.files) for c in store.commits()}
+    assert [run.state for run in store.runs()] == ["failed"]
+    result = run_ground(asked(queries, tmp_path / "stopped", **small))
+    after = {c.id: (c.created, c.files) for c in store.commits()}
+    assert (result.skipped, result.done) == (len(before), len(after) - len(before))
+    assert {key: after[key] for key in before} == before  # nothing was written again
+    whole = run_ground(asked(queries, tmp_path / "whole", **small))
+    assert whole.skipped == 0
+    assert data_files(tmp_path / "stopped") == data_files(tmp_path / "whole")
+
+
+# --- before anything runs ---------------------------------------------------------------------------------------------
+
+
+def test_the_small_world_is_continued_and_questions_are_asked(queries: Path, tmp_path: Path) -> None:
+    one, two = resolve(asked(queries, tmp_path, task=[f"queries={queries}", "small-world"])).tasks
+    assert (one.grounding.library.demonstrations, two.grounding.library.demonstrations) == ("questions", "annotation")
+    prompts = [plan.grounding.settings.answer_prompt for plan in (one, two)]
+    assert prompts == ["Q: {query}\nA:", "{query}"]
+    (own,) = resolve(asked(queries, tmp_path, answer_prompt="> {query}", demonstrations="annotation")).tasks
+    assert own.grounding.settings.answer_prompt == "> {query}"
+    assert own.grounding.library.demonstrations == "annotation"
+
+
+def test_few_shot_shows_held_out_items_that_are_never_asked(queries: Path, tmp_path: Path) -> None:
+    def examples(**changes: Any) -> tuple[tuple[str, str], ...]:
+        (plan,) = resolve(asked(queries, tmp_path, **changes)).tasks
+        return next(run.examples for run in plan.answers if run.method == "few-shot")
+
+    shown = examples()
+    assert len(shown) == EXAMPLES
+    assert set(shown) <= {(query, answer) for query, _, answer in QUERIES}
+    assert examples(limit=2) == shown  # whatever the limit
+    assert examples(seed=1) != shown
+
+
+def test_queries_without_answers_are_no_examples(tmp_path: Path) -> None:
+    path = tmp_path / "queries.jsonl"
+    path.write_text("".join(json.dumps({"query": f"What is {n}?", "tools": []}) + "\n" for n in range(5)))
+    (plan,) = resolve(asked(path, tmp_path)).tasks
+    assert {run.examples for run in plan.answers} == {()}
+
+
+def test_weights_name_gears_answers_alone(queries: Path, tmp_path: Path) -> None:
+    def names(**changes: Any) -> tuple[str, dict[str, str]]:
+        (plan,) = resolve(asked(queries, tmp_path, **changes)).tasks
+        return plan.grounding.name, {run.method: run.name for run in plan.answers}
+
+    grounding, answers = names()
+    for name, value in (("gamma", 0.5), ("smoothing", 2.0), ("threshold", 0.4)):
+        same, others = names(**{name: value})
+        assert same == grounding
+        assert {method for method in answers if answers[method] != others[method]} == {"gear"}
+    changes: dict[str, Any] = {"patterns": "scripts", "mock": ["calculator"], "tools": ["calendar"]}
+    for name, other in {**changes, "max_call_tokens": 9}.items():
+        assert names(**{name: other})[0] != grounding
+
+
+def test_mock_responses_of_all_tools_or_of_some(queries: Path, tmp_path: Path) -> None:
+    (plan,) = resolve(asked(queries, tmp_path, mock=["all"], distractors=2)).tasks
+    assert plan.grounding.library.mocked == plan.grounding.library.keys
+    assert len(plan.grounding.library.keys) == 4
+    (plan,) = resolve(asked(queries, tmp_path, mock=["Calendar"])).tasks
+    assert plan.grounding.library.mocked == ("calendar",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "says"),
+    [
+        ({"task": []}, UsageError, "--task NAME=PATH"),
+        ({"task": ["svanp"]}, UnknownNameError, "Did you mean"),
+        ({"task": ["svamp=/no/such.json"]}, CorpusError, "no such benchmark"),
+        ({"task": ["svamp="]}, UsageError, "the path is missing"),
+        ({"task": ["small-world", "small_world"]}, UsageError, "named twice"),
+        ({"task": ["wikitext"]}, UsageError, "asks? nothing"),
+        ({"tools": ["abacus"]}, UnknownNameError, "abacus"),
+        ({"mock": ["qa"]}, UsageError, "not in the library: qa"),
+        ({"patterns": "no-such"}, UnknownNameError, "standard"),
+        ({"answer_prompt": "A:"}, UsageError, "needs one"),
+        ({"model": "/no/model"}, ModelError, "no folder"),
+        ({"toolformer": "/no/model"}, ModelError, "no folder"),
+        ({"distractors": 10_000}, UsageError, "distractors"),
+    ],
+)
+def test_mistakes_are_answered_before_anything_runs(
+    queries: Path, tmp_path: Path, changes: dict[str, Any], error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        resolve(asked(queries, tmp_path / "data", **changes))
+    assert not (tmp_path / "data").exists()
