@@ -125,7 +125,8 @@ def _described(client: ClientTool, schema: Mapping[str, Any]) -> str:
     examples = schema.get("examples")
     shown = [call_input(example) for example in examples if isinstance(example, Mapping)] if examples else []
     calls = [linearize(Call(client.name, text)) for text in shown if len(text) <= _MAX_EXAMPLE_CHARS]
-    return " ".join([client.description, client.form.sentence, *(f"For example:{c}" for c in calls[:_MAX_EXAMPLES])])
+    examples_of_calls = f" For example:{''.join(calls[:_MAX_EXAMPLES])}" if calls else ""
+    return f"{client.description} {client.form.sentence}{examples_of_calls}"
 
 
 def name_in_calls(function: str) -> str:

@@ -16,6 +16,7 @@ __all__ = ["SchemaProblem", "checker", "without_patterns"]
 
 MAX_NODES = 20_000  # objects and lists of a schema, each counted as often as references lead to it
 MAX_DEPTH = 100
+_MAX_PATTERN_CHARS = 1_000
 _PATTERN_S = 0.1  # for one search of a regular expression
 _PATTERN_KEYWORDS = ("pattern", "patternProperties")
 _MAX_PROBLEM_CHARS = 300
@@ -42,7 +43,7 @@ def checker(schema: Mapping[str, Any]) -> Check:
     _check_size(schema)
     kind = validator_for(schema, default=Draft202012Validator)
     try:
-        kind.check_schema(schema)
+        kind.check_schema(schema, format_checker=_patterns_only())
     except SchemaError as exc:
         where = ".".join(map(str, exc.path))
         raise SchemaProblem(f"{where}: {exc.message}"[:_MAX_PROBLEM_CHARS] if where else exc.message) from exc
@@ -60,6 +61,18 @@ def checker(schema: Mapping[str, Any]) -> Check:
         return (f"{where}: {error.message}" if where else str(error.message))[:_MAX_PROBLEM_CHARS]
 
     return check
+
+
+def _patterns_only() -> Any:
+    """Return what checks the formats of a schema: its regular expressions, as they will be searched."""
+    from jsonschema import FormatChecker
+
+    def is_pattern(value: Any) -> bool:
+        return not isinstance(value, str) or (len(value) <= _MAX_PATTERN_CHARS and regex.compile(value) is not None)
+
+    formats = FormatChecker(formats=())
+    formats.checks("regex", raises=regex.error)(is_pattern)
+    return formats
 
 
 def without_patterns(schema: Any) -> Any:

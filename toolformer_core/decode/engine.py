@@ -213,7 +213,7 @@ class DecodeEngine:
         """Drive the engine until `stop`; whatever happens, every sequence gets its `Finished` event."""
         try:
             while not self._stopped:
-                if not self.step():
+                if not self.step() and not self._stopped:  # a stop that `step` read is followed by no other message
                     self.wait()
         finally:
             with self._submit_lock:
