@@ -241,7 +241,7 @@ class _Service:
                 return Response(status_code=CLIENT_GONE)
             planned = planning.result()
             pending = (
-                await self._engine_thread.submit(planned.prompts, planned.settings)
+                await self._engine_thread.submit(planned.prompts, planned.settings, accepted=True)
                 if planned.prompts
                 else PendingRequest(0)
             )

@@ -105,6 +105,18 @@ class EngineThread:
             raise unavailable(f"the model is {self.state}; try again", "not_ready")
         return self._toolformer
 
+    @property
+    def loaded(self) -> Toolformer:
+        """The model with its tools, for requests that were accepted before the server began to end, too.
+
+        Raises:
+            RequestError: 503: it is not loaded, or everything is being ended.
+        """
+        self._engine_for(accepted=True)
+        if self._toolformer is None:
+            raise unavailable(f"the model is {self.state}; try again", "not_ready")
+        return self._toolformer
+
     def start(self) -> None:
         """Start loading the model."""
         self._loop = asyncio.get_running_loop()
@@ -134,18 +146,22 @@ class EngineThread:
         if self._toolformer is not None:
             self._toolformer.close()
 
-    async def submit(self, prompts: Sequence[str], settings: Sequence[GenerationSettings]) -> PendingRequest:
+    async def submit(
+        self, prompts: Sequence[str], settings: Sequence[GenerationSettings], *, accepted: bool = False
+    ) -> PendingRequest:
         """Submit the sequences of a request; `release` must follow.
 
         Args:
             prompts: one for each sequence.
             settings: one for each sequence.
+            accepted: they belong to a request that is already being answered, so they are taken while the server waits
+                for open requests to end, too.
 
         Raises:
             RequestError: 429 if there are not enough places, 503 if there is no model.
             ToolformerError: a prompt or its settings do not suit the model.
         """
-        engine = self._ready_engine()
+        engine = self._engine_for(accepted)
         if self.taken + len(prompts) > self.places:
             raise queue_full(self.places, _RETRY_AFTER_S)
         pending = PendingRequest(len(prompts))
@@ -167,11 +183,13 @@ class EngineThread:
     async def between_rounds(self, work: Callable[[], Result]) -> Result:
         """Do something with the model in the engine's thread, between two of its rounds; return what comes of it.
 
+        It belongs to a request that is already being answered, as in `submit`.
+
         Raises:
             RequestError: 503 if there is no model.
             Exception: what `work` raised.
         """
-        engine, loop = self._ready_engine(), asyncio.get_running_loop()
+        engine, loop = self._engine_for(accepted=True), asyncio.get_running_loop()
         done: asyncio.Future[Result] = loop.create_future()
 
         def run() -> None:
@@ -191,6 +209,8 @@ class EngineThread:
     async def ask(self, tool: str, input_: str, context: str) -> tuple[ToolResult | ToolformerError, float]:
         """Ask one of the model's tools, in the threads and within the time that its calls have in texts.
 
+        It belongs to a request that is already being answered, as in `submit`.
+
         Args:
             tool: its name in calls.
             input_: the call's input.
@@ -202,7 +222,7 @@ class EngineThread:
         Raises:
             RequestError: 503 if there is no model.
         """
-        pool, loop = self._ready_engine().pool, asyncio.get_running_loop()
+        pool, loop = self._engine_for(accepted=True).pool, asyncio.get_running_loop()
         done: asyncio.Future[tuple[ToolResult | ToolformerError, float]] = loop.create_future()
 
         def answered(result: ToolResult | ToolformerError, seconds: float) -> None:
@@ -217,13 +237,14 @@ class EngineThread:
         finally:
             pool.forget(done)
 
-    def _ready_engine(self) -> DecodeEngine:
-        """Return the engine.
+    def _engine_for(self, accepted: bool) -> DecodeEngine:
+        """Return the engine, for a request that is new or was `accepted` before.
 
         Raises:
-            RequestError: 503: there is none, or it takes no requests.
+            RequestError: 503: there is none, or it takes no more of this.
         """
-        if self._engine is None or self.state != "ready":
+        takes = self.state == "ready" or (accepted and self.state == "draining" and not self._stopping)
+        if self._engine is None or not takes:
             raise unavailable(f"the model is {self.state}; try again", "not_ready")
         return self._engine
 

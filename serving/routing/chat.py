@@ -10,6 +10,7 @@ written, if any.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -65,8 +66,9 @@ class RoutedChat:
             ToolformerError: a prompt or the settings do not suit the model.
         """
         conversation = conversation_of(body.messages)
-        choice, client = choice_of(body), client_tools_of(body.tools or ())
+        choice = choice_of(body)
         prompt = chat_prompt(self._thread.toolformer.lm.hf_model.tokenizer, conversation.turns)
+        client = await asyncio.to_thread(client_tools_of, body.tools or ())  # many schemas take a while
         settings = [replace(s, top_k=0, max_calls=0) for s in decode_settings(body, 1, prompt.stops)]
         if choice.kind == "none" or (choice.kind == "auto" and conversation.opening):
             return _plain(prompt, conversation.opening, settings, form, None)
@@ -111,13 +113,13 @@ class RoutedChat:
         return tuple(one for key, one in library.items() if own.tools is None or key in own.tools)
 
     def _tokens(self, text: str) -> int:
-        return len(encode_following(self._thread.toolformer.lm.hf_model.tokenizer, text))
+        return len(encode_following(self._thread.loaded.lm.hf_model.tokenizer, text))
 
     def _cut(self, response: str, settings: GenerationSettings) -> tuple[str, int, str]:
         """Return a response up to a stop string or `max_tokens` of the request, its tokens, and why it ends there."""
         places = [at for at in map(response.find, settings.stop) if at >= 0]
         text = response[: min(places)] if places else response
-        (tokens,) = tokenize(self._thread.toolformer.lm.hf_model.tokenizer, [f" {text}"], follow=True)
+        (tokens,) = tokenize(self._thread.loaded.lm.hf_model.tokenizer, [f" {text}"], follow=True)
         limit = settings.max_new_tokens
         if len(tokens.ids) <= limit:
             return text, len(tokens.ids), "stop"

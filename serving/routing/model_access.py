@@ -27,6 +27,8 @@ from toolformer_core.records import digest_of
 __all__ = ["Embedder", "Writer", "Writing", "Written"]
 
 MAX_EMBEDDINGS = 4_096  # of descriptions; one of 1,024 numbers is 4 KiB
+_MAX_QUERY_CHARS = 20_000  # of a query, for its embedding; an encoder reads less
+_MAX_TOKEN_CHARS = 128  # a text of more characters for each token of the context is not tokenised to see if it fits
 _TEXTS_PER_PASS = 16  # embedded between two rounds of the engine
 
 
@@ -80,13 +82,15 @@ class Writer:
         return out
 
     def _fits(self, writing: Writing) -> bool:
-        hf_model = self._thread.toolformer.lm.hf_model
+        hf_model = self._thread.loaded.lm.hf_model
+        if len(writing.prompt) > _MAX_TOKEN_CHARS * hf_model.context_length:
+            return False
         tokens = len(hf_model.encode(writing.prompt)) + (hf_model.bos is not None)
         return 0 < tokens <= hf_model.context_length - writing.max_tokens
 
     async def _write_together(self, writings: Sequence[Writing]) -> list[Written]:
         settings = [GenerationSettings(max_new_tokens=w.max_tokens, top_k=0, max_calls=0) for w in writings]
-        pending = await self._thread.submit([w.prompt for w in writings], settings)
+        pending = await self._thread.submit([w.prompt for w in writings], settings, accepted=True)
         try:
             return await _collect(pending, writings)
         finally:
@@ -146,7 +150,7 @@ class Embedder:
         digests = [digest_of("embedding", encoder.digest, text) for text in descriptions]
         rows = {digest: self._rows[digest] for digest in digests if digest in self._rows}
         missing = {d: text for d, text in zip(digests, descriptions, strict=True) if d not in rows}
-        embedded = await self._encode(encoder, [query, *missing.values()])
+        embedded = await self._encode(encoder, [query[:_MAX_QUERY_CHARS], *missing.values()])
         rows |= dict(zip(missing, embedded[1:], strict=True))
         self._keep(rows)
         return [float(s) for s in cosines(embedded[:1], np.stack([rows[digest] for digest in digests]))[0]]
@@ -160,7 +164,7 @@ class Embedder:
             return await asyncio.to_thread(encoder.encode, texts)
 
     def _hidden_states(self) -> Encoder:
-        lm = self._thread.toolformer.lm
+        lm = self._thread.loaded.lm
         return HiddenStateEncoder(lm.hf_model, lm.digest)
 
     def _keep(self, rows: dict[str, NDArray[np.float32]]) -> None:

@@ -18,7 +18,7 @@ from serving.routing.records import RouterSettings
 from serving.server import ModelServer, ServerSettings
 from tests.core.decode.writers import after, writing_lm
 from tests.fakes import FakeTool
-from tests.serving.servers import NAME, address_of, running, until
+from tests.serving.servers import DEADLINE_S, NAME, address_of, running, until
 from tests.tiny import tokenizer
 from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
@@ -577,3 +577,32 @@ def test_without_the_router_nothing_speaks_of_it(lm: TransformersLM, tools: list
             json={"model": NAME, "messages": [MESSAGE], "toolformer": {"explain": True}},
         )
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "toolformer.explain")
+
+
+def test_a_request_whose_tools_are_ranked_is_answered_while_the_server_ends(lm: TransformersLM) -> None:
+    asked, let_go = threading.Event(), threading.Event()
+
+    def slow(input: str, context: str) -> str:
+        asked.set()
+        let_go.wait()
+        return "at last"
+
+    tool = Tool("sevens", "T", "Seven times a number.", slow)
+    load = lambda: Toolformer(lm, [tool], max_rows=4, tool_timeout_s=60)  # noqa: E731
+    found: list[httpx.Response] = []
+    with running(load, max_rows=4, grace_s=DEADLINE_S, router=settings([tool], mock=())) as server:
+        body = {"model": NAME, "messages": [{"role": "user", "content": "seven"}], "toolformer": {"answer": "text"}}
+
+        def ask() -> None:
+            found.append(httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=60))
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        assert asked.wait(DEADLINE_S)
+        server.end()
+        until(lambda: server.engine_thread.state == "draining", "the end")
+        let_go.set()
+        asking.join(DEADLINE_S)
+    assert found[0].status_code == 200, found[0].text
+    (call,) = found[0].json()["choices"][0]["toolformer"]["calls"]
+    assert call["response"] == "at last"
