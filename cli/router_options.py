@@ -74,7 +74,7 @@ def router_of(
 
     Args:
         options: the options.
-        tools: the server's.
+        tools: the server's, at least one.
         model: the server's.
         load: loads a small model by its name, without tools.
         max_rows: texts that it writes together.
@@ -96,11 +96,8 @@ def router_of(
     if options.router_model not in ("", model):
         check_model(options.router_model)
         other = {"load": lambda: load(options.router_model), "model": options.router_model, "max_rows": max_rows}
-    library = library_of(tools, mock=options.router_mock, undemonstrated=True) if tools else ()
-    if not tools and options.router_mock:
-        raise UsageError("--router-mock: the server has no tools of its own")
     return RouterSettings(
-        library,
+        library_of(tools, mock=options.router_mock, undemonstrated=True),
         weights=Weights(gamma=options.router_gamma, threshold=options.router_threshold),
         encoder=load_encoder(options.router_encoder) if options.router_encoder else None,
         **other,
