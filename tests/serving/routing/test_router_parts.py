@@ -12,8 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.chat import ChatPrompt
 from serving.engine_thread import EngineThread
 from serving.errors import RequestError
+from serving.openai_format import ResponseForm
+from serving.routing.chat import _plain
 from serving.routing.client_tools import ClientTool, call_input, client_tools_of, name_in_calls
 from serving.routing.conversation import conversation_of
 from serving.routing.model_access import Embedder
@@ -307,3 +310,18 @@ def test_work_between_rounds(lm: TransformersLM) -> None:
             await thread.between_rounds(lambda: 3)
 
     asyncio.run(ask())
+
+
+@pytest.mark.parametrize(
+    ("prompt", "opening", "text"),
+    [
+        (ChatPrompt("User: a\nAssistant:", leading_space=True), "[f() -> x]", "User: a\nAssistant: [f() -> x]"),
+        (ChatPrompt("<user>a<assistant>"), "[f() -> x]", "<user>a<assistant>[f() -> x]"),
+        (ChatPrompt("<user>a<assistant>"), "", "<user>a<assistant>"),
+    ],
+)
+def test_results_open_the_answer(prompt: ChatPrompt, opening: str, text: str) -> None:
+    form = ResponseForm(chat=True, model="m", fingerprint="fp", choices=2)
+    planned = _plain(prompt, opening, [], form, None)
+    assert planned.prompts == [text, text]
+    assert planned.writer._form.leading_space == (prompt.leading_space or bool(opening))
