@@ -18,7 +18,7 @@ from typing import Any
 from serving.chat import ChatPrompt, chat_prompt
 from serving.engine_thread import EngineThread
 from serving.openai_format import ResponseForm, ResponseWriter
-from serving.routing.client_tools import client_tools_of
+from serving.routing.client_tools import client_tools_of, name_in_calls
 from serving.routing.conversation import conversation_of
 from serving.routing.records import RouteRequest
 from serving.routing.router import Router
@@ -29,6 +29,8 @@ from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.errors import UnknownNameError
 from toolformer_core.grounding.library import LibraryTool
 from toolformer_core.lm.tokens import encode_following, tokenize
+from toolformer_core.records import Call
+from toolformer_core.syntax import linearize
 
 __all__ = ["Planned", "RoutedChat"]
 
@@ -86,7 +88,8 @@ class RoutedChat:
         if route.written is None:
             return _plain(prompt, "", settings, form, router)
         if route.call is None:
-            counts = {"prompt_tokens": route.written.prompt_tokens, "call_tokens": route.written.new_tokens}
+            tokens = self._tokens(linearize(Call(name_in_calls(route.function), route.input)))
+            counts = {"prompt_tokens": route.written.prompt_tokens, "call_tokens": tokens}
             return Planned(ClientCallWriter(form, route.function, route.arguments, router=router, **counts), [], [])
         form = replace(form, leading_space=True)
         opening = OpeningCall(route.call)

@@ -49,11 +49,10 @@ class Writing:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A continuation."""
+    """A continuation, as far as it was needed: the model may have written a little more before it was told so."""
 
     text: str
     prompt_tokens: int
-    new_tokens: int
 
 
 class Writer:
@@ -113,7 +112,7 @@ async def _collect(pending: PendingRequest, writings: Sequence[Writing]) -> list
         elif isinstance(event, Finished):
             if event.generation.finish == "stopped":
                 raise unavailable("the server ended this answer; try again", "stopped")
-            out[i] = Written(texts[i], event.generation.prompt_tokens, event.generation.new_tokens)
+            out[i] = Written(texts[i], event.generation.prompt_tokens)
     return [out[i] for i in range(len(writings))]
 
 

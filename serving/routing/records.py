@@ -72,6 +72,7 @@ class Route:
     runs_it: Literal["server", "client", "nobody"]
     call: ToolCall | None = None  # that has run
     function: str = ""  # the client's
-    arguments: str = ""  # JSON
+    input: str = ""  # of the call for the client, as the model wrote it
+    arguments: str = ""  # what it gives, as JSON
     written: Written | None = None  # what the call was read from
     explanation: Mapping[str, Any] = field(default_factory=dict)  # scores and reason, for clients

@@ -222,7 +222,7 @@ class Router:
             arguments = await asyncio.to_thread(tool.arguments, given)
         except BadInput as exc:
             return f"{given[:80]!r} gives no arguments: {exc}"
-        return Route("client", function=tool.function, arguments=arguments, written=written)
+        return Route("client", function=tool.function, input=given, arguments=arguments, written=written)
 
     async def _written_call(self, one: LibraryTool, query: str, max_tokens: int) -> Written | None:
         (written,) = await self._large_writer.write([call_writing(one, query, max_tokens, named=True)])

@@ -11,12 +11,15 @@ import openai
 
 from serving.routing.records import RouterSettings
 from serving.server import ModelServer
+from tests.core.decode.writers import after, writing_lm
 from tests.fakes import FakeTool
 from tests.serving.servers import NAME
+from tests.tiny import tokenizer
 from toolformer_core.grounding.encoders import Embeddings, normalised
 from toolformer_core.grounding.ground import GroundingSettings
 from toolformer_core.grounding.library import library_of
 from toolformer_core.grounding.scores import Weights
+from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.tools.declaration import ToolDeclaration
 
 __all__ = [
@@ -29,6 +32,7 @@ __all__ = [
     "Tool",
     "WordEncoder",
     "asking",
+    "calling_lm",
     "chat",
     "days",
     "function",
@@ -121,3 +125,23 @@ def asking(server: ModelServer) -> Iterator[openai.OpenAI]:
     """OpenAI's own client of a server."""
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as found:
         yield found
+
+
+def calling_lm(family: str = "llama", seed: int = 0) -> TransformersLM:
+    """A model that writes [T(digits)] after every " [", and digits after every "("; by family and seed."""
+    coded = tokenizer()
+
+    def one(text: str) -> int:
+        (token,) = coded.convert_tokens_to_ids([text])
+        return int(token)
+
+    digits = [one(d) for d in "123456789"]
+    edges = [
+        ([after(coded, " [")[-1]], [one("T")]),
+        ([one("T")], [one("(")]),
+        ([one("(")], digits),
+        (digits[:4], [one(")")]),
+        (digits[4:], [one(")"), *digits]),
+        ([one(")")], [one("]")]),
+    ]
+    return writing_lm(family, coded, edges, seed=seed)

@@ -8,39 +8,22 @@ import openai
 import pytest
 
 from serving.server import ModelServer
-from tests.core.decode.writers import after, writing_lm
 from tests.serving.routed import (
     Tool,
     asking,
+    calling_lm,
     days,
     settings,
     sevens,
 )
 from tests.serving.servers import running
-from tests.tiny import tokenizer
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.lm.hf.engine import TransformersLM
 
 
 @pytest.fixture(scope="module")
 def lm() -> TransformersLM:
-    """A model that writes [T(digits)] after every " [", and digits after every "("."""
-    coded = tokenizer()
-
-    def one(text: str) -> int:
-        (token,) = coded.convert_tokens_to_ids([text])
-        return int(token)
-
-    digits = [one(d) for d in "123456789"]
-    edges = [
-        ([after(coded, " [")[-1]], [one("T")]),
-        ([one("T")], [one("(")]),
-        ([one("(")], digits),
-        (digits[:4], [one(")")]),
-        (digits[4:], [one(")"), *digits]),
-        ([one(")")], [one("]")]),
-    ]
-    return writing_lm("llama", coded, edges)
+    return calling_lm()
 
 
 @pytest.fixture(scope="module")

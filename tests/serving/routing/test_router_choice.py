@@ -7,7 +7,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import httpx
 import openai
 import pytest
 
@@ -21,12 +20,13 @@ from tests.serving.routed import (
     Tool,
     WordEncoder,
     asking,
+    calling_lm,
     chat,
     function,
     router_of,
     settings,
 )
-from tests.serving.servers import NAME, running, until
+from tests.serving.servers import NAME, running
 from tests.tiny import tokenizer
 from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
@@ -37,6 +37,7 @@ from toolformer_core.grounding.records import Query
 from toolformer_core.grounding.scores import Weights
 from toolformer_core.grounding.small_lm import HFSmallLM
 from toolformer_core.lm.hf.engine import TransformersLM
+from toolformer_core.lm.tokens import encode_following
 
 
 def test_a_tool_of_the_server_answers(client: openai.OpenAI, tools: list[Tool]) -> None:
@@ -63,13 +64,15 @@ def test_the_ranking_is_that_of_the_core(lm: TransformersLM, tools: list[Tool]) 
     weights = Weights(gamma=0.4)
     library = library_of(tools, undemonstrated=True)
     queries = ["What is seven of these?", "Which day is it?", "x"]
-    with running(
-        lambda: Toolformer(lm, tools, max_rows=4),
-        max_rows=4,
-        router=RouterSettings(library, weights=weights, grounding=SHORT),
-    ) as server:
-        with asking(server) as own:
-            told = [router_of(chat(own, query, {"date": "2020-02-02"})) for query in queries]
+    with (
+        running(
+            lambda: Toolformer(lm, tools, max_rows=4),
+            max_rows=4,
+            router=RouterSettings(library, weights=weights, grounding=SHORT),
+        ) as server,
+        asking(server) as own,
+    ):
+        told = [router_of(chat(own, query, {"date": "2020-02-02"})) for query in queries]
     grounder = Grounder(library, HFSmallLM(lm), HiddenStateEncoder(lm.hf_model, lm.digest), settings=SHORT)
     for got, want in zip(told, grounder.ground([Query(q, "2020-02-02") for q in queries]), strict=True):
         assert got["answer"] == want.answer
@@ -89,6 +92,7 @@ def test_a_tool_of_the_client_is_called_by_the_client(client: openai.OpenAI) -> 
     assert arguments.keys() == {"city"}
     assert arguments["city"].isdigit()  # what this model writes
     assert router_of(answer)["runs_it"] == "client"
+    assert answer.usage.completion_tokens == len(encode_following(tokenizer(), f" [get_weather({arguments['city']})]"))
     assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
 
 
@@ -208,16 +212,36 @@ def test_many_requests_at_once_get_what_each_gets_alone(server: ModelServer, cli
     assert server.engine_thread.taken == 0
 
 
-def test_another_small_model_ranks_and_the_servers_model_writes_the_call(lm: TransformersLM, tools: list[Tool]) -> None:
-    """The small model writes no call of T, so it has none to rank by; the call that runs is the server's model's."""
-    small = writing_lm("gpt2", tokenizer(), [], seed=1)
+@pytest.mark.parametrize("knows_calls", [True, False])
+def test_another_small_model_ranks_and_the_servers_model_writes_the_call(
+    lm: TransformersLM, tools: list[Tool], knows_calls: bool
+) -> None:
+    """The small model's call is what T is ranked by, if it writes one; the call that runs is the server's model's."""
+    small = calling_lm("gpt2", 3) if knows_calls else writing_lm("gpt2", tokenizer(), [], seed=1)
     router = settings(tools, load=lambda: Toolformer(small, [], max_rows=2), model="small", max_rows=2)
-    with running(lambda: Toolformer(lm, tools, max_rows=4), max_rows=4, router=router) as server:
-        until(lambda: httpx.get(f"{server.url}/health/ready").status_code == 200, "both models")
-        with asking(server) as own:
-            answer = chat(own, "What is seven of these?")
+    with (
+        running(lambda: Toolformer(lm, tools, max_rows=4), max_rows=4, router=router) as server,
+        asking(server) as own,
+    ):
+        answer = chat(own, "What is seven of these?")
+        demanded = chat(
+            own, "What is seven of these?", tool_choice={"type": "function", "function": {"name": "sevens"}}
+        )
     told = router_of(answer)
     (ranked,) = [one for one in told["ranking"] if one["tool"] == "sevens"]
-    assert (told["model"], ranked["failure"]) == ("small", "no_call")
     (call,) = answer.choices[0].toolformer["calls"]
+    assert told["model"] == "small"
+    assert ranked["failure"] == (None if knows_calls else "no_call")
+    assert ranked["call"] != call["input"]
     assert call["response"] == f"it is {7 * int(call['input'])}"
+    assert call["input"] == demanded.choices[0].toolformer["calls"][0]["input"]  # which only the server's model writes
+
+
+def test_without_a_question_there_is_nothing_to_choose(client: openai.OpenAI) -> None:
+    for messages in ([{"role": "system", "content": "seven"}], [{"role": "user", "content": " \n"}]):
+        told = router_of(chat(client, messages, tools=[WEATHER]))
+        assert (told["runs_it"], told["ranking"], told["reason"]) == (
+            "nobody",
+            [],
+            "there is no question of the user's",
+        )
