@@ -1,4 +1,4 @@
-"""The commands `generate`, `chat` and `serve`. `cli.main` registers them.
+"""The commands `generate` and `chat`. `cli.main` registers them.
 
 They import what they need when they run, and report mistakes before a model is loaded.
 """
@@ -19,7 +19,6 @@ from cli.options import AsJson, option_of, with_options
 from cli.terminal import print_json, say
 from cli.tool_options import ToolOptions, build_chosen
 from flows.build_dataset.parameters import BuildParameters
-from tasks.settings import api_key as api_key_from
 from tasks.settings import model_credentials, prepare_environment
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from toolformer_core.decode.toolformer import Toolformer
     from toolformer_core.tools.base import Tool
 
-__all__ = ["chat", "generate", "serve"]
+__all__ = ["Model", "Timeout", "chat", "generate", "load_toolformer"]
 
 _CALL_STYLE, _FAILED_CALL_STYLE, _PROMPT_STYLE = "bold yellow", "bold red", "dim"
 
@@ -149,60 +148,6 @@ def chat(
                 session.answer(line)
 
 
-@with_options(ToolOptions)
-def serve(
-    tool_options: ToolOptions,
-    model: Model = "embedded",
-    host: Annotated[
-        str, typer.Option(help="Address to bind; others than loopback should have an API key")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one")] = 8000,
-    api_key: Annotated[
-        str | None, typer.Option(help="What clients must send (better: $TOOLFORMER_API_KEY, which ps does not show)")
-    ] = None,
-    name: Annotated[
-        str,
-        typer.Option(
-            help="The model's name for clients (default: --model; of a folder its name, of a training its job's)"
-        ),
-    ] = "",
-    queue: Annotated[int, typer.Option(min=0, help="Texts that may wait for a row; others get 429")] = 256,
-    max_rows: Annotated[int, typer.Option(min=1, help="Texts decoded together")] = 32,
-    grace: Annotated[
-        float, typer.Option(min=0, help="Seconds open answers have when the server is told to end")
-    ] = 10.0,
-    tool_timeout: Timeout = 10.0,
-) -> None:
-    """Serve the model to OpenAI's clients, with /metrics, /health, and a page to try it in. Ctrl-C ends it well.
-
-    Example: toolformer serve --model runs/model --port 8000     then open http://127.0.0.1:8000
-    """
-    prepare_environment()
-    from serving.server import ModelServer, ServerSettings, is_loopback
-    from tasks.training.registry import model_label
-    from toolformer_core.lm.check import check_model
-
-    check_model(model)
-    loaded_tools = list(build_chosen(tool_options).values())
-    settings = ServerSettings(
-        name=name or model_label(model),
-        host=host,
-        port=port,
-        api_key=api_key_from(api_key),
-        max_rows=max_rows,
-        queue=queue,
-        grace_s=grace,
-    )
-    server = ModelServer(settings, lambda: _load_toolformer(model, loaded_tools, tool_timeout, max_rows))
-    if settings.api_key is None and not is_loopback(host):
-        warning = (
-            f"warning: {host} can be reached from other machines, and no API key is set; anybody may use this server"
-        )
-        print(warning, file=sys.stderr)
-    print(f"{settings.name}: a page at {server.url}, OpenAI's API at {server.url}/v1; Ctrl-C ends it", flush=True)
-    server.serve_until_ended()
-
-
 def _iso_date(text: str) -> str:
     """Return the calendar's date as YYYY-MM-DD; an empty text means today.
 
@@ -243,7 +188,8 @@ def _configure_stdin() -> TextIO:
     return sys.stdin
 
 
-def _load_toolformer(model: str, tools: list[Tool], timeout_s: float, max_rows: int = 1) -> Toolformer:
+def load_toolformer(model: str, tools: list[Tool], timeout_s: float, max_rows: int = 1) -> Toolformer:
+    """Return a model by its name, with tools and the seconds that a call may take."""
     from toolformer_core.decode.toolformer import Toolformer
     from toolformer_core.lm.load import load_model
 
@@ -253,7 +199,7 @@ def _load_toolformer(model: str, tools: list[Tool], timeout_s: float, max_rows: 
 
 @contextlib.contextmanager
 def _open_toolformer(model: str, tools: list[Tool], timeout_s: float) -> Iterator[Toolformer]:
-    toolformer = _load_toolformer(model, tools, timeout_s)
+    toolformer = load_toolformer(model, tools, timeout_s)
     try:
         yield toolformer
     finally:

@@ -7,9 +7,10 @@ A request is parsed, checked, submitted to the engine's thread, and answered wit
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from functools import lru_cache
 from importlib import resources
 from typing import Any
@@ -20,11 +21,15 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
 
 from serving.chat import chat_prompt, turns_of
-from serving.engine_thread import EngineThread
-from serving.errors import RequestError, error_body
+from serving.engine_thread import EngineThread, PendingRequest
+from serving.errors import CLIENT_GONE, RequestError, error_body
 from serving.middleware import RequestMiddleware
 from serving.openai_format import ResponseForm, ResponseWriter
-from serving.responses import ActiveResponse, EventStream
+from serving.responses import ActiveResponse, EventStream, unless_disconnected
+from serving.routing.chat import RoutedChat
+from serving.routing.records import RouterSettings
+from serving.routing.router import Router
+from serving.routing.schemas import RoutedChatRequest
 from serving.schemas import ChatRequest, CompletionRequest, check_supported, decode_settings, prompts_of
 from toolformer_core.errors import ToolformerError, UnknownNameError
 
@@ -45,6 +50,7 @@ def make_app(
     loopback: bool = True,
     max_body: int = MAX_BODY,
     body_timeout_s: float = 30.0,
+    router_settings: RouterSettings | None = None,
 ) -> FastAPI:
     """Return the application; it starts the engine's thread when it starts, and closes it when it ends.
 
@@ -55,12 +61,18 @@ def make_app(
         loopback: whether the server is bound to the loopback interface.
         max_body: the largest body of a request, in bytes.
         body_timeout_s: seconds within which a body must arrive.
+        router_settings: how tools are chosen for a chat; None: the model calls them while it writes.
     """
+    router = None if router_settings is None else Router(router_settings, engine_thread)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         engine_thread.start()
+        if router is not None:
+            router.start()
         yield
+        if router is not None:
+            await router.close()
         await engine_thread.close()
 
     # FastAPI's documentation pages would load scripts from other sites, so only /openapi.json is served.
@@ -74,17 +86,25 @@ def make_app(
         body_timeout_s=body_timeout_s,
     )
     _add_error_handlers(app)
-    _add_probes(app, engine_thread)
-    _add_models(app, engine_thread, name)
+    _add_probes(app, engine_thread, router)
+    _add_models(app, engine_thread, name, router)
     service = _Service(engine_thread, name)
 
     @app.post("/v1/completions")
     async def completions(body: CompletionRequest, request: Request) -> Response:
         return await service.complete(body, request)
 
-    @app.post("/v1/chat/completions")
-    async def chat(body: ChatRequest, request: Request) -> Response:
-        return await service.chat(body, request)
+    if router is None:
+
+        @app.post("/v1/chat/completions")
+        async def chat(body: ChatRequest, request: Request) -> Response:
+            return await service.chat(body, request)
+    else:
+        routed = RoutedChat(router, engine_thread)
+
+        @app.post("/v1/chat/completions")
+        async def routed_chat(body: RoutedChatRequest, request: Request) -> Response:
+            return await service.routed_chat(body, request, routed)
 
     return app
 
@@ -124,10 +144,14 @@ def _validation_error(exc: RequestValidationError) -> RequestError:
     return RequestError(400, f"{param or 'the body'}: {first['msg']}", param=param or None, code="invalid_value")
 
 
-def _add_probes(app: FastAPI, engine_thread: EngineThread) -> None:
+def _add_probes(app: FastAPI, engine_thread: EngineThread, router: Router | None) -> None:
+    def status() -> str:
+        """Return the state of the model, or the router's small one if only that is not ready."""
+        return engine_thread.state if router is None or engine_thread.state != "ready" else router.state
+
     @app.get("/health")
     async def health() -> dict[str, Any]:
-        return {"live": True, "ready": engine_thread.state == "ready", "status": engine_thread.state}
+        return {"live": True, "ready": status() == "ready", "status": status()}
 
     @app.get("/health/live")
     async def live() -> dict[str, Any]:
@@ -135,8 +159,8 @@ def _add_probes(app: FastAPI, engine_thread: EngineThread) -> None:
 
     @app.get("/health/ready")
     async def ready() -> Response:
-        is_ready = engine_thread.state == "ready"
-        return JSONResponse({"ready": is_ready, "status": engine_thread.state}, 200 if is_ready else 503)
+        is_ready = status() == "ready"
+        return JSONResponse({"ready": is_ready, "status": status()}, 200 if is_ready else 503)
 
     @app.get("/metrics")
     async def metrics() -> Response:
@@ -157,13 +181,15 @@ def _page() -> str:
     return (resources.files("serving") / "page" / "index.html").read_text(encoding="utf-8")
 
 
-def _add_models(app: FastAPI, engine_thread: EngineThread, name: str) -> None:
+def _add_models(app: FastAPI, engine_thread: EngineThread, name: str, router: Router | None) -> None:
     created = int(time.time())
 
     def card() -> dict[str, Any]:
         lm = engine_thread.toolformer.lm
         tools = [{"key": t.key, "name": n, "description": t.description} for n, t in engine_thread.tools.items()]
         details = {"digest": lm.digest, "context_length": lm.hf_model.context_length, "tools": tools}
+        if router is not None:
+            details["router"] = router.described
         return {"id": name, "object": "model", "created": created, "owned_by": "toolformer", "toolformer": details}
 
     @app.get("/v1/models")
@@ -204,6 +230,24 @@ class _Service:
         form = self._form(body, len(prompts), chat=True, leading_space=prompt.leading_space)
         return await self._respond(body, form, prompts, request, prompt.stops)
 
+    async def routed_chat(self, body: RoutedChatRequest, request: Request, routed: RoutedChat) -> Response:
+        _check_model(body.model, self._name)
+        check_supported(body)
+        since, form = time.monotonic(), self._form(body, body.n or 1, chat=True)
+        self._check_places(form)
+        planning = asyncio.ensure_future(routed.plan(body, form))
+        with _as_request_errors():
+            if not await unless_disconnected(planning, request.receive):
+                return Response(status_code=CLIENT_GONE)
+            planned = planning.result()
+            pending = (
+                await self._engine_thread.submit(planned.prompts, planned.settings, accepted=True)
+                if planned.prompts
+                else PendingRequest(0)
+            )
+        active = ActiveResponse(self._engine_thread, pending, planned.writer, since)
+        return EventStream(active) if body.stream else await active.complete(request)
+
     def _form(self, body: CompletionRequest | ChatRequest, choices: int, **more: Any) -> ResponseForm:
         options = body.stream_options
         return ResponseForm(
@@ -225,18 +269,28 @@ class _Service:
         stops: tuple[str, ...] = (),
     ) -> Response:
         since = time.monotonic()
+        self._check_places(form)
+        with _as_request_errors():
+            settings = decode_settings(body, form.choices // form.per_prompt, stops)
+            pending = await self._engine_thread.submit(prompts, settings)
+        active = ActiveResponse(self._engine_thread, pending, ResponseWriter(form), since)
+        return EventStream(active) if body.stream else await active.complete(request)
+
+    def _check_places(self, form: ResponseForm) -> None:
         if form.choices > self._engine_thread.places:
             raise RequestError(
                 400,
                 f"the request has {form.choices} choices, but this server has only {self._engine_thread.places} places "
                 "(rows and queue); request fewer",
             )
-        try:
-            settings = decode_settings(body, form.choices // form.per_prompt, stops)
-            pending = await self._engine_thread.submit(prompts, settings)
-        except UnknownNameError as exc:
-            raise RequestError(400, str(exc), param="toolformer.tools", code="invalid_value") from exc
-        except ToolformerError as exc:
-            raise RequestError(400, str(exc), code="invalid_value") from exc
-        active = ActiveResponse(self._engine_thread, pending, ResponseWriter(form), since)
-        return EventStream(active) if body.stream else await active.complete(request)
+
+
+@contextlib.contextmanager
+def _as_request_errors() -> Iterator[None]:
+    """Make a 400 of what the model's thread finds wrong with a request."""
+    try:
+        yield
+    except UnknownNameError as exc:
+        raise RequestError(400, str(exc), param="toolformer.tools", code="invalid_value") from exc
+    except ToolformerError as exc:
+        raise RequestError(400, str(exc), code="invalid_value") from exc

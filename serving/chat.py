@@ -22,7 +22,7 @@ from typing import Any
 from serving.errors import RequestError, check_text, unsupported
 from serving.schemas import Message
 
-__all__ = ["ChatPrompt", "chat_prompt", "turns_of"]
+__all__ = ["ChatPrompt", "chat_prompt", "text_of", "turn_of", "turns_of"]
 
 _NAMES = {"user": "User", "assistant": "Assistant"}
 _STOPS = ("\nUser:", "\nAssistant:")
@@ -43,23 +43,37 @@ def turns_of(messages: Sequence[Message]) -> list[dict[str, str]]:
     Raises:
         RequestError: 400: an unknown role, content that is not text, or a text with a lone surrogate.
     """
-    turns = []
-    for i, message in enumerate(messages):
-        where = f"messages[{i}]"
-        if message.tool_calls or message.function_call or message.role in ("tool", "function"):
-            raise unsupported(where, "calls and answers of the client's tools are not supported; send text turns only")
-        role = "system" if message.role == "developer" else message.role
-        if role not in ("system", "user", "assistant"):
-            raise RequestError(
-                400, f"unknown role {message.role!r}; use system, developer, user or assistant", param=f"{where}.role"
-            )
-        text = _text(message, where)
-        check_text(text, f"{where}.content")
-        turns.append({"role": role, "content": text})
-    return turns
+    return [turn_of(message, f"messages[{i}]") for i, message in enumerate(messages)]
 
 
-def _text(message: Message, where: str) -> str:
+def turn_of(message: Message, where: str) -> dict[str, str]:
+    """Return one message as role and text.
+
+    Args:
+        message: the message.
+        where: what errors call it.
+
+    Raises:
+        RequestError: see `turns_of`.
+    """
+    if message.tool_calls or message.function_call or message.role in ("tool", "function"):
+        raise unsupported(where, "calls and answers of the client's tools are not supported; send text turns only")
+    role = "system" if message.role == "developer" else message.role
+    if role not in ("system", "user", "assistant"):
+        raise RequestError(
+            400, f"unknown role {message.role!r}; use system, developer, user or assistant", param=f"{where}.role"
+        )
+    return {"role": role, "content": text_of(message, where)}
+
+
+def text_of(message: Message, where: str) -> str:
+    """Return a message's text; arguments and errors are those of `turn_of`."""
+    text = _joined(message, where)
+    check_text(text, f"{where}.content")
+    return text
+
+
+def _joined(message: Message, where: str) -> str:
     if message.content is None:
         if message.role != "assistant":
             raise RequestError(400, "content must be a text", param=f"{where}.content")

@@ -16,9 +16,11 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import functools
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from serving.errors import queue_full, unavailable
 from serving.metrics import Metrics
@@ -26,12 +28,16 @@ from toolformer_core.decode.engine import DecodeEngine, Handle
 from toolformer_core.decode.records import CallFinished, DecodeEvent, Finished, GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import ToolformerError, UsageError
+from toolformer_core.records import ToolResult
 from toolformer_core.tools.base import Tool
 
 __all__ = ["EngineThread", "PendingRequest"]
 
 _RETRY_AFTER_S = 1
 _log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+Value = TypeVar("Value")
 
 
 class PendingRequest:
@@ -99,10 +105,27 @@ class EngineThread:
             raise unavailable(f"the model is {self.state}; try again", "not_ready")
         return self._toolformer
 
+    @property
+    def loaded(self) -> Toolformer:
+        """The model with its tools, for requests that were accepted before the server began to end, too.
+
+        Raises:
+            RequestError: 503: it is not loaded, or everything is being ended.
+        """
+        self._engine_for(accepted=True)
+        if self._toolformer is None:
+            raise unavailable(f"the model is {self.state}; try again", "not_ready")
+        return self._toolformer
+
     def start(self) -> None:
         """Start loading the model."""
         self._loop = asyncio.get_running_loop()
         self._thread.start()
+
+    def fail(self, failure: BaseException) -> None:
+        """Regard the server as failed, because something it cannot do without has failed; called in the event loop."""
+        self.failure = self.failure or failure
+        self._on_failed()
 
     def drain(self, grace_s: float) -> None:
         """Accept no more requests, and end those still open after `grace_s` seconds."""
@@ -123,20 +146,22 @@ class EngineThread:
         if self._toolformer is not None:
             self._toolformer.close()
 
-    async def submit(self, prompts: Sequence[str], settings: Sequence[GenerationSettings]) -> PendingRequest:
+    async def submit(
+        self, prompts: Sequence[str], settings: Sequence[GenerationSettings], *, accepted: bool = False
+    ) -> PendingRequest:
         """Submit the sequences of a request; `release` must follow.
 
         Args:
             prompts: one for each sequence.
             settings: one for each sequence.
+            accepted: they belong to a request that is already being answered, so they are taken while the server waits
+                for open requests to end, too.
 
         Raises:
             RequestError: 429 if there are not enough places, 503 if there is no model.
             ToolformerError: a prompt or its settings do not suit the model.
         """
-        engine = self._engine
-        if engine is None or self.state != "ready":
-            raise unavailable(f"the model is {self.state}; try again", "not_ready")
+        engine = self._engine_for(accepted)
         if self.taken + len(prompts) > self.places:
             raise queue_full(self.places, _RETRY_AFTER_S)
         pending = PendingRequest(len(prompts))
@@ -154,6 +179,74 @@ class EngineThread:
                 raise unavailable("the engine has just stopped; try again", "stopped") from exc
             raise
         return pending
+
+    async def between_rounds(self, work: Callable[[], Result]) -> Result:
+        """Do something with the model in the engine's thread, between two of its rounds; return what comes of it.
+
+        It belongs to a request that is already being answered, as in `submit`.
+
+        Raises:
+            RequestError: 503 if there is no model.
+            Exception: what `work` raised.
+        """
+        engine, loop = self._engine_for(accepted=True), asyncio.get_running_loop()
+        done: asyncio.Future[Result] = loop.create_future()
+
+        def run() -> None:
+            try:
+                result = work()
+            except Exception as exc:  # noqa: BLE001  it belongs to whoever asked, and must not end the engine
+                self._in_loop(functools.partial(_settle, done.set_exception, done, exc))
+            else:
+                self._in_loop(functools.partial(_settle, done.set_result, done, result))
+
+        try:
+            engine.between_rounds(run)
+        except UsageError as exc:
+            raise unavailable("the engine has just stopped; try again", "stopped") from exc
+        return await done
+
+    async def ask(self, tool: str, input_: str, context: str) -> tuple[ToolResult | ToolformerError, float]:
+        """Ask one of the model's tools, in the threads and within the time that its calls have in texts.
+
+        It belongs to a request that is already being answered, as in `submit`.
+
+        Args:
+            tool: its name in calls.
+            input_: the call's input.
+            context: what the tool may know besides, e.g. the date.
+
+        Returns:
+            The result, and the seconds it took.
+
+        Raises:
+            RequestError: 503 if there is no model.
+        """
+        pool, loop = self._engine_for(accepted=True).pool, asyncio.get_running_loop()
+        done: asyncio.Future[tuple[ToolResult | ToolformerError, float]] = loop.create_future()
+
+        def answered(result: ToolResult | ToolformerError, seconds: float) -> None:
+            _settle(done.set_result, done, (result, seconds))
+
+        pool.ask(tool, input_, context, self._in_loop, answered, done)
+        try:
+            while not done.done():
+                due = pool.expire()  # the engine does the same only while it has something to do
+                await asyncio.wait((done,), timeout=due)
+            return done.result()
+        finally:
+            pool.forget(done)
+
+    def _engine_for(self, accepted: bool) -> DecodeEngine:
+        """Return the engine, for a request that is new or was `accepted` before.
+
+        Raises:
+            RequestError: 503: there is none, or it takes no more of this.
+        """
+        takes = self.state == "ready" or (accepted and self.state == "draining" and not self._stopping)
+        if self._engine is None or not takes:
+            raise unavailable(f"the model is {self.state}; try again", "not_ready")
+        return self._engine
 
     def _submit_all(
         self,
@@ -247,3 +340,9 @@ class EngineThread:
 
     def _running(self) -> int:
         return 0 if self._engine is None else self._engine.running
+
+
+def _settle(settle: Callable[[Value], None], future: asyncio.Future[Any], value: Value) -> None:
+    """Give a future its result, unless whoever waited has gone."""
+    if not future.done():
+        settle(value)

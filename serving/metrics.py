@@ -68,6 +68,11 @@ class Metrics:
         ):
             Gauge(name, text, registry=r).set_function(value)
 
+    @property
+    def registry(self) -> CollectorRegistry:
+        """Where further metrics of the server are registered."""
+        return self._registry
+
     def set_tools(self, names: Iterable[str]) -> None:
         """Use these names as labels; all other names are counted as "unknown"."""
         self._tools = frozenset(names)

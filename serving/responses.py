@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
@@ -20,7 +21,7 @@ from serving.errors import CLIENT_GONE, error_body, unavailable
 from serving.openai_format import DONE, KEEP_ALIVE, ResponseWriter, sse
 from toolformer_core.decode.records import DecodeEvent, Finished
 
-__all__ = ["ActiveResponse", "EventStream"]
+__all__ = ["ActiveResponse", "EventStream", "unless_disconnected"]
 
 _KEEP_ALIVE_S = 15.0  # a stream sends something at least this often
 _SEND_S = 60.0  # a client that accepts no data for this long is regarded as gone
@@ -42,7 +43,7 @@ class ActiveResponse:
         """Return the complete response once it is finished; status 499 if the client has disconnected."""
         work = asyncio.ensure_future(self._finish())
         try:
-            if not await _unless_disconnected(work, request.receive):
+            if not await unless_disconnected(work, request.receive):
                 return Response(status_code=CLIENT_GONE)  # not sent to anyone, but counted by the metrics
         finally:
             self.close()
@@ -97,7 +98,7 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await _unless_disconnected(asyncio.ensure_future(self._send_all(send)), receive)
+            await unless_disconnected(asyncio.ensure_future(self._send_all(send)), receive)
         finally:
             self._active.close()
 
@@ -111,7 +112,7 @@ class EventStream(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _unless_disconnected(work: asyncio.Future[None], receive: Receive) -> bool:
+async def unless_disconnected(work: asyncio.Future[Any], receive: Receive) -> bool:
     """Wait for the work and return True; if the client disconnects first, cancel the work and return False."""
 
     async def wait_for_disconnect() -> None:

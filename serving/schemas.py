@@ -16,7 +16,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -82,6 +82,7 @@ class Message(BaseModel):
 
 class _Common(BaseModel):
     model_config = _STRICT
+    supports: ClassVar[frozenset[str]] = frozenset()  # fields that this kind of request supports, unlike others
 
     model: str
     n: int | None = Field(None, ge=1, le=MAX_CHOICES)
@@ -178,7 +179,7 @@ def check_supported(request: _Common) -> None:
     """
     for name, (harmless, message) in _UNSUPPORTED.items():
         value = getattr(request, name, None)
-        if value is not None and not harmless(value):
+        if value is not None and name not in request.supports and not harmless(value):
             raise unsupported(name, message)
     if isinstance(request, CompletionRequest) and request.best_of not in (None, request.n or 1):
         raise unsupported("best_of", "best_of is not supported, because choices are not ranked; send n alone")

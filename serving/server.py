@@ -20,6 +20,7 @@ import uvicorn
 from serving.app import MAX_BODY, make_app
 from serving.connections import Connection, ConnectionLimits, open_files
 from serving.engine_thread import EngineThread
+from serving.routing.records import RouterSettings
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import UsageError
 from toolformer_core.records import unencodable
@@ -45,6 +46,7 @@ class ServerSettings:
         connections: connections open at once; None: four for each row and queue place, plus 256.
         header_timeout_s: seconds within which a request's line and headers must arrive.
         body_timeout_s: seconds within which its body must arrive after that.
+        router: how tools are chosen for a chat; None: the model calls them while it writes.
 
     Raises:
         UsageError: a value out of range.
@@ -61,6 +63,7 @@ class ServerSettings:
     connections: int | None = None
     header_timeout_s: float = 10.0
     body_timeout_s: float = 30.0
+    router: RouterSettings | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.max_rows < 1 or self.queue < 0 or self.max_body < 1 or not self.grace_s >= 0:
@@ -105,6 +108,7 @@ class ModelServer(uvicorn.Server):
             loopback=is_loopback(settings.host),
             max_body=settings.max_body,
             body_timeout_s=settings.body_timeout_s,
+            router_settings=settings.router,
         )
         limit = self._connection_limit()
         limits = ConnectionLimits(limit, settings.header_timeout_s)

@@ -171,6 +171,20 @@ class DecodeEngine:
         """End a sequence; its `Finished` event says "cancelled", unless it has ended already."""
         self._inbox.put(lambda: self._end(handle, "cancelled"))
 
+    def between_rounds(self, work: Callable[[], None]) -> None:
+        """Have the driving thread do something else with the model between two rounds; called from any thread.
+
+        No sequence goes on meanwhile, so it should be short: one pass, say. It must not raise. Whoever took the model's
+        lock in a thread of its own would wait long for it, because the driving thread takes it again at once.
+
+        Raises:
+            UsageError: the engine has been stopped.
+        """
+        with self._submit_lock:
+            if self._stopped:
+                raise UsageError("the engine has been stopped; use another one")
+            self._inbox.put(work)
+
     def step(self) -> bool:
         """Do one round; return False if there was nothing to compute: no sequence is left, or all wait for tools."""
         while not self._inbox.empty():
@@ -199,7 +213,7 @@ class DecodeEngine:
         """Drive the engine until `stop`; whatever happens, every sequence gets its `Finished` event."""
         try:
             while not self._stopped:
-                if not self.step():
+                if not self.step() and not self._stopped:  # a stop that `step` read is followed by no other message
                     self.wait()
         finally:
             with self._submit_lock:

@@ -34,7 +34,7 @@ from toolformer_core.lm.base import Draw
 from toolformer_core.records import Execution, digest_of
 from toolformer_core.syntax import parse
 
-__all__ = ["NO_CALL", "Answer", "Grounder", "GroundingSettings"]
+__all__ = ["NO_CALL", "Answer", "Grounder", "GroundingSettings", "input_of"]
 
 NO_CALL = "no_call"
 _QUERY = "{query}"
@@ -230,8 +230,9 @@ class Grounder:
 
         shown = one.demonstrations
         texts = [shown.after_head(query.text) for query in queries]
-        draws = (lm or self.small_lm).calls(shown.prompt, texts, max_tokens=self.settings.max_call_tokens)
-        inputs = [_input_of(draw, one.tool.name) for draw in draws]
+        length, name = self.settings.max_call_tokens, one.tool.name
+        draws = (lm or self.small_lm).calls(shown.prompt, texts, max_tokens=length, name=name)
+        inputs = [input_of(draw, one.tool.name) for draw in draws]
         questions = [
             None if given is None else (given, query.context) for given, query in zip(inputs, queries, strict=True)
         ]
@@ -248,7 +249,7 @@ class Grounder:
         return ToolScore(one.key, float(semantic), execution.input, execution.response, execution.failure, counts)
 
 
-def _input_of(draw: Draw | None, name: str) -> str | None:
+def input_of(draw: Draw | None, name: str) -> str | None:
     """Return the input of a call; None if it is not a closed call of this tool."""
     if draw is None or not draw.ended:
         return None

@@ -1,13 +1,15 @@
 """A library of tools to choose from: each tool with its description d_i, its demonstrations pi_i and a mock response.
 
-Two kinds of demonstrations show the small LM how a call is written:
+Three kinds of demonstrations show the small LM how a call is written:
 
     | kind       | the small LM reads                                                | made from             |
     |------------|-------------------------------------------------------------------|-----------------------|
     | questions  | description, "Question: q / Call: [Tool(input)]", ..., Q, "Call:" | the tool's `examples` |
     | annotation | the annotation prompt of the query, then the query once more      | the tool's prompt     |
+    | zero-shot  | description, "A call is written [Tool(input)].", Q, "Call:"       | the description       |
 
-A tool without examples is shown by its annotation prompt. Nothing is asked here, and no score is known.
+A tool without examples is shown by its annotation prompt; one that has neither, zero-shot, where that is allowed.
+Nothing is asked here, and no score is known.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from toolformer_core.syntax import linearize
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.declaration import declaration_of
 
-__all__ = ["DemonstrationKind", "Demonstrations", "LibraryTool", "library_of"]
+__all__ = ["DemonstrationKind", "Demonstrations", "LibraryTool", "library_of", "zero_shot"]
 
 DemonstrationKind = Literal["questions", "annotation"]
 
@@ -78,6 +80,7 @@ def library_of(
     demonstrations: DemonstrationKind = "questions",
     mock: bool | Collection[str] = (),
     prompts: Path | None = None,
+    undemonstrated: bool = False,
 ) -> tuple[LibraryTool, ...]:
     """Return tools with what GEAR needs of each.
 
@@ -86,10 +89,11 @@ def library_of(
         demonstrations: the kind to show; a tool that has only the other kind is shown by that one.
         mock: keys of tools that are ranked by their mock response, without being asked; True: all that have one.
         prompts: a folder of annotation prompts, in place of the shipped ones.
+        undemonstrated: whether a tool may have neither examples nor an annotation prompt; it is then shown zero-shot.
 
     Raises:
         UsageError: there is no tool; two have one key; a key in `mock` is not there or has no mock response; or a tool
-            has neither examples nor an annotation prompt.
+            has neither examples nor an annotation prompt, and must have one of them.
     """
     out: dict[str, LibraryTool] = {}
     for tool in tools:
@@ -99,7 +103,8 @@ def library_of(
         mocked = bool(response) if mock is True else mock is not False and tool.key in mock
         if mocked and not response:
             raise UsageError(f"the tool {tool.key} has no mock response; declare one: mock_response=...")
-        out[tool.key] = LibraryTool(tool, _demonstrations(tool, demonstrations, prompts), response, mocked)
+        shown = _demonstrations(tool, demonstrations, prompts, undemonstrated)
+        out[tool.key] = LibraryTool(tool, shown, response, mocked)
     if not out:
         raise UsageError("the library has no tools to choose from")
     missing = [] if isinstance(mock, bool) else sorted(set(mock) - set(out))
@@ -108,7 +113,20 @@ def library_of(
     return tuple(out.values())
 
 
-def _demonstrations(tool: Tool, kind: DemonstrationKind, prompts: Path | None) -> Demonstrations:
+def zero_shot(key: str, name: str, description: str, written: str = "input") -> Demonstrations:
+    """Return the demonstrations of a tool that has none: its description, and the form of its calls.
+
+    Args:
+        key: the tool's key.
+        name: its name in calls.
+        description: what it does, and what an input looks like if that is known.
+        written: what stands for the input in the form of a call.
+    """
+    shape = f"A call is written{linearize(Call(name, written))}."
+    return Demonstrations(Prompt(key, f"{description}\n{shape}\n\nQuestion: ", "\nCall:"), repeats=False)
+
+
+def _demonstrations(tool: Tool, kind: DemonstrationKind, prompts: Path | None, undemonstrated: bool) -> Demonstrations:
     examples = declaration_of(tool).examples
     if examples and kind == "questions":
         return _from_examples(tool, examples)
@@ -117,6 +135,8 @@ def _demonstrations(tool: Tool, kind: DemonstrationKind, prompts: Path | None) -
     except PromptError as exc:
         if examples:
             return _from_examples(tool, examples)
+        if undemonstrated:
+            return zero_shot(tool.key, tool.name, tool.description)
         raise UsageError(
             f"the tool {tool.key} cannot be grounded without demonstrations: declare examples=[(question, input), ...] "
             "or an annotation prompt"

@@ -56,8 +56,8 @@ class ScriptedSmallLM:
         self._count(prompts)
         return [self._scripted(self._answers, prompt) for prompt in prompts]
 
-    def calls(self, prompt: Prompt, texts: Sequence[str], *, max_tokens: int) -> list[Draw | None]:
-        """See `SmallLM.calls`; the length has no effect."""
+    def calls(self, prompt: Prompt, texts: Sequence[str], *, max_tokens: int, name: str = "") -> list[Draw | None]:
+        """See `SmallLM.calls`; length and name have no effect."""
         self._count(texts)
         out: list[Draw | None] = []
         for text in texts:

@@ -40,8 +40,11 @@ class SmallLM(Protocol):
         """Continue each prompt greedily, without calls; a prompt that does not fit the context gives ""."""
         ...
 
-    def calls(self, prompt: Prompt, texts: Sequence[str], *, max_tokens: int) -> list[Draw | None]:
-        """Write the most likely call after [the prompt's head, text]; None for a text that does not fit the context."""
+    def calls(self, prompt: Prompt, texts: Sequence[str], *, max_tokens: int, name: str = "") -> list[Draw | None]:
+        """Write the most likely call after [the prompt's head, text]; None for a text that does not fit the context.
+
+        What cannot become a call of the tool `name` need not be written to its end.
+        """
         ...
 
 
@@ -87,9 +90,9 @@ class HFSmallLM:
             out[i] = generation.text
         return out
 
-    def calls(self, prompt: Prompt, texts: Sequence[str], *, max_tokens: int) -> list[Draw | None]:
+    def calls(self, prompt: Prompt, texts: Sequence[str], *, max_tokens: int, name: str = "") -> list[Draw | None]:
         """See `SmallLM.calls`."""
-        return self.lm.call_at_end(prompt, texts, max_tokens=max_tokens)
+        return self.lm.call_at_end(prompt, texts, max_tokens=max_tokens, name=name)
 
 
 def first_line(text: str) -> str:

@@ -264,6 +264,37 @@ def test_a_thread_of_its_own_and_many_submitters() -> None:
     t.close()
 
 
+def test_a_stop_that_comes_before_the_engine_waits_is_not_lost() -> None:
+    """A round reads all messages; if the stop is among them and nothing is to be computed, no other one follows."""
+    t = Toolformer(tiny_lm(), [])
+    engine = t.engine()
+    engine.stop()
+    thread = threading.Thread(target=engine.run, daemon=True)
+    thread.start()
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive()
+    t.close()
+
+
+def test_something_else_is_done_between_two_rounds_while_a_sequence_goes_on() -> None:
+    t = Toolformer(caller(), [FakeTool({})], max_rows=2)
+    engine = t.engine()
+    handle = engine.submit("The Nile", GenerationSettings(max_new_tokens=6, top_k=0))
+    done: list[int] = []
+    drive(engine, lambda: bool(handle._sequence and handle._sequence.cached))
+    engine.between_rounds(lambda: done.append(len(handle._sequence.ids) if handle._sequence else 0))
+    assert done == []  # not in this thread's call
+    engine.step()
+    assert len(done) == 1
+    drive(engine, lambda: handle.done)
+    assert generation(handle).new_tokens == 6
+    engine.stop()
+    engine.run()
+    with pytest.raises(UsageError, match="has been stopped"):
+        engine.between_rounds(lambda: None)
+    t.close()
+
+
 def test_what_cannot_be_decoded_is_refused_at_once() -> None:
     lm = tiny_lm(context=64)
     t = Toolformer(lm, [Gated()], cached_tokens=64)

@@ -47,6 +47,17 @@ def test_calls_are_those_of_the_plain_computation() -> None:
     assert [draw.text if draw else None for draw in draws] == plain
 
 
+def test_what_cannot_become_the_tools_call_is_not_continued() -> None:
+    lm = HFSmallLM(tiny_lm())
+    whole = [draw.text for draw in lm.calls(HEAD, TEXTS, max_tokens=12) if draw]
+    for name in ("Adder", whole[0].split()[0][:2]):
+        cut = [draw.text for draw in lm.calls(HEAD, TEXTS, max_tokens=12, name=name) if draw]
+        for short, long in zip(cut, whole, strict=True):
+            assert long.startswith(short)
+            assert (short == long) or not long.lstrip().startswith(name)
+    assert any(len(a) < len(b) for a, b in zip(cut, whole, strict=True))
+
+
 def test_a_text_that_does_not_fit_gives_no_call_and_no_answer() -> None:
     lm = HFSmallLM(tiny_lm())
     too_long = "word " * lm.lm.hf_model.context_length

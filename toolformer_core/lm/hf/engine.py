@@ -83,7 +83,9 @@ class TransformersLM:
         """
         return scan_texts(self.hf_model, prompt, texts)
 
-    def call_at_end(self, prompt: Prompt, texts: Sequence[str], *, max_tokens: int) -> list[Draw | None]:
+    def call_at_end(
+        self, prompt: Prompt, texts: Sequence[str], *, max_tokens: int, name: str = ""
+    ) -> list[Draw | None]:
         """Write the most likely call after each text, behind the prompt's head; its tail is left out.
 
         A text that does not fit into the context gives None. The head's keys and values are computed once.
@@ -92,8 +94,9 @@ class TransformersLM:
             prompt: its head holds demonstrations.
             texts: none of them empty.
             max_tokens: tokens of the call, its "]" included.
+            name: of the tool in calls: what cannot become a call of it is not written to its end. "": any.
         """
-        return call_at_end(self.hf_model, prompt, texts, max_tokens)
+        return call_at_end(self.hf_model, prompt, texts, max_tokens, name)
 
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
         """See `LanguageModel.log_probs`. A prefix too long for the context gives NaN: its call cannot be scored."""

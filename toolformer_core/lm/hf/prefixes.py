@@ -51,11 +51,15 @@ class CopiedPrefix:
         hf_model: the model.
         prefixes: keys and values of each prefix, per layer (1, H, T, D); not changed.
         origins: per row (index of its prefix, how many of the prefix's tokens it continues).
+        capacity: tokens that a row may add.
     """
 
-    def __init__(self, hf_model: HFModel, prefixes: Sequence[KeyValues], origins: Sequence[tuple[int, int]]) -> None:
+    def __init__(
+        self, hf_model: HFModel, prefixes: Sequence[KeyValues], origins: Sequence[tuple[int, int]], capacity: int
+    ) -> None:
         self.hf_model = hf_model
         self.prefixes = prefixes
+        self.capacity = capacity
         self.origins = list(origins)
         self.cache: DynamicCache | None = None  # copied at the first token, for the rows that remain by then
         self.position = torch.tensor([n for _, n in origins], device=hf_model.device)
@@ -63,7 +67,10 @@ class CopiedPrefix:
     def feed(self, tokens: torch.Tensor) -> torch.Tensor:
         """See `Continuation.feed`."""
         if self.cache is None:
-            self.cache, self.mask = fork(self.prefixes, [b for b, _ in self.origins], [n for _, n in self.origins])
+            copied, self.mask = fork(self.prefixes, [b for b, _ in self.origins], [n for _, n in self.origins])
+            self.cache = DynamicCache()
+            self.cache.layers = [_AddedLayer(self.capacity, *layer) for layer in key_values(copied)]
+            self.cache.layer_class_to_replicate = None
         self.mask = torch.cat([self.mask, self.mask.new_ones(len(self.mask), 1)], dim=1)
         hidden = self.hf_model.hidden(tokens[:, None], self.mask, self.position[:, None], self.cache)
         self.position = self.position + 1
@@ -75,22 +82,32 @@ class CopiedPrefix:
         if self.cache is None:
             self.origins = [self.origins[row] for row in rows.tolist()]
             return
-        self.cache = DynamicCache(
-            ddp_cache_data=[(k[rows.to(k.device)], v[rows.to(v.device)]) for k, v in key_values(self.cache)]
-        )
+        layers: Any = self.cache.layers
+        for layer in layers:
+            layer.select(rows)
         self.mask = self.mask[rows]
 
 
 class _AddedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """The keys and values of the tokens that rows have added, in a buffer that is filled in place.  (R, H, S, D)"""
+    """The keys and values of the tokens that rows have added, in a buffer that is filled in place.  (R, H, S, D)
+
+    Args:
+        capacity: tokens that a row may add.
+        keys: of tokens that are there already; None: there are none.
+        values: of the same.
+    """
 
     keys: Any
     values: Any
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, keys: torch.Tensor | None = None, values: torch.Tensor | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.capacity = capacity
         self.filled = 0
+        if keys is not None and values is not None:
+            self.capacity += keys.shape[-2]
+            self.lazy_initialization(keys, values)
+            self.update(keys, values)
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         rows, heads, _, width = key_states.shape

@@ -44,6 +44,9 @@ def draw_calls(
     seeds: list[int],
     max_tokens: int,
     temperature: float,
+    *,
+    many: bool = True,
+    name: str = "",
 ) -> list[Draw]:
     """Draw one continuation of " [" per place.
 
@@ -55,10 +58,13 @@ def draw_calls(
         seeds: per draw, 64 bits.
         max_tokens: tokens that a draw may take, including its "]".
         temperature: 1 samples from the model's own distribution, 0 takes the most likely token.
+        many: whether a document has many draws, which then share its keys and values. With one draw each, a pass over
+            documents one after the other would take longer than a copy.
+        name: of the tool to be called; a draw that begins otherwise cannot be its call and is not continued. "": any.
     """
     if hf_model.shares_prefixes is None:
         (hf_model.shares_prefixes,) = hf_model.budget.in_parts([hf_model], lambda _: can_share_prefix(hf_model))
-    shared = hf_model.shares_prefixes
+    shared = many and hf_model.shares_prefixes
     per_token = sum(2 * keys[0, :, 0].numel() * keys.element_size() for keys, _ in prefixes[0])
     # if keys and values are shared, draws of one document go together; if not, draws of one length
     order = sorted(range(len(places)), key=lambda i: places[i] if shared else (places[i][1], places[i][0]))
@@ -67,9 +73,11 @@ def draw_calls(
         at = [places[i] for i in chunk]
         capacity = max_tokens + len(hf_model.trigger)
         continuation: Continuation = (
-            SharedPrefix(hf_model, prefixes, at, capacity, common) if shared else CopiedPrefix(hf_model, prefixes, at)
+            SharedPrefix(hf_model, prefixes, at, capacity, common)
+            if shared
+            else CopiedPrefix(hf_model, prefixes, at, capacity)
         )
-        draws = _Drawing(hf_model, continuation, at, [seeds[i] for i in chunk], temperature).run(max_tokens)
+        draws = _Drawing(hf_model, continuation, at, [seeds[i] for i in chunk], temperature, name).run(max_tokens)
         return list(zip(chunk, draws, strict=True))
 
     out: dict[int, Draw] = {}
@@ -97,10 +105,12 @@ class _Drawing:
         places: list[tuple[int, int]],
         seeds: list[int],
         temperature: float,
+        name: str,
     ) -> None:
         self.hf_model = hf_model
         self.continuation = continuation
         self.temperature = temperature
+        self.name = name
         self.seeds = np.asarray(seeds, dtype=np.uint64)
         # the tokens that each draw has room for; they do not depend on the rest of the batch
         self.room = [hf_model.context_length - n - len(hf_model.trigger) for _, n in places]
@@ -136,7 +146,7 @@ class _Drawing:
                     and (close := find_close(text := self.hf_model.text(written[draw]))) is not None
                 ):
                     out[draw] = Draw(text[:close], True)
-                elif step + 1 < allowed[draw]:
+                elif step + 1 < allowed[draw] and self._may_call(written[draw]):
                     unfinished.setdefault((row, token), []).append(draw)
             if not unfinished:
                 break
@@ -144,6 +154,13 @@ class _Drawing:
             self.row_of = [row for row, draws in enumerate(unfinished.values()) for _ in draws]
             self._feed(list(unfinished))
         return [out[i] if i in out else Draw(self.hf_model.text(written[i]), False) for i in range(len(written))]
+
+    def _may_call(self, ids: list[int]) -> bool:
+        """Return whether what was drawn so far can become a call of the tool that is to be called."""
+        if not self.name:
+            return True
+        text = self.hf_model.text(ids[: 2 * len(self.name)]).lstrip()
+        return text.startswith(self.name) or self.name.startswith(text)
 
     def _feed(self, rows: list[tuple[int, int]]) -> None:
         """Continue with (row, token) pairs, sorted by row: finished rows are dropped, rows that split are repeated."""

@@ -92,8 +92,23 @@ class HFScan:
                 by_text[window.text].append(log_probs)
         return [np.concatenate(parts) for parts in by_text.values()]
 
-    def draw(self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float) -> list[Draw]:
+    def draw(
+        self,
+        requests: Sequence[DrawRequest],
+        *,
+        max_tokens: int,
+        temperature: float,
+        many: bool = True,
+        name: str = "",
+    ) -> list[Draw]:
         """See `Scan.draw`. Windows whose keys and values were not kept are computed again if they are drawn from.
+
+        Args:
+            requests: see `Scan.draw`.
+            max_tokens: see `Scan.draw`.
+            temperature: see `Scan.draw`.
+            many: see `draw_calls`.
+            name: see `draw_calls`.
 
         Raises:
             ValueError: a request names a text or a position that is not in this scan.
@@ -110,7 +125,8 @@ class HFScan:
             keys = list(prefixes)
             at = [(keys.index((place.pass_index, place.row)), self._head_length + place.before + 1) for place in places]
             seeds = [requests[place.request].seed for place in places]
-            draws = draw_calls(hf_model, list(prefixes.values()), self._head_length, at, seeds, max_tokens, temperature)
+            length, kv = self._head_length, list(prefixes.values())
+            draws = draw_calls(hf_model, kv, length, at, seeds, max_tokens, temperature, many=many, name=name)
             out.update(zip((place.request for place in places), draws, strict=True))
 
         with hf_model.lock, torch.inference_mode():
@@ -161,14 +177,16 @@ def scan_texts(hf_model: HFModel, prompt: Prompt, texts: Sequence[str]) -> Itera
     return _scan_windows(hf_model, prompt, windows_of(hf_model, prompt, texts))
 
 
-def call_at_end(hf_model: HFModel, prompt: Prompt, texts: Sequence[str], max_tokens: int) -> list[Draw | None]:
+def call_at_end(
+    hf_model: HFModel, prompt: Prompt, texts: Sequence[str], max_tokens: int, name: str
+) -> list[Draw | None]:
     """Return the most likely continuation of [head, text, " ["] for each text; None if it does not fit the context."""
     out: list[Draw | None] = [None] * len(texts)
     fitting = [window for window in windows_at_end(hf_model, prompt, texts) if window is not None]
     windows = [[replace(window, text=number)] for number, window in enumerate(fitting)]
     for scan in _scan_windows(hf_model, prompt, windows):
         requests = [DrawRequest(n, int(at[0]), 0) for n, at in zip(scan.texts, scan.positions, strict=True)]
-        draws = scan.draw(requests, max_tokens=max_tokens, temperature=0.0)
+        draws = scan.draw(requests, max_tokens=max_tokens, temperature=0.0, many=False, name=name)
         for number, draw in zip(scan.texts, draws, strict=True):
             out[fitting[number].text] = draw
     return out

@@ -1,0 +1,145 @@
+"""A chat request with the router on: from its body to the response, or to what the engine is to write.
+
+    none                       the model answers, without calls
+    results of client's tools  ... from them, unless tool_choice demands another call
+    everything else            the router chooses
+
+This module puts the others together; what it returns is a writer of the response, and the texts that are still to be
+written, if any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from serving.chat import ChatPrompt, chat_prompt
+from serving.engine_thread import EngineThread
+from serving.openai_format import ResponseForm, ResponseWriter
+from serving.routing.client_tools import client_tools_of, name_in_calls
+from serving.routing.conversation import conversation_of
+from serving.routing.records import RouteRequest
+from serving.routing.router import Router
+from serving.routing.schemas import RoutedChatRequest, choice_of
+from serving.routing.writers import AnswerWriter, ClientCallWriter, OpeningCall, ResponseAnswerWriter
+from serving.schemas import decode_settings
+from toolformer_core.decode.records import GenerationSettings
+from toolformer_core.errors import UnknownNameError
+from toolformer_core.grounding.library import LibraryTool
+from toolformer_core.lm.tokens import encode_following, tokenize
+from toolformer_core.records import Call
+from toolformer_core.syntax import linearize
+
+__all__ = ["Planned", "RoutedChat"]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """How a request is answered: the writer, and what the engine writes for it (nothing if it is empty)."""
+
+    writer: ResponseWriter
+    prompts: list[str]
+    settings: list[GenerationSettings]
+
+
+class RoutedChat:
+    """Answers the chats of a server with a router.
+
+    Args:
+        router: chooses.
+        engine_thread: drives the server's model.
+    """
+
+    def __init__(self, router: Router, engine_thread: EngineThread) -> None:
+        self._router = router
+        self._thread = engine_thread
+
+    async def plan(self, body: RoutedChatRequest, form: ResponseForm) -> Planned:
+        """Decide how a request is answered; a call of one of the server's tools has run by then.
+
+        Args:
+            body: the request.
+            form: of the response; whether a space is dropped is set here.
+
+        Raises:
+            RequestError: see `Router.route`; or 400: a field of the request cannot be used.
+            ToolformerError: a prompt or the settings do not suit the model.
+        """
+        conversation = conversation_of(body.messages)
+        choice = choice_of(body)
+        prompt = chat_prompt(self._thread.toolformer.lm.hf_model.tokenizer, conversation.turns)
+        client = await asyncio.to_thread(client_tools_of, body.tools or ())  # many schemas take a while
+        settings = [replace(s, top_k=0, max_calls=0) for s in decode_settings(body, 1, prompt.stops)]
+        if choice.kind == "none" or (choice.kind == "auto" and conversation.opening):
+            return _plain(prompt, conversation.opening, settings, form, None)
+        route = await self._router.route(
+            RouteRequest(
+                query=conversation.query,
+                context=settings[0].context,
+                choice=choice,
+                server=self._server_tools(body),
+                client=client,
+                threshold=body.toolformer.threshold,
+            )
+        )
+        router = route.explanation if body.toolformer.explain else None
+        if route.written is None:
+            return _plain(prompt, "", settings, form, router)
+        if route.call is None:
+            tokens = self._tokens(linearize(Call(name_in_calls(route.function), route.input)))
+            counts = {"prompt_tokens": route.written.prompt_tokens, "call_tokens": tokens}
+            return Planned(ClientCallWriter(form, route.function, route.arguments, router=router, **counts), [], [])
+        form = replace(form, leading_space=True)
+        opening = OpeningCall(route.call)
+        opening = replace(opening, tokens=self._tokens(opening.text))
+        if body.toolformer.answer == "text":
+            prompts = [prompt.text + opening.text] * form.choices
+            return Planned(AnswerWriter(form, opening, router), prompts, settings)
+        text, tokens, finish = self._cut(route.call.response, settings[0])
+        counts = {"prompt_tokens": route.written.prompt_tokens, "text_tokens": tokens}
+        return Planned(ResponseAnswerWriter(form, opening, router, text=text, finish=finish, **counts), [], [])
+
+    def _server_tools(self, body: RoutedChatRequest) -> tuple[LibraryTool, ...]:
+        """Return those of the server's tools that a request allows.
+
+        Raises:
+            UnknownNameError: it names one that is not there.
+        """
+        own, library = body.toolformer, {one.key: one for one in self._router.settings.library}
+        for key in own.tools or ():
+            if key not in library:
+                raise UnknownNameError("tool", key, library)
+        if not own.k or not own.max_calls:
+            return ()
+        return tuple(one for key, one in library.items() if own.tools is None or key in own.tools)
+
+    def _tokens(self, text: str) -> int:
+        return len(encode_following(self._thread.loaded.lm.hf_model.tokenizer, text))
+
+    def _cut(self, response: str, settings: GenerationSettings) -> tuple[str, int, str]:
+        """Return a response up to a stop string or `max_tokens` of the request, its tokens, and why it ends there."""
+        places = [at for at in map(response.find, settings.stop) if at >= 0]
+        text = response[: min(places)] if places else response
+        (tokens,) = tokenize(self._thread.loaded.lm.hf_model.tokenizer, [f" {text}"], follow=True)
+        limit = settings.max_new_tokens
+        if len(tokens.ids) <= limit:
+            return text, len(tokens.ids), "stop"
+        kept = f" {text}"[: int(tokens.cuts[limit])]
+        return kept.removeprefix(" "), limit, "length"
+
+
+def _plain(
+    prompt: ChatPrompt,
+    opening: str,
+    settings: list[GenerationSettings],
+    form: ResponseForm,
+    router: Mapping[str, Any] | None,
+) -> Planned:
+    """Plan an answer that the model writes alone, from results of the client's tools if there are any."""
+    text = prompt.text
+    if opening:
+        text += f" {opening}" if prompt.leading_space else opening
+    form = replace(form, leading_space=prompt.leading_space or bool(opening))
+    return Planned(AnswerWriter(form, None, router), [text] * form.choices, settings)

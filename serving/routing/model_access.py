@@ -1,0 +1,175 @@
+"""What the router asks of a model and its tools, all of it through the thread that drives the model.
+
+Texts are sequences of the engine like those of any request: they share its passes with the others, take places, and
+end when the request is given up. Embeddings are one short pass between two rounds. So nothing blocks the event loop,
+and no thread competes with the engine for the model's lock.
+
+This module knows no tools' scores.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.engine_thread import EngineThread, PendingRequest
+from serving.errors import unavailable
+from toolformer_core.decode.records import Finished, GenerationSettings, TextDelta
+from toolformer_core.grounding.encoders import Encoder, HiddenStateEncoder, cosines
+from toolformer_core.records import digest_of
+
+__all__ = ["Embedder", "Writer", "Writing", "Written"]
+
+MAX_EMBEDDINGS = 4_096  # of descriptions; one of 1,024 numbers is 4 KiB
+_MAX_QUERY_CHARS = 20_000  # of a query, for its embedding; an encoder reads less
+_MAX_TOKEN_CHARS = 128  # a text of more characters for each token of the context is not tokenised to see if it fits
+_TEXTS_PER_PASS = 16  # embedded between two rounds of the engine
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """A text to be continued greedily, without calls.
+
+    Args:
+        prompt: the text.
+        max_tokens: tokens of the continuation.
+        complete: whether what is written so far is all that is needed.
+    """
+
+    prompt: str
+    max_tokens: int
+    complete: Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A continuation, as far as it was needed: the model may have written a little more before it was told so."""
+
+    text: str
+    prompt_tokens: int
+
+
+class Writer:
+    """Has texts written by a model.
+
+    Args:
+        engine_thread: drives the model.
+    """
+
+    def __init__(self, engine_thread: EngineThread) -> None:
+        self._thread = engine_thread
+
+    async def write(self, writings: Sequence[Writing]) -> list[Written | None]:
+        """Continue texts, as many together as the server has places; None for one that does not fit the context.
+
+        Raises:
+            RequestError: 429 or 503, see `EngineThread.submit`.
+        """
+        fits = await asyncio.to_thread(lambda: [self._fits(writing) for writing in writings])
+        fitting = [i for i, fit in enumerate(fits) if fit]
+        out: list[Written | None] = [None] * len(writings)
+        for at in range(0, len(fitting), self._thread.places):
+            part = fitting[at : at + self._thread.places]
+            for i, written in zip(part, await self._write_together([writings[i] for i in part]), strict=True):
+                out[i] = written
+        return out
+
+    def _fits(self, writing: Writing) -> bool:
+        hf_model = self._thread.loaded.lm.hf_model
+        if len(writing.prompt) > _MAX_TOKEN_CHARS * hf_model.context_length:
+            return False
+        tokens = len(hf_model.encode(writing.prompt)) + (hf_model.bos is not None)
+        return 0 < tokens <= hf_model.context_length - writing.max_tokens
+
+    async def _write_together(self, writings: Sequence[Writing]) -> list[Written]:
+        settings = [GenerationSettings(max_new_tokens=w.max_tokens, top_k=0, max_calls=0) for w in writings]
+        pending = await self._thread.submit([w.prompt for w in writings], settings, accepted=True)
+        try:
+            return await _collect(pending, writings)
+        finally:
+            self._thread.release(pending)
+
+
+async def _collect(pending: PendingRequest, writings: Sequence[Writing]) -> list[Written]:
+    texts = [""] * len(writings)
+    enough = [False] * len(writings)
+    out: dict[int, Written] = {}
+    while len(out) < len(writings):
+        event = await pending.events.get()
+        i = event.index
+        if isinstance(event, TextDelta) and not enough[i]:
+            texts[i] += event.text
+            enough[i] = writings[i].complete(texts[i])
+            if enough[i]:
+                engine, handle = pending.handles[i]
+                engine.cancel(handle)
+        elif isinstance(event, Finished):
+            if event.generation.finish == "stopped":
+                raise unavailable("the server ended this answer; try again", "stopped")
+            out[i] = Written(texts[i], event.generation.prompt_tokens)
+    return [out[i] for i in range(len(writings))]
+
+
+class Embedder:
+    """Cosines of queries and descriptions. Descriptions are embedded once, and the last `capacity` of them are kept.
+
+    Args:
+        engine_thread: drives the model whose hidden states are the embeddings.
+        encoder: another model; None: that one.
+        capacity: embeddings that are kept.
+    """
+
+    def __init__(
+        self, engine_thread: EngineThread, encoder: Encoder | None = None, capacity: int = MAX_EMBEDDINGS
+    ) -> None:
+        self._thread = engine_thread
+        self._encoder = encoder
+        self._capacity = capacity
+        self._rows: OrderedDict[str, NDArray[np.float32]] = OrderedDict()  # by digest of encoder and text
+        self._one_at_a_time = asyncio.Lock()  # of the other model
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    async def similarities(self, query: str, descriptions: Sequence[str]) -> list[float]:
+        """Return the cosine of the query with each description.
+
+        Raises:
+            RequestError: 503 if there is no model.
+        """
+        if not descriptions:
+            return []
+        encoder = self._encoder or self._hidden_states()
+        digests = [digest_of("embedding", encoder.digest, text) for text in descriptions]
+        rows = {digest: self._rows[digest] for digest in digests if digest in self._rows}
+        missing = {d: text for d, text in zip(digests, descriptions, strict=True) if d not in rows}
+        embedded = await self._encode(encoder, [query[:_MAX_QUERY_CHARS], *missing.values()])
+        rows |= dict(zip(missing, embedded[1:], strict=True))
+        self._keep(rows)
+        return [float(s) for s in cosines(embedded[:1], np.stack([rows[digest] for digest in digests]))[0]]
+
+    async def _encode(self, encoder: Encoder, texts: Sequence[str]) -> NDArray[np.float32]:
+        if self._encoder is None:
+            parts = [texts[at : at + _TEXTS_PER_PASS] for at in range(0, len(texts), _TEXTS_PER_PASS)]
+            rows = [await self._thread.between_rounds(partial(encoder.encode, part)) for part in parts]
+            return np.concatenate(rows)
+        async with self._one_at_a_time:
+            return await asyncio.to_thread(encoder.encode, texts)
+
+    def _hidden_states(self) -> Encoder:
+        lm = self._thread.loaded.lm
+        return HiddenStateEncoder(lm.hf_model, lm.digest)
+
+    def _keep(self, rows: dict[str, NDArray[np.float32]]) -> None:
+        """Keep embeddings as the last used, and drop those that were not used for longest."""
+        for digest, row in rows.items():
+            self._rows[digest] = row
+            self._rows.move_to_end(digest)
+        while len(self._rows) > self._capacity:
+            self._rows.popitem(last=False)

@@ -1,0 +1,78 @@
+"""What the router is told and what it decides, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from serving.routing.model_access import Written
+from serving.routing.schemas import Choice
+from toolformer_core.decode.records import ToolCall
+from toolformer_core.decode.toolformer import Toolformer
+from toolformer_core.grounding.encoders import Encoder
+from toolformer_core.grounding.ground import GroundingSettings
+from toolformer_core.grounding.library import LibraryTool
+from toolformer_core.grounding.patterns import STANDARD_PATTERNS, PatternSet
+from toolformer_core.grounding.scores import Weights
+
+__all__ = ["Route", "RouteRequest", "RouterSettings"]
+
+
+@dataclass(frozen=True, slots=True)
+class RouterSettings:
+    """How a server chooses tools.
+
+    Args:
+        library: the server's own tools, with their demonstrations and mock responses.
+        weights: gamma, lambda and the threshold. Without a threshold, the best tool is always called.
+        grounding: prompts and lengths of the small LM.
+        patterns: the pattern set S with its priors.
+        encoder: embeds queries and descriptions; None: the small LM's hidden states.
+        load: returns another small LM, without tools; None: the server's own model.
+        model: its name, for people; "": the server's own model.
+        max_rows: texts that another small LM writes together.
+    """
+
+    library: tuple[LibraryTool, ...]
+    weights: Weights = field(default_factory=Weights)
+    grounding: GroundingSettings = field(default_factory=GroundingSettings)
+    patterns: PatternSet = STANDARD_PATTERNS
+    encoder: Encoder | None = None
+    load: Callable[[], Toolformer] | None = None
+    model: str = ""
+    max_rows: int = 32
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRequest:
+    """What is to be decided.
+
+    Args:
+        query: the last user turn, in one line; "" if there is none.
+        context: what tools may know besides: the date (ISO).
+        choice: what the client says of it; not `none`.
+        server: the server's tools that may be called.
+        client: the client's tools.
+        threshold: in place of the server's.
+    """
+
+    query: str
+    context: str
+    choice: Choice
+    server: tuple[LibraryTool, ...]
+    client: tuple[LibraryTool, ...]
+    threshold: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The decision: a call that has run (`server`), a call for the client, or no call (`nobody`)."""
+
+    runs_it: Literal["server", "client", "nobody"]
+    call: ToolCall | None = None  # that has run
+    function: str = ""  # the client's
+    input: str = ""  # of the call for the client, as the model wrote it
+    arguments: str = ""  # what it gives, as JSON
+    written: Written | None = None  # what the call was read from
+    explanation: Mapping[str, Any] = field(default_factory=dict)  # scores and reason, for clients

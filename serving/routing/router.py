@@ -1,0 +1,274 @@
+"""Decides who answers a chat: one of the server's tools, one of the client's, or the model alone (GEAR, algorithm 1).
+
+    1. the small LM answers the query without a tool, and writes a call of each of the server's tools that is not mocked
+    2. those calls run; a tool with a mock response is ranked by that, a client's tool without one by its description
+    3. every tool gets f = gamma S(Q, d) + (1 - gamma) P(a, a_i), see `grounding.scores`
+    4. best first, the server's model writes the call of the tool: the server's own runs, a client's must fit its schema
+
+A tool whose call cannot be written, does not fit or gives nothing is passed over for the next one. If the small LM is
+the server's own model, the call of step 1 is the call of step 4: it would be written again word for word.
+
+What is written in step 4 begins with the tool's name, since the tool is chosen; in step 1 the small LM must write the
+name itself, as in `grounding.ground`. This module knows no HTTP and no form of a response.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from serving.engine_thread import EngineThread
+from serving.errors import RequestError
+from serving.routing.calls import call_writing, input_after_name, input_written, tool_call
+from serving.routing.client_tools import ClientTool
+from serving.routing.explanation import explained, no_call
+from serving.routing.metrics import RouterMetrics
+from serving.routing.model_access import Embedder, Writer, Writing, Written
+from serving.routing.records import Route, RouteRequest, RouterSettings
+from toolformer_core.decode.records import ToolCall
+from toolformer_core.grounding.ground import NO_CALL
+from toolformer_core.grounding.library import LibraryTool
+from toolformer_core.grounding.patterns import PatternSet
+from toolformer_core.grounding.records import Grounding, Query, ToolScore
+from toolformer_core.grounding.scores import Weights
+from toolformer_core.grounding.small_lm import first_line
+from toolformer_core.tools.base import Tool
+from toolformer_core.tools.mcp.arguments import BadInput
+
+__all__ = ["Router"]
+
+_CLIENT_CALL_TOKENS = 128  # of a call with arguments by name or as JSON
+_MAX_TRIES = 8  # tools whose call is written for one request
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A call that the small LM wrote, and what came of it."""
+
+    written: Written
+    run: ToolCall
+
+
+class Router:
+    """Chooses tools for the chats of one server.
+
+    Args:
+        settings: how.
+        server: drives the server's model and tools.
+    """
+
+    def __init__(self, settings: RouterSettings, server: EngineThread) -> None:
+        self.settings = settings
+        self._server = server
+        self._small = (
+            server
+            if settings.load is None
+            else EngineThread(
+                settings.load, max_rows=settings.max_rows, queue=server.places, on_failed=self._small_lm_failed
+            )
+        )
+        self._small_writer, self._large_writer = Writer(self._small), Writer(server)
+        self._embedder = Embedder(self._small, settings.encoder)
+        self._metrics = RouterMetrics(server.metrics.registry)
+
+    @property
+    def state(self) -> str:
+        """The small LM's: loading, ready, draining or failed."""
+        return self._small.state
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """The router, for clients."""
+        weights = self.settings.weights
+        return {
+            "name": "gear",
+            "model": self.settings.model or None,
+            "gamma": weights.gamma,
+            "lambda": weights.smoothing,
+            "threshold": weights.threshold,
+        }
+
+    def start(self) -> None:
+        """Start loading the small LM, unless it is the server's model. Call it in the running event loop."""
+        if self._small is not self._server:
+            self._small.start()
+
+    async def close(self) -> None:
+        """End the small LM's thread, unless it is the server's."""
+        if self._small is not self._server:
+            await self._small.close()
+
+    def _small_lm_failed(self) -> None:
+        if self._small.failure is not None:
+            self._server.fail(self._small.failure)
+
+    async def route(self, request: RouteRequest) -> Route:
+        """Choose a tool and have it called.
+
+        Raises:
+            RequestError: 400: there is no such tool, or no call that the client demands could be written; 429 or 503:
+                there are no places, or no model.
+            ToolformerError: a prompt does not suit the model.
+        """
+        begin = time.monotonic()
+        candidates, weights = _candidates(request), self.settings.weights
+        if request.threshold is not None:
+            weights = Weights(weights.gamma, weights.smoothing, request.threshold)
+        grounding: Grounding | None = None
+        drafts: dict[str, _Draft] = {}
+        order: list[tuple[str, float | None]] = [(one.key, None) for one in candidates]
+        if candidates and request.choice.kind != "function":
+            grounding, drafts = await self._ranked(request, candidates)
+            order = [(score.tool, total) for score, total in grounding.ranking(weights)]
+        demanded = request.choice.kind != "auto"
+        allowed = order if demanded or weights.threshold is None else _reaching(order, weights.threshold)
+        by_key = {one.key: one for one in candidates}
+        passed_over: dict[str, str] = {}
+        chosen = await self._first_that_answers(request, [by_key[key] for key, _ in allowed], drafts, passed_over)
+        seconds = time.monotonic() - begin
+        self._metrics.routed.labels(chosen.runs_it, chosen.call.tool if chosen.call is not None else "").inc()
+        self._metrics.seconds.observe(seconds)
+        if demanded and chosen.runs_it == "nobody":
+            raise no_call(passed_over)
+        told = explained(request, weights, grounding, order, chosen, passed_over)
+        return replace(chosen, explanation={**self.described, **told, "seconds": round(seconds, 6)})
+
+    async def _first_that_answers(
+        self,
+        request: RouteRequest,
+        tools: Sequence[LibraryTool],
+        drafts: Mapping[str, _Draft],
+        passed_over: dict[str, str],
+    ) -> Route:
+        """Have tools called until one answers, and note in `passed_over` why the others did not."""
+        for one in tools[:_MAX_TRIES]:
+            found = await self._call(one, request, drafts.get(one.key))
+            if isinstance(found, Route):
+                return found
+            passed_over[one.key] = found
+            self._metrics.passed_over.labels("client" if isinstance(one.tool, ClientTool) else "server").inc()
+        return Route("nobody")
+
+    # Ranking.
+
+    async def _ranked(
+        self, request: RouteRequest, candidates: Sequence[LibraryTool]
+    ) -> tuple[Grounding, dict[str, _Draft]]:
+        """Score the tools; return the scores, and the calls that ran for them."""
+        grounding, patterns = self.settings.grounding, self.settings.patterns
+        semantic = await self._embedder.similarities(request.query, [one.tool.description for one in candidates])
+        asked = [one for one in candidates if not one.mocked]
+        writings = [
+            Writing(
+                grounding.answer_prompt.replace("{query}", request.query),
+                grounding.max_answer_tokens,
+                lambda text: bool(first_line(text)) and "\n" in text.lstrip(),
+            ),
+            *(call_writing(one, request.query, grounding.max_call_tokens) for one in asked),
+        ]
+        answer_written, *calls_written = await self._small_writer.write(writings)
+        answer = "" if answer_written is None else first_line(answer_written.text)
+        runs = await asyncio.gather(
+            *(self._draft(one.tool, w, request.context) for one, w in zip(asked, calls_written, strict=True))
+        )
+        drafts = {one.key: draft for one, draft in zip(asked, runs, strict=True) if draft is not None}
+        scores = tuple(
+            _score(one, similarity, drafts.get(one.key), patterns)
+            for one, similarity in zip(candidates, semantic, strict=True)
+        )
+        query = Query(request.query, request.context)
+        return Grounding(query, answer, patterns.counts(answer), scores, patterns.weights), drafts
+
+    async def _draft(self, tool: Tool, written: Written | None, context: str) -> _Draft | None:
+        """Run the call that the small LM wrote of a tool; None if it wrote none."""
+        if written is None:
+            return None
+        given = input_written(tool.name, written.text)
+        return None if given is None else _Draft(written, await self._run(tool, given, context))
+
+    async def _run(self, tool: Tool, input_: str, context: str) -> ToolCall:
+        """Run one of the server's tools."""
+        result, seconds = await self._server.ask(tool.name, input_, context)
+        max_chars = self.settings.grounding.execution.max_response_chars
+        call = tool_call(tool.name, input_, result, seconds, max_chars)
+        self._server.metrics.called(call)
+        return call
+
+    # The call of the chosen tool.
+
+    async def _call(self, one: LibraryTool, request: RouteRequest, draft: _Draft | None) -> Route | str:
+        """Have a tool called; return why it is passed over if that fails."""
+        if isinstance(one.tool, ClientTool):
+            return await self._call_for_client(one, one.tool, request.query)
+        if draft is None or self._small is not self._server:
+            written = await self._written_call(one, request.query, self.settings.grounding.max_call_tokens)
+            given = None if written is None else input_after_name(one.tool.name, written.text)
+            if written is None or given is None:
+                return NO_CALL
+            draft = _Draft(written, await self._run(one.tool, given, request.context))
+        if draft.run.failure is not None:
+            return f"{draft.run.failure} {draft.run.detail}".rstrip()
+        return Route("server", call=draft.run, written=draft.written)
+
+    async def _call_for_client(self, one: LibraryTool, tool: ClientTool, query: str) -> Route | str:
+        written = await self._written_call(one, query, _CLIENT_CALL_TOKENS)
+        given = None if written is None else input_after_name(tool.name, written.text)
+        if written is None or given is None:
+            return NO_CALL
+        try:
+            arguments = await asyncio.to_thread(tool.arguments, given)
+        except BadInput as exc:
+            return f"{given[:80]!r} gives no arguments: {exc}"
+        return Route("client", function=tool.function, input=given, arguments=arguments, written=written)
+
+    async def _written_call(self, one: LibraryTool, query: str, max_tokens: int) -> Written | None:
+        (written,) = await self._large_writer.write([call_writing(one, query, max_tokens, named=True)])
+        return written
+
+
+def _candidates(request: RouteRequest) -> tuple[LibraryTool, ...]:
+    """Return the tools among which a request lets the router choose.
+
+    Raises:
+        RequestError: 400: the named tool is not there, or a call is demanded, but there is no tool or no question.
+    """
+    kind, both = request.choice.kind, request.server + request.client
+    if kind == "auto":
+        return both if request.query else ()
+    if not request.query:
+        message = f"tool_choice {kind} needs a user message that is not empty"
+        raise RequestError(400, message, param="messages", code="invalid_value")
+    if kind == "required":
+        if not both:
+            message = "tool_choice required needs tools; send some, or leave it out"
+            raise RequestError(400, message, param="tool_choice", code="invalid_value")
+        return request.client or request.server
+    name = request.choice.function
+    for one in request.client:
+        if isinstance(one.tool, ClientTool) and one.tool.function == name:
+            return (one,)
+    for one in request.server:
+        if name in (one.key, one.tool.name):
+            return (one,)
+    known = [one.tool.function for one in request.client if isinstance(one.tool, ClientTool)]
+    listed = ", ".join([*known, *(one.key for one in request.server)]) or "none"
+    message = f"tool_choice names {name!r}, which is no tool of this request or this server; there are: {listed}"
+    raise RequestError(400, message, param="tool_choice", code="invalid_value")
+
+
+def _reaching(order: Sequence[tuple[str, float | None]], threshold: float) -> list[tuple[str, float | None]]:
+    """Return the tools whose score reaches a threshold; the order is by score."""
+    return [(key, score) for key, score in order if score is not None and score >= threshold]
+
+
+def _score(one: LibraryTool, semantic: float, draft: _Draft | None, patterns: PatternSet) -> ToolScore:
+    if one.mocked:
+        counts = patterns.counts(one.mock_response)
+        return ToolScore(one.key, semantic, "", one.mock_response, "", counts, mock=True)
+    if draft is None:
+        return ToolScore(one.key, semantic, "", "", NO_CALL, patterns.counts(""))
+    run = draft.run
+    return ToolScore(one.key, semantic, run.input, run.response, run.failure or "", patterns.counts(run.response))

@@ -1,0 +1,113 @@
+"""What a chat request may say when the router is on, besides what `serving.schemas` allows.
+
+    tools         the client's function tools; at most 128, as OpenAI
+    tool_choice   auto (the default), none, required, or one function by name
+    messages      calls of the client's tools in assistant turns, and their results in turns of role `tool`
+    toolformer    `explain`, `answer`, `threshold`
+
+The forms are OpenAI's, and types are strict. This module knows no model and no ranking.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from serving.errors import RequestError
+from serving.schemas import ChatRequest, Extension, Message
+
+__all__ = ["Choice", "FunctionTool", "RoutedChatRequest", "RoutedExtension", "choice_of"]
+
+MAX_TOOLS = 128  # OpenAI's limit
+_STRICT = ConfigDict(extra="forbid", strict=True)
+_CHOICES = ("auto", "none", "required")
+
+
+class FunctionDefinition(BaseModel):
+    """A function of the client's."""
+
+    model_config = _STRICT
+
+    name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")
+    description: str | None = Field(None, max_length=4_096)
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None  # arguments always fit the schema
+    mock_response: str | None = Field(
+        None, alias="x-mock-response", description="An example of the function's results, for its pattern score"
+    )
+
+
+class FunctionTool(BaseModel):
+    """A tool of the client's, which the client runs."""
+
+    model_config = _STRICT
+
+    type: Literal["function"]
+    function: FunctionDefinition
+
+
+class RoutedExtension(Extension):
+    """How tools are used and chosen; every field is optional."""
+
+    explain: bool = Field(False, description="Give the ranking: the scores of all tools, and the reason of the choice")
+    answer: Literal["response", "text"] = Field(
+        "response",
+        description="With a tool of the server's: its response is the answer (GEAR), or the model writes on from it",
+    )
+    threshold: float | None = Field(
+        None,
+        allow_inf_nan=False,
+        description="Smallest score of a tool that is chosen; null: the server's own threshold",
+    )
+
+
+class RoutedMessage(Message):
+    """One turn, which may be the result of a client's tool."""
+
+    tool_call_id: str | None = None
+
+
+class RoutedChatRequest(ChatRequest):
+    """`POST /v1/chat/completions` with the router on."""
+
+    supports: ClassVar[frozenset[str]] = frozenset({"tools", "tool_choice"})
+
+    messages: list[RoutedMessage] = Field(min_length=1)  # type: ignore[assignment]
+    tools: list[FunctionTool] | None = Field(None, max_length=MAX_TOOLS)
+    tool_choice: str | dict[str, Any] | None = None
+    toolformer: RoutedExtension = Field(default_factory=RoutedExtension)
+
+
+class Choice(BaseModel):
+    """A request's `tool_choice`, read: `function` is the name of the only function allowed."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: Literal["auto", "none", "required", "function"]
+    function: str = ""
+
+
+def choice_of(request: RoutedChatRequest) -> Choice:
+    """Return what a request says of the choice.
+
+    Raises:
+        RequestError: 400: the value is none of OpenAI's.
+    """
+    value = request.tool_choice
+    if value is None:
+        return Choice(kind="auto")
+    if isinstance(value, str):
+        if value in _CHOICES:
+            return Choice.model_validate({"kind": value})
+    elif value.get("type") == "function":
+        function = value.get("function")
+        name = function.get("name") if isinstance(function, dict) else None
+        if isinstance(name, str):
+            return Choice(kind="function", function=name)
+    raise RequestError(
+        400,
+        "tool_choice must be auto, none, required, or {'type': 'function', 'function': {'name': ...}}",
+        param="tool_choice",
+        code="invalid_value",
+    )

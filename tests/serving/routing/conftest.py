@@ -1,0 +1,44 @@
+"""A model that calls a tool behind every " [", and a server of it with its router on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import openai
+import pytest
+
+from serving.server import ModelServer
+from tests.serving.routed import (
+    Tool,
+    asking,
+    calling_lm,
+    days,
+    settings,
+    sevens,
+)
+from tests.serving.servers import running
+from toolformer_core.decode.toolformer import Toolformer
+from toolformer_core.lm.hf.engine import TransformersLM
+
+
+@pytest.fixture(scope="module")
+def lm() -> TransformersLM:
+    return calling_lm()
+
+
+@pytest.fixture(scope="module")
+def tools() -> list[Tool]:
+    return [sevens(), days()]
+
+
+@pytest.fixture(scope="module")
+def server(lm: TransformersLM, tools: list[Tool]) -> Iterator[ModelServer]:
+    router = settings(tools)
+    with running(lambda: Toolformer(lm, tools, max_rows=4), max_rows=4, queue=64, router=router) as found:
+        yield found
+
+
+@pytest.fixture
+def client(server: ModelServer) -> Iterator[openai.OpenAI]:
+    with asking(server) as found:
+        yield found

@@ -1,0 +1,247 @@
+"""The server with its router on, asked by OpenAI's own client: which tool answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import openai
+import pytest
+
+from serving.routing.records import RouterSettings
+from serving.server import ModelServer
+from tests.core.decode.writers import writing_lm
+from tests.serving.routed import (
+    ROBOT,
+    SHORT,
+    WEATHER,
+    Tool,
+    WordEncoder,
+    asking,
+    calling_lm,
+    chat,
+    function,
+    router_of,
+    settings,
+)
+from tests.serving.servers import NAME, running
+from tests.tiny import tokenizer
+from toolformer_core.decode.records import GenerationSettings
+from toolformer_core.decode.toolformer import Toolformer
+from toolformer_core.grounding.encoders import HiddenStateEncoder
+from toolformer_core.grounding.ground import Grounder
+from toolformer_core.grounding.library import library_of
+from toolformer_core.grounding.records import Query
+from toolformer_core.grounding.scores import Weights
+from toolformer_core.grounding.small_lm import HFSmallLM
+from toolformer_core.lm.hf.engine import TransformersLM
+from toolformer_core.lm.tokens import encode_following
+
+
+def test_a_tool_of_the_server_answers(client: openai.OpenAI, tools: list[Tool]) -> None:
+    answer = chat(client, "What is seven of these?", tools=[WEATHER])
+    (choice,) = answer.choices
+    (call,) = choice.toolformer["calls"]
+    assert (call["tool"], call["response"]) == ("T", f"it is {7 * int(call['input'])}")
+    assert (choice.message.content, choice.finish_reason) == (call["response"], "stop")
+    assert choice.message.tool_calls is None
+    told = router_of(answer)
+    assert (told["runs_it"], told["tool"]) == ("server", "T")
+    # (1, 3) with (1, 3) on the same axis: 1; (1, 3) with (1, 3) on another one: 1 / 10
+    assert [(one["tool"], one["score"]) for one in told["ranking"]] == [
+        ("sevens", 1.0),
+        ("days", 0.1),
+        ("client:get-weather", 0.1),
+    ]
+    assert tools[0].asked.count((call["input"], tools[0].asked[-1][1])) >= 1
+    assert answer.usage.completion_tokens > 0
+
+
+def test_the_ranking_is_that_of_the_core(lm: TransformersLM, tools: list[Tool]) -> None:
+    """Same prompts, same model, same scores as `Grounder`, for hidden states and with calls that run."""
+    weights = Weights(gamma=0.4)
+    library = library_of(tools, undemonstrated=True)
+    queries = ["What is seven of these?", "Which day is it?", "x"]
+    with (
+        running(
+            lambda: Toolformer(lm, tools, max_rows=4),
+            max_rows=4,
+            router=RouterSettings(library, weights=weights, grounding=SHORT),
+        ) as server,
+        asking(server) as own,
+    ):
+        told = [router_of(chat(own, query, {"date": "2020-02-02"})) for query in queries]
+    grounder = Grounder(library, HFSmallLM(lm), HiddenStateEncoder(lm.hf_model, lm.digest), settings=SHORT)
+    for got, want in zip(told, grounder.ground([Query(q, "2020-02-02") for q in queries]), strict=True):
+        assert got["answer"] == want.answer
+        for one, (score, total) in zip(got["ranking"], want.ranking(weights), strict=True):
+            assert (one["tool"], one["call"], one["response"]) == (score.tool, score.call, score.response)
+            assert one["failure"] == (score.failure or None)
+            assert one["score"] == pytest.approx(total, abs=1e-5)
+
+
+def test_a_tool_of_the_client_is_called_by_the_client(client: openai.OpenAI) -> None:
+    answer = chat(client, "How is the weather?", tools=[ROBOT, WEATHER])
+    (choice,) = answer.choices
+    assert (choice.finish_reason, choice.message.content) == ("tool_calls", None)
+    (call,) = choice.message.tool_calls
+    assert (call.type, call.function.name) == ("function", "get-weather")
+    arguments = json.loads(call.function.arguments)
+    assert arguments.keys() == {"city"}
+    assert arguments["city"].isdigit()  # what this model writes
+    assert router_of(answer)["runs_it"] == "client"
+    assert answer.usage.completion_tokens == len(encode_following(tokenizer(), f" [get_weather({arguments['city']})]"))
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+
+
+def test_arguments_have_the_types_of_the_schema(client: openai.OpenAI) -> None:
+    (call,) = chat(client, "Move the robot", tools=[ROBOT, WEATHER]).choices[0].message.tool_calls
+    assert call.function.name == "move"
+    assert isinstance(json.loads(call.function.arguments)["steps"], int)
+
+
+def test_a_call_that_does_not_fit_its_schema_is_passed_over(client: openai.OpenAI) -> None:
+    two = function("weather-of", "The weather, as enum.", {"city": {"enum": ["Rome", "Oslo"]}})
+    answer = chat(client, "How is the weather?", tools=[two, WEATHER])
+    assert answer.choices[0].message.tool_calls[0].function.name == "get-weather"
+    (why,) = router_of(answer)["passed_over"].values()
+    assert "is not one of Rome, Oslo" in why
+    alone = chat(client, "How is the weather?", tools=[two])  # nothing is left above the threshold
+    assert (alone.choices[0].finish_reason, alone.choices[0].message.tool_calls) == ("length", None)
+    assert router_of(alone)["runs_it"] == "nobody"
+
+
+def test_below_the_threshold_the_model_answers_alone(client: openai.OpenAI, lm: TransformersLM) -> None:
+    # (1, 0) with (1, 3): 1 / sqrt(10) = 0.316, below 0.5
+    answer = chat(client, "Hello", tools=[WEATHER])
+    alone = Toolformer(lm, [])
+    (want,) = alone.generate(
+        ["User: Hello\nAssistant:"],
+        GenerationSettings(max_new_tokens=16, top_k=0, stop=("\nUser:", "\nAssistant:")),
+    )
+    alone.close()
+    assert answer.choices[0].message.content == want.text.removeprefix(" ")
+    told = router_of(answer)
+    assert (told["runs_it"], told["tool"]) == ("nobody", None)
+    assert told["ranking"][0]["score"] == pytest.approx(0.316228)
+    assert "reaches the threshold" in told["reason"]
+    lower = chat(client, "Hello", {"threshold": 0.3}, tools=[WEATHER])
+    assert router_of(lower)["runs_it"] == "server"
+
+
+def test_the_pattern_score_ranks_by_the_response(lm: TransformersLM) -> None:
+    """gamma 0: what counts is what the answer and the response are made of; a mock response stands for the latter.
+
+    The client's tools differ in their mock responses alone, so equal counts give equal scores, and none gives 0.
+    """
+    sunny = function("sunny", "The weather.", **{"x-mock-response": "Sunny and warm."})
+    mute = function("mute", "The weather.")
+    with (
+        running(
+            lambda: Toolformer(lm, [], max_rows=4),
+            max_rows=4,
+            router=RouterSettings((), weights=Weights(gamma=0.0), grounding=SHORT, encoder=WordEncoder()),
+        ) as server,
+        asking(server) as own,
+    ):
+        told = router_of(chat(own, "x", tools=[mute, sunny]))
+    assert [one["tool"] for one in told["ranking"]] == ["client:sunny", "client:mute"]
+    assert told["ranking"][1]["score"] == 0.0
+    assert told["ranking"][0]["score"] > 0.0
+
+
+def test_a_mocked_tool_runs_only_if_it_is_chosen(client: openai.OpenAI, tools: list[Tool]) -> None:
+    _, mocked = tools
+    before = len(mocked.asked)
+    chat(client, "What is seven of these?")
+    assert len(mocked.asked) == before
+    answer = chat(client, "Which day is it?", {"date": "2020-02-02"})
+    assert len(mocked.asked) == before + 1
+    (call,) = answer.choices[0].toolformer["calls"]
+    assert call["response"] == f"2020-02-02 after {call['input']}" == answer.choices[0].message.content
+    (ranked,) = [one for one in router_of(answer)["ranking"] if one["tool"] == "days"]
+    assert (ranked["mock"], ranked["response"]) == (True, "2020-01-01")
+
+
+def test_tool_choice(client: openai.OpenAI) -> None:
+    def calls(choice: Any, tools: Sequence[dict[str, Any]] | None = (WEATHER, ROBOT)) -> list[str]:
+        given = {} if tools is None else {"tools": tools}
+        message = chat(client, "What is seven of these?", tool_choice=choice, **given).choices[0].message
+        return [call.function.name for call in message.tool_calls or []]
+
+    assert calls("none") == []
+    assert calls("auto") == []  # the server's own tool answers
+    assert calls("required") == ["get-weather"]  # of the client's; both score 0.1, and the first one wins
+    assert calls({"type": "function", "function": {"name": "move"}}) == ["move"]
+    own = chat(client, "x", tool_choice={"type": "function", "function": {"name": "sevens"}})
+    assert own.choices[0].toolformer["calls"][0]["tool"] == "T"
+    silent = chat(client, "What is seven of these?", tool_choice="none", tools=[WEATHER])
+    assert silent.choices[0].toolformer["calls"] == []
+    assert chat(client, "x", tool_choice="required").choices[0].toolformer["calls"]
+
+
+def test_our_own_tools_can_be_left_out(client: openai.OpenAI) -> None:
+    for own in ({"k": 0}, {"max_calls": 0}, {"tools": []}):
+        told = router_of(chat(client, "What is seven of these?", own, tools=[WEATHER]))
+        assert [one["tool"] for one in told["ranking"]] == ["client:get-weather"]
+    told = router_of(chat(client, "What is seven of these?", {"tools": ["days"]}))
+    assert [one["tool"] for one in told["ranking"]] == ["days"]
+
+
+def test_many_requests_at_once_get_what_each_gets_alone(server: ModelServer, client: openai.OpenAI) -> None:
+    texts = ["What is seven of these?", "How is the weather?", "Hello", "Which day is it?"]
+    alone = {text: chat(client, text, tools=[WEATHER]).choices[0].message.content for text in texts}
+
+    async def ask_all() -> list[tuple[str, str | None]]:
+        async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as asking:
+
+            async def ask(text: str) -> tuple[str, str | None]:
+                found = await asking.chat.completions.create(
+                    model=NAME,
+                    messages=[{"role": "user", "content": text}],
+                    max_tokens=16,
+                    tools=[WEATHER],  # type: ignore[list-item]
+                )
+                return text, found.choices[0].message.content
+
+            return list(await asyncio.gather(*(ask(text) for text in texts * 4)))
+
+    assert all(content == alone[text] for text, content in asyncio.run(ask_all()))
+    assert server.engine_thread.taken == 0
+
+
+@pytest.mark.parametrize("knows_calls", [True, False])
+def test_another_small_model_ranks_and_the_servers_model_writes_the_call(
+    lm: TransformersLM, tools: list[Tool], knows_calls: bool
+) -> None:
+    """The small model's call is what T is ranked by, if it writes one; the call that runs is the server's model's."""
+    small = calling_lm("gpt2", 3) if knows_calls else writing_lm("gpt2", tokenizer(), [], seed=1)
+    router = settings(tools, load=lambda: Toolformer(small, [], max_rows=2), model="small", max_rows=2)
+    with (
+        running(lambda: Toolformer(lm, tools, max_rows=4), max_rows=4, router=router) as server,
+        asking(server) as own,
+    ):
+        answer = chat(own, "What is seven of these?")
+        demanded = chat(
+            own, "What is seven of these?", tool_choice={"type": "function", "function": {"name": "sevens"}}
+        )
+    told = router_of(answer)
+    (ranked,) = [one for one in told["ranking"] if one["tool"] == "sevens"]
+    (call,) = answer.choices[0].toolformer["calls"]
+    assert told["model"] == "small"
+    assert ranked["failure"] == (None if knows_calls else "no_call")
+    assert ranked["call"] != call["input"]
+    assert call["response"] == f"it is {7 * int(call['input'])}"
+    assert call["input"] == demanded.choices[0].toolformer["calls"][0]["input"]  # which only the server's model writes
+
+
+def test_without_a_question_there_is_nothing_to_choose(client: openai.OpenAI) -> None:
+    for messages in ([{"role": "system", "content": "seven"}], [{"role": "user", "content": " \n"}]):
+        told = router_of(chat(client, messages, tools=[WEATHER]))
+        assert (told["runs_it"], told["ranking"], told["reason"]) == (
+            "nobody",
+            [],
+            "there is no question of the user's",
+        )

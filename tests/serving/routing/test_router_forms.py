@@ -1,0 +1,160 @@
+"""Responses to routed chats, whole and streamed, and what a client sends back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from serving.server import ModelServer
+from tests.serving.routed import (
+    MESSAGE,
+    WEATHER,
+    Tool,
+    chat,
+)
+from tests.serving.servers import NAME, running
+from toolformer_core.decode.records import GenerationSettings
+from toolformer_core.decode.toolformer import Toolformer
+from toolformer_core.lm.hf.engine import TransformersLM
+
+
+def test_the_call_of_the_server_is_shown_where_calls_are_shown(client: openai.OpenAI) -> None:
+    answer = chat(client, "What is seven of these?", {"show_calls": True})
+    (choice,) = answer.choices
+    (call,) = choice.toolformer["calls"]
+    written = f"[T({call['input']}) -> {call['response']}]"
+    assert choice.message.content == f"{written} {call['response']}"
+    assert choice.message.content[call["start"] : call["end"]] == written
+
+
+def test_the_model_can_write_on_from_the_response(client: openai.OpenAI, lm: TransformersLM) -> None:
+    question = "What is seven of these?"
+    answer = chat(client, question, {"answer": "text"}, n=2, temperature=0.8, seed=3)
+    (call,) = answer.choices[0].toolformer["calls"]
+    prompt = f"User: {question}\nAssistant: [T({call['input']}) -> {call['response']}]"
+    alone = Toolformer(lm, [])
+    stop = ("\nUser:", "\nAssistant:")
+    want = [GenerationSettings(max_new_tokens=16, top_k=0, temperature=0.8, seed=seed, stop=stop) for seed in (3, 4)]
+    texts = [generation.text for generation in alone.generate([prompt, prompt], want)]
+    alone.close()
+    assert [choice.message.content for choice in answer.choices] == [text.removeprefix(" ") for text in texts]
+    tokens = len(lm.hf_model.encode(f"User: {question}\nAssistant:")) + 1
+    assert answer.usage.prompt_tokens == tokens
+
+
+def test_the_client_s_result_continues_the_conversation(client: openai.OpenAI, lm: TransformersLM) -> None:
+    question = {"role": "user", "content": "How is the weather?"}
+    first = chat(client, [question], tools=[WEATHER]).choices[0].message
+    (call,) = first.tool_calls
+    result = {"role": "tool", "tool_call_id": call.id, "content": "18 degrees"}
+    turns = [question, first.model_dump(exclude_none=True), result]
+    answer = chat(client, turns, tools=[WEATHER])
+    city = json.loads(call.function.arguments)["city"]
+    alone = Toolformer(lm, [])
+    (want,) = alone.generate(
+        [f"User: How is the weather?\nAssistant: [get_weather({city}) -> 18 degrees]"],
+        GenerationSettings(max_new_tokens=16, top_k=0, stop=("\nUser:", "\nAssistant:")),
+    )
+    alone.close()
+    assert answer.choices[0].message.content == want.text.removeprefix(" ")
+    assert answer.choices[0].message.tool_calls is None
+    again = chat(
+        client, [question, first.model_dump(exclude_none=True), result], tools=[WEATHER], tool_choice="required"
+    )
+    assert again.choices[0].message.tool_calls
+
+
+@pytest.mark.parametrize(
+    ("text", "more"),
+    [
+        ("What is seven of these?", {}),
+        ("What is seven of these?", {"show_calls": True}),
+        ("What is seven of these?", {"answer": "text"}),
+        ("How is the weather?", {}),
+        ("Hello", {}),
+    ],
+)
+def test_a_stream_holds_what_the_whole_response_holds(client: openai.OpenAI, text: str, more: dict[str, Any]) -> None:
+    whole = chat(client, text, more, tools=[WEATHER], n=2)
+    chunks = list(chat(client, text, more, tools=[WEATHER], n=2, stream=True, stream_options={"include_usage": True}))
+    *said, last = chunks
+    assert last.usage == whole.usage
+    for i, want in enumerate(whole.choices):
+        mine = [chunk.choices[0] for chunk in said if chunk.choices[0].index == i]
+        assert mine[0].delta.role == "assistant"
+        assert "".join(one.delta.content or "" for one in mine) == (want.message.content or "")
+        assert [one.finish_reason for one in mine if one.finish_reason] == [want.finish_reason]
+        pieces = [piece for one in mine for piece in one.delta.tool_calls or []]
+        assert {piece.index for piece in pieces} <= {0}
+        assert "".join(piece.function.arguments or "" for piece in pieces) == "".join(
+            one.function.arguments for one in want.message.tool_calls or []
+        )
+        assert [piece.function.name for piece in pieces if piece.id] == [
+            one.function.name for one in want.message.tool_calls or []
+        ]
+        told, same = mine[-1].toolformer, want.toolformer
+        assert [(c["tool"], c["input"], c["start"], c["end"]) for c in told["calls"]] == [
+            (c["tool"], c["input"], c["start"], c["end"]) for c in same["calls"]
+        ]
+        assert told["router"]["ranking"] == same["router"]["ranking"]
+        assert len({piece.id for piece in pieces if piece.id}) == len(want.message.tool_calls or [])
+
+
+def test_the_client_s_own_helper_reads_the_stream(client: openai.OpenAI) -> None:
+    with client.chat.completions.stream(
+        model=NAME, messages=[{"role": "user", "content": "How is the weather?"}], tools=[WEATHER]
+    ) as stream:
+        (call,) = stream.get_final_completion().choices[0].message.tool_calls or []
+    assert call.function.name == "get-weather"
+
+
+def test_the_ranking_is_told_only_if_it_is_asked_for(client: openai.OpenAI) -> None:
+    for text in ("What is seven of these?", "How is the weather?", "Hello"):
+        answer = chat(client, text, {"explain": False}, tools=[WEATHER])
+        assert "router" not in answer.choices[0].toolformer
+
+
+def test_limits_of_the_text_hold_for_a_response(client: openai.OpenAI) -> None:
+    def answer(**more: Any) -> Any:
+        messages = [{"role": "user", "content": "What is seven of these?"}]
+        return client.chat.completions.create(model=NAME, messages=messages, **more).choices[0]
+
+    whole = answer()
+    assert whole.message.content.startswith("it is ")
+    assert (answer(stop="is").message.content, answer(stop="is").finish_reason) == ("it ", "stop")
+    short = answer(max_tokens=1)
+    assert short.finish_reason == "length"
+    assert whole.message.content.startswith(short.message.content)
+    assert len(short.message.content) < len(whole.message.content)
+
+
+def test_without_the_router_nothing_speaks_of_it(lm: TransformersLM, tools: list[Tool]) -> None:
+    with running(lambda: Toolformer(lm, tools, max_rows=4), max_rows=4) as server:
+        for path in ("/metrics", "/openapi.json", "/v1/models"):
+            assert "rout" not in httpx.get(f"{server.url}{path}").text.lower()
+        refused = httpx.post(
+            f"{server.url}/v1/chat/completions",
+            json={"model": NAME, "messages": [MESSAGE], "toolformer": {"explain": True}},
+        )
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "toolformer.explain")
+
+
+def test_metrics_and_the_model_s_card(client: openai.OpenAI, server: ModelServer) -> None:
+    def count(labels: str) -> float:
+        text = httpx.get(f"{server.url}/metrics").text
+        lines = [line for line in text.splitlines() if line.startswith(f"toolformer_routed_requests_total{{{labels}}}")]
+        return sum(float(line.split()[-1]) for line in lines)
+
+    sides = ('runs_it="server",tool="T"', 'runs_it="client",tool=""', 'runs_it="nobody",tool=""')
+    before = [count(side) for side in sides]
+    for text in ("What is seven of these?", "How is the weather?", "Hello"):
+        chat(client, text, tools=[WEATHER])
+    assert [count(side) for side in sides] == [n + 1 for n in before]
+    assert "toolformer_router_seconds_count" in httpx.get(f"{server.url}/metrics").text
+    assert server.engine_thread.taken == 0
+    (card,) = client.models.list().data
+    assert card.toolformer["router"]["name"] == "gear"  # type: ignore[attr-defined]

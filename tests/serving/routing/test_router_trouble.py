@@ -1,0 +1,220 @@
+"""Whatever a client sends and whatever fails, a routed request ends in the usual way."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from serving.server import ModelServer, ServerSettings
+from tests.serving.routed import (
+    CALLED,
+    MESSAGE,
+    WEATHER,
+    Tool,
+    asking,
+    chat,
+    function,
+    router_of,
+    settings,
+)
+from tests.serving.servers import DEADLINE_S, NAME, address_of, running, until
+from toolformer_core.decode.toolformer import Toolformer
+from toolformer_core.errors import ModelError
+from toolformer_core.lm.hf.engine import TransformersLM
+from toolformer_core.records import ToolFailure
+
+
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        ({"tools": [WEATHER, WEATHER]}, "tools[1].function.name"),
+        ({"tools": [WEATHER] * 129}, "tools"),
+        ({"tools": [{"type": "retrieval"}]}, "tools[0].type"),
+        ({"tools": [function("a b", "x")]}, "tools[0].function"),
+        ({"tools": [function("f", "\ud800")]}, "tools[0].function"),
+        ({"tools": [function("f", "x", {"a": {"type": "text"}})]}, "tools[0].function.parameters"),
+        ({"tools": [function("f", "x", {"a": {"$ref": "http://localhost/x"}})]}, "tools[0].function.parameters"),
+        ({"tool_choice": "some"}, "tool_choice"),
+        ({"tool_choice": {"type": "function"}}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "function": {"name": "absent"}}}, "tool_choice"),
+        ({"tool_choice": "required", "toolformer": {"k": 0}}, "tool_choice"),
+        ({"messages": [{"role": "user", "content": " "}], "tool_choice": "required"}, "messages"),
+        ({"messages": [MESSAGE, {"role": "tool", "tool_call_id": "1", "content": "x"}]}, "messages[1].tool_call_id"),
+        ({"messages": [MESSAGE, CALLED]}, "messages[1]"),
+        ({"messages": [MESSAGE, CALLED, MESSAGE]}, "messages[1]"),
+        ({"messages": [MESSAGE, {"role": "assistant", "tool_calls": [{"id": "1"}]}]}, "messages[1].tool_calls[0]"),
+        ({"toolformer": {"tools": ["abacus"]}}, "toolformer.tools"),
+        ({"toolformer": {"answer": "poem"}}, "toolformer.answer"),
+        ({"functions": [{"name": "f"}]}, "functions"),
+        ({"n": 69}, None),  # more choices than places
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_what_is_refused(server: ModelServer, more: dict[str, Any], param: str | None) -> None:
+    body = json.dumps({"model": NAME, "messages": [MESSAGE], "max_tokens": 2, **more})
+    refused = httpx.post(
+        f"{server.url}/v1/chat/completions", content=body, headers={"content-type": "application/json"}, timeout=30
+    )
+    assert refused.status_code == 400, refused.text
+    error = refused.json()["error"]
+    assert error["type"] == "invalid_request_error"
+    assert (error["param"] or "").startswith(param or "")
+    assert bool(error["param"]) == bool(param)
+
+
+def test_a_demanded_call_that_cannot_be_written(client: openai.OpenAI) -> None:
+    two = function("weather-of", "The weather.", {"city": {"enum": ["Rome", "Oslo"]}})
+    with pytest.raises(openai.BadRequestError) as caught:
+        chat(client, "How is the weather?", tools=[two], tool_choice="required")
+    assert (caught.value.code, caught.value.param) == ("tool_use_failed", "tool_choice")
+    assert "Rome" in caught.value.message
+
+
+def test_a_tool_that_fails_is_passed_over(lm: TransformersLM) -> None:
+    failing = Tool("sevens", "T", "Seven times a number.", lambda input, context: ToolFailure("broken", "no battery"))
+    with (
+        running(
+            lambda: Toolformer(lm, [failing], max_rows=4), max_rows=4, router=settings([failing], mock=())
+        ) as server,
+        asking(server) as own,
+    ):
+        answer = chat(own, "What is seven of these?")
+    assert answer.choices[0].finish_reason == "length"
+    told = router_of(answer)
+    assert told["passed_over"] == {"sevens": "broken no battery"}
+    assert (told["runs_it"], told["ranking"][0]["failure"]) == ("nobody", "broken")
+
+
+def test_a_client_that_leaves_while_its_tools_are_ranked_gives_its_places_back(lm: TransformersLM) -> None:
+    asked, let_go = threading.Event(), threading.Event()
+
+    def hang(input: str, context: str) -> str:
+        asked.set()
+        let_go.wait()
+        return "late"
+
+    tool = Tool("sevens", "T", "Seven times a number.", hang)
+    load = lambda: Toolformer(lm, [tool], max_rows=4, tool_timeout_s=60)  # noqa: E731
+    with running(load, max_rows=4, router=settings([tool], mock=())) as server:
+        content = json.dumps({"model": NAME, "messages": [MESSAGE], "max_tokens": 2}).encode()
+        head = "POST /v1/chat/completions HTTP/1.1", "Host: localhost", "Content-Type: application/json"
+        with socket.create_connection(address_of(server)) as connection:
+            connection.sendall("\r\n".join((*head, f"Content-Length: {len(content)}", "", "")).encode() + content)
+            assert asked.wait(30)
+        left = 'toolformer_requests_total{endpoint="/v1/chat/completions",status="499"} 1.0'
+        until(lambda: left in httpx.get(f"{server.url}/metrics").text, "the client's leaving")
+        assert server.engine_thread.taken == 0
+        let_go.set()
+
+
+def test_a_tool_that_hangs_is_given_up_in_time(lm: TransformersLM) -> None:
+    let_go = threading.Event()
+    tool = Tool("sevens", "T", "Seven times a number.", lambda input, context: str(let_go.wait()))
+    load = lambda: Toolformer(lm, [tool], max_rows=4, tool_timeout_s=0.2)  # noqa: E731
+    with running(load, max_rows=4, router=settings([tool], mock=())) as server:
+        with asking(server) as own:
+            told = router_of(chat(own, "What is seven of these?"))
+        let_go.set()
+    assert told["passed_over"]["sevens"].startswith("timeout")
+
+
+def test_a_small_model_that_cannot_be_loaded_ends_the_server(lm: TransformersLM, tools: list[Tool]) -> None:
+    def fail() -> Toolformer:
+        raise ModelError("no such weights")
+
+    server = ModelServer(
+        ServerSettings(NAME, port=0, router=settings(tools, load=fail, model="small")), lambda: Toolformer(lm, tools)
+    )
+    with pytest.raises(ModelError, match="no such weights"):
+        server.serve_until_ended()
+
+
+def test_a_request_whose_tools_are_ranked_is_answered_while_the_server_ends(lm: TransformersLM) -> None:
+    asked, let_go = threading.Event(), threading.Event()
+
+    def slow(input: str, context: str) -> str:
+        asked.set()
+        let_go.wait()
+        return "at last"
+
+    tool = Tool("sevens", "T", "Seven times a number.", slow)
+    load = lambda: Toolformer(lm, [tool], max_rows=4, tool_timeout_s=60)  # noqa: E731
+    found: list[httpx.Response] = []
+    with running(load, max_rows=4, grace_s=DEADLINE_S, router=settings([tool], mock=())) as server:
+        body = {"model": NAME, "messages": [{"role": "user", "content": "seven"}], "toolformer": {"answer": "text"}}
+
+        def ask() -> None:
+            found.append(httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=60))
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        assert asked.wait(DEADLINE_S)
+        server.end()
+        until(lambda: server.engine_thread.state == "draining", "the end")
+        let_go.set()
+        asking.join(DEADLINE_S)
+    assert found[0].status_code == 200, found[0].text
+    (call,) = found[0].json()["choices"][0]["toolformer"]["calls"]
+    assert call["response"] == "at last"
+
+
+def test_a_server_with_one_place_ranks_in_turns(lm: TransformersLM, tools: list[Tool], client: openai.OpenAI) -> None:
+    """Three texts are written for a request, one after the other, as there is one row and no queue."""
+    text = "What is seven of these?"
+    want = chat(client, text, tools=[WEATHER])
+    load = lambda: Toolformer(lm, tools, max_rows=1)  # noqa: E731
+    with running(load, max_rows=1, queue=0, router=settings(tools)) as server, asking(server) as own:
+        got = chat(own, text, tools=[WEATHER])
+    assert got.choices[0].message.content == want.choices[0].message.content
+    assert router_of(got)["ranking"] == router_of(want)["ranking"]
+
+
+def test_a_query_that_no_prompt_has_room_for(client: openai.OpenAI) -> None:
+    long = "seven " * 400  # the context is 512 tokens
+    with pytest.raises(openai.BadRequestError, match="shorten the prompt"):
+        chat(client, long)  # nobody's call can be written, and the model cannot answer either
+    with pytest.raises(openai.BadRequestError) as caught:
+        chat(client, long, tools=[WEATHER], tool_choice="required")
+    assert caught.value.code == "tool_use_failed"
+
+
+def test_all_places_taken(lm: TransformersLM, tools: list[Tool]) -> None:
+    load = lambda: Toolformer(lm, tools, max_rows=1)  # noqa: E731
+    with running(load, max_rows=1, queue=0, router=settings(tools)) as server:
+        server.engine_thread.taken += 1
+        try:
+            refused = httpx.post(f"{server.url}/v1/chat/completions", json={"model": NAME, "messages": [MESSAGE]})
+        finally:
+            server.engine_thread.taken -= 1
+    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "queue_full")
+    assert refused.headers["retry-after"]
+
+
+def test_the_engine_fails_while_tools_are_ranked(lm: TransformersLM, tools: list[Tool]) -> None:
+    with running(lambda: Toolformer(lm, tools, max_rows=4), max_rows=4, router=settings(tools)) as server:
+        hf_model = server.engine_thread.toolformer.lm.hf_model
+        logits = hf_model.logits
+        failed: list[bool] = []
+
+        def fail(hidden: Any) -> Any:
+            if not failed:
+                failed.append(True)
+                raise RuntimeError("out of memory")
+            return logits(hidden)
+
+        body = {"model": NAME, "messages": [{"role": "user", "content": "seven"}], "max_tokens": 2}
+        hf_model.logits = fail  # type: ignore[method-assign]
+        try:
+            first = httpx.post(f"{server.url}/v1/chat/completions", json=body)
+            assert (first.status_code, first.json()["error"]["code"]) == (503, "stopped")
+            again = lambda: httpx.post(f"{server.url}/v1/chat/completions", json=body).status_code == 200  # noqa: E731
+            until(again, "an answer")
+        finally:
+            del hf_model.logits
+        assert server.engine_thread.taken == 0
