@@ -20,7 +20,7 @@ from toolformer_core.evaluate.grounding_figures import NO_TOOL
 from toolformer_core.evaluate.statistics import Accuracy
 from toolformer_core.records import digest_of
 
-__all__ = ["track"]
+__all__ = ["draw_pictures", "track"]
 
 
 def track(
@@ -58,7 +58,7 @@ def track(
         for one in result.tasks:
             run.metrics(_metrics(one), step=0)
         run.table(_rows(result), "tables/grounding.json")
-        _pictures(run, result)
+        draw_pictures(run, result)
     except BaseException:
         run.finish("FAILED")
         raise
@@ -158,7 +158,13 @@ def _in_order(counts: Mapping[str, Mapping[str, int]], tools: Sequence[str]) -> 
     return {label: {tool: row.get(tool, 0) for tool in columns} for label, row in counts.items()}
 
 
-def _pictures(run: Any, result: GroundResult) -> None:
+def draw_pictures(run: Any, result: GroundResult) -> None:
+    """Store the pictures of a grounding with a run.
+
+    Args:
+        run: keeps figures, as `tasks.tracking.TrackedRun` does.
+        result: whose figures are drawn.
+    """
     from tasks.tracking import bars, curves, matrix
 
     for method in result.confusion:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from flows.ground.metrics import BestFigures, GroundResult, LibrarySize, MethodCost, TaskFigures
 from flows.ground.tables import confusion_table, cost_table, grounding_tables, size_table
+from flows.ground.tracking import draw_pictures
 from toolformer_core.evaluate.statistics import Accuracy
 
 NAN = float("nan")
@@ -91,3 +93,28 @@ def test_costs_are_per_query_over_all_benchmarks() -> None:
 def test_sizes_of_the_library() -> None:
     sizes = (LibrarySize(4, 8, {"gear": share(3), "cosine": share(0, 0)}),)
     assert size_table(result(sizes=sizes)).rows == ((4, 8, 75.0, None),)
+
+
+class Kept:
+    """A run of MLflow that keeps figures by their path."""
+
+    def __init__(self) -> None:
+        self.figures: dict[str, Any] = {}
+
+    def figure(self, figure: Any, path: str) -> None:
+        self.figures[path] = figure
+
+
+def test_pictures_show_each_method_and_the_sizes_of_the_library() -> None:
+    sizes = (LibrarySize(4, 8, {"gear": share(3)}), LibrarySize(10, 8, {"gear": share(2)}))
+    kept = Kept()
+    draw_pictures(kept, result(figures("svamp", 3), sizes=sizes))
+    assert set(kept.figures) == {
+        f"figures/{name}.png" for name in ("confusion_gear", "grounding_gear", "accuracy_by_size")
+    }
+    (line,) = kept.figures["figures/accuracy_by_size.png"].axes[0].lines
+    assert line.get_xydata().tolist() == [[4, 0.75], [10, 0.5]]
+    columns = kept.figures["figures/confusion_gear.png"].axes[0].get_xticklabels()
+    assert [label.get_text() for label in columns] == [  # in the order of the library
+        *("calculator", "distractor_tide_table", "distractor_bus_fare"),
+    ]

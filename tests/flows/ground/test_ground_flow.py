@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 from collections import Counter
 from dataclasses import asdict
@@ -274,6 +275,8 @@ def test_few_shot_shows_held_out_items_that_are_never_asked(queries: Path, tmp_p
         (plan,) = resolve(asked(queries, tmp_path, **changes)).tasks
         return next(run.examples for run in plan.answers if run.method == "few-shot")
 
+    plan = resolve(asked(queries, tmp_path))
+    assert pickle.loads(pickle.dumps(plan)) == plan  # it travels to workers
     shown = examples()
     assert len(shown) == EXAMPLES
     assert set(shown) <= {(query, answer) for query, _, answer in QUERIES}
