@@ -1,27 +1,162 @@
-"""The command `ground`: GEAR's choice of tools for the queries of benchmarks. `cli.main` registers it.
+"""The commands `ground`: GEAR's choice of tools, for one query or for those of benchmarks. `cli.main` registers them.
 
-It imports what it needs when it runs, and reports mistakes before anything is started.
+    toolformer ground "QUERY" ...         is short for    toolformer ground query "QUERY" ...
+    toolformer ground --task ...          is short for    toolformer ground benchmarks --task ...
+    toolformer ground prior ...
+
+They import what they need when they run, and report mistakes before anything is started.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
 
 from cli.build import DaskWorkers, Runner, runner_options
-from cli.options import AsJson, with_options
-from cli.terminal import exit_on_signal, hide_logged_failures, print_json, without_nan
+from cli.options import AsJson, option_of, with_options
+from cli.terminal import exit_on_signal, hide_logged_failures, print_json, say, without_nan
+from cli.tool_options import ToolOptions, build_chosen
+from cli.use import Date, iso_date
+from flows.build_dataset.parameters import BuildParameters
 from flows.ground.parameters import GroundParameters
 from tasks.settings import prepare_environment
+from toolformer_core.grounding.scores import GEAR_GAMMA, GEAR_LAMBDA
 
 if TYPE_CHECKING:
     from flows.ground.metrics import GroundResult
 
-__all__ = ["ground", "run_grounding"]
+__all__ = ["ground_app", "run_grounding"]
 
 
+class _GroundGroup(TyperGroup):
+    """A group whose first word may be a query, and may be left out in front of options."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, "--help"):
+            args = ["benchmarks" if args[0].startswith("-") else "query", *args]
+        return super().parse_args(ctx, args)
+
+
+ground_app = typer.Typer(
+    cls=_GroundGroup,
+    no_args_is_help=True,
+    help='Choose tools by GEAR: for one query (toolformer ground "How far is ...?"), or for the queries of benchmarks '
+    "(toolformer ground --task svamp=SVAMP.json). Nothing is trained.",
+)
+
+
+class Demonstrated(Enum):
+    """The kinds of demonstrations; see `grounding.library`."""
+
+    questions = "questions"
+    annotation = "annotation"
+
+
+@ground_app.command("query")
+@with_options(ToolOptions)
+def ground_query(
+    tools: ToolOptions,
+    query: Annotated[str, typer.Argument(help="What is asked")],
+    model: Annotated[str, option_of(GroundParameters, "model")] = "embedded",
+    large_model: Annotated[str | None, option_of(GroundParameters, "large_model")] = None,
+    encoder: Annotated[str, option_of(GroundParameters, "encoder")] = "",
+    patterns: Annotated[str, option_of(GroundParameters, "patterns")] = "standard",
+    gamma: Annotated[float, option_of(GroundParameters, "gamma")] = GEAR_GAMMA,
+    smoothing: Annotated[float, option_of(GroundParameters, "smoothing")] = GEAR_LAMBDA,
+    threshold: Annotated[float | None, option_of(GroundParameters, "threshold")] = None,
+    mock: Annotated[
+        str,
+        typer.Option(
+            help="Keys of tools that are ranked by their stored example response, "
+            "separated by commas; all: every tool that has one"
+        ),
+    ] = "",
+    demonstrations: Annotated[
+        Demonstrated,
+        typer.Option(
+            help="How calls are shown to the small LM: by the tools' example questions or by annotation prompts"
+        ),
+    ] = Demonstrated.questions,
+    date_: Date = "",
+    answer: Annotated[
+        bool, typer.Option("--answer", help="Also answer: one call of the large LM, then the tool")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Rank the tools for a query: both scores, each tool's preliminary answer, and why the first one is chosen.
+
+    Example: toolformer ground "How many kilometres are 26.2 miles?" --tools calculator,qa --tool units --answer
+    """
+    prepare_environment()
+    from toolformer_core import load_model
+    from toolformer_core.api import grounding as api
+
+    chosen = list(build_chosen(tools).values())
+    keys = [key for part in mock.split(",") if (key := part.strip())]
+    options = api.GroundingOptions(
+        gamma=gamma,
+        smoothing=smoothing,
+        threshold=threshold,
+        encoder=encoder,
+        patterns=patterns,
+        mock=True if keys == ["all"] else keys,
+        demonstrations=demonstrations.value,
+        context=iso_date(date_),
+    )
+    small = load_model(model)
+    if answer:
+        large = small if large_model in (None, model) else load_model(str(large_model))
+        result: Any = api.answer(query, chosen, small, large, **options)
+    else:
+        result = api.ground(query, chosen, small, **options)
+    if as_json:
+        print_json(asdict(result))
+    else:
+        from cli.render.grounding import print_ranking
+
+        print_ranking(result)
+
+
+@ground_app.command("prior")
+def ground_prior(
+    corpus: Annotated[str, option_of(BuildParameters, "corpus")],
+    out: Annotated[Path | None, typer.Option(help="File to write; it must not exist yet (default: print)")] = None,
+    patterns: Annotated[str, option_of(GroundParameters, "patterns")] = "standard",
+    text_column: Annotated[str | None, option_of(BuildParameters, "text_column")] = None,
+    limit: Annotated[int | None, option_of(BuildParameters, "limit")] = None,
+) -> None:
+    """Estimate the priors of a pattern set from a corpus, which the authors left open. Use the file as --patterns.
+
+    Example: toolformer ground prior --corpus corpus.jsonl --out priors.json
+    """
+    from toolformer_core.annotate.ingest import read_corpus
+    from toolformer_core.config import IngestConfig
+    from toolformer_core.errors import UsageError
+    from toolformer_core.grounding.patterns import load_patterns, with_estimated_priors
+    from toolformer_core.records import Document
+
+    if out is not None and out.exists():
+        raise UsageError(f"{out} exists already; choose another name")
+    base = load_patterns(patterns)
+    rows = read_corpus(corpus, IngestConfig(text_column=text_column, limit=limit))
+    texts = (row.text for row in rows if isinstance(row, Document))
+    estimated = with_estimated_priors(base, texts, name=f"{base.name}, {Path(corpus).name}")
+    if out is None:
+        say(estimated.to_json())
+        return
+    with out.open("x", encoding="utf-8") as file:
+        file.write(estimated.to_json() + "\n")
+    say(f"{out}: " + ", ".join(f"{p.name} {p.prior:.4g}" for p in estimated.patterns))
+
+
+@ground_app.command("benchmarks")
 @with_options(GroundParameters)
-def ground(
+def ground_benchmarks(
     parameters: GroundParameters, runner: Runner = None, dask_workers: DaskWorkers = None, as_json: AsJson = False
 ) -> None:
     """Choose tools for the queries of benchmarks by GEAR, and answer them. Stop it at any time; run it again to go on.

@@ -23,7 +23,7 @@ from cli.demo.command import demo
 from cli.diagnose import diagnose
 from cli.evaluate import evaluate, tables
 from cli.finetune import finetune
-from cli.ground import ground
+from cli.ground import ground_app
 from cli.index import index_app
 from cli.operate import doctor, up
 from cli.options import Data
@@ -105,7 +105,7 @@ app.command(rich_help_panel=_TEACH)(diagnose)
 app.command(rich_help_panel=_TEACH)(finetune)
 app.command(rich_help_panel=_TEACH)(evaluate)
 app.command(rich_help_panel=_TEACH)(tables)
-app.command(rich_help_panel=_TEACH)(ground)
+app.add_typer(ground_app, name="ground", rich_help_panel=_TEACH)
 app.command(rich_help_panel=_OPERATE)(up)
 app.command(rich_help_panel=_OPERATE)(doctor)
 app.command(rich_help_panel=_OPERATE)(reconcile)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from toolformer_core.decode.toolformer import Toolformer
     from toolformer_core.tools.base import Tool
 
-__all__ = ["Model", "Timeout", "chat", "generate", "load_toolformer"]
+__all__ = ["Date", "Model", "Timeout", "chat", "generate", "iso_date", "load_toolformer"]
 
 _CALL_STYLE, _FAILED_CALL_STYLE, _PROMPT_STYLE = "bold yellow", "bold red", "dim"
 
@@ -78,7 +78,7 @@ def generate(
         top_p=top_p,
         seed=seed,
         stop=tuple(stop or ()),
-        context=_iso_date(date_),
+        context=iso_date(date_),
     )
     prompt = (
         _check_utf8(_configure_stdin().read().rstrip("\n"), "standard input")
@@ -129,7 +129,7 @@ def chat(
         temperature=temperature,
         top_p=top_p,
         seed=seed,
-        context=_iso_date(date_),
+        context=iso_date(date_),
     )
     _check_utf8(system, "--system")
     loaded_tools = list(build_chosen(tool_options).values()) if settings.top_k > 0 else []
@@ -148,7 +148,7 @@ def chat(
                 session.answer(line)
 
 
-def _iso_date(text: str) -> str:
+def iso_date(text: str) -> str:
     """Return the calendar's date as YYYY-MM-DD; an empty text means today.
 
     Raises:

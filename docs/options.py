@@ -28,7 +28,7 @@ PAGES: Mapping[str, str] = {
     "docs/build.md": "build",
     "docs/evaluation.md": "evaluate",
     "docs/finetune.md": "finetune",
-    "docs/ground.md": "ground",
+    "docs/ground.md": "ground benchmarks",
 }
 _OPTION = re.compile(r"--[a-z][a-z-]*")
 _BEGIN = "<!-- written by `python docs/options.py` -->"
@@ -52,7 +52,10 @@ def written(page: str) -> str:
 def _options(command: str) -> str:
     """Return a table of a command's options, under the headings of its help."""
     headings: dict[str, list[Any]] = {}
-    for option in typer.main.get_command(app).commands[command].params:  # type: ignore[attr-defined] # a group
+    found: Any = typer.main.get_command(app)
+    for word in command.split():
+        found = found.commands[word]
+    for option in found.params:
         headings.setdefault(option.rich_help_panel or "", []).append(option)
     lines = ["| option | default | |", "|---|---|---|"]
     for heading, options in headings.items():

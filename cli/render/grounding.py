@@ -1,15 +1,44 @@
-"""Prints the result of a grounding: the paper's tables, the confusion matrix, costs, and where to find more."""
+"""Prints what grounding found: of one query the ranking and the reason, of benchmarks the paper's tables and costs."""
 
 from __future__ import annotations
 
+from rich import box
 from rich.markup import escape
+from rich.table import Table
 
 from cli.render.console import Console
 from cli.render.paper_tables import print_tables
 from flows.ground.metrics import GroundResult
 from flows.ground.tables import confusion_table, cost_table, grounding_tables, size_table
+from toolformer_core.api.grounding import GroundedAnswer, GroundedQuery
 
-__all__ = ["print_grounding"]
+__all__ = ["print_grounding", "print_ranking"]
+
+_SHOWN_CHARS = 48  # of a call or a response
+
+
+def print_ranking(result: GroundedQuery | GroundedAnswer) -> None:
+    """Print the tools for a query, best first, and the answer if there is one."""
+    query = result.grounded if isinstance(result, GroundedAnswer) else result
+    console = Console()
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for name in ("tool", "total", "semantic", "pattern", "call", "preliminary answer"):
+        table.add_column(name, justify="right" if name in ("total", "semantic", "pattern") else "left")
+    for one in query.tools:
+        response = one.failure if one.failure else one.response + (" (stored example)" if one.mock else "")
+        figures = [f"{value:.3f}" for value in (one.total, one.semantic, one.pattern)]
+        table.add_row(escape(one.tool), *figures, escape(_short(one.call)), escape(_short(response)))
+    console.print(table)
+    lines = [f"Without a tool the small LM answers: {query.answer or 'nothing'}", f"Chosen: {query.reason}"]
+    if isinstance(result, GroundedAnswer):
+        called = f"{query.tool}({result.call}) -> " if query.tool and not result.failure else ""
+        lines.append(f"Answer: {called}{result.text}" if not result.failure else f"No answer: {result.failure}")
+    for line in lines:
+        console.print(escape(line), soft_wrap=True, highlight=False)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 3] + "..."
 
 
 def print_grounding(result: GroundResult) -> None:

@@ -13,6 +13,7 @@ from flows.ground.metrics import BestFigures, GroundResult, LibrarySize, MethodC
 from tests.support.commands import Run
 from toolformer_core.evaluate.grounding_figures import Rejection
 from toolformer_core.evaluate.statistics import Accuracy
+from toolformer_core.grounding.patterns import load_patterns
 
 HALF = Accuracy(4, 2, 0.5, 0.1, 0.9)
 RESULT = GroundResult(
@@ -94,3 +95,64 @@ def test_json_is_one_object_with_all_figures_and_the_papers(run: Run, prefect_se
     (task,) = told["tasks"]
     assert (task["queries"], set(task["chosen"]), task["answered"]) == (2, {"gear", "cosine", "lm"}, {})
     assert told["tables"][0]["name"] == "GEAR Table 4"
+
+
+SHARED = "Fadroko Girkor shared 6732 shells among 34 friends, and each got"
+
+
+def test_one_query_is_ranked_with_a_reason(run: Run) -> None:
+    said = run("ground", SHARED, "--tools", "calculator,calendar", "--date", "2024-03-01")
+    assert said.code == 0, said.err
+    shown = " ".join(said.out.split())
+    assert "6732 / 34 198" in shown  # the call, and the tool's preliminary answer
+    assert "Today is Friday, March 1, 2024." in shown
+    assert "Without a tool the small LM answers: " in shown
+    assert "Chosen: calculator is " in shown
+
+
+def test_one_query_is_answered_and_told_to_machines(run: Run) -> None:
+    words = (SHARED, "--tools", "calculator,calendar", "--mock", "calendar", "--date", "2024-03-01")
+    told = json.loads(run("ground", "query", *words, "--answer", "--json").out)
+    assert (told["grounded"]["tool"], told["call"], told["text"]) == ("calculator", "6732 / 34", "198")
+    by_tool = {one["tool"]: one for one in told["grounded"]["tools"]}
+    assert by_tool["calendar"]["mock"]
+    assert by_tool["calendar"]["response"] != "Today is Friday, March 1, 2024."
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([" "], "not blank"),
+        (["q", "--mock", "qa", "--tools", "calculator"], "not in the library: qa"),
+        (["q", "--gamma", "2"], "gamma"),
+        (["q", "--patterns", "nope"], "nope"),
+        (["q", "--tools", "calculater"], "Did you mean"),
+        (["q", "--date", "tomorrow"], "tomorrow"),
+        (["prior", "--corpus", "nowhere.jsonl"], "nowhere.jsonl"),
+    ],
+)
+def test_mistakes_in_a_query_end_with_one_line(run: Run, words: list[str], says: str) -> None:
+    said = run("ground", *words)
+    assert said.code in (1, 2)
+    assert says in said.err
+    assert said.out == ""
+
+
+def test_priors_are_estimated_from_a_corpus(run: Run, tmp_path: Path) -> None:
+    corpus, out = tmp_path / "corpus.jsonl", tmp_path / "priors.json"
+    corpus.write_text(json.dumps({"text": "ab cd 1 ef"}) + "\n" + json.dumps({"text": "gh 2!"}) + "\n")
+    said = run("ground", "prior", "--corpus", corpus, "--out", out)
+    assert said.code == 0, said.err
+    # english 4, number 2, symbol 1, three others 0; with one added to each of the six: 5, 3 and 2 of 13
+    priors = {p.name: p.prior for p in load_patterns(str(out)).patterns}
+    assert [priors[name] for name in ("english", "number", "symbol", "url")] == pytest.approx(
+        [5 / 13, 3 / 13, 2 / 13, 1 / 13]
+    )
+    again = run("ground", "prior", "--corpus", corpus, "--out", out)
+    assert (again.code, "exists already" in again.err) == (2, True)
+    assert json.loads(run("ground", "prior", "--corpus", corpus).out)["name"] == "standard, corpus.jsonl"
+
+
+def test_the_group_says_what_it_is_short_for(run: Run) -> None:
+    said = run("ground", "--help")
+    assert all(word in said.out for word in ("query", "benchmarks", "prior", "How far is"))

@@ -30,6 +30,7 @@ from toolformer_core.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined] # a group
+COMMANDS["ground"] = COMMANDS["ground"].commands["benchmarks"]
 # Command -> the form that it fills in, and the options that are the command's own.
 FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
     "build": (BuildParameters, {"--runner", "--dask-workers", "--catalog", "--json"}),
