@@ -13,18 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.chat import ChatPrompt
-from serving.engine_thread import EngineThread
+from serving.engine_thread import EngineThread, PendingRequest
 from serving.errors import RequestError
 from serving.openai_format import ResponseForm
 from serving.routing.chat import _plain
 from serving.routing.client_tools import ClientTool, call_input, client_tools_of, name_in_calls
 from serving.routing.conversation import conversation_of
-from serving.routing.model_access import Embedder
+from serving.routing.model_access import Embedder, Writing, Written, _collect
 from serving.routing.schema_check import SchemaProblem, checker, without_patterns
 from serving.routing.schemas import FunctionTool, RoutedMessage
 from serving.routing.writers import OpeningCall
 from tests.fakes import FakeTool
-from toolformer_core.decode.records import CallFinished, CallStarted, ToolCall
+from toolformer_core.decode.records import CallFinished, CallStarted, Finished, Generation, TextDelta, ToolCall
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import UsageError
 from toolformer_core.grounding.encoders import Embeddings, normalised
@@ -325,3 +325,35 @@ def test_results_open_the_answer(prompt: ChatPrompt, opening: str, text: str) ->
     planned = _plain(prompt, opening, [], form, None)
     assert planned.prompts == [text, text]
     assert planned.writer._form.leading_space == (prompt.leading_space or bool(opening))
+
+
+class CancelledHandles:
+    """Of an engine, what is cancelled."""
+
+    def __init__(self) -> None:
+        self.cancelled: list[str] = []
+
+    def cancel(self, handle: str) -> None:
+        self.cancelled.append(handle)
+
+
+def test_a_text_that_is_long_enough_is_ended() -> None:
+    """Two texts up to their "]"; what arrives before the engine has heard of it is left out."""
+    engine, pending = CancelledHandles(), PendingRequest(2)
+    pending.handles = [(engine, "first"), (engine, "second")]  # type: ignore[list-item]
+
+    def finished(index: int, finish: str) -> Finished:
+        return Finished(index, Generation("", "", (), finish, 7, 0, 0, 0, ()))
+
+    async def collect(*events: TextDelta | Finished) -> list[Written]:
+        for event in events:
+            pending.events.put_nowait(event)
+        return await _collect(pending, [Writing("p", 9, lambda text: "]" in text)] * 2)
+
+    texts = [TextDelta(0, "T(1)"), TextDelta(1, "T(2"), TextDelta(0, "] a"), TextDelta(0, " b")]
+    written = asyncio.run(collect(*texts, finished(0, "cancelled"), finished(1, "length")))
+    assert [(one.text, one.prompt_tokens) for one in written] == [("T(1)] a", 7), ("T(2", 7)]
+    assert engine.cancelled == ["first"]
+    with pytest.raises(RequestError) as caught:
+        asyncio.run(collect(finished(0, "stop"), finished(1, "stopped")))
+    assert (caught.value.status, caught.value.code) == (503, "stopped")

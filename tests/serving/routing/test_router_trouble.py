@@ -196,7 +196,8 @@ def test_all_places_taken(lm: TransformersLM, tools: list[Tool]) -> None:
     assert refused.headers["retry-after"]
 
 
-def test_the_engine_fails_while_tools_are_ranked(lm: TransformersLM, tools: list[Tool]) -> None:
+@pytest.mark.parametrize("choice", ["auto", {"type": "function", "function": {"name": "sevens"}}])
+def test_the_engine_fails_while_tools_are_ranked(lm: TransformersLM, tools: list[Tool], choice: Any) -> None:
     with running(lambda: Toolformer(lm, tools, max_rows=4), max_rows=4, router=settings(tools)) as server:
         hf_model = server.engine_thread.toolformer.lm.hf_model
         logits = hf_model.logits
@@ -208,7 +209,7 @@ def test_the_engine_fails_while_tools_are_ranked(lm: TransformersLM, tools: list
                 raise RuntimeError("out of memory")
             return logits(hidden)
 
-        body = {"model": NAME, "messages": [{"role": "user", "content": "seven"}], "max_tokens": 2}
+        body = {"model": NAME, "messages": [{"role": "user", "content": "seven"}], "tool_choice": choice}
         hf_model.logits = fail  # type: ignore[method-assign]
         try:
             first = httpx.post(f"{server.url}/v1/chat/completions", json=body)
