@@ -219,3 +219,27 @@ def test_the_engine_fails_while_tools_are_ranked(lm: TransformersLM, tools: list
         finally:
             del hf_model.logits
         assert server.engine_thread.taken == 0
+
+
+def test_the_server_is_ready_when_both_models_are(lm: TransformersLM, tools: list[Tool]) -> None:
+    let_go = threading.Event()
+
+    def load_small() -> Toolformer:
+        let_go.wait()
+        return Toolformer(lm, [], max_rows=2)
+
+    router = settings(tools, load=load_small, model="small", max_rows=2)
+    load = lambda: Toolformer(lm, tools, max_rows=4)  # noqa: E731
+    with running(load, wait=False, max_rows=4, router=router) as server:
+        try:
+            until(lambda: server.engine_thread.state == "ready", "the server's model")
+            probe = httpx.get(f"{server.url}/health/ready")
+            assert (probe.status_code, probe.json()) == (503, {"ready": False, "status": "loading"})
+            assert httpx.get(f"{server.url}/health").json()["ready"] is False
+            body = {"model": NAME, "messages": [{"role": "user", "content": "seven"}]}
+            refused = httpx.post(f"{server.url}/v1/chat/completions", json=body)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "not_ready")
+        finally:
+            let_go.set()
+        until(lambda: httpx.get(f"{server.url}/health/ready").status_code == 200, "both models")
+        assert httpx.post(f"{server.url}/v1/chat/completions", json=body).status_code == 200
