@@ -127,7 +127,7 @@ def asking(server: ModelServer) -> Iterator[openai.OpenAI]:
         yield found
 
 
-def calling_lm(family: str = "llama", seed: int = 0) -> TransformersLM:
+def calling_lm(family: str = "llama", seed: int = 0, names: str = "T") -> TransformersLM:
     """A model that writes [T(digits)] after every " [", and digits after every "("; by family and seed."""
     coded = tokenizer()
 
@@ -135,10 +135,10 @@ def calling_lm(family: str = "llama", seed: int = 0) -> TransformersLM:
         (token,) = coded.convert_tokens_to_ids([text])
         return int(token)
 
-    digits = [one(d) for d in "123456789"]
+    named, digits = [one(n) for n in names], [one(d) for d in "123456789"]
     edges = [
-        ([after(coded, " [")[-1]], [one("T")]),
-        ([one("T")], [one("(")]),
+        ([after(coded, " [")[-1]], named),
+        (named, [one("(")]),
         ([one("(")], digits),
         (digits[:4], [one(")")]),
         (digits[4:], [one(")"), *digits]),

@@ -59,11 +59,11 @@ def test_a_tool_of_the_server_answers(client: openai.OpenAI, tools: list[Tool]) 
     assert answer.usage.completion_tokens > 0
 
 
-def test_the_ranking_is_that_of_the_core(lm: TransformersLM, tools: list[Tool]) -> None:
+def test_the_ranking_is_that_of_the_core(tools: list[Tool]) -> None:
     """Same prompts, same model, same scores as `Grounder`, for hidden states and with calls that run."""
-    weights = Weights(gamma=0.4)
+    lm, weights = calling_lm(names="TU"), Weights(gamma=0.4)
     library = library_of(tools, undemonstrated=True)
-    queries = ["What is seven of these?", "Which day is it?", "x"]
+    queries = ["What is seven of these?", "Which day is it?", *"abcdefgh"]
     with (
         running(
             lambda: Toolformer(lm, tools, max_rows=4),
@@ -80,6 +80,8 @@ def test_the_ranking_is_that_of_the_core(lm: TransformersLM, tools: list[Tool]) 
             assert (one["tool"], one["call"], one["response"]) == (score.tool, score.call, score.response)
             assert one["failure"] == (score.failure or None)
             assert one["score"] == pytest.approx(total, abs=1e-5)
+    called = {one["tool"] for ranking in told for one in ranking["ranking"] if one["call"]}
+    assert called == {"sevens", "days"}  # the comparison was not of empty calls
 
 
 def test_a_tool_of_the_client_is_called_by_the_client(client: openai.OpenAI) -> None:

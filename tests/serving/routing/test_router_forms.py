@@ -144,17 +144,22 @@ def test_without_the_router_nothing_speaks_of_it(lm: TransformersLM, tools: list
 
 
 def test_metrics_and_the_model_s_card(client: openai.OpenAI, server: ModelServer) -> None:
-    def count(labels: str) -> float:
-        text = httpx.get(f"{server.url}/metrics").text
-        lines = [line for line in text.splitlines() if line.startswith(f"toolformer_routed_requests_total{{{labels}}}")]
-        return sum(float(line.split()[-1]) for line in lines)
+    def count(*names: str) -> list[float]:
+        lines = httpx.get(f"{server.url}/metrics").text.splitlines()
+        return [sum(float(line.split()[-1]) for line in lines if line.startswith(f"{name} ")) for name in names]
 
-    sides = ('runs_it="server",tool="T"', 'runs_it="client",tool=""', 'runs_it="nobody",tool=""')
-    before = [count(side) for side in sides]
+    counted = (
+        'toolformer_routed_requests_total{runs_it="server",tool="T"}',
+        'toolformer_routed_requests_total{runs_it="client",tool=""}',
+        'toolformer_routed_requests_total{runs_it="nobody",tool=""}',
+        "toolformer_router_seconds_count",
+        'toolformer_tool_calls_total{outcome="ok",tool="T"}',
+    )
+    before = count(*counted)
     for text in ("What is seven of these?", "How is the weather?", "Hello"):
         chat(client, text, tools=[WEATHER])
-    assert [count(side) for side in sides] == [n + 1 for n in before]
-    assert "toolformer_router_seconds_count" in httpx.get(f"{server.url}/metrics").text
+    # T runs once for each of the three: the call that it is ranked by is the one that answers.
+    assert [after - n for n, after in zip(before, count(*counted), strict=True)] == [1, 1, 1, 3, 3]
     assert server.engine_thread.taken == 0
     (card,) = client.models.list().data
     assert card.toolformer["router"]["name"] == "gear"  # type: ignore[attr-defined]

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.chat import ChatPrompt
-from serving.engine_thread import EngineThread
 from serving.errors import RequestError
 from serving.openai_format import ResponseForm
 from serving.routing.chat import _plain
 from serving.routing.client_tools import ClientTool, call_input, client_tools_of, name_in_calls
 from serving.routing.conversation import conversation_of
-from serving.routing.model_access import Embedder
 from serving.routing.schema_check import SchemaProblem, checker, without_patterns
 from serving.routing.schemas import FunctionTool, RoutedMessage
 from serving.routing.writers import OpeningCall
 from tests.fakes import FakeTool
 from toolformer_core.decode.records import CallFinished, CallStarted, ToolCall
-from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import UsageError
-from toolformer_core.grounding.encoders import Embeddings, normalised
 from toolformer_core.grounding.library import LibraryTool, library_of
-from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.syntax import is_tool_name
 from toolformer_core.tools.mcp.arguments import BadInput
 
@@ -257,59 +249,6 @@ def test_a_tool_without_demonstrations_is_shown_by_its_description_where_that_is
     assert one.demonstrations.prompt.head + one.demonstrations.after_head("Why?") == (
         "Answers from a table.\nA call is written [Fake(input)].\n\nQuestion: Why?\nCall:"
     )
-
-
-class CountingEncoder:
-    digest = "counting"
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    def encode(self, texts: Sequence[str]) -> Embeddings:
-        self.asked += texts
-        return normalised(np.asarray([[1.0, float(len(text))] for text in texts]))
-
-
-def test_descriptions_are_embedded_once_and_a_bounded_number_is_kept() -> None:
-    encoder = CountingEncoder()
-
-    async def ask() -> None:
-        thread = EngineThread(lambda: pytest.fail("no model is needed"), max_rows=1, queue=0)
-        embedder = Embedder(thread, encoder, capacity=3)
-        assert await embedder.similarities("q", []) == []
-        # (1, 1) with (1, 1), and with (1, 3): 4 / sqrt(2 * 10) = 0.894427
-        assert await embedder.similarities("q", ["a", "bbb"]) == pytest.approx([1.0, 0.894427])
-        await embedder.similarities("q", ["bbb", "a", "cc"])
-        await embedder.similarities("q", ["dddd", "cc"])  # "bbb" was used longest ago
-        assert len(embedder) == 3
-        await embedder.similarities("q", ["bbb"])
-        many = [f"{i}" for i in range(9)]
-        assert len(await embedder.similarities("q", many)) == 9
-        assert len(embedder) == 3
-
-    asyncio.run(ask())
-    assert encoder.asked[:10] == ["q", "a", "bbb", "q", "cc", "q", "dddd", "q", "bbb", "q"]
-
-
-def test_work_between_rounds(lm: TransformersLM) -> None:
-    thread = EngineThread(lambda: Toolformer(lm, []), max_rows=2, queue=0)
-
-    async def ask() -> None:
-        with pytest.raises(RequestError, match="loading"):
-            await thread.between_rounds(lambda: 1)
-        thread.start()
-        while thread.state != "ready":
-            await asyncio.sleep(0.01)
-        names = await asyncio.gather(*(thread.between_rounds(lambda: thread._thread.name) for _ in range(3)))
-        assert names == ["decode"] * 3
-        with pytest.raises(ZeroDivisionError):
-            await thread.between_rounds(lambda: 1 // 0)
-        assert await thread.between_rounds(lambda: 2) == 2  # the engine goes on
-        await thread.close()
-        with pytest.raises(RequestError):
-            await thread.between_rounds(lambda: 3)
-
-    asyncio.run(ask())
 
 
 @pytest.mark.parametrize(

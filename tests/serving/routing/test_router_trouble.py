@@ -196,7 +196,8 @@ def test_all_places_taken(lm: TransformersLM, tools: list[Tool]) -> None:
     assert refused.headers["retry-after"]
 
 
-def test_the_engine_fails_while_tools_are_ranked(lm: TransformersLM, tools: list[Tool]) -> None:
+@pytest.mark.parametrize("choice", ["auto", {"type": "function", "function": {"name": "sevens"}}])
+def test_the_engine_fails_while_tools_are_ranked(lm: TransformersLM, tools: list[Tool], choice: Any) -> None:
     with running(lambda: Toolformer(lm, tools, max_rows=4), max_rows=4, router=settings(tools)) as server:
         hf_model = server.engine_thread.toolformer.lm.hf_model
         logits = hf_model.logits
@@ -208,7 +209,7 @@ def test_the_engine_fails_while_tools_are_ranked(lm: TransformersLM, tools: list
                 raise RuntimeError("out of memory")
             return logits(hidden)
 
-        body = {"model": NAME, "messages": [{"role": "user", "content": "seven"}], "max_tokens": 2}
+        body = {"model": NAME, "messages": [{"role": "user", "content": "seven"}], "tool_choice": choice}
         hf_model.logits = fail  # type: ignore[method-assign]
         try:
             first = httpx.post(f"{server.url}/v1/chat/completions", json=body)
@@ -218,3 +219,27 @@ def test_the_engine_fails_while_tools_are_ranked(lm: TransformersLM, tools: list
         finally:
             del hf_model.logits
         assert server.engine_thread.taken == 0
+
+
+def test_the_server_is_ready_when_both_models_are(lm: TransformersLM, tools: list[Tool]) -> None:
+    let_go = threading.Event()
+
+    def load_small() -> Toolformer:
+        let_go.wait()
+        return Toolformer(lm, [], max_rows=2)
+
+    router = settings(tools, load=load_small, model="small", max_rows=2)
+    load = lambda: Toolformer(lm, tools, max_rows=4)  # noqa: E731
+    with running(load, wait=False, max_rows=4, router=router) as server:
+        try:
+            until(lambda: server.engine_thread.state == "ready", "the server's model")
+            probe = httpx.get(f"{server.url}/health/ready")
+            assert (probe.status_code, probe.json()) == (503, {"ready": False, "status": "loading"})
+            assert httpx.get(f"{server.url}/health").json()["ready"] is False
+            body = {"model": NAME, "messages": [{"role": "user", "content": "seven"}]}
+            refused = httpx.post(f"{server.url}/v1/chat/completions", json=body)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "not_ready")
+        finally:
+            let_go.set()
+        until(lambda: httpx.get(f"{server.url}/health/ready").status_code == 200, "both models")
+        assert httpx.post(f"{server.url}/v1/chat/completions", json=body).status_code == 200
