@@ -90,7 +90,7 @@ def ground_query(
 ) -> None:
     """Rank the tools for a query: both scores, each tool's preliminary answer, and why the first one is chosen.
 
-    Example: toolformer ground "How many kilometres are 26.2 miles?" --tools calculator,qa --tool units --answer
+    Example: toolformer ground query "How many kilometres are 26.2 miles?" --tools calculator,qa --tool units --answer
     """
     prepare_environment()
     from toolformer_core import load_model
@@ -161,7 +161,7 @@ def ground_benchmarks(
 ) -> None:
     """Choose tools for the queries of benchmarks by GEAR, and answer them. Stop it at any time; run it again to go on.
 
-    Example: toolformer ground --task svamp=SVAMP.json --task nq=NQ.jsonl --limit 200 --model EleutherAI/gpt-neo-1.3B
+    Example: toolformer ground benchmarks --task svamp=SVAMP.json --task nq=NQ.jsonl --limit 200 --model EleutherAI/gpt-neo-1.3B
     """
     prepare_environment()
     runner, workers = runner_options(runner, parameters.workers, dask_workers, parameters.gpus)
