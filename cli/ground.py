@@ -161,7 +161,7 @@ def ground_benchmarks(
 ) -> None:
     """Choose tools for the queries of benchmarks by GEAR, and answer them. Stop it at any time; run it again to go on.
 
-    Example: toolformer ground benchmarks --task svamp=SVAMP.json --task nq=NQ.jsonl --limit 200 --model EleutherAI/gpt-neo-1.3B
+    Example: toolformer ground benchmarks --task svamp=SVAMP.json --task nq=NQ.jsonl --limit 200
     """
     prepare_environment()
     runner, workers = runner_options(runner, parameters.workers, dask_workers, parameters.gpus)
