@@ -14,8 +14,10 @@ from urllib.parse import urlsplit
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, Param, RunTag
 from mlflow.exceptions import MlflowException
+from mlflow.store.db.utils import _initialize_tables
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_RUN_NAME, MLFLOW_RUN_NOTE
 from mlflow.utils.validation import MAX_DATASET_DIGEST_SIZE, MAX_PARAM_VAL_LENGTH, MAX_TAG_VAL_LENGTH
+from sqlalchemy import create_engine
 
 from tasks.tracking.run import TrackingError, as_tracking_error, page, safe_name
 from tasks.tracking.training import TrainingRun
@@ -69,8 +71,9 @@ def project(data: str) -> str:
 class Tracking:
     """MLflow at one address, with its tables ready.
 
-    Several processes may open a new SQLite file at once: its tables are made under a file lock, by the first. The
-    tables of another database are made by the first client too, but without a lock: start one before the others.
+    Several processes may open a new SQLite file at once: its tables are made under a file lock, by the first, and it
+    takes its name when they are complete, so that a process killed meanwhile leaves no half of them. The tables of
+    another database are made by the first client too, but without a lock: start one before the others.
 
     Args:
         uri: `sqlite:///<path>`, another database's URL, or `http(s)://` of a tracking server.
@@ -93,6 +96,8 @@ class Tracking:
         self.artifacts = artifacts or str(path.parent / "mlartifacts")
         try:
             with FileLock(f"{path}.lock", wait_s=math.inf):
+                if not path.exists() or not path.stat().st_size:
+                    _make_database(path)
                 make_private(path)
                 self.client = self._open()
         except CatalogError as exc:
@@ -207,6 +212,25 @@ class Tracking:
         if found is None or found.lifecycle_stage != "active":
             raise TrackingError(f"the MLflow experiment {name!r} was deleted: restore it, or give another name")
         return str(found.experiment_id)
+
+
+def _make_database(path: Path) -> None:
+    """Make an SQLite file with MLflow's tables; it takes its name last.
+
+    Raises:
+        TrackingError: it cannot be written.
+    """
+    new = path.with_name(f"{path.name}.new")
+    with as_tracking_error("making its database"):
+        for leftover in path.parent.glob(f"{new.name}*"):  # of a process that was killed, with SQLite's own files
+            leftover.unlink(missing_ok=True)
+        make_private(new)
+        engine = create_engine(f"sqlite:///{new}")
+        try:
+            _initialize_tables(engine)  # type: ignore[no-untyped-call]
+        finally:
+            engine.dispose()
+        new.replace(path)
 
 
 def _dataset_input(ref: DatasetRef) -> DatasetInput:

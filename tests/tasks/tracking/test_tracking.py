@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
 
 from tasks import settings
-from tasks.tracking import TrackedRun, Tracking, TrackingError, flatten, project
+from tasks.tracking import TrackedRun, Tracking, TrackingError, flatten, project, store
 from tasks.tracking.figures import bars, curves, histograms, matrix
 from tests.tasks.tracking.tracking_cases import start
 from toolformer_core.errors import UsageError
@@ -52,6 +54,28 @@ def test_what_mlflow_refuses_is_told_in_one_line(tracking, client, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(TrackingError, match="cannot make the lock file"):
         Tracking(f"sqlite:///{tmp_path}/file/mlflow.db")
+
+
+def test_a_database_whose_making_was_cut_short_takes_no_name_and_is_made_again(tmp_path, monkeypatch):
+    def killed(engine):
+        with engine.begin() as connection:
+            connection.exec_driver_sql("CREATE TABLE _alembic_tmp_experiments (a)")
+        raise KeyboardInterrupt
+
+    uri, path = f"sqlite:///{tmp_path}/mlflow.db", tmp_path / "mlflow.db"
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "_initialize_tables", killed)
+        with pytest.raises(KeyboardInterrupt):
+            Tracking(uri)
+    assert not path.exists()
+    assert (tmp_path / "mlflow.db.new").exists()
+    (tmp_path / "mlflow.db.new-journal").touch()
+    Tracking(uri).client.search_experiments()
+    assert sorted(file.name for file in tmp_path.glob("mlflow.db*")) == ["mlflow.db", "mlflow.db.lock"]
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT count(*) FROM sqlite_master WHERE name LIKE '_alembic_tmp%'").fetchone() == (
+            0,
+        )
 
 
 def test_a_folder_that_cannot_hold_artifacts_is_told_in_one_line(tracking, tmp_path):
