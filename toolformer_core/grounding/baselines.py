@@ -3,7 +3,7 @@
     | baseline   | chooses                                                                   | LM calls per query      |
     |------------|---------------------------------------------------------------------------|-------------------------|
     | cosine     | the tool whose description is most like the query (ART_cs); gamma = 1     | 1 large                 |
-    | lm         | the tool that the LM names after reading all descriptions (ART_llm)       | 1 small, 1 large        |
+    | lm         | the tool whose name the LM prefers after all descriptions (ART_llm)       | 1 small, 1 large        |
     | toolformer | the tool that a finetuned model calls by itself while it answers          | 1 of that model         |
     | oracle     | a tool that is declared right                                             | 1 large                 |
     | zero-shot  | no tool: the LM's own answer                                              | 1 large                 |
@@ -15,55 +15,37 @@ an answer is judged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
-
-import regex
 
 from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.grounding.library import LibraryTool
 from toolformer_core.grounding.records import Query
-from toolformer_core.grounding.small_lm import SmallLM, first_line
+from toolformer_core.grounding.small_lm import SmallLM
 
 if TYPE_CHECKING:
     from toolformer_core.decode.toolformer import Toolformer
 
-__all__ = ["chosen_by_lm", "chosen_by_toolformer", "few_shot_prompt", "tool_named_in"]
-
-_NAME_TOKENS = 12  # of the LM's choice: a tool's name, and some words around it
+__all__ = ["chosen_by_lm", "chosen_by_toolformer", "few_shot_prompt"]
 
 
 def chosen_by_lm(library: Sequence[LibraryTool], lm: SmallLM, queries: Sequence[str]) -> list[str | None]:
-    """Let an LM choose from all names and descriptions; None where it names no tool, or the library does not fit.
+    """Let an LM choose from all names and descriptions: the name that it would write if it could write no other text.
+
+    Left free, a small LM often names no tool at all; which one it prefers can be read from it all the same.
 
     Args:
         library: the tools.
-        lm: is called once per query.
+        lm: is asked once per query.
         queries: the queries.
 
     Returns:
-        Keys of tools.
+        Keys of tools; None where the descriptions and the query do not fit into the context.
     """
     tools = "".join(f"{one.tool.name}: {one.tool.description}\n" for one in library)
     head = f"Choose the tool that helps most with the question.\n\n{tools}\n"
-    written = lm.answers([f"{head}Question: {query}\nTool:" for query in queries], max_tokens=_NAME_TOKENS)
-    names = {one.tool.name: one.key for one in library}
-    return [tool_named_in(first_line(text), names) for text in written]
-
-
-def tool_named_in(text: str, names: Mapping[str, str]) -> str | None:
-    """Return the key of the tool whose name comes first in a text, in any case; of two, the longer name.
-
-    Args:
-        text: what the LM wrote.
-        names: name in calls -> key.
-    """
-    longest_first = sorted(names, key=lambda name: (-len(name), name))
-    if not longest_first:
-        return None
-    either = "|".join(map(regex.escape, longest_first))
-    found = regex.search(rf"(?<!\w)(?:{either})(?!\w)", text, regex.IGNORECASE)
-    return {name.lower(): key for name, key in names.items()}[found[0].lower()] if found else None
+    chosen = lm.choose([f"{head}Question: {query}\nTool:" for query in queries], [one.tool.name for one in library])
+    return [None if n is None else library[n].key for n in chosen]
 
 
 def chosen_by_toolformer(

@@ -66,6 +66,12 @@ class ScriptedSmallLM:
             out.append(None if written is None else Draw(written[:close], close is not None))
         return out
 
+    def choose(self, prompts: Sequence[str], options: Sequence[str]) -> list[int | None]:
+        """See `SmallLM.choose`: the option that the scripted answer to a prompt begins with; None if it has none."""
+        self._count(prompts)
+        answers = [self._scripted(self._answers, prompt).strip() for prompt in prompts]
+        return [next((n for n, option in enumerate(options) if a.startswith(option)), None) for a in answers]
+
     def _count(self, texts: Sequence[str]) -> None:
         self.asked += len(texts)
         self.tokens += sum(len(text.split()) for text in texts)

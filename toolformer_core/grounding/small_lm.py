@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from toolformer_core.lm.base import Draw
 from toolformer_core.records import Prompt
 
@@ -44,6 +47,18 @@ class SmallLM(Protocol):
         """Write the most likely call after [the prompt's head, text]; None for a text that does not fit the context.
 
         What cannot become a call of the tool `name` need not be written to its end.
+        """
+        ...
+
+    def choose(self, prompts: Sequence[str], options: Sequence[str]) -> list[int | None]:
+        """Return which option the model would write after each prompt, if it could write nothing else.
+
+        At each token only those that continue an option may follow (greedy decoding within the options). A prompt that
+        does not fit the context gives None.
+
+        Args:
+            prompts: none of them ends in a space.
+            options: different texts; each follows the prompt and a space.
         """
         ...
 
@@ -93,6 +108,64 @@ class HFSmallLM:
     def calls(self, prompt: Prompt, texts: Sequence[str], *, max_tokens: int, name: str = "") -> list[Draw | None]:
         """See `SmallLM.calls`."""
         return self.lm.call_at_end(prompt, texts, max_tokens=max_tokens, name=name)
+
+    def choose(self, prompts: Sequence[str], options: Sequence[str]) -> list[int | None]:
+        """See `SmallLM.choose`."""
+        from toolformer_core.lm.tokens import encode_following
+
+        hf_model = self.lm.hf_model
+        lead = [] if hf_model.bos is None else [hf_model.bos]
+        written = [encode_following(hf_model.tokenizer, f" {option}") for option in options]
+        longest = max(map(len, written), default=0)
+        ids = [[*lead, *hf_model.encode(prompt)] for prompt in prompts]
+        out: list[int | None] = [None] * len(prompts)
+        # the options that are left for each prompt, and how many of their tokens are written
+        left = {
+            i: list(range(len(options)))
+            for i in range(len(prompts))
+            if options and len(ids[i]) + longest <= hf_model.context_length
+        }
+        depth = 0
+        while left:
+            for i, logits in zip(left, self._next_logits([ids[i] for i in left]), strict=True):
+                left[i] = _most_likely(left[i], written, depth, logits)
+            depth += 1
+            for i, remaining in list(left.items()):
+                ended = [n for n in remaining if len(written[n]) == depth]
+                if ended or len(remaining) == 1:
+                    out[i] = (ended or remaining)[0]
+                    del left[i]
+                else:
+                    ids[i].append(written[remaining[0]][depth - 1])
+        return out
+
+    def _next_logits(self, rows: Sequence[list[int]]) -> list[NDArray[np.float32]]:
+        """Return the logits of the token after each row.  (V,) each"""
+        import torch
+
+        from toolformer_core.lm.hf.batches import by_budget, pad
+
+        hf_model = self.lm.hf_model
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+        out: dict[int, NDArray[np.float32]] = {}
+        with hf_model.lock, torch.inference_mode():
+            for batch in by_budget([len(rows[i]) for i in order], hf_model.token_budget):
+                chosen = [order[b] for b in batch]
+                ids, mask = pad([np.asarray(rows[i], dtype=np.int64) for i in chosen], hf_model.device)
+                position = torch.arange(ids.shape[1], device=hf_model.device).expand(len(chosen), -1)
+                hidden = hf_model.hidden(ids, mask, position, None)
+                last = torch.tensor([len(rows[i]) - 1 for i in chosen], device=hf_model.device)
+                logits = hf_model.logits(hidden[torch.arange(len(chosen), device=hf_model.device), last])
+                out.update(zip(chosen, logits.cpu().numpy(), strict=True))
+        return [out[i] for i in range(len(rows))]
+
+
+def _most_likely(
+    options: Sequence[int], written: Sequence[Sequence[int]], depth: int, logits: NDArray[np.float32]
+) -> list[int]:
+    """Return the options that begin with the most likely of their tokens at this depth."""
+    best = max((written[n][depth] for n in options), key=lambda token: float(logits[token]))
+    return [n for n in options if written[n][depth] == best]
 
 
 def first_line(text: str) -> str:
