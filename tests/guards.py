@@ -47,6 +47,7 @@ _AUDIT = "tests/warehouse/test_wh_audit.py"
 _CLAIMS = "tests/warehouse/test_wh_claims.py"
 _LEDGER = "tests/flows/test_ledger.py"
 _SHARDS = "tests/tasks/test_run_shard.py"
+_TRACKING = "tests/tasks/tracking/test_tracking.py"
 
 GUARDS = (
     # A process, or the machine, dies.
@@ -84,6 +85,14 @@ GUARDS = (
         "        try:\n            output = run(writer)\n"
         "        except Exception:\n            output = StageOutput(())\n",
         (f"{_SHARDS}::test_work_that_fails_leaves_no_commit",),
+    ),
+    Guard(
+        "a kill while MLflow's database is made",
+        "it takes its name when its tables are complete",
+        "tasks/tracking/store.py",
+        'new = path.with_name(f"{path.name}.new")',
+        "new = path",
+        (f"{_TRACKING}::test_a_database_whose_making_was_cut_short_takes_no_name_and_is_made_again",),
     ),
     Guard(
         "a kill while a server makes its database",
