@@ -21,7 +21,7 @@ from cli.build import DaskWorkers, Runner, runner_options
 from cli.options import AsJson, option_of, with_options
 from cli.terminal import exit_on_signal, hide_logged_failures, print_json, say, without_nan
 from cli.tool_options import ToolOptions, build_chosen
-from cli.use import Date, iso_date
+from cli.use.text import Date, iso_date
 from flows.build_dataset.parameters import BuildParameters
 from flows.ground.parameters import GroundParameters
 from tasks.settings import prepare_environment

@@ -27,10 +27,10 @@ from cli.ground import ground_app
 from cli.index import index_app
 from cli.operate import doctor, up
 from cli.options import Data
-from cli.serve import serve
 from cli.terminal import leave, say, without_credentials
 from cli.tools import tools_app
-from cli.use import chat, generate
+from cli.use.serve import serve
+from cli.use.text import chat, generate
 from cli.warehouse import built_store, gc, pack, reconcile
 from flows.stopping import STOPPED, TERMINATED, Terminated, raise_on_sigterm
 

@@ -195,7 +195,7 @@ class EngineThread:
         def run() -> None:
             try:
                 result = work()
-            except Exception as exc:  # noqa: BLE001  it belongs to whoever asked, and must not end the engine
+            except Exception as exc:  # noqa: BLE001 - the caller gets it; the engine goes on
                 self._in_loop(functools.partial(_settle, done.set_exception, done, exc))
             else:
                 self._in_loop(functools.partial(_settle, done.set_result, done, result))
@@ -343,6 +343,6 @@ class EngineThread:
 
 
 def _settle(settle: Callable[[Value], None], future: asyncio.Future[Any], value: Value) -> None:
-    """Give a future its result, unless whoever waited has gone."""
+    """Set the result of a future, unless it was cancelled meanwhile."""
     if not future.done():
         settle(value)

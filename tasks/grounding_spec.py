@@ -274,7 +274,7 @@ def _encoder(encoder: NamedModel) -> Encoder:
 
 
 def lm_of(model: NamedModel) -> TransformersLM:
-    """Return a model, loaded once as long as no other is asked for.
+    """Return a model; it stays loaded until another one is requested.
 
     Raises:
         ModelError: it cannot be loaded.

@@ -94,12 +94,13 @@ def _chosen_tools(p: GroundParameters) -> _Tools:
     built, settings = chosen_tools(p)
     keys = list(built)
     mocked = [key.strip().lower() for key in p.mock]
-    if mocked == ["all"]:
+    every = mocked == ["all"]
+    if every:
         mocked = [key for key, tool in built.items() if declaration_of(tool).mock_response]
     if p.distractors:
         added = distractors(p.distractors, p.seed)
         keys += [tool.key for tool in added]
-        mocked += [tool.key for tool in added] if p.mock == ["all"] else []
+        mocked += [tool.key for tool in added] if every else []
     return _Tools(tuple(keys), settings, tuple(mocked))
 
 

@@ -49,7 +49,7 @@ class Writing:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A continuation, as far as it was needed: the model may have written a little more before it was told so."""
+    """A complete continuation; it may end with a few more tokens, written before the model was stopped."""
 
     text: str
     prompt_tokens: int

@@ -1,4 +1,4 @@
-"""What the router is told and what it decides, as plain values."""
+"""The router's settings, requests and decisions, as plain values."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class OpeningCall:
 
 
 class AnswerWriter(ResponseWriter):
-    """Writes answers that begin with a call, and the ranking if it is asked for.
+    """Writes answers that begin with a call and, on request, the ranking.
 
     Args:
         form: of the response.

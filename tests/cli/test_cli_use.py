@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from cli.main import app
 from cli.terminal import visible
-from cli.use import _Chat
+from cli.use.text import _Chat
 from tests.core.decode.writers import merging, speaks
 from toolformer_core.errors import UsageError
 

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
-from cli.router_options import ServeOptions, router_of
+from cli.use.router_options import ServeOptions, router_of
 from tests.fakes import FakeTool
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import ToolformerError, UsageError

@@ -47,6 +47,17 @@ def test_calls_are_those_of_the_plain_computation() -> None:
     assert [draw.text if draw else None for draw in draws] == plain
 
 
+def test_heads_that_were_not_used_for_longest_are_dropped() -> None:
+    hf = tiny_lm().hf_model
+    prompts = [Prompt("t", f"head {n} ", "") for n in range(3)]
+    hf.head(prompts[0])
+    size = sum(x.numel() * x.element_size() for pair in hf._heads[prompts[0].digest][1] for x in pair)
+    hf.budget.cache = 2 * size  # the three heads have the same number of tokens
+    for prompt in (prompts[1], prompts[0], prompts[2]):
+        hf.head(prompt)
+    assert list(hf._heads) == [prompts[0].digest, prompts[2].digest]
+
+
 def test_what_cannot_become_the_tools_call_is_not_continued() -> None:
     lm = HFSmallLM(tiny_lm())
     whole = [draw.text for draw in lm.calls(HEAD, TEXTS, max_tokens=12) if draw]

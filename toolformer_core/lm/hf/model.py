@@ -137,6 +137,8 @@ class HFModel:
     def head(self, prompt: Prompt) -> tuple[int, KeyValues]:
         """Return the prompt head's length and its keys and values per layer (1, H, P, D), computed once per prompt.
 
+        Heads that were not used for longest are dropped when all of them take more than the cache budget.
+
         The prompt must leave room for a document (`windowing.windows_of` checks it).
         """
         with self.lock:
@@ -147,7 +149,10 @@ class HFModel:
                 with torch.inference_mode():
                     self.hidden(row, torch.ones_like(row), torch.arange(len(ids), device=self.device)[None], cache)
                 self._heads[prompt.digest] = (len(ids), key_values(cache))
-            return self._heads[prompt.digest]
+            self._heads[prompt.digest] = head = self._heads.pop(prompt.digest)  # the last in use
+            while len(self._heads) > 1 and sum(_bytes(kv) for _, kv in self._heads.values()) > self.cache_budget:
+                del self._heads[next(iter(self._heads))]
+            return head
 
 
 def fuse_gelu(model: torch.nn.Module) -> None:
@@ -174,6 +179,10 @@ def _context_length(model: Any, tokenizer: Any, name: str) -> tuple[int, str]:
         return length, ""
     model_limit = f"; the model's own is {min(stated)}" if stated else ""
     return length, f" (model_max_length of its tokenizer{model_limit})"
+
+
+def _bytes(kv: KeyValues) -> int:
+    return sum(x.numel() * x.element_size() for pair in kv for x in pair)
 
 
 def _lengths(values: list[Any]) -> list[int]:

@@ -1,6 +1,6 @@
 """Grounding many queries at a time against one by one: seconds per query and calls per query, in one run.
 
-    python benchmarks/grounding.py --tools 100 --queries 1000 --json
+    python benchmarks/tools/grounding.py --tools 100 --queries 1000 --json
 
 The plain loop takes a seeded share of the same queries, and for each of them every tool by itself: it writes one call
 with `generate` from the whole prompt, and asks the tool. Nothing is shared between two calls. Both use the embedded

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.options import with_options
-from cli.router_options import ServeOptions, router_of
 from cli.tool_options import build_chosen
-from cli.use import Model, Timeout, load_toolformer
+from cli.use.router_options import ServeOptions, router_of
+from cli.use.text import Model, Timeout, load_toolformer
 from tasks.settings import api_key as api_key_from
 from tasks.settings import prepare_environment
 

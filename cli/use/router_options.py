@@ -1,6 +1,6 @@
 """The options by which `serve` chooses tools for chats (GEAR), and the router that they ask for.
 
-Nothing is loaded here but an encoder, so that a wrong name is told before the server starts.
+Only the encoder is loaded here, so that a wrong name is reported before the server starts.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Commands that use a model: `text` has generate and chat, `serve` the server, `router_options` its choice of tools."""
