@@ -41,17 +41,6 @@ __all__ = [
     "ranked",
 ]
 
-__all__ = [
-    "GroundedAnswer",
-    "GroundedQuery",
-    "GroundingOptions",
-    "RankedTool",
-    "answer",
-    "ground",
-    "ground_all",
-    "ranked",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class RankedTool:
