@@ -49,6 +49,7 @@ __all__ = [
     "TranslatorModel",
     "Version",
     "WholeNumbers",
+    "as_parts",
     "as_text",
     "thresholds",
 ]
@@ -158,7 +159,7 @@ def thresholds(text: str) -> dict[str, float]:
         ValueError: it is not written so.
     """
     out = {}
-    for part in _parts(text):
+    for part in as_parts(text):
         tool, equals, value = part.partition("=")
         try:
             number = float(value) if equals else math.nan
@@ -170,12 +171,13 @@ def thresholds(text: str) -> dict[str, float]:
     return out
 
 
-def _parts(text: Any) -> Any:
+def as_parts(text: Any) -> Any:
+    """Return the parts of a text with commas between them; anything else as it is."""
     return [part.strip() for part in text.split(",") if part.strip()] if isinstance(text, str) else text
 
 
 def _whole_numbers(given: Any) -> Any:
-    parts = _parts(given)
+    parts = as_parts(given)
     for part in parts if isinstance(given, str) else ():
         if not part.isdecimal():
             raise ValueError(f"{part!r} is not a whole number; write e.g. 0,1,3,10")
@@ -197,7 +199,7 @@ ModelName = Annotated[str, AfterValidator(_without_credentials), _text(_SERVED)]
 DatasetName = Annotated[str, _text(f"^{_NAME}$")]
 Version = Annotated[str, _text(f"^{_NAME}(@{_NAME})?$")]
 # A list, or on the command line a text with commas between its parts.
-Listed = BeforeValidator(_parts)
+Listed = BeforeValidator(as_parts)
 WholeNumbers = BeforeValidator(_whole_numbers)
 
 

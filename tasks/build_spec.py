@@ -38,6 +38,7 @@ from warehouse.store import Store
 __all__ = [
     "BuildSpec",
     "NotInOverlayError",
+    "RelevanceSpec",
     "claims_of",
     "model_of",
     "pool_of",
@@ -47,6 +48,23 @@ __all__ = [
 
 class NotInOverlayError(ToolformerError):
     """Work that is only tried out came to what is not asked there: a model, a tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelevanceSpec:
+    """Which documents a tool is tried on by the semantic score: see `tasks.stages.relevance`.
+
+    Args:
+        share: of the documents that the prefilter kept, in (0, 1].
+        descriptions: of the tools, by key.
+        encoder: folder or hub name; "": hidden states of the build's own model.
+        encoder_digest: of its files; "" for hidden states.
+    """
+
+    share: float
+    descriptions: Mapping[str, str]
+    encoder: str = ""
+    encoder_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +89,7 @@ class BuildSpec:
     score: ScoreConfig
     assemble: AssembleConfig
     filters: Mapping[str, DocumentFilter] = field(default_factory=dict)  # of tools that are none of the paper's
+    relevance: RelevanceSpec | None = None  # None: tools are tried on all that the prefilter keeps
     stop_when_full: bool = False  # a tool is annotated until it has `assemble.max_examples`; see `tasks.example_limit`
     offline: bool = False  # tools are asked nothing: only what they answered before is used
     retry_failures_before: str = ""  # ISO UTC: ask again what failed for a passing reason in earlier commits; "": none

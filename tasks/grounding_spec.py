@@ -31,7 +31,7 @@ from tasks.model_thread import resident_model
 from tasks.settings import model_credentials, qa_credentials
 from toolformer_core.config import canonical_json
 from toolformer_core.errors import ToolError
-from toolformer_core.grounding.encoders import Encoder, HiddenStateEncoder, load_encoder
+from toolformer_core.grounding.encoders import Encoder, HiddenStateEncoder, encoder_named
 from toolformer_core.grounding.ground import Grounder, GroundingSettings
 from toolformer_core.grounding.library import DemonstrationKind, LibraryTool, library_of
 from toolformer_core.grounding.patterns import PatternSet
@@ -268,11 +268,6 @@ def library_tools(library: ToolLibrary) -> tuple[LibraryTool, ...]:
     return built
 
 
-@lru_cache(maxsize=2)
-def _encoder(encoder: NamedModel) -> Encoder:
-    return load_encoder(encoder.name)
-
-
 def lm_of(model: NamedModel) -> TransformersLM:
     """Return a model; it stays loaded until another one is requested.
 
@@ -296,7 +291,11 @@ def grounder_of(run: GroundingRun) -> Grounder:
         ToolformerError: model, encoder or tools cannot be loaded.
     """
     lm = lm_of(run.small)
-    encoder = _encoder(run.encoder) if run.encoder.name else HiddenStateEncoder(lm.hf_model, run.small.digest)
+    encoder = (
+        encoder_named(run.encoder.name, run.encoder.digest)
+        if run.encoder.name
+        else HiddenStateEncoder(lm.hf_model, run.small.digest)
+    )
     return _grounder(run, lm, encoder)
 
 

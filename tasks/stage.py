@@ -107,6 +107,10 @@ def _ignore(_: Inputs[Any], __: ShardResult) -> None:
     return None
 
 
+def _always(_: Any) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Stage(Generic[Spec]):
     """One step from corpus to C*, or of an evaluation.
@@ -124,6 +128,7 @@ class Stage(Generic[Spec]):
         config_notes: values that the commit's config holds besides the settings, for people to read; they are not part
             of the fingerprint.
         committed: called with a result that this process has just committed.
+        wanted: whether a run, by its spec, has the stage at all; one that it lacks is not read by others either.
         follow: whether a commit of the stage, given the shard's inputs, is to be followed by another one
             (see `tasks.follow_up`); None: no commit of this stage ever is.
     """
@@ -139,6 +144,7 @@ class Stage(Generic[Spec]):
     digests: Callable[[Inputs[Spec]], Mapping[str, str]] = _nothing
     config_notes: Callable[[Inputs[Spec]], Mapping[str, Any]] = _nothing
     committed: Callable[[Inputs[Spec], ShardResult], None] = _ignore
+    wanted: Callable[[Spec], bool] = _always
     follow: Callable[[Inputs[Spec], Commit], bool] | None = None
 
     def shard_spec(self, inputs: Inputs[Spec]) -> ShardSpec:

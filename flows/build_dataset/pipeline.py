@@ -27,7 +27,7 @@ from tasks.example_limit import ExampleCounter, examples_in_shard, excess_exampl
 from tasks.run_shard import ShardResult, on_shard_done
 from tasks.settings import shared_catalog
 from tasks.stage import Shard, Stage, is_read_for
-from tasks.stages import BUILD_STAGES, stages_per
+from tasks.stages import build_stages
 from tasks.stages.assemble import ASSEMBLE, AssemblySpec
 from toolformer_core.records import digest_of
 
@@ -76,7 +76,7 @@ def run_pipeline(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], worke
         shards: of the corpus.
         workers: tasks at a time, where they run in threads.
     """
-    for stage in BUILD_STAGES:
+    for stage in build_stages(spec):
         if stage.per != "source":
             ledger.expect(stage.name, len(shards) * (len(spec.tools) if stage.per == "tool" else 1))
     within_limit = sum(shard.documents.rows for shard in shards) <= spec.assemble.max_examples
@@ -97,7 +97,7 @@ def run_pipeline(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], worke
 
 
 def _cut(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], workers: int) -> list[tuple[Shard, ...]]:
-    a_group = len(stages_per("tool")) * len(spec.tools) + len(stages_per("shard"))
+    a_group = len(build_stages(spec, "tool")) * len(spec.tools) + len(build_stages(spec, "shard"))
     return shard_groups(
         shards,
         seconds_per_document(ledger.snapshot),
@@ -116,7 +116,8 @@ def _in_turn(spec: BuildSpec, shards: Sequence[Shard]) -> list[Shard]:
 
 def _submit_scoring_stages(spec: BuildSpec, group: _Group, tools: Iterable[str]) -> None:
     """Submit the stages in front of `assemble`, in order."""
-    for stage in BUILD_STAGES[: BUILD_STAGES.index(ASSEMBLE)]:
+    stages = build_stages(spec)
+    for stage in stages[: stages.index(ASSEMBLE)]:
         if stage.per != "source":
             for tool in tools if stage.per == "tool" else ("",):
                 before = group.read_by(stage, tool)
@@ -127,7 +128,8 @@ def _submit_assembly(spec: BuildSpec, group: _Group, assembly: AssemblySpec) -> 
     """Submit `assemble`, and the stages behind it."""
     scored = {"score": group.read_by(ASSEMBLE, "")["score"]}
     group.results[ASSEMBLE.name, ""] = submit_stage(ASSEMBLE, assembly, group.shards, scored)
-    for stage in BUILD_STAGES[BUILD_STAGES.index(ASSEMBLE) + 1 :]:
+    stages = build_stages(spec)
+    for stage in stages[stages.index(ASSEMBLE) + 1 :]:
         group.results[stage.name, ""] = submit_stage(stage, spec, group.shards, group.read_by(stage, ""))
 
 
@@ -185,7 +187,7 @@ def _annotate_until_full(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard
                         ledger.add(result)
         scored = [result for (stage, _), result in used[shard.name].items() if stage == "score"]
         for _ in counter.add(examples_in_shard(assembly_spec_of(spec), scored)):
-            for stage in stages_per("tool"):
+            for stage in build_stages(spec, "tool"):
                 ledger.expect(stage.name, index + 1 - len(order))  # so many fewer: the shards behind this one
     for group in pending.values():  # not used, whatever becomes of them
         for future in group.futures():

@@ -30,7 +30,7 @@ from tasks.example_limit import ExampleCounter, examples_in_shard, excess_exampl
 from tasks.follow_up import last_inputs, transient_failures
 from tasks.run_shard import ShardResult, ShardSpec, result_of
 from tasks.stage import Inputs, Shard, Stage, is_read_for, run_stage, shards_of
-from tasks.stages import BUILD_STAGES
+from tasks.stages import build_stages
 from tasks.stages.assemble import ASSEMBLE
 from tasks.stages.ingest import CORPUS, INGEST
 from toolformer_core.config import tau_f_for
@@ -137,12 +137,14 @@ class _Planner:
 
     spec: BuildSpec
     past: PastCommits = field(init=False)
+    stages: list[Stage[Any]] = field(init=False)
     planned: list[PlannedShard] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     transient: Counter[tuple[str, bool]] = field(default_factory=Counter)  # tool, asked again -> failures
 
     def __post_init__(self) -> None:
         self.past = PastCommits(self.spec.store())
+        self.stages = build_stages(self.spec)
 
     def plan(self) -> Plan:
         spec = self.spec
@@ -262,7 +264,7 @@ class _Planner:
     def _add_annotation(self, shard: Shard, tools: Iterable[str]) -> _Results:
         """Plan the stages before `assemble` for a shard; return their results as far as they are known."""
         results: _Results = {}
-        for stage in BUILD_STAGES[: BUILD_STAGES.index(ASSEMBLE)]:
+        for stage in self.stages[: self.stages.index(ASSEMBLE)]:
             if stage.per != "source":
                 for tool in tools if stage.per == "tool" else ("",):
                     results[stage.name, tool] = self._add_stage(stage, tool, shard, results)
@@ -310,9 +312,10 @@ class _Planner:
         may then be found done.
         """
         if stage.needs:
-            last = [result for key, result in read.items() if key[0] == stage.reads[-1]]
-            return all(result is not None and result.counts[-1].kept == 0 for result in last)
-        later = [other for other in BUILD_STAGES if stage.name in other.reads and other.per == stage.per]
+            last = [name for name in stage.reads if any(key[0] == name for key in read)][-1]
+            results = [result for key, result in read.items() if key[0] == last]
+            return all(result is not None and result.counts[-1].kept == 0 for result in results)
+        later = [other for other in self.stages if stage.name in other.reads and other.per == stage.per]
         return any(self._may_be_done(other.shard_spec(replace(inputs, files={})), ("inputs",)) for other in later)
 
     def _add_assembly(
@@ -344,18 +347,18 @@ class _Planner:
                 ASSEMBLE.shard_spec(Inputs(assembly, shard.name, files=files)), shard.documents.rows, unknown
             )
             shard_results = {**results[shard.name], (ASSEMBLE.name, ""): assembled}
-            for stage in BUILD_STAGES[BUILD_STAGES.index(ASSEMBLE) + 1 :]:
+            for stage in self.stages[self.stages.index(ASSEMBLE) + 1 :]:
                 shard_results[stage.name, ""] = self._add_stage(stage, "", shard, shard_results)
 
     def _stage_plans(self) -> Iterable[StagePlan]:
         groups: dict[tuple[str, str], list[PlannedShard]] = {}
-        for stage in BUILD_STAGES:
+        for stage in self.stages:
             for planned in self.planned:
                 if planned.stage == stage.name:
                     groups.setdefault((stage.name, planned.tool), []).append(planned)
         model = self.spec.weights_digest
         draw_stages = {  # whose cost grows with the number of draws
-            stage.name for stage in BUILD_STAGES if stage.per == "tool" and "sample" in (stage.name, *stage.reads)
+            stage.name for stage in self.stages if stage.per == "tool" and "sample" in (stage.name, *stage.reads)
         }
         for (name, tool), group in groups.items():
             states = Counter(planned.state for planned in group)

@@ -6,13 +6,14 @@ So a mistake is answered before anything runs. Nothing is written, and no model 
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from flows.build_dataset.parameters import BuildParameters
 from flows.chosen_tools import chosen_tools
-from tasks.build_spec import BuildSpec
+from tasks.build_spec import BuildSpec, RelevanceSpec
 from toolformer_core.annotate.ingest import corpus_files, file_digest, read_corpus
 from toolformer_core.annotate.tool_prompt import prompt_for
 from toolformer_core.config import (
@@ -25,9 +26,11 @@ from toolformer_core.config import (
     ScoreConfig,
 )
 from toolformer_core.errors import UnknownNameError, UsageError
+from toolformer_core.grounding.encoders import encoder_digest
 from toolformer_core.lm.check import check_model
 from toolformer_core.lm.load import model_digests
 from toolformer_core.records import digest_of
+from toolformer_core.tools.base import Tool
 from toolformer_core.tools.declaration import declaration_of
 from warehouse.commits import check_name
 from warehouse.errors import StoreError
@@ -122,6 +125,7 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         tool_settings=settings,
         ingest=ingest,
         prefilter=PrefilterConfig(chunk_tokens=p.mt_chunk_tokens, latest_date=p.latest_date, seed=p.seed),
+        relevance=_relevance(p, built),
         sample=sample,
         execute=ExecuteConfig(),
         score=ScoreConfig(),
@@ -131,4 +135,17 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         stop_when_full=p.stop_when_full,
         offline=p.offline,
         retry_failures_before=dt.datetime.now(dt.UTC).isoformat() if p.retry_failures else "",
+    )
+
+
+def _relevance(p: BuildParameters, tools: Mapping[str, Tool]) -> RelevanceSpec | None:
+    if p.relevant_share is None:
+        if p.encoder:
+            raise UsageError("--encoder embeds documents for --relevant-share, which is not given")
+        return None
+    return RelevanceSpec(
+        p.relevant_share,
+        {key: tool.description for key, tool in tools.items()},
+        _model(p.encoder) if p.encoder else "",
+        encoder_digest(p.encoder) if p.encoder else "",
     )

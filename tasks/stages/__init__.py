@@ -2,6 +2,7 @@
 
     ingest      corpus             -> documents, cut into shards
     prefilter   documents          -> verdicts             per tool and shard
+    relevance   + verdicts         -> kept documents       per tool and shard   (asks the model; if a share is given)
     sample      + verdicts         -> draws                per tool and shard   (asks the model)
     execute     + draws            -> responses            per tool and shard   (asks the tool)
     score       + responses        -> losses               per tool and shard   (asks the model)
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tasks.build_spec import BuildSpec
 from tasks.stage import Stage
 from tasks.stages.answer_grounded import ANSWER_GROUNDED
 from tasks.stages.assemble import ASSEMBLE
@@ -33,17 +35,18 @@ from tasks.stages.ground import CHOOSE, GROUND
 from tasks.stages.ingest import INGEST
 from tasks.stages.perplexity import PERPLEXITY
 from tasks.stages.prefilter import PREFILTER
+from tasks.stages.relevance import RELEVANCE
 from tasks.stages.sample import SAMPLE
 from tasks.stages.score import SCORE
 
-__all__ = ["BUILD_STAGES", "EVALUATION_STAGES", "VERSIONS", "stages_per"]
+__all__ = ["BUILD_STAGES", "EVALUATION_STAGES", "VERSIONS", "build_stages"]
 
-BUILD_STAGES: list[Stage[Any]] = [INGEST, PREFILTER, SAMPLE, EXECUTE, SCORE, ASSEMBLE]
+BUILD_STAGES: list[Stage[Any]] = [INGEST, PREFILTER, RELEVANCE, SAMPLE, EXECUTE, SCORE, ASSEMBLE]
 EVALUATION_STAGES: list[Stage[Any]] = [BENCHMARK, EVALUATE, PERPLEXITY, GROUND, CHOOSE, ANSWER_GROUNDED]
 
 VERSIONS = {stage.name: stage.version for stage in (*BUILD_STAGES, *EVALUATION_STAGES)}
 
 
-def stages_per(per: str) -> list[Stage[Any]]:
-    """Return the annotation stages that run per `source`, per `tool` or per `shard`, in order."""
-    return [stage for stage in BUILD_STAGES if stage.per == per]
+def build_stages(spec: BuildSpec, per: str = "") -> list[Stage[Any]]:
+    """Return the stages that a build has, in order: all, or those that run per `source`, per `tool` or per `shard`."""
+    return [stage for stage in BUILD_STAGES if stage.wanted(spec) and per in ("", stage.per)]

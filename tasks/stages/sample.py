@@ -1,4 +1,4 @@
-"""Sample: calls drawn by the model into the documents that the prefilter kept."""
+"""Sample: calls drawn by the model into the documents that the prefilter, and `relevance` if it ran, kept."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ __all__ = ["SAMPLE"]
 def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
     spec, tool = inputs.spec, inputs.tool
     documents = {d.doc_id: d for d in inputs.records("ingest", arrow.documents_of)}
-    kept = [v for v in inputs.records("prefilter", arrow.verdicts_of) if v.kept]
+    irrelevant = {doc_id for table in inputs.tables("relevance") for doc_id in arrow.irrelevant_of(table)}
+    kept = [v for v in inputs.records("prefilter", arrow.verdicts_of) if v.kept and v.doc_id not in irrelevant]
     sampled, tokens = [], 0
     if kept:
         pairs = [(documents[v.doc_id], v) for v in kept]
@@ -47,7 +48,7 @@ SAMPLE: Stage[BuildSpec] = Stage(
     unit="documents",
     per="tool",
     needs="model",
-    reads=("ingest", "prefilter"),
+    reads=("ingest", "prefilter", "relevance"),
     run=_run,
     config=lambda inputs: inputs.spec.sample[inputs.tool],
     digests=_digests,

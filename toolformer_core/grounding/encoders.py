@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -28,7 +29,7 @@ from toolformer_core.records import digest_of
 if TYPE_CHECKING:
     from toolformer_core.lm.hf.model import HFModel
 
-__all__ = ["Encoder", "HiddenStateEncoder", "cosines", "encoder_digest", "load_encoder", "normalised"]
+__all__ = ["Encoder", "HiddenStateEncoder", "cosines", "encoder_digest", "encoder_named", "load_encoder", "normalised"]
 
 Embeddings = NDArray[np.float32]  # (N, D), rows of length 1
 
@@ -122,6 +123,17 @@ def encoder_digest(name: str) -> str:
         return digest_of("encoder", name)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return digest_of("encoder", *(p for f in files for p in (f.relative_to(folder).as_posix(), file_digest(f))))
+
+
+@lru_cache(maxsize=2)
+def encoder_named(name: str, digest: str) -> Encoder:
+    """Return an encoder, loaded once a process as long as at most two are in use.
+
+    Args:
+        name: see `load_encoder`, which also says what is raised.
+        digest: `encoder_digest` of what was named when the run was started; another one is another encoder.
+    """
+    return load_encoder(name)
 
 
 def load_encoder(name: str) -> Encoder:
