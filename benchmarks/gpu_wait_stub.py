@@ -54,7 +54,9 @@ class WaitingScan:
         self.positions = [np.array(token_starts(text), dtype=np.int64) for text in texts]
         self.log_probs = [np.where(np.arange(len(p)) == 7, -1.0, -20.0).astype(np.float32) for p in self.positions]
 
-    def draw(self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float) -> list[Draw]:
+    def draw(
+        self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = ""
+    ) -> list[Draw]:
         with _logged():
             return [Draw(f"Calculator({r.seed} + 1)", True) for r in requests]
 

@@ -80,7 +80,9 @@ class StubScan:
         self.positions = [np.array(token_starts(text), dtype=np.int64) for text in held]
         self.log_probs = [np.where(np.arange(len(p)) % 11 == 7, -1.0, -20.0).astype(np.float32) for p in self.positions]
 
-    def draw(self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float) -> list[Draw]:
+    def draw(
+        self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = ""
+    ) -> list[Draw]:
         with self._clock.working():
             if self._tool == "calendar":
                 return [Draw("Calendar()", True) for _ in requests]

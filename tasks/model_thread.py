@@ -221,8 +221,10 @@ class _HeldScan(ScanWrapper[Scan]):
         super().__init__(inner)
         self._do = do
 
-    def draw(self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float) -> list[Draw]:
-        return self._do(lambda: self.inner.draw(requests, max_tokens=max_tokens, temperature=temperature))
+    def draw(
+        self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = ""
+    ) -> list[Draw]:
+        return self._do(lambda: self.inner.draw(requests, max_tokens=max_tokens, temperature=temperature, name=name))
 
 
 class QueuedLM:

@@ -37,6 +37,7 @@ __all__ = [
     "interleave",
     "is_tool_name",
     "linearize",
+    "name_begun",
     "parse",
     "strip",
 ]
@@ -48,6 +49,7 @@ MAX_CALL_CHARS = 8_000  # longer brackets in running text are not calls; this bo
 
 _TOOL_NAME = re.compile(r"[^\W\d]\w*")
 _NAME = re.compile(rf"\s*({_TOOL_NAME.pattern})\s*\(")
+_NAME_BEGUN = re.compile(rf"\s*(?:{_TOOL_NAME.pattern})?\s*")
 _INPUT_END = re.compile(r"\)\s*(?:(?:->|→)(?P<response>.*))?\Z", re.DOTALL)
 _BRACKET = re.compile(r"[\[\]]")
 _PAREN = re.compile(r"[()]")
@@ -128,6 +130,17 @@ def parse(body: str) -> tuple[Call, str | None]:
         raise CallSyntaxError(f"no ')' closes the input in {body[:80]!r}")
     raw, response = first
     return Call(name.group(1), _unquote(raw.strip())), None if response is None else response.strip()
+
+
+def name_begun(start: str) -> str | None:
+    """Return the tool's name in the start of a call's body, or "" if the name, or the "(" behind it, may still follow.
+
+    None: however the text goes on, it is no call.
+    """
+    name = _NAME.match(start)
+    if name is not None:
+        return name.group(1)
+    return "" if _NAME_BEGUN.fullmatch(start) else None
 
 
 def _unquote(text: str) -> str:

@@ -19,6 +19,7 @@ from toolformer_core.syntax import (
     interleave,
     is_tool_name,
     linearize,
+    name_begun,
     parse,
     strip,
 )
@@ -119,6 +120,43 @@ def test_parse_of_any_text_gives_a_call_or_the_typed_error(body: str) -> None:
     except CallSyntaxError:
         return
     assert re.fullmatch(r"[^\W\d]\w*", call.tool)
+
+
+@pytest.mark.parametrize(
+    ("start", "begun"),
+    [
+        ("", ""),
+        (" \n", ""),
+        ("Calc", ""),
+        ("Calculator", ""),
+        ("Calculator ", ""),
+        ("Calculator(", "Calculator"),
+        (" QA (who", "QA"),
+        ("Calculator2(1", "Calculator2"),
+        ("the cat", None),  # a name is followed by "(" alone
+        ("3 + 4", None),
+        ("(3", None),
+        ("QA]", None),
+    ],
+)
+def test_the_name_with_which_a_call_begins(start: str, begun: str | None) -> None:
+    assert name_begun(start) == begun
+
+
+@given(NAMES, ANY_TEXT, st.integers(0, 60))
+def test_every_start_of_a_call_begins_with_its_name_or_may_yet(name: str, text: str, length: int) -> None:
+    body = linearize(Call(name, text))[2:-1]
+    assert name_begun(body[:length]) in ("", name)
+
+
+@given(ANY_TEXT, ANY_TEXT)
+def test_what_cannot_become_a_call_is_none_however_it_goes_on(start: str, rest: str) -> None:
+    begun = name_begun(start)
+    try:
+        call, _ = parse(start + rest)
+    except CallSyntaxError:
+        return
+    assert begun == "" or begun == call.tool
 
 
 @given(

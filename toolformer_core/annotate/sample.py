@@ -5,9 +5,11 @@ Of the positions with p(" [") > tau_s, the k most likely ones of a document are 
     | outcome of a draw | because                                                                     |
     |-------------------|-----------------------------------------------------------------------------|
     | ok                | it is a call of this tool (a response the model made up is ignored)         |
-    | unterminated      | no `]` closes it within the token limit                                     |
-    | wrong_tool        | it is a call of another tool                                                |
+    | unterminated      | it begins as a call of this tool, and no `]` closes it within the limit     |
+    | wrong_tool        | it is, or begins as, a call of another tool                                 |
     | unparsable        | it is not `name(input)`, or the square brackets of its input are unbalanced |
+
+A draw that can no longer become a call of this tool is not continued: its raw text then ends where that was certain.
 
     | outcome of a document | because                                           |
     |-----------------------|---------------------------------------------------|
@@ -39,7 +41,7 @@ from toolformer_core.config import SampleConfig
 from toolformer_core.errors import CallSyntaxError
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan
 from toolformer_core.records import Document, DrawnCall, PrefilterResult, Prompt, numbers_of
-from toolformer_core.syntax import CLOSE, find_close, parse
+from toolformer_core.syntax import CLOSE, find_close, name_begun, parse
 
 __all__ = ["SampledDocument", "draw_seeds", "sample"]
 
@@ -133,7 +135,7 @@ def sample(
         complete = {id(s): s for i in sorted(in_scan) if (s := owner[i]).seen == s.pieces.keys()}
         ready = [s for s in complete.values() if s.pieces.keys() <= in_scan]
         second_round += [s for s in complete.values() if not s.pieces.keys() <= in_scan]
-        _draw(scan, {i: i for i in in_scan}, ready, config)
+        _draw(scan, {i: i for i in in_scan}, ready, config, tool_name)
         finished += len(ready)
         if on_sampled and ready and finished < len(states):
             on_sampled(finished)
@@ -141,7 +143,7 @@ def sample(
     rescan = sorted({place.piece for s in second_round for place in _top(s, config.top_k)})
     if rescan:
         for scan in lm.scan(prompt, [texts[i] for i in rescan]):
-            _draw(scan, {rescan[j]: j for j in scan.texts}, second_round, config)
+            _draw(scan, {rescan[j]: j for j in scan.texts}, second_round, config, tool_name)
     if on_sampled:
         on_sampled(len(states))
     return [_result(state, tool_name) for state in states]
@@ -184,7 +186,9 @@ def _top(state: _DocumentState, k: int) -> list[_LikelyPosition]:
     return sorted(state.likely, key=lambda place: (-place.log_p, place.position))[:k]
 
 
-def _draw(scan: Scan, texts: dict[int, int], states: list[_DocumentState], config: SampleConfig) -> None:
+def _draw(
+    scan: Scan, texts: dict[int, int], states: list[_DocumentState], config: SampleConfig, tool_name: str
+) -> None:
     """Draw calls at the chosen positions that are in this scan; `texts` maps a piece to its index in the scan."""
     chosen: list[tuple[_DocumentState, _LikelyPosition, int]] = []
     requests: list[DrawRequest] = []
@@ -199,7 +203,7 @@ def _draw(scan: Scan, texts: dict[int, int], states: list[_DocumentState], confi
                 requests.append(DrawRequest(texts[at.piece], at.position - state.pieces[at.piece], seed))
     if not requests:
         return
-    draws = scan.draw(requests, max_tokens=config.max_call_tokens, temperature=config.temperature)
+    draws = scan.draw(requests, max_tokens=config.max_call_tokens, temperature=config.temperature, name=tool_name)
     for i, (state, at, rank) in enumerate(chosen):
         state.drawn.append((at, rank, draws[i * config.draws : (i + 1) * config.draws]))
 
@@ -225,7 +229,10 @@ def _calls(state: _DocumentState, tool_name: str) -> Iterator[DrawnCall]:
 
 def _judge(draw: Draw, tool_name: str) -> tuple[str, str]:
     if not draw.ended:
-        return "unterminated", ""
+        begun = name_begun(draw.text)
+        if begun is None:
+            return "unparsable", ""
+        return ("unterminated" if begun in ("", tool_name) else "wrong_tool"), ""
     try:
         call, _ = parse(draw.text)
     except CallSyntaxError:

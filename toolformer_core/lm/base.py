@@ -70,10 +70,17 @@ class Scan(Protocol):
         """Per text, log p(" [" | P(x), x_1:i-1) at each of those positions, natural log.  (n_i,)"""
         ...
 
-    def draw(self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float) -> list[Draw]:
+    def draw(
+        self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = ""
+    ) -> list[Draw]:
         """Sample a continuation of [P(x), x_1:i-1, " ["] for each request, until a "]" in its text closes the call.
 
-        Temperature 0 takes the most likely token at every step.
+        Args:
+            requests: where to draw, with a seed each.
+            max_tokens: tokens that a draw may take.
+            temperature: 0 takes the most likely token at every step.
+            name: the tool whose calls are wanted. A draw that can no longer become one may end there, not `ended`, with
+                the text so far, from which `syntax.name_begun` still tells why. "": every draw is finished.
         """
         ...
 

@@ -177,7 +177,9 @@ class _ScriptedScan:
     def log_probs(self) -> Sequence[NDArray[np.float32]]:
         return self._log_probs
 
-    def draw(self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float) -> list[Draw]:
+    def draw(
+        self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = ""
+    ) -> list[Draw]:
         """Return the scripted texts; the temperature and the seeds have no effect."""
         return self._lm._draw(self, requests, max_tokens)
 

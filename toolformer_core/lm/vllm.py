@@ -179,7 +179,9 @@ class VllmScan(ScanWrapper[HFScan]):
         self._server = server
         self._head = head
 
-    def draw(self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float) -> list[Draw]:
+    def draw(
+        self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = ""
+    ) -> list[Draw]:
         """See `Scan.draw`.
 
         Raises:

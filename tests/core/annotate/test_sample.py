@@ -71,7 +71,7 @@ class CharactersLM:
     def scan(self, prompt, texts):
         yield self
 
-    def draw(self, requests, *, max_tokens, temperature):
+    def draw(self, requests, *, max_tokens, temperature, name=""):
         return [Draw("Calculator(12 * 82)", True) for _ in requests]
 
 

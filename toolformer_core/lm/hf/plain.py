@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from toolformer_core.lm.base import Draw, DrawRequest, ScoreRequest
 from toolformer_core.lm.hf.model import HFModel
-from toolformer_core.lm.hf.sampling import uniform
+from toolformer_core.lm.hf.sampling import begun_name, uniform
 from toolformer_core.lm.hf.windowing import Window, score_start, windows_of
 from toolformer_core.lm.tokens import tokenize
 from toolformer_core.records import Prompt
@@ -101,11 +101,13 @@ class PlainScan:
     def log_probs(self) -> Sequence[NDArray[np.float32]]:
         return [np.concatenate(self.scanned)]
 
-    def draw(self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float) -> list[Draw]:
+    def draw(
+        self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = ""
+    ) -> list[Draw]:
         """See `Scan.draw`: one request after the other, each from the start of its prompt."""
-        return [self._draw(r, max_tokens, temperature) for r in requests]
+        return [self._draw(r, max_tokens, temperature, name) for r in requests]
 
-    def _draw(self, r: DrawRequest, max_tokens: int, temperature: float) -> Draw:
+    def _draw(self, r: DrawRequest, max_tokens: int, temperature: float, name: str) -> Draw:
         hf_model = self.hf_model
         window, at = next(
             (w, w.positions.tolist().index(r.position)) for w in self.windows if r.position in w.positions
@@ -126,6 +128,8 @@ class PlainScan:
             written.append(token)
             if (close := find_close(text := hf_model.text(written))) is not None:
                 return Draw(text[:close], True)
+            if name and begun_name(hf_model, written) not in ("", name):
+                break
         return Draw(hf_model.text(written), False)
 
 

@@ -21,9 +21,9 @@ from toolformer_core.lm.hf.batches import KeyValues
 from toolformer_core.lm.hf.model import HFModel
 from toolformer_core.lm.hf.prefix_trial import can_share_prefix
 from toolformer_core.lm.hf.prefixes import Continuation, CopiedPrefix, SharedPrefix
-from toolformer_core.syntax import find_close
+from toolformer_core.syntax import find_close, name_begun
 
-__all__ = ["draw_calls", "uniform"]
+__all__ = ["begun_name", "draw_calls", "uniform"]
 
 
 def uniform(seeds: NDArray[np.uint64], step: int) -> NDArray[np.float64]:
@@ -60,7 +60,7 @@ def draw_calls(
         temperature: 1 samples from the model's own distribution, 0 takes the most likely token.
         many: whether a document has many draws, which then share its keys and values. With one draw each, a pass over
             documents one after the other would take longer than a copy.
-        name: of the tool to be called; a draw that begins otherwise cannot be its call and is not continued. "": any.
+        name: see `Scan.draw`.
     """
     if hf_model.shares_prefixes is None:
         (hf_model.shares_prefixes,) = hf_model.budget.in_parts([hf_model], lambda _: can_share_prefix(hf_model))
@@ -120,6 +120,7 @@ class _Drawing:
         for token in hf_model.trigger:
             self.hidden = continuation.feed(torch.full((len(index),), token, device=hf_model.device))
         self.closing = _closing_ids(hf_model.tokenizer)
+        self.named: set[int] = set()  # draws that begin as calls of the tool
 
     def _next_tokens(self, step: int, active: list[int]) -> list[int]:
         """Return the next token of each active draw."""
@@ -146,7 +147,7 @@ class _Drawing:
                     and (close := find_close(text := self.hf_model.text(written[draw]))) is not None
                 ):
                     out[draw] = Draw(text[:close], True)
-                elif step + 1 < allowed[draw] and self._may_call(written[draw]):
+                elif step + 1 < allowed[draw] and self._can_be_call(draw, written[draw]):
                     unfinished.setdefault((row, token), []).append(draw)
             if not unfinished:
                 break
@@ -155,12 +156,14 @@ class _Drawing:
             self._feed(list(unfinished))
         return [out[i] if i in out else Draw(self.hf_model.text(written[i]), False) for i in range(len(written))]
 
-    def _may_call(self, ids: list[int]) -> bool:
-        """Return whether what was drawn so far can become a call of the tool that is to be called."""
-        if not self.name:
-            return True
-        text = self.hf_model.text(ids[: 2 * len(self.name)]).lstrip()
-        return text.startswith(self.name) or self.name.startswith(text)
+    def _can_be_call(self, draw: int, ids: list[int]) -> bool:
+        """Return whether a draw can become a call of the tool; once its name is complete it is not asked again."""
+        if self.name and draw not in self.named:
+            begun = begun_name(self.hf_model, ids)
+            if begun == self.name:
+                self.named.add(draw)
+            return begun in ("", self.name)
+        return True
 
     def _feed(self, rows: list[tuple[int, int]]) -> None:
         """Continue with (row, token) pairs, sorted by row: finished rows are dropped, rows that split are repeated."""
@@ -168,6 +171,11 @@ class _Drawing:
         if [row for row, _ in rows] != list(range(len(self.hidden))):
             self.continuation.select(torch.tensor([row for row, _ in rows], device=device))
         self.hidden = self.continuation.feed(torch.tensor([token for _, token in rows], device=device))
+
+
+def begun_name(hf_model: HFModel, ids: list[int]) -> str | None:
+    """Return the name with which the tokens drawn so far begin; see `syntax.name_begun`."""
+    return name_begun(hf_model.text(ids).rstrip("\ufffd"))  # the last token may hold a character's first bytes only
 
 
 def _closing_ids(tokenizer: Any) -> frozenset[int]:
