@@ -122,7 +122,9 @@ def executions_of(table: pa.Table) -> list[Execution]:
 
 
 def scored_of(table: pa.Table) -> list[ScoredCall]:
-    return [ScoredCall(*row) for row in _rows(table, _held(table, ScoredCall.__slots__))]
+    """Return scored calls without their log-probabilities and decoys, which only queries read."""
+    names = ScoredCall.__slots__[: ScoredCall.__slots__.index("log_p_plain")]
+    return [ScoredCall(*row) for row in _rows(table, _held(table, names))]
 
 
 def examples_of(table: pa.Table) -> list[Example]:

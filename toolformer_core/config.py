@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -51,6 +52,7 @@ TEXT_UNITS = ("file", "paragraph", "line")
 
 _ADDED_LATER = {"added_later": True}  # the metadata of such a field; see `canonical_json`
 _ISO_DAY = re.compile(r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])")
+PAPER_DECAY = 0.2  # of the weights w_t a token (§4.1)
 _TAU_F = {"calculator": 0.5, "mt": 0.5}
 _SAMPLE_MORE = {"tau_s": 0.0, "top_k": 20, "draws": 10}
 _SAMPLE = {"calculator": _SAMPLE_MORE, "mt": _SAMPLE_MORE}
@@ -190,12 +192,23 @@ class ExecuteConfig:
 
 @dataclass(frozen=True, slots=True)
 class ScoreConfig:
-    """§4.1: w~_t = max(0, 1 - decay t), normalised; with the paper's decay of 0.2, five tokens count."""
+    """§4.1: w~_t = max(0, 1 - decay t), normalised; with the paper's decay of 0.2, five tokens count.
 
-    decay: float = 0.2
+    L- is at most L(eps), so a call with L(eps) - L+ below `floor` is kept at no tau_f from the floor on; its third
+    loss, L(e(c, eps)), is not computed. None: all losses are. The bound holds for the weights of one decay alone, so it
+    is used with the paper's only.
+    """
+
+    decay: float = PAPER_DECAY
+    floor: float | None = field(default=0.0, metadata=_ADDED_LATER)  # nats
 
     def __post_init__(self) -> None:
         _require(0.01 <= self.decay <= 1, f"decay must lie in [0.01, 1], got {self.decay}")
+
+    @property
+    def skips_below(self) -> float:
+        """The gain below which a call is not scored to the end, in nats; -inf: every call is."""
+        return self.floor if self.floor is not None and self.decay == PAPER_DECAY else -math.inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,16 +214,27 @@ class ScoredCall:
     log_p: float
     count: int
     loss_plain: float  # L_i(eps), nats
-    loss_call: float  # L_i(e(c, eps)), nats
+    loss_call: float | None  # L_i(e(c, eps)), nats; None: not computed, see `bound`
     loss_response: float  # L+ = L_i(e(c, r)), nats
     seen_before: bool  # x holds the input text before the position
     seen_after: bool  # ... and after it (MT drops calls seen only after)
     window_end: int | None = None  # as in `DrawnCall`
+    # log p of the tokens from the position on, which the losses are made of; None: the file is older than the columns
+    log_p_plain: tuple[float, ...] | None = None
+    log_p_call: tuple[float, ...] | None = None  # None as well where `loss_call` is
+    log_p_response: tuple[float, ...] | None = None
+    decoy_gains: tuple[float, ...] | None = None  # of the same call with other documents' responses; None: not asked
 
     @property
     def gain(self) -> float:
-        """L- - L+: how much the response helps, in nats."""
-        return min(self.loss_plain, self.loss_call) - self.loss_response
+        """L- - L+: how much the response helps, in nats; where L_i(e(c, eps)) was not computed, its upper bound."""
+        plain = self.loss_plain
+        return (plain if self.loss_call is None else min(plain, self.loss_call)) - self.loss_response
+
+    @property
+    def bound(self) -> float | None:
+        """L(eps) - L+, which the gain cannot exceed, where `loss_call` was not computed for it; else None."""
+        return self.gain if self.loss_call is None else None
 
 
 @dataclass(frozen=True, slots=True)

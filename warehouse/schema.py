@@ -53,8 +53,15 @@ def _schema(required: dict[str, pa.DataType], nullable: dict[str, pa.DataType] |
     return pa.schema(fields)
 
 
+def _with_nulls(schema: pa.Schema, name: str) -> pa.Schema:
+    """Return a schema in which a column may be null, at the same place."""
+    at = schema.get_field_index(name)
+    return schema.set(at, schema.field(at).with_nullable(True))
+
+
 _TEXT, _INT, _REAL, _FLAG = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 
+_LOG_PROBS = pa.list_(pa.float32())  # of the tokens from a position on
 _SPAN = pa.struct([("start", _INT), ("end", _INT)])
 _CALL = pa.struct(
     [
@@ -108,10 +115,18 @@ _SCORED = _schema(
         "loss_response": _REAL,
         "seen_before": _FLAG,
         "seen_after": _FLAG,
-        "gain": _REAL,
+        "gain": _REAL,  # where loss_call is null, the upper bound that is in `bound` as well
     },
-    nullable={"window_end": _INT},
+    nullable={
+        "bound": _REAL,
+        "window_end": _INT,
+        "log_p_plain": _LOG_PROBS,
+        "log_p_call": _LOG_PROBS,
+        "log_p_response": _LOG_PROBS,
+        "decoy_gains": pa.list_(_REAL),
+    },
 )
+_SCORED = _with_nulls(_SCORED, "loss_call")  # not computed where no threshold needs it
 _EXAMPLES = _schema({"doc_id": _TEXT, "text": _TEXT, "calls": pa.list_(_CALL)})
 _ITEMS = _schema(
     {
@@ -269,7 +284,14 @@ EVALUATION_STAGES = ("benchmark", "evaluate", "perplexity", "ground", "choose", 
 ADDED_COLUMNS: dict[str, dict[str, str]] = {
     "sampled": {"window_end": "BIGINT"},
     "executed": {"transient": "BOOLEAN"},
-    "scored": {"window_end": "BIGINT"},
+    "scored": {
+        "window_end": "BIGINT",
+        "bound": "DOUBLE",
+        "log_p_plain": "FLOAT[]",
+        "log_p_call": "FLOAT[]",
+        "log_p_response": "FLOAT[]",
+        "decoy_gains": "DOUBLE[]",
+    },
 }
 
 # The flow that assembles other versions of C* from a build's scores; the build's commits stay current.

@@ -1,8 +1,9 @@
 """What other thresholds would keep, from the stored scores alone: yields per tool, and which calls would come and go.
 
-Every call with a response is scored and stored with its score, whatever its gain, so every tau_f can be tried. Fewer
-positions (a smaller k, a larger tau_s) are a part of what was sampled; more positions or more draws need the model. The
-rules by which a call survives are in `views`. The limit on examples per tool is not applied.
+Every call with a response is stored with its score, whatever its gain, so every tau_f can be tried from the floor on
+below which scores are not complete (0 nats, unless the build asked for more). Fewer positions (a smaller k, a larger
+tau_s) are a part of what was sampled; more positions or more draws need the model. The rules by which a call survives
+are in `views`. The limit on examples per tool is not applied.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ class StoredScores:
     sampled: Mapping[str, Mapping[str, Any]]  # tool -> its config of `sample`: top_k, tau_s, ...
     assembled: Mapping[str, Any]  # the config of `assemble`; empty until C* is assembled
     run_id: str  # the newest run that used the current commits; "" if there is none
+    floors: Mapping[str, float] = field(
+        default_factory=dict
+    )  # tool -> gain below which calls are not scored to the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,8 @@ def stored_scores(path: str | Path) -> StoredScores:
     """
     sql = """SELECT c.stage, c.tool, any_value(c.config) AS config FROM facts.commits AS c
         JOIN facts.current USING (commit_id) WHERE c.stage IN ('sample', 'assemble') GROUP BY ALL ORDER BY ALL"""
+    floors = """SELECT c.tool, max(TRY_CAST(c.config::JSON->>'floor' AS DOUBLE)) AS floor FROM facts.commits AS c
+        JOIN facts.current USING (commit_id) WHERE c.stage = 'score' GROUP BY c.tool HAVING floor IS NOT NULL"""
     newest = f"""SELECT run_id FROM facts.runs WHERE flow <> '{WHAT_IF}' AND run_id IN (
             SELECT rc.run_id FROM facts.run_commits AS rc JOIN facts.current USING (commit_id)
             JOIN facts.commits AS c USING (commit_id) WHERE c.stage = 'score')
@@ -76,9 +82,10 @@ def stored_scores(path: str | Path) -> StoredScores:
     with open_snapshot(path) as connection:
         configs = rows_in(connection, sql)
         runs = rows_in(connection, newest)
+        lowest = {row["tool"]: row["floor"] for row in rows_in(connection, floors)}
     sampled = {row["tool"]: json.loads(row["config"]) for row in configs if row["stage"] == "sample"}
     assembled: dict[str, Any] = next((json.loads(row["config"]) for row in configs if row["stage"] == "assemble"), {})
-    return StoredScores(sampled, assembled, runs[0]["run_id"] if runs else "")
+    return StoredScores(sampled, assembled, runs[0]["run_id"] if runs else "", lowest)
 
 
 def count_unranked(path: str | Path) -> int:

@@ -128,7 +128,7 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         relevance=_relevance(p, built),
         sample=sample,
         execute=ExecuteConfig(),
-        score=ScoreConfig(),
+        score=ScoreConfig(floor=None if p.score_all else min([0.0, *tau_f.values(), *p.tau_f.values()])),
         assemble=AssembleConfig(
             tau_f={**tau_f, **p.tau_f}, max_examples=p.max_examples, seed=p.seed, keep_repeats=p.keep_repeats
         ),

@@ -7,6 +7,7 @@ own that lists the commits it uses.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -66,6 +67,12 @@ def ask(
     for tool in tau_f:
         if tool not in scores.sampled:
             raise UnknownNameError("tool", tool, scores.sampled)
+        if tau_f[tool] < scores.floors.get(tool, -math.inf):
+            raise UsageError(
+                f"{tool} was scored to the end only where the gain can reach {scores.floors[tool]:g}: what "
+                f"--tau {tool}={tau_f[tool]:g} would add cannot be known from the stored scores; "
+                "toolformer build --score-all finds out"
+            )
     config: Mapping[str, Any] = scores.assembled
     before = CallFilter(
         tau_f={tool: tau_f_for(tool, config.get("tau_f")) for tool in scores.sampled},

@@ -10,7 +10,7 @@ from typing import Any
 from tasks.build_spec import BuildSpec
 from tasks.run_shard import ShardResult
 from tasks.stage import Inputs, Shard, files_of, run_stage, shards_of
-from tasks.stages import stages_per
+from tasks.stages import build_stages
 from tasks.stages.assemble import ASSEMBLE, AssemblySpec
 from tasks.stages.ingest import CORPUS, INGEST
 from tests.fakes import a_prompt
@@ -69,7 +69,7 @@ def ingest(spec: BuildSpec) -> ShardResult:
 def annotate_shard(spec: BuildSpec, tool: str, shard: Shard) -> dict[str, ShardResult]:
     """Return what each stage of one tool gave, in order."""
     results: dict[str, ShardResult] = {}
-    for stage in stages_per("tool"):
+    for stage in build_stages(spec, "tool"):
         files = {name: results[name].files for name in stage.reads if name in results}
         results[stage.name] = run_stage(
             stage, Inputs(spec, shard.name, tool, {INGEST.name: (shard.documents,), **files})

@@ -75,7 +75,8 @@ def survivors(
 
 def _reason_alone(call: ScoredCall, tau_f: Mapping[str, float] | None) -> str:
     """Return the reason that does not depend on other calls; "" if there is none."""
-    if not call.gain >= tau_f_for(call.tool, tau_f):  # written so that a NaN gain is dropped
+    # Written so that a NaN gain is dropped. Where the gain is only bounded, the bound is below every threshold in use.
+    if call.loss_call is None or not call.gain >= tau_f_for(call.tool, tau_f):
         return BELOW_THRESHOLD
     if call.tool == _LOOKAHEAD_TOOL and call.seen_after and not call.seen_before:
         return SEEN_ONLY_AFTER

@@ -73,7 +73,7 @@ def run_stages(
         answers = execute(tool, questions(draws, contexts), execution, pool=pool)
     executions = {(answer.input, answer.context): answer for answer in answers}
     texts = {document.doc_id: document.text for document, _ in documents}
-    scored = score(lm, tool.name, texts, answered_calls(draws, contexts, executions), ScoreConfig())
+    scored = score(lm, tool.name, texts, answered_calls(draws, contexts, executions), ScoreConfig(floor=None))
     return ToolRun(tuple(sampled), executions, tuple(scored))
 
 

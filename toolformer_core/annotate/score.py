@@ -11,13 +11,17 @@
     w~_t = max(0, 1 - 0.2 t), normalised (§4.1): 5/15, 4/15, 3/15, 2/15, 1/15, and zero from t = 5 on.
 
 The weights are normalised once, over the full window. Near the end of a text, where fewer tokens exist, the sum runs
-over those with unchanged weights, so a loss there is a part of the full one and never inflated. All three losses are
-kept for every call; `assemble` decides from these numbers which calls survive. This stage knows no thresholds, no tools
-and no tokens: it asks the model for log-probabilities at character offsets.
+over those with unchanged weights, so a loss there is a part of the full one and never inflated. The losses and the
+log-probabilities that they are made of are kept for every call; `assemble` decides from them which calls survive.
+
+L- = min(L(eps), L(e(c, eps))) is at most L(eps). Where L(eps) - L+ is below the config's floor, no tau_f from the floor
+on keeps the call, whatever its L(e(c, eps)): it is not computed. This stage knows no other threshold, no tools and no
+tokens: it asks the model for log-probabilities at character offsets.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -60,7 +64,7 @@ def score(
         texts: x by document id.
         items: each call with its response. Calls with the same document, position, input and response are scored
             once, and their counts are added.
-        config: the decay of the weights.
+        config: the decay of the weights, and the floor.
 
     Returns:
         One `ScoredCall` per distinct call, in order of first appearance; losses in nats.
@@ -83,7 +87,7 @@ def score(
     for at in range(0, len(doc_ids), _DOCUMENTS_PER_CALL):
         chunk = doc_ids[at : at + _DOCUMENTS_PER_CALL]
         distinct = [(d, call, key[2]) for d in chunk for key, call in by_document[d].items()]
-        scored.update(_score_chunk(lm, tool_name, texts, distinct, w))
+        scored.update(_score_chunk(lm, tool_name, texts, distinct, w, config.skips_below))
     return [scored[key] for key in order]
 
 
@@ -93,27 +97,38 @@ def _score_chunk(
     texts: Mapping[str, str],
     calls: list[tuple[str, DrawnCall, str]],
     w: NDArray[np.float64],
+    floor: float,
 ) -> dict[tuple[str, int, str, str], ScoredCall]:
     def request(drawn: DrawnCall, prefix: str) -> ScoreRequest:
         return ScoreRequest(prefix, texts[drawn.doc_id], drawn.position, len(w))
 
-    loss_of: dict[ScoreRequest, float] = {}  # by distinct request, in order
-    requests: list[tuple[ScoreRequest, ScoreRequest, ScoreRequest]] = []
-    for _, drawn, response in calls:
-        call = Call(tool_name, drawn.input)
-        three = (
-            request(drawn, ""),
-            request(drawn, linearize(call, "")),
-            request(drawn, linearize(call, response)),
-        )
-        requests.append(three)
-        loss_of.update(dict.fromkeys(three, 0.0))
-    for distinct, log_probs in zip(list(loss_of), lm.log_probs(list(loss_of)), strict=True):
-        loss_of[distinct] = _loss(log_probs, w)
+    log_probs: dict[ScoreRequest, NDArray[np.float32]] = {}
+
+    def compute(requests: Iterable[ScoreRequest]) -> None:
+        distinct = list(dict.fromkeys(requests))
+        if distinct:
+            log_probs.update(zip(distinct, lm.log_probs(distinct), strict=True))
+
+    def loss(asked: ScoreRequest) -> float:
+        return _loss(log_probs[asked], w)
+
+    def values(asked: ScoreRequest) -> tuple[float, ...]:
+        return tuple(log_probs[asked].tolist())
+
+    plain = [request(drawn, "") for _, drawn, _ in calls]
+    bare = [request(drawn, linearize(Call(tool_name, drawn.input), "")) for _, drawn, _ in calls]
+    full = [request(drawn, linearize(Call(tool_name, drawn.input), response)) for _, drawn, response in calls]
+    if floor == -math.inf:
+        compute(one for three in zip(plain, bare, full, strict=True) for one in three)
+    else:
+        compute(one for two in zip(plain, full, strict=True) for one in two)
+        bounds = [loss(p) - loss(f) for p, f in zip(plain, full, strict=True)]
+        compute(one for one, bound in zip(bare, bounds, strict=True) if not bound < floor)  # NaN is no bound
 
     out = {}
-    for (doc_id, drawn, response), (plain, bare, full) in zip(calls, requests, strict=True):
+    for (doc_id, drawn, response), p, b, f in zip(calls, plain, bare, full, strict=True):
         before, after = _seen(drawn.input, texts[doc_id], drawn.position)
+        skipped = loss(p) - loss(f) < floor  # even if another call's request has computed it
         out[doc_id, drawn.position, drawn.input, response] = ScoredCall(
             doc_id=doc_id,
             tool=drawn.tool,
@@ -122,12 +137,15 @@ def _score_chunk(
             response=response,
             log_p=drawn.log_p,
             count=drawn.count,
-            loss_plain=loss_of[plain],
-            loss_call=loss_of[bare],
-            loss_response=loss_of[full],
+            loss_plain=loss(p),
+            loss_call=None if skipped else loss(b),
+            loss_response=loss(f),
             seen_before=before,
             seen_after=after,
             window_end=drawn.window_end,
+            log_p_plain=values(p),
+            log_p_call=None if skipped else values(b),
+            log_p_response=values(f),
         )
     return out
 

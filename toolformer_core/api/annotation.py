@@ -36,7 +36,7 @@ class CandidateCall:
     count: int  # how many draws gave this call
     log_p: float  # log p(" [") at the position, natural log
     loss_plain: float  # L(eps): no call
-    loss_call: float  # L(e(c, eps)): the call without its response
+    loss_call: float | None  # L(e(c, eps)): the call without its response
     loss_response: float  # L(e(c, r)): the call with its response
     gain: float  # min(loss_plain, loss_call) - loss_response
     tau_f: float  # the smallest gain with which a call of this tool is kept

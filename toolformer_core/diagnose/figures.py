@@ -344,9 +344,11 @@ def _gains(observed: Observed, kind: str) -> Gains:
         lowers=_share(sum(gain >= 0.1 for gain in gains), len(gains)),
         at={threshold_name(tau): _share(sum(gain >= tau for gain in gains), len(gains)) for tau in THRESHOLDS},
         plain=_mean([call.loss_plain for call in calls]),
-        call=_mean([call.loss_call for call in calls]),
+        call=_mean([call.loss_call for call in calls if call.loss_call is not None]),
         response=_mean([call.loss_response for call in calls]),
-        plain_decides=_share(sum(call.loss_plain <= call.loss_call for call in calls), len(calls)),
+        plain_decides=_share(
+            sum(call.loss_call is None or call.loss_plain <= call.loss_call for call in calls), len(calls)
+        ),
     )
 
 

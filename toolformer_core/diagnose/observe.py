@@ -204,13 +204,16 @@ def _add_scores(
     """Add the losses of trials and draws."""
     candidates = list(_trials(observed, texts, occupied))
     items = [(call, response) for _, _, call, response in candidates]
-    by_key = {(c.doc_id, c.position, c.input, c.response): c for c in score(lm, tool.name, texts, items, ScoreConfig())}
+    by_key = {
+        (c.doc_id, c.position, c.input, c.response): c
+        for c in score(lm, tool.name, texts, items, ScoreConfig(floor=None))
+    }
     trials = tuple(
         Trial(kind, gold, by_key[call.doc_id, call.position, call.input, response])
         for kind, gold, call, response in candidates
     )
     answered = answered_calls(observed.draws, observed.contexts, observed.executions)
-    scored = tuple(score(lm, tool.name, texts, answered, ScoreConfig()))
+    scored = tuple(score(lm, tool.name, texts, answered, ScoreConfig(floor=None)))
     return replace(observed, trials=trials, scored=scored)
 
 

@@ -51,8 +51,9 @@ THRESHOLDS = (0.5, 1.0, 2.0)  # nats, as in the paper's Table 2
 # concludes that there is none and does not evaluate `isnan(gain)`. It cannot draw this conclusion through TRY.
 MEASURED = "NOT isnan(TRY(gain))"
 
-# Which scored calls may be kept at all, whatever the threshold.
-RULES = f"{MEASURED} AND NOT (tool = 'mt' AND seen_after AND NOT seen_before)"
+# Which scored calls may be kept at all, whatever the threshold. Where L(e(c, eps)) was not computed, the gain is an
+# upper bound that is below every threshold in use.
+RULES = f"{MEASURED} AND loss_call IS NOT NULL AND NOT (tool = 'mt' AND seen_after AND NOT seen_before)"
 
 
 def _better_nearby(winners: str, alike: tuple[str, ...]) -> str:

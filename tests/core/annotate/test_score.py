@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import a_document, a_drawn
+from toolformer_core.annotate.assemble import survivors
 from toolformer_core.annotate.score import score, weights
 from toolformer_core.config import ScoreConfig
 from toolformer_core.errors import ScriptError
@@ -77,10 +78,10 @@ def test_every_question_is_asked_once_and_the_plain_one_is_shared():
     scored = score(ScriptedLM(log_probs=answer), "Calculator", {DOC.doc_id: TEXT}, items, ScoreConfig())
     assert asked == [
         ("", AT, 5),
-        (" [Calculator(1) -> ]", AT, 5),
         (" [Calculator(1) -> 1]", AT, 5),
-        (" [Calculator(2) -> ]", AT, 5),
         (" [Calculator(2) -> 2]", AT, 5),
+        (" [Calculator(1) -> ]", AT, 5),
+        (" [Calculator(2) -> ]", AT, 5),
     ]
     assert [(s.input, s.count) for s in scored] == [("1", 5), ("2", 1)]
 
@@ -98,7 +99,76 @@ def test_one_call_of_the_model_serves_many_documents():
     lm = Counting(log_probs=lambda request: [-1.0])
     scored = score(lm, "Calculator", {d.doc_id: d.text for d in documents}, items, ScoreConfig())
     assert [s.doc_id for s in scored] == [d.doc_id for d in documents]
-    assert calls == [64 * 3, 6 * 3]
+    assert calls == [64 * 2, 64, 6 * 2, 6]  # plain and with a response, then those that may gain
+
+
+def scored_with(losses, config):
+    """Score one call whose three losses are 5/15 of these, and return it with the prefixes that were asked."""
+    asked = []
+
+    def answer(request):
+        asked.append(request.prefix)
+        return [-losses[request.prefix]]
+
+    lm = ScriptedLM(log_probs=answer)
+    (scored,) = score(lm, "Calculator", {DOC.doc_id: TEXT}, [(a_drawn(DOC, AT, "18 + 12 * 3"), "54")], config)
+    return scored, asked
+
+
+def test_a_call_that_cannot_be_kept_is_not_scored_to_the_end():
+    # L(eps) - L+ = (3 - 3.3) / 3 = -0.1 < 0, and L- can only be smaller than L(eps)
+    losses = {"": 3.0, CALL: 1.5, RESPONSE: 3.3}
+    scored, asked = scored_with(losses, ScoreConfig())
+    assert asked == ["", RESPONSE]
+    assert (scored.loss_call, scored.log_p_call) == (None, None)
+    assert scored.gain == scored.bound == pytest.approx(-0.1)
+    assert scored.log_p_plain == (-3.0,)
+    assert scored.log_p_response == pytest.approx((-3.3,))
+
+    whole, asked = scored_with(losses, ScoreConfig(floor=None))
+    assert asked == ["", CALL, RESPONSE]
+    assert whole.gain == pytest.approx((1.5 - 3.3) / 3)  # -0.6
+    assert whole.bound is None
+    assert whole.log_p_call == (-1.5,)
+
+
+@pytest.mark.parametrize(
+    ("config", "skipped"),
+    [
+        (ScoreConfig(), True),
+        (ScoreConfig(floor=-0.05), True),
+        (ScoreConfig(floor=-0.15), False),  # -0.1 is above it
+        (ScoreConfig(decay=0.5), False),  # the bound would be one of other weights
+    ],
+)
+def test_the_floor_decides_what_is_skipped(config, skipped):
+    scored, _ = scored_with({"": 3.0, CALL: 1.5, RESPONSE: 3.3}, config)
+    assert (scored.loss_call is None) == skipped
+
+
+def test_a_loss_that_cannot_be_measured_is_no_bound():
+    scored, asked = scored_with({"": math.nan, CALL: 1.5, RESPONSE: 3.3}, ScoreConfig())
+    assert CALL in asked
+    assert scored.bound is None
+
+
+@given(st.lists(st.tuples(*[st.floats(-20, 0, width=32)] * 3), min_size=1, max_size=6), st.floats(0, 3))
+def test_the_floor_changes_no_kept_call(told, tau):
+    """Whatever the losses: at a threshold from the floor on, the same calls are kept with the same gains."""
+    documents = [a_document(f"text {i} is here") for i in range(len(told))]
+    by_text = dict(zip([d.text for d in documents], told, strict=True))
+
+    def answer(request):
+        plain, call, response = by_text[request.text]
+        return [{"": plain, " [F(1) -> ]": call, " [F(1) -> 1]": response}[request.prefix]]
+
+    def kept(config):
+        items = [(a_drawn(d, 0, "1"), "1") for d in documents]
+        scored = score(ScriptedLM(log_probs=answer), "F", {d.doc_id: d.text for d in documents}, items, config)
+        survivors_, _ = survivors(scored, {"calculator": tau})
+        return [(call.doc_id, call.gain, call.loss_call) for call in survivors_]
+
+    assert kept(ScoreConfig()) == kept(ScoreConfig(floor=None))
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::U
 
 def test_auto_is_a_share_and_the_tools_named_besides() -> None:
     alone = BuildParameters.model_validate({"corpus": "c", "tools": "auto"})
-    assert (alone.tools, alone.relevant_share) == (list(TOOL_NAMES), 0.5)
+    assert (alone.tools, alone.relevant_share) == (list(TOOL_NAMES), 0.75)
     besides = BuildParameters.model_validate({"corpus": "c", "tools": ["auto", "qa"], "relevant_share": 0.2})
     assert (besides.tools, besides.relevant_share) == (["qa"], 0.2)
     assert BuildParameters.model_validate({"corpus": "c"}).relevant_share is None
@@ -46,7 +46,7 @@ def test_without_a_share_an_earlier_build_stays_done(few_documents: Path, as_bui
 
 
 def test_only_the_nearest_documents_are_annotated(few_documents: Path, as_built: Path) -> None:
-    parameters = small_build(few_documents, as_built, tools="auto,calculator,calendar")
+    parameters = small_build(few_documents, as_built, tools="auto,calculator,calendar", relevant_share=0.5)
     planned = {own.stage for own in plan_build(parameters).stages if own.to_do or own.depends}
     assert planned == {"relevance", "sample", "execute", "score", "assemble"}
 
@@ -55,7 +55,8 @@ def test_only_the_nearest_documents_are_annotated(few_documents: Path, as_built:
     for tool in ("calculator", "calendar"):
         near = balances["relevance", tool]
         assert near.rows_in == balances["prefilter", tool].kept
-        # half of each shard's documents, rounded up: at least half of all, at most half a document more a shard
+
+        # half of each of three shards, rounded up: at most half a document more each
         assert near.rows_in / 2 <= near.kept <= near.rows_in / 2 + 3 / 2
         assert near.dropped == {"irrelevant": near.rows_in - near.kept}
         assert balances["sample", tool].rows_in == near.kept
@@ -69,5 +70,5 @@ def test_only_the_nearest_documents_are_annotated(few_documents: Path, as_built:
 
     assert plan_build(parameters).nothing_to_do
     # Another tool leaves what the others have alone.
-    more = plan_build(small_build(few_documents, as_built, tools="auto,calculator,calendar,qa"))
+    more = plan_build(small_build(few_documents, as_built, tools="auto,calculator,calendar,qa", relevant_share=0.5))
     assert {own.tool for own in more.stages if own.to_do and own.tool} == {"qa"}
