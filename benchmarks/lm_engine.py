@@ -136,7 +136,7 @@ def annotate(lm: LanguageModel, asked: Prompt, texts: Sequence[str], s: Setting)
     scans = lm.scan(asked, texts)
     start = time.process_time()
     while (scan := next(scans, None)) is not None:
-        top = _top(scan, s.k)
+        top = top_positions(scan, s.k)
         run.scan_s += time.process_time() - start
         requests = [
             DrawRequest(text, position, 1_000_003 * text + 101 * position + n)
@@ -150,7 +150,7 @@ def annotate(lm: LanguageModel, asked: Prompt, texts: Sequence[str], s: Setting)
         for i, text in enumerate(scan.texts):
             run.log_probs[text] = scan.log_probs[i]
             run.draws[text] = [d for r, d in zip(requests, draws, strict=True) if r.text == text]
-            run.requests += _candidates(texts[text], text, top[text], s)
+            run.requests += candidates(texts[text], text, top[text], s)
         run.gflops.append(matmul_gflops())
         start = time.process_time()
     order = {t: i for i, t in enumerate(texts)}
@@ -164,7 +164,7 @@ def annotate(lm: LanguageModel, asked: Prompt, texts: Sequence[str], s: Setting)
     return run
 
 
-def _top(scan: Scan, k: int) -> dict[int, list[int]]:
+def top_positions(scan: Scan, k: int) -> dict[int, list[int]]:
     """The k likeliest positions of each text."""
     return {
         text: sorted(positions[np.argsort(-log_probs, kind="stable")[:k]].tolist())
@@ -172,7 +172,7 @@ def _top(scan: Scan, k: int) -> dict[int, list[int]]:
     }
 
 
-def _candidates(text: str, number: int, positions: Sequence[int], s: Setting) -> list[ScoreRequest]:
+def candidates(text: str, number: int, positions: Sequence[int], s: Setting) -> list[ScoreRequest]:
     """The three losses of m made-up calls at each position, ten tokens long with their response."""
     out = []
     for position in positions:
