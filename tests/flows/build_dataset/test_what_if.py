@@ -10,6 +10,7 @@ import pytest
 
 from flows.build_dataset.flow import BuildResult, run_build
 from flows.build_dataset.plan import plan_build
+from flows.build_dataset.resolve import resolve
 from flows.build_dataset.versions import card_of
 from flows.build_dataset.what_if import ask, materialise
 from tasks import arrow as translate
@@ -62,6 +63,32 @@ def test_equal_thresholds_give_the_same_bytes(built: Built, data: Path) -> None:
     assert bytes_of(store, made) == bytes_of(store, version(store, "cstar", made.version))
     assert made.counts == built[0].counts
     assert "Assembled from stored scores" in card_of(store, made)
+
+
+def test_below_the_floor_of_the_scores_nothing_is_answered(data: Path) -> None:
+    snapshot = data / "warehouse.duckdb"
+    with pytest.raises(
+        UsageError, match=r"what --tau calendar=-0\.1 would add cannot be known .* --score-all finds out"
+    ):
+        ask(snapshot, {"calendar": -0.1})
+    assert ask(snapshot, {"calendar": 0.0}).after.tau_f["calendar"] == 0.0
+    cut = rows_of(snapshot, "SELECT gain, bound, log_p_call FROM scored WHERE loss_call IS NULL")
+    assert cut
+    assert all(row["gain"] == row["bound"] < 0 and row["log_p_call"] is None for row in cut)
+    whole = rows_of(
+        snapshot, "SELECT len(log_p_plain) AS n, len(log_p_call) AS m, bound FROM scored WHERE loss_call IS NOT NULL"
+    )
+    assert all(1 <= row["n"] == row["m"] <= 5 and row["bound"] is None for row in whole)
+
+
+@pytest.mark.parametrize(
+    ("asked", "floor"),
+    [({}, 0.0), ({"tau_f": {"calendar": -0.5}}, -0.5), ({"score_all": True}, None), ({"tau_f": {"qa": 2.0}}, 0.0)],
+)
+def test_a_build_scores_down_to_its_smallest_threshold(
+    few_documents: Path, tmp_path: Path, asked: dict[str, object], floor: float | None
+) -> None:
+    assert resolve(small_build(few_documents, tmp_path, **asked), run_id="r").score.floor == floor
 
 
 def test_other_thresholds_give_what_a_build_with_them_gives(few_documents: Path, data: Path) -> None:
