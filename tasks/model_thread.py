@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.cpu_time import add_model_cpu
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, ScanWrapper, ScoreRequest, tokens_passed
 from toolformer_core.records import Prompt
 
@@ -37,16 +38,22 @@ class _Job:
         self._work: Callable[[], Any] | None = work
         self._asked = time.perf_counter()
         self.waited = 0.0  # seconds
+        self.cpu = 0.0  # seconds of the model's thread
 
     def run(self) -> None:
         self.waited = time.perf_counter() - self._asked
+        begin = time.thread_time()
         work, self._work = self._work, None  # so that a kept result does not keep the work's data alive
         try:
             if work is None:
                 raise RuntimeError("a job can run only once")
-            self.future.set_result(work())
+            result = work()
         except BaseException as exc:  # noqa: BLE001 - raised again in the caller
+            self.cpu = time.thread_time() - begin  # before the caller goes on
             self.future.set_exception(exc)
+        else:
+            self.cpu = time.thread_time() - begin
+            self.future.set_result(result)
 
 
 class _ModelThread:
@@ -88,6 +95,7 @@ class _ModelThread:
                     queue.remove(job)
             raise
         finally:
+            add_model_cpu(job.cpu)
             if waited is not None:
                 waited(job.waited)
 
