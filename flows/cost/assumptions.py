@@ -21,7 +21,18 @@ from dataclasses import dataclass
 
 from toolformer_core.errors import UnknownNameError, UsageError
 
-__all__ = ["ASSUMED", "COMPUTED", "CONFIG", "GIVEN", "MEASURED", "PAPER", "VENDOR", "Assumption", "Assumptions", "parse"]
+__all__ = [
+    "ASSUMED",
+    "COMPUTED",
+    "CONFIG",
+    "GIVEN",
+    "MEASURED",
+    "PAPER",
+    "VENDOR",
+    "Assumption",
+    "Assumptions",
+    "parse",
+]
 
 GIVEN, MEASURED, PAPER, VENDOR = "given", "measured", "paper", "vendor"
 CONFIG, COMPUTED, ASSUMED = "config", "computed", "assumed"
@@ -85,9 +96,7 @@ class Assumptions:
         """Name assumptions that may be given although this plan has no use for them."""
         self._further.update(names)
 
-    def add(
-        self, name: str, value: float, unit: str, origin: str, source: str, *, positive: bool = False
-    ) -> float:
+    def add(self, name: str, value: float, unit: str, origin: str, source: str, *, positive: bool = False) -> float:
         """Add an assumption, unless it was added before; return the value that counts.
 
         Args:

@@ -106,7 +106,7 @@ def _card(query: CostQuery, lines: Assumptions) -> tuple[float, float, float]:
         return 0.0, 0.0, 0.0
     card = CARDS.get(query.gpu.lower())
     if card is None and not (lines.gives("tflops") and lines.gives("bandwidth")):
-        raise UnknownNameError("card", query.gpu, [*CARDS, "any other, with --assume tflops=...,bandwidth=..."])
+        raise UnknownNameError("card", query.gpu, [*CARDS, "or another, with --assume tflops=...,bandwidth=..."])
     source = card.source if card else f"of {query.gpu}"
     tflops = lines.add("tflops", card.tflops if card else 0, "TFLOP/s bf16", VENDOR, source, positive=True)
     bandwidth = lines.add("bandwidth", card.bandwidth if card else 0, "GB/s", VENDOR, source, positive=True)
@@ -358,5 +358,3 @@ def _model_us(basis: Basis, key: str, stage: str, m: _Measured, source: str) -> 
     value = flops / (1e3 * basis.single("cpu_gflops") * basis.single("cpu_mfu"))
     why = "FLOPs of a token / (cpu_gflops x cpu_mfu)"
     return basis.assumptions.add(name, value, "us CPU per token", COMPUTED, why)
-
-

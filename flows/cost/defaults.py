@@ -82,22 +82,36 @@ RATES: Mapping[str, Assumption] = dict(
 SINGLE: Mapping[str, Assumption] = dict(
     [
         _line("characters", 2189.0, "characters", MEASURED, "a document, mean of 1,000 documents of C4 (en)"),
-        _line("characters_a_token", 4.0, "characters", ASSUMED, "rule of thumb for English text and large vocabularies"),
+        _line(
+            "characters_a_token", 4.0, "characters", ASSUMED, "rule of thumb for English text and large vocabularies"
+        ),
         _line("text_copies", 2.0, "copies", CONFIG, "a scan reads the text as Input and again as Output"),
-        _line("prompt_tokens", 350.0, "tokens", CONFIG, "looked back at by a scan, computed once per tool; the shipped prompts"),
+        _line(
+            "prompt_tokens",
+            350.0,
+            "tokens",
+            CONFIG,
+            "looked back at by a scan, computed once per tool; the shipped prompts",
+        ),
         _line("padding", 1.05, "times", ASSUMED, "batches are sorted by length; a sample build counts the padding"),
         _line("call_tokens", 25.0, "tokens", ASSUMED, "e(c, r) in front of a scored text"),
-        _line("mfu", 0.4, SHARE, ASSUMED, "of the card's bf16 rate in scan and scoring; 0.59 of a CPU's rate was measured"),
+        _line(
+            "mfu", 0.4, SHARE, ASSUMED, "of the card's bf16 rate in scan and scoring; 0.59 of a CPU's rate was measured"
+        ),
         _line("bandwidth_share", 0.6, SHARE, ASSUMED, "of the card's memory rate while calls are drawn"),
         _line("decode_rows", 128.0, "rows", ASSUMED, "draws that are continued together: k x m of several documents"),
         _line("gpu_busy_share", 0.93, SHARE, MEASURED, "python benchmarks/gpu_wait.py: 0.916 to 0.944"),
         _line("cores_per_gpu", 8.0, "cores", ASSUMED, "beside each card, as cloud machines have them"),
-        _line("cpu_gflops", 143.0, "GFLOP/s", MEASURED, "one core, float32 matrix product: python benchmarks/lm_engine.py"),
+        _line(
+            "cpu_gflops", 143.0, "GFLOP/s", MEASURED, "one core, float32 matrix product: python benchmarks/lm_engine.py"
+        ),
         _line("cpu_mfu", 0.59, SHARE, MEASURED, "python benchmarks/lm_engine.py, scan and scoring"),
         _line("ingest_ms", 0.025, "ms CPU", MEASURED, "a document, one process; 1,000 documents of C4 (en)"),
         _line("assemble_ms", 0.055, "ms CPU", MEASURED, f"a document, all tools; {_STUB}"),
         _line("ingest_bytes", 1100.0, "bytes", ASSUMED, "a document, compressed by zstd to half of its characters"),
-        _line("commit_cpu_ms", 4.0, "ms CPU", MEASURED, "a shard of a stage, before its first row; shards of 12 documents"),
+        _line(
+            "commit_cpu_ms", 4.0, "ms CPU", MEASURED, "a shard of a stage, before its first row; shards of 12 documents"
+        ),
         _line("file_bytes", 2100.0, "bytes", MEASURED, "a Parquet file without rows; shards of 12 documents"),
         _line("commit_bytes", 1500.0, "bytes", MEASURED, f"one commit's JSON; {_STUB}"),
         _line("task_cpu_s", 0.05, "s", MEASURED, "a task run, in Prefect's server (flows/cutting.py)"),
@@ -108,11 +122,16 @@ SINGLE: Mapping[str, Assumption] = dict(
         _line("start_s", 8.0, "s", MEASURED, "imports and Prefect's server: python benchmarks/overhead.py"),
         _line("puts_per_commit", 2.0, "requests", CONFIG, "the data file, then the commit (warehouse/store.py)"),
         _line("gets_per_commit", 5.0, "requests", CONFIG, "is it done?, its inputs, the flow reads the commit"),
-        _line("puts_per_second", 3500.0, "requests/s", VENDOR, "Amazon S3, per partitioned prefix: PUT, COPY, POST, DELETE"),
+        _line(
+            "puts_per_second",
+            3500.0,
+            "requests/s",
+            VENDOR,
+            "Amazon S3, per partitioned prefix: PUT, COPY, POST, DELETE",
+        ),
         _line("gets_per_second", 5500.0, "requests/s", VENDOR, "Amazon S3, per partitioned prefix: GET, HEAD"),
         _line("cpu_price", 0.04, "per core-hour", ASSUMED, "a virtual core of a general-purpose cloud machine"),
         _line("storage_price", 0.023, "per GB-month", VENDOR, "Amazon S3 Standard, first 50 TB, us-east-1"),
         _line("storage_months", 1.0, "months", ASSUMED, "how long the data is kept"),
     ]
 )
-

@@ -3,7 +3,8 @@
 The wall time is `start + ingest + the slowest lane + the end`. Ingest reads the corpus in one process, before anything
 else. A lane is a resource that the rest passes through: cards, cores, each tool, the flow's process, the scheduler,
 the object store; the stages overlap, so the slowest lane decides. The end is the last assembly, where a limit of
-examples has to wait for all scores, and the last snapshot. Queues and stragglers are left out: benchmarks/scale/simulate.py.
+examples has to wait for all scores, and the last snapshot. Queues and stragglers are left out here;
+benchmarks/scale/simulate.py has them.
 """
 
 from __future__ import annotations
@@ -223,5 +224,3 @@ def _money(basis: Basis, costs: list[StageCost], wall: float, cores: float, trai
         storage=gigabyte_months * basis.single("storage_price"),
         finetune=price * training.gpu_hours + cpu_price * training.cpu_hours,
     )
-
-

@@ -35,7 +35,9 @@ class CostQuery:
     documents: float
     tools: tuple[ToolQuery, ...]
     model: str = "embedded"
-    gpu: str = ""  # a card of `cards.CARDS`, or any name if `tflops` and `bandwidth` are given; "": the model runs on CPUs
+    gpu: str = (
+        ""  # a card of `cards.CARDS`, or any name if `tflops` and `bandwidth` are given; "": the model runs on CPUs
+    )
     gpu_count: int = 1
     gpu_price: float | None = None  # for an hour of one card; needed with a card
     workers: int = 4  # processes or threads of work, where no card is named

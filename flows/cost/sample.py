@@ -87,8 +87,14 @@ def read_sample(data: str) -> Sample | None:
         return None
     run = completed[-1]
     totals = total(store.commits_by_id(key.id for key in run.commits))
-    documents = max((t.rows_in.get("documents", 0) for (stage, _), t in totals.items() if stage == "prefilter"), default=0)
-    examples = {tool: n for dataset in store.datasets([run.dataset] if run.dataset else []) for tool, n in dataset.counts.items()}
+    documents = max(
+        (t.rows_in.get("documents", 0) for (stage, _), t in totals.items() if stage == "prefilter"), default=0
+    )
+    examples = {
+        tool: n
+        for dataset in store.datasets([run.dataset] if run.dataset else [])
+        for tool, n in dataset.counts.items()
+    }
     source = f"{documents:,} documents in {store.root}, run {run.run_id}"
     return Sample(source, run.model, totals, documents, examples)
 

@@ -85,7 +85,7 @@ def config_of(model: str) -> tuple[Mapping[str, Any], str]:
     """Return a model's configuration, and where it was read.
 
     Args:
-        model: `embedded`, a folder with a config.json, such a file, a name in the hub's cache, or one of `KNOWN_SHAPES`.
+        model: `embedded`, a folder with a config.json, such a file, a name in the hub's cache, or of `KNOWN_SHAPES`.
 
     Raises:
         ModelError: there is no configuration, or it cannot be read.
@@ -129,7 +129,7 @@ def _cached(model: str) -> Path | None:
 
 @lru_cache(maxsize=16)
 def characters_a_token(model: str) -> float | None:
-    """Return the characters of a token of a model, on the shipped prompts of the tools; None without a tokenizer.json."""
+    """Return the characters of a model's token, on the shipped prompts of the tools; None without a tokenizer.json."""
     folder = MODEL if model == "embedded" else Path(model).expanduser()
     file = (folder if folder.suffix != ".json" else folder.parent) / "tokenizer.json"
     if not file.is_file():

@@ -49,8 +49,16 @@ def training_cost(basis: Basis) -> TrainingCost:
     length = lines.add("sequence_length", 1024, "tokens", PAPER, recipe, positive=True)
     every = lines.add("evaluate_every", 500, "steps", PAPER, recipe, positive=True)
     dev = lines.add("dev_documents", 1000, "documents", PAPER, recipe)
-    forwards = lines.add("training_passes", 4, "forward passes", CONFIG, "forward, backward, and activations computed again (profile gpu)")
-    mfu = lines.add("training_mfu", 0.35, "share", ASSUMED, "of the card's bf16 rate, ZeRO-3 over a fast network", positive=True)
+    forwards = lines.add(
+        "training_passes",
+        4,
+        "forward passes",
+        CONFIG,
+        "forward, backward, and activations computed again (profile gpu)",
+    )
+    mfu = lines.add(
+        "training_mfu", 0.35, "share", ASSUMED, "of the card's bf16 rate, ZeRO-3 over a fast network", positive=True
+    )
     texts = sum(min(query.max_examples, query.documents * tool.examples) for tool in basis.tools)
     text_tokens = min(length, basis.text_tokens + basis.single("call_tokens"))
     trained = steps * batch * text_tokens
