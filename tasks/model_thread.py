@@ -30,10 +30,17 @@ OnWait = Callable[[float], None]  # called with the seconds spent waiting for ot
 
 
 class _Job:
-    """A piece of work, and the lease that takes the model when it starts."""
+    """A piece of work, and the lease that takes the model when it starts.
 
-    def __init__(self, work: Callable[[], Any], hold: ModelLease | None = None) -> None:
+    Args:
+        work: what is done in the model's thread.
+        hold: the lease; None: the model is taken for this job alone.
+        counted: whether its CPU seconds are those of the shard that asked.
+    """
+
+    def __init__(self, work: Callable[[], Any], hold: ModelLease | None = None, *, counted: bool = True) -> None:
         self.hold = hold
+        self.counted = counted
         self.future: Future[Any] = Future()
         self._work: Callable[[], Any] | None = work
         self._asked = time.perf_counter()
@@ -95,7 +102,8 @@ class _ModelThread:
                     queue.remove(job)
             raise
         finally:
-            add_model_cpu(job.cpu)
+            if job.counted:
+                add_model_cpu(job.cpu)
             if waited is not None:
                 waited(job.waited)
 
@@ -213,7 +221,8 @@ def resident_model(name: str, digest: str, load: Callable[[], LanguageModel]) ->
             _RESIDENT.held = (key, load())
         return _RESIDENT.held[1]
 
-    return in_model_thread(replaced, finishing=True)
+    loaded: LanguageModel = _THREAD.result(_Job(replaced, counted=False), True)  # no shard's work
+    return loaded
 
 
 def tokens_of_resident() -> int:

@@ -323,7 +323,7 @@ class _Simulation:
         self.card_free[card] = until
         self.model_s += until - begin
         self.model_first, self.model_last = min(self.model_first, begin), max(self.model_last, until)
-        self._end_chunk(task, kind, card, began, start, end, death)
+        self._end_chunk(task, kind, card, began, begin, end, death)
 
     def _life(self) -> float:
         """Return how long a worker lives from now on."""
@@ -332,10 +332,10 @@ class _Simulation:
     def _end_chunk(
         self, task: _Task, kind: bool, card: int, began: float, start: float, end: float, death: float
     ) -> None:
-        """Have a chunk that began at `start` end at `end`; if its worker dies before, the whole shards of it count."""
+        """End a chunk that is worked on from `start` to `end`; if its worker dies before, its whole shards count."""
         shard, documents = self.world.shard_documents, min(task.chunk, task.left)
         if death < end:
-            task.left -= documents * (death - start) / (end - start) // shard * shard
+            task.left -= documents * max(0.0, death - start) / (end - start) // shard * shard
             self.at(max(self.now, death), lambda: self._died(task, kind, card, began))
             return
 

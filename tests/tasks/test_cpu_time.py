@@ -8,7 +8,8 @@ import time
 import pytest
 
 from tasks.cpu_time import CPU_SECONDS, MODEL_CPU_SECONDS, CpuTime
-from tasks.model_thread import in_model_thread
+from tasks.model_thread import in_model_thread, resident_model
+from toolformer_core.lm.scripted import ScriptedLM
 
 
 def compute(seconds: float) -> None:
@@ -43,6 +44,13 @@ def test_the_models_cpu_time_is_the_shards_that_asked_and_nobody_elses() -> None
     assert counters[MODEL_CPU_SECONDS] >= 0.1  # both jobs
     assert beside[0].keys() == {CPU_SECONDS}  # the other shard asked for nothing
     assert beside[0][CPU_SECONDS] < 0.02
+
+
+def test_loading_a_model_is_no_shards_work() -> None:
+    cpu = CpuTime()
+    model = resident_model("slow", "slow", lambda: (compute(0.05), ScriptedLM({}))[1])
+    assert model is resident_model("slow", "slow", lambda: ScriptedLM({}))
+    assert MODEL_CPU_SECONDS not in cpu.counters()
 
 
 def test_a_job_that_fails_has_taken_its_time_too() -> None:
