@@ -260,10 +260,12 @@ class _Measured:
         return self._sample.of(name, self._tool) if self._sample is not None else None
 
     def units(self, stage: str) -> float:
-        """Return how much work a stage had: documents, questions, or scored calls."""
+        """Return how much work a stage had: documents, calls of the tool, or scored calls."""
         totals = self.stage(stage)
         if totals is None:
             return 0
+        if stage == "execute":
+            return totals.counters.get("calls", 0)
         if stage == "score":
             return totals.kept.get("calls", 0)
         return totals.rows_in.get(_UNITS[stage], 0)

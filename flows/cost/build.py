@@ -33,7 +33,7 @@ class StageCost:
 
     stage: str
     tool: str  # "" where the stage runs once for all tools
-    units: float  # documents, questions or scored calls: what the stage works on
+    units: float  # documents, calls of the tool or scored calls: what the stage works on
     lm_tokens: float = 0.0
     gpu_hours: float = 0.0  # of one card, at work
     tool_calls: float = 0.0

@@ -68,12 +68,12 @@ RATES: Mapping[str, Assumption] = dict(
         _line("prefilter_ms", 1.18, "ms CPU", MEASURED, f"a document; the calculator's, the slowest but mt's; {_C4}"),
         _line("relevance_ms", 0.23, "ms CPU", ASSUMED, "a document, beside the model's work; as sample_ms"),
         _line("sample_ms", 0.23, "ms CPU", MEASURED, f"a document kept, beside the model's work; {_STUB}"),
-        _line("execute_ms", 0.06, "ms CPU", MEASURED, f"a question, in the program; {_STUB}"),
+        _line("execute_ms", 0.06, "ms CPU", MEASURED, f"a call of the tool, in the program; {_STUB}"),
         _line("score_ms", 0.022, "ms CPU", MEASURED, f"a scored call, beside the model's work; {_STUB}"),
         _line("prefilter_bytes", 21.0, "bytes", MEASURED, f"a document; {_STUB}"),
         _line("relevance_bytes", 21.0, "bytes", ASSUMED, "a document; as prefilter_bytes"),
         _line("sample_bytes", 59.0, "bytes", MEASURED, f"a document kept; {_STUB}"),
-        _line("execute_bytes", 8.0, "bytes", MEASURED, f"a question; {_STUB}"),
+        _line("execute_bytes", 8.0, "bytes", MEASURED, f"a call of the tool; {_STUB}"),
         _line("score_bytes", 7.0, "bytes", MEASURED, f"a scored call; {_STUB}"),
     ]
 )
