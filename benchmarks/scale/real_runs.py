@@ -66,8 +66,10 @@ def _real(documents: int, tool_ms: float) -> dict[str, float]:
         str(_SHARD),
     ]
     command = [sys.executable, str(ROOT / "benchmarks" / "gpu_wait.py"), *options, "--json"]
-    said = subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout
-    found: dict[str, float] = json.loads(said.splitlines()[-1])
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if ended.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{ended.stderr[-2000:]}")
+    found: dict[str, float] = json.loads(ended.stdout.splitlines()[-1])
     return found
 
 

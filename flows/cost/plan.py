@@ -106,7 +106,7 @@ def plan_cost(query: CostQuery, sample: Sample | None = None) -> CostPlan:
     cores = _cores(basis)
     costs = stage_costs(basis)
     groups = _groups(basis, costs, cores)
-    stages = tuple(PlannedStage(cost, 1 if cost.stage == "ingest" else min(groups, cost.commits)) for cost in costs)
+    stages = tuple(PlannedStage(cost, _task_runs(query, cost, groups)) for cost in costs)
     lanes = tuple(sorted(_lanes(basis, stages, cores), key=lambda lane: -lane.hours))
     start, ingest, end = _before_and_after(basis, costs, cores)
     wall = start + ingest + lanes[0].hours + end
@@ -168,6 +168,12 @@ def _groups(basis: Basis, costs: list[StageCost], cores: float) -> int:
             "groups", len(cut), "groups", COMPUTED, "flows/build_dataset/groups.py, as the build cuts", positive=True
         )
     )
+
+
+def _task_runs(query: CostQuery, cost: StageCost, groups: int) -> float:
+    """Return in how many tasks a stage is done: one a group; one a shard where a tool stops once it has enough."""
+    alone = query.stop_when_full and query.documents > query.max_examples and cost.tool
+    return cost.commits if alone else min(groups, cost.commits)
 
 
 def _seconds_of(cost: StageCost) -> float:

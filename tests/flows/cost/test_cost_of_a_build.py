@@ -135,8 +135,14 @@ def test_finetuning_by_hand() -> None:
 
 def test_a_tool_stops_once_it_has_enough_examples() -> None:
     # 100 examples at 0.25 a document: 400 of the 1,000 documents, in four shards
-    found = stages(by_hand(stop_when_full=True, max_examples=100, assume={"calculator.examples": 0.25}))
+    plan = by_hand(stop_when_full=True, max_examples=100, assume={"calculator.examples": 0.25})
+    found = stages(plan)
     assert (found["prefilter"].units, found["sample"].units, found["prefilter"].commits) == (400, 200, 4)
+    # one task a shard, so that it can stop at any of them; all ten shards are assembled, in groups
+    assert {stage.cost.stage: stage.task_runs for stage in plan.stages if stage.cost.tool} == dict.fromkeys(
+        ("prefilter", "sample", "execute", "score"), 4
+    )
+    assert found["assemble"].commits == 10
 
 
 def test_a_share_of_relevant_documents_is_sampled_and_all_are_embedded() -> None:
