@@ -11,21 +11,29 @@ from typing import Annotated
 import typer
 
 from cli.build import DaskWorkers, Runner, apply_runner_and_catalog, check_build_parameters
+from cli.cost_options import Assume, Documents, Gpu, GpuCount, GpuPrice, SampleFrom, check_cost_options
 from cli.options import AsJson, Data, SharedCatalog, parse_thresholds, with_options
 from cli.terminal import print_json, say
 from cli.warehouse import built_store, published_snapshot
 from flows.build_dataset.parameters import BuildParameters
 from tasks.settings import prepare_environment
+from toolformer_core.errors import UsageError
 
 __all__ = ["datasets", "explain", "plan", "stats", "what_if"]
 
 
-@with_options(BuildParameters)
+@with_options(BuildParameters, optional=("corpus",))
 def plan(
     parameters: BuildParameters,
     runner: Runner = None,
     dask_workers: DaskWorkers = None,
     catalog: SharedCatalog = None,
+    documents: Documents = None,
+    gpu: Gpu = "",
+    gpu_count: GpuCount = 1,
+    gpu_price: GpuPrice = None,
+    sample: SampleFrom = None,
+    assume: Assume = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a build with these options would do, why, and what it would cost. Loads no model, changes nothing.
@@ -34,8 +42,35 @@ def plan(
     means that a stage has no past run; the pilot run, whose command is printed, provides one.
 
     Example: toolformer plan --corpus c4.jsonl --data runs/c4 --tau-f qa=1.2     (the same options as build)
+
+    With --documents: what a run of that size costs, before anything is built or rented. Per stage and tool: LM tokens,
+    GPU hours, tool calls and hours, CPU hours, bytes, commits, task runs; in all: money, wall time and what holds it
+    up; and the finetuning behind it. Every number it rests on is printed with its origin, and --assume replaces it.
+    Best from a pilot build of a few hundred documents: name its folder with --from.
+
+    Example: toolformer plan --documents 1e9 --gpu h100 --gpu-count 64 --gpu-price 2.5 --model gpt-j-6b --from pilot
     """
     prepare_environment()
+    if documents is not None:
+        from cli.render.cost import cost_as_json, print_cost
+        from flows.cost.of_build import cost_of_build
+
+        cost = cost_of_build(
+            parameters,
+            documents,
+            gpu=gpu,
+            gpu_count=gpu_count,
+            gpu_price=gpu_price,
+            sample=sample,
+            assume=assume or (),
+        )
+        print_json(cost_as_json(cost)) if as_json else print_cost(cost)
+        return
+    check_cost_options(gpu, gpu_count, gpu_price, sample, assume)
+    if not parameters.corpus:
+        raise UsageError(
+            "--corpus names the texts to annotate; for the cost by numbers alone give --documents, e.g. 1e9"
+        )
     parameters, _ = apply_runner_and_catalog(parameters, runner, dask_workers, catalog)
     check_build_parameters(parameters)
     from cli.render.answers import print_plan

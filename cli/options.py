@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import typer
@@ -62,10 +62,16 @@ ALL_TOOLS = as_text(list(TOOL_NAMES))
 _FIELD = re.compile(r"`(\w+)`")  # a field that another field's description names
 
 
-def with_options(form: type[Form]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_options(
+    form: type[Form], *, optional: Collection[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Turn functions into commands: their first argument is a filled `form`, the others are ordinary Typer options.
 
     The command has an option for each field of the form, and ends with exit 2 if the form rejects a value.
+
+    Args:
+        form: the parameters.
+        optional: required texts of the form that this command can do without; "" where they are not given.
     """
 
     def make(command: Callable[..., None]) -> Callable[..., None]:
@@ -75,7 +81,7 @@ def with_options(form: type[Form]) -> Callable[[Callable[..., None]], Callable[.
             values = {name: options.pop(name) for name in form.model_fields}
             command(filled(form, **values), **options)
 
-        fields = [_parameter(form, name) for name in form.model_fields]
+        fields = [_parameter(form, name, optional=name in optional) for name in form.model_fields]
         parameters = [*fields, *(other.replace(kind=inspect.Parameter.KEYWORD_ONLY) for other in others)]
         run.__name__, run.__doc__, run.__module__ = command.__name__, command.__doc__, command.__module__
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -157,16 +163,17 @@ def parse_thresholds(text: str, option: str = "--tau-f") -> dict[str, float]:
         raise UsageError(f"{option}: {exc}") from None
 
 
-def _parameter(form: type[BaseModel], name: str) -> inspect.Parameter:
+def _parameter(form: type[BaseModel], name: str, *, optional: bool = False) -> inspect.Parameter:
     """Return the parameter from which Typer makes a field's option."""
     field = form.model_fields[name]
     kind = list[str] if hints_of(field).repeated else _type(field.annotation)
-    if default_of(field) is None:
+    default = "" if optional else default_of(field)
+    if default is None:
         kind = kind | None
     option = option_of(form, name)
     option.rich_help_panel = hints_of(field).panel or None
     annotation = Annotated[kind, option]  # type: ignore[valid-type]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default_of(field), annotation=annotation)
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def _type(annotation: Any) -> Any:

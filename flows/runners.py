@@ -11,11 +11,12 @@ import gc
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any
 
 from prefect.context import FlowRunContext
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows.cutting import cut_evenly, tasks_allowed
 from flows.gpu_workers import TASKS_PER_GPU, gpu_cluster, gpus_of_workers
 from tasks.settings import runner_named, visible_gpus
 from toolformer_core.errors import UsageError
@@ -31,12 +32,8 @@ __all__ = [
     "use_runner",
 ]
 
-_TASKS = 300  # of a flow; a task costs Prefect's server some 50 ms, and Dask takes a fifth of a second to be given one
-_PER_THREAD = 8  # ... or so many for each thread of Dask's workers, that all end at about the same time
 _GPU_SHARE = 0.99 / TASKS_PER_GPU  # for a task that asks the model; below a third, so that sums of floats fit in 1
 _THREADS = 16  # for each worker, where tasks run in threads; see `task_runner`
-
-T = TypeVar("T")
 
 _asked: ContextVar[str | None] = ContextVar("runner", default=None)
 
@@ -153,9 +150,7 @@ def _workers() -> dict[str, dict[str, Any]] | None:
 def tasks_at_most() -> int:
     """Inside `use_runner`: return how many tasks the flow may submit for its time's sake."""
     workers = _workers()
-    return (
-        _TASKS if workers is None else max(_TASKS, _PER_THREAD * sum(worker["nthreads"] for worker in workers.values()))
-    )
+    return tasks_allowed(sum(worker["nthreads"] for worker in (workers or {}).values()))
 
 
 def tasks_at_once(workers: int) -> int:
@@ -166,12 +161,6 @@ def tasks_at_once(workers: int) -> int:
     """
     found = _workers()
     return workers if found is None else max(1, sum(worker["nthreads"] for worker in found.values()))
-
-
-def cut_evenly(items: Sequence[T], most: int) -> list[tuple[T, ...]]:
-    """Cut items, in order, into at most `most` groups of one size, give or take one."""
-    groups = min(len(items), max(1, most))
-    return [tuple(items[len(items) * n // groups : len(items) * (n + 1) // groups]) for n in range(groups)]
 
 
 def task_resources(*, model: bool) -> AbstractContextManager[Any]:

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.cpu_time import add_model_cpu
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, ScanWrapper, ScoreRequest, tokens_passed
 from toolformer_core.records import Prompt
 
@@ -29,24 +30,37 @@ OnWait = Callable[[float], None]  # called with the seconds spent waiting for ot
 
 
 class _Job:
-    """A piece of work, and the lease that takes the model when it starts."""
+    """A piece of work, and the lease that takes the model when it starts.
 
-    def __init__(self, work: Callable[[], Any], hold: ModelLease | None = None) -> None:
+    Args:
+        work: what is done in the model's thread.
+        hold: the lease; None: the model is taken for this job alone.
+        counted: whether its CPU seconds are those of the shard that asked.
+    """
+
+    def __init__(self, work: Callable[[], Any], hold: ModelLease | None = None, *, counted: bool = True) -> None:
         self.hold = hold
+        self.counted = counted
         self.future: Future[Any] = Future()
         self._work: Callable[[], Any] | None = work
         self._asked = time.perf_counter()
         self.waited = 0.0  # seconds
+        self.cpu = 0.0  # seconds of the model's thread
 
     def run(self) -> None:
         self.waited = time.perf_counter() - self._asked
+        begin = time.thread_time()
         work, self._work = self._work, None  # so that a kept result does not keep the work's data alive
         try:
             if work is None:
                 raise RuntimeError("a job can run only once")
-            self.future.set_result(work())
+            result = work()
         except BaseException as exc:  # noqa: BLE001 - raised again in the caller
+            self.cpu = time.thread_time() - begin  # before the caller goes on
             self.future.set_exception(exc)
+        else:
+            self.cpu = time.thread_time() - begin
+            self.future.set_result(result)
 
 
 class _ModelThread:
@@ -88,6 +102,8 @@ class _ModelThread:
                     queue.remove(job)
             raise
         finally:
+            if job.counted:
+                add_model_cpu(job.cpu)
             if waited is not None:
                 waited(job.waited)
 
@@ -205,7 +221,8 @@ def resident_model(name: str, digest: str, load: Callable[[], LanguageModel]) ->
             _RESIDENT.held = (key, load())
         return _RESIDENT.held[1]
 
-    return in_model_thread(replaced, finishing=True)
+    loaded: LanguageModel = _THREAD.result(_Job(replaced, counted=False), True)  # no shard's work
+    return loaded
 
 
 def tokens_of_resident() -> int:

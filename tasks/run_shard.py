@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tasks.cpu_time import CpuTime
 from tasks.settings import host, versions
 from warehouse.claims import Claims
 from warehouse.commits import Commit, CommitKey, DataFile, RowCounts, fingerprint
@@ -194,7 +195,7 @@ def _run(
     store: Store, spec: ShardSpec, key: CommitKey, run_id: str, run: Callable[[ShardWriter], StageOutput]
 ) -> Commit:
     """Run the stage and write its data; return the commit to be written after it."""
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), CpuTime()
     writer = ShardWriter(store, key)
     _ACTIVE[writer] = ActiveShard(key.stage, key.tool, key.shard, time.monotonic())
     try:
@@ -215,7 +216,7 @@ def _run(
         inputs=tuple(file.digest for file in spec.inputs),
         balances=output.counts,
         seconds=time.perf_counter() - start - writer.waited,
-        counters=dict(output.counters),
+        counters={**output.counters, **cpu.counters()},
         host=host(),
         versions=versions(),
         created=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),

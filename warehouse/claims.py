@@ -15,7 +15,7 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -27,12 +27,13 @@ from warehouse.errors import CatalogError, error_line
 from warehouse.shared import connect_schema, write_transaction
 from warehouse.store import Store
 
-__all__ = ["Claim", "Claims"]
+__all__ = ["LEASE_S", "RENEWALS", "Claim", "Claims", "pauses"]
 
 _log = logging.getLogger(__name__)
 
+LEASE_S = 60.0  # after which a process that renews nothing counts as dead
+RENEWALS = 4  # within one lease
 _POLL_S = (0.05, 1.0)  # between two attempts at a claim that another process holds: at first, and at most
-_RENEWALS = 4  # within one lease
 
 _METADATA = sa.MetaData()
 _CLAIMS = sa.Table(
@@ -57,6 +58,14 @@ class Claim:
     token: str  # unique, so that a claim that was lost and taken again is another claim
 
 
+def pauses() -> Iterator[float]:
+    """Yield, without end, the seconds to wait between two attempts at a claim that another process holds."""
+    pause, longest = _POLL_S
+    while True:
+        yield pause
+        pause = min(2 * pause, longest)
+
+
 class Claims:
     """The claims on the work of one store. Threads of a process may share it.
 
@@ -69,7 +78,7 @@ class Claims:
         CatalogError: the database cannot be reached.
     """
 
-    def __init__(self, url: str, store: Store, *, lease_s: float = 60.0) -> None:
+    def __init__(self, url: str, store: Store, *, lease_s: float = LEASE_S) -> None:
         self._engine = connect_schema(url, store)
         self._lease_s = lease_s
         self._held: dict[str, Claim] = {}  # by token
@@ -108,7 +117,7 @@ class Claims:
         Raises:
             CatalogError: the database could not be used.
         """
-        pause, longest = _POLL_S
+        waits = pauses()
         while True:
             if (result := finished()) is not None:
                 return result
@@ -123,8 +132,7 @@ class Claims:
                     return claim
                 self.release(claim)
                 return result
-            self._closed.wait(pause)
-            pause = min(2 * pause, longest)
+            self._closed.wait(next(waits))
 
     def confirm(self, claim: Claim) -> bool:
         """Renew a claim and return whether this process still holds it; call this before committing.
@@ -175,7 +183,7 @@ class Claims:
             raise CatalogError(f"the claims could not be used: {error_line(exc)}") from exc
 
     def _renew_leases(self) -> None:
-        while not self._closed.wait(self._lease_s / _RENEWALS):
+        while not self._closed.wait(self._lease_s / RENEWALS):
             with self._lock:
                 tokens = sorted(self._held)
             if tokens:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from flows.runners import cut_evenly
-from tasks.stage import Shard
+from flows.cutting import cut_evenly
 from warehouse.errors import WarehouseError
-from warehouse.queries import rows_of
+
+if TYPE_CHECKING:
+    from tasks.stage import Shard
 
 __all__ = ["seconds_per_document", "shard_groups"]
 
@@ -36,6 +38,8 @@ def seconds_per_document(snapshot: Path) -> float:
     """Return what the slowest stage took a document, in the builds that a snapshot speaks of; 0.05 s without any."""
     if not snapshot.is_file():
         return _UNKNOWN_S
+    from warehouse.queries import rows_of
+
     try:
         return float(rows_of(snapshot, _PAST)[0]["seconds"] or _UNKNOWN_S)
     except WarehouseError:

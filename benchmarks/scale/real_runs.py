@@ -1,0 +1,167 @@
+"""Real builds beside what `simulation.py` predicts of them, and the memory that a finished shard takes.
+
+The builds on Dask are those of `gpu_wait.py`: a stub waits in the place of the model and of the tool, so what they take
+does not depend on the machine's load, and what is predicted is the queueing: three tasks at a card, one worker beside
+it, a tool that answers slowly. The constants are those of `limits.py`; nothing is fitted, but the start and the end
+around the tasks, which another build has told.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.scale.limits import CONSTANTS
+from benchmarks.scale.simulation import Stage, World, simulate
+from flows.cost.sample import Sample, read_sample
+from tasks.run_shard import ShardResult
+from warehouse.commits import CommitKey, DataFile, RowCounts
+from warehouse.store import Store
+
+__all__ = ["compare", "result_bytes", "waiting_world"]
+
+ROOT = Path(__file__).resolve().parents[2]
+_MS, _SHARD = 20.0, 50
+_RUNS = ((800, 200.0), (500, 1000.0))  # documents, the tool's milliseconds
+
+
+def waiting_world(documents: int, tool_ms: float) -> World:
+    """Return the world of `gpu_wait.py`: one card, one other worker, one call of the tool for each document."""
+    ms = 0.001
+    stages = (
+        Stage("prefilter", "calculator", cpu_s=0.13 * ms),  # as overhead.py's commits say
+        Stage("sample", "calculator", cpu_s=0.28 * ms, model_s=_MS * ms),
+        Stage("execute", "calculator", cpu_s=0.08 * ms, calls=1.0, call_s=tool_ms * ms),
+        Stage("score", "calculator", cpu_s=0.03 * ms, model_s=0.01 * ms),
+        Stage("assemble", "", cpu_s=0.07 * ms),
+    )
+    return World(
+        documents=documents,
+        shard_documents=_SHARD,
+        stages=stages,
+        cards=1,
+        workers=1,
+        submit_s=CONSTANTS["submit_s"].value,
+        task_s=0.075,
+        note_s=CONSTANTS["record_s"].value,
+    )
+
+
+def _real(documents: int, tool_ms: float) -> dict[str, float]:
+    """Return what `gpu_wait.py` measured."""
+    options = [
+        "--documents",
+        str(documents),
+        "--ms",
+        str(_MS),
+        "--tool-ms",
+        str(tool_ms),
+        "--shard-documents",
+        str(_SHARD),
+    ]
+    command = [sys.executable, str(ROOT / "benchmarks" / "gpu_wait.py"), *options, "--json"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if ended.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{ended.stderr[-2000:]}")
+    found: dict[str, float] = json.loads(ended.stdout.splitlines()[-1])
+    return found
+
+
+def compare(folder: Path | None, say: Callable[[str], None]) -> dict[str, Any]:
+    """Run two real builds on Dask; print and return what was predicted and what was measured.
+
+    Args:
+        folder: what `plan_check.py --keep` left; its smallest build predicts the others. None: there is none.
+        say: prints a line.
+    """
+    rows = []
+    for documents, tool_ms in _RUNS:
+        outcome, real = simulate(waiting_world(documents, tool_ms)), _real(documents, tool_ms)
+        name = f"Dask, {documents} documents, tool {tool_ms:g} ms"
+        rows.append({"run": name, "figure": "span, s", "predicted": outcome.card_span_s, "real": real["span_s"]})
+        rows.append({"run": name, "figure": "card busy", "predicted": outcome.card_busy, "real": real["busy_share"]})
+    if folder is not None:
+        rows += _threads(folder)
+    say(f"{'':<36}{'':<12}{'predicted':>10}{'real':>10}{'off':>8}")
+    for row in rows:
+        row["off"] = row["predicted"] / row["real"] - 1
+        say(f"{row['run']:<36}{row['figure']:<12}{row['predicted']:>10.3g}{row['real']:>10.3g}{row['off']:>+8.1%}")
+    return {"rows": rows}
+
+
+def _threads(folder: Path) -> list[dict[str, Any]]:
+    """Predict the makespan of the builds that `plan_check.py` left, from the smallest of them.
+
+    The seconds on the clock for a CPU second are what the smallest build took, by its own simulation: other work ran
+    beside it.
+    """
+    found = [(data, sample) for data in sorted(folder.iterdir()) if (sample := read_sample(str(data))) is not None]
+    found.sort(key=lambda pair: pair[1].documents)
+    (first, smallest), *others = found
+    worlds = [_thread_world(smallest, sample.documents) for _, sample in found]
+    alone = _makespan(first) / simulate(worlds[0]).makespan_s
+    return [
+        {
+            "run": f"threads, {sample.documents} documents",
+            "figure": "makespan, s",
+            "predicted": simulate(world).makespan_s * alone,
+            "real": _makespan(data),
+        }
+        for (data, sample), world in zip(others, worlds[1:], strict=True)
+    ]
+
+
+def _thread_world(sample: Sample, documents: int) -> World:
+    """Return the world of a build in threads: one model, and the rest computes beside it."""
+    stages = [
+        Stage(stage, tool, cpu_s=t.own_cpu / sample.documents, model_s=t.model_cpu / sample.documents)
+        for (stage, tool), t in sorted(sample.totals.items(), key=lambda item: (not item[0][1], item[0][1]))
+        if stage != "ingest"
+    ]
+    order = ["prefilter", "relevance", "sample", "execute", "score", "assemble"]
+    stages.sort(key=lambda stage: (not stage.tool, stage.tool, order.index(stage.name)))
+    shards = next(t.commits for (stage, _), t in sample.totals.items() if stage == "assemble")
+    return World(
+        documents=documents,
+        shard_documents=round(sample.documents / shards),
+        stages=tuple(stages),
+        workers=32,
+        shared=True,
+        dask=False,
+        submit_s=0.005,
+        task_s=0.005,
+    )
+
+
+def _makespan(data: Path) -> float:
+    run = [run for run in Store(data).runs() if run.state == "completed"][-1]
+    began, ended = (dt.datetime.fromisoformat(text) for text in (run.started, run.finished or run.started))
+    return (ended - began).total_seconds()
+
+
+def result_bytes(shards: int = 20_000) -> float:
+    """Return the bytes of memory that a finished shard takes: its result, and its key in the ledger."""
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    results, keys, noted = [], [], set()
+    for number in range(shards):
+        key = CommitKey("sample", "calculator", f"part-{number:05d}", f"{number:032x}")
+        file = DataFile(
+            f"shards/sample/calculator/part-{number:05d}-{number:016x}.parquet", f"{number:032x}", 256, 9000
+        )
+        counts = (
+            RowCounts("documents", 256, 200, {f"no_call{number % 3}": 56}),
+            RowCounts("draws", 900, 800, {"x": 100}),
+        )
+        results.append(ShardResult(key, (file,), counts, 1.0 + number, False))
+        keys.append(key)
+        noted.add(key)
+    taken = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    return taken / len(results)

@@ -1,0 +1,362 @@
+"""The figures that a plan computes with: what was given, else what a sample build measured, else the paper's and ours.
+
+Each of them becomes a line of the plan's assumptions. How much work and money follows from them is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from flows.cost.assumptions import COMPUTED, CONFIG, MEASURED, SHARE, VENDOR, Assumptions
+from flows.cost.cards import CARDS
+from flows.cost.defaults import KEPT, RATES, SINGLE, per_document_examples
+from flows.cost.query import CostQuery, ToolQuery
+from flows.cost.sample import Sample, StageTotals
+from flows.cost.shapes import ModelShape, characters_a_token, config_of, shape_of
+from toolformer_core.errors import ModelError, UnknownNameError
+
+__all__ = ["Basis", "ToolBasis", "basis_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolBasis:
+    """A tool's rates. A document kept is one in which calls are sampled."""
+
+    key: str
+    kept_share: float  # of the corpus
+    draws: float  # per document kept
+    ok_share: float  # of draws
+    calls: float  # of the tool, per draw that is a call
+    scored: float  # calls, per draw that is a call
+    examples: float  # of C*, per document of the corpus
+    scan_tokens: float  # per document kept
+    draw_tokens: float  # per draw
+    score_tokens: float  # per scored call
+    relevance_tokens: float  # per document of the prefilter; 0: none is left out
+    call_seconds: float
+    calls_at_once: float
+    cpu_ms: dict[str, float]  # stage -> per unit of its work, without the model
+    bytes: dict[str, float]  # stage -> per unit of its work
+    model_us: dict[str, float]  # stage -> CPU microseconds per LM token, where no card is named
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """All figures of a plan."""
+
+    query: CostQuery
+    assumptions: Assumptions
+    shape: ModelShape
+    tools: tuple[ToolBasis, ...]
+    text_tokens: float  # of a document
+    tflops: float  # of the card, bf16, dense; 0 without one
+    bandwidth: float  # of the card, GB/s; 0 without one
+    memory: float  # of the card, GB; 0 without one
+    sample: Sample | None
+
+    def single(self, name: str) -> float:
+        """Return a figure of which there is one for the whole run; it is a line of the plan from now on."""
+        line = SINGLE[name]
+        measured = _single_rate(self, name)
+        if measured is not None:
+            return self.assumptions.add(name, measured, line.unit, MEASURED, _source(self.sample))
+        positive = line.value > 0 and name in _DIVISORS
+        return self.assumptions.add(name, line.value, line.unit, line.origin, line.source, positive=positive)
+
+
+_DIVISORS = (
+    "bandwidth_share",
+    "characters_a_token",
+    "cpu_gflops",
+    "cpu_mfu",
+    "decode_rows",
+    "gets_per_second",
+    "gpu_busy_share",
+    "mfu",
+    "puts_per_second",
+)
+
+
+def basis_of(query: CostQuery, sample: Sample | None = None) -> Basis:
+    """Collect the figures of a plan.
+
+    Args:
+        query: what is planned.
+        sample: a finished build to measure from; None: there is none.
+
+    Raises:
+        UsageError: a value that was given is outside its bounds.
+        ModelError: nothing is known of the model's shape.
+        UnknownNameError: the card is not known, and not described either.
+    """
+    lines = Assumptions(query.assume)
+    lines.allow(*SINGLE, *RATES)
+    tflops, bandwidth, memory = _card(query, lines)
+    shape = _shape(query, lines)
+    basis = Basis(query, lines, shape, (), 0.0, tflops, bandwidth, memory, sample)
+    basis = replace(basis, text_tokens=_text_tokens(basis))
+    return replace(basis, tools=tuple(_tool(basis, tool, sample) for tool in query.tools))
+
+
+def _card(query: CostQuery, lines: Assumptions) -> tuple[float, float, float]:
+    """Return TFLOP/s, GB/s and GB of the card; zeros if none is named."""
+    lines.allow("tflops", "bandwidth", "card_memory")
+    if not query.gpu:
+        return 0.0, 0.0, 0.0
+    card = CARDS.get(query.gpu.lower())
+    if card is None and not (lines.gives("tflops") and lines.gives("bandwidth")):
+        raise UnknownNameError("card", query.gpu, [*CARDS, "or another, with --assume tflops=...,bandwidth=..."])
+    source = card.source if card else f"of {query.gpu}"
+    tflops = lines.add("tflops", card.tflops if card else 0, "TFLOP/s bf16", VENDOR, source, positive=True)
+    bandwidth = lines.add("bandwidth", card.bandwidth if card else 0, "GB/s", VENDOR, source, positive=True)
+    return tflops, bandwidth, lines.add("card_memory", card.memory if card else 0, "GB", VENDOR, source)
+
+
+_SHAPE_NAMES = ("parameters", "layers", "hidden", "vocabulary")
+
+
+def _shape(query: CostQuery, lines: Assumptions) -> ModelShape:
+    """Return the model's shape, from its config.json or, if all four figures are given, from these alone."""
+    try:
+        config, source = config_of(query.model)
+        shape = shape_of(config)
+    except ModelError:
+        if not all(lines.gives(name) for name in _SHAPE_NAMES):
+            raise
+        shape, source = ModelShape(0, 0, 0, 0, 0, 0, 0), f"of {query.model}"
+    figures = {
+        name: lines.add(name, getattr(shape, name), unit, CONFIG, source, positive=True)
+        for name, unit in zip(_SHAPE_NAMES, ("weights", "layers", "wide", "tokens"), strict=True)
+    }
+    if not any(lines.gives(name) for name in _SHAPE_NAMES):
+        return shape
+    hidden, vocabulary = int(figures["hidden"]), int(figures["vocabulary"])
+    return ModelShape(
+        parameters=int(figures["parameters"]),
+        layers=int(figures["layers"]),
+        hidden=hidden,
+        vocabulary=vocabulary,
+        kv_width=shape.kv_width if shape.hidden == hidden else hidden,
+        matrix_parameters=max(1, int(figures["parameters"]) - 2 * hidden * vocabulary),
+        context=shape.context,
+    )
+
+
+def _source(sample: Sample | None) -> str:
+    return f"sample build: {sample.source}" if sample is not None else ""
+
+
+def _single_rate(basis: Basis, name: str) -> float | None:
+    """Return a figure of the whole run as a sample build measured it, or as the model's tokenizer has it."""
+    if name == "characters_a_token":
+        return characters_a_token(basis.query.model)
+    stage, _, kind = name.partition("_")
+    totals = basis.sample.of(stage) if basis.sample is not None and stage in ("ingest", "assemble") else None
+    rows = max(totals.rows_in.get("documents", 0), totals.rows_in.get("rows", 0)) if totals is not None else 0
+    if totals is None or not rows or kind not in ("ms", "bytes"):
+        return None
+    if kind == "bytes":
+        return totals.bytes / rows
+    fixed = (totals.commits if stage == "assemble" else 0) * basis.single("commit_cpu_ms")
+    return max(0.0, 1000 * totals.own_cpu - fixed) / rows
+
+
+def _text_tokens(basis: Basis) -> float:
+    """Return the tokens of a document: of a sample build's scans, else from its characters."""
+    lines = basis.assumptions
+    scans = [
+        (_scanned(totals, RATES["draw_tokens"].value), totals.rows_in.get("documents", 0))
+        for (stage, _), totals in (basis.sample.totals if basis.sample is not None else {}).items()
+        if stage == "sample" and totals.lm_tokens
+    ]
+    if documents := sum(count for _, count in scans):
+        tokens = sum(tokens for tokens, _ in scans) / documents / basis.single("text_copies") / basis.single("padding")
+        tokens *= _tokens_ratio(basis)
+        source = f"a document: scanned tokens / (text_copies x padding); {_source(basis.sample)}"
+        return lines.add("text_tokens", tokens, "tokens", MEASURED, source, positive=True)
+    tokens = basis.single("characters") / basis.single("characters_a_token")
+    source = "a document: characters / characters_a_token"
+    return lines.add("text_tokens", tokens, "tokens", COMPUTED, source, positive=True)
+
+
+def _scanned(totals: StageTotals, draw_tokens: float) -> float:
+    """Return the tokens of a sample build's scans: what its draws leave of its LM tokens, but at least half."""
+    return max(totals.lm_tokens - totals.rows_in.get("draws", 0) * draw_tokens, totals.lm_tokens / 2)
+
+
+def _tokens_ratio(basis: Basis) -> float:
+    """Return how many times the tokens of a sample build's model the planned model makes of a text."""
+    if basis.sample is None or basis.sample.model == basis.query.model:
+        return 1.0
+    default = SINGLE["characters_a_token"].value
+    before, after = (characters_a_token(model) or default for model in (basis.sample.model, basis.query.model))
+    source = f"the tools' prompts in tokens of {basis.query.model}, by those of {basis.sample.model}"
+    return basis.assumptions.add("tokens_ratio", before / after, "times", COMPUTED, source, positive=True)
+
+
+def _tool(basis: Basis, tool: ToolQuery, sample: Sample | None) -> ToolBasis:
+    """Return a tool's rates: given, measured for this tool, or those that all tools share."""
+    lines, key = basis.assumptions, tool.key
+    m = _Measured(sample, key)
+    source = _source(sample)
+
+    def rate(name: str, measured: float | None = None) -> float:
+        return lines.add_for(key, name, measured, source, RATES[name])
+
+    def own(name: str, measured: float | None, unit: str, value: float, origin: str, why: str) -> float:
+        if measured is not None:
+            value, origin, why = measured, MEASURED, source
+        return lines.add(f"{key}.{name}", value, unit, origin, why)
+
+    kept = KEPT.get(key, (1.0, CONFIG, "a tool of your own is tried on every document unless it declares a filter"))
+    examples = per_document_examples(key, tool.tau_f)
+    km = tool.top_k * tool.draws
+    draw_tokens = rate("draw_tokens")
+    cpu_fixed, bytes_fixed = basis.single("commit_cpu_ms"), basis.single("file_bytes")
+    stages = [stage for stage in _UNITS if stage != "relevance" or basis.query.relevant_share is not None]
+    return ToolBasis(
+        key=key,
+        kept_share=own("kept_share", m.kept_share(), SHARE, *kept),
+        draws=own(
+            "draws", m.draws(km), "draws", km, CONFIG, "a document kept: k x m, as if k positions exceeded tau_s"
+        ),
+        ok_share=rate("ok_share", m.ratio("sample", "draws", kept=True)),
+        calls=rate("calls_per_ok_draw", m.per_ok_draw("execute", "calls")),
+        scored=rate("scored_per_ok_draw", m.per_ok_draw("score")),
+        examples=own("examples", m.examples(), "examples", *examples),
+        scan_tokens=_scan_tokens(basis, key, m, draw_tokens, source),
+        draw_tokens=draw_tokens,
+        score_tokens=_score_tokens(basis, key, m, source),
+        relevance_tokens=_relevance_tokens(basis, key, m, source),
+        call_seconds=rate("call_seconds", m.call_seconds()),
+        calls_at_once=rate("calls_at_once"),
+        cpu_ms={stage: rate(f"{stage}_ms", m.beyond(stage, lambda t: 1000 * t.own_cpu, cpu_fixed)) for stage in stages},
+        bytes={stage: rate(f"{stage}_bytes", m.beyond(stage, lambda t: t.bytes, bytes_fixed)) for stage in stages},
+        model_us={stage: _model_us(basis, key, stage, m, source) for stage in ("relevance", "sample", "score")}
+        if not basis.query.gpu
+        else {},
+    )
+
+
+# Stage -> the unit of its rows in that its work grows with.
+_UNITS = {
+    "prefilter": "documents",
+    "relevance": "documents",
+    "sample": "documents",
+    "execute": "calls",
+    "score": "calls",
+}
+
+
+class _Measured:
+    """A tool's rates in a sample build; None where it has none."""
+
+    def __init__(self, sample: Sample | None, tool: str) -> None:
+        self._sample = sample if sample is not None and tool in sample.tools else None
+        self._tool = tool
+
+    def stage(self, name: str) -> StageTotals | None:
+        return self._sample.of(name, self._tool) if self._sample is not None else None
+
+    def units(self, stage: str) -> float:
+        """Return how much work a stage had: documents, calls of the tool, or scored calls."""
+        totals = self.stage(stage)
+        if totals is None:
+            return 0
+        if stage == "execute":
+            return totals.counters.get("calls", 0)
+        if stage == "score":
+            return totals.kept.get("calls", 0)
+        return totals.rows_in.get(_UNITS[stage], 0)
+
+    def per_unit(self, stage: str, figure: Callable[[StageTotals], float]) -> float | None:
+        totals, units = self.stage(stage), self.units(stage)
+        return figure(totals) / units if totals is not None and units else None
+
+    def beyond(self, stage: str, figure: Callable[[StageTotals], float], fixed: float) -> float | None:
+        """Return a figure per unit of work, without what each commit costs whatever it holds."""
+        return self.per_unit(stage, lambda totals: max(0.0, figure(totals) - fixed * totals.commits))
+
+    def ratio(self, stage: str, unit: str, *, kept: bool) -> float | None:
+        totals = self.stage(stage)
+        rows = totals.rows_in.get(unit, 0) if totals is not None else 0
+        return totals.kept.get(unit, 0) / rows if totals is not None and kept and rows else None
+
+    def kept_share(self) -> float | None:
+        return self.ratio("prefilter", "documents", kept=True)
+
+    def draws(self, k_times_m: int) -> float | None:
+        """Return the draws per document sampled, in proportion to k * m if the build had others."""
+        totals, documents = self.stage("sample"), self.units("sample")
+        if totals is None or not documents:
+            return None
+        per_document = totals.rows_in.get("draws", 0) / documents
+        return per_document * (k_times_m / totals.k_times_m if totals.k_times_m else 1.0)
+
+    def per_ok_draw(self, stage: str, counter: str = "") -> float | None:
+        """Return a stage's calls per draw that is a call; of a counter, or of its units."""
+        sampled, totals = self.stage("sample"), self.stage(stage)
+        ok = sampled.kept.get("draws", 0) if sampled is not None else 0
+        if totals is None or not ok:
+            return None
+        return (totals.counters.get(counter, 0) if counter else self.units(stage)) / ok
+
+    def examples(self) -> float | None:
+        if self._sample is None or not self._sample.documents or self._tool not in self._sample.examples:
+            return None
+        return self._sample.examples[self._tool] / self._sample.documents
+
+    def call_seconds(self) -> float | None:
+        totals = self.stage("execute")
+        calls = totals.counters.get("calls", 0) if totals is not None else 0
+        return totals.counters.get("tool_seconds", 0) / calls if totals is not None and calls else None
+
+
+def _scan_tokens(basis: Basis, key: str, m: _Measured, draw_tokens: float, source: str) -> float:
+    """Return the tokens of a scan: of a sample build's tokens what its draws leave, but at least half."""
+    totals, documents = m.stage("sample"), m.units("sample")
+    name = f"{key}.scan_tokens"
+    if totals is not None and documents and totals.lm_tokens:
+        scanned = _scanned(totals, draw_tokens) * _tokens_ratio(basis)
+        why = f"its LM tokens less draws x draw_tokens; {source}"
+        return basis.assumptions.add(name, scanned / documents, "tokens", MEASURED, why)
+    value = basis.text_tokens * basis.single("text_copies") * basis.single("padding")
+    why = "a document kept: text_tokens x text_copies x padding"
+    return basis.assumptions.add(name, value, "tokens", COMPUTED, why)
+
+
+def _score_tokens(basis: Basis, key: str, m: _Measured, source: str) -> float:
+    name = f"{key}.score_tokens"
+    measured = m.per_unit("score", lambda totals: totals.lm_tokens)
+    if measured:
+        return basis.assumptions.add(name, measured * _tokens_ratio(basis), "tokens", MEASURED, source)
+    value = 2 * (basis.text_tokens / 2 + basis.single("call_tokens")) * basis.single("padding")
+    why = "a scored call: e(c, r) and e(c, eps), each in front of half a text; the plain loss is shared"
+    return basis.assumptions.add(name, value, "tokens", COMPUTED, why)
+
+
+def _relevance_tokens(basis: Basis, key: str, m: _Measured, source: str) -> float:
+    if basis.query.relevant_share is None:
+        return 0.0
+    name = f"{key}.relevance_tokens"
+    measured = m.per_unit("relevance", lambda totals: totals.lm_tokens)
+    if measured:
+        return basis.assumptions.add(name, measured * _tokens_ratio(basis), "tokens", MEASURED, source)
+    value = basis.text_tokens / len(basis.query.tools)
+    return basis.assumptions.add(name, value, "tokens", COMPUTED, "a text is embedded once for all tools")
+
+
+def _model_us(basis: Basis, key: str, stage: str, m: _Measured, source: str) -> float:
+    """Return the CPU microseconds of the model per token: measured, or from its FLOPs and the core's rate."""
+    if stage == "relevance" and basis.query.relevant_share is None:
+        return 0.0
+    totals = m.stage(stage)
+    name = f"{key}.{stage}_model_us"
+    if totals is not None and totals.lm_tokens and totals.model_cpu:
+        value = 1e6 * totals.model_cpu / totals.lm_tokens
+        return basis.assumptions.add(name, value, "us CPU per token", MEASURED, source)
+    flops = basis.shape.flops_per_token(basis.text_tokens, logits=stage == "sample")
+    value = flops / (1e3 * basis.single("cpu_gflops") * basis.single("cpu_mfu"))
+    why = "FLOPs of a token / (cpu_gflops x cpu_mfu)"
+    return basis.assumptions.add(name, value, "us CPU per token", COMPUTED, why)

@@ -1,0 +1,37 @@
+"""CPU seconds of a shard: those of its own thread, and those that the model's thread spent for it.
+
+A shard's seconds on the clock grow with whatever else the machine does, so what a run will cost is told from CPU time.
+Threads that a library starts for itself, such as OpenMP's helpers or a tool's, are not counted: with one thread for the
+model, nothing but the tools is missing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+__all__ = ["CPU_SECONDS", "MODEL_CPU_SECONDS", "CpuTime", "add_model_cpu"]
+
+CPU_SECONDS = "cpu_seconds"  # the counter of a commit: of the shard's own thread
+MODEL_CPU_SECONDS = "model_cpu_seconds"  # the counter of a commit: of the model's thread, for this shard
+
+_spent = threading.local()  # .model: CPU seconds of the model's thread for jobs of the present thread
+
+
+def add_model_cpu(seconds: float) -> None:
+    """Count CPU seconds that the model's thread spent on a job of the present thread."""
+    _spent.model = getattr(_spent, "model", 0.0) + seconds
+
+
+class CpuTime:
+    """CPU seconds since it was made; ask it in the thread that made it."""
+
+    def __init__(self) -> None:
+        self._own = time.thread_time()
+        self._model = getattr(_spent, "model", 0.0)
+
+    def counters(self) -> dict[str, float]:
+        """Return the counters of a commit; that of the model only if the model worked."""
+        own = round(time.thread_time() - self._own, 6)
+        model = round(getattr(_spent, "model", 0.0) - self._model, 6)
+        return {CPU_SECONDS: own, **({MODEL_CPU_SECONDS: model} if model else {})}

@@ -1,0 +1,64 @@
+"""CPU seconds of a shard: its own thread's and the model's, each counted for whoever asked."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from tasks.cpu_time import CPU_SECONDS, MODEL_CPU_SECONDS, CpuTime
+from tasks.model_thread import in_model_thread, resident_model
+from toolformer_core.lm.scripted import ScriptedLM
+
+
+def compute(seconds: float) -> None:
+    """Compute until this thread has used that much CPU, however long that takes."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def test_the_models_cpu_time_is_the_shards_that_asked_and_nobody_elses() -> None:
+    beside: list[dict[str, float]] = []
+
+    def other_shard(asked: threading.Event, done: threading.Event) -> None:
+        cpu = CpuTime()
+        asked.set()
+        done.wait()
+        beside.append(cpu.counters())
+
+    asked, done = threading.Event(), threading.Event()
+    thread = threading.Thread(target=other_shard, args=(asked, done))
+    thread.start()
+    asked.wait()
+    cpu = CpuTime()
+    compute(0.02)
+    in_model_thread(lambda: compute(0.05))
+    in_model_thread(lambda: compute(0.05))
+    counters = cpu.counters()
+    done.set()
+    thread.join()
+    assert counters[CPU_SECONDS] >= 0.02  # its own; it only waited for the model
+    assert counters[CPU_SECONDS] < counters[MODEL_CPU_SECONDS]
+    assert counters[MODEL_CPU_SECONDS] >= 0.1  # both jobs
+    assert beside[0].keys() == {CPU_SECONDS}  # the other shard asked for nothing
+    assert beside[0][CPU_SECONDS] < 0.02
+
+
+def test_loading_a_model_is_no_shards_work() -> None:
+    cpu = CpuTime()
+    model = resident_model("slow", "slow", lambda: (compute(0.05), ScriptedLM({}))[1])
+    assert model is resident_model("slow", "slow", lambda: ScriptedLM({}))
+    assert MODEL_CPU_SECONDS not in cpu.counters()
+
+
+def test_a_job_that_fails_has_taken_its_time_too() -> None:
+    def fails() -> None:
+        compute(0.03)
+        raise ValueError("no")
+
+    cpu = CpuTime()
+    with pytest.raises(ValueError, match="no"):
+        in_model_thread(fails)
+    assert cpu.counters()[MODEL_CPU_SECONDS] >= 0.03
