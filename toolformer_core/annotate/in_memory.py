@@ -46,6 +46,7 @@ def run_stages(
     documents: Sequence[tuple[Document, PrefilterResult]],
     sampling: SampleConfig,
     execution: ExecuteConfig,
+    scoring: ScoreConfig,
     tool_workers: int = 1,
     on_progress: OnProgress | None = None,
 ) -> ToolRun:
@@ -58,6 +59,7 @@ def run_stages(
         documents: those that the prefilter kept, with its results.
         sampling: how calls are drawn.
         execution: how the tool is asked.
+        scoring: which losses are computed.
         tool_workers: threads that ask the tool at the same time.
         on_progress: called as documents are sampled, which takes most of the time.
 
@@ -73,7 +75,7 @@ def run_stages(
         answers = execute(tool, questions(draws, contexts), execution, pool=pool)
     executions = {(answer.input, answer.context): answer for answer in answers}
     texts = {document.doc_id: document.text for document, _ in documents}
-    scored = score(lm, tool.name, texts, answered_calls(draws, contexts, executions), ScoreConfig(floor=None))
+    scored = score(lm, tool.name, texts, answered_calls(draws, contexts, executions), scoring)
     return ToolRun(tuple(sampled), executions, tuple(scored))
 
 

@@ -36,9 +36,9 @@ class CandidateCall:
     count: int  # how many draws gave this call
     log_p: float  # log p(" [") at the position, natural log
     loss_plain: float  # L(eps): no call
-    loss_call: float | None  # L(e(c, eps)): the call without its response
+    loss_call: float | None  # L(e(c, eps)): the call without its response; None: not computed, as no tau_f needs it
     loss_response: float  # L(e(c, r)): the call with its response
-    gain: float  # min(loss_plain, loss_call) - loss_response
+    gain: float  # min(loss_plain, loss_call) - loss_response; without loss_call an upper bound
     tau_f: float  # the smallest gain with which a call of this tool is kept
     kept: bool
     reason: str  # below_threshold | seen_only_after | lower_gain | repeated_nearby; "" if kept

@@ -15,7 +15,7 @@ from toolformer_core.annotate.in_memory import OnProgress, ToolRun, run_stages
 from toolformer_core.annotate.prefilter import prefilter as run_prefilter
 from toolformer_core.api.annotation import Annotation, annotations_of
 from toolformer_core.api.inputs import check_loaded, documents_of, prompts_of, thresholds_of, tools_by_key
-from toolformer_core.config import TOOL_NAMES, ExecuteConfig, PrefilterConfig, SampleConfig
+from toolformer_core.config import TOOL_NAMES, ExecuteConfig, PrefilterConfig, SampleConfig, ScoreConfig
 from toolformer_core.decode.records import Generation, GenerationSettings
 from toolformer_core.errors import UsageError
 from toolformer_core.lm.base import LanguageModel
@@ -103,6 +103,7 @@ def annotate_texts(
     execution = ExecuteConfig(timeout_s=tool_timeout_s)
     if tool_workers < 1:
         raise UsageError(f"tool_workers must be at least 1, got {tool_workers}")
+    scoring = ScoreConfig(floor=min([0.0, *thresholds.values()]))
     filtering = PrefilterConfig(seed=seed) if prefilter is True else prefilter or None
 
     distinct = list({document.doc_id: document for document in documents}.values())
@@ -114,7 +115,7 @@ def annotate_texts(
     for key, tool in by_key.items():
         pairs = [(document, result) for document in distinct if (result := prefiltered[key][document.doc_id]).kept]
         runs[key] = run_stages(
-            model, tool, tool_prompts[key], pairs, sampling[key], execution, tool_workers, on_progress
+            model, tool, tool_prompts[key], pairs, sampling[key], execution, scoring, tool_workers, on_progress
         )
     annotations = annotations_of(distinct, by_key, prefiltered, runs, thresholds, keep_repeats=keep_repeats)
     return [annotations[document.doc_id] for document in documents]
