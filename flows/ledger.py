@@ -31,6 +31,7 @@ __all__ = ["Ledger", "Progress", "new_run_id", "now", "open_run", "reporting_to"
 
 _log = logging.getLogger(__name__)
 _MIN_PAUSE_S = 0.05  # least time between two checks whether to publish
+_PUBLISHED_SHARE = 20  # a snapshot that took a second is not refreshed for so many: large runs publish less often
 
 _BATCH = 256  # commits recorded in the catalog in one transaction, if no snapshot is due before
 
@@ -83,6 +84,7 @@ class Ledger:
     )  # called for every shard, in the thread that finished it
     snapshot: Path = field(init=False)  # replaced whenever one is published
     _published: float = field(init=False)  # by `clock`
+    _pause_s: float = field(init=False)  # until the next refresh
     _changed: bool = False  # shards finished since
     _unrecorded: list[Commit] = field(default_factory=list)  # in the store, not yet in the catalog
     _noted: set[CommitKey] = field(default_factory=set)  # added by the threads that finished them
@@ -94,6 +96,7 @@ class Ledger:
     def __post_init__(self) -> None:
         self.snapshot = self.store.local_folder / SNAPSHOT
         self._published = self.clock()
+        self._pause_s = self.refresh_s
 
     def expect(self, stage: str, shards: int) -> None:
         """Expect so many more shards of a stage, or fewer if the number is negative."""
@@ -158,10 +161,12 @@ class Ledger:
     def refresh(self) -> float:
         """Publish new results if the last snapshot is old; return the seconds until the next check.
 
-        If the snapshot cannot be written, that is logged and tried again later; the run goes on.
+        A snapshot is old after `refresh_s` seconds, or twenty times the seconds that it took to write, if that is
+        longer: however large a run becomes, it spends a twentieth of its time on refreshing at most. If the snapshot
+        cannot be written, that is logged and tried again later; the run goes on.
         """
         with self._turn:
-            left = self._published + self.refresh_s - self.clock()
+            left = self._published + self._pause_s - self.clock()
             if left > 0:
                 return left
             if self._changed:
@@ -171,7 +176,7 @@ class Ledger:
                     _log.warning("the snapshot is not refreshed, the run goes on: %s", exc)
                     self._published = self.clock()
                     self._changed = True
-            return self.refresh_s
+            return self._pause_s
 
     @contextmanager
     def refreshing(self) -> Iterator[None]:
@@ -213,9 +218,11 @@ class Ledger:
     def publish(self, state: str) -> None:
         """Write the run's manifest, then the snapshot; at the run's end every data file is checked once more."""
         with self._turn:
+            begin = self.clock()
             self.record(state)
             publish(self.store, self.catalog, self.snapshot.parent, recheck=state != "running")
             self._published = self.clock()
+            self._pause_s = max(self.refresh_s, _PUBLISHED_SHARE * (self._published - begin))
 
 
 @contextmanager

@@ -78,8 +78,9 @@ def build(folder: Path, shard_documents: str, workers: int, profile: Path | None
     stages, publishing = _measured_stages(profile is not None), _measured_publishing()
 
     def progress(stage: str, finished: int, total: int, done: object) -> None:
-        if finished == total or finished % 1000 == 0:
-            print(f"{time.process_time():8.1f} s CPU  {stage} {finished}/{total}", file=sys.stderr, flush=True)  # noqa: T201
+        if finished == total or finished % 100 == 0:
+            held = f"{time.process_time():8.1f} s CPU {psutil.Process().memory_info().rss / 1e6:6.0f} MB"
+            print(f"{held}  {stage} {finished}/{total}", file=sys.stderr, flush=True)  # noqa: T201
 
     wait_for_server()
     with reporting_to(progress), _profiled(profile):

@@ -1,4 +1,4 @@
-"""The corpus of `million.py` and its language model: short texts with two sums each, and a model that finds both at once.
+"""The corpus of `million.py` and its language model: short texts with two sums each, and a model that finds both.
 
 Every text is different, and so is every sum: nothing is answered from the cache of tools' answers.
 """
