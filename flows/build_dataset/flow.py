@@ -117,8 +117,9 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
                 licence=parameters.licence,
                 notes=coverage_note(store, files) if parameters.stop_when_full else "",
             )
-            balances, gains, best = stats(snapshot).balances, gain_histogram(snapshot), samples(snapshot, _BEST)
-    examples = sum(f.rows for f in dataset.files)
+            balances, gains = stats(snapshot).balances, gain_histogram(snapshot)
+            examples = sum(f.rows for f in dataset.files)
+            best = [] if examples else samples(snapshot, _BEST)  # it looks at every call
     why = [] if examples else nothing_kept(balances, best, dataset.thresholds, run.parameters).lines()
     card = write_card(store, dataset)
     fresh = ledger.skipped < len(ledger.keys)
