@@ -94,6 +94,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
             **parameters.model_dump(mode="json"),
             "data": store.root,  # a URL may hold keys
             "tool_names": dict(spec.tool_names),
+            "shard_documents": spec.ingest.shard_documents,  # what `auto` came to
         },
         corpus=parameters.corpus,
         model=parameters.model,
