@@ -31,7 +31,8 @@ __all__ = ["Ledger", "Progress", "new_run_id", "now", "open_run", "reporting_to"
 
 _log = logging.getLogger(__name__)
 _MIN_PAUSE_S = 0.05  # least time between two checks whether to publish
-_PUBLISHED_SHARE = 20  # a snapshot that took a second is not refreshed for so many: large runs publish less often
+_SHORT_S = 1.0  # a snapshot that takes no longer is refreshed as often as is asked for
+_PAUSES = 20  # ... and a longer one only after so many times as long: large runs publish less often
 
 _BATCH = 256  # commits recorded in the catalog in one transaction, if no snapshot is due before
 
@@ -161,8 +162,8 @@ class Ledger:
     def refresh(self) -> float:
         """Publish new results if the last snapshot is old; return the seconds until the next check.
 
-        A snapshot is old after `refresh_s` seconds, or twenty times the seconds that it took to write, if that is
-        longer: however large a run becomes, it spends a twentieth of its time on refreshing at most. If the snapshot
+        A snapshot is old after `refresh_s` seconds; if it took more than a second to write, not before twenty times as
+        long. So however large a run becomes, it spends a twentieth of its time on refreshing at most. If the snapshot
         cannot be written, that is logged and tried again later; the run goes on.
         """
         with self._turn:
@@ -222,7 +223,8 @@ class Ledger:
             self.record(state)
             publish(self.store, self.catalog, self.snapshot.parent, recheck=state != "running")
             self._published = self.clock()
-            self._pause_s = max(self.refresh_s, _PUBLISHED_SHARE * (self._published - begin))
+            took = self._published - begin
+            self._pause_s = max(self.refresh_s, _PAUSES * took if took > _SHORT_S else 0.0)
 
 
 @contextmanager
