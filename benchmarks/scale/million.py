@@ -71,7 +71,7 @@ def measure(documents: int, folder: Path, options: argparse.Namespace) -> dict[s
     write_corpus(folder / CORPUS, documents)
     begin = time.perf_counter()
     process = _start(folder, options, profile=options.profile)
-    said, _ = process.stdout.read() if process.stdout else b"", None
+    said = process.stdout.read() if process.stdout else b""
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
