@@ -17,7 +17,6 @@ from prefect.context import FlowRunContext
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.gpu_workers import TASKS_PER_GPU, gpu_cluster, gpus_of_workers
-from flows.memory import returning_memory
 from tasks.settings import runner_named, visible_gpus
 from toolformer_core.errors import UsageError
 
@@ -108,7 +107,6 @@ def use_runner(workers: int, gpus: int | None = None) -> Iterator[None]:
         task_runner(name, workers, check_gpus(workers, gpus)) as chosen,
         context.model_copy(update={"task_runner": chosen}),
         _collecting_less(),
-        returning_memory(),
     ):
         if "://" in name:
             _reach(chosen, name)
