@@ -160,13 +160,11 @@ def _reached(process: subprocess.Popen[bytes], data: Path, commits: int) -> bool
 
 
 def _table(report: dict[str, Any]) -> str:
-    return (
-        "\n".join(
-            f"{name:<22}{value:>16,}" if isinstance(value, int | float) else f"{name:<22}  {value}"
-            for name, value in report.items()
-        )
-        + "\n"
-    )
+    lines = []
+    for name, value in report.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        lines.append(f"{name:<24}{value:>16,}" if number else f"{name:<24}  {value}")
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
