@@ -2,7 +2,8 @@
 
 Prefilter, sample, execute, score and assemble are tasks of their own for every group of shards, with no barrier between
 groups (`pipeline`). The flow process alone holds the catalog, under its lock, and publishes the snapshot that users
-query, while shards finish at least every $TOOLFORMER_REFRESH_S seconds. It decides nothing about the method.
+query, while shards finish at least every $TOOLFORMER_REFRESH_S seconds; less often where that takes more than a second.
+It decides nothing about the method.
 """
 
 from __future__ import annotations
