@@ -130,29 +130,15 @@ def measure(
     start_server()
     memory = Memory()
     memory.start()
-    import tasks.stages.execute
-    import tasks.stages.sample
-    import tasks.stages.score
-    from benchmarks.overhead_stub import Clock, StubLM, TimedTool
+    from benchmarks.overhead_stub import Clock, StubLM, TimedTool, use_in_builds
     from flows.build_dataset.flow import run_build
     from flows.ledger import reporting_to
-    from tasks.build_spec import BuildSpec
     from tasks.run_shard import ShardResult
     from warehouse.queries import rows_of
 
     clock = Clock()
     lm = StubLM(ms / 1000 / len(tools), clock)
-    build_tool = tasks.stages.execute.tool_of
-    sampling: Any = tasks.stages.sample
-    scoring: Any = tasks.stages.score
-    executing: Any = tasks.stages.execute
-    timed: dict[str, TimedTool] = {}
-
-    def tool_of(spec: BuildSpec, key: str) -> TimedTool:
-        return timed.setdefault(key, TimedTool(build_tool(spec, key), clock))
-
-    sampling.model_of = scoring.model_of = lambda spec: lm
-    executing.tool_of = tool_of
+    use_in_builds(lm, lambda tool: TimedTool(tool, clock))
 
     def progress(stage: str, finished: int, total: int, done: ShardResult) -> None:
         if finished == total:

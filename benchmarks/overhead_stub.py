@@ -1,16 +1,20 @@
-"""What `overhead.py` builds with: a language model that only waits, and a clock of when it or a tool is at work."""
+"""What `overhead.py` builds with: a language model that only waits, and a clock of when it or a tool is at work.
+
+`use_in_builds` puts a model, and a tool in another's place, into the builds of this process; `scale/` uses it, too.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from toolformer_core.lm.base import Draw, DrawRequest, Scan, ScoreRequest
+from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, ScoreRequest
 from toolformer_core.lm.scripted import token_starts
 from toolformer_core.records import Prompt, ToolResult
 from toolformer_core.tools.base import Tool
@@ -104,3 +108,29 @@ class TimedTool:
     def run(self, input: str, context: str = "") -> ToolResult:
         with self._clock.working():
             return self._tool.run(input, context)
+
+
+def use_in_builds(lm: LanguageModel, replaced: Callable[[Tool], Tool] = lambda tool: tool) -> None:
+    """Have the builds of this process ask this model, whatever model they name.
+
+    Args:
+        lm: the model.
+        replaced: returns the tool that is asked instead of the one that a build names; called once for each.
+    """
+    import tasks.stages.execute
+    import tasks.stages.sample
+    import tasks.stages.score
+
+    sampling: Any = tasks.stages.sample
+    scoring: Any = tasks.stages.score
+    executing: Any = tasks.stages.execute
+    build_tool = executing.tool_of
+    tools: dict[str, Tool] = {}
+
+    def tool_of(spec: Any, key: str) -> Tool:
+        if key not in tools:
+            tools.setdefault(key, replaced(build_tool(spec, key)))
+        return tools[key]
+
+    sampling.model_of = scoring.model_of = lambda spec: lm
+    executing.tool_of = tool_of

@@ -177,7 +177,7 @@ def _parameter(form: type[BaseModel], name: str, *, optional: bool = False) -> i
 
 
 def _type(annotation: Any) -> Any:
-    """Return the type as which an option is parsed: a plain type or a choice; lists and thresholds are strings."""
+    """Return the type as which an option is parsed: a plain type or a choice; all else is text that the form parses."""
     origin = get_origin(annotation)
     if origin is Annotated:
         return _type(get_args(annotation)[0])
@@ -186,8 +186,7 @@ def _type(annotation: Any) -> Any:
     if origin is Literal:
         return annotation
     if members := [member for member in get_args(annotation) if member is not type(None)]:
-        (only,) = members
-        return _type(only)
+        return _type(members[0]) if len(members) == 1 else str
     return annotation
 
 

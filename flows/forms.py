@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
@@ -27,6 +27,7 @@ from toolformer_core.lm.served import served_model
 from toolformer_core.tools.qa_readers.served import is_address, reader_endpoint
 
 __all__ = [
+    "AUTO",
     "DATA_NOTE",
     "FORM",
     "AbsolutePath",
@@ -43,6 +44,7 @@ __all__ = [
     "Phrases",
     "QAReader",
     "References",
+    "ShardDocuments",
     "TauF",
     "ToolChoice",
     "Tools",
@@ -288,6 +290,28 @@ Gpus = Annotated[
         ge=0,
         description="Dask workers on this machine that get a GPU each; the model runs on these, and the others see no "
         "GPU (default: one for each GPU, up to `workers`)",
+    ),
+]
+
+
+AUTO = "auto"  # in place of a value, or among the tools: the program chooses
+
+
+def _number_or_auto(given: Any) -> Any:
+    if not isinstance(given, str) or given == AUTO:
+        return given
+    if not given.isdecimal() or not int(given):
+        raise ValueError(f"{given!r} is neither a number of documents, at least 1, nor {AUTO}")
+    return int(given)
+
+
+ShardDocuments = Annotated[
+    Annotated[int, Field(gt=0)] | Literal["auto"],
+    BeforeValidator(_number_or_auto),
+    WithJsonSchema({"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"type": "string", "enum": [AUTO]}]}),
+    Field(
+        description="Documents per shard, the unit of work and of restart; auto: so many that a shard is some tens of "
+        "seconds of work, by the documents' mean length"
     ),
 ]
 

@@ -31,6 +31,8 @@ __all__ = ["Ledger", "Progress", "new_run_id", "now", "open_run", "reporting_to"
 
 _log = logging.getLogger(__name__)
 _MIN_PAUSE_S = 0.05  # least time between two checks whether to publish
+_SHORT_S = 1.0  # a snapshot that takes no longer is refreshed as often as is asked for
+_PAUSES = 20  # ... and a longer one only after so many times as long: large runs publish less often
 
 _BATCH = 256  # commits recorded in the catalog in one transaction, if no snapshot is due before
 
@@ -83,6 +85,7 @@ class Ledger:
     )  # called for every shard, in the thread that finished it
     snapshot: Path = field(init=False)  # replaced whenever one is published
     _published: float = field(init=False)  # by `clock`
+    _pause_s: float = field(init=False)  # until the next refresh
     _changed: bool = False  # shards finished since
     _unrecorded: list[Commit] = field(default_factory=list)  # in the store, not yet in the catalog
     _noted: set[CommitKey] = field(default_factory=set)  # added by the threads that finished them
@@ -94,6 +97,7 @@ class Ledger:
     def __post_init__(self) -> None:
         self.snapshot = self.store.local_folder / SNAPSHOT
         self._published = self.clock()
+        self._pause_s = self.refresh_s
 
     def expect(self, stage: str, shards: int) -> None:
         """Expect so many more shards of a stage, or fewer if the number is negative."""
@@ -158,10 +162,12 @@ class Ledger:
     def refresh(self) -> float:
         """Publish new results if the last snapshot is old; return the seconds until the next check.
 
-        If the snapshot cannot be written, that is logged and tried again later; the run goes on.
+        A snapshot is old after `refresh_s` seconds; if it took more than a second to write, not before twenty times as
+        long. So however large a run becomes, it spends a twentieth of its time on refreshing at most. If the snapshot
+        cannot be written, that is logged and tried again later; the run goes on.
         """
         with self._turn:
-            left = self._published + self.refresh_s - self.clock()
+            left = self._published + self._pause_s - self.clock()
             if left > 0:
                 return left
             if self._changed:
@@ -171,7 +177,7 @@ class Ledger:
                     _log.warning("the snapshot is not refreshed, the run goes on: %s", exc)
                     self._published = self.clock()
                     self._changed = True
-            return self.refresh_s
+            return self._pause_s
 
     @contextmanager
     def refreshing(self) -> Iterator[None]:
@@ -213,9 +219,12 @@ class Ledger:
     def publish(self, state: str) -> None:
         """Write the run's manifest, then the snapshot; at the run's end every data file is checked once more."""
         with self._turn:
+            begin = self.clock()
             self.record(state)
             publish(self.store, self.catalog, self.snapshot.parent, recheck=state != "running")
             self._published = self.clock()
+            took = self._published - begin
+            self._pause_s = max(self.refresh_s, _PAUSES * took if took > _SHORT_S else 0.0)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -64,7 +65,7 @@ _Record = Document | PrefilterResult | DrawnCall | Execution | ScoredCall | Exam
 
 def _column(records: Sequence[_Record], name: str) -> list[Any]:
     """Return one field of all records; nested ones as plain values. `asdict` would take most of a shard's time."""
-    values = [getattr(record, name) for record in records]
+    values = list(map(attrgetter(name), records))
     if name == "spans":
         return [[{"start": start, "end": end} for start, end in spans] for spans in values]
     if name == "calls":

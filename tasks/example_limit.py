@@ -12,15 +12,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from tasks.run_shard import ShardResult
 from tasks.stage import Inputs, Shard, files_of
-from tasks.stages.assemble import AssemblySpec, calls_of
-from toolformer_core.annotate.assemble import cap_examples, survivors
+from tasks.stages.assemble import AssemblySpec, judged_calls
+from toolformer_core.annotate.assemble import ExampleCap
 from toolformer_core.records import ScoredCall, digest_of
 from warehouse.commits import DataFile
 from warehouse.store import Store
 
-__all__ = ["ExampleCounter", "examples_in_shard", "examples_per_tool", "excess_examples", "shard_order"]
+__all__ = ["ExampleCounter", "examples_in_shard", "examples_per_tool", "last_ranks", "shard_order"]
 
 
 def shard_order(shards: Iterable[Shard], seed: int) -> list[Shard]:
@@ -65,12 +68,14 @@ def examples_in_shard(assembly: AssemblySpec, scored: Sequence[ShardResult]) -> 
     return Counter(tool for tool, _ in {(call.tool, call.doc_id) for call in _survivors(inputs)})
 
 
-def excess_examples(
+def last_ranks(
     assembly: AssemblySpec,
     scored: Mapping[str, Sequence[ShardResult]],
     sampled: Mapping[str, Sequence[ShardResult]] | None = None,
-) -> dict[str, list[tuple[str, str]]]:
-    """Return, per shard, the (tool, document id) pairs beyond the limit of examples per tool.
+) -> dict[str, str]:
+    """Return, for every tool that has more examples than the limit, the rank of the last one that stays.
+
+    Shards are read one after another, and of each only what may stay is held: memory does not grow with the corpus.
 
     Args:
         assembly: the rules and the limit.
@@ -83,31 +88,30 @@ def excess_examples(
         for result in results:
             rows[result.key.tool] += sum(file.rows for file in result.files)
     if all(n <= limit for n in rows.values()):
-        return {shard: [] for shard in scored}  # fewer calls than examples allowed: nothing needs to be read
-    documents: dict[str, list[str]] = {tool: [] for tool in rows}
-    home: dict[str, str] = {}
+        return {}  # fewer calls than examples allowed: nothing needs to be read
+    cap = ExampleCap(limit, assembly.config.seed)
     for shard, results in scored.items():
         files = {"score": files_of(results), "sample": files_of((sampled or {}).get(shard, ()))}
+        documents: dict[str, set[str]] = {}
         for call in _survivors(Inputs(assembly, shard, files=files)):
-            documents[call.tool].append(call.doc_id)
-            home[call.doc_id] = shard
-    excess: dict[str, list[tuple[str, str]]] = {shard: [] for shard in scored}
-    for tool, doc_id in sorted(cap_examples(documents, limit, assembly.config.seed)):
-        excess[home[doc_id]].append((tool, doc_id))
-    return excess
+            documents.setdefault(call.tool, set()).add(call.doc_id)
+        for tool, doc_ids in documents.items():
+            cap.add(tool, doc_ids)
+    return cap.last_ranks()
 
 
 def _survivors(inputs: Inputs[AssemblySpec]) -> list[ScoredCall]:
-    config = inputs.spec.config
-    _, calls = calls_of(inputs)
-    return survivors(calls, config.tau_f, keep_repeats=config.keep_repeats)[0]
+    return judged_calls(inputs).kept
 
 
 def examples_per_tool(store: Store, files: Sequence[DataFile], tools: Sequence[str]) -> dict[str, int]:
     """Return, per tool, how many examples hold one of its calls."""
     counts = dict.fromkeys(tools, 0)
     for file in files:
-        for row in store.read(file, columns=["calls"]).to_pylist():
-            for tool in {call["tool"] for call in row["calls"]}:
-                counts[tool] += 1
+        calls = store.read(file, columns=["calls"])["calls"].combine_chunks()
+        pairs = pa.table(
+            {"row": pc.list_parent_indices(calls), "tool": pc.struct_field(pc.list_flatten(calls), "tool")}
+        )
+        for found in pc.value_counts(pairs.group_by(["row", "tool"]).aggregate([])["tool"]).to_pylist():
+            counts[found["values"]] += found["counts"]
     return counts

@@ -3,7 +3,7 @@
 It stores nothing itself. Commits of `execute` record the tool's fingerprint and the config, and their files hold
 questions and answers. So a tool's known answers are the rows of all commits with the same fingerprint and config, and
 hosts that write at the same time lose none. Digests are checked when a file is read; a damaged file is ignored. Memory
-use is 20 bytes per distinct question, for the location of its answer.
+use is 16 bytes per distinct question, for the location of its answer.
 
 A process reads each commit once. It is given its own commits directly (`committed`) and finds others by listing them.
 The more commits there are, the less often they are listed, so that the work grows linearly with the shards. If a commit
@@ -28,10 +28,10 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 OLDEST_ANSWER = "answered"  # the counter of a commit: when the oldest answer in it was given, seconds since 1970
 _SAME = ("code", "config", "answers")  # the parts of a fingerprint that must agree: stage, its config, the tool
 _LISTED_PER_RECALL = 16  # names of commits, on average; a folder with fewer is listed at every recall
-_SEGMENTS = 16  # of an index before they become one
+_LARGEST_MERGED = 1 << 20  # answers in a piece of an index that may still be merged with another
 
 Question = tuple[str, str]  # input, context
 
@@ -64,38 +64,56 @@ class Recalled:
     answered: float  # time of the oldest of them, seconds since 1970; infinity if there are none
 
 
+class _Piece(NamedTuple):
+    """Locations of answers, sorted by question; 16 bytes each."""
+
+    questions: NDArray[np.uint64]  # digests
+    files: NDArray[np.uint32]
+    rows: NDArray[np.uint32]
+
+    @classmethod
+    def of(cls, *pieces: _Piece) -> _Piece:
+        """Return the locations of some pieces in one; of equal questions those of the first piece come first."""
+        questions, files, rows = (np.concatenate(columns) for columns in zip(*pieces, strict=True))
+        order = np.argsort(questions, kind="stable")
+        return cls(questions[order], files[order], rows[order])
+
+
 @dataclass(slots=True)
 class _Index:
-    """Locations of answers: a question's digest -> file and row, in sorted pieces."""
+    """Locations of answers: a question's digest -> file and row.
 
-    pieces: list[tuple[NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint64]]] = field(default_factory=list)
+    Each piece is more than twice as long as the next one, so there are few, and an answer is copied seldom: as often as
+    the index has doubled since. Pieces of a million answers stay as they are, as merging those would take memory.
+    """
 
-    def add(self, questions: NDArray[np.uint64], rows: NDArray[np.uint64], file: int) -> None:
+    pieces: list[_Piece] = field(default_factory=list)
+
+    def add(self, questions: NDArray[np.uint64], rows: NDArray[np.uint32], file: int) -> None:
         if len(questions) == 0:
             return
-        files = np.full(len(questions), file, dtype=np.uint32)
-        order = np.argsort(questions, kind="stable")
-        self.pieces.append((questions[order], files[order], rows[order]))
-        if len(self.pieces) > _SEGMENTS:
-            merged = [np.concatenate(columns) for columns in zip(*self.pieces, strict=True)]
-            order = np.argsort(merged[0], kind="stable")
-            self.pieces = [(merged[0][order], merged[1][order], merged[2][order])]
+        piece = _Piece.of(_Piece(questions, np.full(len(questions), file, dtype=np.uint32), rows))
+        while self.pieces and len(self.pieces[-1].questions) <= min(2 * len(piece.questions), _LARGEST_MERGED):
+            piece = _Piece.of(self.pieces.pop(), piece)
+        self.pieces.append(piece)
 
     def unseen(self, questions: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Return for each question whether it is missing from the index.  (n,) -> (n,)"""
         out = np.ones(len(questions), dtype=np.bool_)
-        for known, _, _ in self.pieces:
-            at = np.minimum(np.searchsorted(known, questions), len(known) - 1)
-            out &= known[at] != questions
+        for piece in self.pieces:
+            at = np.minimum(np.searchsorted(piece.questions, questions), len(piece.questions) - 1)
+            out &= piece.questions[at] != questions
         return out
 
-    def places(self, question: np.uint64) -> list[tuple[int, int]]:
-        """Return (file, row) of every answer to a question."""
-        out = []
-        for known, files, rows in self.pieces:
-            first, last = np.searchsorted(known, question, "left"), np.searchsorted(known, question, "right")
-            out += list(zip(files[first:last].tolist(), rows[first:last].tolist(), strict=True))
-        return out
+    def places(self, questions: NDArray[np.uint64]) -> Iterator[tuple[int, int, int]]:
+        """Yield (number of the question, file, row) of every answer to one of these questions.  (n,)"""
+        for piece in self.pieces:
+            first = np.searchsorted(piece.questions, questions, "left")
+            last = np.searchsorted(piece.questions, questions, "right")
+            for number in np.flatnonzero(first < last).tolist():
+                found = slice(first[number], last[number])
+                for file, row in zip(piece.files[found].tolist(), piece.rows[found].tolist(), strict=True):
+                    yield number, file, row
 
 
 class ToolCache:
@@ -191,7 +209,7 @@ class ToolCache:
         for index, chosen in ((self._lasting, lasts), (self._passing, ~lasts)):
             if self._lifetime_s is None:  # one answer is as good as another: the first is enough
                 chosen = chosen & index.unseen(digests)
-            at = np.flatnonzero(chosen).astype(np.uint64)
+            at = np.flatnonzero(chosen).astype(np.uint32)
             index.add(digests[chosen], at, len(self._files) - 1)
 
     def _from(
@@ -200,11 +218,10 @@ class ToolCache:
         """Fill `known` from an index; return when the oldest answer used was given."""
         since = -np.inf if offline or self._lifetime_s is None else self._clock() - self._lifetime_s
         asked: dict[int, dict[int, Question]] = {}
-        for question, digest in wanted.items():
-            if question not in known:
-                for file, row in index.places(np.uint64(digest)):
-                    if self._files[file][1] >= since:
-                        asked.setdefault(file, {})[row] = question
+        missing = [question for question in wanted if question not in known]
+        for number, file, row in index.places(np.array([wanted[question] for question in missing], dtype=np.uint64)):
+            if self._files[file][1] >= since:
+                asked.setdefault(file, {})[row] = missing[number]
         oldest = np.inf
         for file in sorted(asked, key=lambda n: (-self._files[n][1], self._files[n][0].path)):
             rows = [row for row, question in asked[file].items() if question not in known]

@@ -10,7 +10,7 @@ import datetime
 import hashlib
 import re
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 __all__ = [
@@ -38,9 +38,7 @@ __all__ = [
 
 def digest_of(*parts: str | bytes) -> str:
     """Return the hex BLAKE2b-128 digest of the parts; boundaries matter, so ("ab",) and ("a", "b") differ."""
-    h = hashlib.blake2b(digest_size=16)
-    _feed(h.update, parts)
-    return h.hexdigest()
+    return hashlib.blake2b(_framed(parts), digest_size=16).hexdigest()
 
 
 def document_id(text: str, url: str | None) -> str:
@@ -50,16 +48,16 @@ def document_id(text: str, url: str | None) -> str:
 
 def numbers_of(*parts: str | bytes, count: int) -> list[int]:
     """Return 64-bit numbers determined by the parts (SHAKE-128); the first n do not depend on the count."""
-    stream = hashlib.shake_128()
-    _feed(stream.update, parts)
-    return list(struct.unpack(f"<{count}Q", stream.digest(8 * count)))
+    return list(struct.unpack(f"<{count}Q", hashlib.shake_128(_framed(parts)).digest(8 * count)))
 
 
-def _feed(update: Callable[[bytes], object], parts: Iterable[str | bytes]) -> None:
+def _framed(parts: Iterable[str | bytes]) -> bytes:
+    """Return the parts in one, each behind its length."""
+    pieces: list[bytes] = []
     for part in parts:
         data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
-        update(len(data).to_bytes(8, "little"))
-        update(data)
+        pieces += (len(data).to_bytes(8, "little"), data)
+    return b"".join(pieces)
 
 
 def storable(text: str) -> str:

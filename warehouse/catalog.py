@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -235,13 +235,27 @@ class Catalog:
             raise CatalogError(f"the catalog {self._name} could not be used: {error_line(exc)}") from exc
 
     def _replace(self, facts: Facts, tables: tuple[str, ...]) -> None:
-        """Replace the rows with the same keys; the keys are those of the first table."""
-        names = [column.name for column in _keys(tables[0])]
-        owners = [tuple(row.values()) for row in facts[tables[0]].select(names).to_pylist()]
+        """Replace the rows with the same keys; the keys are those of the first table.
+
+        Only that table has an index, by which it says which rows are there: usually none, and nothing is searched.
+        """
+        keys = _keys(tables[0])
+        owners = [tuple(row.values()) for row in facts[tables[0]].select([key.name for key in keys]).to_pylist()]
         with self._write() as connection:
-            self._delete(connection, tables, owners)
+            self._delete(connection, tables, self._existing(connection, keys, owners))
             for name in tables:
                 self._insert(connection, METADATA.tables[name], facts[name])
+
+    def _existing(
+        self, connection: sa.Connection, keys: Sequence[sa.Column[Any]], owners: Sequence[tuple[str, ...]]
+    ) -> list[tuple[str, ...]]:
+        """Return which of these keys a table holds."""
+        existing: list[tuple[str, ...]] = []
+        for start in range(0, len(owners), _BATCH):
+            batch = owners[start : start + _BATCH]
+            wanted = keys[0].in_([key for (key,) in batch]) if len(keys) == 1 else sa.tuple_(*keys).in_(batch)
+            existing += map(tuple, connection.execute(sa.select(*keys).where(wanted)))
+        return existing
 
     def _remove(self, tables: tuple[str, ...], owners: list[tuple[str, ...]]) -> None:
         if owners:

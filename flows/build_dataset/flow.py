@@ -2,7 +2,8 @@
 
 Prefilter, sample, execute, score and assemble are tasks of their own for every group of shards, with no barrier between
 groups (`pipeline`). The flow process alone holds the catalog, under its lock, and publishes the snapshot that users
-query, while shards finish at least every $TOOLFORMER_REFRESH_S seconds. It decides nothing about the method.
+query, while shards finish at least every $TOOLFORMER_REFRESH_S seconds; less often where that takes more than a second.
+It decides nothing about the method.
 """
 
 from __future__ import annotations
@@ -94,6 +95,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
             **parameters.model_dump(mode="json"),
             "data": store.root,  # a URL may hold keys
             "tool_names": dict(spec.tool_names),
+            "shard_documents": spec.ingest.shard_documents,  # what `auto` came to
         },
         corpus=parameters.corpus,
         model=parameters.model,
@@ -117,8 +119,9 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
                 licence=parameters.licence,
                 notes=coverage_note(store, files) if parameters.stop_when_full else "",
             )
-            balances, gains, best = stats(snapshot).balances, gain_histogram(snapshot), samples(snapshot, _BEST)
-    examples = sum(f.rows for f in dataset.files)
+            balances, gains = stats(snapshot).balances, gain_histogram(snapshot)
+            examples = sum(f.rows for f in dataset.files)
+            best = [] if examples else samples(snapshot, _BEST)  # it looks at every call
     why = [] if examples else nothing_kept(balances, best, dataset.thresholds, run.parameters).lines()
     card = write_card(store, dataset)
     fresh = ledger.skipped < len(ledger.keys)

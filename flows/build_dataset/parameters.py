@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, WithJsonSchema, model_validator
 
 from flows.forms import (
+    AUTO,
     FORM,
     AbsolutePath,
     DataFolder,
@@ -25,6 +26,7 @@ from flows.forms import (
     Phrases,
     QAReader,
     References,
+    ShardDocuments,
     TauF,
     ToolChoice,
     Tools,
@@ -41,8 +43,7 @@ _CORPUS = Option("Reading the corpus")
 _TOOLS = Option("Tools")
 _RUNNING = Option("Running")
 
-AUTO = "auto"  # among the tools: each is tried only where it may matter
-AUTO_SHARE = 0.75  # see the measurement in docs/ground.md
+AUTO_SHARE = 0.75  # with `auto` among the tools each is tried only where it may matter; see docs/ground.md
 
 _TOOLS_OR_AUTO = WithJsonSchema(
     {"type": "array", "items": {"type": "string", "enum": [*TOOL_NAMES, AUTO]}, "uniqueItems": True}
@@ -151,9 +152,7 @@ class BuildParameters(ToolChoice):
         _PREFILTER.latest_date, description="The calendar's prefilter ignores later dates in URLs (YYYY-MM-DD)"
     )
     seed: int = Field(0, description="Seed of every random choice")
-    shard_documents: Annotated[int, _RUNNING] = Field(
-        _INGEST.shard_documents, gt=0, description="Documents per shard, the unit of work and of restart"
-    )
+    shard_documents: Annotated[ShardDocuments, _RUNNING] = _INGEST.shard_documents
     max_chars: Annotated[int, _CORPUS] = Field(
         _INGEST.max_chars, gt=0, description="Characters of a text at most; longer texts are rejected as too_long"
     )

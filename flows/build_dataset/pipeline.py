@@ -23,7 +23,7 @@ from flows.ledger import Ledger
 from flows.runners import cut_evenly, tasks_at_most, tasks_at_once
 from flows.stage_tasks import GroupResult, finished_shards, submit_stage
 from tasks.build_spec import BuildSpec
-from tasks.example_limit import ExampleCounter, examples_in_shard, excess_examples, shard_order
+from tasks.example_limit import ExampleCounter, examples_in_shard, last_ranks, shard_order
 from tasks.run_shard import ShardResult, on_shard_done
 from tasks.settings import shared_catalog
 from tasks.stage import Shard, Stage, is_read_for
@@ -143,12 +143,10 @@ def _assemble(spec: BuildSpec, ledger: Ledger, groups: Sequence[_Group]) -> dict
             by_tool = {tool: results["score", tool].shards[number] for tool in spec.tools}
             scored[shard.name] = [result for result in by_tool.values() if result is not None]
             lacking[shard.name] = [tool for tool, result in by_tool.items() if result is None]
-    excess = excess_examples(assembly_spec_of(spec), scored)
+    ranks = last_ranks(assembly_spec_of(spec), scored)
     for group in groups:
         names = [shard.name for shard in group.shards]
-        assembly = assembly_spec_of(
-            spec, excess={name: excess[name] for name in names}, not_annotated={name: lacking[name] for name in names}
-        )
+        assembly = assembly_spec_of(spec, last_ranks=ranks, not_annotated={name: lacking[name] for name in names})
         _submit_assembly(spec, group, assembly)
     for result in finished_shards(future for group in groups for future in group.futures()):
         ledger.add(result)

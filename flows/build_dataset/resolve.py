@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from flows.build_dataset.parameters import BuildParameters
+from flows.build_dataset.shard_size import auto_shard_documents
 from flows.chosen_tools import chosen_tools
 from tasks.build_spec import BuildSpec, RelevanceSpec
 from toolformer_core.annotate.ingest import corpus_files, file_digest, read_corpus
@@ -74,7 +76,7 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         url_column=p.url_column,
         date_column=p.date_column,
         max_chars=p.max_chars,
-        shard_documents=p.shard_documents,
+        shard_documents=IngestConfig().shard_documents if p.shard_documents == "auto" else p.shard_documents,
         limit=p.limit,
         text_unit=p.text_unit,
     )
@@ -86,6 +88,9 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         raise UsageError(f"--dataset: {exc}") from exc
     files = corpus_files(p.corpus)
     read_corpus(p.corpus, ingest)  # looks for the columns that were named, and reads no further
+    corpus_digest = _corpus_digest(files)
+    if p.shard_documents == "auto":
+        ingest = replace(ingest, shard_documents=auto_shard_documents(p.corpus, corpus_digest, ingest))
     built, settings = chosen_tools(p)
     for tool in p.tau_f:
         if tool not in TOOL_NAMES and tool not in built:
@@ -110,7 +115,7 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         run_id=run_id,
         data=_absolute(p.data),
         corpus=_absolute(p.corpus),
-        corpus_digest=_corpus_digest(files),
+        corpus_digest=corpus_digest,
         model=_model(p.model),
         model_digest=whole,
         weights_digest=weights,

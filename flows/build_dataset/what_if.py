@@ -15,7 +15,7 @@ from typing import Any
 
 from flows.build_dataset.versions import coverage_note, write_card, write_version
 from flows.ledger import new_run_id, now, open_run, reporting_to
-from tasks.example_limit import excess_examples
+from tasks.example_limit import last_ranks
 from tasks.run_shard import ShardResult, result_of
 from tasks.stage import Inputs, Shard, files_of, run_stage, shards_of
 from tasks.stages.assemble import ASSEMBLE, NOT_ANNOTATED, AssemblySpec, PositionFilter
@@ -172,7 +172,7 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
     )
     with open_run(store, run) as ledger, reporting_to(_report_nothing):
         ledger.expect("assemble", len(base.shards))
-        assembly = replace(assembly, excess=excess_examples(assembly, base.scored, base.sampled))
+        assembly = replace(assembly, last_ranks=last_ranks(assembly, base.scored, base.sampled))
         assembled = [run_stage(ASSEMBLE, base.inputs(assembly, shard)) for shard in base.shards]
         notes = "\n\n".join(filter(None, (notes, coverage_note(store, assembled))))
         for result in base.reused:

@@ -1,11 +1,14 @@
 """Assemble: makes C*, the texts with their kept calls, from stored scores, with a build's thresholds or others.
 
-No model and no tool is asked. The same scores and the same thresholds give the same bytes.
+No model and no tool is asked. The same scores and the same thresholds give the same bytes. Where a tool has more
+examples than the limit, every shard finds out by itself which of its documents are beyond it: the last rank that stays
+is all that it is told. Its fingerprint names these documents, so the calls are judged before the shard is looked up.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,14 +17,23 @@ from typing import Any
 from tasks import arrow
 from tasks.run_shard import ShardWriter, StageOutput
 from tasks.stage import Inputs, Stage, nonzero
-from toolformer_core.annotate.assemble import OVER_LIMIT, assemble, survivors
+from toolformer_core.annotate.assemble import OVER_LIMIT, assemble, over_cap, survivors
 from toolformer_core.config import AssembleConfig, canonical_json
 from toolformer_core.records import ScoredCall, digest_of
 from warehouse.commits import RowCounts
 from warehouse.files.base import Files
 from warehouse.store import Store
 
-__all__ = ["ASSEMBLE", "LEFT_OUT", "NOT_ANNOTATED", "AssemblySpec", "PositionFilter", "calls_of", "calls_taking_part"]
+__all__ = [
+    "ASSEMBLE",
+    "LEFT_OUT",
+    "NOT_ANNOTATED",
+    "AssemblySpec",
+    "JudgedCalls",
+    "PositionFilter",
+    "calls_taking_part",
+    "judged_calls",
+]
 
 LEFT_OUT = "position_left_out"  # a reason: `PositionFilter` leaves out some of the sampled positions
 NOT_ANNOTATED = "not_annotated"  # in the config of an assembled shard: tools that had enough examples before it
@@ -52,9 +64,7 @@ class AssemblySpec:
     config: AssembleConfig
     tool_names: Mapping[str, str]  # key -> name in calls
     positions: PositionFilter = field(default_factory=PositionFilter)
-    excess: Mapping[str, Sequence[tuple[str, str]]] = field(
-        default_factory=dict
-    )  # examples beyond a tool's limit: shard -> (tool, document id)
+    last_ranks: Mapping[str, str] = field(default_factory=dict)  # of tools over the limit: see `ExampleCap`
     not_annotated: Mapping[str, Sequence[str]] = field(default_factory=dict)  # shard -> tools that had enough examples
     overlay: Files | None = None  # see `BuildSpec`
 
@@ -83,24 +93,49 @@ def calls_taking_part(
     ]
 
 
-def calls_of(inputs: Inputs[AssemblySpec]) -> tuple[list[ScoredCall], list[ScoredCall]]:
-    """Return a shard's scored calls: all, and those at positions that take part."""
+@dataclass(frozen=True, slots=True)
+class JudgedCalls:
+    """A shard's scored calls, and what the thresholds say of them; the limit of examples is not applied yet."""
+
+    calls: int  # in all
+    left_out: int  # at positions that do not take part
+    kept: list[ScoredCall]
+    reasons: Counter[str]  # of the others
+    excess: frozenset[tuple[str, str]]  # tool and document of examples beyond the limit
+
+
+_LAST = threading.local()  # the judged calls of the shard at hand: its fingerprint and its run both need them
+
+
+def judged_calls(inputs: Inputs[AssemblySpec]) -> JudgedCalls:
+    """Read and judge a shard's scored calls."""
+    assembly = inputs.spec
     calls = inputs.records("score", arrow.scored_of)
-    positions = inputs.spec.positions
+    positions = assembly.positions
     drawn = inputs.records("sample", arrow.drawn_of) if positions else []
     ranks = {(call.tool, call.doc_id, call.position): call.rank for call in drawn}
-    return calls, calls_taking_part(positions, calls, ranks)
+    taking_part = calls_taking_part(positions, calls, ranks)
+    kept, dropped = survivors(taking_part, assembly.config.tau_f, keep_repeats=assembly.config.keep_repeats)
+    excess = over_cap({(call.tool, call.doc_id) for call in kept}, assembly.last_ranks, assembly.config.seed)
+    reasons = Counter(reason for _, reason in dropped)
+    return JudgedCalls(len(calls), len(calls) - len(taking_part), kept, reasons, frozenset(excess))
+
+
+def _judged_once(inputs: Inputs[AssemblySpec]) -> JudgedCalls:
+    """Return the judged calls of the shard at hand, which this thread may have judged already."""
+    held: tuple[Inputs[AssemblySpec], JudgedCalls] | None = getattr(_LAST, "held", None)
+    if held is None or held[0] is not inputs:
+        held = _LAST.held = (inputs, judged_calls(inputs))
+    return held[1]
 
 
 def _run(inputs: Inputs[AssemblySpec], _: ShardWriter) -> StageOutput:
-    assembly = inputs.spec
-    calls, taking_part = calls_of(inputs)
-    kept, dropped = survivors(taking_part, assembly.config.tau_f, keep_repeats=assembly.config.keep_repeats)
-    reasons = Counter(reason for _, reason in dropped)
-    reasons[LEFT_OUT] = len(calls) - len(taking_part)
-    excess = set(assembly.excess.get(inputs.shard, ()))
-    reasons[OVER_LIMIT] = sum(1 for c in kept if (c.tool, c.doc_id) in excess)
-    kept = [c for c in kept if (c.tool, c.doc_id) not in excess]
+    assembly, judged = inputs.spec, _judged_once(inputs)
+    _LAST.held = None
+    reasons = Counter(judged.reasons)
+    reasons[LEFT_OUT] = judged.left_out
+    reasons[OVER_LIMIT] = sum(1 for c in judged.kept if (c.tool, c.doc_id) in judged.excess)
+    kept = [c for c in judged.kept if (c.tool, c.doc_id) not in judged.excess]
     by_document: dict[str, list[Any]] = {}
     for call in kept:
         by_document.setdefault(call.doc_id, []).append(call)
@@ -112,7 +147,7 @@ def _run(inputs: Inputs[AssemblySpec], _: ShardWriter) -> StageOutput:
     ]
     reason = "no_surviving_call" if inputs.files.get("score") else NOT_ANNOTATED
     counts = (
-        RowCounts("calls", len(calls), len(kept), dropped=nonzero(reasons)),
+        RowCounts("calls", judged.calls, len(kept), dropped=nonzero(reasons)),
         RowCounts(
             "documents", len(documents), len(examples), dropped=nonzero({reason: len(documents) - len(examples)})
         ),
@@ -122,7 +157,7 @@ def _run(inputs: Inputs[AssemblySpec], _: ShardWriter) -> StageOutput:
 
 def _digests(inputs: Inputs[AssemblySpec]) -> Mapping[str, str]:
     assembly = inputs.spec
-    excess = assembly.excess.get(inputs.shard, ())
+    excess = _judged_once(inputs).excess if assembly.last_ranks else ()
     parts = {
         "cap": digest_of("over", *(f"{tool}/{doc_id}" for tool, doc_id in sorted(excess))),
         "tools": digest_of(canonical_json(dict(assembly.tool_names))),

@@ -263,7 +263,7 @@ def test_thresholds_are_written_short() -> None:
         mt_chunk_tokens=st.integers(1, 100),
         latest_date=st.just("2020-01-31"),
         seed=st.integers(0, 2**31),
-        shard_documents=st.integers(1, 10**6),
+        shard_documents=st.integers(1, 10**6) | st.just("auto"),
         max_chars=st.integers(1, 10**6),
         text_column=st.none() | st.sampled_from(["my text", "--text"]),
         url_column=st.none(),

@@ -87,6 +87,32 @@ def test_what_has_finished_is_published_within_the_time_set(tmp_path: Path, tell
         assert documents(ledger) == 2
 
 
+def test_a_snapshot_that_takes_long_is_refreshed_seldom(
+    tmp_path: Path, telling: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, took = [1000.0], [3.0]
+    published = []
+
+    def publish(*_: object, **__: object) -> None:
+        published.append(now[0])
+        now[0] += took[0]
+
+    monkeypatch.setattr("flows.ledger.publish", publish)
+    store = Store(tmp_path)
+    with Catalog(tmp_path / "catalog.duckdb", store=store) as catalog:
+        ledger = Ledger(store, catalog, RUN, refresh_s=20.0, clock=lambda: now[0])
+        finish(ledger, 1)
+        now[0] += 20.0
+        assert ledger.refresh() == 60.0  # 20 times 3 s
+        finish(ledger, 2)
+        now[0] += 59.0
+        assert ledger.refresh() == 1.0
+        took[0] = 0.5
+        now[0] += 1.0
+        assert ledger.refresh() == 20.0  # 20 times 0.5 s is less than what was set
+    assert published == [1020.0, 1083.0]  # 1020 + 3 + 59 + 1
+
+
 def test_a_shard_noted_as_it_finishes_is_counted_once(tmp_path: Path) -> None:
     told: list[str] = []
 

@@ -93,6 +93,36 @@ print(pyarrow.default_memory_pool().backend_name)
         assert (told.stdout, told.stderr) == (f"{used}\n", "")
 
 
+def test_many_threads_share_two_pools_of_memory_unless_a_user_chooses(tmp_path: Path) -> None:
+    """Twelve threads hold memory at the same time; by itself glibc gives each a pool, up to eight a core."""
+    asked = """
+import ctypes, sys, threading
+from tasks.settings import prepare_environment
+prepare_environment()
+library = ctypes.CDLL(None)
+library.fopen.restype = ctypes.c_void_p
+together = threading.Barrier(13)
+def hold():
+    held = [bytes(5_000) for _ in range(100)]
+    together.wait()
+    together.wait()
+for _ in range(12):
+    threading.Thread(target=hold).start()
+together.wait()
+file = ctypes.c_void_p(library.fopen(sys.argv[1].encode(), b"w"))
+library.malloc_info(0, file)
+library.fclose(file)
+together.wait()
+"""
+    own = {k: v for k, v in environment().items() if k != "MALLOC_ARENA_MAX"}
+    for given, pools in (({}, {1, 2}), ({"MALLOC_ARENA_MAX": "5"}, {3, 4, 5})):
+        told = subprocess.run(
+            [sys.executable, "-c", asked, tmp_path / "info"], env={**own, **given}, text=True, capture_output=True
+        )
+        assert (told.returncode, told.stderr) == (0, "")
+        assert (tmp_path / "info").read_text().count("<heap nr=") in pools
+
+
 def test_nothing_on_loopback_is_asked_by_way_of_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Urllib, httpx (Prefect), requests (MLflow) and websockets (Prefect) ask a port on which nobody listens."""
     monkeypatch.setattr(urllib.request, "_opener", None)  # urllib keeps the proxies of its first request for good

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ from wh_fixtures import CountingFiles
 
 from tasks.arrow import stage_table
 from tasks.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
-from tasks.tool_cache import OLDEST_ANSWER, Question, ToolCache
+from tasks.tool_cache import OLDEST_ANSWER, Question, ToolCache, _Index
 from toolformer_core.records import Execution
 from warehouse.commits import RowCounts
 from warehouse.store import Store
@@ -181,3 +183,20 @@ def test_whatever_is_kept_in_whatever_shards_is_found(
     expected = {str(n): str(n * n) for n in set().union(*shards)}
     assert responses(found.recall(asked).known) == expected
     assert responses(answers(store).recall(asked).known) == expected
+
+
+@given(st.lists(st.sets(st.integers(0, 200), max_size=12), max_size=60), st.sampled_from([1, 8, 1 << 20]))
+def test_an_index_has_few_pieces_and_knows_every_place(batches: list[set[int]], largest: int) -> None:
+    index = _Index()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tasks.tool_cache._LARGEST_MERGED", largest)
+        for file, batch in enumerate(batches):
+            index.add(np.array(sorted(batch), np.uint64), np.arange(len(batch), dtype=np.uint32), file)
+    sizes = [len(piece.questions) for piece in index.pieces]
+    if largest == 1 << 20:  # each piece is more than twice as long as the next one
+        assert all(longer > 2 * shorter for longer, shorter in itertools.pairwise(sizes))
+    assert sum(sizes) == sum(map(len, batches))
+    asked = np.arange(201, dtype=np.uint64)
+    expected = {(n, file, sorted(batch).index(n)) for file, batch in enumerate(batches) for n in batch}
+    assert set(index.places(asked)) == expected
+    assert index.unseen(asked).tolist() == [not any(n in batch for batch in batches) for n in range(201)]

@@ -24,7 +24,7 @@ from toolformer_core.config import TOOL_NAMES, tau_f_for
 from toolformer_core.records import Call, Document, Example, InsertedCall, ScoredCall, digest_of
 from toolformer_core.syntax import interleave, linearize
 
-__all__ = ["OVER_LIMIT", "assemble", "cap_examples", "survivors"]
+__all__ = ["OVER_LIMIT", "ExampleCap", "assemble", "cap_examples", "cap_rank", "over_cap", "survivors"]
 
 BELOW_THRESHOLD = "below_threshold"
 SEEN_ONLY_AFTER = "seen_only_after"
@@ -151,16 +151,73 @@ def assemble(document: Document, calls: Iterable[ScoredCall], names: Mapping[str
     return Example(document.doc_id, text, inserted)
 
 
+class ExampleCap:
+    """Finds which documents stay if no tool may have more than so many.
+
+    A digest of seed, tool and document ranks a tool's documents, and the lowest stay: their order and the shards do not
+    matter. Only ranks of documents that may still stay are held, so memory does not grow with the corpus. A document
+    that is dropped for one tool keeps the calls of its other tools.
+
+    Args:
+        max_examples: documents per tool at most.
+        seed: of the ranks.
+    """
+
+    def __init__(self, max_examples: int, seed: int) -> None:
+        self._most = max_examples
+        self._seed = seed
+        self._ranks: dict[str, set[str]] = {}
+        self._last: dict[str, str] = {}  # tool with too many documents -> the highest rank that may still stay
+
+    def add(self, tool: str, doc_ids: Iterable[str]) -> None:
+        """Add documents with a surviving call of a tool; adding one twice changes nothing."""
+        ranks = self._ranks.setdefault(tool, set())
+        last = self._last.get(tool)
+        for doc_id in doc_ids:
+            rank = cap_rank(self._seed, tool, doc_id)
+            if last is None or rank <= last:
+                ranks.add(rank)
+        if len(ranks) > 2 * self._most:
+            self._cut(tool)
+
+    def _cut(self, tool: str) -> None:
+        lowest = sorted(self._ranks[tool])[: self._most]
+        self._ranks[tool], self._last[tool] = set(lowest), lowest[-1]
+
+    def last_ranks(self) -> dict[str, str]:
+        """Return, for every tool that has too many documents, the rank of the last one that stays; see `cap_rank`."""
+        for tool, ranks in self._ranks.items():
+            if len(ranks) > self._most:
+                self._cut(tool)
+        return dict(self._last)
+
+
+def cap_rank(seed: int, tool: str, doc_id: str) -> str:
+    """Return the rank of a document among those with a call of a tool, as text that sorts."""
+    return digest_of("cap", str(seed), tool, doc_id)
+
+
+def over_cap(pairs: Iterable[tuple[str, str]], last_ranks: Mapping[str, str], seed: int) -> set[tuple[str, str]]:
+    """Return those (tool, document id) pairs that are beyond the limit.
+
+    Args:
+        pairs: the pairs.
+        last_ranks: what `ExampleCap.last_ranks` returned.
+        seed: the same as there.
+    """
+    return {
+        (tool, doc_id)
+        for tool, doc_id in pairs
+        if tool in last_ranks and cap_rank(seed, tool, doc_id) > last_ranks[tool]
+    }
+
+
 def cap_examples(
     doc_ids_per_tool: Mapping[str, Iterable[str]], max_examples: int = 25_000, seed: int = 0
 ) -> set[tuple[str, str]]:
-    """Return the (tool, document id) pairs to drop so that no tool has more than `max_examples` documents.
-
-    A digest of seed, tool and document decides which documents stay, so the order and the other shards do not matter. A
-    document dropped for one tool keeps the calls of its other tools.
-    """
-    dropped: set[tuple[str, str]] = set()
-    for tool, doc_ids in doc_ids_per_tool.items():
-        ranked = sorted(set(doc_ids), key=lambda d: digest_of("cap", str(seed), tool, d))
-        dropped.update((tool, doc_id) for doc_id in ranked[max_examples:])
-    return dropped
+    """Return the (tool, document id) pairs to drop so that no tool has more than `max_examples` documents."""
+    pairs = {(tool, doc_id) for tool, doc_ids in doc_ids_per_tool.items() for doc_id in doc_ids}
+    cap = ExampleCap(max_examples, seed)
+    for tool, doc_id in pairs:
+        cap.add(tool, [doc_id])
+    return over_cap(pairs, cap.last_ranks(), seed)

@@ -60,8 +60,11 @@ def has(row: Columns, name: str) -> bool:
 
 def value_at(row: Columns, name: str) -> Any:
     """Return the value of a column, or the value at a dotted path; objects stored as JSON text are parsed."""
-    if name in row or "." not in name:
+    root, dot, _ = name.partition(".")
+    if not dot or name in row:
         return row.get(name)
+    if root not in row:
+        return None
     value: Any = row
     for part in name.split("."):
         if isinstance(value, str) and value.startswith("{"):

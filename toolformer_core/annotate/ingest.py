@@ -213,7 +213,8 @@ def _document(source: str, row: RawRow, columns: ColumnNames, max_chars: int) ->
     if unencodable(text):
         return reject("not_utf8", "the text holds a lone surrogate")
     url = url_in(row.value, columns.url)
-    created = next((iso for name in columns.created if (iso := iso_date(value_at(row.value, name)))), None)
+    dates = (value for name in columns.created if (value := value_at(row.value, name)) is not None)
+    created = next((iso for value in dates if (iso := iso_date(value))), None)
     return Document(document_id(text, url), text, url, created, source, row.line)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.fakes import a_document, a_scored
 from tests.strategies import balanced_texts, encodable_texts, texts_and_positions
-from toolformer_core.annotate.assemble import assemble, cap_examples, survivors
+from toolformer_core.annotate.assemble import ExampleCap, assemble, cap_examples, cap_rank, over_cap, survivors
 from toolformer_core.syntax import strip
 
 
@@ -194,3 +194,29 @@ def test_the_cap_falls_on_other_documents_for_another_seed_or_tool():
     doc_ids = [str(i) for i in range(50)]
     dropped = [frozenset(d for _, d in cap_examples({t: doc_ids}, 25, s)) for t, s in [("qa", 0), ("qa", 1), ("mt", 0)]]
     assert len(set(dropped)) == 3
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["qa", "mt"]), st.integers(0, 60).map(str))),
+    st.integers(1, 5),
+    st.integers(0, 3),
+)
+def test_the_cap_holds_no_more_ranks_than_may_stay_and_says_the_same(pairs, most, seed):
+    cap = ExampleCap(most, seed)
+    for tool, doc_id in pairs:
+        cap.add(tool, [doc_id])
+        assert all(len(ranks) <= 2 * most for ranks in cap._ranks.values())
+    # the rule, written out: of each tool's documents in the order of their ranks, all behind the first `most`
+    over = set()
+    for tool in ("qa", "mt"):
+        ranked = sorted({d for t, d in pairs if t == tool}, key=lambda d, tool=tool: cap_rank(seed, tool, d))
+        over |= {(tool, doc_id) for doc_id in ranked[most:]}
+    assert over_cap(pairs, cap.last_ranks(), seed) == over
+
+
+def test_a_tool_within_the_limit_has_no_last_rank():
+    cap = ExampleCap(2, 0)
+    cap.add("qa", ["a", "b", "a"])
+    cap.add("mt", ["a", "b", "c"])
+    ranks = sorted(cap_rank(0, "mt", doc_id) for doc_id in "abc")
+    assert cap.last_ranks() == {"mt": ranks[1]}  # of three documents the first two stay

@@ -1,0 +1,73 @@
+"""`--shard-documents auto`: how many documents a shard takes, so that every stage works on it for some tens of seconds.
+
+The number follows from the corpus and its settings alone: the mean length of its first documents, and the size of its
+files. It does not depend on the machine, the workers or earlier builds, since a shard's documents are part of every
+fingerprint: the same command resolves to the same number, wherever and whenever it runs. It is a power of two, so that
+a corpus that grows keeps it, unless it was small.
+
+    | characters a document, on average | seconds a document | documents a shard |
+    |-----------------------------------|--------------------|-------------------|
+    | 130                               | 0.057              | 512               |
+    | 2,000                             | 0.15               | 256               |
+    | 20,000                            | 1.05               | 32                |
+
+A corpus of few documents is cut finer, into 64 shards or more, so that all workers have some; how many documents there
+are is estimated, from above or below: compressed files and columns besides the text are not looked into. Nothing here
+knows how a stage works.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+
+from toolformer_core.annotate.ingest import corpus_files, read_corpus
+from toolformer_core.config import IngestConfig
+from toolformer_core.records import Document
+
+__all__ = ["auto_shard_documents", "documents_per_shard"]
+
+_SAMPLED = 500  # documents
+_SHARD_S = 30.0  # of work, in a stage
+_DOCUMENT_S, _CHARACTER_S = 0.05, 50e-6  # assumed of a stage: scanned once, drawn from and scored a few times
+_LEAST, _MOST = 16, 4096  # documents in a shard
+_SHARDS = 64  # at least, as far as there are documents
+
+
+@lru_cache(maxsize=64)
+def auto_shard_documents(corpus: str, corpus_digest: str, config: IngestConfig) -> int:
+    """Return the number of documents for the shards of a corpus.
+
+    Args:
+        corpus: a file or a folder.
+        corpus_digest: of its files; a corpus is looked into once a process as long as it stays the same.
+        config: how it is read; its own `shard_documents` is ignored.
+
+    Raises:
+        CorpusError: the corpus cannot be read.
+    """
+    rows = read_corpus(corpus, replace(config, limit=min(_SAMPLED, config.limit or _SAMPLED)))
+    texts = [row.text for row in rows if isinstance(row, Document)]
+    if not texts:
+        return config.shard_documents  # the build will say why there is nothing to cut
+    mean_bytes = sum(len(text.encode()) for text in texts) / len(texts)
+    documents = math.ceil(sum(file.stat().st_size for file in corpus_files(corpus)) / mean_bytes)
+    if len(texts) < _SAMPLED:
+        documents = len(texts)
+    mean_characters = sum(map(len, texts)) / len(texts)
+    return documents_per_shard(mean_characters, min(documents, config.limit or documents))
+
+
+def documents_per_shard(mean_characters: float, documents: int) -> int:
+    """Return the power of two that is nearest to some tens of seconds of work, or less if there are few documents.
+
+    Args:
+        mean_characters: of a document.
+        documents: in the corpus.
+    """
+    wanted = _SHARD_S / (_DOCUMENT_S + _CHARACTER_S * mean_characters)
+    chosen: int = 2 ** round(math.log2(min(max(wanted, _LEAST), _MOST)))
+    while chosen > _LEAST and documents / chosen < _SHARDS:
+        chosen //= 2
+    return chosen
