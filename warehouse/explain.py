@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 
 from warehouse.queries import open_snapshot, rows_in
-from warehouse.snapshot.index import parquet_sql
+from warehouse.snapshot.relations import parquet_sql
 
 __all__ = ["Explanation", "explain", "ids_with_prefix", "nearest_ids"]
 

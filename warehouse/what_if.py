@@ -19,7 +19,7 @@ import duckdb
 from warehouse.errors import SnapshotError
 from warehouse.queries import Sample, Yield, open_snapshot, rows_in
 from warehouse.schema import WHAT_IF
-from warehouse.snapshot.index import parquet_sql, sql_text
+from warehouse.snapshot.relations import parquet_sql, sql_text
 from warehouse.snapshot.views import RULES, count_sql, survivors_sql
 
 __all__ = ["CallFilter", "Change", "StoredScores", "WhatIf", "count_unranked", "stored_scores", "what_if", "yields"]

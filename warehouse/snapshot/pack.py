@@ -21,8 +21,8 @@ from warehouse.files.base import temporary_beside
 from warehouse.files.folders import fsync_folder, make_folder, make_private
 from warehouse.queries import rows_of
 from warehouse.schema import TABLES
-from warehouse.snapshot.index import sql_text
-from warehouse.snapshot.publish import create_views
+from warehouse.snapshot.relations import sql_text
+from warehouse.snapshot.tables import create_views
 
 __all__ = ["Packed", "pack"]
 
