@@ -175,7 +175,9 @@ def write_shard(data: str, number: int, documents: int) -> tuple[DataFile, list[
     read = (file, *(one for commit in scores for one in commit.files))
     kept = min(64, documents)
     examples = _table("assemble", {"doc_id": own.slice(0, kept), "text": ["x"] * kept}, kept)
-    commits.append(put_commit(store, "assemble", "", name, examples, read, config={"tau_f": {}, "max_examples": 25_000}))
+    commits.append(
+        put_commit(store, "assemble", "", name, examples, read, config={"tau_f": {}, "max_examples": 25_000})
+    )
     return file, commits
 
 

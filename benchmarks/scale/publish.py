@@ -125,6 +125,14 @@ def measure(commits: int, changed: int, repeats: int, say: Callable[[str], None]
     }
 
 
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+def _progress(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
 def main() -> None:
     """Measure each number of commits, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -133,21 +141,21 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="refreshes, of which the median counts")
     parser.add_argument("--json", action="store_true", help="print one object on the last line")
     args = parser.parse_args()
-    found = [measure(n, args.changed, args.repeats, lambda text: print(text, file=sys.stderr)) for n in args.commits]
-    print(f"{'commits':>9} {'':16} {'seconds':>9} {'CPU s':>8} {'MB':>8}")
+    found = [measure(n, args.changed, args.repeats, _progress) for n in args.commits]
+    _say(f"{'commits':>9} {'':16} {'seconds':>9} {'CPU s':>8} {'MB':>8}")
     for one in found:
         for name in ("refresh", "nothing_changed", "end_of_run", "anew"):
             cost = one[name]
             label = f"{one['changed']} more" if name == "refresh" else name.replace("_", " ")
-            print(f"{one['commits']:>9,} {label:16} {cost['seconds']:>9.3f} {cost['cpu_s']:>8.3f} {cost['mb']:>8.2f}")
-        print(f"{'':9} the same rows as anew: {'yes' if one['same_contents'] else 'NO'}")
+            _say(f"{one['commits']:>9,} {label:16} {cost['seconds']:>9.3f} {cost['cpu_s']:>8.3f} {cost['mb']:>8.2f}")
+        _say(f"{'':9} the same rows as anew: {'yes' if one['same_contents'] else 'NO'}")
     growth = {
         name: {unit: round(found[-1][name][unit] / found[0][name][unit], 2) for unit in found[0][name]}
         for name in ("refresh", "nothing_changed", "end_of_run", "anew")
     }
-    print(f"growth of a refresh: {growth['refresh']}")
+    _say(f"growth of a refresh: {growth['refresh']}")
     if args.json:
-        print(json.dumps({"sizes": found, "growth": growth, "load": round(os.getloadavg()[0], 1)}))
+        _say(json.dumps({"sizes": found, "growth": growth, "load": round(os.getloadavg()[0], 1)}))
     if not all(one["same_contents"] for one in found):
         sys.exit(1)
 

@@ -9,10 +9,13 @@ Snapshots contain the URL without credentials: these are in the environment.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -22,7 +25,7 @@ from warehouse.store import Store
 if TYPE_CHECKING:
     from warehouse.files.base import Files
 
-__all__ = ["CACHE_BYTES", "connect", "register_files", "store_of_snapshot"]
+__all__ = ["CACHE_BYTES", "connect", "register_files", "register_files_of_snapshot"]
 
 CACHE_BYTES = 64 << 20  # of files that stay in memory, for each connection
 _WHOLE_BYTES = 4 << 20  # files up to this size are fetched whole
@@ -43,21 +46,32 @@ def connect(store: Store, config: dict[str, Any] | None = None) -> duckdb.DuckDB
 
 def register_files(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     """Let a connection read the files of a store; a local one needs nothing."""
-    if store.is_local:
-        return
-    protocol = store.root.partition("://")[0]
-    if protocol not in connection.list_filesystems():
-        connection.register_filesystem(_file_system(store.files, store.root, protocol))
+    if not store.is_local:
+        _register(connection, store.root, lambda: _file_system(lambda: store.files, store.root))
 
 
-def store_of_snapshot(connection: duckdb.DuckDBPyConnection) -> Store | None:
-    """Return the store whose files an open snapshot refers to; None if they are local files.
+def register_files_of_snapshot(connection: duckdb.DuckDBPyConnection, schema: str = "facts") -> None:
+    """Let a connection read the files that a snapshot refers to; nothing is opened before the first is read.
 
-    Raises:
-        StoreError: the URL cannot be opened.
+    Args:
+        connection: to the snapshot, or to a database to which it is attached.
+        schema: of the snapshot's facts.
     """
-    rows = connection.execute("SELECT value FROM facts.about WHERE name = 'url'").fetchall()
-    return Store(rows[0][0]) if rows else None
+    with contextlib.suppress(duckdb.CatalogException):  # it is no snapshot, or one of an earlier program version
+        about = dict(connection.execute(f"SELECT name, value FROM {schema}.about").fetchall())
+        if url := about.get("url"):
+            _register(connection, about["data"], lambda: _file_system_at(url, about["data"]))
+
+
+def _register(connection: duckdb.DuckDBPyConnection, root: str, make: Callable[[], Any]) -> None:
+    if root.partition("://")[0] not in connection.list_filesystems():
+        connection.register_filesystem(make())
+
+
+@lru_cache(maxsize=4)
+def _file_system_at(url: str, root: str) -> Any:
+    """Return the file system of the store at a URL; connections of this process share it, and what it keeps."""
+    return _file_system(lru_cache(lambda: Store(url).files), root)
 
 
 class _Cache:
@@ -135,8 +149,13 @@ class _RemoteFile(io.RawIOBase):
         return part
 
 
-def _file_system(files: Files, root: str, name: str) -> Any:
-    """Return the file system of one store, below its root alone."""
+def _file_system(open_files: Callable[[], Files], root: str) -> Any:
+    """Return the file system of one store, below its root alone.
+
+    Args:
+        open_files: returns the store's files; called when the first is read.
+        root: the store's URL without its options.
+    """
     from fsspec.spec import AbstractFileSystem
 
     cache = _Cache(CACHE_BYTES)
@@ -145,7 +164,7 @@ def _file_system(files: Files, root: str, name: str) -> Any:
     class StoreFileSystem(AbstractFileSystem):  # type: ignore[misc]
         """The files of a store for DuckDB, read-only."""
 
-        protocol = name
+        protocol = root.partition("://")[0]
         cachable = False  # fsspec must not give one store's files to another
 
         @classmethod
@@ -160,12 +179,12 @@ def _file_system(files: Files, root: str, name: str) -> Any:
         def open(self, path: str, mode: str = "rb", **_: Any) -> Any:
             if mode != "rb":
                 raise PermissionError(f"{path} cannot be written: data files never change")
-            return _RemoteFile(files, self._path(path), self.size(path), cache)
+            return _RemoteFile(open_files(), self._path(path), self.size(path), cache)
 
         def size(self, path: str) -> int:
             at = self._path(path)
             if at not in sizes:
-                stat = files.stat(at)
+                stat = open_files().stat(at)
                 if stat is None:
                     raise FileNotFoundError(f"{path} is gone")
                 sizes[at] = stat[0]
@@ -185,7 +204,7 @@ def _file_system(files: Files, root: str, name: str) -> Any:
 
             pattern = self._path(path)
             folder = pattern.split("*")[0].split("?")[0].split("[")[0].rpartition("/")[0]
-            return [f"{root}/{found}" for found in files.walk(folder) if fnmatchcase(found, pattern)]
+            return [f"{root}/{found}" for found in open_files().walk(folder) if fnmatchcase(found, pattern)]
 
         def modified(self, path: str) -> datetime:
             del path

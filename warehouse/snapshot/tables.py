@@ -7,6 +7,8 @@ This module does not know the filtering rules or any query: these are in `views`
 
 from __future__ import annotations
 
+import contextlib
+
 import duckdb
 import pyarrow as pa
 
@@ -134,12 +136,8 @@ def _replace_changed(
 
 
 def _drop(connection: duckdb.DuckDBPyConnection, name: str) -> None:
-    kinds = connection.execute(
-        "SELECT table_type FROM information_schema.tables WHERE table_schema = 'main' AND table_name = $name",
-        {"name": name},
-    ).fetchall()
-    for (kind,) in kinds:
-        connection.execute(f"DROP {'VIEW' if kind == 'VIEW' else 'TABLE'} {name}")
+    if (kind := _kinds(connection).get(name)) is not None:
+        connection.execute(f"DROP {kind} {name}")
 
 
 def _comment(connection: duckdb.DuckDBPyConnection, name: str, kind: str) -> None:
@@ -147,17 +145,29 @@ def _comment(connection: duckdb.DuckDBPyConnection, name: str, kind: str) -> Non
         connection.execute(f"COMMENT ON {kind} {name} IS {sql_text(_ABOUT[name])}")
 
 
-def create_views(connection: duckdb.DuckDBPyConnection) -> None:
-    """Create the views and macros over the tables and facts of a database that has these, and comment on each."""
+def create_views(connection: duckdb.DuckDBPyConnection, partial: bool = False) -> None:
+    """Create the views and macros over the tables and facts of a database that has these, and comment on each.
+
+    Args:
+        connection: to the database.
+        partial: whether tables may be missing; views and macros that need one of them are left out.
+    """
+    missing = duckdb.CatalogException if partial else ()
     for view, sql in _VIEWS.items():
-        connection.execute(f"CREATE OR REPLACE VIEW {view} AS {sql}")
+        with contextlib.suppress(missing):
+            connection.execute(f"CREATE OR REPLACE VIEW {view} AS {sql}")
     for macro, (parameters, sql) in grounding_views.MACROS.items():
+        if partial and "groundings" not in _kinds(connection):
+            break
         connection.execute(f"CREATE OR REPLACE MACRO {macro}({parameters}) AS TABLE {sql}")
         connection.execute(f"COMMENT ON MACRO TABLE {macro} IS {sql_text(grounding_views.MACRO_COMMENTS[macro])}")
-    kinds = dict(
-        connection.execute(
-            "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = 'main'"
-        ).fetchall()
-    )
-    for name in _ABOUT:
-        _comment(connection, name, "VIEW" if kinds[name] == "VIEW" else "TABLE")
+    for name, kind in _kinds(connection).items():
+        _comment(connection, name, kind)
+
+
+def _kinds(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """Return the names of all tables and views that users query, each with VIEW or TABLE."""
+    rows = connection.execute(
+        "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = 'main'"
+    ).fetchall()
+    return {name: "VIEW" if kind == "VIEW" else "TABLE" for name, kind in rows}
