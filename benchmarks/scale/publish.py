@@ -5,8 +5,8 @@
 For each number of commits a data folder is written by the store, with rows as `benchmarks/ask.py` makes them but few in
 each shard. A run has used all commits and goes on: `--changed` more are recorded in the catalog, and the snapshot is
 published as a flow's refresh does it. Then it is published as at the end of a run, where all files are looked at, and
-anew, as `toolformer reconcile` does it; both must show the same rows. `growth` is the cost at the last number of commits
-over that at the first. Files are not flushed to disk while the data folder is written, only when publishing.
+anew, as `toolformer reconcile` does it; both must show the same rows. `growth` is the cost at the last number of
+commits over that at the first. Files are not flushed to disk while the data folder is written, only when publishing.
 """
 
 from __future__ import annotations

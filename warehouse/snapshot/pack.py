@@ -148,7 +148,7 @@ def _without_paths(column: str, root: str) -> str:
 
 
 def _add_views(temporary: Path, partial: bool) -> tuple[str, ...]:
-    """Create the views in a file that has the tables, or some of them (`partial`), and open each; return their names."""
+    """Create the views in a file with the tables, or some of them (`partial`), and open each; return their names."""
     with duckdb.connect(str(temporary)) as connection:
         create_views(connection, partial)
         rows = connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY ALL").fetchall()

@@ -10,9 +10,11 @@ from wh_fixtures import make_run, put, scored
 
 from warehouse.catalog import Catalog
 from warehouse.commits import Commit, Dataset, dataset_version
+from warehouse.errors import RefusedQueryError
 from warehouse.explain import explain
 from warehouse.files.remote import RemoteFiles, public_url
 from warehouse.queries import gain_histogram, rows_of, samples, stats, yield_by_threshold
+from warehouse.queries.guarded import run_query
 from warehouse.snapshot.pack import pack
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
@@ -121,9 +123,7 @@ def test_a_packed_file_needs_no_url(url: str, tmp_path: Path, monkeypatch: pytes
     assert b"s3://" not in out.read_bytes()
 
 
-def test_small_files_are_fetched_once_and_large_ones_in_parts(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_files_are_fetched_once_and_large_ones_in_parts(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(url)
     snapshot = build(store, shards=1)
     reads = reads_of(monkeypatch)
@@ -162,3 +162,13 @@ def test_a_url_that_is_kept_has_no_credentials() -> None:
     kept = public_url("s3://key:secret@bucket/c4?endpoint_override=127.0.0.1:9000&scheme=http&session_token=x")
     assert kept == "s3://bucket/c4?endpoint_override=127.0.0.1:9000&scheme=http"
     assert public_url("folder/c4") == "folder/c4"
+
+
+def test_a_user_s_own_query_reads_the_data_where_it_is_and_nothing_beside_it(url: str) -> None:
+    snapshot = build(Store(url))
+    with run_query(snapshot, "SELECT count(*), sum(gain) FROM scored") as rows:
+        assert list(rows) == [(6, 3.75)]
+    root = Store(url).root
+    for place in (f"{root.rpartition('/')[0]}/other/x.parquet", "/etc/x.parquet"):
+        with pytest.raises(RefusedQueryError, match="the data folder alone"), run_query(snapshot, f"FROM '{place}'"):
+            pass
