@@ -82,8 +82,8 @@ def apply_changes(connection: duckdb.DuckDBPyConnection, source: FactsSource) ->
         CatalogError: the source cannot be read.
         duckdb.Error: the snapshot cannot be written.
     """
-    for name, table in METADATA.tables.items():
-        _register(connection, "_rows", arrow_schema(table).empty_table())
+    for name, declared in METADATA.tables.items():
+        _register(connection, "_rows", arrow_schema(declared).empty_table())
         connection.execute(f"CREATE TABLE IF NOT EXISTS facts.{name} AS FROM _rows")
     new: Facts = {}
     counts: dict[str, int] = {}

@@ -152,9 +152,9 @@ def create_views(connection: duckdb.DuckDBPyConnection, partial: bool = False) -
         connection: to the database.
         partial: whether tables may be missing; views and macros that need one of them are left out.
     """
-    missing = duckdb.CatalogException if partial else ()
+    missing = (duckdb.CatalogException,) if partial else ()
     for view, sql in _VIEWS.items():
-        with contextlib.suppress(missing):
+        with contextlib.suppress(*missing):
             connection.execute(f"CREATE OR REPLACE VIEW {view} AS {sql}")
     for macro, (parameters, sql) in grounding_views.MACROS.items():
         if partial and "groundings" not in _kinds(connection):
