@@ -149,18 +149,34 @@ def _calls(ids: pa.Array, tool: str, rng: np.random.Generator) -> tuple[dict[str
     return drawn, scored
 
 
-def write_shard(data: str, number: int, documents: int) -> tuple[DataFile, list[Commit]]:
-    """Write one shard; return its documents' file and its commits."""
+def _random_text(number: int, characters: int) -> str:
+    """Return words of random letters, which compress about as badly as prose does."""
+    letters = np.random.default_rng(number).choice(list("aaeeeiioorstnlhdc   "), characters)
+    return "".join(letters.tolist())
+
+
+def write_shard(
+    data: str, number: int, documents: int, characters: int = 0, annotated: int | None = None
+) -> tuple[DataFile, list[Commit]]:
+    """Write one shard; return its documents' file and its commits.
+
+    Args:
+        data: the data folder or URL.
+        number: the shard's number.
+        documents: how many it has.
+        characters: of random text in each document; 0: a sentence over and over, which takes hardly any space.
+        annotated: how many of the documents have calls; None: all.
+    """
     store, name = Store(data), f"part-{number:05d}"
     own = pa.array([digest(f"{number}/{i}".encode()) for i in range(documents)])
-    text = pa.array(
-        [f"Text {i} of {name}. " + "Two and two makes a total of 4 apples. " * 50 for i in range(documents)]
-    )
+    body = (_random_text(number * documents + i, characters) for i in range(documents))
+    same = "Two and two makes a total of 4 apples. " * 50
+    text = pa.array([f"Text {i} of {name}. " + (next(body) if characters else same) for i in range(documents)])
     columns = {"doc_id": own, "text": text, "source": ["bench.jsonl"] * documents, "line": range(documents)}
     file = store.write("ingest", "", name, fingerprint(INGEST), _table("ingest", columns, documents))
     commits, scores = [], []
     for index, tool in enumerate(_TOOLS):
-        drawn, scored = _calls(own, tool, np.random.default_rng([number, index]))
+        drawn, scored = _calls(own.slice(0, annotated), tool, np.random.default_rng([number, index]))
         n = len(scored["gain"])
         verdicts = {"doc_id": own, "tool": [tool] * documents, "kept": [True] * documents}
         answers = {"tool": [tool] * n, "input": scored["input"], "response": scored["response"]}

@@ -16,7 +16,7 @@ from warehouse.snapshot.index import FORMAT
 
 __all__ = ["begin_as_copy"]
 
-_MANY_BLOCKS = 256  # of 256 KiB; smaller files may be mostly empty
+_MANY_BLOCKS = 256  # of 16 KiB; smaller files may be mostly empty
 
 
 def begin_as_copy(last: Path, temporary: Path) -> bool:

@@ -7,11 +7,11 @@ files.
     facts.places     every document's id, with the file that contains it (see `places`)
     facts.homes      these files, with their shards
 
-A row of `gains` refers to its document and its input by 64-bit hashes, which are counted and compared but never shown.
-`rank` and `log_p` are those of the position (rank 0 is the document's most likely one); the rank is null if the draws
-are not known. `contested` means that another tool has a call at the position too, `repeated` that another row of the
-tool has the same input within the same window (see `views`). A row of `gain_bins` counts the gains from `bin` half nats
-up to the next half nat.
+A row of `gains` refers to its document and its input by 64-bit hashes, which are counted and compared but never shown;
+the input is null where nothing compares it. `rank` and `log_p` are those of the position (rank 0 is the document's most
+likely one); the rank is null if the draws are not known. `contested` means that another tool has a call at the position
+too, `repeated` that another row of the tool has the same input within the same window (see `views`). A row of
+`gain_bins` counts the gains from `bin` half nats up to the next half nat.
 
 Shards do not share documents, so the tables are made shard by shard, in little memory. Of a snapshot that is a copy of
 the last one only the shards with other commits are read. This module knows no threshold and no view.
@@ -175,6 +175,7 @@ def _read(store: Store, batch: Sequence[_Source]) -> tuple[pa.Table, pa.Table]:
     scored = with_added_columns("scored", files, "*, file_index")
     slot = "$slots[file_index::BIGINT + 1]::INTEGER AS slot"
     gains = f"""
+SELECT * REPLACE (CASE WHEN repeated THEN input END AS input) FROM (
 WITH calls AS (
     SELECT * FROM ({scored}) WHERE {RULES}
     QUALIFY row_number() OVER (
@@ -186,7 +187,7 @@ SELECT {slot}, hash(c.doc_id) AS doc, "position"::INTEGER AS "position",
        coalesce("position" < lag(window_end) OVER alike OR lead("position") OVER alike < window_end, false) AS repeated
 FROM calls AS c LEFT JOIN ranks AS r USING (doc_id, tool, "position")
 WINDOW alike AS (PARTITION BY file_index, c.doc_id, tool, input ORDER BY "position")
-ORDER BY slot, doc, "position" """
+) ORDER BY slot, doc, "position" """
     bins = f"""
 SELECT {slot}, least(greatest(floor(gain / {BIN_NATS}), -{_LAST_BIN}), {_LAST_BIN})::SMALLINT AS bin, count(*) AS calls
 FROM {files} WHERE {MEASURED} GROUP BY ALL ORDER BY ALL"""

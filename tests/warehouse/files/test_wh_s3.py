@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -75,6 +77,37 @@ def test_a_writer_that_was_held_up_replaces_nothing(url: str) -> None:
     put(slow, "score", "qa", "s0", [scored("d", "qa", 0, 2.0)])
     assert list(fast.commits()) == [slow.first]
     assert fast.damage(slow.first) == {}
+
+
+def test_of_two_workers_on_one_shard_of_which_one_stalls_the_committed_bytes_stay(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slow worker looked before the fast one wrote, and its rows are others, as those of a model may be."""
+    monkeypatch.chdir(tmp_path)
+    fast, slow = Store(bucket), Store(bucket)
+    stalled, go_on = threading.Event(), threading.Event()
+    real = slow.files._create_object  # type: ignore[attr-defined]
+
+    def create_late(path: str, data: bytes) -> bool | None:
+        stalled.set()
+        assert go_on.wait(60)
+        created: bool | None = real(path, data)
+        return created
+
+    slow.files._create_object = create_late  # type: ignore[attr-defined]
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(put, slow, "score", "qa", "s0", [scored("d", "qa", 0, 2.0)])
+        assert stalled.wait(60)
+        commit = put(fast, "score", "qa", "s0", [scored("d", "qa", 0, 1.0)])
+        committed = [fast.files.get(path) for path in (commit.files[0].path, f"commits/{commit.id}.json")]
+        go_on.set()
+        late.result(60)
+    other = Store(bucket)
+    assert [other.files.get(path) for path in (commit.files[0].path, f"commits/{commit.id}.json")] == committed
+    assert list(other.commits()) == [commit]
+    assert other.read(commit.files[0])["gain"].to_pylist() == [1.0]
+    with Catalog(other.local_folder / "catalog.duckdb", store=other) as catalog:
+        assert rows_of(publish(other, catalog, other.local_folder), "SELECT gain FROM scored") == [{"gain": 1.0}]
 
 
 def test_damage_is_found_and_set_aside(url: str) -> None:
