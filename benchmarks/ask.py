@@ -34,12 +34,12 @@ from warehouse.schema import stage_facts
 from warehouse.snapshot.publish import SNAPSHOT
 from warehouse.store import Store
 
-__all__ = ["make", "measure"]
+__all__ = ["INGEST", "make", "measure", "put_commit", "write_shard"]
 
 _TOOLS = ("calculator", "calendar", "mt", "qa", "wikisearch")
 _PER_DOCUMENT = 8  # scored calls of a tool in a document: four positions, two distinct calls at each
 _DRAWN = 2  # draws of which one is scored
-_INGEST = {"code": "ingest/1", "inputs": digest(b"")}
+INGEST = {"code": "ingest/1", "inputs": digest(b"")}
 _OWN = Path(__file__).resolve()
 
 # What is asked, as a program for a fresh process; argv: the snapshot, a document's id.
@@ -66,7 +66,7 @@ print(json.dumps([seconds, cpu, peak / 1024]))
 """
 
 
-def _put(
+def put_commit(
     store: Store, stage: str, tool: str, shard: str, table: pa.Table, inputs: tuple[DataFile, ...], **more: Any
 ) -> Commit:
     parts = {"code": f"{stage}/1", "inputs": digest(" ".join(file.digest for file in inputs).encode())}
@@ -149,32 +149,51 @@ def _calls(ids: pa.Array, tool: str, rng: np.random.Generator) -> tuple[dict[str
     return drawn, scored
 
 
-def _shard(data: str, number: int, documents: int) -> tuple[DataFile, list[Commit]]:
-    """Write one shard; return its documents' file and its commits."""
+def _random_text(number: int, characters: int) -> str:
+    """Return words of random letters, which compress about as badly as prose does."""
+    letters = np.random.default_rng(number).choice(list("aaeeeiioorstnlhdc   "), characters)
+    return "".join(letters.tolist())
+
+
+def write_shard(
+    data: str, number: int, documents: int, characters: int = 0, annotated: int | None = None
+) -> tuple[DataFile, list[Commit]]:
+    """Write one shard; return its documents' file and its commits.
+
+    Args:
+        data: the data folder or URL.
+        number: the shard's number.
+        documents: how many it has.
+        characters: of random text in each document; 0: a sentence over and over, which takes hardly any space.
+        annotated: how many of the documents have calls; None: all.
+    """
     store, name = Store(data), f"part-{number:05d}"
     own = pa.array([digest(f"{number}/{i}".encode()) for i in range(documents)])
-    text = pa.array(
-        [f"Text {i} of {name}. " + "Two and two makes a total of 4 apples. " * 50 for i in range(documents)]
-    )
+    body = (_random_text(number * documents + i, characters) for i in range(documents))
+    same = "Two and two makes a total of 4 apples. " * 50
+    text = pa.array([f"Text {i} of {name}. " + (next(body) if characters else same) for i in range(documents)])
     columns = {"doc_id": own, "text": text, "source": ["bench.jsonl"] * documents, "line": range(documents)}
-    file = store.write("ingest", "", name, fingerprint(_INGEST), _table("ingest", columns, documents))
+    file = store.write("ingest", "", name, fingerprint(INGEST), _table("ingest", columns, documents))
     commits, scores = [], []
     for index, tool in enumerate(_TOOLS):
-        drawn, scored = _calls(own, tool, np.random.default_rng([number, index]))
+        drawn, scored = _calls(own.slice(0, annotated), tool, np.random.default_rng([number, index]))
         n = len(scored["gain"])
         verdicts = {"doc_id": own, "tool": [tool] * documents, "kept": [True] * documents}
         answers = {"tool": [tool] * n, "input": scored["input"], "response": scored["response"]}
         config = {"top_k": 4, "tau_s": 0.0, "draws": 4}
-        first = _put(store, "prefilter", tool, name, _table("prefilter", verdicts, documents), (file,))
+        first = put_commit(store, "prefilter", tool, name, _table("prefilter", verdicts, documents), (file,))
         sampled = _table("sample", drawn, n * _DRAWN)
-        second = _put(store, "sample", tool, name, sampled, (file, *first.files), config=config)
-        third = _put(store, "execute", tool, name, _table("execute", answers, n), (*first.files, *second.files))
+        second = put_commit(store, "sample", tool, name, sampled, (file, *first.files), config=config)
+        third = put_commit(store, "execute", tool, name, _table("execute", answers, n), (*first.files, *second.files))
         read = (file, *first.files, *second.files, *third.files)
-        scores.append(_put(store, "score", tool, name, _table("score", scored, n), read))
+        scores.append(put_commit(store, "score", tool, name, _table("score", scored, n), read))
         commits += [first, second, third, scores[-1]]
     read = (file, *(one for commit in scores for one in commit.files))
-    examples = _table("assemble", {"doc_id": own.slice(0, 64), "text": ["x"] * 64}, 64)
-    commits.append(_put(store, "assemble", "", name, examples, read, config={"tau_f": {}, "max_examples": 25_000}))
+    kept = min(64, documents)
+    examples = _table("assemble", {"doc_id": own.slice(0, kept), "text": ["x"] * kept}, kept)
+    commits.append(
+        put_commit(store, "assemble", "", name, examples, read, config={"tau_f": {}, "max_examples": 25_000})
+    )
     return file, commits
 
 
@@ -183,13 +202,13 @@ def make(store: Store, calls: int, documents: int, processes: int, say: Callable
     shards = max(1, round(calls / (documents * _PER_DOCUMENT * len(_TOOLS))))
     files, commits = [], []
     with ProcessPoolExecutor(processes) as pool:
-        jobs = pool.map(_shard, repeat(store.root), range(shards), repeat(documents))
+        jobs = pool.map(write_shard, repeat(store.root), range(shards), repeat(documents))
         for done, (file, own) in enumerate(jobs, start=1):
             files.append(file)
             commits += own
             if done % 25 == 0:
                 say(f"{done} of {shards} shards written")
-    commits.append(_put(store, "ingest", "", "corpus", None, (), files=tuple(files)))
+    commits.append(put_commit(store, "ingest", "", "corpus", None, (), files=tuple(files)))
     now = datetime.now(UTC).isoformat()
     run = Run("bench", "build-dataset", now, now, "completed", {}, "bench.jsonl", "none", tuple(c.key for c in commits))
     store.write_run(run)

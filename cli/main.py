@@ -27,6 +27,7 @@ from cli.ground import ground_app
 from cli.index import index_app
 from cli.operate import doctor, up
 from cli.options import Data
+from cli.sql import sql
 from cli.terminal import leave, say, without_credentials
 from cli.tools import tools_app
 from cli.use.serve import serve
@@ -79,6 +80,7 @@ app.command(rich_help_panel=_ASK)(plan)
 app.command(rich_help_panel=_ASK)(stats)
 app.command(rich_help_panel=_ASK)(explain)
 app.command("what-if", rich_help_panel=_ASK)(what_if)
+app.command(rich_help_panel=_ASK)(sql)
 app.command(rich_help_panel=_BUILD)(datasets)
 app.add_typer(index_app, name="index", rich_help_panel=_BUILD)
 

@@ -100,7 +100,7 @@ def reconcile(
         record_training(store, training)
     with _open_catalog(store, catalog, rebuild=True) as open_catalog:
         counts = open_catalog.counts()
-        publish(store, open_catalog, store.local_folder)
+        publish(store, open_catalog, store.local_folder, anew=True)
     if as_json:
         print_json({**counts, **({"damaged": [asdict(damage) for damage in damages]} if check else {})})
     else:
@@ -166,19 +166,23 @@ def gc(
 def pack(
     out: Annotated[Path, typer.Argument(metavar="OUT.duckdb", help="The file to write")],
     data: Data = None,
+    tables: Annotated[
+        str, typer.Option(help="Copy only these tables, e.g. examples,scored; views that need others are left out")
+    ] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the warehouse into one file that an analyst can open anywhere: all views, no other file needed.
 
     The texts, calls and scores that the snapshot only points at are copied into it; paths of this machine are shortened
-    to file names. Any DuckDB client opens it.
+    to file names. Any DuckDB client opens it. Data on a URL is fetched for it; `toolformer sql` asks it in place.
 
     Example: toolformer pack c4.duckdb --data runs/c4     and then, wherever the file is:
 
     duckdb c4.duckdb "SELECT tool, input, response, gain FROM kept_calls ORDER BY gain DESC LIMIT 20"
     """
     from toolformer_core.errors import UsageError
+    from warehouse.schema import TABLES
     from warehouse.snapshot.pack import pack as pack_snapshot
 
     snapshot = published_snapshot(data)
@@ -191,7 +195,10 @@ def pack(
         if rows >= _MANY_ROWS:
             say(f"copying {table}: {rows:,} rows", error=True)
 
-    packed = pack_snapshot(snapshot, out, announce)
+    chosen = [name.strip() for name in tables.split(",") if name.strip()] if tables else None
+    if unknown := sorted(set(chosen or ()) - TABLES.keys()):
+        raise UsageError(f"--tables: there is no table {', '.join(unknown)}; the tables are: {', '.join(TABLES)}")
+    packed = pack_snapshot(snapshot, out, announce, chosen)
     size = out.stat().st_size
     if as_json:
         print_json({"file": str(out), "bytes": size, "tables": packed.tables, "views": packed.views})

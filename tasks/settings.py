@@ -88,9 +88,6 @@ _DEFAULTS = {
     # A command that is stopped ends at once. What its Dask workers' queues leave behind is then removed by a process of
     # Python's, which would say so after the command's last line.
     "PYTHONWARNINGS": "ignore::UserWarning:multiprocessing.resource_tracker",
-    # OpenMP's threads spin for about 0.1 ms while they wait. Spinning longer slows everything down if cores are
-    # shared; not spinning doubles the time of a small model, whose operations are shorter than waking a thread.
-    "GOMP_SPINCOUNT": "20000",
     # Arrow's own allocator keeps memory that threads have freed: 150 of a build's 490 MB, and it keeps growing.
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     # The C library (glibc) keeps what threads have freed for them, in up to eight pools a core; holes in these made a
@@ -98,6 +95,7 @@ _DEFAULTS = {
     "MALLOC_ARENA_MAX": "2",
 }
 _ARENA_MAX = -8  # M_ARENA_MAX in glibc's malloc.h
+_BUSY = 2  # processes for each core that want to run, over the last minute
 _MODEL_KEY = "TOOLFORMER_MODEL_KEY"
 _QA_KEY = "TOOLFORMER_QA_KEY"
 # A password may hold any character, as SQLAlchemy takes it too; digits in front of / ? or # are a port.
@@ -310,6 +308,7 @@ def prepare_environment(data: str | None = None) -> None:
     """
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
+    os.environ.setdefault("GOMP_SPINCOUNT", _spin_count())
     _limit_memory_pools(os.environ["MALLOC_ARENA_MAX"])
     _ask_loopback_directly()
     if data is not None and "PREFECT_API_URL" not in os.environ:
@@ -327,6 +326,18 @@ def _limit_memory_pools(most: str) -> None:
     """
     with contextlib.suppress(OSError, AttributeError, TypeError, ValueError):
         ctypes.CDLL(None).mallopt(_ARENA_MAX, int(most))
+
+
+def _spin_count() -> str:
+    """Return how often OpenMP's threads look for work before they sleep: for about 0.1 ms, or 0.01 ms on a busy machine.
+
+    A small model's operations are shorter than waking a thread: with 2,000 in place of 20,000 it takes 1.1 times as long
+    where nothing else runs, and without spinning 1.6 times. Where many more threads than cores want to run, those that
+    spin hold back the ones they wait for: with a load of 15 on two cores 20,000 took 2.6 times the CPU time and 3.7 times
+    the wall time of 2,000, and the library's own default 7 and 32 times (`benchmarks/scale/spinning.py`).
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return "2000" if os.getloadavg()[0] > _BUSY * cores else "20000"
 
 
 def _ask_loopback_directly() -> None:

@@ -23,7 +23,17 @@ import sqlalchemy.exc
 
 from warehouse.commits import Commit, Dataset, Run, split_dataset_key
 from warehouse.errors import CatalogError, LockHeldError, error_line
-from warehouse.facts import METADATA, Facts, arrow_schema, facts_from_records
+from warehouse.facts import (
+    COMMIT_TABLES,
+    DATASET_TABLES,
+    IDENTITIES,
+    METADATA,
+    RUN_SUMMARIES,
+    RUN_TABLES,
+    Facts,
+    arrow_schema,
+    facts_from_records,
+)
 from warehouse.files.folders import make_private
 from warehouse.files.lock import FileLock
 from warehouse.shared import connect_schema, open_database, without_secrets, write_transaction
@@ -33,9 +43,6 @@ __all__ = ["Catalog"]
 
 _log = logging.getLogger(__name__)
 
-_COMMIT_TABLES = ("commits", "commit_parts", "commit_inputs", "files", "balances")
-_RUN_TABLES = ("runs", "run_commits")
-_DATASET_TABLES = ("datasets", "dataset_files")
 _BATCH = 500  # values of one IN list, rows of one insert
 _PROBE_BYTES = 1 << 20  # without so much space no database can be opened
 
@@ -131,15 +138,15 @@ class Catalog:
     def record(self, commits: Iterable[Commit]) -> None:
         """Add commits, or replace those with the same ids; adding a commit twice changes nothing."""
         facts = facts_from_records(commits={commit.id: commit for commit in commits}.values())
-        self._replace(facts, _COMMIT_TABLES)
+        self._replace(facts, COMMIT_TABLES)
 
     def record_run(self, run: Run) -> None:
         """Add or replace a run's manifest."""
-        self._replace(facts_from_records(runs=[run]), _RUN_TABLES)
+        self._replace(facts_from_records(runs=[run]), RUN_TABLES)
 
     def record_dataset(self, dataset: Dataset) -> None:
         """Add the record of how a dataset version was made."""
-        self._replace(facts_from_records(datasets=[dataset]), _DATASET_TABLES)
+        self._replace(facts_from_records(datasets=[dataset]), DATASET_TABLES)
 
     def reconcile(self, store: Store) -> dict[str, int]:
         """Rebuild everything from the store's commits, runs and datasets; return table -> number of rows.
@@ -173,9 +180,9 @@ class Catalog:
         stored = {kind: store.names(kind) for kind in known}
         new = {kind: sorted(stored[kind] - known[kind]) for kind in known}
         gone = {kind: sorted(known[kind] - stored[kind]) for kind in known}
-        self._remove(_COMMIT_TABLES, [(name,) for name in gone["commits"]])
-        self._remove(_RUN_TABLES, [(name,) for name in gone["runs"]])
-        self._remove(_DATASET_TABLES, [split_dataset_key(key) for key in gone["datasets"]])
+        self._remove(COMMIT_TABLES, [(name,) for name in gone["commits"]])
+        self._remove(RUN_TABLES, [(name,) for name in gone["runs"]])
+        self._remove(DATASET_TABLES, [split_dataset_key(key) for key in gone["datasets"]])
         self.record(store.commits_by_id(new["commits"]))
         for run in store.runs(new["runs"]):
             self.record_run(run)
@@ -189,19 +196,71 @@ class Catalog:
             queries = {name: sa.select(sa.func.count()).select_from(table) for name, table in METADATA.tables.items()}
             return {name: int(connection.execute(query).scalar_one()) for name, query in queries.items()}
 
+    def identities(self) -> Facts:
+        """Return `commits`, `runs` and `datasets` with the columns in which two versions of a record differ.
+
+        `run_commits` has the rows of `facts.RUN_SUMMARIES`.
+        """
+        with self._write() as connection:
+            facts = {
+                name: self._select(connection, METADATA.tables[name], columns) for name, columns in IDENTITIES.items()
+            }
+            if self.is_duckdb:
+                summaries = _raw(connection).sql(RUN_SUMMARIES.format("run_commits")).to_arrow_table()
+            else:
+                pairs = self._select(connection, METADATA.tables["run_commits"], None)
+                with duckdb.connect() as database:
+                    database.register("pairs", pairs)
+                    summaries = database.sql(RUN_SUMMARIES.format("pairs")).to_arrow_table()
+        return facts | {"run_commits": summaries}
+
     def facts(self) -> Facts:
-        """Return all rows of all tables, for a snapshot."""
+        """Return all rows of all tables."""
+        with self._write() as connection:
+            return {name: self._select(connection, table, None) for name, table in METADATA.tables.items()}
+
+    def facts_of(self, keys: Facts) -> Facts:
+        """Return the rows of all tables about some commits, runs and datasets.
+
+        Args:
+            keys: `commits`, `runs` and `datasets`, each with the columns of its primary key.
+        """
         facts: Facts = {}
         with self._write() as connection:
-            for name, table in METADATA.tables.items():
-                schema = arrow_schema(table)
-                if self.is_duckdb:
-                    columns = ", ".join(f'"{column}"' for column in schema.names)
-                    facts[name] = _raw(connection).sql(f"SELECT {columns} FROM {name}").to_arrow_table().cast(schema)
-                else:
-                    rows = [dict(row) for row in connection.execute(sa.select(table)).mappings()]
-                    facts[name] = pa.Table.from_pylist(rows, schema=schema)
+            for tables in (COMMIT_TABLES, RUN_TABLES, DATASET_TABLES):
+                facts |= {
+                    name: self._select(connection, METADATA.tables[name], None, keys[tables[0]]) for name in tables
+                }
         return facts
+
+    def _select(
+        self, connection: sa.Connection, table: sa.Table, columns: Iterable[str] | None, keys: pa.Table | None = None
+    ) -> pa.Table:
+        """Return some columns (None: all) of the rows with these keys (None: all rows)."""
+        schema = arrow_schema(table)
+        names = list(columns) if columns is not None else schema.names
+        schema = pa.schema([schema.field(name) for name in names])
+        if self.is_duckdb:
+            listed = ", ".join(f'"{name}"' for name in names)
+            raw, among = _raw(connection), ""
+            if keys is not None:
+                raw.register("_keys", keys)
+                among = f"SEMI JOIN _keys USING ({', '.join(keys.column_names)})"
+            rows = raw.sql(f"SELECT {listed} FROM {table.name} {among}").to_arrow_table().cast(schema)
+            if keys is not None:
+                raw.unregister("_keys")
+            return rows
+        query = sa.select(*(table.c[name] for name in names))
+        if keys is None:
+            batches = [connection.execute(query).mappings()]
+        else:
+            owner = sa.tuple_(*(table.c[name] for name in keys.column_names))
+            wanted = [tuple(key.values()) for key in keys.to_pylist()]
+            batches = [
+                connection.execute(query.where(owner.in_(wanted[start : start + _BATCH]))).mappings()
+                for start in range(0, len(wanted), _BATCH)
+            ]
+        return pa.Table.from_pylist([dict(row) for batch in batches for row in batch], schema=schema)
 
     def close(self) -> None:
         """Close the database and release the lock; a second call does nothing."""

@@ -7,7 +7,9 @@
     ├── ConservationError      rows are missing or surplus: in != kept + dropped + failed
     ├── CatalogError           the catalog could not be opened or written
     │   └── LockHeldError      another process holds a lock; the message says which
-    └── SnapshotError          there is no published snapshot, or it could not be written
+    ├── SnapshotError          there is no published snapshot, or it could not be written
+    └── QueryError             a user's own query failed, or took more time or memory than it may
+        └── RefusedQueryError  it is not one statement that only reads, or names a file beyond the data folder
 
 This module does not know the method's errors; `tasks` translates where a user must see one line.
 """
@@ -21,6 +23,8 @@ __all__ = [
     "ConservationError",
     "CorruptDataError",
     "LockHeldError",
+    "QueryError",
+    "RefusedQueryError",
     "SchemaError",
     "SnapshotError",
     "StoreError",
@@ -96,3 +100,11 @@ class LockHeldError(CatalogError):
 
 class SnapshotError(WarehouseError):
     """There is no published snapshot yet, or it could not be written or read."""
+
+
+class QueryError(WarehouseError):
+    """A user's own query failed, or took more time or memory than it may."""
+
+
+class RefusedQueryError(QueryError):
+    """A user's own query is not one statement that only reads, or names a file beyond the data folder."""

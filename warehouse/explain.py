@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 
 from warehouse.queries import open_snapshot, rows_in
-from warehouse.snapshot.index import parquet_sql
+from warehouse.snapshot.relations import parquet_sql
 
 __all__ = ["Explanation", "explain", "ids_with_prefix", "nearest_ids"]
 
@@ -151,7 +151,11 @@ def _further_rows(connection: duckdb.DuckDBPyConnection, paths: list[str], doc_i
 
 def _datasets(connection: duckdb.DuckDBPyConnection, root: str, digest: str, doc_id: str) -> tuple[dict[str, Any], ...]:
     files = rows_in(connection, _IN_DATASETS, {"digest": digest})
-    paths = sorted({row["path"] for row in files if Path(root, row["path"]).is_file()})
+    if "://" in root:
+        there = {row["path"] for row in rows_in(connection, "SELECT path FROM facts.version_files")}
+    else:
+        there = {row["path"] for row in files if Path(root, row["path"]).is_file()}
+    paths = sorted({row["path"] for row in files} & there)
     if not paths:
         return ()
     sql = f"SELECT file_index, calls FROM {parquet_sql(_under(root, paths))} WHERE doc_id = $doc_id"

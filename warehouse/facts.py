@@ -24,10 +24,25 @@ import sqlalchemy as sa
 from warehouse.commits import Commit, Dataset, RowCounts, Run, canonical_json
 from warehouse.schema import STAGES
 
-__all__ = ["METADATA", "Facts", "arrow_schema", "facts_from_records"]
+__all__ = [
+    "COMMIT_TABLES",
+    "DATASET_TABLES",
+    "IDENTITIES",
+    "METADATA",
+    "RUN_SUMMARIES",
+    "RUN_TABLES",
+    "Facts",
+    "arrow_schema",
+    "facts_from_records",
+]
 
 METADATA = sa.MetaData()
 Facts = dict[str, pa.Table]  # table name -> rows
+
+# The tables that hold the rows of a commit, a run and a dataset record; the first has one row for each.
+COMMIT_TABLES = ("commits", "commit_parts", "commit_inputs", "files", "balances")
+RUN_TABLES = ("runs", "run_commits")
+DATASET_TABLES = ("datasets", "dataset_files")
 
 
 def _text(name: str, *, key: bool = False, null: bool = False) -> sa.Column[str]:
@@ -115,6 +130,16 @@ sa.Table(
     _int("rows"),
     _int("bytes"),
 )
+
+# The columns in which two versions of a commit, a run or a dataset record differ. A commit is replaced only after its
+# data was damaged: the shard is then computed again, at another time.
+IDENTITIES: dict[str, tuple[str, ...]] = {
+    "commits": ("commit_id", "created", "content_digest", "run_id", "host", "seconds"),
+    **{name: tuple(METADATA.tables[name].columns.keys()) for name in ("runs", "datasets")},
+}
+
+# DuckDB's SQL of a row for every run, in which two versions of its list of commits differ; {} is the table of pairs.
+RUN_SUMMARIES = "SELECT run_id, count(*) AS commits, bit_xor(hash(commit_id)) AS digest FROM {} GROUP BY run_id"
 
 
 def _arrow_type(column: sa.Column[Any]) -> pa.DataType:

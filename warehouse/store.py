@@ -36,7 +36,8 @@ import pyarrow as pa
 from warehouse.commits import Commit, CommitKey, DataFile, Dataset, Run, check_name, digest
 from warehouse.encoding import INVALID, check_data, decode_parquet, decode_record, encode_parquet, encode_record
 from warehouse.errors import CorruptDataError, StoreError
-from warehouse.files.base import Files, LocalFiles, open_files
+from warehouse.files.base import Files, LocalFiles
+from warehouse.files.remote import open_files, public_url
 from warehouse.schema import REJECTS, STAGES, conform
 
 __all__ = ["Store"]
@@ -59,9 +60,9 @@ class Store:
 
     def __init__(self, url: str | Path, *, files: Files | None = None) -> None:
         self.files = files if files is not None else open_files(url)
+        self.url = public_url(str(url))  # opens the folder again, given the same credentials in the environment
         self._compared: dict[str, tuple[int, float]] = {}  # path -> size and time at which its digest was right
         self._unaltered: dict[str, str] = {}  # path -> digest of the file that was last found unaltered
-        self._copied: dict[str, tuple[int, float]] = {}  # path of a remote file -> size and time of its local copy
 
     @property
     def root(self) -> str:
@@ -83,29 +84,6 @@ class Store:
             return Path(self.root)
         name = _UNSAFE.sub("-", self.root.partition("://")[2])[-_NAME_CHARS:].strip("-")
         return Path.cwd() / "toolformer-remote" / f"{name}-{digest(self.root.encode())[:8]}"
-
-    def local_path(self, path: str) -> str:
-        """Return the absolute local path of a data file, for readers of local files (DuckDB).
-
-        A remote file is downloaded first, once: a data file never changes.
-
-        Raises:
-            StoreError: it cannot be downloaded, or the disk is full.
-        """
-        if self.is_local:
-            return self.locate(path)
-        copies = LocalFiles(self.local_folder)
-        copy = copies.stat(path)
-        if copy is not None and self._copied.get(path) == copy:
-            return f"{copies.root}/{path}"
-        remote = self.files.stat(path)
-        if remote is not None and (copy is None or copy[0] != remote[0]):
-            data = self.files.get(path)
-            if data is not None:
-                copies.put(path, data)
-        if remote is not None and (copy := copies.stat(path)) is not None:
-            self._copied[path] = copy
-        return f"{copies.root}/{path}"
 
     def locate(self, path: str) -> str:
         """Return the absolute path or URL of a path within the store."""

@@ -17,11 +17,10 @@ from typing import Any
 
 import duckdb
 
-from warehouse.errors import SnapshotError
-from warehouse.queries import Sample, Yield, open_snapshot, rows_in
+from warehouse.queries import Sample, Yield, calls_with_text, open_snapshot, rows_in
 from warehouse.schema import WHAT_IF
-from warehouse.snapshot.index import parquet_sql, sql_text
-from warehouse.snapshot.views import RULES, count_sql, survivors_sql
+from warehouse.snapshot.relations import sql_text
+from warehouse.snapshot.views import count_sql, survivors_sql
 
 __all__ = ["CallFilter", "Change", "StoredScores", "WhatIf", "count_unranked", "stored_scores", "what_if", "yields"]
 
@@ -123,7 +122,7 @@ def what_if(path: str | Path, before: CallFilter, after: CallFilter, n: int = 5,
     """
     with open_snapshot(path) as connection:
         changes = tuple(map(Change, _yields(connection, before), _yields(connection, after)))
-        comes, goes = (_samples(connection, calls, n, width) for calls in _moved(connection, before, after, n))
+        comes, goes = (calls_with_text(connection, calls, width) for calls in _moved(connection, before, after, n))
     return WhatIf(changes, comes, goes)
 
 
@@ -203,58 +202,3 @@ WITH kept AS MATERIALIZED (
 {first}""",
     )
     return [row for row in rows if row["holds"]], [row for row in rows if not row["holds"]]
-
-
-def _samples(
-    connection: duckdb.DuckDBPyConnection, picked: list[dict[str, Any]], n: int, width: int
-) -> tuple[Sample, ...]:
-    """Return calls with the text around them."""
-    if not picked:
-        return ()
-    root = rows_in(connection, "SELECT value FROM facts.about WHERE name = 'near'")[0]["value"]
-    slots = sorted({row["slot"] for row in picked})
-    files = rows_in(
-        connection,
-        """SELECT s.slot, f.path FROM facts.slots AS s JOIN facts.files AS f USING (commit_id)
-        WHERE s.slot IN (SELECT unnest($slots)) AND f.table_name = 'scored' ORDER BY ALL""",
-        {"slots": slots},
-    )
-    calls = rows_in(
-        connection,
-        f"""
-WITH picked AS (SELECT unnest($docs) AS doc, unnest($positions) AS "position", unnest($tools) AS tool)
-SELECT s.doc_id, s.tool, s."position", s.input, s.response, s.gain, hash(s.doc_id) AS doc
-FROM (FROM {parquet_sql(f"{root}/{row['path']}" for row in files)} WHERE {RULES}) AS s
-JOIN picked AS p ON p.doc = hash(s.doc_id) AND p."position" = s."position" AND p.tool = s.tool
-QUALIFY row_number() OVER (
-    PARTITION BY s.doc_id, s."position", s.tool ORDER BY s.gain DESC, s.input, s.response) = 1""",
-        {
-            "docs": [row["doc"] for row in picked],
-            "positions": [row["position"] for row in picked],
-            "tools": [row["tool"] for row in picked],
-        },
-    )
-    texts = _texts(connection, root, sorted({row["doc_id"] for row in calls}))
-    by_key = {(row.pop("doc"), row["position"], row["tool"]): row for row in calls}
-    samples = []
-    for row in picked:
-        call = by_key.get((row["doc"], row["position"], row["tool"]))
-        if call is None:
-            raise SnapshotError("the snapshot does not match its data: run toolformer reconcile")
-        text, at = texts.get(call["doc_id"], ""), call["position"]
-        samples.append(Sample(**call, before=text[max(0, at - width) : at], after=text[at : at + width]))
-    return tuple(samples)
-
-
-def _texts(connection: duckdb.DuckDBPyConnection, root: str, doc_ids: list[str]) -> dict[str, str]:
-    homes = rows_in(
-        connection,
-        """SELECT DISTINCT h.path FROM facts.places AS p JOIN facts.homes AS h USING (home)
-        WHERE p.doc_id IN (SELECT unnest($ids))""",
-        {"ids": doc_ids},
-    )
-    if not homes:
-        return {}
-    relation = parquet_sql(f"{root}/{row['path']}" for row in homes)
-    sql = f"SELECT doc_id, text FROM {relation} WHERE doc_id IN (SELECT unnest($ids))"
-    return {row["doc_id"]: row["text"] for row in rows_in(connection, sql, {"ids": doc_ids})}

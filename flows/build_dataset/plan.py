@@ -35,8 +35,8 @@ from tasks.stages.assemble import ASSEMBLE
 from tasks.stages.ingest import CORPUS, INGEST
 from toolformer_core.config import tau_f_for
 from warehouse.commits import Commit, changed_parts
-from warehouse.files.base import open_files
 from warehouse.files.overlay import OverlayFiles
+from warehouse.files.remote import open_files
 
 __all__ = ["Estimate", "Plan", "PlannedShard", "StagePlan", "Total", "plan_build"]
 

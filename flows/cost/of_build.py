@@ -9,7 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flows.build_dataset.shard_size import documents_per_shard
 from flows.cost.assumptions import parse
+from flows.cost.defaults import SINGLE
 from flows.cost.plan import CostPlan, plan_cost
 from flows.cost.query import CostQuery, ToolQuery
 from flows.cost.sample import Sample, read_sample
@@ -54,7 +56,7 @@ def cost_of_build(
         gpu_count=gpu_count,
         gpu_price=gpu_price,
         workers=p.workers,
-        shard_documents=p.shard_documents,
+        shard_documents=_shard_documents(p, documents),
         max_examples=p.max_examples,
         stop_when_full=p.stop_when_full,
         relevant_share=p.relevant_share,
@@ -62,6 +64,13 @@ def cost_of_build(
         assume=parse(assume),
     )
     return plan_cost(query, _sample(p, sample))
+
+
+def _shard_documents(p: BuildParameters, documents: int) -> int:
+    """Return the documents of a shard; of `auto` what it comes to for texts of the assumed length."""
+    if isinstance(p.shard_documents, int):
+        return p.shard_documents
+    return documents_per_shard(SINGLE["characters"].value, documents)
 
 
 def _tools(p: BuildParameters) -> tuple[ToolQuery, ...]:

@@ -145,3 +145,41 @@ def test_reconcile_notes_trainings_of_earlier_versions(store: Store) -> None:
         assert run(store, "reconcile").exit_code == 0
         (row,) = rows_of(Path(store.root) / "warehouse.duckdb", told)
         assert tuple(row.values()) == ("cstar-cc-0a1b2c3d4e5f6789", "cc", "cstar", "v1", "gpt", 2.5, 7.0)
+
+
+def test_sql_prints_a_table_json_or_csv_and_refuses_to_write(store: Store) -> None:
+    assert run(store, "reconcile").exit_code == 0
+    query = 'SELECT stage, "current", NULL AS nothing FROM shards WHERE NOT "current" LIMIT 1'
+    table = run(store, "sql", query)
+    assert table.exit_code == 0
+    assert [line.split() for line in table.stdout.splitlines()] == [
+        ["stage", "current", "nothing"],
+        ["ingest", "False", "NULL"],
+    ]
+    assert json.loads(run(store, "sql", "SELECT 1 AS n, 2 AS n", "--json").stdout) == [{"n": 1, "n_2": 2}]
+    assert run(store, "sql", "SELECT 'a,b' AS x, 2 AS y", "--csv").stdout == 'x,y\n"a,b",2\n'
+    many = run(store, "sql", "FROM range(101)")
+    assert len(many.stdout.splitlines()) == 101  # the names and a hundred rows
+    assert "--csv prints all" in many.stderr
+    with pytest.raises(UsageError, match="COPY is refused"):
+        CliRunner().invoke(
+            app, ["sql", "COPY shards TO 'x.csv'", "--data", store.root], catch_exceptions=False, standalone_mode=False
+        )
+    with pytest.raises(UsageError, match="not both"):
+        CliRunner().invoke(app, ["sql", "SELECT 1", "--csv", "--json", "--data", store.root], catch_exceptions=False)
+
+
+def test_pack_takes_some_tables_and_the_views_over_these(store: Store, tmp_path: Path) -> None:
+    assert run(store, "reconcile").exit_code == 0
+    packed = run(store, "pack", str(tmp_path / "out.duckdb"), "--tables", "documents", "--json")
+    printed = json.loads(packed.stdout)
+    assert printed["tables"] == {"documents": 1}
+    assert "shards" in printed["views"]  # over the facts alone
+    assert "kept_calls" not in printed["views"]  # it needs examples and scored
+    assert rows_of(tmp_path / "out.duckdb", "SELECT count(*) AS n FROM documents") == [{"n": 1}]
+    with pytest.raises(UsageError, match="there is no table nosuch"):
+        CliRunner().invoke(
+            app,
+            ["pack", str(tmp_path / "x.duckdb"), "--tables", "nosuch", "--data", store.root],
+            catch_exceptions=False,
+        )

@@ -25,7 +25,8 @@ from warehouse.commits import (
     split_dataset_key,
 )
 from warehouse.errors import ConservationError, CorruptDataError, SchemaError, StoreError
-from warehouse.files.base import LocalFiles, RemoteFiles
+from warehouse.files.base import LocalFiles
+from warehouse.files.remote import RemoteFiles
 from warehouse.store import Store
 
 ROWS = [{"doc_id": f"d{i}", "text": f"text {i} é"} for i in range(50)]

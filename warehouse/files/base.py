@@ -1,13 +1,10 @@
-"""The few file operations that the store needs, on a local folder or on anything that `pyarrow.fs` reaches.
+"""The few file operations that the store needs, and how a local folder does them; `remote` has those of URLs.
 
 On a local folder a file appears complete or not at all, and once `put` has returned it survives a power cut (temporary
-name in the same folder -> write -> fsync -> rename -> fsync of the folder). Object stores write an object in one piece,
-so there `put` is a single upload.
+name in the same folder -> write -> fsync -> rename -> fsync of the folder).
 
-`create` never replaces a file, even if several processes write at once: it names the file by a hard link, and on S3 it
-puts the object on the condition that there is none. Where neither is possible (a file system without hard links,
-another object store, S3 without botocore) it looks first; if two processes write in the same moment, the later file
-stays.
+`create` never replaces a file, even if several processes write at once: it names the file by a hard link. On a file
+system without hard links it looks first; if two processes write in the same moment, the later file stays.
 
 This module does not know what the bytes mean. Paths are relative to the root, with forward slashes.
 """
@@ -16,32 +13,25 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import math
 import os
 import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol, TypeVar
-from urllib.parse import unquote, urlsplit
+from typing import Protocol, TypeVar
 
 import filelock
-import pyarrow as pa
-import pyarrow.fs as pafs
 
 from warehouse.errors import StoreError, error_line
 from warehouse.files.folders import fsync_folder, make_folder, private_mode
-from warehouse.files.objects import CreateObject, object_creator
 
-__all__ = ["Files", "LocalFiles", "RemoteFiles", "create_local", "open_files", "put_local", "temporary_beside"]
+__all__ = ["TEMPORARY", "Files", "LocalFiles", "create_local", "put_local", "temporary_beside"]
 
 AnyPath = TypeVar("AnyPath", Path, PurePosixPath)
 Written = TypeVar("Written", None, bool)
-_TEMPORARY = re.compile(r"\.\d+-[0-9a-f]+\.tmp(\.wal)?$")  # DuckDB keeps a log beside a database that is being written
+TEMPORARY = re.compile(r"\.\d+-[0-9a-f]+\.tmp(\.wal)?$")  # DuckDB keeps a log beside a database that is being written
 _PRIVATE = "runs/"  # these records hold the parameters that users gave
-# Object stores have no folders; creating one would only leave a marker object.
-_NO_FOLDERS = frozenset({"s3", "gcs", "abfs"})
 # Errors of file systems without hard links.
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
@@ -65,6 +55,12 @@ class Files(Protocol):
 
     def walk(self, folder: str, suffix: str = "") -> Iterator[str]:
         """Yield the paths of all complete files below a folder, sorted."""
+
+    def stats(self, folder: str) -> Iterator[tuple[str, tuple[int, float]]]:
+        """Yield the paths of all files below a folder with what `stat` says of each, in any order."""
+
+    def get_range(self, path: str, start: int, length: int) -> bytes | None:
+        """Return so many bytes of a file from a position, fewer at its end; None if there is no such file."""
 
     def move(self, path: str, target: str) -> None:
         """Rename a file; do nothing if there is no such file."""
@@ -199,8 +195,39 @@ class LocalFiles:
     def walk(self, folder: str, suffix: str = "") -> Iterator[str]:
         """See `Files`."""
         for path in self._walk(folder):
-            if path.endswith(suffix) and not _TEMPORARY.search(path):
+            if path.endswith(suffix) and not TEMPORARY.search(path):
                 yield path
+
+    def stats(self, folder: str) -> Iterator[tuple[str, tuple[int, float]]]:
+        """See `Files`."""
+        pending = [folder]
+        while pending:
+            relative = pending.pop()
+            try:
+                with os.scandir(self._at(relative)) as entries:
+                    for entry in entries:
+                        path = f"{relative}/{entry.name}" if relative else entry.name
+                        if entry.is_dir():
+                            pending.append(path)
+                            continue
+                        with contextlib.suppress(FileNotFoundError):  # it was renamed meanwhile
+                            result = entry.stat()
+                            yield path, (result.st_size, result.st_mtime)
+            except FileNotFoundError:
+                continue
+            except OSError as exc:
+                raise StoreError(f"cannot list {self._at(relative)}: {exc.strerror or exc}") from exc
+
+    def get_range(self, path: str, start: int, length: int) -> bytes | None:
+        """See `Files`."""
+        try:
+            with self._at(path).open("rb") as stream:
+                stream.seek(start)
+                return stream.read(length)
+        except FileNotFoundError:
+            return None
+        except OSError as exc:
+            raise StoreError(f"cannot read {self._at(path)}: {exc.strerror or exc}") from exc
 
     def move(self, path: str, target: str) -> None:
         """See `Files`."""
@@ -225,7 +252,7 @@ class LocalFiles:
         """See `Files`."""
         latest = time.time() - older_than_s
         for path in list(self._walk("")):
-            if not _TEMPORARY.search(path):
+            if not TEMPORARY.search(path):
                 continue
             with contextlib.suppress(FileNotFoundError):  # its writer has finished, or another sweep was faster
                 if self._at(path).stat().st_mtime <= latest and not self._being_written(path):
@@ -249,151 +276,3 @@ class LocalFiles:
             prefix = "" if relative == "." else relative + "/"
             for name in sorted(names):
                 yield prefix + name
-
-
-class RemoteFiles:
-    """Anything a `pyarrow.fs` URL names, e.g. `s3://bucket/folder`; one put per file.
-
-    Args:
-        root: the URL, for messages and views.
-        filesystem: a `pyarrow.fs.FileSystem`.
-        base: the root's path within that file system.
-        create_object: creates an object unless there is one; None: the place cannot do that in one step.
-    """
-
-    def __init__(self, root: str, filesystem: Any, base: str, create_object: CreateObject | None = None) -> None:
-        self.root = root.rstrip("/")
-        self._fs = filesystem
-        self._base = base.rstrip("/")
-        self._create_object = create_object
-
-    def put(self, path: str, data: bytes) -> None:
-        """See `Files`."""
-        target = self._at(path)
-        try:
-            if self._fs.type_name in _NO_FOLDERS:
-                self._write(target, data)
-            else:  # here others would see a half-written file
-                self._fs.create_dir(str(PurePosixPath(target).parent), recursive=True)
-                temporary = str(temporary_beside(PurePosixPath(target)))
-                self._write(temporary, data)
-                self._fs.move(temporary, target)
-        except (OSError, pa.ArrowException) as exc:
-            raise StoreError(f"cannot write {self.root}/{path}: {exc}") from exc
-
-    def create(self, path: str, data: bytes) -> bool:
-        """See `Files`."""
-        if self._create_object is not None:
-            created = self._create_object(self._at(path), data)
-            if created is not None:
-                return created
-        if self.stat(path) is not None:
-            return False
-        self.put(path, data)
-        return True
-
-    def _write(self, target: str, data: bytes) -> None:
-        with self._fs.open_output_stream(target) as stream:
-            stream.write(data)
-
-    def get(self, path: str) -> bytes | None:
-        """See `Files`."""
-        try:
-            with self._fs.open_input_stream(self._at(path)) as stream:
-                return bytes(stream.read())
-        except FileNotFoundError:
-            return None
-        except (OSError, pa.ArrowException) as exc:
-            raise StoreError(f"cannot read {self.root}/{path}: {exc}") from exc
-
-    def stat(self, path: str) -> tuple[int, float] | None:
-        """See `Files`."""
-        try:
-            info = self._fs.get_file_info(self._at(path))
-        except (OSError, pa.ArrowException) as exc:
-            raise StoreError(f"cannot look at {self.root}/{path}: {exc}") from exc
-        if info.type != pafs.FileType.File:
-            return None
-        return int(info.size), info.mtime.timestamp() if info.mtime is not None else math.inf
-
-    def walk(self, folder: str, suffix: str = "") -> Iterator[str]:
-        """See `Files`."""
-        for path in self._walk(folder):
-            if path.endswith(suffix) and not _TEMPORARY.search(path):
-                yield path
-
-    def _walk(self, folder: str) -> Iterator[str]:
-        selector = pafs.FileSelector(self._at(folder), allow_not_found=True, recursive=True)
-        try:
-            infos = self._fs.get_file_info(selector)
-        except (OSError, pa.ArrowException) as exc:
-            raise StoreError(f"cannot list {self.root}/{folder}: {exc}") from exc
-        for path in sorted(info.path for info in infos if info.type == pafs.FileType.File):
-            yield path[len(self._base) + 1 :]
-
-    def move(self, path: str, target: str) -> None:
-        """See `Files`."""
-        data = self.get(path)
-        if data is not None:
-            self.put(target, data)
-            self.delete(path)
-
-    def delete(self, path: str) -> None:
-        """See `Files`."""
-        try:
-            self._fs.delete_file(self._at(path))
-        except FileNotFoundError:
-            return
-        except (OSError, pa.ArrowException) as exc:
-            raise StoreError(f"cannot delete {self.root}/{path}: {error_line(exc)}") from exc
-
-    def stale_temporaries(self, older_than_s: float) -> Iterator[str]:
-        """See `Files`; object stores have none."""
-        if self._fs.type_name in _NO_FOLDERS:
-            return
-        latest = time.time() - older_than_s
-        for path in self._walk(""):
-            if _TEMPORARY.search(path) and (stat := self.stat(path)) is not None and stat[1] <= latest:
-                yield path
-
-    def _at(self, path: str) -> str:
-        return f"{self._base}/{path}" if path else self._base
-
-
-def open_files(url: str | Path) -> Files:
-    """Return the file operations for a local path or a URL: `file://`, `s3://`, `gs://`, ..., or any that fsspec knows.
-
-    The query names another S3 server than Amazon's: `s3://bucket/folder?endpoint_override=host:9000&scheme=http`. Arrow
-    finds the credentials, for example in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
-
-    Raises:
-        StoreError: the URL's scheme is unknown, or its place cannot be reached.
-    """
-    text = str(url)
-    if "://" not in text:
-        return LocalFiles(text)
-    parts = urlsplit(text)
-    if parts.scheme == "file":
-        return LocalFiles(unquote(parts.path))
-    shown = f"{parts.scheme}://{parts.hostname or ''}{parts.path}"  # messages must not show keys of the URL
-    try:
-        filesystem, base = _file_system(text)
-    except (OSError, ValueError, ImportError, pa.ArrowException) as exc:
-        raise StoreError(f"cannot open {shown}: {type(exc).__name__}") from exc
-    create_object = object_creator(text, filesystem.region) if isinstance(filesystem, pafs.S3FileSystem) else None
-    return RemoteFiles(shown, filesystem, base, create_object)
-
-
-def _file_system(url: str) -> tuple[Any, str]:
-    """Return Arrow's file system for a URL, or fsspec's if Arrow has none, and the path within it."""
-    from fsspec.core import url_to_fs
-    from fsspec.registry import known_implementations
-
-    try:
-        filesystem, base = pafs.FileSystem.from_uri(url)
-    except pa.ArrowInvalid:
-        if urlsplit(url).scheme not in known_implementations:
-            raise
-        filesystem, base = url_to_fs(url)
-        filesystem = pafs.PyFileSystem(pafs.FSSpecHandler(filesystem))
-    return filesystem, base

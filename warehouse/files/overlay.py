@@ -51,6 +51,18 @@ class OverlayFiles:
         paths = set(self._data.walk(folder, suffix)) - self._deleted
         yield from sorted(paths | set(self._written.walk(folder, suffix)))
 
+    def stats(self, folder: str) -> Iterator[tuple[str, tuple[int, float]]]:
+        """See `Files`."""
+        written = dict(self._written.stats(folder))
+        hidden = self._deleted | written.keys()
+        yield from ((path, stat) for path, stat in self._data.stats(folder) if path not in hidden)
+        yield from written.items()
+
+    def get_range(self, path: str, start: int, length: int) -> bytes | None:
+        """See `Files`."""
+        data = self._written.get_range(path, start, length)
+        return data if data is not None or path in self._deleted else self._data.get_range(path, start, length)
+
     def move(self, path: str, target: str) -> None:
         """See `Files`; the data folder's file stays."""
         data = self.get(path)

@@ -17,7 +17,7 @@ from warehouse.queries.builds import (
     stats,
     yield_by_threshold,
 )
-from warehouse.queries.calls import GainBin, Sample, gain_histogram, nearest_call, samples, tool_names
+from warehouse.queries.calls import GainBin, Sample, calls_with_text, gain_histogram, nearest_call, samples, tool_names
 from warehouse.queries.evaluations import accuracies, evaluation_limits, perplexities
 from warehouse.queries.rows import open_snapshot, rows_in, rows_of
 
@@ -31,6 +31,7 @@ __all__ = [
     "ToolCosts",
     "Yield",
     "accuracies",
+    "calls_with_text",
     "coverage",
     "current_build",
     "evaluation_limits",

@@ -5,22 +5,30 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from warehouse.queries.rows import rows_of
-from warehouse.snapshot.views import MEASURED
+import duckdb
 
-__all__ = ["GainBin", "Sample", "gain_histogram", "nearest_call", "samples", "tool_names"]
+from warehouse.errors import SnapshotError
+from warehouse.queries.rows import open_snapshot, rows_in, rows_of
+from warehouse.snapshot.index import BIN_NATS
+from warehouse.snapshot.relations import parquet_sql
+from warehouse.snapshot.views import MEASURED, RULES, survivors_sql
+
+__all__ = ["GainBin", "Sample", "calls_with_text", "gain_histogram", "nearest_call", "samples", "tool_names"]
 
 _TOOL_NAMES = "SELECT parameters::JSON->'tool_names' AS names FROM facts.runs ORDER BY started, run_id"
 
-_SAMPLES = """
-WITH picked AS (SELECT doc_id, tool, "position", input, response, gain FROM {calls}
-                WHERE $tool IS NULL OR tool = $tool
-                ORDER BY gain DESC, doc_id, "position", tool LIMIT $n)
-SELECT c.doc_id, c.tool, c."position", c.input, c.response, c.gain,
-       substring(d.text, greatest(c."position" - $width, 0) + 1, least($width, c."position")) AS before,
-       substring(d.text, c."position" + 1, $width) AS after
-FROM picked AS c JOIN documents AS d USING (doc_id) ORDER BY c.gain DESC, c.doc_id, c."position", c.tool"""
+# The best of the calls that the rules allow. The index has hashes of documents, which decide among equal gains.
+_BEST = f"""
+SELECT slot, tool, doc, "position", gain FROM ({survivors_sql("FROM facts.gains JOIN facts.slots USING (slot)")})
+WHERE $tool IS NULL OR tool = $tool ORDER BY gain DESC, tool, doc, "position" LIMIT $n"""
+
+_KEPT = """
+SELECT doc_id, call.tool AS tool, call.position AS "position", call.input AS input, call.response AS response,
+       call.gain AS gain
+FROM (SELECT doc_id, unnest(calls) AS call FROM examples) WHERE $tool IS NULL OR call.tool = $tool
+ORDER BY gain DESC, doc_id, "position", tool LIMIT $n"""
 
 _NEAREST = f"""
 SELECT c.doc_id, c.tool, c."position", c.input, c.response, c.gain,
@@ -30,9 +38,13 @@ FROM scored AS c JOIN documents AS d USING (doc_id) WHERE c.tool = $tool AND {ME
 ORDER BY abs(c.gain - $gain), c.doc_id, c."position", c.input LIMIT 1"""
 
 # Bins include their lower bound; the first and the last are open.
-_GAINS = f"""
-SELECT tool, least(greatest(floor(gain / $width), $low / $width - 1), $high / $width)::INT AS bin, count(*) AS calls
-FROM scored WHERE {MEASURED} GROUP BY ALL ORDER BY tool, bin"""
+_GAINS = """
+SELECT tool, least(greatest(floor(gain / $width), $low / $width - 1), $high / $width)::INT AS bin,
+       sum(calls)::BIGINT AS calls
+FROM ({}) GROUP BY ALL ORDER BY tool, bin"""
+_BINNED = f"SELECT tool, bin * {BIN_NATS} AS gain, calls FROM facts.gain_bins JOIN facts.slots USING (slot)"
+_HAS_BINS = "SELECT 1 FROM duckdb_tables() WHERE table_name = 'gain_bins'"  # snapshots of earlier versions have none
+_EACH = f"SELECT tool, gain, 1 AS calls FROM scored WHERE {MEASURED}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +97,14 @@ def samples(
     Raises:
         SnapshotError: there is no snapshot.
     """
-    sql = _SAMPLES.format(calls="kept_calls" if kept else "best_calls")
-    return [Sample(**row) for row in rows_of(path, sql, {"n": n, "tool": tool, "width": width})]
+    asked = {"n": n, "tool": tool}
+    with open_snapshot(path) as connection:
+        if not kept:
+            found = calls_with_text(connection, rows_in(connection, _BEST, asked), width)
+            return sorted(found, key=lambda call: (-call.gain, call.doc_id, call.position, call.tool))
+        calls = rows_in(connection, _KEPT, asked)
+        texts = _texts(connection, sorted({row["doc_id"] for row in calls}))
+        return [_sample(row, texts, width) for row in calls]
 
 
 def tool_names(path: str | Path) -> dict[str, str]:
@@ -123,7 +141,10 @@ def gain_histogram(path: str | Path, low: float = -2.0, high: float = 4.0, width
     Raises:
         SnapshotError: there is no snapshot.
     """
-    rows = rows_of(path, _GAINS, {"low": low, "high": high, "width": width})
+    with open_snapshot(path) as connection:
+        binned = width % BIN_NATS == 0 and rows_in(connection, _HAS_BINS) != []
+        sql = _GAINS.format(_BINNED if binned else _EACH)
+        rows = rows_in(connection, sql, {"low": low, "high": high, "width": width})
     counts = {(row["tool"], row["bin"]): row["calls"] for row in rows}
     first, last = round(low / width) - 1, round(high / width)
     return [
@@ -136,3 +157,78 @@ def gain_histogram(path: str | Path, low: float = -2.0, high: float = 4.0, width
         for tool in sorted({tool for tool, _ in counts})
         for number in range(first, last + 1)
     ]
+
+
+def calls_with_text(
+    connection: duckdb.DuckDBPyConnection, picked: list[dict[str, Any]], width: int
+) -> tuple[Sample, ...]:
+    """Return calls of the index with the text around them, in the same order; only their shards' files are read.
+
+    Args:
+        connection: to the snapshot.
+        picked: the calls, with `slot`, `tool`, `doc` and `position` as in `facts.gains`.
+        width: characters of text before and after a call's position.
+
+    Raises:
+        SnapshotError: the data is gone, or is not that of the snapshot.
+    """
+    if not picked:
+        return ()
+    root = _root(connection)
+    slots = sorted({row["slot"] for row in picked})
+    files = rows_in(
+        connection,
+        """SELECT s.slot, f.path FROM facts.slots AS s JOIN facts.files AS f USING (commit_id)
+        WHERE s.slot IN (SELECT unnest($slots)) AND f.table_name = 'scored' ORDER BY ALL""",
+        {"slots": slots},
+    )
+    calls = rows_in(
+        connection,
+        f"""
+WITH picked AS (SELECT unnest($docs) AS doc, unnest($positions) AS "position", unnest($tools) AS tool)
+SELECT s.doc_id, s.tool, s."position", s.input, s.response, s.gain, hash(s.doc_id) AS doc
+FROM (FROM {parquet_sql(f"{root}/{row['path']}" for row in files)} WHERE {RULES}) AS s
+JOIN picked AS p ON p.doc = hash(s.doc_id) AND p."position" = s."position" AND p.tool = s.tool
+QUALIFY row_number() OVER (
+    PARTITION BY s.doc_id, s."position", s.tool ORDER BY s.gain DESC, s.input, s.response) = 1""",
+        {
+            "docs": [row["doc"] for row in picked],
+            "positions": [row["position"] for row in picked],
+            "tools": [row["tool"] for row in picked],
+        },
+    )
+    texts = _texts(connection, sorted({row["doc_id"] for row in calls}))
+    by_key = {(row.pop("doc"), row["position"], row["tool"]): row for row in calls}
+    samples = []
+    for row in picked:
+        call = by_key.get((row["doc"], row["position"], row["tool"]))
+        if call is None:
+            raise SnapshotError("the snapshot does not match its data: run toolformer reconcile")
+        samples.append(_sample(call, texts, width))
+    return tuple(samples)
+
+
+def _sample(call: dict[str, Any], texts: dict[str, str], width: int) -> Sample:
+    text, at = texts.get(call["doc_id"], ""), call["position"]
+    return Sample(**call, before=text[max(0, at - width) : at], after=text[at : at + width])
+
+
+def _root(connection: duckdb.DuckDBPyConnection) -> str:
+    """Return the folder or URL of the data files."""
+    return str(rows_in(connection, "SELECT value FROM facts.about WHERE name = 'near'")[0]["value"])
+
+
+def _texts(connection: duckdb.DuckDBPyConnection, doc_ids: list[str]) -> dict[str, str]:
+    """Return the texts of documents by id; only the files that contain them are read."""
+    homes = rows_in(
+        connection,
+        """SELECT DISTINCT h.path FROM facts.places AS p JOIN facts.homes AS h USING (home)
+        WHERE p.doc_id IN (SELECT unnest($ids))""",
+        {"ids": doc_ids},
+    )
+    if not homes:
+        return {}
+    root = _root(connection)
+    relation = parquet_sql(f"{root}/{row['path']}" for row in homes)
+    sql = f"SELECT doc_id, text FROM {relation} WHERE doc_id IN (SELECT unnest($ids))"
+    return {row["doc_id"]: row["text"] for row in rows_in(connection, sql, {"ids": doc_ids})}

@@ -9,6 +9,7 @@ import duckdb
 
 from warehouse.errors import SnapshotError, error_line
 from warehouse.snapshot.index import FORMAT
+from warehouse.snapshot.remote import register_files_of_snapshot
 
 __all__ = ["open_snapshot", "rows_in", "rows_of"]
 
@@ -18,6 +19,8 @@ _ATTEMPTS = 50  # to open a snapshot that is being replaced; it is usually repla
 def open_snapshot(path: str | Path) -> duckdb.DuckDBPyConnection:
     """Open the snapshot read-only; the caller closes the connection.
 
+    Files that lie on a URL are fetched as queries read them, with the credentials of the environment.
+
     Raises:
         SnapshotError: there is no snapshot, or it cannot be opened.
     """
@@ -26,7 +29,9 @@ def open_snapshot(path: str | Path) -> duckdb.DuckDBPyConnection:
         if before is None:
             raise SnapshotError(f"there is no snapshot at {path} yet; build a dataset, or reconcile")
         try:
-            return duckdb.connect(str(path), read_only=True)
+            connection = duckdb.connect(str(path), read_only=True)
+            register_files_of_snapshot(connection)
+            return connection
         except duckdb.Error as exc:
             # This happened once, while snapshots were published as fast as possible: "No more data remaining in
             # MetadataReader". The cause is unknown (DuckDB opens the path once); a replaced file is opened again.

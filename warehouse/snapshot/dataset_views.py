@@ -1,4 +1,4 @@
-"""The version of C* to which an example belongs: columns for the current version, and a view of all versions.
+"""The version of C* to which an example belongs: columns for the current version, and a view of all.
 
 A version whose files are not all there is left out completely. If a version was made in several ways, its content is
 the same: the last of them whose files are there is shown. This module runs while a snapshot is being written.
@@ -12,20 +12,31 @@ import duckdb
 
 from warehouse.commits import DataFile
 from warehouse.snapshot.analyst_views import CURRENT_BUILD
-from warehouse.snapshot.index import parquet_sql, sql_text
+from warehouse.snapshot.relations import parquet_sql, sql_text
 from warehouse.store import Store
 
-__all__ = ["add_dataset_examples", "current_version_sql"]
+__all__ = ["current_version_sql", "version_examples_sql"]
 
-# The files of every dataset record, and whether an intact commit lists each.
+# The files of every dataset record, with whether an intact commit lists each.
 _FILES = """
+CREATE OR REPLACE TEMP TABLE version_parts AS
 WITH whole AS (
-    SELECT DISTINCT path, digest FROM facts.files WHERE commit_id NOT IN (SELECT commit_id FROM facts.broken)
+    SELECT DISTINCT path, digest FROM facts.files WHERE commit_id NOT IN (FROM facts.broken)
 )
-SELECT d.name, d.version, d.made, f.path, f.digest, f.rows, f.bytes, w.path IS NOT NULL AS whole
+SELECT d.name, d.version, d.made, d.created, f.path, f.digest, f.rows, f.bytes, w.path IS NOT NULL AS whole
 FROM facts.datasets AS d JOIN facts.dataset_files AS f USING (name, version, made)
-LEFT JOIN whole AS w ON w.path = f.path AND w.digest = f.digest
-ORDER BY d.name, d.version, d.created, d.made, f.path"""
+LEFT JOIN whole AS w ON w.path = f.path AND w.digest = f.digest"""
+
+# The last made of the records of a version whose files are all there, and the number of each of its files.
+_VERSION_FILES = """
+CREATE OR REPLACE TABLE facts.version_files AS
+WITH chosen AS (
+    SELECT name, version, made FROM version_parts GROUP BY name, version, made HAVING bool_and(whole)
+    QUALIFY row_number() OVER (PARTITION BY name, version ORDER BY any_value(created) DESC, made DESC) = 1
+), parts AS (SELECT DISTINCT name, version, path FROM version_parts SEMI JOIN chosen USING (name, version, made)
+             WHERE rows > 0)
+SELECT dense_rank() OVER (ORDER BY path) - 1 AS file, name AS dataset, version, path
+FROM parts ORDER BY file, name, version"""
 
 
 def current_version_sql(connection: duckdb.DuckDBPyConnection) -> str:
@@ -34,44 +45,42 @@ def current_version_sql(connection: duckdb.DuckDBPyConnection) -> str:
     Args:
         connection: to the snapshot that is being written.
     """
-    row = connection.execute(f"SELECT name, version FROM ({CURRENT_BUILD})").fetchone()
-    dataset, version = row or ("", "")
+    rows = connection.execute(f"SELECT name, version FROM ({CURRENT_BUILD})").fetchall()
+    dataset, version = rows[0] if rows else ("", "")
     return f"{sql_text(dataset)} AS dataset, {sql_text(version)} AS version"
 
 
-def add_dataset_examples(connection: duckdb.DuckDBPyConnection, store: Store, recheck: bool) -> bool:
-    """Create the view `dataset_examples`; create nothing and return False if no version has rows that are there.
+def version_examples_sql(connection: duckdb.DuckDBPyConnection, store: Store) -> str | None:
+    """Return the SQL of the view `dataset_examples`, and make `facts.version_files`, to which it refers.
+
+    Returns None if no version has rows that are there. The digests of files that no commit lists are compared, once
+    for each change of such a file.
 
     Args:
         connection: to the snapshot that is being written.
         store: the data folder.
-        recheck: see `publish`; the digests of files that no commit lists are compared once.
     """
-    chosen: dict[tuple[str, str], list[str]] = {}
-    ways: dict[tuple[str, str, str], list[tuple[DataFile, bool]]] = {}
-    for name, version, made, path, digest, count, size, whole in connection.execute(_FILES).fetchall():
-        ways.setdefault((name, version, made), []).append((DataFile(path, digest, count, size), whole))
-    for (name, version, _), files in ways.items():
-        if all(whole or store.is_unaltered(file, -math.inf, recheck=recheck) for file, whole in files):
-            chosen[name, version] = [file.path for file, _ in files if file.rows]
-    paths = sorted({path for version_paths in chosen.values() for path in version_paths})
-    if not paths:
-        return False
-    number_of = {path: number for number, path in enumerate(paths)}
-    connection.execute("CREATE TABLE facts.version_files (file BIGINT, dataset VARCHAR, version VARCHAR)")
-    rows = [
-        (number_of[path], name, version) for (name, version), version_paths in chosen.items() for path in version_paths
+    connection.execute(_FILES)
+    unlisted = connection.execute(
+        "SELECT DISTINCT path, digest, rows, bytes FROM version_parts WHERE NOT whole"
+    ).fetchall()
+    intact = [
+        (path, digest)
+        for path, digest, rows, size in unlisted
+        if store.is_unaltered(DataFile(path, digest, rows, size), -math.inf)
     ]
-    numbers, datasets, versions = (list(column) for column in zip(*rows, strict=True))
+    paths, digests = [path for path, _ in intact], [digest for _, digest in intact]
     connection.execute(
-        "INSERT INTO facts.version_files SELECT unnest($files), unnest($datasets), unnest($versions)",
-        {"files": numbers, "datasets": datasets, "versions": versions},
+        """UPDATE version_parts SET whole = true
+        WHERE (path, digest) IN (SELECT (unnest($paths), unnest($digests)))""",
+        {"paths": paths, "digests": digests},
     )
-    relation = parquet_sql(store.local_path(path) for path in paths)
-    connection.execute(
-        f"""CREATE VIEW dataset_examples AS
+    connection.execute(_VERSION_FILES)
+    files = connection.execute("SELECT DISTINCT file, path FROM facts.version_files ORDER BY file").fetchall()
+    if not files:
+        return None
+    relation = parquet_sql(store.locate(path) for _, path in files)
+    return f"""
         SELECT e.* EXCLUDE (file), v.dataset, v.version
         FROM (SELECT *, file_index::BIGINT AS file FROM {relation}) AS e
         JOIN facts.version_files AS v USING (file)"""
-    )
-    return True

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,15 +21,16 @@ from warehouse.files.base import temporary_beside
 from warehouse.files.folders import fsync_folder, make_folder, make_private
 from warehouse.queries import rows_of
 from warehouse.schema import TABLES
-from warehouse.snapshot.index import sql_text
-from warehouse.snapshot.publish import create_views
+from warehouse.snapshot.relations import sql_text
+from warehouse.snapshot.remote import register_files_of_snapshot
+from warehouse.snapshot.tables import create_views
 
 __all__ = ["Packed", "pack"]
 
 _MEMORY = "512MB"  # for copying; the rest goes to disk, beside the file
 _THREADS = 2  # each keeps rows in that memory
-_POINTERS = ("homes", "places", "version_files")  # tables of `facts` that refer to files
-_ABOUT_ROWS = "name NOT IN ('data', 'near')"  # the rows of `facts.about` that are not paths
+_POINTERS = ("homes", "places", "version_files", "views")  # tables of `facts` that refer to files
+_ABOUT_ROWS = "name NOT IN ('data', 'near', 'url')"  # the rows of `facts.about` that are not paths
 _UNCHANGED = ("prompts",)  # tables of `facts` with texts of the user, which stay as they are
 
 
@@ -41,32 +42,41 @@ class Packed:
     views: tuple[str, ...]
 
 
-def pack(snapshot: Path, out: Path, on_table: Callable[[str, int], None] = lambda table, rows: None) -> Packed:
-    """Write a snapshot and all the data that it refers to into one file, replacing an existing one.
+def pack(
+    snapshot: Path,
+    out: Path,
+    on_table: Callable[[str, int], None] = lambda table, rows: None,
+    tables: Collection[str] | None = None,
+) -> Packed:
+    """Write a snapshot and the data that it refers to into one file, replacing an existing one.
 
     Args:
         snapshot: the published snapshot.
         out: the file to write.
         on_table: called with each table and its number of rows before it is copied.
+        tables: the tables to copy, of those that the snapshot only refers to; views of others are left out. None: all.
 
     Raises:
-        SnapshotError: the snapshot or its data cannot be read, or the file cannot be written.
+        SnapshotError: there is no such table, the snapshot or its data cannot be read, or the file cannot be written.
     """
-    about = rows_of(snapshot, "SELECT value FROM facts.about WHERE name = 'near'")
+    about = {row["name"]: row["value"] for row in rows_of(snapshot, "FROM facts.about")}
+    if unknown := sorted(set(tables or ()) - TABLES.keys()):
+        raise SnapshotError(f"there is no table {', '.join(unknown)}; the tables are: {', '.join(TABLES)}")
+    chosen = tuple(name for name in TABLES if tables is None or name in tables)
     out = out.absolute()
     temporary = temporary_beside(out)
     try:
         make_folder(out.parent)
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=f"{temporary.name}.") as spill:
-            tables = _copy_tables(snapshot, temporary, about[0]["value"] if about else "", spill, on_table)
-        views = _add_views(temporary)
+            rows = _copy_tables(snapshot, temporary, about.get("near", ""), spill, chosen, on_table)
+        views = _add_views(temporary, partial=tables is not None)
         _replace(temporary, out)
     except (OSError, duckdb.Error) as exc:
         raise SnapshotError(_reason(exc, snapshot, out)) from exc
     finally:
         for file in (temporary, temporary.with_name(temporary.name + ".wal")):
             file.unlink(missing_ok=True)
-    return Packed(tables, views)
+    return Packed(rows, views)
 
 
 def _reason(exc: OSError | duckdb.Error, snapshot: Path, out: Path) -> str:
@@ -83,7 +93,12 @@ def _reason(exc: OSError | duckdb.Error, snapshot: Path, out: Path) -> str:
 
 
 def _copy_tables(
-    snapshot: Path, temporary: Path, root: str, spill: str, on_table: Callable[[str, int], None]
+    snapshot: Path,
+    temporary: Path,
+    root: str,
+    spill: str,
+    tables: Collection[str],
+    on_table: Callable[[str, int], None],
 ) -> dict[str, int]:
     """Copy all tables; return the number of rows of those that the snapshot only refers to.
 
@@ -92,11 +107,13 @@ def _copy_tables(
         temporary: the file to write.
         root: the folder of the data files; "" if unknown.
         spill: the folder for what does not fit into memory.
+        tables: those of the latter that are copied.
         on_table: see `pack`.
     """
     with duckdb.connect(config={"memory_limit": _MEMORY, "temp_directory": spill, "threads": _THREADS}) as connection:
         connection.execute(f"ATTACH {sql_text(str(snapshot))} AS snapshot (READ_ONLY)")
         connection.execute(f"ATTACH {sql_text(str(temporary))} AS packed")
+        register_files_of_snapshot(connection, "snapshot.facts")
         make_private(temporary, create=False)
         connection.execute("USE snapshot")
         connection.execute("CREATE SCHEMA packed.facts")
@@ -114,7 +131,7 @@ def _copy_tables(
                 sql = f"SELECT {', '.join(selected)} FROM facts.{table} WHERE {kept}"
                 connection.execute(f"CREATE TABLE packed.facts.{table} AS {sql}")
         rows: dict[str, int] = {}
-        for table in TABLES:
+        for table in tables:
             (rows[table],) = connection.execute(f"SELECT count(*) FROM {table}").fetchone() or (0,)
             on_table(table, rows[table])
             connection.execute(f"CREATE TABLE packed.main.{table} AS FROM {table}")
@@ -130,10 +147,10 @@ def _without_paths(column: str, root: str) -> str:
     return f"""regexp_replace({relative}, '(^|["#])/(?:[^"/]*/)*([^"/]+)/*($|")', '\\1\\2\\3', 'g')"""
 
 
-def _add_views(temporary: Path) -> tuple[str, ...]:
-    """Create the views in a file that has the tables, and open each; return their names."""
+def _add_views(temporary: Path, partial: bool) -> tuple[str, ...]:
+    """Create the views in a file with the tables, or some of them (`partial`), and open each; return their names."""
     with duckdb.connect(str(temporary)) as connection:
-        create_views(connection)
+        create_views(connection, partial)
         rows = connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY ALL").fetchall()
         for (view,) in rows:
             connection.execute(f"FROM {view} LIMIT 0")

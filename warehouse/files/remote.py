@@ -1,0 +1,211 @@
+"""The store's file operations on anything that `pyarrow.fs` reaches, and which operations a path or a URL needs.
+
+Object stores write an object in one piece, so there `put` is a single upload. On S3 `create` puts the object on the
+condition that there is none. On another object store, or on S3 without botocore, it looks first; if two processes write
+in the same moment, the later file stays.
+
+This module does not know what the bytes mean. Paths are relative to the root, with forward slashes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from warehouse.errors import StoreError, error_line
+from warehouse.files.base import TEMPORARY, Files, LocalFiles, temporary_beside
+from warehouse.files.objects import CreateObject, object_creator
+
+__all__ = ["RemoteFiles", "open_files", "public_url"]
+
+# Object stores have no folders; creating one would only leave a marker object.
+_NO_FOLDERS = frozenset({"s3", "gcs", "abfs"})
+_PUBLIC = ("endpoint_override", "region", "scheme")  # options of a URL that are no secrets
+
+
+class RemoteFiles:
+    """Anything a `pyarrow.fs` URL names, e.g. `s3://bucket/folder`; one put per file.
+
+    Args:
+        root: the URL, for messages and views.
+        filesystem: a `pyarrow.fs.FileSystem`.
+        base: the root's path within that file system.
+        create_object: creates an object unless there is one; None: the place cannot do that in one step.
+    """
+
+    def __init__(self, root: str, filesystem: Any, base: str, create_object: CreateObject | None = None) -> None:
+        self.root = root.rstrip("/")
+        self._fs = filesystem
+        self._base = base.rstrip("/")
+        self._create_object = create_object
+
+    def put(self, path: str, data: bytes) -> None:
+        """See `Files`."""
+        target = self._at(path)
+        try:
+            if self._fs.type_name in _NO_FOLDERS:
+                self._write(target, data)
+            else:  # here others would see a half-written file
+                self._fs.create_dir(str(PurePosixPath(target).parent), recursive=True)
+                temporary = str(temporary_beside(PurePosixPath(target)))
+                self._write(temporary, data)
+                self._fs.move(temporary, target)
+        except (OSError, pa.ArrowException) as exc:
+            raise StoreError(f"cannot write {self.root}/{path}: {exc}") from exc
+
+    def create(self, path: str, data: bytes) -> bool:
+        """See `Files`."""
+        if self._create_object is not None:
+            created = self._create_object(self._at(path), data)
+            if created is not None:
+                return created
+        if self.stat(path) is not None:
+            return False
+        self.put(path, data)
+        return True
+
+    def _write(self, target: str, data: bytes) -> None:
+        with self._fs.open_output_stream(target) as stream:
+            stream.write(data)
+
+    def get(self, path: str) -> bytes | None:
+        """See `Files`."""
+        try:
+            with self._fs.open_input_stream(self._at(path)) as stream:
+                return bytes(stream.read())
+        except FileNotFoundError:
+            return None
+        except (OSError, pa.ArrowException) as exc:
+            raise StoreError(f"cannot read {self.root}/{path}: {exc}") from exc
+
+    def stat(self, path: str) -> tuple[int, float] | None:
+        """See `Files`."""
+        try:
+            info = self._fs.get_file_info(self._at(path))
+        except (OSError, pa.ArrowException) as exc:
+            raise StoreError(f"cannot look at {self.root}/{path}: {exc}") from exc
+        if info.type != pafs.FileType.File:
+            return None
+        return _stat(info)
+
+    def walk(self, folder: str, suffix: str = "") -> Iterator[str]:
+        """See `Files`."""
+        for path in self._walk(folder):
+            if path.endswith(suffix) and not TEMPORARY.search(path):
+                yield path
+
+    def _walk(self, folder: str) -> Iterator[str]:
+        for path in sorted(info.path for info in self._infos(folder)):
+            yield path[len(self._base) + 1 :]
+
+    def _infos(self, folder: str) -> list[Any]:
+        """Return what the place says of all files below a folder."""
+        selector = pafs.FileSelector(self._at(folder), allow_not_found=True, recursive=True)
+        try:
+            infos = self._fs.get_file_info(selector)
+        except (OSError, pa.ArrowException) as exc:
+            raise StoreError(f"cannot list {self.root}/{folder}: {exc}") from exc
+        return [info for info in infos if info.type == pafs.FileType.File]
+
+    def stats(self, folder: str) -> Iterator[tuple[str, tuple[int, float]]]:
+        """See `Files`; an object store answers for a thousand files at once."""
+        for info in self._infos(folder):
+            yield info.path[len(self._base) + 1 :], _stat(info)
+
+    def get_range(self, path: str, start: int, length: int) -> bytes | None:
+        """See `Files`."""
+        try:
+            with self._fs.open_input_file(self._at(path)) as stream:
+                return bytes(stream.read_at(length, start))
+        except FileNotFoundError:
+            return None
+        except (OSError, pa.ArrowException) as exc:
+            raise StoreError(f"cannot read {self.root}/{path}: {exc}") from exc
+
+    def move(self, path: str, target: str) -> None:
+        """See `Files`."""
+        data = self.get(path)
+        if data is not None:
+            self.put(target, data)
+            self.delete(path)
+
+    def delete(self, path: str) -> None:
+        """See `Files`."""
+        try:
+            self._fs.delete_file(self._at(path))
+        except FileNotFoundError:
+            return
+        except (OSError, pa.ArrowException) as exc:
+            raise StoreError(f"cannot delete {self.root}/{path}: {error_line(exc)}") from exc
+
+    def stale_temporaries(self, older_than_s: float) -> Iterator[str]:
+        """See `Files`; object stores have none."""
+        if self._fs.type_name in _NO_FOLDERS:
+            return
+        latest = time.time() - older_than_s
+        for path in self._walk(""):
+            if TEMPORARY.search(path) and (stat := self.stat(path)) is not None and stat[1] <= latest:
+                yield path
+
+    def _at(self, path: str) -> str:
+        return f"{self._base}/{path}" if path else self._base
+
+
+def _stat(info: Any) -> tuple[int, float]:
+    return int(info.size), info.mtime.timestamp() if info.mtime is not None else math.inf
+
+
+def open_files(url: str | Path) -> Files:
+    """Return the file operations for a local path or a URL: `file://`, `s3://`, `gs://`, ..., or any that fsspec knows.
+
+    The query names another S3 server than Amazon's: `s3://bucket/folder?endpoint_override=host:9000&scheme=http`. Arrow
+    finds the credentials, for example in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
+
+    Raises:
+        StoreError: the URL's scheme is unknown, or its place cannot be reached.
+    """
+    text = str(url)
+    if "://" not in text:
+        return LocalFiles(text)
+    parts = urlsplit(text)
+    if parts.scheme == "file":
+        return LocalFiles(unquote(parts.path))
+    shown = f"{parts.scheme}://{parts.hostname or ''}{parts.path}"  # messages must not show keys of the URL
+    try:
+        filesystem, base = _file_system(text)
+    except (OSError, ValueError, ImportError, pa.ArrowException) as exc:
+        raise StoreError(f"cannot open {shown}: {type(exc).__name__}") from exc
+    create_object = object_creator(text, filesystem.region) if isinstance(filesystem, pafs.S3FileSystem) else None
+    return RemoteFiles(shown, filesystem, base, create_object)
+
+
+def public_url(url: str) -> str:
+    """Return a data folder's URL with the options that opening it again needs, and without credentials."""
+    if "://" not in url:
+        return url
+    parts = urlsplit(url)
+    query = urlencode([(name, value) for name, value in parse_qsl(parts.query) if name in _PUBLIC], safe=":/")
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}{parts.path}" + (f"?{query}" if query else "")
+
+
+def _file_system(url: str) -> tuple[Any, str]:
+    """Return Arrow's file system for a URL, or fsspec's if Arrow has none, and the path within it."""
+    from fsspec.core import url_to_fs
+    from fsspec.registry import known_implementations
+
+    try:
+        filesystem, base = pafs.FileSystem.from_uri(url)
+    except pa.ArrowInvalid:
+        if urlsplit(url).scheme not in known_implementations:
+            raise
+        filesystem, base = url_to_fs(url)
+        filesystem = pafs.PyFileSystem(pafs.FSSpecHandler(filesystem))
+    return filesystem, base

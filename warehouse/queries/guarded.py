@@ -1,0 +1,136 @@
+"""A user's own query on the published snapshot: it only reads, only in the data folder, and within bounds.
+
+DuckDB opens the snapshot read-only. Of other files it may open those below the data folder, where the views read, and
+no setting can be changed after that. It would write files there all the same (COPY TO), so only statements that return
+rows are accepted. A query that takes too long is interrupted; one that needs more memory than it may have ends with an
+error, as nothing is written to disk.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from warehouse.errors import QueryError, RefusedQueryError, error_line
+from warehouse.queries.rows import open_snapshot
+
+__all__ = ["MEMORY", "TIMEOUT_S", "Rows", "run_query"]
+
+TIMEOUT_S = 60.0
+MEMORY = "1GB"
+_BATCH = 2048  # rows that are fetched at once
+_EXPLAIN = re.compile(r"\s*EXPLAIN\s+(ANALYZE\s+)?", re.IGNORECASE)
+
+
+class Rows:
+    """The rows of a query, fetched as they are needed.
+
+    Args:
+        columns: their names.
+        batches: the rows in batches.
+    """
+
+    def __init__(self, columns: tuple[str, ...], batches: Iterator[list[tuple[Any, ...]]]) -> None:
+        self.columns = columns
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        for batch in self._batches:
+            yield from batch
+
+
+@contextmanager
+def run_query(path: str | Path, sql: str, timeout_s: float = TIMEOUT_S, memory: str = MEMORY) -> Iterator[Rows]:
+    """Run one query and yield its rows, which can be read until the block ends.
+
+    Args:
+        path: the snapshot.
+        sql: one statement that returns rows: SELECT, FROM, WITH, VALUES, DESCRIBE, SUMMARIZE, SHOW or EXPLAIN.
+        timeout_s: seconds for the query and for reading its rows.
+        memory: how much it may use, e.g. `500MB`.
+
+    The settings hold for all connections of this process to the snapshot that are open.
+
+    Raises:
+        RefusedQueryError: it is not one such statement, or it would read a file beyond the data folder.
+        QueryError: it fails, or it needs too much time or memory.
+        SnapshotError: there is no snapshot.
+    """
+    with open_snapshot(path) as opened, opened.cursor() as connection:
+        _check(sql)
+        _restrict(connection, Path(path), memory)
+        overdue = threading.Event()
+
+        def interrupt() -> None:
+            overdue.set()
+            connection.interrupt()
+
+        timer = threading.Timer(timeout_s, interrupt)
+        timer.daemon = True
+        timer.start()
+        try:
+            connection.execute(sql)
+            columns = tuple(column[0] for column in connection.description or ())
+            yield Rows(columns, _batches(connection))
+        except duckdb.Error as exc:
+            raise _error(exc, overdue.is_set(), timeout_s, memory) from exc
+        finally:
+            timer.cancel()
+
+
+def _batches(connection: duckdb.DuckDBPyConnection) -> Iterator[list[tuple[Any, ...]]]:
+    while batch := connection.fetchmany(_BATCH):
+        yield batch
+
+
+def _check(sql: str) -> None:
+    """Refuse what is not one statement that returns rows; EXPLAIN ANALYZE would execute what it explains."""
+    kinds = _kinds_of_statements(sql)
+    explained = _EXPLAIN.match(sql)
+    if kinds == [duckdb.StatementType.EXPLAIN] and explained is not None:
+        kinds = _kinds_of_statements(sql[explained.end() :])
+    if len(kinds) != 1:
+        raise RefusedQueryError(f"give one statement, not {len(kinds)}")
+    if kinds != [duckdb.StatementType.SELECT]:
+        raise RefusedQueryError(
+            f"{kinds[0].name} is refused, as queries only read: use SELECT, FROM, WITH, DESCRIBE, SUMMARIZE or "
+            "EXPLAIN; toolformer pack makes a database of your own"
+        )
+
+
+def _kinds_of_statements(sql: str) -> list[duckdb.StatementType]:
+    try:
+        return [statement.type for statement in duckdb.extract_statements(sql)]
+    except duckdb.Error as exc:
+        raise RefusedQueryError(f"the query cannot be read: {error_line(exc)}") from exc
+
+
+def _restrict(connection: duckdb.DuckDBPyConnection, snapshot: Path, memory: str) -> None:
+    """Close everything to a connection but the data folder."""
+    about = dict(connection.execute("SELECT name, value FROM facts.about").fetchall())
+    folders = [about.get("near") or about.get("data") or str(snapshot.absolute().parent)]
+    try:
+        connection.execute("SET memory_limit = $memory", {"memory": memory})
+    except duckdb.Error as exc:
+        raise RefusedQueryError(f"{memory!r} is no amount of memory: write it as 500MB or 2GB") from exc
+    connection.execute("SET temp_directory = ''")
+    connection.execute("SET allowed_directories = $folders", {"folders": folders})
+    for setting in ("autoinstall_known_extensions", "autoload_known_extensions", "enable_external_access"):
+        connection.execute(f"SET {setting} = false")
+    connection.execute("SET lock_configuration = true")
+
+
+def _error(exc: duckdb.Error, overdue: bool, timeout_s: float, memory: str) -> QueryError:
+    if overdue:
+        return QueryError(f"the query took longer than {timeout_s:g} s; give it more with --timeout, or ask for less")
+    if isinstance(exc, duckdb.OutOfMemoryException):
+        return QueryError(f"the query needs more than {memory} of memory; give it more with --memory, or ask for less")
+    if isinstance(exc, duckdb.PermissionException):
+        return RefusedQueryError(f"queries read the data folder alone: {error_line(exc)}")
+    return QueryError(f"the query failed: {error_line(exc)}")

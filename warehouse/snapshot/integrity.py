@@ -1,0 +1,80 @@
+"""Which commits a snapshot leaves out, because a file of theirs is missing, short or altered.
+
+A refresh looks at the files of new commits, and again at what was broken before. A complete check compares the sizes
+and times of all files with the commits; where many files are to be checked, the place lists them, which costs an object
+store a request per thousand files instead of one each. Only a file that changed after its commit is read.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import duckdb
+import pyarrow as pa
+
+from warehouse.commits import DataFile
+from warehouse.store import Store
+
+__all__ = ["update_broken"]
+
+_FEW = 256  # so many files are looked at one by one
+_LISTED_SHARE = 20  # more than a twentieth of all files: listing them is cheaper
+
+_CHECKED = """
+CREATE OR REPLACE TEMP TABLE checked AS
+SELECT f.commit_id, f.path, f.digest, f.rows, f.bytes, c.created
+FROM facts.files AS f JOIN facts.commits AS c USING (commit_id)
+WHERE {} OR commit_id IN (FROM new_commits) OR commit_id IN (FROM facts.broken)"""
+
+
+def update_broken(connection: duckdb.DuckDBPyConnection, store: Store, recheck: bool) -> int:
+    """Make `facts.broken` (commit_id) contain the commits that cannot be shown; return how many rows changed.
+
+    Args:
+        connection: to the snapshot that is being written; `changes.apply_changes` has made its temporary tables.
+        store: the data folder.
+        recheck: check the files of all commits; False: those of new commits and of broken ones.
+    """
+    connection.execute("CREATE TABLE IF NOT EXISTS facts.broken (commit_id VARCHAR)")
+    connection.execute(_CHECKED.format("true" if recheck else "false"))
+    [(files,), (all_files,)] = connection.execute(
+        "SELECT count(*) FROM checked UNION ALL SELECT count(*) FROM facts.files"
+    ).fetchall()
+    if files > max(_FEW, all_files // _LISTED_SHARE):
+        _leave_out_unchanged(connection, store)
+    broken = set()
+    for commit_id, path, digest, rows, size, created in connection.execute("FROM checked").fetchall():
+        file = DataFile(path, digest, rows, size)
+        if commit_id not in broken and not store.is_unaltered(file, _written_before(created)):
+            broken.add(commit_id)
+    return _replace(connection, sorted(broken))
+
+
+def _leave_out_unchanged(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
+    """Remove from `checked` the files whose size is right and that did not change after their commit."""
+    listed: list[tuple[str, int, float]] = []
+    for folder in ("shards", "rejects"):
+        listed += [(path, size, changed) for path, (size, changed) in store.files.stats(folder)]
+    paths, sizes, times = zip(*listed, strict=True) if listed else ((), (), ())
+    schema = pa.schema([("path", pa.string()), ("bytes", pa.int64()), ("changed", pa.float64())])
+    connection.register("_listed", pa.table([paths, sizes, times], schema=schema))
+    connection.execute(
+        """DELETE FROM checked USING _listed AS l WHERE l.path = checked.path AND l.bytes = checked.bytes
+        AND l.changed <= epoch(TRY_CAST(checked.created AS TIMESTAMP)) + 1"""
+    )
+    connection.unregister("_listed")
+
+
+def _replace(connection: duckdb.DuckDBPyConnection, broken: list[str]) -> int:
+    """Replace the rows of `facts.broken`; return how many were added or removed."""
+    before = {row[0] for row in connection.execute("FROM facts.broken").fetchall()}
+    changed = before ^ set(broken)
+    if changed:
+        connection.execute("DELETE FROM facts.broken")
+        connection.execute("INSERT INTO facts.broken SELECT unnest($ids)", {"ids": broken})
+    return len(changed)
+
+
+def _written_before(created: str) -> float:
+    """Return the time by which a commit's data was written, in seconds since 1970; `created` may be cut to seconds."""
+    return datetime.fromisoformat(created).replace(tzinfo=UTC).timestamp() + 1.0

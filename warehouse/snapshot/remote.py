@@ -1,0 +1,213 @@
+"""DuckDB's access to a data folder that lies on a URL: a file system that it asks for the Parquet files it reads.
+
+DuckDB reads local files itself. For a URL it is given this file system (fsspec's protocol), which reads through the
+store's own files, so with the same credentials. A small file is fetched in one request, of a large one the parts that a
+query needs. What was read last is kept in memory, within a bound. Nothing is written, neither there nor to disk.
+
+Snapshots contain the URL without credentials: these are in the environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from warehouse.store import Store
+
+if TYPE_CHECKING:
+    from warehouse.files.base import Files
+
+__all__ = ["CACHE_BYTES", "connect", "register_files", "register_files_of_snapshot"]
+
+CACHE_BYTES = 64 << 20  # of files that stay in memory, for each connection
+_WHOLE_BYTES = 4 << 20  # files up to this size are fetched whole
+_BLOCK = 1 << 20  # bytes of one request for a part of a larger file
+
+
+def connect(store: Store, config: dict[str, Any] | None = None) -> duckdb.DuckDBPyConnection:
+    """Open an empty database in memory that can read the store's files.
+
+    Args:
+        store: the data folder.
+        config: DuckDB's settings.
+    """
+    connection = duckdb.connect(config=config or {})
+    register_files(connection, store)
+    return connection
+
+
+def register_files(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
+    """Let a connection read the files of a store; a local one needs nothing."""
+    if not store.is_local:
+        _register(connection, store.root, lambda: _file_system(lambda: store.files, store.root))
+
+
+def register_files_of_snapshot(connection: duckdb.DuckDBPyConnection, schema: str = "facts") -> None:
+    """Let a connection read the files that a snapshot refers to; nothing is opened before the first is read.
+
+    Args:
+        connection: to the snapshot, or to a database to which it is attached.
+        schema: of the snapshot's facts.
+    """
+    with contextlib.suppress(duckdb.CatalogException):  # it is no snapshot, or one of an earlier program version
+        about = dict(connection.execute(f"SELECT name, value FROM {schema}.about").fetchall())
+        if url := about.get("url"):
+            _register(connection, about["data"], lambda: _file_system_at(url, about["data"]))
+
+
+def _register(connection: duckdb.DuckDBPyConnection, root: str, make: Callable[[], Any]) -> None:
+    if root.partition("://")[0] not in connection.list_filesystems():
+        connection.register_filesystem(make())
+
+
+@lru_cache(maxsize=4)
+def _file_system_at(url: str, root: str) -> Any:
+    """Return the file system of the store at a URL; connections of this process share it, and what it keeps."""
+    return _file_system(lru_cache(lambda: Store(url).files), root)
+
+
+class _Cache:
+    """The bytes of the files, and parts of files, that were read last; threads may share it."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._parts: OrderedDict[tuple[str, int], bytes] = OrderedDict()
+        self._size = 0
+        self._turn = threading.Lock()
+
+    def get(self, key: tuple[str, int]) -> bytes | None:
+        with self._turn:
+            part = self._parts.get(key)
+            if part is not None:
+                self._parts.move_to_end(key)
+            return part
+
+    def put(self, key: tuple[str, int], part: bytes) -> None:
+        with self._turn:
+            if key in self._parts or len(part) > self._limit:
+                return
+            self._parts[key] = part
+            self._size += len(part)
+            while self._size > self._limit:
+                _, oldest = self._parts.popitem(last=False)
+                self._size -= len(oldest)
+
+
+class _RemoteFile(io.RawIOBase):
+    """A file that is read in blocks, each of which is fetched when it is needed and kept in the cache."""
+
+    def __init__(self, files: Files, path: str, size: int, cache: _Cache) -> None:
+        self._files, self._path, self.size, self._cache = files, path, size, cache
+        self._block = size if size <= _WHOLE_BYTES else _BLOCK
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence]
+        self._at = max(0, start + offset)
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        end = self.size if size is None or size < 0 else min(self.size, self._at + size)
+        parts = []
+        while self._at < end:
+            number, skipped = divmod(self._at, self._block)
+            part = self._fetch(number)[skipped : skipped + end - self._at]
+            parts.append(part)
+            self._at += len(part)
+        return b"".join(parts)
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _fetch(self, number: int) -> bytes:
+        part = self._cache.get((self._path, number))
+        if part is None:
+            start = number * self._block
+            part = self._files.get_range(self._path, start, min(self._block, self.size - start))
+            if part is None or len(part) != min(self._block, self.size - start):
+                raise FileNotFoundError(f"{self._path} is gone or was cut short")
+            self._cache.put((self._path, number), part)
+        return part
+
+
+def _file_system(open_files: Callable[[], Files], root: str) -> Any:
+    """Return the file system of one store, below its root alone.
+
+    Args:
+        open_files: returns the store's files; called when the first is read.
+        root: the store's URL without its options.
+    """
+    from fsspec.spec import AbstractFileSystem
+
+    cache = _Cache(CACHE_BYTES)
+    sizes: dict[str, int] = {}
+
+    class StoreFileSystem(AbstractFileSystem):  # type: ignore[misc]
+        """The files of a store for DuckDB, read-only."""
+
+        protocol = root.partition("://")[0]
+        cachable = False  # fsspec must not give one store's files to another
+
+        @classmethod
+        def _strip_protocol(cls, path: str) -> str:
+            return path
+
+        def _path(self, url: str) -> str:
+            if not url.startswith(f"{root}/") or "/../" in url:
+                raise FileNotFoundError(f"{url} is not in {root}")
+            return url[len(root) + 1 :]
+
+        def open(self, path: str, mode: str = "rb", **_: Any) -> Any:
+            if mode != "rb":
+                raise PermissionError(f"{path} cannot be written: data files never change")
+            return _RemoteFile(open_files(), self._path(path), self.size(path), cache)
+
+        def size(self, path: str) -> int:
+            at = self._path(path)
+            if at not in sizes:
+                stat = open_files().stat(at)
+                if stat is None:
+                    raise FileNotFoundError(f"{path} is gone")
+                sizes[at] = stat[0]
+            return sizes[at]
+
+        def info(self, path: str, **_: Any) -> dict[str, Any]:
+            return {"name": path, "size": self.size(path), "type": "file"}
+
+        def exists(self, path: str, **_: Any) -> bool:
+            return path.startswith(f"{root}/")  # a list of files is not looked at before each is read
+
+        def isfile(self, path: str) -> bool:
+            return self.exists(path)
+
+        def glob(self, path: str, **_: Any) -> list[str]:
+            from fnmatch import fnmatchcase
+
+            pattern = self._path(path)
+            folder = pattern.split("*")[0].split("?")[0].split("[")[0].rpartition("/")[0]
+            return [f"{root}/{found}" for found in open_files().walk(folder) if fnmatchcase(found, pattern)]
+
+        def modified(self, path: str) -> datetime:
+            del path
+            return datetime.fromtimestamp(0, UTC)  # data files never change
+
+    return StoreFileSystem()
