@@ -92,7 +92,10 @@ def _positions(explanation: Explanation) -> tuple[dict[str, Any], ...]:
 def _fates(explanation: Explanation) -> tuple[dict[str, float], tuple[dict[str, Any], ...]]:
     """Return the thresholds, and every scored call with its fate by the rules of `assemble`."""
     config: dict[str, Any] = explanation.assembled or {}
-    calls = [ScoredCall(**{name: value for name, value in row.items() if name != "gain"}) for row in explanation.scored]
+    computed = ("gain", "bound")  # of the others, by the record itself
+    calls = [
+        ScoredCall(**{name: value for name, value in row.items() if name not in computed}) for row in explanation.scored
+    ]
     ranks = {(row["tool"], row["doc_id"], row["position"]): row["rank"] for row in explanation.sampled}
     positions = PositionFilter(config.get("top_k", {}), config.get("tau_s", {}))
     eligible = calls_taking_part(positions, calls, ranks)

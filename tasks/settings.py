@@ -329,12 +329,12 @@ def _limit_memory_pools(most: str) -> None:
 
 
 def _spin_count() -> str:
-    """Return how often OpenMP's threads look for work before they sleep: for about 0.1 ms, or 0.01 ms on a busy machine.
+    """Return how often OpenMP's threads look for work before they sleep: for 0.1 ms, or 0.01 ms on a busy machine.
 
-    A small model's operations are shorter than waking a thread: with 2,000 in place of 20,000 it takes 1.1 times as long
-    where nothing else runs, and without spinning 1.6 times. Where many more threads than cores want to run, those that
-    spin hold back the ones they wait for: with a load of 15 on two cores 20,000 took 2.6 times the CPU time and 3.7 times
-    the wall time of 2,000, and the library's own default 7 and 32 times (`benchmarks/scale/spinning.py`).
+    A small model's operations are shorter than waking a thread: with 2,000 in place of 20,000 it takes 1.1 times as
+    long where nothing else runs, and without spinning 1.6 times. Where many more threads than cores want to run, those
+    that spin hold back the ones they wait for: with a load of 15 on two cores 20,000 took 2.6 times the CPU time and
+    3.7 times the wall time of 2,000, and the library's default 7 and 32 times (`benchmarks/scale/spinning.py`).
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return "2000" if os.getloadavg()[0] > _BUSY * cores else "20000"

@@ -120,7 +120,10 @@ def print_document_trace(trace: DocumentTrace) -> None:
     _print_rows(console, "draws", explanation.sampled, ("tool", "position", "raw", "outcome", "count"))
     _print_rows(console, "responses", explanation.executed, ("tool", "input", "response", "failure", "detail"))
     columns = ("tool", "position", "loss_plain", "loss_call", "loss_response", "gain", "fate", "answered")
-    calls = [{**call, "answered": f"{call['input']} -> {call['response']}".strip()} for call in trace.calls]
+    calls = [
+        {**call, "gain": _gain(call), "answered": f"{call['input']} -> {call['response']}".strip()}
+        for call in trace.calls
+    ]
     thresholds = ", ".join(f"{tool} {tau:g}" for tool, tau in trace.thresholds.items())
     _print_rows(console, f"scores, in nats (tau_f: {thresholds})", calls, columns)
     for stage, rows in sorted(explanation.further.items()):
@@ -132,6 +135,11 @@ def print_document_trace(trace: DocumentTrace) -> None:
     _print_rows(console, "datasets", datasets, ("dataset", "calls"))
     _print_rows(console, "checkpoints", trace.checkpoints, ("folder", "arm", "dataset", "used"))
     _print_rows(console, "evaluations", trace.evaluations, ("task", "arm", "k", "model"))
+
+
+def _gain(call: Mapping[str, Any]) -> Any:
+    """Return a call's gain, or that it is at most its bound where L(e(c, eps)) was not computed."""
+    return call["gain"] if call.get("bound") is None else f"<={call['bound']:.3f}"
 
 
 def _print_rows(console: Console, title: str, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:

@@ -66,11 +66,11 @@ def cost_of_build(
     return plan_cost(query, _sample(p, sample))
 
 
-def _shard_documents(p: BuildParameters, documents: int) -> int:
+def _shard_documents(p: BuildParameters, documents: float) -> int:
     """Return the documents of a shard; of `auto` what it comes to for texts of the assumed length."""
     if isinstance(p.shard_documents, int):
         return p.shard_documents
-    return documents_per_shard(SINGLE["characters"].value, documents)
+    return documents_per_shard(SINGLE["characters"].value, round(documents))
 
 
 def _tools(p: BuildParameters) -> tuple[ToolQuery, ...]:

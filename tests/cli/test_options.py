@@ -46,9 +46,9 @@ FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
 # What users have in their scripts.
 NAMES = {
     BuildParameters: """--corpus --data --model --tools --tool --dataset --limit --tau-s --top-k --draws --tau-f
-        --inside-words --keep-repeats --max-examples --score-all --stop-when-full --temperature --max-call-tokens --mt-chunk-tokens
-        --relevant-share --encoder --latest-date --seed --shard-documents --max-chars --text-column --url-column
-        --date-column --text-unit
+        --inside-words --keep-repeats --score-all --max-examples --stop-when-full --temperature --max-call-tokens
+        --mt-chunk-tokens --relevant-share --encoder --latest-date --seed --shard-documents --max-chars --text-column
+        --url-column --date-column --text-unit
         --prompts --passages --index --qa-reader --phrases --translator --workers --gpus --licence --offline
         --retry-failures""",
     EvaluateParameters: """--task --path --data --model --cc --toolformer --arms --k --limit --tools --tool --passages

@@ -174,20 +174,21 @@ def calls_with_text(
     """
     if not picked:
         return ()
-    root = _root(connection)
-    slots = sorted({row["slot"] for row in picked})
-    files = rows_in(
-        connection,
-        """SELECT s.slot, f.path FROM facts.slots AS s JOIN facts.files AS f USING (commit_id)
-        WHERE s.slot IN (SELECT unnest($slots)) AND f.table_name = 'scored' ORDER BY ALL""",
-        {"slots": slots},
-    )
+    root, scored = _root(connection), "scored"
+    if root is not None:
+        files = rows_in(
+            connection,
+            """SELECT s.slot, f.path FROM facts.slots AS s JOIN facts.files AS f USING (commit_id)
+            WHERE s.slot IN (SELECT unnest($slots)) AND f.table_name = 'scored' ORDER BY ALL""",
+            {"slots": sorted({row["slot"] for row in picked})},
+        )
+        scored = parquet_sql(f"{root}/{row['path']}" for row in files)
     calls = rows_in(
         connection,
         f"""
 WITH picked AS (SELECT unnest($docs) AS doc, unnest($positions) AS "position", unnest($tools) AS tool)
 SELECT s.doc_id, s.tool, s."position", s.input, s.response, s.gain, hash(s.doc_id) AS doc
-FROM (FROM {parquet_sql(f"{root}/{row['path']}" for row in files)} WHERE {RULES}) AS s
+FROM (FROM {scored} WHERE {RULES}) AS s
 JOIN picked AS p ON p.doc = hash(s.doc_id) AND p."position" = s."position" AND p.tool = s.tool
 QUALIFY row_number() OVER (
     PARTITION BY s.doc_id, s."position", s.tool ORDER BY s.gain DESC, s.input, s.response) = 1""",
@@ -213,22 +214,24 @@ def _sample(call: dict[str, Any], texts: dict[str, str], width: int) -> Sample:
     return Sample(**call, before=text[max(0, at - width) : at], after=text[at : at + width])
 
 
-def _root(connection: duckdb.DuckDBPyConnection) -> str:
-    """Return the folder or URL of the data files."""
-    return str(rows_in(connection, "SELECT value FROM facts.about WHERE name = 'near'")[0]["value"])
+def _root(connection: duckdb.DuckDBPyConnection) -> str | None:
+    """Return the folder or URL of the data files; None: the snapshot is packed and holds the tables themselves."""
+    near = rows_in(connection, "SELECT value FROM facts.about WHERE name = 'near'")
+    return str(near[0]["value"]) if near else None
 
 
 def _texts(connection: duckdb.DuckDBPyConnection, doc_ids: list[str]) -> dict[str, str]:
     """Return the texts of documents by id; only the files that contain them are read."""
-    homes = rows_in(
-        connection,
-        """SELECT DISTINCT h.path FROM facts.places AS p JOIN facts.homes AS h USING (home)
-        WHERE p.doc_id IN (SELECT unnest($ids))""",
-        {"ids": doc_ids},
-    )
-    if not homes:
-        return {}
-    root = _root(connection)
-    relation = parquet_sql(f"{root}/{row['path']}" for row in homes)
+    root, relation = _root(connection), "documents"
+    if root is not None:
+        homes = rows_in(
+            connection,
+            """SELECT DISTINCT h.path FROM facts.places AS p JOIN facts.homes AS h USING (home)
+            WHERE p.doc_id IN (SELECT unnest($ids))""",
+            {"ids": doc_ids},
+        )
+        if not homes:
+            return {}
+        relation = parquet_sql(f"{root}/{row['path']}" for row in homes)
     sql = f"SELECT doc_id, text FROM {relation} WHERE doc_id IN (SELECT unnest($ids))"
     return {row["doc_id"]: row["text"] for row in rows_in(connection, sql, {"ids": doc_ids})}

@@ -104,14 +104,18 @@ def test_other_thresholds_give_what_a_build_with_them_gives(few_documents: Path,
     assert {row["stage"] for row in stages} == {"ingest", "prefilter", "sample", "execute", "score", "assemble"}
 
 
-def test_repeated_calls_are_kept_as_a_build_that_keeps_them_does(few_documents: Path, data: Path) -> None:
+def test_repeated_calls_are_kept_as_a_build_that_keeps_them_does(
+    few_documents: Path, as_built: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # the losses below the floor are computed
+    run_build(small_build(few_documents, as_built, score_all=True))
     store, snapshot = Store(data), data / "warehouse.duckdb"
     low = {"calendar": -1.0, "calculator": -1.0}  # so that calls are kept at neighbouring places
     dropping = materialise(store, ask(snapshot, low), "once")
     keeping = materialise(store, ask(snapshot, low, keep_repeats=True), "often")
     assert keeping.counts == dropping.counts  # of each answer one call is left
     assert held(store, keeping) > held(store, dropping)
-    built = run_build(small_build(few_documents, data, tau_f=low, keep_repeats=True))
+    built = run_build(small_build(few_documents, data, tau_f=low, keep_repeats=True, score_all=True))
     assert (keeping.version, built.done) == (built.version, 0)
     asked = ask(snapshot, {})
     assert asked.before.keep_repeats
@@ -143,7 +147,7 @@ def test_fewer_positions_are_a_part_of_those_sampled(data: Path) -> None:
 def test_a_higher_sampling_threshold_leaves_positions_out(data: Path) -> None:
     store, snapshot = Store(data), data / "warehouse.duckdb"
     (row,) = rows_of(snapshot, "SELECT exp(median(log_p)) AS p FROM scored WHERE tool = 'calendar'")
-    asked = ask(snapshot, {"calendar": -9.0}, tau_s=row["p"])
+    asked = ask(snapshot, {"calendar": 0.0}, tau_s=row["p"])
     made = materialise(store, asked, "sure")
     examples = [e for f in made.files for e in translate.examples_of(store.read(f))]
     kept = {(e.doc_id, c.tool, c.position) for e in examples for c in e.calls}
