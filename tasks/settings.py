@@ -31,7 +31,6 @@ Nothing else in this project reads os.environ. `prepare_environment` is called b
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import itertools
 import os
 import platform
@@ -41,6 +40,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from tasks.tuning import limit_memory_pools, spin_count
 from toolformer_core.endpoints import parse_endpoint
 from toolformer_core.errors import UsageError
 from toolformer_core.lm.served import Credentials, public_name, served_model
@@ -94,8 +94,6 @@ _DEFAULTS = {
     # build's memory grow with the shards that its many threads ran, by 200 MB for 300,000 documents.
     "MALLOC_ARENA_MAX": "2",
 }
-_ARENA_MAX = -8  # M_ARENA_MAX in glibc's malloc.h
-_BUSY = 2  # processes for each core that want to run, over the last minute
 _MODEL_KEY = "TOOLFORMER_MODEL_KEY"
 _QA_KEY = "TOOLFORMER_QA_KEY"
 # A password may hold any character, as SQLAlchemy takes it too; digits in front of / ? or # are a port.
@@ -308,8 +306,8 @@ def prepare_environment(data: str | None = None) -> None:
     """
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
-    os.environ.setdefault("GOMP_SPINCOUNT", _spin_count())
-    _limit_memory_pools(os.environ["MALLOC_ARENA_MAX"])
+    os.environ.setdefault("GOMP_SPINCOUNT", str(spin_count()))
+    limit_memory_pools(os.environ["MALLOC_ARENA_MAX"])
     _ask_loopback_directly()
     if data is not None and "PREFECT_API_URL" not in os.environ:
         home = Path(os.environ.setdefault("PREFECT_HOME", str(_server_home(data))))
@@ -317,27 +315,6 @@ def prepare_environment(data: str | None = None) -> None:
             home.mkdir(parents=True, exist_ok=True)
         except OSError as exc:
             raise UsageError(f"the data folder {data} cannot be written: {exc.strerror}") from exc
-
-
-def _limit_memory_pools(most: str) -> None:
-    """Have this process, which has read no such variable when it began, use so many pools; other C libraries ignore it.
-
-    It must happen early: glibc fixes the number once a process has had some threads.
-    """
-    with contextlib.suppress(OSError, AttributeError, TypeError, ValueError):
-        ctypes.CDLL(None).mallopt(_ARENA_MAX, int(most))
-
-
-def _spin_count() -> str:
-    """Return how often OpenMP's threads look for work before they sleep: for 0.1 ms, or 0.01 ms on a busy machine.
-
-    A small model's operations are shorter than waking a thread: with 2,000 in place of 20,000 it takes 1.1 times as
-    long where nothing else runs, and without spinning 1.6 times. Where many more threads than cores want to run, those
-    that spin hold back the ones they wait for: with a load of 15 on two cores 20,000 took 2.6 times the CPU time and
-    3.7 times the wall time of 2,000, and the library's default 7 and 32 times (`benchmarks/scale/spinning.py`).
-    """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return "2000" if os.getloadavg()[0] > _BUSY * cores else "20000"
 
 
 def _ask_loopback_directly() -> None:
