@@ -162,7 +162,7 @@ def test_options_name_one_runner(own_environment: pytest.MonkeyPatch) -> None:
 def test_a_build_in_groups_gives_what_it_gives_shard_by_shard(
     built: Built, few_documents: Path, as_built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    changes = {"tau_f": {"calculator": -1.0, "calendar": -1.0}, "max_examples": limit}
+    changes = {"tau_f": {"calculator": 0.0, "calendar": 0.0}, "max_examples": limit}
     apart = Path(shutil.copytree(as_built, tmp_path / "apart"))
     single = run_build(small_build(few_documents, apart, **changes))
     # two tools of four tasks each and assemble: two groups of nine tasks

@@ -15,7 +15,7 @@ from toolformer_core.grounding.encoders import HiddenStateEncoder, cosines, enco
 from toolformer_core.grounding.small_lm import HFSmallLM, first_line
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.records import Prompt
-from toolformer_core.syntax import find_close
+from toolformer_core.syntax import find_close, name_begun
 
 HEAD = Prompt("adder", "It adds.\n\nQuestion: 1 and 2?\nCall: [Adder(1 + 2)]\n\nQuestion: ", "\nCall:")
 TEXTS = ["3 and 4?\nCall:", "what are 10 and 20 together?\nCall:", "7?\nCall:"]
@@ -65,7 +65,7 @@ def test_what_cannot_become_the_tools_call_is_not_continued() -> None:
         cut = [draw.text for draw in lm.calls(HEAD, TEXTS, max_tokens=12, name=name) if draw]
         for short, long in zip(cut, whole, strict=True):
             assert long.startswith(short)
-            assert (short == long) or not long.lstrip().startswith(name)
+            assert (short == long) or name_begun(short.rstrip("\ufffd")) not in ("", name)
     assert any(len(a) < len(b) for a, b in zip(cut, whole, strict=True))
 
 
