@@ -14,7 +14,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture, as_completed
 
-from flows.runners import task_resources
+from flows.runners import note_submitted, task_resources
 from tasks.run_shard import ShardResult
 from tasks.stage import Inputs, RunSpec, Shard, Stage, files_of, run_stage
 from tasks.stages import BUILD_STAGES, EVALUATION_STAGES
@@ -87,6 +87,7 @@ def submit_stage(
     arguments: Any = {"stage": stage.name, "spec": spec, "tool": tool, "shards": shards, "before": before}
     with task_resources(model=stage.needs == "model"):
         future: PrefectFuture[GroupResult] = task.submit(**arguments)
+    note_submitted(future, run_name)
     return future
 
 
