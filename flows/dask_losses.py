@@ -16,7 +16,7 @@ from typing import Any
 
 from toolformer_core.errors import RunnerError
 
-__all__ = ["WorkerWatch", "explain_losses", "scheduler_lost", "what_is_missing"]
+__all__ = ["WorkerWatch", "explain_losses", "quiet_client", "scheduler_lost", "what_is_missing"]
 
 _CONTINUE = "all that was committed stands, so run the same command again to continue"
 _REPEAT_S = 60.0  # seconds after which a line is said again that still holds
@@ -36,6 +36,18 @@ def scheduler_lost(runner: str) -> RunnerError:
         f"the connection to the Dask scheduler at {runner} is lost, and with it what this flow had submitted: see that "
         f"the scheduler and its workers run (workers end with their scheduler); {_CONTINUE}"
     )
+
+
+@contextmanager
+def quiet_client() -> Iterator[None]:
+    """Have Dask's client log nothing in this block and at its end: of a lost scheduler it logs a traceback."""
+    logger = logging.getLogger("distributed.client")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from prefect.futures import PrefectFuture
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.cutting import cut_evenly, tasks_allowed
-from flows.dask_losses import WorkerWatch, explain_losses, scheduler_lost
+from flows.dask_losses import WorkerWatch, explain_losses, quiet_client, scheduler_lost
 from flows.gpu_workers import TASKS_PER_GPU, gpu_cluster, gpus_of_workers
 from tasks.settings import pin_workers, runner_named, visible_gpus
 from toolformer_core.errors import UsageError
@@ -41,6 +41,7 @@ __all__ = [
 _GPU_SHARE = 0.99 / TASKS_PER_GPU  # for a task that asks the model; below a third, so that sums of floats fit in 1
 _THREADS = 16  # for each worker, where tasks run in threads; see `task_runner`
 
+TASK = "_run_group"  # the function that `flows.stage_tasks` submits, by which Dask names its tasks
 _LOOK_S = 10.0  # seconds between two questions to a scheduler whether there are workers for all tasks
 _DEATHS = 3  # of workers with the same task among theirs, after which a cluster on this machine gives it up
 
@@ -62,7 +63,11 @@ class _DaskRun:
     @property
     def client(self) -> Any:
         client = self.chosen.client
-        self.connected = True
+        if not self.connected:
+            from flows.dask_blame import BlameRunning
+
+            self.connected = True
+            client.register_plugin(BlameRunning(TASK))
         return client
 
     def is_lost(self) -> bool:
@@ -154,6 +159,7 @@ def use_runner(workers: int, gpus: int | None = None) -> Iterator[None]:
     name = _asked.get() or runner_named()
     with (
         _cluster_settings(name),
+        quiet_client(),
         task_runner(name, workers, check_gpus(workers, gpus)) as chosen,
         context.model_copy(update={"task_runner": chosen}),
         _collecting_less(),

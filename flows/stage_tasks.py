@@ -7,6 +7,7 @@ not known here, nor which shards make a group.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -50,6 +51,10 @@ def _run_group(
         shards: the group.
         before: what the stages that it reads gave for the same group, one for each tool.
     """
+    if "distributed" in sys.modules:  # else this is no Dask worker
+        from flows.dask_blame import tell_beginning
+
+        tell_beginning()
     stages = BUILD_STAGES if any(candidate.name == stage for candidate in BUILD_STAGES) else EVALUATION_STAGES
     declared = next(candidate for candidate in stages if candidate.name == stage)
     results = []
