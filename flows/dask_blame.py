@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from dask.utils import key_split
 from distributed import SchedulerPlugin
 
 __all__ = ["BlameRunning", "tell_beginning"]
@@ -69,7 +68,7 @@ class BlameRunning(SchedulerPlugin):
             del self._running[key]
         for key, task in scheduler.tasks.items():
             before = self._deaths.get(key, 0)
-            if key_split(key) == self._task and task.suspicious > before:
+            if str(key).startswith(f"{self._task}-") and task.suspicious > before:
                 if key in ran:
                     self._deaths[key] = before + 1
                 task.suspicious = self._deaths.get(key, 0)

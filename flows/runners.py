@@ -159,7 +159,7 @@ def use_runner(workers: int, gpus: int | None = None) -> Iterator[None]:
     name = _asked.get() or runner_named()
     with (
         _cluster_settings(name),
-        quiet_client(),
+        quiet_client(name),
         task_runner(name, workers, check_gpus(workers, gpus)) as chosen,
         context.model_copy(update={"task_runner": chosen}),
         _collecting_less(),

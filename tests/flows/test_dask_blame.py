@@ -38,25 +38,25 @@ def begin(plugin: BlameRunning, key: str, worker: str) -> None:
 
 def test_only_what_ran_on_a_dead_worker_is_blamed() -> None:
     """Worker a dies with 1 running and 2 waiting; b dies with 2 running, 1 waiting; others' tasks keep their counts."""
-    plugin, scheduler = BlameRunning("ours"), FakeScheduler()
-    begin(plugin, "ours-1", "a")
-    assert scheduler.lose(plugin, "a", "ours-1", "ours-2", "theirs-3") == {"ours-1": 1, "ours-2": 0, "theirs-3": 1}
-    begin(plugin, "ours-2", "b")
-    assert scheduler.lose(plugin, "b", "ours-1", "ours-2", "theirs-3") == {"ours-1": 1, "ours-2": 1, "theirs-3": 2}
+    plugin, scheduler = BlameRunning("_ours"), FakeScheduler()
+    begin(plugin, "_ours-1", "a")
+    assert scheduler.lose(plugin, "a", "_ours-1", "_ours-2", "theirs-3") == {"_ours-1": 1, "_ours-2": 0, "theirs-3": 1}
+    begin(plugin, "_ours-2", "b")
+    assert scheduler.lose(plugin, "b", "_ours-1", "_ours-2", "theirs-3") == {"_ours-1": 1, "_ours-2": 1, "theirs-3": 2}
 
 
 def test_what_has_finished_is_not_blamed_where_it_waits_to_be_done_again() -> None:
-    plugin, scheduler = BlameRunning("ours"), FakeScheduler()
-    begin(plugin, "ours-1", "a")
-    plugin.transition("ours-1", "processing", "memory")
-    assert scheduler.lose(plugin, "a", "ours-1") == {"ours-1": 0}
+    plugin, scheduler = BlameRunning("_ours"), FakeScheduler()
+    begin(plugin, "_ours-1", "a")
+    plugin.transition("_ours-1", "processing", "memory")
+    assert scheduler.lose(plugin, "a", "_ours-1") == {"_ours-1": 0}
 
 
 def test_three_deaths_are_counted_as_three() -> None:
-    plugin, scheduler = BlameRunning("ours"), FakeScheduler()
+    plugin, scheduler = BlameRunning("_ours"), FakeScheduler()
     for number, worker in enumerate("abc", start=1):
-        begin(plugin, "ours-1", worker)
-        assert scheduler.lose(plugin, worker, "ours-1") == {"ours-1": number}
+        begin(plugin, "_ours-1", worker)
+        assert scheduler.lose(plugin, worker, "_ours-1") == {"_ours-1": number}
 
 
 def test_tasks_have_the_name_that_the_plugin_knows() -> None:
