@@ -289,7 +289,8 @@ Gpus = Annotated[
     Field(
         ge=0,
         description="Dask workers on this machine that get a GPU each; the model runs on these, and the others see no "
-        "GPU (default: one for each GPU, up to `workers`)",
+        "GPU (default: one for each GPU, up to `workers`). With a scheduler's address: how many workers with a GPU are "
+        "expected there; the model's tasks wait for them (default: if one is there), and with 0 run on any worker",
     ),
 ]
 

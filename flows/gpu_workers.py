@@ -22,6 +22,8 @@ _LOG = logging.getLogger(__name__)
 def gpus_of_workers(name: str, workers: int, gpus: int | None, visible: Sequence[str]) -> list[str] | None:
     """Return the GPUs that workers are started for, one worker each; None: leave them to see what this process sees.
 
+    Workers of a scheduler elsewhere say themselves which GPU they have; how many are expected there is not checked.
+
     Args:
         name: the runner.
         workers: Dask workers asked for.
@@ -29,14 +31,16 @@ def gpus_of_workers(name: str, workers: int, gpus: int | None, visible: Sequence
         visible: the GPUs of this machine that this process may use, as CUDA_VISIBLE_DEVICES names them.
 
     Raises:
-        UsageError: more are asked for than there are, or for a runner that starts no workers here.
+        UsageError: more are asked for than there are, or for threads.
     """
+    if "://" in name:
+        return None
     if gpus is None:
         return list(visible[:workers]) or None if name == "dask" else None
     if name != "dask":
         raise UsageError(
-            f"--gpus starts Dask workers on this machine, and the runner is {name}: give --runner dask, or leave "
-            "--gpus out (workers of a scheduler elsewhere say themselves which GPU they have)"
+            f"--gpus is for Dask workers, and the runner is {name}: give --runner dask or a Dask scheduler's address, "
+            "or leave --gpus out"
         )
     if gpus > len(visible):
         raise UsageError(

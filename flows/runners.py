@@ -2,29 +2,35 @@
 
 The caller of a flow chooses (`choose_runner`), else $TOOLFORMER_RUNNER does; how many tasks run at a time is one of the
 flow's parameters. A deployed flow is called by Prefect, so it takes its runner when it runs (`use_runner`), not when it
-is imported. What the tasks do is not known here.
+is imported. Dask workers may join and leave while a flow runs: which of them may take a task is asked anew for every
+task, and Dask gives waiting tasks to workers that come later. What the tasks do is not known here.
 """
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any
 
+from prefect import get_run_logger
 from prefect.context import FlowRunContext
+from prefect.futures import PrefectFuture
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.cutting import cut_evenly, tasks_allowed
+from flows.dask_losses import WorkerWatch, explain_losses, quiet_client, scheduler_lost
 from flows.gpu_workers import TASKS_PER_GPU, gpu_cluster, gpus_of_workers
-from tasks.settings import runner_named, visible_gpus
+from tasks.settings import pin_workers, runner_named, visible_gpus
 from toolformer_core.errors import UsageError
 
 __all__ = [
     "check_gpus",
     "choose_runner",
     "cut_evenly",
+    "note_submitted",
     "task_resources",
     "task_runner",
     "tasks_at_most",
@@ -35,7 +41,57 @@ __all__ = [
 _GPU_SHARE = 0.99 / TASKS_PER_GPU  # for a task that asks the model; below a third, so that sums of floats fit in 1
 _THREADS = 16  # for each worker, where tasks run in threads; see `task_runner`
 
+TASK = "_run_group"  # the function that `flows.stage_tasks` submits, by which Dask names its tasks
+_LOOK_S = 10.0  # seconds between two questions to a scheduler whether there are workers for all tasks
+_DEATHS = 3  # of workers with the same task among theirs, after which a cluster on this machine gives it up
+
 _asked: ContextVar[str | None] = ContextVar("runner", default=None)
+
+
+@dataclass(slots=True)
+class _DaskRun:
+    """A flow's use of Dask."""
+
+    runner: str
+    chosen: Any  # Prefect's task runner, which starts a cluster when its client is first asked for
+    gpus: int | None  # workers with a GPU that are expected; None: as many as there are
+    needs_gpu: bool  # tasks that ask the model run on workers with a GPU alone; once so, it stays so
+    labels: dict[str, str] = field(default_factory=dict)  # Dask's key of a task -> its name
+
+    connected: bool = False
+
+    @property
+    def client(self) -> Any:
+        client = self.chosen.client
+        if not self.connected:
+            from flows.dask_blame import BlameRunning
+
+            self.connected = True
+            client.register_plugin(BlameRunning(TASK))
+        return client
+
+    def is_lost(self) -> bool:
+        """Return whether there was a connection to the scheduler, and is none."""
+        return self.connected and self.client.status != "running"
+
+    def workers(self) -> dict[str, dict[str, Any]]:
+        """Return what the workers say of themselves, by address, and note whether there are GPUs.
+
+        Raises:
+            RunnerError: the scheduler does not answer.
+        """
+        if self.is_lost():
+            raise scheduler_lost(self.runner)
+        try:
+            workers = dict(self.client.scheduler_info()["workers"])
+        except OSError as exc:
+            raise scheduler_lost(self.runner) from exc
+        if self.gpus is None and any(worker["resources"].get("GPU") for worker in workers.values()):
+            self.needs_gpu = True
+        return workers
+
+
+_dask_run: ContextVar[_DaskRun | None] = ContextVar("dask_run", default=None)
 
 
 @contextmanager
@@ -90,33 +146,70 @@ def use_runner(workers: int, gpus: int | None = None) -> Iterator[None]:
 
     Args:
         workers: see `task_runner`.
-        gpus: Dask workers on this machine that have a GPU each; None: one for each GPU that is there.
+        gpus: Dask workers on this machine that have a GPU each; None: one for each GPU that is there. Of a scheduler's
+            workers: how many with a GPU are expected; None: as many as there are, 0: tasks of the model run on any.
 
     Raises:
         UsageError: $TOOLFORMER_RUNNER names no runner, its scheduler cannot be reached, or see `gpus_of_workers`.
+        RunnerError: Dask's scheduler was lost while the block ran, or it gave up a task whose workers died.
     """
     context = FlowRunContext.get()
     if context is None:
         raise RuntimeError("use_runner() is for the inside of a flow")
     name = _asked.get() or runner_named()
     with (
-        _no_pages(name),
+        _cluster_settings(name),
+        quiet_client(name),
         task_runner(name, workers, check_gpus(workers, gpus)) as chosen,
         context.model_copy(update={"task_runner": chosen}),
         _collecting_less(),
+        _use_dask(chosen, name, gpus),
     ):
-        if "://" in name:
-            _reach(chosen, name)
         yield
 
 
-def _no_pages(name: str) -> AbstractContextManager[Any]:
-    """Have the Dask scheduler and workers that a flow starts serve no page: theirs would answer any host and origin."""
+@contextmanager
+def _use_dask(chosen: Any, name: str, gpus: int | None) -> Iterator[None]:
+    """Connect to Dask, if tasks run there, and watch the workers of a scheduler elsewhere."""
+    if name == "threads":
+        yield
+        return
+    if elsewhere := "://" in name:
+        _reach(chosen, name)
+    run = _DaskRun(name, chosen, gpus, needs_gpu=bool(gpus))
+    if pin_workers() and not elsewhere and chosen.cluster_class is None:
+        from flows.pinning import PinWorkers, allowed_cores
+
+        if cores := allowed_cores():
+            run.client.register_plugin(PinWorkers(cores))
+    token = _dask_run.set(run)
+    try:
+        with explain_losses(name, run.is_lost, run.labels), ExitStack() as watching:
+            if elsewhere:
+                info: Any = run.client.scheduler_info
+                watch = WorkerWatch(name, lambda: info()["workers"], lambda: run.needs_gpu, get_run_logger())
+                watching.enter_context(watch.looking(_LOOK_S))
+            yield
+    finally:
+        _dask_run.reset(token)
+
+
+def _cluster_settings(name: str) -> AbstractContextManager[Any]:
+    """Settings of the scheduler and workers that a flow starts.
+
+    They serve no page, as theirs would answer any host and origin.
+    """
     if name != "dask":
         return nullcontext()
     from dask import config
 
-    return config.set({"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []})
+    return config.set(
+        {
+            "distributed.scheduler.http.routes": [],
+            "distributed.worker.http.routes": [],
+            "distributed.scheduler.allowed-failures": _DEATHS - 1,
+        }
+    )
 
 
 @contextmanager
@@ -140,48 +233,58 @@ def _reach(chosen: Any, address: str) -> None:
         raise UsageError(f"no Dask scheduler answers at {address}: start it (dask scheduler), or name another") from exc
 
 
-def _workers() -> dict[str, dict[str, Any]] | None:
-    """Return what the Dask workers say of themselves, by address; None: tasks run in threads."""
-    context = FlowRunContext.get()
-    client = getattr(context.task_runner, "client", None) if context is not None else None
-    return None if client is None else dict(client.scheduler_info()["workers"])
+def note_submitted(future: PrefectFuture[Any], name: str) -> None:
+    """Inside `use_runner`: remember a task's name, by which it is told if Dask gives it up."""
+    run, own = _dask_run.get(), getattr(future, "wrapped_future", None)
+    if run is not None and own is not None:
+        run.labels[str(own.key)] = name
+
+
+def _threads(run: _DaskRun) -> int:
+    """Return the threads of the workers that are there, or of those with a GPU that are expected if these are more."""
+    there = sum(worker["nthreads"] for worker in run.workers().values())
+    return int(max(1, there, TASKS_PER_GPU * (run.gpus or 0)))
 
 
 def tasks_at_most() -> int:
     """Inside `use_runner`: return how many tasks the flow may submit for its time's sake."""
-    workers = _workers()
-    return tasks_allowed(sum(worker["nthreads"] for worker in (workers or {}).values()))
+    run = _dask_run.get()
+    return tasks_allowed(0 if run is None else _threads(run))
 
 
 def tasks_at_once(workers: int) -> int:
-    """Inside `use_runner`: return how many tasks do work at a time.
+    """Inside `use_runner`: return how many tasks do work at a time, by the workers that are there now or expected.
 
     Args:
         workers: as many do in threads.
     """
-    found = _workers()
-    return workers if found is None else max(1, sum(worker["nthreads"] for worker in found.values()))
+    run = _dask_run.get()
+    return workers if run is None else _threads(run)
 
 
 def task_resources(*, model: bool) -> AbstractContextManager[Any]:
     """Inside `use_runner`: say which Dask workers the tasks that are submitted in this block may run on.
 
     Where a worker offers a GPU, as those of `gpu_cluster` do and any that is started by `dask worker ADDRESS
-    --nthreads 3 --resources GPU=1`, tasks that ask the model take a third of one: they run there alone, three at a time
-    for each GPU that the worker offers. A process asks its model for one shard at a time; while some tasks begin or
-    end, another keeps it at work. Other tasks go to workers without a GPU, if there are any, unless one with a GPU is
-    idle. Workers that come later do not count.
+    --nthreads 3 --resources GPU=1`, tasks that ask the model take a third of one: they run on such workers alone, three
+    at a time for each GPU that a worker offers. A process asks its model for one shard at a time; while some tasks
+    begin or end, another keeps it at work. The same holds before the first such worker is there, if `use_runner` was
+    told to expect some, and after the last one has left: tasks of the model then wait for one. Workers with a GPU that
+    come later take tasks that are not yet given to one, and some that another has not begun.
+
+    Other tasks go anywhere, but on a worker with a GPU all that ask the model come first. They name no workers: where
+    all those that a task names have left, Dask (2026.8) does not give it to one that comes later.
 
     Args:
         model: the tasks ask the model.
+
+    Raises:
+        RunnerError: the scheduler does not answer.
     """
-    workers = _workers() or {}
-    with_gpu = {address for address, worker in workers.items() if worker["resources"].get("GPU")}
-    if not with_gpu:
+    run = _dask_run.get()
+    if run is None:
         return nullcontext()
     from dask.base import annotate
 
-    if model:
-        return annotate(resources={"GPU": _GPU_SHARE})
-    others = sorted(workers.keys() - with_gpu)
-    return annotate(workers=others, allow_other_workers=True) if others else nullcontext()
+    run.workers()
+    return annotate(resources={"GPU": _GPU_SHARE}, priority=1) if model and run.needs_gpu else nullcontext()

@@ -7,6 +7,7 @@ not known here, nor which shards make a group.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture, as_completed
 
-from flows.runners import task_resources
+from flows.runners import note_submitted, task_resources
 from tasks.run_shard import ShardResult
 from tasks.stage import Inputs, RunSpec, Shard, Stage, files_of, run_stage
 from tasks.stages import BUILD_STAGES, EVALUATION_STAGES
@@ -50,6 +51,10 @@ def _run_group(
         shards: the group.
         before: what the stages that it reads gave for the same group, one for each tool.
     """
+    if "distributed" in sys.modules:  # else this is no Dask worker
+        from flows.dask_blame import tell_beginning
+
+        tell_beginning()
     stages = BUILD_STAGES if any(candidate.name == stage for candidate in BUILD_STAGES) else EVALUATION_STAGES
     declared = next(candidate for candidate in stages if candidate.name == stage)
     results = []
@@ -87,6 +92,7 @@ def submit_stage(
     arguments: Any = {"stage": stage.name, "spec": spec, "tool": tool, "shards": shards, "before": before}
     with task_resources(model=stage.needs == "model"):
         future: PrefectFuture[GroupResult] = task.submit(**arguments)
+    note_submitted(future, run_name)
     return future
 
 

@@ -9,6 +9,7 @@
     │       ├── ContextError   its context is too short for the prompt and a document
     │       └── TokenizerError its tokenizer cannot write a call
     ├── ToolError              a tool that does not answer at all
+    ├── RunnerError            what runs a flow's tasks ended, or gave one up
     ├── CallSyntaxError        a text that is not a call
     └── ScriptError            a request that the script of a `ScriptedLM` does not hold
 
@@ -26,6 +27,7 @@ __all__ = [
     "CorpusError",
     "ModelError",
     "PromptError",
+    "RunnerError",
     "ScriptError",
     "TokenizerError",
     "ToolError",
@@ -88,6 +90,10 @@ class TokenizerError(ModelError):
 
 class ToolError(ToolformerError):
     """A tool that does not answer at all, so that its failures say nothing about its inputs."""
+
+
+class RunnerError(ToolformerError):
+    """What runs a flow's tasks ended, or gave one up; the same command goes on from there."""
 
 
 class CallSyntaxError(ToolformerError):

@@ -165,13 +165,12 @@ def _annotate_until_full(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard
     """Annotate each tool's shards until it has enough examples; return what is used, in groups of all shards."""
     order = shard_order(shards, spec.assemble.seed)
     counter = ExampleCounter(spec.tools, spec.assemble.max_examples)
-    at_once = tasks_at_once(workers)
     pending: dict[tuple[str, str], _Group] = {}  # tool, shard
     used: dict[str, dict[tuple[str, str], ShardResult]] = {shard.name: {} for shard in shards}
     for index, shard in enumerate(order):
         if not counter.open_tools:
             break
-        ahead = math.ceil(at_once / len(counter.open_tools))
+        ahead = math.ceil(tasks_at_once(workers) / len(counter.open_tools))
         for later in _begun(order[index:], ahead, spec.run_id):
             for tool in counter.open_tools:
                 if (tool, later.name) not in pending:

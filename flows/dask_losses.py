@@ -1,0 +1,164 @@
+"""What a flow says when Dask loses its scheduler or gives up a task, and what it says while its tasks wait for workers.
+
+Dask starts a task again whose worker died, which costs only the shard that was under way, as all others are committed.
+Two things it cannot mend: a task whose workers die again and again, and a scheduler that ends, with which it forgets
+all tasks. Then the flow ends with one line, and the same command goes on. No tasks are submitted here.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from toolformer_core.errors import RunnerError
+
+__all__ = ["WorkerWatch", "explain_losses", "quiet_client", "scheduler_lost", "what_is_missing"]
+
+_CONTINUE = "all that was committed stands, so run the same command again to continue"
+_REPEAT_S = 60.0  # seconds after which a line is said again that still holds
+
+Workers = Mapping[str, Mapping[str, Any]]  # what Dask's scheduler tells of its workers, by address
+
+
+def scheduler_lost(runner: str) -> RunnerError:
+    """Return the error of a flow whose connection to the scheduler broke.
+
+    Args:
+        runner: the scheduler's address, or `dask`.
+    """
+    if "://" not in runner:
+        return RunnerError(f"the Dask scheduler that this flow started is gone: {_CONTINUE}")
+    return RunnerError(
+        f"the connection to the Dask scheduler at {runner} is lost, and with it what this flow had submitted: see that "
+        f"the scheduler and its workers run (workers end with their scheduler); {_CONTINUE}"
+    )
+
+
+@contextmanager
+def quiet_client(runner: str) -> Iterator[None]:
+    """Have Dask's client log nothing in this block and at its end: of a lost scheduler it logs a traceback."""
+    if runner == "threads":
+        yield
+        return
+    import distributed  # noqa: F401 - it sets the level when it is imported
+
+    logger = logging.getLogger("distributed.client")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+@contextmanager
+def explain_losses(runner: str, is_lost: Callable[[], bool], labels: Mapping[str, str]) -> Iterator[None]:
+    """Turn Dask's errors on a lost scheduler and on a task that it gave up into one line each.
+
+    Args:
+        runner: the scheduler's address, or `dask`.
+        is_lost: returns whether there is no connection to the scheduler.
+        labels: the names of the tasks, by Dask's key; it may grow in the block.
+
+    Raises:
+        RunnerError: one of the two happened.
+    """
+    from distributed import KilledWorker
+    from distributed.client import FutureCancelledError, FuturesCancelledError
+    from distributed.comm.core import CommClosedError
+
+    try:
+        yield
+    except KilledWorker as exc:
+        deaths, task = exc.allowed_failures + 1, labels.get(str(exc.task), str(exc.task))
+        raise RunnerError(
+            f"{deaths} Dask workers died one after another with {task!r} among their tasks, the last of them "
+            f"{exc.last_worker.address}: see why in the workers' logs (too little memory is the commonest reason); "
+            f"{_CONTINUE}"
+        ) from exc
+    except (FutureCancelledError, FuturesCancelledError, CommClosedError) as exc:
+        raise scheduler_lost(runner) from exc
+    except OSError as exc:  # a question to the scheduler that timed out, or the flow's own, e.g. a full disk
+        if not is_lost():
+            raise
+        raise scheduler_lost(runner) from exc
+
+
+def what_is_missing(address: str, workers: Workers, *, gpus_asked: bool) -> str:
+    """Return a line on the workers that tasks wait for; "" if there are workers for all of them.
+
+    Args:
+        address: the scheduler's.
+        workers: those that are there.
+        gpus_asked: tasks that ask the model run on workers with a GPU alone.
+    """
+    if not workers:
+        return f"tasks wait for a Dask worker, none is there: start one with `dask worker {address}`"
+    if gpus_asked and not any(worker["resources"].get("GPU") for worker in workers.values()):
+        have = f"none of the {len(workers)} workers has one" if len(workers) > 1 else "the one worker has none"
+        start = f"dask worker {address} --nthreads 3 --resources GPU=1"
+        return f"tasks that ask the model wait for a Dask worker with a GPU, {have}: start one with `{start}`"
+    return ""
+
+
+class WorkerWatch:
+    """Says what a flow's tasks wait for as soon as it is so, again every minute, and when they wait no longer.
+
+    Args:
+        address: the scheduler's.
+        workers: asks the scheduler for its workers; OSError: it does not answer.
+        gpus_asked: returns whether tasks that ask the model need a GPU.
+        logger: gets the lines.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        workers: Callable[[], Workers],
+        gpus_asked: Callable[[], bool],
+        logger: logging.Logger | logging.LoggerAdapter[Any],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._address = address
+        self._workers = workers
+        self._gpus_asked = gpus_asked
+        self._logger = logger
+        self._clock = clock
+        self._said, self._when = "", 0.0
+
+    def look(self) -> None:
+        """Ask once, and say what has changed."""
+        try:
+            workers = self._workers()
+        except OSError:
+            return  # the flow itself finds out, and ends
+        line, now = what_is_missing(self._address, workers, gpus_asked=self._gpus_asked()), self._clock()
+        if line and (line != self._said or now - self._when >= _REPEAT_S):
+            self._when = now
+            self._logger.warning("%s", line)
+        if self._said and not line:
+            with_gpu = sum(bool(worker["resources"].get("GPU")) for worker in workers.values())
+            self._logger.warning("tasks wait no longer: %d Dask workers, %d with a GPU", len(workers), with_gpu)
+        self._said = line
+
+    @contextmanager
+    def looking(self, every_s: float) -> Iterator[None]:
+        """Look at once and then every so many seconds, from a thread, while this block runs."""
+        ended = threading.Event()
+
+        def look_until_ended() -> None:
+            self.look()
+            while not ended.wait(every_s):
+                self.look()
+
+        thread = threading.Thread(target=look_until_ended, name="dask-workers", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()  # not joined: a scheduler that does not answer would hold up the end
