@@ -83,10 +83,11 @@ class AnnotationPool:
         self._lock = threading.RLock()
         self._askers: set[Asker] = set()
         self._waiting: FairQueue[Asked] = FairQueue()
-        self._running: list[Running] = []
+        self._running: dict[int, Running] = {}  # by the call's number, which alone its job knows: no cycles
         self._again: list[tuple[float, int, Asked]] = []  # a heap: when, tie-break, which
         self._ties = itertools.count()
-        self._numbers = itertools.count()
+        self._numbers = itertools.count()  # of questions
+        self._calls = itertools.count()
         self._held_until = 0.0  # by the rate limit
         self._held: tuple[Asker, float] | None = None  # who was told so
         self._last_failure = ""
@@ -142,9 +143,9 @@ class AnnotationPool:
         """Do what is due; return the seconds until the next call of `tick` is, None if nobody waits for an answer."""
         with self._lock:
             now = self.clock.now()
-            for running in [own for own in self._running if own.since is not None]:
-                if running.since is not None and now >= running.since + self.timeout_s and running in self._running:
-                    self._expire(running, now)
+            for call, running in list(self._running.items()):
+                if running.since is not None and now >= running.since + self.timeout_s and call in self._running:
+                    self._expire(call, now)
             while self._again and self._again[0][0] <= now:
                 _, _, asked = heapq.heappop(self._again)
                 if asked.asker in self._askers:
@@ -198,23 +199,25 @@ class AnnotationPool:
                 asked.number = next(self._numbers)
             asked.tries += 1
         questions = [asked.question for asked in call]
-        running = Running(call, Job(questions, lambda: self._note_begin(running), lambda o: self._finish(running, o)))
-        self._running.append(running)
-        self._workers.start(running.job)
+        number = next(self._calls)
+        job = Job(questions, partial(self._note_begin, number), partial(self._finish, number))
+        self._running[number] = Running(call, job)
+        self._workers.start(job)
 
-    def _note_begin(self, running: Running) -> None:
+    def _note_begin(self, number: int) -> None:
         with self._lock:
-            running.since = self.clock.now()
+            if (running := self._running.get(number)) is not None:
+                running.since = self.clock.now()
 
     # Calls end.
 
-    def _finish(self, running: Running, outcome: Outcome) -> None:
+    def _finish(self, number: int, outcome: Outcome) -> None:
         """Take the outcome of a call; called by the thread that carried it out."""
         with self._lock:
-            if running not in self._running:
+            if number not in self._running:
                 return
             now = self.clock.now()
-            self._end(running, now)
+            running = self._end(number, now)
             if isinstance(outcome, ToolformerError):
                 for asker in {asked.asker for asked in running.asked}:
                     self._fail(asker, outcome)
@@ -225,9 +228,9 @@ class AnnotationPool:
                     self._settle(asked, result, now)
             self._dispatch(now)
 
-    def _expire(self, running: Running, now: float) -> None:
+    def _expire(self, number: int, now: float) -> None:
         """Give an overdue call up."""
-        self._end(running, now)
+        running = self._end(number, now)
         self._workers.abandon(running.job)
         if any(asked.tries == 1 for asked in running.asked):
             self.breaker.timed_out(now)
@@ -237,12 +240,13 @@ class AnnotationPool:
             self._note_failure(overdue)
             self._give_up()
 
-    def _end(self, running: Running, now: float) -> None:
-        self._running.remove(running)
+    def _end(self, number: int, now: float) -> Running:
+        running = self._running.pop(number)
         seconds = now - (running.since if running.since is not None else now)
         for asked in running.asked:
             self._waiting.done(asked.asker)
             asked.calls.append((seconds, len(running.asked)))
+        return running
 
     def _settle_whole(self, call: list[Asked], failure: ToolFailure, now: float) -> None:
         """Settle a call that failed as a whole: the questions of a batch are asked one by one."""
@@ -296,9 +300,8 @@ class AnnotationPool:
     def _fail_all(self, error: ToolformerError) -> None:
         for asker in list(self._askers):
             self._fail(asker, error)
-        for running in list(self._running):
-            self._end(running, self.clock.now())
-            self._workers.abandon(running.job)
+        for number in list(self._running):
+            self._workers.abandon(self._end(number, self.clock.now()).job)
         self._again.clear()
 
     def _fail(self, asker: Asker, error: ToolformerError) -> None:
@@ -318,7 +321,7 @@ class AnnotationPool:
 
     def _seconds_to_next(self, now: float) -> float:
         due = [self.timeout_s]
-        due += [own.since + self.timeout_s - now for own in self._running if own.since is not None]
+        due += [own.since + self.timeout_s - now for own in self._running.values() if own.since is not None]
         if self._again:
             due.append(self._again[0][0] - now)
         if self._waiting and now < self._held_until:

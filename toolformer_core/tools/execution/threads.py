@@ -90,6 +90,7 @@ class ThreadWorkers:
                     self._under_way.discard(job)
                     self._free += 1
                 job.finish(outcome)
+                del job, outcome  # an idle thread holds no answers
         finally:
             worker.close()
 
