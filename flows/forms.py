@@ -14,6 +14,7 @@ This file knows no flow and imports nothing heavy: the command line's help impor
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -27,6 +28,7 @@ from toolformer_core.lm.served import served_model
 from toolformer_core.tools.qa_readers.served import is_address, reader_endpoint
 
 __all__ = [
+    "ALL",
     "AUTO",
     "DATA_NOTE",
     "FORM",
@@ -53,6 +55,7 @@ __all__ = [
     "WholeNumbers",
     "as_parts",
     "as_text",
+    "promised_rates",
     "thresholds",
 ]
 
@@ -144,7 +147,7 @@ def _reader_without_credentials(name: str) -> str:
 def as_text(value: Any) -> str:
     """Return a field's value as an option is written; lists and thresholds as the types below parse them."""
     if isinstance(value, Mapping):
-        return ",".join(f"{key}={_number(one)}" for key, one in value.items())
+        return ",".join(f"{key}={one if isinstance(one, str) else _number(one)}" for key, one in value.items())
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
@@ -254,9 +257,9 @@ TranslatorModel = Annotated[
     str | None,
     Field(description="What translates for mt: 'phrases', or the folder or hub name of an NLLB or M2M100 model"),
 ]
-# One threshold, a number of nats. Should a rule such as "fdr=0.05" be taken, too, this becomes "number or text" and the
-# values' type below `float | str`: under the same keys, so that what is stored stays as it is.
-_THRESHOLD: dict[str, Any] = {"type": "number"}
+ALL = "all"  # in place of a tool: every tool that is not named
+_RATE = re.compile(r"\s*fdr\s*=\s*([0-9.eE+-]+)\s*")
+_THRESHOLD: dict[str, Any] = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^fdr=0?\.[0-9]+$"}]}
 
 
 def _given_thresholds(given: Any) -> Any:
@@ -264,25 +267,57 @@ def _given_thresholds(given: Any) -> Any:
     if given is None:
         return {}
     if isinstance(given, str):
-        return thresholds(given)
+        parts = [f"{ALL}={part}" if _RATE.fullmatch(part) else part for part in as_parts(given)]
+        rates = dict(part.split("=", 1) for part in parts if _RATE.fullmatch(part.partition("=")[2]))
+        numbers = thresholds(",".join(part for part in parts if part.partition("=")[0] not in rates))
+        given = {**numbers, **{tool.strip().lower(): rate for tool, rate in rates.items()}}
     return {tool: value for tool, value in given.items() if value is not None} if isinstance(given, Mapping) else given
 
 
-# The interface draws an input for each of `properties`, and one box of JSON where there are none. The threshold of a
-# user's own tool is one of `additionalProperties`.
+def _checked_thresholds(given: dict[str, float | str]) -> dict[str, float | str]:
+    promised_rates(given)
+    if isinstance(given.get(ALL), float | int):
+        raise ValueError(f"{ALL}={given[ALL]} is no threshold: only a rate can be promised for all tools")
+    return given
+
+
+def promised_rates(tau_f: Mapping[str, float | str]) -> dict[str, float]:
+    """Return the rates of false discoveries among some thresholds, by tool or `ALL`.
+
+    Raises:
+        ValueError: a text is not `fdr=` and a number between 0 and 1.
+    """
+    rates = {}
+    for tool, value in tau_f.items():
+        if isinstance(value, str):
+            found = _RATE.fullmatch(value)
+            try:
+                rates[tool] = float(found[1]) if found else math.nan
+            except ValueError:
+                rates[tool] = math.nan
+            if not 0 < rates[tool] < 1:
+                raise ValueError(f"{value!r} is neither a number nor fdr= and a number between 0 and 1, e.g. fdr=0.05")
+    return rates
+
+
+# A threshold is a number of nats, or the rate of false discoveries that it is to have, as text. The interface draws an
+# input for each of `properties`, and one box of JSON where there are none. The threshold of a user's own tool is one of
+# `additionalProperties`.
 TauF = Annotated[
-    dict[str, float],
+    dict[str, float | str],
     BeforeValidator(_given_thresholds),
+    AfterValidator(_checked_thresholds),
     WithJsonSchema(
         {
             "type": "object",
             "properties": {
                 tool: {**_THRESHOLD, "title": tool, "description": f"nats; paper: {tau_f_for(tool)}"} for tool in _KEYS
-            },
+            }
+            | {ALL: {**_THRESHOLD, "title": ALL, "description": "fdr=0.05: of every tool that is not named"}},
             "additionalProperties": _THRESHOLD,
         },
     ),
-    Option(note=", e.g. calculator=0.5,qa=1.2"),
+    Option(note=", e.g. calculator=0.5,qa=1.2 or fdr=0.05"),
 ]
 Gpus = Annotated[
     int | None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -122,10 +122,16 @@ def executions_of(table: pa.Table) -> list[Execution]:
     return [Execution(*row) for row in _rows(table, _held(table, Execution.__slots__))]
 
 
-def scored_of(table: pa.Table) -> list[ScoredCall]:
-    """Return scored calls without their log-probabilities and decoys, which only queries read."""
+def scored_of(table: pa.Table, *, decoys: bool = False) -> list[ScoredCall]:
+    """Return scored calls without their log-probabilities, which only queries read, and with their decoys if asked."""
     names = ScoredCall.__slots__[: ScoredCall.__slots__.index("log_p_plain")]
-    return [ScoredCall(*row) for row in _rows(table, _held(table, names))]
+    calls = [ScoredCall(*row) for row in _rows(table, _held(table, names))]
+    if not decoys or "decoy_gains" not in table.column_names:
+        return calls
+    gains = table.column("decoy_gains").to_pylist()
+    return [
+        replace(call, decoy_gains=None if own is None else tuple(own)) for call, own in zip(calls, gains, strict=True)
+    ]
 
 
 def examples_of(table: pa.Table) -> list[Example]:

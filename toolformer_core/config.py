@@ -53,6 +53,7 @@ TEXT_UNITS = ("file", "paragraph", "line")
 _ADDED_LATER = {"added_later": True}  # the metadata of such a field; see `canonical_json`
 _ISO_DAY = re.compile(r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])")
 PAPER_DECAY = 0.2  # of the weights w_t a token (§4.1)
+MAX_DECOYS = 100  # of a call; each costs as much as the call's own response
 _TAU_F = {"calculator": 0.5, "mt": 0.5}
 _SAMPLE_MORE = {"tau_s": 0.0, "top_k": 20, "draws": 10}
 _SAMPLE = {"calculator": _SAMPLE_MORE, "mt": _SAMPLE_MORE}
@@ -197,13 +198,21 @@ class ScoreConfig:
     L- is at most L(eps), so a call with L(eps) - L+ below `floor` is kept at no tau_f from the floor on; its third
     loss, L(e(c, eps)), is not computed. None: all losses are. The bound holds for the weights of one decay alone, so it
     is used with the paper's only.
+
+    A call is also scored with `decoys` responses that are not its own, so that the rate of false discoveries can be
+    estimated (see `annotate.decoys`).
     """
 
     decay: float = PAPER_DECAY
     floor: float | None = field(default=0.0, metadata=_ADDED_LATER)  # nats
+    decoys: int = field(default=0, metadata=_ADDED_LATER)  # of a call, at most; 0: none are scored
+    decoy_share: float = field(default=1.0, metadata=_ADDED_LATER)  # of the calls that get decoys, chosen by the seed
+    decoy_seed: int = field(default=0, metadata=_ADDED_LATER)
 
     def __post_init__(self) -> None:
         _require(0.01 <= self.decay <= 1, f"decay must lie in [0.01, 1], got {self.decay}")
+        _require(0 <= self.decoys <= MAX_DECOYS, f"decoys must lie in [0, {MAX_DECOYS}], got {self.decoys}")
+        _require(0 < self.decoy_share <= 1, f"decoy_share must lie in (0, 1], got {self.decoy_share}")
 
     @property
     def skips_below(self) -> float:

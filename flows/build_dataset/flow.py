@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from prefect import flow, get_run_logger
 
@@ -18,11 +18,11 @@ from flows.artifacts import publish_link, publish_summary, report_progress, run_
 from flows.build_dataset.notes import notes_on_build
 from flows.build_dataset.nothing_kept import nothing_kept
 from flows.build_dataset.parameters import BuildParameters
-from flows.build_dataset.pipeline import run_pipeline
+from flows.build_dataset.pipeline import Assembled, run_pipeline
 from flows.build_dataset.resolve import resolve
 from flows.build_dataset.summary import build_summary
 from flows.build_dataset.tracking import track_build_if_in_use
-from flows.build_dataset.versions import coverage_note, write_card, write_version
+from flows.build_dataset.versions import coverage_note, thresholds_note, write_card, write_version
 from flows.ledger import Ledger, new_run_id, now, open_run
 from flows.runners import check_gpus, choose_runner, use_runner
 from flows.server import guard_prefect_server, record_server
@@ -107,17 +107,22 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
     ):
         for prompt in spec.prompts.values():
             write_prompt(store, prompt.tool, prompt.digest, f"{prompt.head}{PLACEHOLDER}{prompt.tail}")
-        files = _build(spec, store, ledger, parameters.workers)
+        assembled = _build(spec, store, ledger, parameters.workers)
+        files = list(assembled.shards.values())
+        if assembled.found:
+            found = [asdict(one) for one in assembled.found]
+            ledger.run = replace(ledger.run, parameters={**ledger.run.parameters, "found_thresholds": found})
+        coverage = coverage_note(store, files) if parameters.stop_when_full else ""
         with ledger.own_snapshot() as snapshot:  # the published one may describe another run
             dataset = write_version(
                 ledger,
                 parameters.dataset,
                 files,
                 spec.tools,
-                spec.assemble.tau_f,
+                assembled.config.tau_f,
                 snapshot,
                 licence=parameters.licence,
-                notes=coverage_note(store, files) if parameters.stop_when_full else "",
+                notes="\n\n".join(filter(None, (coverage, thresholds_note(assembled.found)))),
             )
             balances, gains = stats(snapshot).balances, gain_histogram(snapshot)
             examples = sum(f.rows for f in dataset.files)
@@ -145,8 +150,8 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
     )
 
 
-def _build(spec: BuildSpec, store: Store, ledger: Ledger, workers: int) -> list[ShardResult]:
-    """Run all stages; return what `assemble` gave for each shard, in order."""
+def _build(spec: BuildSpec, store: Store, ledger: Ledger, workers: int) -> Assembled:
+    """Run all stages; the shards of what is returned are in order."""
     ledger.expect(INGEST.name, 1)
     ingested = run_source(INGEST, spec, CORPUS)
     ledger.add(ingested)
@@ -154,7 +159,7 @@ def _build(spec: BuildSpec, store: Store, ledger: Ledger, workers: int) -> list[
     if not shards:
         raise UsageError(f"no row of {spec.corpus} is a usable document: {_why_rejected(store, ingested)}")
     assembled = run_pipeline(spec, ledger, shards, workers)
-    return [assembled[shard.name] for shard in shards]
+    return replace(assembled, shards={shard.name: assembled.shards[shard.name] for shard in shards})
 
 
 def _why_rejected(store: Store, ingested: ShardResult) -> str:

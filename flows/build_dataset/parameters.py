@@ -33,8 +33,18 @@ from flows.forms import (
     TranslatorModel,
     as_parts,
     as_text,
+    promised_rates,
 )
-from toolformer_core.config import TOOL_NAMES, AssembleConfig, IngestConfig, PrefilterConfig, SampleConfig, tau_f_for
+from toolformer_core.config import (
+    MAX_DECOYS,
+    TOOL_NAMES,
+    AssembleConfig,
+    IngestConfig,
+    PrefilterConfig,
+    SampleConfig,
+    ScoreConfig,
+    tau_f_for,
+)
 
 __all__ = ["BuildParameters", "build_command"]
 
@@ -49,6 +59,9 @@ _TOOLS_OR_AUTO = WithJsonSchema(
     {"type": "array", "items": {"type": "string", "enum": [*TOOL_NAMES, AUTO]}, "uniqueItems": True}
 )
 _INGEST, _PREFILTER, _SAMPLE, _ASSEMBLE = IngestConfig(), PrefilterConfig(), SampleConfig(), AssembleConfig()
+_SCORE = ScoreConfig()
+
+DECOYS_FOR_RATES = 3  # of a call, where a threshold is to be found by them
 
 
 def _paper(figure: Callable[[str], float]) -> str:
@@ -101,7 +114,19 @@ class BuildParameters(ToolChoice):
         None, gt=0, description=f"Calls drawn per position, m {_sampled('draws')}"
     )
     tau_f: Annotated[TauF, _CALLS] = Field(
-        default_factory=dict, description=f"Filtering threshold on L- - L+ per tool, in nats {_paper(tau_f_for)}"
+        default_factory=dict,
+        description=f"Filtering threshold on L- - L+ per tool, in nats {_paper(tau_f_for)}; or the rate of false "
+        "discoveries that it is to have at most: fdr=0.05 for all tools, qa=fdr=0.05 for one. See `decoys`",
+    )
+    decoys: Annotated[int | None, _CALLS] = Field(
+        None,
+        ge=0,
+        le=MAX_DECOYS,
+        description="Wrong responses with which every call is scored as well, to estimate how often a wrong one would "
+        f"pass; each costs as much as the call's own (default: {DECOYS_FOR_RATES} if `tau_f` promises a rate, else 0)",
+    )
+    decoy_share: Annotated[float, _CALLS] = Field(
+        _SCORE.decoy_share, gt=0, le=1, description="Share of the calls that get decoys, chosen by the seed"
     )
     inside_words: Annotated[bool, _CALLS] = Field(
         _SAMPLE.inside_words,
@@ -187,6 +212,21 @@ class BuildParameters(ToolChoice):
         description="Ask tools again what failed for a passing reason in earlier builds (timeout, crashed, "
         "unreachable, ...); where nothing did, nothing is done again",
     )
+
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """The filtering thresholds that are given as such, in nats, by tool."""
+        return {tool: float(value) for tool, value in self.tau_f.items() if not isinstance(value, str)}
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """The rates of false discoveries that thresholds are to be found for, by tool or `ALL`."""
+        return promised_rates(self.tau_f)
+
+    @property
+    def decoys_of_a_call(self) -> int:
+        """How many decoys a call gets."""
+        return (DECOYS_FOR_RATES if self.rates else 0) if self.decoys is None else self.decoys
 
     @model_validator(mode="before")
     @classmethod

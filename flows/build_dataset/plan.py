@@ -27,6 +27,7 @@ from flows.build_dataset.pipeline import assembly_spec_of
 from flows.build_dataset.resolve import resolve
 from tasks.build_spec import BuildSpec, NotInOverlayError
 from tasks.example_limit import ExampleCounter, examples_in_shard, last_ranks, shard_order
+from tasks.false_discovery import with_found_thresholds
 from tasks.follow_up import last_inputs, transient_failures
 from tasks.run_shard import ShardResult, ShardSpec, result_of
 from tasks.stage import Inputs, Shard, Stage, is_read_for, run_stage, shards_of
@@ -331,15 +332,18 @@ class _Planner:
         spec = self.spec
         scored = {shard: _score_results(shard_results) for shard, shard_results in results.items()}
         all_scored = all(len(shard_results) == len(tools[shard]) for shard, shard_results in scored.items())
-        ranks = last_ranks(assembly_spec_of(spec), scored) if all_scored else {}
+        config = with_found_thresholds(spec, scored)[0] if all_scored else spec.assemble
+        assembly = assembly_spec_of(spec, config=config)
+        ranks = last_ranks(assembly, scored) if all_scored else {}
         # With so few documents no tool can exceed the limit on examples, whatever the model draws.
         below_limit = sum(shard.documents.rows for shard in shards) <= spec.assemble.max_examples
         unknown_limit = () if all_scored or below_limit else ("cap",)
+        unknown_config = () if all_scored or not spec.rates else ("config",)
         not_annotated = {shard.name: [tool for tool in spec.tools if tool not in tools[shard.name]] for shard in shards}
-        assembly = assembly_spec_of(spec, last_ranks=ranks, not_annotated=not_annotated)
+        assembly = replace(assembly, last_ranks=ranks, not_annotated=not_annotated)
         for shard in shards:
             scores = scored[shard.name]
-            unknown = (*(() if len(scores) == len(tools[shard.name]) else ("inputs",)), *unknown_limit)
+            unknown = (*(() if len(scores) == len(tools[shard.name]) else ("inputs",)), *unknown_limit, *unknown_config)
             if spec.stop_when_full and not all_scored:
                 unknown = (*unknown, "not_annotated")
             files = {INGEST.name: (shard.documents,), "score": tuple(f for result in scores for f in result.files)}

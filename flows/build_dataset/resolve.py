@@ -15,6 +15,7 @@ from typing import Any
 from flows.build_dataset.parameters import BuildParameters
 from flows.build_dataset.shard_size import auto_shard_documents
 from flows.chosen_tools import chosen_tools
+from flows.forms import ALL
 from tasks.build_spec import BuildSpec, RelevanceSpec
 from toolformer_core.annotate.ingest import corpus_files, file_digest, read_corpus
 from toolformer_core.annotate.tool_prompt import prompt_for
@@ -93,7 +94,7 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         ingest = replace(ingest, shard_documents=auto_shard_documents(p.corpus, corpus_digest, ingest))
     built, settings = chosen_tools(p)
     for tool in p.tau_f:
-        if tool not in TOOL_NAMES and tool not in built:
+        if tool not in TOOL_NAMES and tool not in built and tool != ALL:
             raise UnknownNameError("tool", tool, {*TOOL_NAMES, *built})
     declared = {key: declaration_of(tool) for key, tool in built.items()}
     given = {name: value for name in ("tau_s", "top_k", "draws") if (value := getattr(p, name)) is not None}
@@ -133,10 +134,11 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         relevance=_relevance(p, built),
         sample=sample,
         execute=ExecuteConfig(),
-        score=ScoreConfig(floor=None if p.score_all else min([0.0, *tau_f.values(), *p.tau_f.values()])),
+        score=_score(p, [*tau_f.values(), *p.thresholds.values()]),
         assemble=AssembleConfig(
-            tau_f={**tau_f, **p.tau_f}, max_examples=p.max_examples, seed=p.seed, keep_repeats=p.keep_repeats
+            tau_f={**tau_f, **p.thresholds}, max_examples=p.max_examples, seed=p.seed, keep_repeats=p.keep_repeats
         ),
+        rates=_rates(p, built),
         stop_when_full=p.stop_when_full,
         offline=p.offline,
         retry_failures_before=dt.datetime.now(dt.UTC).isoformat() if p.retry_failures else "",
@@ -154,3 +156,28 @@ def _relevance(p: BuildParameters, tools: Mapping[str, Tool]) -> RelevanceSpec |
         _model(p.encoder) if p.encoder else "",
         encoder_digest(p.encoder) if p.encoder else "",
     )
+
+
+def _score(p: BuildParameters, thresholds: list[float]) -> ScoreConfig:
+    """Return how calls are scored: to the end where a threshold may keep them, and with decoys where any are asked."""
+    decoys = p.decoys_of_a_call
+    if p.rates and not decoys:
+        raise UsageError(
+            "--tau-f fdr=... finds thresholds by decoys, and --decoys 0 scores none: leave one of them out"
+        )
+    floor = None if p.score_all else min([0.0, *thresholds])
+    if not decoys:
+        return ScoreConfig(floor=floor)
+    return ScoreConfig(floor=floor, decoys=decoys, decoy_share=p.decoy_share, decoy_seed=p.seed)
+
+
+def _rates(p: BuildParameters, tools: Mapping[str, Tool]) -> dict[str, float]:
+    """Return the promised rate of each tool that has one."""
+    given = p.rates
+    if given and p.stop_when_full:
+        raise UsageError(
+            "--stop-when-full counts examples while calls are scored, and --tau-f fdr=... finds thresholds when all "
+            "are: leave one of them out"
+        )
+    of_the_others = {tool: given[ALL] for tool in tools if tool not in p.tau_f} if ALL in given else {}
+    return {tool: rate for tool in tools if (rate := given.get(tool, of_the_others.get(tool))) is not None}

@@ -15,12 +15,13 @@ from flows.ledger import Ledger, now
 from tasks.example_limit import examples_per_tool
 from tasks.run_shard import ShardResult
 from tasks.stages.assemble import NOT_ANNOTATED
+from toolformer_core.annotate.false_discovery import REASONS, FoundThreshold
 from toolformer_core.config import tau_f_for
 from warehouse.commits import Dataset, dataset_version, made_id
 from warehouse.queries import rows_of, yield_by_threshold
 from warehouse.store import Store
 
-__all__ = ["card_of", "coverage_note", "write_card", "write_version"]
+__all__ = ["card_of", "coverage_note", "thresholds_note", "write_card", "write_version"]
 
 _MAX_SOURCES = 20  # files of the corpus that a card names
 _SOURCES_SQL = "SELECT source, count(*) AS documents FROM documents GROUP BY ALL ORDER BY documents DESC, source"
@@ -91,6 +92,24 @@ def coverage_note(store: Store, assembled: Sequence[ShardResult]) -> str:
         for tool, shards in missing.items()
     ]
     return "\n".join([_STOPPED_NOTE, "", *lines]) if lines else ""
+
+
+def thresholds_note(found: Sequence[FoundThreshold]) -> str:
+    """Return the card's note on thresholds that were found for promised rates; "" if none were."""
+    if not found:
+        return ""
+    lines = [
+        "Thresholds found by decoys for a promised rate of false discoveries: the estimated rate is that of wrong "
+        "responses passing as decoys do, with its 95 % interval.",
+        "",
+        "| tool | promised | tau_f | estimated rate | calls that pass | |",
+        "|---|---|---|---|---|---|",
+    ]
+    for one in found:
+        kept = f"its own threshold is kept: {REASONS[one.reason]}" if one.reason else ""
+        calls = f"{one.at.calls:,} of {one.at.of_calls:,}"
+        lines.append(f"| {one.tool} | {one.promised:g} | {one.tau_f:g} | {one.at.said()} | {calls} | {kept} |")
+    return "\n".join(lines)
 
 
 def write_card(store: Store, dataset: Dataset) -> str:

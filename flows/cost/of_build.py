@@ -15,6 +15,7 @@ from flows.cost.defaults import SINGLE
 from flows.cost.plan import CostPlan, plan_cost
 from flows.cost.query import CostQuery, ToolQuery
 from flows.cost.sample import Sample, read_sample
+from flows.forms import ALL
 from toolformer_core.config import TOOL_NAMES, SampleConfig, check_tools, tau_f_for
 from toolformer_core.errors import UnknownNameError, UsageError
 
@@ -77,7 +78,7 @@ def _tools(p: BuildParameters) -> tuple[ToolQuery, ...]:
     """Return the tools with the settings that a build would resolve them to."""
     given = {name: value for name in ("tau_s", "top_k", "draws") if (value := getattr(p, name)) is not None}
     declared: dict[str, dict[str, float | int]] = {}
-    tau_f = dict(p.tau_f)
+    tau_f = p.thresholds
     keys = list(check_tools(p.tools)) if p.tools else []
     if p.tool:
         from flows.chosen_tools import chosen_tools
@@ -91,7 +92,7 @@ def _tools(p: BuildParameters) -> tuple[ToolQuery, ...]:
                 tau_f.setdefault(key, declaration.tau_f)
         keys = list(built)
     for key in p.tau_f:
-        if key not in TOOL_NAMES and key not in keys:
+        if key not in TOOL_NAMES and key not in keys and key != ALL:
             raise UnknownNameError("tool", key, {*TOOL_NAMES, *keys})
     configs = {key: SampleConfig.for_tool(key, **{**declared.get(key, {}), **given}) for key in keys}
     return tuple(ToolQuery(key, c.top_k, c.draws, tau_f_for(key, tau_f)) for key, c in configs.items())

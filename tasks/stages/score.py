@@ -1,14 +1,16 @@
-"""Score: the three losses of every call that has a response."""
+"""Score: the three losses of every call that has a response, and the gains of its decoys if any are asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from tasks import arrow
 from tasks.build_spec import BuildSpec, model_of
 from tasks.model_thread import QueuedLM
 from tasks.run_shard import ShardWriter, StageOutput
 from tasks.stage import LM_TOKENS, Inputs, Stage, nonzero
+from toolformer_core.annotate.decoys import RESERVE_NAME, DecoyPool
 from toolformer_core.annotate.score import score
 from warehouse.commits import RowCounts
 
@@ -26,11 +28,12 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
         if not (execution := executions[call.input, contexts[call.doc_id]]).failure
     ]
     scored, tokens = [], 0
+    decoys = DecoyPool.of(spec.score, inputs.tool, ((call.doc_id, response) for call, response in answered))
     if answered:
         wanted = {call.doc_id for call, _ in answered}
         texts = {d.doc_id: d.text for d in inputs.records("ingest", arrow.documents_of) if d.doc_id in wanted}
         with QueuedLM(model_of(spec), writer.add_wait) as lm:
-            scored = score(lm, spec.tool_names[inputs.tool], texts, answered, spec.score)
+            scored = score(lm, spec.tool_names[inputs.tool], texts, answered, spec.score, decoys)
         tokens = lm.tokens
     counts = RowCounts(
         "calls",
@@ -39,11 +42,18 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
         dropped=nonzero({"same_call_drawn_differently": len(answered) - len(scored)}),
         failed=nonzero({"no_response": len(calls) - len(answered)}),
     )
-    return StageOutput((counts,), arrow.stage_table("score", scored), {LM_TOKENS: tokens})
+    counters = {LM_TOKENS: tokens}
+    if decoys is not None:
+        counters |= {"decoys": decoys.from_shard + decoys.from_reserve, "decoys_from_reserve": decoys.from_reserve}
+    return StageOutput((counts,), arrow.stage_table("score", scored), counters)
 
 
 def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
     return inputs.spec.model_digests()
+
+
+def _config_notes(inputs: Inputs[BuildSpec]) -> Mapping[str, Any]:
+    return {"reserve": RESERVE_NAME} if inputs.spec.score.decoys else {}
 
 
 SCORE: Stage[BuildSpec] = Stage(
@@ -56,4 +66,5 @@ SCORE: Stage[BuildSpec] = Stage(
     run=_run,
     config=lambda inputs: inputs.spec.score,
     digests=_digests,
+    config_notes=_config_notes,
 )

@@ -18,13 +18,14 @@ tools and no tokens.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from toolformer_core.config import TOOL_NAMES, tau_f_for
 from toolformer_core.records import Call, Document, Example, InsertedCall, ScoredCall, digest_of
 from toolformer_core.syntax import interleave, linearize
 
-__all__ = ["OVER_LIMIT", "ExampleCap", "assemble", "cap_examples", "cap_rank", "over_cap", "survivors"]
+__all__ = ["OVER_LIMIT", "ExampleCap", "assemble", "cap_examples", "cap_rank", "may_be_kept", "over_cap", "survivors"]
 
 BELOW_THRESHOLD = "below_threshold"
 SEEN_ONLY_AFTER = "seen_only_after"
@@ -78,9 +79,16 @@ def _reason_alone(call: ScoredCall, tau_f: Mapping[str, float] | None) -> str:
     # Written so that a NaN gain is dropped. Where the gain is only bounded, the bound is below every threshold in use.
     if call.loss_call is None or not call.gain >= tau_f_for(call.tool, tau_f):
         return BELOW_THRESHOLD
-    if call.tool == _LOOKAHEAD_TOOL and call.seen_after and not call.seen_before:
-        return SEEN_ONLY_AFTER
-    return ""
+    return SEEN_ONLY_AFTER if _looked_ahead(call) else ""
+
+
+def _looked_ahead(call: ScoredCall) -> bool:
+    return call.tool == _LOOKAHEAD_TOOL and call.seen_after and not call.seen_before
+
+
+def may_be_kept(call: ScoredCall) -> bool:
+    """Return whether there is a threshold at which a call, alone in its document, would be kept."""
+    return not math.isnan(call.gain) and not _looked_ahead(call)
 
 
 def _repeated(calls: Sequence[ScoredCall], candidates: Iterable[int]) -> list[int]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
+from toolformer_core.annotate.decoys import DecoyPool
 from toolformer_core.annotate.execute import execute
 from toolformer_core.annotate.sample import SampledDocument, sample
 from toolformer_core.annotate.score import score
@@ -59,7 +60,7 @@ def run_stages(
         documents: those that the prefilter kept, with its results.
         sampling: how calls are drawn.
         execution: how the tool is asked.
-        scoring: which losses are computed.
+        scoring: which losses are computed, and how many decoys.
         tool_workers: threads that ask the tool at the same time.
         on_progress: called as documents are sampled, which takes most of the time.
 
@@ -75,7 +76,9 @@ def run_stages(
         answers = execute(tool, questions(draws, contexts), execution, pool=pool)
     executions = {(answer.input, answer.context): answer for answer in answers}
     texts = {document.doc_id: document.text for document, _ in documents}
-    scored = score(lm, tool.name, texts, answered_calls(draws, contexts, executions), scoring)
+    answered = list(answered_calls(draws, contexts, executions))
+    decoys = DecoyPool.of(scoring, tool.key, ((call.doc_id, response) for call, response in answered))
+    scored = score(lm, tool.name, texts, answered, scoring, decoys)
     return ToolRun(tuple(sampled), executions, tuple(scored))
 
 

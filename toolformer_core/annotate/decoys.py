@@ -1,0 +1,137 @@
+"""Decoys: wrong responses with which a call is scored as well, to learn how often a wrong one seems to help.
+
+A decoy of (c, r) is the same call at the same place with a response r' that the same tool gave in another document of
+the shard. Its gain is L- - L(e(c, r')), with the L- of the call. As a decoy has nothing to do with the text, the share
+of decoys that pass a threshold estimates how often a response passes for no good reason; `false_discovery` does that.
+
+r' is never r, nor any other response that the tool gave in the same document, which may be right for the place. Which
+ones are taken follows from a seed, so they are the same in every run over the same shard. Where a shard has fewer
+different responses than are asked for, those of `RESERVE` fill up: made-up responses of the paper's tools. A tool of
+one's own has no reserve, and such a call gets fewer decoys, or none.
+
+This module knows no model and no losses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from toolformer_core.config import ScoreConfig
+from toolformer_core.records import DrawnCall, digest_of, numbers_of
+
+__all__ = ["RESERVE", "RESERVE_NAME", "DecoyPool"]
+
+RESERVE_NAME = "reserve/1"  # recorded with the scores: the number is raised when a response below changes
+
+# Key of a tool -> responses that fill up where a shard has too few.
+RESERVE: Mapping[str, tuple[str, ...]] = {
+    "calculator": ("7", "0.38", "41", "163", "2.75", "1,290", "96", "18.40"),
+    "calendar": (
+        "Today is Monday, February 12, 2007.",
+        "Today is Saturday, July 30, 2011.",
+        "Today is Wednesday, November 4, 1998.",
+        "Today is Friday, May 19, 2017.",
+        "Today is Sunday, September 8, 2002.",
+        "Today is Thursday, March 26, 2020.",
+        "Today is Tuesday, October 15, 2013.",
+        "Today is Monday, December 21, 1992.",
+    ),
+    "wikisearch": (
+        "Basalt > Formation > Basalt forms when lava that is poor in silica cools quickly at the surface.",
+        "Lighthouse > Lamp > A lens of many rings sends the light of the lamp out in a narrow beam.",
+        "Rye > Cultivation > Rye grows on poor soil and stands cold better than other cereals.",
+        "Tide > Spring tide > At new moon and at full moon the tides are highest.",
+        "Loom > Shuttle > The shuttle carries the weft through the shed from one side to the other.",
+        "Otter > Food > Otters hunt fish at night along the banks of rivers.",
+        "Canal > Lock > A lock lifts a boat between two stretches of water of different level.",
+        "Paper > Pulp > Wood is ground or boiled until its fibres come apart.",
+    ),
+    "qa": ("the river Oder", "1874", "copper and tin", "the second floor", "a school", "Helsinki", "nine", "in winter"),
+    "mt": (
+        "a narrow street",
+        "the last train",
+        "good evening",
+        "under the bridge",
+        "fresh bread",
+        "the green door",
+        "to the left",
+        "without sugar",
+    ),
+}
+
+
+class DecoyPool:
+    """The responses of one tool in one shard, and the decoys of its calls.
+
+    Args:
+        answered: (document id, response) of every executed call.
+        decoys: of a call, at most.
+        share: of the calls that get any, in (0, 1].
+        seed: of all choices.
+        reserve: responses that fill up where there are too few.
+    """
+
+    def __init__(
+        self,
+        answered: Iterable[tuple[str, str]],
+        *,
+        decoys: int,
+        share: float = 1.0,
+        seed: int = 0,
+        reserve: Sequence[str] = (),
+    ) -> None:
+        self._decoys, self._share, self._seed = decoys, share, seed
+        self._own: dict[str, set[str]] = {}  # document -> its responses
+        for doc_id, response in answered:
+            self._own.setdefault(doc_id, set()).add(response)
+        self._responses = sorted(set().union(*self._own.values()))
+        self._reserve = sorted(set(reserve) - set(self._responses))
+        self.from_shard = 0  # decoys given out so far
+        self.from_reserve = 0
+
+    @classmethod
+    def of(cls, config: ScoreConfig, tool: str, answered: Iterable[tuple[str, str]]) -> DecoyPool | None:
+        """Return the pool of a tool, by its key, as a config asks for it; None if it asks for no decoys."""
+        if not config.decoys:
+            return None
+        reserve = RESERVE.get(tool, ())
+        return cls(answered, decoys=config.decoys, share=config.decoy_share, seed=config.decoy_seed, reserve=reserve)
+
+    def decoys_of(self, drawn: DrawnCall, response: str) -> tuple[str, ...] | None:
+        """Return a call's decoys, each a different response; None if the call is not among those that get any."""
+        first, *numbers = numbers_of(
+            "decoys",
+            str(self._seed),
+            digest_of(drawn.doc_id, drawn.tool, str(drawn.position), drawn.input, response),
+            count=1 + 2 * self._decoys,
+        )
+        if first >= self._share * 2**64:
+            return None
+        own = self._own[drawn.doc_id]
+        chosen = _choose(self._responses, own, numbers[: self._decoys])
+        self.from_shard += len(chosen)
+        if len(chosen) < self._decoys:
+            reserve = _choose(self._reserve, own, numbers[self._decoys :])[: self._decoys - len(chosen)]
+            self.from_reserve += len(reserve)
+            chosen += reserve
+        return tuple(chosen)
+
+
+def _choose(responses: Sequence[str], forbidden: set[str], numbers: Sequence[int]) -> list[str]:
+    """Return a different allowed response for each number, as long as there are any.
+
+    This draws without replacement (a Fisher-Yates shuffle of the indices that stores only the moved ones), so that it
+    costs as much as there are numbers and forbidden responses, not as there are responses.
+    """
+    moved: dict[int, int] = {}
+    left, chosen = len(responses), []
+    for number in numbers:
+        while left:
+            at = number % left
+            left -= 1
+            candidate = responses[moved.get(at, at)]
+            moved[at] = moved.get(left, left)
+            if candidate not in forbidden:
+                chosen.append(candidate)
+                break
+    return chosen
