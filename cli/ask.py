@@ -12,7 +12,7 @@ import typer
 
 from cli.build import DaskWorkers, Runner, apply_runner_and_catalog, check_build_parameters
 from cli.cost_options import Assume, Documents, Gpu, GpuCount, GpuPrice, SampleFrom, check_cost_options
-from cli.options import AsJson, Data, SharedCatalog, parse_thresholds, with_options
+from cli.options import AsJson, Data, SharedCatalog, parse_rates, parse_thresholds, with_options
 from cli.terminal import print_json, say
 from cli.warehouse import built_store, published_snapshot
 from flows.build_dataset.parameters import BuildParameters
@@ -87,6 +87,8 @@ def plan(
 def stats(data: Data = None, as_json: AsJson = False) -> None:
     """Count rows in, kept and dropped by reason, per stage and tool, and examples per tool at each threshold.
 
+    If calls were scored with decoys (build --tau-f fdr=0.05, or --decoys), also how often wrong ones would pass.
+
     Example: toolformer stats --data runs/c4 --json
     """
     from cli.render.progress import print_stats
@@ -104,7 +106,8 @@ def stats(data: Data = None, as_json: AsJson = False) -> None:
         }
         coverage = {"coverage": [asdict(c) for c in figures.coverage]}
         tools = {"tools": [asdict(tool) for tool in figures.tools]}
-        print_json({**head, "yield": [asdict(y) for y in figures.yields], **coverage, **tools})
+        rates = {"false_discovery_rates": [asdict(rate) for rate in figures.rates]}
+        print_json({**head, "yield": [asdict(y) for y in figures.yields], **rates, **coverage, **tools})
     else:
         print_stats(figures, build)
 
@@ -134,6 +137,14 @@ def what_if(
     tau: Annotated[
         str, typer.Option("--tau", help="Filtering thresholds in nats, e.g. calculator=0.7,qa=1.2; others stay")
     ] = "",
+    fdr: Annotated[
+        str,
+        typer.Option(
+            "--fdr",
+            help="Find each tool's threshold for a rate of false discoveries of at most this, e.g. 0.05; several, "
+            "0.01,0.05,0.1, are compared. Needs scores with decoys (build --decoys 3)",
+        ),
+    ] = "",
     top_k: Annotated[int | None, typer.Option(min=1, help="Only the k most likely positions of a document")] = None,
     tau_s: Annotated[
         float | None, typer.Option(min=0, max=1, help="Only positions where p(' [') is above this")
@@ -159,6 +170,7 @@ def what_if(
     """Try other thresholds on stored scores: the yield per tool, and calls that would be added or removed.
 
     Example: toolformer what-if --tau calculator=0.7,qa=1.2 --top-k 3 --materialise strict --data runs/c4
+    Example: toolformer what-if --fdr 0.01,0.05,0.1 --data runs/c4
     """
     prepare_environment()
     from toolformer_core.config import TOOL_NAMES
@@ -167,9 +179,19 @@ def what_if(
 
     store, snapshot = built_store(data), published_snapshot(data)
     thresholds = parse_thresholds(tau, "--tau")
-    from flows.build_dataset.what_if import ask
+    from flows.build_dataset.what_if import ask, thresholds_for
     from flows.build_dataset.what_if import materialise as assemble
 
+    rates = parse_rates(fdr)
+    found = thresholds_for(store, snapshot, rates)
+    if len(rates) > 1:
+        if materialise is not None:
+            raise UsageError("--materialise assembles C* with one rate: give --fdr a single number")
+        from cli.render.answers import print_found_thresholds
+
+        print_json({"found": [asdict(one) for one in found]}) if as_json else print_found_thresholds(found)
+        return
+    thresholds = {one.tool: one.tau_f for one in found} | thresholds
     what_if_query, build = ask(snapshot, thresholds, top_k, tau_s, keep_repeats), current_build(snapshot)
     answer = answer_query(snapshot, what_if_query.before, what_if_query.after, samples)
     limit = int(what_if_query.stored.assembled.get("max_examples", 25_000))
@@ -177,9 +199,14 @@ def what_if(
     if as_json:
         version = {"dataset": dataset.to_json()} if dataset is not None else {}
         now = asdict(build) if build is not None else None
-        print_json({"now": now, **asdict(answer), "notes": what_if_query.notes, "max_examples": limit, **version})
+        rated = {"found": [asdict(one) for one in found]} if found else {}
+        notes = {"notes": what_if_query.notes, "max_examples": limit}
+        print_json({"now": now, **asdict(answer), **notes, **rated, **version})
         return
-    from cli.render.answers import print_what_if
+    from cli.render.answers import print_found_thresholds, print_what_if
+
+    if found:
+        print_found_thresholds(found)
 
     print_what_if(what_if_query, answer, limit, {**TOOL_NAMES, **tool_names(snapshot)}, build)
     if dataset is not None:

@@ -8,6 +8,7 @@ Commands that share single parameters with a flow use `option_of`. This module k
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Callable, Collection
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
@@ -32,6 +33,7 @@ __all__ = [
     "hints_of",
     "option_name",
     "option_of",
+    "parse_rates",
     "parse_thresholds",
     "with_options",
 ]
@@ -161,6 +163,21 @@ def parse_thresholds(text: str, option: str = "--tau-f") -> dict[str, float]:
         return thresholds(text)
     except ValueError as exc:
         raise UsageError(f"{option}: {exc}") from None
+
+
+def parse_rates(text: str, option: str = "--fdr") -> list[float]:
+    """Parse `0.01,0.05`, rates between 0 and 1; `option` is its name in messages.
+
+    Raises:
+        UsageError: the text has another form.
+    """
+    try:
+        rates = [float(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        rates = [math.nan]
+    if not all(0 < rate < 1 for rate in rates):
+        raise UsageError(f"{option} takes rates between 0 and 1, e.g. 0.05 or 0.01,0.05,0.1; got {text!r}")
+    return rates
 
 
 def _parameter(form: type[BaseModel], name: str, *, optional: bool = False) -> inspect.Parameter:

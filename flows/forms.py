@@ -259,7 +259,8 @@ TranslatorModel = Annotated[
 ]
 ALL = "all"  # in place of a tool: every tool that is not named
 _RATE = re.compile(r"\s*fdr\s*=\s*([0-9.eE+-]+)\s*")
-_THRESHOLD: dict[str, Any] = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^fdr=0?\.[0-9]+$"}]}
+_PROMISED: dict[str, Any] = {"type": "string", "pattern": r"^fdr=0?\.[0-9]+$"}
+_THRESHOLD: dict[str, Any] = {"anyOf": [{"type": "number"}, _PROMISED, {"type": "null"}]}
 
 
 def _given_thresholds(given: Any) -> Any:

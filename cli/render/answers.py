@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cli.render.console import Console
+from toolformer_core.annotate.false_discovery import REASONS, FoundThreshold
 from toolformer_core.records import Call
 from toolformer_core.syntax import linearize
 from warehouse.commits import Dataset
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from warehouse.queries import CurrentBuild, Sample
     from warehouse.what_if import WhatIf
 
-__all__ = ["print_datasets", "print_document_trace", "print_plan", "print_what_if"]
+__all__ = ["print_datasets", "print_document_trace", "print_found_thresholds", "print_plan", "print_what_if"]
 
 _MAX_REASONS = 4  # reasons that are printed; the others are counted
 _CONTEXT_CHARACTERS = 40  # of the text before a call, and of that after it
@@ -34,6 +35,7 @@ _HEADERS = {
     "loss_plain": "plain",
     "loss_call": "call",
     "loss_response": "L+",
+    "best_decoy": "decoy",
     "answered": "input -> response",
 }
 
@@ -119,9 +121,15 @@ def print_document_trace(trace: DocumentTrace) -> None:
     _print_rows(console, "positions", trace.positions, ("tool", "rank", "position", "p", "draws", "parsed"))
     _print_rows(console, "draws", explanation.sampled, ("tool", "position", "raw", "outcome", "count"))
     _print_rows(console, "responses", explanation.executed, ("tool", "input", "response", "failure", "detail"))
-    columns = ("tool", "position", "loss_plain", "loss_call", "loss_response", "gain", "fate", "answered")
+    decoys = ("best_decoy",) if any(call.get("decoy_gains") for call in trace.calls) else ()
+    columns = ("tool", "position", "loss_plain", "loss_call", "loss_response", "gain", *decoys, "fate", "answered")
     calls = [
-        {**call, "gain": _gain(call), "answered": f"{call['input']} -> {call['response']}".strip()}
+        {
+            **call,
+            "gain": _gain(call),
+            "best_decoy": max(call.get("decoy_gains") or (), default=None),
+            "answered": f"{call['input']} -> {call['response']}".strip(),
+        }
         for call in trace.calls
     ]
     thresholds = ", ".join(f"{tool} {tau:g}" for tool, tau in trace.thresholds.items())
@@ -199,6 +207,27 @@ def print_what_if(
         console.print(f"\nOf each tool at most {limit:,} examples go into C*.", highlight=False)
     for note in query.notes:
         console.print(f"[yellow]{escape(note)}[/yellow]", highlight=False, soft_wrap=True)
+
+
+def print_found_thresholds(found: Iterable[FoundThreshold]) -> None:
+    """Print the thresholds for promised rates of false discoveries, with what is estimated at them."""
+    table = _narrow_table("Thresholds for a promised rate of false discoveries")
+    table.add_column("tool", no_wrap=True)
+    for name in ("promised", "tau_f", "estimated", "95 % interval", "calls"):
+        table.add_column(name, justify="right", no_wrap=True)
+    reasons: dict[tuple[str, str], None] = {}
+    for one in found:
+        at = one.at
+        interval = "" if at.rate is None else f"{at.low:.3f} to {at.high:.3f}"
+        mark = "*" if one.reason else ""
+        rate = "-" if at.rate is None else f"{at.rate:.3f}"
+        table.add_row(one.tool, f"{one.promised:g}", f"{one.tau_f:g}{mark}", rate, interval, f"{at.calls:,}")
+        if one.reason:
+            reasons[one.tool, REASONS[one.reason]] = None
+    console = Console()
+    console.print(table)
+    for tool, why in reasons:
+        console.print(f"[yellow]* {escape(tool)}: {why}[/yellow]", highlight=False, soft_wrap=True)
 
 
 def _format_change(before: str, after: str) -> str:

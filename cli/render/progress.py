@@ -337,19 +337,25 @@ def print_stats(stats: queries.Stats, build: queries.CurrentBuild | None = None)
         console.print(_tools_table(stats.tools))
     if not stats.yields:  # nothing was scored
         return
-    thresholds = sorted({y.tau_f for y in stats.yields})
-    table = Table(title="Examples with calls, by filtering threshold")
+    examples = {(y.tool, y.tau_f): f"{y.examples:,}" for y in stats.yields}
+    console.print(_by_threshold("Examples with calls, by filtering threshold", examples))
+    if stats.rates:
+        rates = {(r.tool, r.tau_f): "-" if r.rate is None else f"{r.rate:.3f}" for r in stats.rates}
+        console.print(_by_threshold("Estimated rate of false discoveries", rates))
+    for coverage in stats.coverage:
+        console.print(f"[yellow]{escape(str(coverage))}[/yellow]", highlight=False, soft_wrap=True)
+
+
+def _by_threshold(title: str, values: Mapping[tuple[str, float], str]) -> Table:
+    """Return a table with a row for each tool and a column for each threshold."""
+    thresholds = sorted({tau for _, tau in values})
+    table = Table(title=title)
     table.add_column("tool")
     for tau in thresholds:
         table.add_column(f"tau_f {tau:.1f}", justify="right")
-    by_tool: dict[str, dict[float, int]] = {}
-    for y in stats.yields:
-        by_tool.setdefault(y.tool, {})[y.tau_f] = y.examples
-    for tool, row in by_tool.items():
-        table.add_row(tool, *(f"{row.get(tau, 0):,}" for tau in thresholds))
-    console.print(table)
-    for coverage in stats.coverage:
-        console.print(f"[yellow]{escape(str(coverage))}[/yellow]", highlight=False, soft_wrap=True)
+    for tool in dict.fromkeys(tool for tool, _ in values):
+        table.add_row(tool, *(values.get((tool, tau), "") for tau in thresholds))
+    return table
 
 
 def _tools_table(tools: Iterable[queries.ToolCosts]) -> Table:

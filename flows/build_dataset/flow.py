@@ -22,7 +22,7 @@ from flows.build_dataset.pipeline import Assembled, run_pipeline
 from flows.build_dataset.resolve import resolve
 from flows.build_dataset.summary import build_summary
 from flows.build_dataset.tracking import track_build_if_in_use
-from flows.build_dataset.versions import coverage_note, thresholds_note, write_card, write_version
+from flows.build_dataset.versions import FOUND_THRESHOLDS, coverage_note, thresholds_note, write_card, write_version
 from flows.ledger import Ledger, new_run_id, now, open_run
 from flows.runners import check_gpus, choose_runner, use_runner
 from flows.server import guard_prefect_server, record_server
@@ -111,7 +111,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
         files = list(assembled.shards.values())
         if assembled.found:
             found = [asdict(one) for one in assembled.found]
-            ledger.run = replace(ledger.run, parameters={**ledger.run.parameters, "found_thresholds": found})
+            ledger.run = replace(ledger.run, parameters={**ledger.run.parameters, FOUND_THRESHOLDS: found})
         coverage = coverage_note(store, files) if parameters.stop_when_full else ""
         with ledger.own_snapshot() as snapshot:  # the published one may describe another run
             dataset = write_version(

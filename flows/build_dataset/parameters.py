@@ -116,7 +116,7 @@ class BuildParameters(ToolChoice):
     tau_f: Annotated[TauF, _CALLS] = Field(
         default_factory=dict,
         description=f"Filtering threshold on L- - L+ per tool, in nats {_paper(tau_f_for)}; or the rate of false "
-        "discoveries that it is to have at most: fdr=0.05 for all tools, qa=fdr=0.05 for one. See `decoys`",
+        "discoveries that it is to have at most: fdr=0.05 for all tools, qa=fdr=0.05 for one (see `decoys`)",
     )
     decoys: Annotated[int | None, _CALLS] = Field(
         None,

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from flows.build_dataset.versions import FOUND_THRESHOLDS, card_of
 from tasks.settings import seconds, tracking_uri
 from toolformer_core.errors import UsageError
 from warehouse.commits import Dataset
@@ -28,6 +30,7 @@ __all__ = ["KIND", "in_use", "track_build", "track_build_if_in_use"]
 _log = logging.getLogger(__name__)
 
 KIND = "build"  # the tag `kind` of these runs
+_ELSEWHERE = ("tau_f", FOUND_THRESHOLDS)  # parameters that are not shown among those of the build
 _CALLS_SHOWN = 100  # in the table of the most helpful calls, with their text
 _CURRENT = f"""
 SELECT count(DISTINCT df.path) AS files FROM {with_text_column("dataset_files", "made")} AS df
@@ -86,11 +89,10 @@ def track_build(tracking: Any, store: Store, data: str, dataset: Dataset) -> str
 
 
 def _make(tracking: Any, store: Store, data: str, dataset: Dataset, label: str) -> str:
-    from flows.build_dataset.versions import card_of
     from tasks.tracking import DatasetRef, project
 
     snapshot = store.local_folder / SNAPSHOT
-    run = next(iter(store.runs([dataset.run_id])), None)
+    parameters = next((run.parameters for run in store.runs([dataset.run_id])), {})
     current = _is_current(snapshot, dataset)
     rows, digest = _corpus(store, dataset)
     started = tracking.start(
@@ -104,7 +106,7 @@ def _make(tracking: Any, store: Store, data: str, dataset: Dataset, label: str) 
             "corpus": dataset.corpus,
             "corpus_digest": digest,
             "licence": dataset.licence,
-            "build": {k: v for k, v in run.parameters.items() if v is not None and k != "tau_f"} if run else {},
+            "build": {k: v for k, v in parameters.items() if v is not None and k not in _ELSEWHERE},
         },
         tags={"kind": KIND, "dataset": label, "dataset_digest": dataset.version, "flow_run": dataset.run_id},
         datasets=[DatasetRef(Path(dataset.corpus).name or dataset.corpus, digest, dataset.corpus, "corpus", rows)],
@@ -114,6 +116,7 @@ def _make(tracking: Any, store: Store, data: str, dataset: Dataset, label: str) 
         started.metrics(
             {"examples": sum(f.rows for f in dataset.files)} | {f"examples/{t}": n for t, n in dataset.counts.items()}
         )
+        started.metrics(_rates(parameters.get(FOUND_THRESHOLDS, ())))
         started.text(card_of(store, dataset), "card.md")
         if current:
             _figures(started, snapshot, dataset)
@@ -122,6 +125,12 @@ def _make(tracking: Any, store: Store, data: str, dataset: Dataset, label: str) 
         raise
     started.finish("FINISHED")
     return str(started.run_id)
+
+
+def _rates(found: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Return, of thresholds found for a promised rate, the promise and the estimate."""
+    metrics = {f"promised_rate/{one['tool']}": one["promised"] for one in found}
+    return metrics | {f"estimated_rate/{one['tool']}": rate for one in found if (rate := one["at"]["rate"]) is not None}
 
 
 def _is_current(snapshot: Path, dataset: Dataset) -> bool:

@@ -21,8 +21,9 @@ from warehouse.commits import Dataset, dataset_version, made_id
 from warehouse.queries import rows_of, yield_by_threshold
 from warehouse.store import Store
 
-__all__ = ["card_of", "coverage_note", "thresholds_note", "write_card", "write_version"]
+__all__ = ["FOUND_THRESHOLDS", "card_of", "coverage_note", "thresholds_note", "write_card", "write_version"]
 
+FOUND_THRESHOLDS = "found_thresholds"  # the parameter of a run that holds the thresholds found for promised rates
 _MAX_SOURCES = 20  # files of the corpus that a card names
 _SOURCES_SQL = "SELECT source, count(*) AS documents FROM documents GROUP BY ALL ORDER BY documents DESC, source"
 _MAX_SHARDS = 20  # shards without a tool's annotations that a card names; the commits of `assemble` name all
@@ -106,9 +107,9 @@ def thresholds_note(found: Sequence[FoundThreshold]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for one in found:
-        kept = f"its own threshold is kept: {REASONS[one.reason]}" if one.reason else ""
+        why = REASONS.get(one.reason, "")
         calls = f"{one.at.calls:,} of {one.at.of_calls:,}"
-        lines.append(f"| {one.tool} | {one.promised:g} | {one.tau_f:g} | {one.at.said()} | {calls} | {kept} |")
+        lines.append(f"| {one.tool} | {one.promised:g} | {one.tau_f:g} | {one.at.said()} | {calls} | {why} |")
     return "\n".join(lines)
 
 

@@ -8,7 +8,7 @@ own that lists the commits it uses.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,11 @@ from typing import Any
 from flows.build_dataset.versions import coverage_note, write_card, write_version
 from flows.ledger import new_run_id, now, open_run, reporting_to
 from tasks.example_limit import last_ranks
+from tasks.false_discovery import find_thresholds, gains_by_tool
 from tasks.run_shard import ShardResult, result_of
 from tasks.stage import Inputs, Shard, files_of, run_stage, shards_of
 from tasks.stages.assemble import ASSEMBLE, NOT_ANNOTATED, AssemblySpec, PositionFilter
+from toolformer_core.annotate.false_discovery import FoundThreshold
 from toolformer_core.config import TOOL_NAMES, AssembleConfig, tau_f_for
 from toolformer_core.errors import UnknownNameError, UsageError
 from warehouse.commits import Commit, CommitKey, Dataset, Run, check_name
@@ -28,7 +30,7 @@ from warehouse.schema import WHAT_IF
 from warehouse.store import Store
 from warehouse.what_if import CallFilter, StoredScores, count_unranked, stored_scores
 
-__all__ = ["WhatIfQuery", "ask", "materialise"]
+__all__ = ["WhatIfQuery", "ask", "materialise", "thresholds_for"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,33 @@ def ask(
     return WhatIfQuery(scores, before, after, tuple(notes))
 
 
+def thresholds_for(store: Store, snapshot: str | Path, rates: Sequence[float]) -> list[FoundThreshold]:
+    """Return the threshold of each tool for each promised rate of false discoveries, by tool and then by rate.
+
+    Args:
+        store: the data folder's store.
+        snapshot: path of the published snapshot.
+        rates: in (0, 1); without any, no score is read.
+
+    Raises:
+        UsageError: no calls are scored, or none with decoys.
+        SnapshotError: there is no snapshot.
+        StoreError: scores cannot be read.
+    """
+    if not rates:
+        return []
+    scores = stored_scores(snapshot)
+    base = _read_base_run(store, scores)
+    gains = gains_by_tool(store, base.scored, base.tools)
+    if not any(one.asked for one in gains.values()):
+        raise UsageError(
+            "--fdr needs calls that were scored with decoys: run the same toolformer build with --decoys 3"
+        )
+    own = scores.assembled.get("tau_f", {})
+    found = [find_thresholds(gains, dict.fromkeys(base.tools, rate), own, scores.floors) for rate in rates]
+    return [one for of_tool in zip(*found, strict=True) for one in of_tool]
+
+
 def _unsampled_note(tool: str, parameter: str, sampled: Any, option: str) -> str:
     return (
         f"{tool} was sampled with {parameter} = {sampled:g}: what {option} would add cannot be known from the stored "
@@ -134,7 +163,7 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
         check_name("dataset", name)
     except StoreError as exc:
         raise UsageError(f"--materialise: {exc}") from exc
-    base = _read_base_run(store, query)
+    base = _read_base_run(store, query.stored)
     config: Mapping[str, Any] = query.stored.assembled
     thresholds = {
         **config.get("tau_f", {}),
@@ -213,13 +242,13 @@ class _BaseRun:
         return Inputs(assembly, shard.name, files=files)
 
 
-def _read_base_run(store: Store, query: WhatIfQuery) -> _BaseRun:
+def _read_base_run(store: Store, stored: StoredScores) -> _BaseRun:
     """Return the run that made the current scores.
 
     Raises:
         UsageError: there is no such run, or it has not scored every shard.
     """
-    runs = store.runs([query.stored.run_id]) if query.stored.run_id else []
+    runs = store.runs([stored.run_id]) if stored.run_id else []
     if not runs:
         raise UsageError("the scores belong to no run: run toolformer build to its end first")
     run = runs[0]

@@ -66,14 +66,16 @@ def test_every_tool_has_a_field_for_its_threshold() -> None:
     field = fields_of(DEPLOYMENTS[0])["properties"]["tau_f"]
     assert "tau_f" not in fields_of(DEPLOYMENTS[0])["required"]
     assert "required" not in field
+    kinds = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^fdr=0?\.[0-9]+$"}, {"type": "null"}]}
     assert field["properties"] == {
-        "calculator": {"type": "number", "title": "calculator", "description": "nats; paper: 0.5"},
-        "calendar": {"type": "number", "title": "calendar", "description": "nats; paper: 1.0"},
-        "wikisearch": {"type": "number", "title": "wikisearch", "description": "nats; paper: 1.0"},
-        "qa": {"type": "number", "title": "qa", "description": "nats; paper: 1.0"},
-        "mt": {"type": "number", "title": "mt", "description": "nats; paper: 0.5"},
+        "calculator": {**kinds, "title": "calculator", "description": "nats; paper: 0.5"},
+        "calendar": {**kinds, "title": "calendar", "description": "nats; paper: 1.0"},
+        "wikisearch": {**kinds, "title": "wikisearch", "description": "nats; paper: 1.0"},
+        "qa": {**kinds, "title": "qa", "description": "nats; paper: 1.0"},
+        "mt": {**kinds, "title": "mt", "description": "nats; paper: 0.5"},
+        "all": {**kinds, "title": "all", "description": "fdr=0.05: of every tool that is not named"},
     }
-    assert field["additionalProperties"] == {"type": "number"}
+    assert field["additionalProperties"] == kinds
 
 
 @pytest.mark.parametrize(
@@ -81,17 +83,18 @@ def test_every_tool_has_a_field_for_its_threshold() -> None:
     [
         ({"calculator": 0.5}, {"calculator": 0.5}),
         ({"qa": -1, "mt": 2.5}, {"qa": -1.0, "mt": 2.5}),
+        ({"qa": "fdr=0.05", "mt": 2.5}, {"qa": "fdr=0.05", "mt": 2.5}),
         ({"calculator": None, "qa": 1.2}, {"qa": 1.2}),  # the API lets null stand in what is optional
         ({}, {}),
         (None, {}),
     ],
 )
-def test_thresholds_are_one_object_of_numbers_however_they_are_given(given: Any, means: dict[str, float]) -> None:
+def test_thresholds_are_one_object_however_they_are_given(given: Any, means: dict[str, Any]) -> None:
     told = {"corpus": "/c4.jsonl", "data": "/data", "tau_f": given}
     validate({"parameters": told}, form_schema(DEPLOYMENTS[0]), raise_on_error=True)  # as the server does
     asked = BuildParameters.model_validate(told)
     assert asked.model_dump(mode="json")["tau_f"] == asked.tau_f == means
-    listed = ",".join(f"{tool}={value:g}" for tool, value in means.items())
+    listed = ",".join(f"{tool}={value if isinstance(value, str) else f'{value:g}'}" for tool, value in means.items())
     option = f" --tau-f {listed}" if means else ""
     assert build_command(asked) == f"toolformer build --corpus /c4.jsonl --data /data{option}"
 
@@ -99,7 +102,8 @@ def test_thresholds_are_one_object_of_numbers_however_they_are_given(given: Any,
 @pytest.mark.parametrize(
     ("given", "refused"),
     [
-        ({"qa": "fdr=0.05"}, "'fdr=0.05' is not valid"),  # as a number, or null
+        ({"qa": "5 %"}, "'5 %' does not match"),
+        ({"qa": "fdr=5"}, "'fdr=5' does not match"),
         (0.5, "0.5 is not valid"),
     ],
 )
@@ -109,10 +113,9 @@ def test_what_is_no_threshold_is_refused_in_the_form(given: Any, refused: str) -
         validate({"parameters": told}, form_schema(DEPLOYMENTS[0]), raise_on_error=True)
 
 
-def test_a_threshold_that_is_no_number_is_named() -> None:
-    with pytest.raises(ValidationError, match=r"tau_f\.qa\n +Input should be a valid number") as refused:
-        BuildParameters(corpus="c4.jsonl", tau_f={"calculator": 0.5, "qa": "fdr=0.05"})  # type: ignore[dict-item]
-    assert "fdr" not in str(refused.value)  # values are not repeated: another field's may hold credentials
+def test_a_threshold_that_is_neither_number_nor_rate_is_named() -> None:
+    with pytest.raises(ValidationError, match=r"tau_f\n.*'5 %' is neither a number nor fdr="):
+        BuildParameters(corpus="c4.jsonl", tau_f={"calculator": 0.5, "qa": "5 %"})
 
 
 @pytest.mark.parametrize("text", EXAMPLES, ids=[json.loads(text).get("launcher", "local") for text in EXAMPLES])

@@ -7,16 +7,16 @@ least tau. A wrong response passes as often as a decoy does, W/D. Were all calls
 
 This is an upper estimate of the share of wrong calls among those that pass, because it takes every call for wrong. The
 threshold for a promised rate q is the least gain of a call such that FDR <= q there and at every larger threshold that
-any call reaches. It keeps the tool's own threshold, with a reason, where decoys cannot tell:
+any call reaches. Where decoys cannot tell, or find nothing, there is a reason:
 
-    | reason        | because                                                                                      |
-    |---------------|----------------------------------------------------------------------------------------------|
-    | no_decoys     | the calls were scored without                                                                |
-    | too_alike     | fewer than `LEAST_RESPONSES` different responses, or most calls have no decoy: what counts   |
-    |               | as wrong is then a matter of a few words                                                     |
-    | no_threshold  | decoys pass too often even where only the best calls are left                                |
-    | too_few       | at the promised rate fewer than 3 decoys would be expected to pass, so that seeing none      |
-    |               | would prove nothing (the rule of three: e^-3 = 5 %)                                          |
+    | reason        | because                                                             | the threshold is         |
+    |---------------|---------------------------------------------------------------------|--------------------------|
+    | no_decoys     | the calls were scored without                                       | the tool's own           |
+    | too_few       | fewer than 3 decoys would be expected to pass at the promised rate  | the tool's own           |
+    |               | if all calls did: to see none would prove nothing (e^-3 = 5 %)      |                          |
+    | too_alike     | fewer than `LEAST_RESPONSES` different responses, or most calls     | the tool's own           |
+    |               | have no decoy: what counts as wrong is then a matter of a few words |                          |
+    | none_passes   | decoys pass too often even where only the best call is left         | above all gains          |
 
 The interval is Wilson's for the decoys' share W/D, at the size of a sample of one decoy per call: decoys of one call
 share its place and its losses, so they count as one. R/N is taken as it is.
@@ -51,8 +51,8 @@ __all__ = [
 REASONS: Mapping[str, str] = {
     "no_decoys": "its calls were scored without decoys",
     "too_alike": "its responses are too much alike to tell right ones from wrong ones",
-    "no_threshold": "decoys pass too often even among the best calls",
-    "too_few": "too few calls to prove the promise",
+    "none_passes": "decoys pass too often even among its best calls, so none is kept",
+    "too_few": "it has too few calls to prove the promise",
 }
 
 LEAST_RESPONSES = 8  # different ones of a tool
@@ -126,7 +126,7 @@ class FoundThreshold:
     tool: str
     promised: float
     tau_f: float
-    reason: str = ""  # why it is the tool's own threshold; "": decoys decided
+    reason: str = ""  # one of `REASONS`, why it is not one at which the promise holds; "": it is
     at: Estimate = field(default_factory=lambda: Estimate(math.nan, 0, 0, 0, 0, None, None, None))  # at tau_f
 
 
@@ -159,15 +159,15 @@ def find_threshold(tool: str, gains: GainsOfTool, promised: float, own: float, f
 
     if not len(gains.decoys):
         return keep("no_decoys" if not gains.asked else "too_alike")
+    if promised * len(gains.decoys) < _LEAST_EXPECTED:
+        return keep("too_few")
     if gains.responses < LEAST_RESPONSES or 2 * gains.with_decoys < gains.asked:
         return keep("too_alike")
     tau_f = _least(gains, promised, floor)
     if tau_f is None:
-        return keep("no_threshold")
-    found = estimate(gains, tau_f)
-    if promised * found.calls / found.of_calls * found.of_decoys < _LEAST_EXPECTED:
-        return keep("too_few")
-    return FoundThreshold(tool, promised, tau_f, "", found)
+        above = math.floor(max(floor, float(gains.calls[-1])) * 10 + 1) / 10
+        return FoundThreshold(tool, promised, above, "none_passes", estimate(gains, above))
+    return FoundThreshold(tool, promised, tau_f, "", estimate(gains, tau_f))
 
 
 def _least(gains: GainsOfTool, promised: float, floor: float) -> float | None:
@@ -176,8 +176,6 @@ def _least(gains: GainsOfTool, promised: float, floor: float) -> float | None:
     Between two neighbouring gains, of calls or decoys, FDR does not change, so it is looked at there alone.
     """
     n, d = len(gains.calls), len(gains.decoys)
-    if not n or gains.calls[-1] < floor:
-        return None
     values = np.unique(np.concatenate([gains.calls, gains.decoys]))
     values = values[(values >= floor) & (values <= gains.calls[-1])]
     passing = n - np.searchsorted(gains.calls, values, "left")

@@ -8,6 +8,7 @@ thresholds would keep is in `warehouse.what_if`, the path of one document in `wa
 from warehouse.queries.builds import (
     Coverage,
     CurrentBuild,
+    FalseDiscoveryRate,
     StageBalance,
     Stats,
     ToolCosts,
@@ -24,6 +25,7 @@ from warehouse.queries.rows import open_snapshot, rows_in, rows_of
 __all__ = [
     "Coverage",
     "CurrentBuild",
+    "FalseDiscoveryRate",
     "GainBin",
     "Sample",
     "StageBalance",

@@ -10,12 +10,14 @@ from typing import Any
 
 from warehouse.queries.rows import open_snapshot, rows_in, rows_of
 from warehouse.snapshot.analyst_views import CURRENT_BUILD
+from warehouse.snapshot.rate_views import DECOYS, rate_sql
 from warehouse.snapshot.tool_views import TOOL_COSTS
 from warehouse.snapshot.views import THRESHOLDS, yield_sql
 
 __all__ = [
     "Coverage",
     "CurrentBuild",
+    "FalseDiscoveryRate",
     "StageBalance",
     "Stats",
     "ToolCosts",
@@ -91,6 +93,19 @@ class Yield:
 
 
 @dataclass(frozen=True, slots=True)
+class FalseDiscoveryRate:
+    """How often wrong responses would pass a threshold, estimated from decoys."""
+
+    tool: str
+    tau_f: float
+    calls: int  # that gain at least tau_f, of any position
+    of_calls: int
+    decoys: int
+    of_decoys: int
+    rate: float | None  # None: no call passes, or there are no decoys
+
+
+@dataclass(frozen=True, slots=True)
 class Coverage:
     """The part of the corpus on which a tool was annotated, if that is not all of it."""
 
@@ -138,6 +153,7 @@ class Stats:
     yields: tuple[Yield, ...]
     coverage: tuple[Coverage, ...] = ()  # of tools that were not annotated on every shard
     tools: tuple[ToolCosts, ...] = ()
+    rates: tuple[FalseDiscoveryRate, ...] = ()  # at the thresholds of `yields`; empty where no decoys were scored
 
     @property
     def conserved(self) -> bool:
@@ -156,13 +172,16 @@ def yield_by_threshold(path: str | Path, thresholds: Iterable[float] = THRESHOLD
 
 
 def stats(path: str | Path, thresholds: Iterable[float] = THRESHOLDS) -> Stats:
-    """Return the balances of all current shards, in the order of the stages, and the yields.
+    """Return the balances of all current shards, in the order of the stages, the yields, and rates if there are decoys.
 
     Raises:
         SnapshotError: there is no snapshot.
     """
+    thresholds = tuple(thresholds)
     with open_snapshot(path) as connection:
         counts = rows_in(connection, _STATS)
+        decoys = rows_in(connection, DECOYS)[0]["decoys"]
+        rates = [FalseDiscoveryRate(**row) for row in rows_in(connection, rate_sql(thresholds))] if decoys else []
         yields = rows_in(connection, yield_sql(thresholds))
         assembled = rows_in(connection, _COVERAGE)
         tools = tuple(ToolCosts(**row) for row in rows_in(connection, TOOL_COSTS))
@@ -177,7 +196,7 @@ def stats(path: str | Path, thresholds: Iterable[float] = THRESHOLDS) -> Stats:
         else:
             balance[kind][reason] = rows
     balances = tuple(StageBalance(*key, **values) for key, values in grouped.items())
-    return Stats(balances, tuple(Yield(**row) for row in yields), _coverage(assembled), tools)
+    return Stats(balances, tuple(Yield(**row) for row in yields), _coverage(assembled), tools, tuple(rates))
 
 
 def coverage(path: str | Path) -> tuple[Coverage, ...]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from warehouse.commits import digest
 from warehouse.schema import STAGES, TABLES
-from warehouse.snapshot import analyst_views, grounding_views, views
+from warehouse.snapshot import analyst_views, grounding_views, rate_views, views
 from warehouse.snapshot.dataset_views import current_version_sql, version_examples_sql
 from warehouse.snapshot.relations import parquet_sql, sql_text, with_added_columns
 from warehouse.snapshot.tool_views import TOOL_COSTS
@@ -71,6 +71,11 @@ _VIEWS = {
     "grounding_costs": grounding_views.GROUNDING_COSTS,
 }
 
+# The table that some macros read, the macros, and a comment on each.
+_MACROS = (
+    ("groundings", grounding_views.MACROS, grounding_views.MACRO_COMMENTS),
+    ("scored", rate_views.MACROS, rate_views.MACRO_COMMENTS),
+)
 
 # The current files of every table whose commits can be shown.
 _SHOWN = """
@@ -112,7 +117,7 @@ def _replace_changed(
     """Replace the views over files, and the empty tables, that are others than before; then the views over these."""
     connection.execute("CREATE TABLE IF NOT EXISTS facts.views (name VARCHAR, digest VARCHAR)")
     before = dict(connection.execute("FROM facts.views").fetchall())
-    over_facts = "\n".join(map(str, (_VIEWS, _ABOUT, grounding_views.MACROS, grounding_views.MACRO_COMMENTS)))
+    over_facts = "\n".join(map(str, (_VIEWS, _ABOUT, *_MACROS)))
     after = {name: digest(sql.encode()) for name, sql in wanted.items()}
     after |= {name: digest(str(schema).encode()) for name, schema in empty.items()}
     after[_OVER_FACTS] = digest(over_facts.encode())
@@ -150,18 +155,18 @@ def create_views(connection: duckdb.DuckDBPyConnection, partial: bool = False) -
 
     Args:
         connection: to the database.
-        partial: whether tables may be missing; views and macros that need one of them are left out.
+        partial: whether tables may be missing; views that need one of them are left out, as macros are anyway.
     """
     missing = (duckdb.CatalogException,) if partial else ()
     for view, sql in _VIEWS.items():
         with contextlib.suppress(*missing):
             connection.execute(f"CREATE OR REPLACE VIEW {view} AS {sql}")
-    for macro, (parameters, sql) in grounding_views.MACROS.items():
-        if partial and "groundings" not in _kinds(connection):
-            break
-        connection.execute(f"CREATE OR REPLACE MACRO {macro}({parameters}) AS TABLE {sql}")
-        connection.execute(f"COMMENT ON MACRO TABLE {macro} IS {sql_text(grounding_views.MACRO_COMMENTS[macro])}")
-    for name, kind in _kinds(connection).items():
+    kinds = _kinds(connection)
+    for table, macros, comments in _MACROS:
+        for macro, (parameters, sql) in macros.items() if table in kinds else ():
+            connection.execute(f"CREATE OR REPLACE MACRO {macro}({parameters}) AS TABLE {sql}")
+            connection.execute(f"COMMENT ON MACRO TABLE {macro} IS {sql_text(comments[macro])}")
+    for name, kind in kinds.items():
         _comment(connection, name, kind)
 
 

@@ -1,0 +1,185 @@
+"""`--tau-f fdr=...`: a build of twelve documents, worked out by hand, with a model that answers from a script."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flows.build_dataset.flow import BuildResult, run_build
+from flows.build_dataset.parameters import BuildParameters, build_command
+from flows.build_dataset.plan import plan_build
+from flows.build_dataset.resolve import resolve
+from flows.build_dataset.what_if import ask, materialise, thresholds_for
+from tasks import arrow as translate
+from tests.support.commands import Run
+from tests.support.small_builds import small_build
+from toolformer_core.errors import UnknownNameError, UsageError
+from toolformer_core.lm.base import ScoreRequest
+from toolformer_core.lm.scripted import ScriptedLM
+from warehouse.queries import rows_of, stats
+from warehouse.store import Store
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
+
+TEXT = "Of {} apples 12 are red and {} are green in box {}."
+TEXTS = [TEXT.format(30 + n, 18 + n, n) for n in range(12)]
+AT = TEXTS[0].index(" 18")
+
+
+def log_probs(asked: ScoreRequest) -> list[float]:
+    """3 nats a token; 1 behind the right response in box 0 to 8, 2.6 in box 9 to 11, 2.8 behind a wrong one.
+
+    So right calls gain 2 or 0.4, and decoys 0.2.
+    """
+    box = int(asked.text.split()[-1].rstrip("."))
+    if asked.prefix.endswith("-> ]") or not asked.prefix:
+        return [-3.0] * asked.tokens
+    if not asked.prefix.endswith(f"-> {18 + box}]"):
+        return [-2.8] * asked.tokens
+    return [-1.0 if box < 9 else -2.6] * asked.tokens
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch)
+
+
+def use(patch: pytest.MonkeyPatch) -> None:
+    lm = ScriptedLM(
+        {("calculator", text): {AT: -0.1} for text in TEXTS},
+        {("calculator", text, AT): [f"Calculator({30 + n} - 12)]"] for n, text in enumerate(TEXTS)},
+        log_probs,
+    )
+    for stage in ("sample", "score"):
+        patch.setattr(f"tasks.stages.{stage}.model_of", lambda spec: lm)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "corpus.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    return path
+
+
+def asked(corpus: Path, data: Path, **changes: object) -> BuildParameters:
+    own: dict[str, object] = {"tools": ["calculator"], "shard_documents": 6, "top_k": 1, "draws": 1}
+    return small_build(corpus, data, **{**own, "tau_f": "fdr=0.1", **changes})
+
+
+@pytest.fixture(scope="module")
+def built(prefect_server: None, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[BuildResult, Path]:
+    data = tmp_path_factory.mktemp("promised")
+    with pytest.MonkeyPatch.context() as patch:
+        use(patch)
+        return run_build(asked(corpus, data)), data
+
+
+def test_the_threshold_lies_above_the_decoys_and_keeps_what_the_papers_would_not(
+    built: tuple[BuildResult, Path], run: Run
+) -> None:
+    # Twelve calls and three decoys each. At 0.2 all 36 decoys and all 12 calls pass: the rate is 1. Above, none does.
+    # So the next call's gain is the threshold, 0.4, where the paper's 0.5 would keep nine.
+    result, data = built
+    assert result.thresholds["calculator"] == 0.4
+    assert (result.examples, result.counts) == (12, {"calculator": 12})
+    store = Store(data)
+    (found,) = store.runs([result.run_id])[0].parameters["found_thresholds"]
+    assert (found["tool"], found["promised"], found["reason"]) == ("calculator", 0.1, "")
+    assert found["tau_f"] == result.thresholds["calculator"]
+    assert (found["at"]["calls"], found["at"]["decoys"], found["at"]["of_decoys"]) == (12, 0, 36)
+    card = run("datasets", "cstar", "--data", data).out
+    assert "| calculator | 0.1 | " in card
+    assert "12 of 12" in card
+
+
+def test_decoys_are_stored_with_the_scores_and_counted(built: tuple[BuildResult, Path]) -> None:
+    _, data = built
+    store = Store(data)
+    calls = [
+        call
+        for commit in store.commits("score")
+        for call in translate.scored_of(store.read(commit.files[0]), decoys=True)
+    ]
+    assert [call.decoy_gains for call in calls] == [pytest.approx((0.2, 0.2, 0.2))] * 12
+    assert [commit.counters["decoys"] for commit in store.commits("score")] == [18, 18]
+    assert {commit.counters["decoys_from_reserve"] for commit in store.commits("score")} == {0}
+
+
+def test_the_same_build_again_finds_everything_done(built: tuple[BuildResult, Path], corpus: Path, model: None) -> None:
+    result, data = built
+    assert plan_build(asked(corpus, data)).nothing_to_do
+    again = run_build(asked(corpus, data))
+    assert (again.done, again.version, again.made) == (0, result.version, result.made)
+
+
+def test_stats_say_the_rate_at_any_threshold(built: tuple[BuildResult, Path], run: Run) -> None:
+    result, data = built
+    rates = {rate.tau_f: (rate.calls, rate.decoys, rate.rate) for rate in stats(result.snapshot, (0.1, 0.3, 3.0)).rates}
+    assert rates == {0.1: (12, 36, 1.0), 0.3: (12, 0, 0.0), 3.0: (0, 0, None)}
+    asked_again = rows_of(result.snapshot, "SELECT tool, rate FROM false_discovery_rate(0.1)")
+    assert asked_again == [{"tool": "calculator", "rate": 1.0}]
+    assert "Estimated rate of false discoveries" in run("stats", "--data", data).out
+    said = json.loads(run("stats", "--data", data, "--json").out)["false_discovery_rates"]
+    assert [one["rate"] for one in said] == [0.0, 0.0, 0.0]  # at 0.5, 1 and 2
+
+
+def test_what_if_finds_thresholds_without_a_model(built: tuple[BuildResult, Path], run: Run) -> None:
+    result, data = built
+    store = Store(data)
+    strict, loose = thresholds_for(store, result.snapshot, [0.01, 0.2])
+    assert (strict.reason, loose.reason) == ("too_few", "")  # 0.01 of 36 decoys are fewer than 3
+    assert strict.tau_f == loose.tau_f == result.thresholds["calculator"]  # its own is the one that was found
+    assert "too few calls" in run("what-if", "--fdr", "0.01,0.2", "--data", data).out
+    one = json.loads(run("what-if", "--fdr", "0.2", "--data", data, "--json").out)
+    assert [found["promised"] for found in one["found"]] == [0.2]
+    assert run("what-if", "--fdr", "0.1,0.2", "--materialise", "x", "--data", data).code == 2
+    assert run("what-if", "--fdr", "1.5", "--data", data).code == 2
+
+
+def test_what_the_papers_thresholds_gave_with_decoys_can_be_assembled_anew_by_a_rate(
+    built: tuple[BuildResult, Path], corpus: Path, tmp_path: Path, model: None
+) -> None:
+    paper = run_build(asked(corpus, tmp_path, tau_f={}, decoys=3))
+    assert (paper.examples, paper.thresholds["calculator"]) == (9, 0.5)
+    store = Store(tmp_path)
+    (found,) = thresholds_for(store, paper.snapshot, [0.1])
+    made = materialise(store, ask(paper.snapshot, {"calculator": found.tau_f}), "promised")
+    assert made.version == built[0].version
+
+
+def test_without_decoys_there_is_nothing_to_promise(
+    built: tuple[BuildResult, Path], corpus: Path, tmp_path: Path, model: None
+) -> None:
+    plain = run_build(asked(corpus, tmp_path, tau_f={}))
+    assert stats(plain.snapshot).rates == ()
+    with pytest.raises(UsageError, match="with --decoys 3"):
+        thresholds_for(Store(tmp_path), plain.snapshot, [0.05])
+
+
+def test_a_rate_is_for_all_tools_or_for_one(corpus: Path, tmp_path: Path) -> None:
+    def rates(tau_f: str) -> dict[str, float]:
+        chosen = ["calculator", "qa", "calendar"]
+        return dict(resolve(asked(corpus, tmp_path, tools=chosen, tau_f=tau_f), "r").rates)
+
+    assert rates("fdr=0.05") == dict.fromkeys(["calculator", "qa", "calendar"], 0.05)
+    assert rates("qa=fdr=0.1") == {"qa": 0.1}
+    assert rates("qa=fdr=0.1,fdr=0.05,calculator=0.7") == {"qa": 0.1, "calendar": 0.05}
+    written = build_command(asked(corpus, tmp_path, tau_f="qa=fdr=0.1,fdr=0.05,calculator=0.7"))
+    assert "--tau-f calculator=0.7,qa=fdr=0.1,all=fdr=0.05" in written
+
+
+@pytest.mark.parametrize("wrong", ["fdr=0", "fdr=1", "fdr=x", "qa=fdr=2", "all=0.5"])
+def test_what_is_no_rate_is_refused(corpus: Path, tmp_path: Path, wrong: str) -> None:
+    with pytest.raises(ValueError, match=r"fdr|all"):
+        asked(corpus, tmp_path, tau_f=wrong)
+
+
+def test_what_cannot_be_promised_is_said_before_anything_runs(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--decoys 0 scores none"):
+        resolve(asked(corpus, tmp_path, decoys=0), "r")
+    with pytest.raises(UsageError, match="--stop-when-full counts examples"):
+        resolve(asked(corpus, tmp_path, stop_when_full=True), "r")
+    with pytest.raises(UnknownNameError):
+        resolve(asked(corpus, tmp_path, tau_f="wiki=fdr=0.1"), "r")
