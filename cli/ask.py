@@ -145,6 +145,12 @@ def what_if(
             "0.01,0.05,0.1, are compared. Needs scores with decoys (build --decoys 3)",
         ),
     ] = "",
+    call_price: Annotated[
+        str,
+        typer.Option(
+            "--call-price", help="Nats that a call must gain besides its threshold, e.g. calculator=0.02,qa=0.3"
+        ),
+    ] = "",
     top_k: Annotated[int | None, typer.Option(min=1, help="Only the k most likely positions of a document")] = None,
     tau_s: Annotated[
         float | None, typer.Option(min=0, max=1, help="Only positions where p(' [') is above this")
@@ -192,7 +198,9 @@ def what_if(
         print_json({"found": [asdict(one) for one in found]}) if as_json else print_found_thresholds(found)
         return
     thresholds = {one.tool: one.tau_f for one in found} | thresholds
-    what_if_query, build = ask(snapshot, thresholds, top_k, tau_s, keep_repeats), current_build(snapshot)
+    prices = parse_thresholds(call_price, "--call-price")
+    what_if_query = ask(snapshot, thresholds, top_k, tau_s, keep_repeats, prices)
+    build = current_build(snapshot)
     answer = answer_query(snapshot, what_if_query.before, what_if_query.after, samples)
     limit = int(what_if_query.stored.assembled.get("max_examples", 25_000))
     dataset = assemble(store, what_if_query, materialise) if materialise is not None else None

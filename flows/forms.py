@@ -44,6 +44,7 @@ __all__ = [
     "Passages",
     "PathOrUrl",
     "Phrases",
+    "Prices",
     "QAReader",
     "References",
     "ShardDocuments",
@@ -319,6 +320,24 @@ TauF = Annotated[
         },
     ),
     Option(note=", e.g. calculator=0.5,qa=1.2 or fdr=0.05"),
+]
+
+
+def _given_prices(given: Any) -> Any:
+    """As `_given_thresholds`; no price is negative."""
+    prices = thresholds(given) if isinstance(given, str) else given or {}
+    if isinstance(prices, Mapping):
+        prices = {name: value for name, value in prices.items() if value is not None}
+        for name, value in prices.items():
+            if isinstance(value, int | float) and not value >= 0:
+                raise ValueError(f"{name}={value:g}: a price is a number of nats from 0 on")
+    return prices
+
+
+Prices = Annotated[
+    dict[str, float],
+    BeforeValidator(_given_prices),
+    WithJsonSchema({"type": "object", "additionalProperties": {"type": "number", "minimum": 0}}),
 ]
 Gpus = Annotated[
     int | None,

@@ -7,16 +7,14 @@ is not known here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from tasks import arrow
-from tasks.build_spec import BuildSpec
 from tasks.run_shard import ShardResult
 from toolformer_core.annotate.false_discovery import FoundThreshold, GainCollector, GainsOfTool, find_threshold
-from toolformer_core.config import AssembleConfig, tau_f_for
+from toolformer_core.config import tau_f_for
 from warehouse.store import Store
 
-__all__ = ["find_thresholds", "gains_by_tool", "with_found_thresholds"]
+__all__ = ["find_thresholds", "gains_by_tool"]
 
 
 def gains_by_tool(
@@ -53,24 +51,3 @@ def find_thresholds(
         find_threshold(tool, gains[tool], rate, tau_f_for(tool, own), floors.get(tool, 0.0))
         for tool, rate in rates.items()
     ]
-
-
-def with_found_thresholds(
-    spec: BuildSpec, scored: Mapping[str, Sequence[ShardResult]]
-) -> tuple[AssembleConfig, tuple[FoundThreshold, ...]]:
-    """Return how a build assembles C* once all of its calls are scored, and the thresholds that were found for it.
-
-    Args:
-        spec: the build; without promised rates its config is returned as it is.
-        scored: shard -> the losses, of every tool.
-
-    Raises:
-        StoreError: scores cannot be read.
-    """
-    if not spec.rates:
-        return spec.assemble, ()
-    gains = gains_by_tool(spec.store(), scored, spec.rates)
-    floor = spec.score.floor
-    floors = dict.fromkeys(spec.rates, 0.0 if floor is None else floor)
-    found = find_thresholds(gains, spec.rates, spec.assemble.tau_f, floors)
-    return replace(spec.assemble, tau_f={**spec.assemble.tau_f, **{one.tool: one.tau_f for one in found}}), tuple(found)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 from prefect import flow, get_run_logger
 
@@ -22,7 +22,7 @@ from flows.build_dataset.pipeline import Assembled, run_pipeline
 from flows.build_dataset.resolve import resolve
 from flows.build_dataset.summary import build_summary
 from flows.build_dataset.tracking import track_build_if_in_use
-from flows.build_dataset.versions import FOUND_THRESHOLDS, coverage_note, thresholds_note, write_card, write_version
+from flows.build_dataset.versions import coverage_note, price_note, thresholds_note, write_card, write_version
 from flows.ledger import Ledger, new_run_id, now, open_run
 from flows.runners import check_gpus, choose_runner, use_runner
 from flows.server import guard_prefect_server, record_server
@@ -109,9 +109,8 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
             write_prompt(store, prompt.tool, prompt.digest, f"{prompt.head}{PLACEHOLDER}{prompt.tail}")
         assembled = _build(spec, store, ledger, parameters.workers)
         files = list(assembled.shards.values())
-        if assembled.found:
-            found = [asdict(one) for one in assembled.found]
-            ledger.run = replace(ledger.run, parameters={**ledger.run.parameters, FOUND_THRESHOLDS: found})
+        if told := assembled.decided.as_parameters():
+            ledger.run = replace(ledger.run, parameters={**ledger.run.parameters, **told})
         coverage = coverage_note(store, files) if parameters.stop_when_full else ""
         with ledger.own_snapshot() as snapshot:  # the published one may describe another run
             dataset = write_version(
@@ -119,10 +118,19 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
                 parameters.dataset,
                 files,
                 spec.tools,
-                assembled.config.tau_f,
+                assembled.decided.config.tau_f,
                 snapshot,
                 licence=parameters.licence,
-                notes="\n\n".join(filter(None, (coverage, thresholds_note(assembled.found)))),
+                notes="\n\n".join(
+                    filter(
+                        None,
+                        (
+                            coverage,
+                            thresholds_note(assembled.decided.found),
+                            price_note(spec.prices, assembled.decided.prices),
+                        ),
+                    )
+                ),
             )
             balances, gains = stats(snapshot).balances, gain_histogram(snapshot)
             examples = sum(f.rows for f in dataset.files)

@@ -1,8 +1,8 @@
 """The stages of a build as tasks: which are submitted, on what they wait, and what is used of them.
 
 Groups of shards go through the list of stages side by side. Where a tool may end up with more examples than the limit,
-or its threshold is to be found for a promised rate of false discoveries, C* is assembled when all shards are scored,
-else group by group.
+or its threshold follows from all scores (a promised rate, a measured price), C* is assembled when all shards are
+scored, else group by group.
 
 A build that stops when it has enough examples (`--stop-when-full`) has as many shards under way as tasks run at once,
 so when a tool has enough, some shards beyond its last one may have been begun. They are not used: no run lists them,
@@ -25,14 +25,12 @@ from flows.runners import cut_evenly, tasks_at_most, tasks_at_once
 from flows.stage_tasks import GroupResult, finished_shards, submit_stage
 from tasks.build_spec import BuildSpec
 from tasks.example_limit import ExampleCounter, examples_in_shard, last_ranks, shard_order
-from tasks.false_discovery import with_found_thresholds
 from tasks.run_shard import ShardResult, on_shard_done
 from tasks.settings import shared_catalog
 from tasks.stage import Shard, Stage, is_read_for
 from tasks.stages import build_stages
 from tasks.stages.assemble import ASSEMBLE, AssemblySpec
-from toolformer_core.annotate.false_discovery import FoundThreshold
-from toolformer_core.config import AssembleConfig
+from tasks.thresholds import Decided, decide_thresholds, given_thresholds, is_decided_late
 from toolformer_core.records import digest_of
 
 __all__ = ["Assembled", "assembly_spec_of", "run_pipeline"]
@@ -43,8 +41,7 @@ class Assembled:
     """What a build's stages gave: C*, shard by shard, and how it was assembled."""
 
     shards: dict[str, ShardResult]
-    config: AssembleConfig
-    found: tuple[FoundThreshold, ...] = ()  # thresholds for promised rates
+    decided: Decided
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +74,7 @@ class _Group:
 
 def assembly_spec_of(spec: BuildSpec, **changes: Any) -> AssemblySpec:
     """Return how a build assembles C*; `changes` are fields with other values than the build gives them."""
-    given = {"config": spec.assemble, "tool_names": spec.tool_names, "overlay": spec.overlay, **changes}
+    given = {"config": given_thresholds(spec), "tool_names": spec.tool_names, "overlay": spec.overlay, **changes}
     return AssemblySpec(spec.run_id, spec.data, **given)
 
 
@@ -94,7 +91,7 @@ def run_pipeline(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], worke
         if stage.per != "source":
             ledger.expect(stage.name, len(shards) * (len(spec.tools) if stage.per == "tool" else 1))
     within_limit = sum(shard.documents.rows for shard in shards) <= spec.assemble.max_examples
-    in_one_go = within_limit and not spec.rates  # no shard of C* needs to know the scores of others
+    in_one_go = within_limit and not is_decided_late(spec)  # no shard of C* needs to know the scores of others
     if spec.stop_when_full and not within_limit:
         groups = _annotate_until_full(spec, ledger, shards, workers)
         return _assemble(spec, ledger, groups)
@@ -108,7 +105,7 @@ def run_pipeline(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], worke
             ledger.add(result)
         if not in_one_go:
             return _assemble(spec, ledger, groups)
-    return Assembled(_assemble_results(groups), spec.assemble)
+    return Assembled(_assemble_results(groups), Decided(given_thresholds(spec)))
 
 
 def _cut(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], workers: int) -> list[tuple[Shard, ...]]:
@@ -151,6 +148,7 @@ def _submit_assembly(spec: BuildSpec, group: _Group, assembly: AssemblySpec) -> 
 def _assemble(spec: BuildSpec, ledger: Ledger, groups: Sequence[_Group]) -> Assembled:
     """Assemble C* once all scores are there, so that rates can be promised and the limit of examples be kept."""
     scored: dict[str, list[ShardResult]] = {}
+    executed: dict[str, list[ShardResult]] = {tool: [] for tool in spec.tools}
     lacking: dict[str, list[str]] = {}  # shard -> tools that were not annotated on it
     for group in groups:
         results = group.finished()
@@ -158,8 +156,10 @@ def _assemble(spec: BuildSpec, ledger: Ledger, groups: Sequence[_Group]) -> Asse
             by_tool = {tool: results["score", tool].shards[number] for tool in spec.tools}
             scored[shard.name] = [result for result in by_tool.values() if result is not None]
             lacking[shard.name] = [tool for tool, result in by_tool.items() if result is None]
-    config, found = with_found_thresholds(spec, scored)
-    assembly = assembly_spec_of(spec, config=config)
+        for tool in spec.tools if spec.price_rates else ():
+            executed[tool] += [result for result in results["execute", tool].shards if result is not None]
+    decided = decide_thresholds(spec, scored, executed)
+    assembly = assembly_spec_of(spec, config=decided.config)
     assembly = replace(assembly, last_ranks=last_ranks(assembly, scored))
     for group in groups:
         names = [shard.name for shard in group.shards]
@@ -167,7 +167,7 @@ def _assemble(spec: BuildSpec, ledger: Ledger, groups: Sequence[_Group]) -> Asse
         _submit_assembly(spec, group, own)
     for result in finished_shards(future for group in groups for future in group.futures()):
         ledger.add(result)
-    return Assembled(_assemble_results(groups), config, found)
+    return Assembled(_assemble_results(groups), decided)
 
 
 def _assemble_results(groups: Sequence[_Group]) -> dict[str, ShardResult]:

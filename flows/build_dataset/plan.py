@@ -27,13 +27,13 @@ from flows.build_dataset.pipeline import assembly_spec_of
 from flows.build_dataset.resolve import resolve
 from tasks.build_spec import BuildSpec, NotInOverlayError
 from tasks.example_limit import ExampleCounter, examples_in_shard, last_ranks, shard_order
-from tasks.false_discovery import with_found_thresholds
 from tasks.follow_up import last_inputs, transient_failures
 from tasks.run_shard import ShardResult, ShardSpec, result_of
 from tasks.stage import Inputs, Shard, Stage, is_read_for, run_stage, shards_of
 from tasks.stages import build_stages
 from tasks.stages.assemble import ASSEMBLE
 from tasks.stages.ingest import CORPUS, INGEST
+from tasks.thresholds import decide_thresholds, is_decided_late
 from toolformer_core.config import tau_f_for
 from warehouse.commits import Commit, changed_parts
 from warehouse.files.overlay import OverlayFiles
@@ -332,13 +332,15 @@ class _Planner:
         spec = self.spec
         scored = {shard: _score_results(shard_results) for shard, shard_results in results.items()}
         all_scored = all(len(shard_results) == len(tools[shard]) for shard, shard_results in scored.items())
-        config = with_found_thresholds(spec, scored)[0] if all_scored else spec.assemble
-        assembly = assembly_spec_of(spec, config=config)
+        assembly = assembly_spec_of(spec)
+        if all_scored and is_decided_late(spec):
+            executed = {tool: _results_of("execute", tool, results.values()) for tool in spec.tools}
+            assembly = replace(assembly, config=decide_thresholds(spec, scored, executed).config)
         ranks = last_ranks(assembly, scored) if all_scored else {}
         # With so few documents no tool can exceed the limit on examples, whatever the model draws.
         below_limit = sum(shard.documents.rows for shard in shards) <= spec.assemble.max_examples
         unknown_limit = () if all_scored or below_limit else ("cap",)
-        unknown_config = () if all_scored or not spec.rates else ("config",)
+        unknown_config = () if all_scored or not is_decided_late(spec) else ("config",)
         not_annotated = {shard.name: [tool for tool in spec.tools if tool not in tools[shard.name]] for shard in shards}
         assembly = replace(assembly, last_ranks=ranks, not_annotated=not_annotated)
         for shard in shards:
@@ -381,6 +383,10 @@ class _Planner:
                 estimate=self.past.estimate(name, tool, to_do, model, draws) if to_do else None,
                 at_most=self.past.estimate(name, tool, to_do + depends, model, draws) if to_do + depends else None,
             )
+
+
+def _results_of(stage: str, tool: str, by_shard: Iterable[_Results]) -> list[ShardResult]:
+    return [result for results in by_shard if (result := results.get((stage, tool))) is not None]
 
 
 def _score_results(results: _Results) -> list[ShardResult]:

@@ -17,6 +17,7 @@ from flows.build_dataset.shard_size import auto_shard_documents
 from flows.chosen_tools import chosen_tools
 from flows.forms import ALL
 from tasks.build_spec import BuildSpec, RelevanceSpec
+from tasks.call_prices import SECOND, WORD
 from toolformer_core.annotate.ingest import corpus_files, file_digest, read_corpus
 from toolformer_core.annotate.tool_prompt import prompt_for
 from toolformer_core.config import (
@@ -139,6 +140,8 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
             tau_f={**tau_f, **p.thresholds}, max_examples=p.max_examples, seed=p.seed, keep_repeats=p.keep_repeats
         ),
         rates=_rates(p, built),
+        prices=_prices(p, built),
+        price_rates={name: value for name, value in p.call_price.items() if name in (SECOND, WORD)},
         stop_when_full=p.stop_when_full,
         offline=p.offline,
         retry_failures_before=dt.datetime.now(dt.UTC).isoformat() if p.retry_failures else "",
@@ -181,3 +184,17 @@ def _rates(p: BuildParameters, tools: Mapping[str, Tool]) -> dict[str, float]:
         )
     of_the_others = {tool: given[ALL] for tool in tools if tool not in p.tau_f} if ALL in given else {}
     return {tool: rate for tool in tools if (rate := given.get(tool, of_the_others.get(tool))) is not None}
+
+
+def _prices(p: BuildParameters, tools: Mapping[str, Tool]) -> dict[str, float]:
+    """Return what calls cost by tool, in nats."""
+    by_tool = {name: value for name, value in p.call_price.items() if name not in (SECOND, WORD)}
+    for name in by_tool:
+        if name not in tools:
+            raise UnknownNameError("tool", name, {*tools, SECOND, WORD})
+    if len(by_tool) < len(p.call_price) and p.stop_when_full:
+        raise UsageError(
+            "--stop-when-full counts examples while calls are made, and a price by second or word is known when all "
+            "are: leave one of them out"
+        )
+    return by_tool

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from flows.build_dataset.versions import FOUND_THRESHOLDS, card_of
+from flows.build_dataset.versions import card_of
 from tasks.settings import seconds, tracking_uri
+from tasks.thresholds import FOUND_THRESHOLDS, MEASURED_PRICES
 from toolformer_core.errors import UsageError
 from warehouse.commits import Dataset
 from warehouse.files.lock import FileLock
@@ -30,7 +31,7 @@ __all__ = ["KIND", "in_use", "track_build", "track_build_if_in_use"]
 _log = logging.getLogger(__name__)
 
 KIND = "build"  # the tag `kind` of these runs
-_ELSEWHERE = ("tau_f", FOUND_THRESHOLDS)  # parameters that are not shown among those of the build
+_ELSEWHERE = ("tau_f", FOUND_THRESHOLDS, MEASURED_PRICES)  # parameters that are not shown among those of the build
 _CALLS_SHOWN = 100  # in the table of the most helpful calls, with their text
 _CURRENT = f"""
 SELECT count(DISTINCT df.path) AS files FROM {with_text_column("dataset_files", "made")} AS df
@@ -116,7 +117,7 @@ def _make(tracking: Any, store: Store, data: str, dataset: Dataset, label: str) 
         started.metrics(
             {"examples": sum(f.rows for f in dataset.files)} | {f"examples/{t}": n for t, n in dataset.counts.items()}
         )
-        started.metrics(_rates(parameters.get(FOUND_THRESHOLDS, ())))
+        started.metrics(_decided(parameters))
         started.text(card_of(store, dataset), "card.md")
         if current:
             _figures(started, snapshot, dataset)
@@ -127,10 +128,12 @@ def _make(tracking: Any, store: Store, data: str, dataset: Dataset, label: str) 
     return str(started.run_id)
 
 
-def _rates(found: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Return, of thresholds found for a promised rate, the promise and the estimate."""
+def _decided(parameters: Mapping[str, Any]) -> dict[str, float]:
+    """Return what was found out for the thresholds: promised rates and their estimates, measured prices."""
+    found, prices = parameters.get(FOUND_THRESHOLDS, ()), parameters.get(MEASURED_PRICES, ())
     metrics = {f"promised_rate/{one['tool']}": one["promised"] for one in found}
-    return metrics | {f"estimated_rate/{one['tool']}": rate for one in found if (rate := one["at"]["rate"]) is not None}
+    metrics |= {f"estimated_rate/{one['tool']}": rate for one in found if (rate := one["at"]["rate"]) is not None}
+    return metrics | {f"price/{one['tool']}": one["nats"] for one in prices}
 
 
 def _is_current(snapshot: Path, dataset: Dataset) -> bool:

@@ -49,6 +49,7 @@ def ask(
     top_k: int | None = None,
     tau_s: float | None = None,
     keep_repeats: bool | None = None,
+    call_price: Mapping[str, float] | None = None,
 ) -> WhatIfQuery:
     """Return the thresholds of the current C* and the other ones, filled in from the current scores.
 
@@ -58,6 +59,7 @@ def ask(
         top_k: positions per document, for every tool; None: as sampled.
         tau_s: sampling threshold, for every tool; None: as sampled.
         keep_repeats: whether calls that are repeated nearby are kept; None: as C* was assembled.
+        call_price: nats by tool that a call must gain besides its threshold.
 
     Raises:
         UsageError: a tool has no scores, or stored scores cannot answer any of the query.
@@ -66,9 +68,11 @@ def ask(
     scores = stored_scores(snapshot)
     if not scores.sampled:
         raise UsageError("no scores are stored yet: run toolformer build to its end first")
-    for tool in tau_f:
+    prices = call_price or {}
+    for tool in (*tau_f, *prices):
         if tool not in scores.sampled:
             raise UnknownNameError("tool", tool, scores.sampled)
+    for tool in tau_f:
         if tau_f[tool] < scores.floors.get(tool, -math.inf):
             raise UsageError(
                 f"{tool} was scored to the end only where the gain can reach {scores.floors[tool]:g}: what "
@@ -94,7 +98,7 @@ def ask(
         if tau_s is not None:
             after_tau_s = _with_limit(after_tau_s, tool, tau_s, tau_s > sampled["tau_s"])
     same_positions = (after_top_k, after_tau_s) == (dict(before.top_k), dict(before.tau_s))
-    if notes and not tau_f and keep_repeats is None and same_positions:
+    if notes and not tau_f and not prices and keep_repeats is None and same_positions:
         raise UsageError(notes[0])
     if after_top_k and (unranked := count_unranked(snapshot)):
         notes.append(
@@ -103,7 +107,9 @@ def ask(
         )
     notes += map(str, coverage(snapshot))
     repeats = before.keep_repeats if keep_repeats is None else keep_repeats
-    after = CallFilter({**before.tau_f, **tau_f}, after_top_k, after_tau_s, repeats)
+    asked = {**before.tau_f, **tau_f}
+    asked |= {tool: asked[tool] + price for tool, price in prices.items()}
+    after = CallFilter(asked, after_top_k, after_tau_s, repeats)
     return WhatIfQuery(scores, before, after, tuple(notes))
 
 
