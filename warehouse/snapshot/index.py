@@ -38,6 +38,7 @@ FORMAT = f"3, duckdb {duckdb.__version__}"  # of these tables; `hash` may differ
 BIN_NATS = 0.5  # the width of a bin of gains
 _LAST_BIN = 1000  # in both directions
 _BATCH = 50_000  # rows that are read at once: more cost memory and save no time
+_COMMITTED = 250_000  # rows after which a transaction ends, as it holds what it has inserted in memory
 _MEMORY = "512MB"  # for reading and sorting; the rest goes to disk
 
 _GAINS = pa.schema(
@@ -106,7 +107,8 @@ def update_index(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     """Make the index that of the facts; commits whose data cannot be read become broken.
 
     Args:
-        connection: to the snapshot that is being written, whose other facts are those of the store.
+        connection: to the snapshot that is being written, in a transaction; it may be in another one afterwards. Its
+            other facts are those of the store.
         store: the data folder.
 
     Raises:
@@ -126,6 +128,7 @@ def _add_gains(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     commits = {commit_id: (tool, shard) for shard, tool, commit_id, *_ in sources}
     slots = {commit_id: first + number for number, commit_id in enumerate(commits)}
     broken: set[str] = set()
+    uncommitted = 0
     for batch in _batches(sources, slots):
         try:
             gains, bins = _read(store, batch)
@@ -134,6 +137,10 @@ def _add_gains(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
             broken |= {commit_id for commit_id, slot in slots.items() if slot in unreadable}
         _insert(connection, "gains", gains)
         _insert(connection, "gain_bins", bins)
+        uncommitted += sum(source.rows for source in batch)
+        if uncommitted >= _COMMITTED:
+            connection.execute("COMMIT; CHECKPOINT; BEGIN")
+            uncommitted = 0
     rows = [(slots[one], one, *commits[one]) for one in commits if one not in broken]
     names = ("slot", "commit_id", "tool", "shard")
     _insert(connection, "slots", pa.table(dict(zip(names, zip(*rows, strict=True), strict=True))) if rows else None)
