@@ -134,7 +134,9 @@ def what_if(
     tau: Annotated[
         str, typer.Option("--tau", help="Filtering thresholds in nats, e.g. calculator=0.7,qa=1.2; others stay")
     ] = "",
-    top_k: Annotated[int | None, typer.Option(min=1, help="Only the k most likely positions of a document")] = None,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, help="Only the k best positions of a document, as they were ranked")
+    ] = None,
     tau_s: Annotated[
         float | None, typer.Option(min=0, max=1, help="Only positions where p(' [') is above this")
     ] = None,

@@ -71,7 +71,7 @@ class CharactersLM:
     def scan(self, prompt, texts):
         yield self
 
-    def draw(self, requests, *, max_tokens, temperature, name=""):
+    def draw(self, requests, *, max_tokens, temperature, name="", begin=""):
         return [Draw("Calculator(12 * 82)", True) for _ in requests]
 
 
@@ -193,9 +193,9 @@ def test_seeds_are_of_the_place_and_the_draw_alone():
     asked = []
 
     class Watching(ScriptedLM):
-        def _draw(self, scan, requests, max_tokens):
+        def _draw(self, scan, requests, *more):
             asked.extend((scan.text_by_index[r.text], r.position, r.seed) for r in requests)
-            return super()._draw(scan, requests, max_tokens)
+            return super()._draw(scan, requests, *more)
 
     document = a_document(TEXT)
     lm = Watching({("calculator", TEXT): {9: -1.0}}, {("calculator", TEXT, 9): [GOOD] * 2})
