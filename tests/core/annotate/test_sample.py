@@ -275,12 +275,16 @@ def test_an_unknown_loss_ranks_last():
 
 @pytest.mark.parametrize("batch_size", [1, 8])
 def test_the_need_of_a_span_is_that_of_the_whole_document(batch_size):
-    # the spans' scans know 6, 9, 18 and 26; of these 9 (72), 6 (54), 18 (15 + 4 + 24 = 43) and 26 (40) fifteenths
+    # tokens of the spans start at 2, 6, 9 and 18, 23, 26; fifteenths from the first token of the document on that
+    # starts there or later: 54 at 2 and 6, 72 at 9, 15 + 4 + 24 = 43 at 18, 37 at 23, 40 at 26
     document = a_document(TEXT)
-    lm = spans_lm(batch_size=batch_size, log_probs=plain_rows())
-    (got,) = run(lm, [(document, a_verdict(document, spans=SPANS))], top_k=3, positions="both")
-    # p = exp(-3) at 6, exp(-1) at 9, exp(-2) at 18, exp(-1.5) at 26: 2.7, 26.5, 5.8 and 8.9 fifteenths
-    assert [(c.position, c.rank) for c in got.calls] == [(9, 0), (18, 2), (26, 1)]
+    places = {
+        ("calculator", piece): dict.fromkeys(token_starts(piece), -1.0) for piece in (TEXT[a:b] for a, b in SPANS)
+    }
+    draws = {(tool, piece, at): [GOOD] for (tool, piece), starts in places.items() for at in starts}
+    lm = ScriptedLM(places, draws, plain_rows(), batch_size=batch_size)
+    (got,) = run(lm, [(document, a_verdict(document, spans=SPANS))], top_k=4, positions="need")
+    assert [(c.position, c.rank) for c in got.calls] == [(2, 1), (6, 2), (9, 0), (18, 3)]
 
 
 def test_needs_are_asked_before_the_first_scan():
