@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.gpu_wait import LOG, MODEL_MS, TOOL_MS
-from toolformer_core.lm.base import Draw, DrawRequest, Scan, ScoreRequest
-from toolformer_core.lm.scripted import token_starts
+from toolformer_core.lm.base import Draw, DrawRequest, Scan, ScoreRequest, TokenLogProbs
+from toolformer_core.lm.scripted import plain_rows, token_starts
 from toolformer_core.records import Prompt, ToolResponse, ToolResult
 
 _BATCH = 16  # texts a scan
@@ -45,6 +45,9 @@ class WaitingLM:
         with _logged():
             return [np.full(5, -1.0 if "->" in r.prefix else -2.0, dtype=np.float32) for r in requests]
 
+    def token_log_probs(self, texts: Sequence[str], tokens: int) -> list[TokenLogProbs]:
+        return plain_rows(self.log_probs, texts, tokens)
+
 
 class WaitingScan:
     """One likely position a text."""
@@ -55,7 +58,7 @@ class WaitingScan:
         self.log_probs = [np.where(np.arange(len(p)) == 7, -1.0, -20.0).astype(np.float32) for p in self.positions]
 
     def draw(
-        self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = ""
+        self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = "", begin: str = ""
     ) -> list[Draw]:
         with _logged():
             return [Draw(f"Calculator({r.seed} + 1)", True) for r in requests]

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, ScoreRequest
-from toolformer_core.lm.scripted import token_starts
+from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, ScoreRequest, TokenLogProbs
+from toolformer_core.lm.scripted import plain_rows, token_starts
 from toolformer_core.records import Prompt, ToolResult
 from toolformer_core.tools.base import Tool
 
@@ -75,6 +75,9 @@ class StubLM:
         with self._clock.working():
             return [np.full(5, -1.0 if "->" in r.prefix else -2.0, dtype=np.float32) for r in requests]
 
+    def token_log_probs(self, texts: Sequence[str], tokens: int) -> list[TokenLogProbs]:
+        return plain_rows(self.log_probs, texts, tokens)
+
 
 class StubScan:
     def __init__(self, tool: str, texts: Sequence[int], held: Sequence[str], clock: Clock) -> None:
@@ -85,7 +88,7 @@ class StubScan:
         self.log_probs = [np.where(np.arange(len(p)) % 11 == 7, -1.0, -20.0).astype(np.float32) for p in self.positions]
 
     def draw(
-        self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = ""
+        self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = "", begin: str = ""
     ) -> list[Draw]:
         with self._clock.working():
             if self._tool == "calendar":

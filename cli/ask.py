@@ -151,7 +151,9 @@ def what_if(
             "--call-price", help="Nats that a call must gain besides its threshold, e.g. calculator=0.02,qa=0.3"
         ),
     ] = "",
-    top_k: Annotated[int | None, typer.Option(min=1, help="Only the k most likely positions of a document")] = None,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, help="Only the k best positions of a document, as they were ranked")
+    ] = None,
     tau_s: Annotated[
         float | None, typer.Option(min=0, max=1, help="Only positions where p(' [') is above this")
     ] = None,

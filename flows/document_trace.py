@@ -37,7 +37,7 @@ class DocumentTrace:
     """One document's path through all stages."""
 
     explanation: Explanation
-    positions: tuple[dict[str, Any], ...]  # tool, rank, position, p of " [", draws, parsed
+    positions: tuple[dict[str, Any], ...]  # tool, rank, position, p of " [", p_form where it was given, draws, parsed
     calls: tuple[dict[str, Any], ...]  # scored calls with `fate`: kept, or why it was dropped
     not_annotated: tuple[str, ...]  # tools that had enough examples before the document's shard (`--stop-when-full`)
     thresholds: dict[str, float]  # tool -> tau_f in nats, of the current C*
@@ -83,6 +83,8 @@ def _positions(explanation: Explanation) -> tuple[dict[str, Any], ...]:
     out: dict[tuple[str, int], dict[str, Any]] = {}
     for row in explanation.sampled:
         fresh = {"tool": row["tool"], "rank": row["rank"], "position": row["position"], "p": math.exp(row["log_p"])}
+        if row.get("log_p_form") is not None:
+            fresh["p_form"] = math.exp(row["log_p_form"])
         totals = out.setdefault((row["tool"], row["position"]), {**fresh, "draws": 0, "parsed": 0})
         totals["draws"] += row["count"]
         totals["parsed"] += row["count"] if row["outcome"] == "ok" else 0

@@ -20,7 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.cpu_time import add_model_cpu
-from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, ScanWrapper, ScoreRequest, tokens_passed
+from toolformer_core.lm.base import (
+    Draw,
+    DrawRequest,
+    LanguageModel,
+    Scan,
+    ScanWrapper,
+    ScoreRequest,
+    TokenLogProbs,
+    tokens_passed,
+)
 from toolformer_core.records import Prompt
 
 __all__ = ["ModelLease", "QueuedLM", "in_model_thread", "on_model_dropped", "resident_model", "tokens_of_resident"]
@@ -239,9 +248,12 @@ class _HeldScan(ScanWrapper[Scan]):
         self._do = do
 
     def draw(
-        self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = ""
+        self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = "", begin: str = ""
     ) -> list[Draw]:
-        return self._do(lambda: self.inner.draw(requests, max_tokens=max_tokens, temperature=temperature, name=name))
+        def drawn() -> list[Draw]:
+            return self.inner.draw(requests, max_tokens=max_tokens, temperature=temperature, name=name, begin=begin)
+
+        return self._do(drawn)
 
 
 class QueuedLM:
@@ -310,6 +322,19 @@ class QueuedLM:
             return self._counted(lambda: self._lm.log_probs(requests))
 
         return in_model_thread(scored, finishing=True, waited=self._waited)
+
+    def token_log_probs(self, texts: Sequence[str], tokens: int) -> list[TokenLogProbs]:
+        """See `LanguageModel`; like a scan, it begins a shard.
+
+        Raises:
+            RuntimeError: a scan of this shard holds the model.
+        """
+        self._check_free()
+
+        def scored() -> list[TokenLogProbs]:
+            return self._counted(lambda: self._lm.token_log_probs(texts, tokens))
+
+        return in_model_thread(scored, waited=self._waited)
 
     def _check_free(self) -> None:
         """Raise if a scan of this shard holds the model: another request would wait forever for it to end."""

@@ -60,7 +60,9 @@ records: dict[str, st.SearchStrategy[object]] = {
         st.lists(st.tuples(_offsets, _offsets), max_size=3).map(tuple),
     ),
     "sample": st.builds(
-        DrawnCall, _words, _words, _offsets, _nats, _offsets, encodable_texts, _words, encodable_texts, _offsets
+        DrawnCall,
+        *(_words, _words, _offsets, _nats, _offsets, encodable_texts, _words, encodable_texts, _offsets),
+        *(st.none() | _offsets, st.none() | _nats),
     ),
     "execute": st.builds(
         Execution,

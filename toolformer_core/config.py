@@ -25,6 +25,9 @@ from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.records import digest_of
 
 __all__ = [
+    "DRAW_FORMS",
+    "PAPER_DECAY",
+    "POSITIONS",
     "TEXT_UNITS",
     "TOOL_NAMES",
     "AssembleConfig",
@@ -49,6 +52,8 @@ TOOL_NAMES: Mapping[str, str] = {
 }
 
 TEXT_UNITS = ("file", "paragraph", "line")
+DRAW_FORMS = ("free", "forced")
+POSITIONS = ("trigger", "need", "both")
 
 _ADDED_LATER = {"added_later": True}  # the metadata of such a field; see `canonical_json`
 _ISO_DAY = re.compile(r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])")
@@ -164,6 +169,8 @@ class SampleConfig:
     max_call_tokens: int = 64
     seed: int = 0
     inside_words: bool = False  # True, as in the paper: a call may split a word or a number
+    draw_form: str = field(default="free", metadata=_ADDED_LATER)  # forced: every draw begins with `Name(`
+    positions: str = field(default="trigger", metadata=_ADDED_LATER)  # what the k positions are chosen by, see `sample`
 
     def __post_init__(self) -> None:
         _require(0 <= self.tau_s < 1, f"tau_s must lie in [0, 1), got {self.tau_s}")
@@ -171,6 +178,9 @@ class SampleConfig:
         _require(self.draws > 0, f"draws must be positive, got {self.draws}")
         _require(self.temperature > 0, f"temperature must be positive, got {self.temperature}")
         _require(self.max_call_tokens > 0, f"max_call_tokens must be positive, got {self.max_call_tokens}")
+        for name, allowed in (("draw_form", DRAW_FORMS), ("positions", POSITIONS)):
+            value = getattr(self, name)
+            _require(value in allowed, f"{name} must be one of {', '.join(allowed)}: {value!r}")
 
     @classmethod
     def for_tool(cls, tool: str, **overrides: Any) -> SampleConfig:

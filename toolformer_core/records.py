@@ -160,12 +160,13 @@ class DrawnCall:
     tool: str
     position: int
     log_p: float  # log p(" [" | P(x), x_1:i-1), natural log
-    rank: int  # 0 for the most likely position of this document
+    rank: int  # 0 for the document's best position, by what its positions are chosen by
     raw: str  # the text drawn after " ["
     outcome: str  # ok | unterminated | wrong_tool | unparsable
     input: str  # the call's input; "" unless the outcome is ok
     count: int  # how many of the m draws gave exactly this text
     window_end: int | None = None  # offset of the end of the five tokens that judge a call here; None: not recorded
+    log_p_form: float | None = None  # log p("Name(" | P(x), x_1:i-1, " ["), if that was given; None: a free draw
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,7 @@ class Explanation:
     assembled: dict[str, Any] | None  # the config of the current C*; None until it is assembled
     datasets: tuple[dict[str, Any], ...]  # name, version, calls: the versions of C* with it, oldest first
     further: dict[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)  # stage of the user's own -> rows
+    ranked_by: str = "trigger"  # what the positions were chosen by, `positions` of the build
 
 
 def ids_with_prefix(path: str | Path, start: str, limit: int = 2) -> list[str]:
@@ -112,9 +113,13 @@ def explain(path: str | Path, doc_id: str) -> Explanation:
         [home] = homes
         files: dict[str, list[str]] = {"documents": [f"{root}/{home['path']}"]}
         assembled: dict[str, Any] | None = None
+        ranked_by = "trigger"
         for row in rows_in(connection, _FILES, {"shard": home["shard"]}):
             files.setdefault(row["table_name"], []).append(f"{root}/{row['path']}")
-            assembled = json.loads(row["config"]) if row["table_name"] == "examples" else assembled
+            if row["table_name"] == "examples":
+                assembled = json.loads(row["config"])
+            elif row["table_name"] == "sampled":
+                ranked_by = json.loads(row["config"]).get("positions", ranked_by)
         document = _of_table(connection, files, "documents", "SELECT * FROM documents WHERE doc_id = $doc_id", doc_id)
         parts = {name: tuple(_of_table(connection, files, name, sql, doc_id)) for name, sql in _PARTS.items()}
         further = {name: tuple(_further_rows(connection, files[name], doc_id)) for name in files.keys() - _KNOWN}
@@ -126,6 +131,7 @@ def explain(path: str | Path, doc_id: str) -> Explanation:
         assembled=assembled,
         datasets=datasets,
         further=further,
+        ranked_by=ranked_by,
     )
 
 
@@ -135,7 +141,7 @@ def _of_table(
     names = (table, *_NEEDS.get(table, ()))
     if not all(name in files for name in names):
         return []
-    relations = ", ".join(f"{name} AS (FROM {parquet_sql(files[name])})" for name in names)
+    relations = ", ".join(f"{name} AS (FROM {parquet_sql(files[name], by_name=True)})" for name in names)
     return rows_in(connection, f"WITH {relations} {sql}", {"doc_id": doc_id})
 
 

@@ -27,6 +27,7 @@ is. `rejects` belongs to no stage: any stage may reject rows.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -36,6 +37,7 @@ from warehouse.errors import SchemaError, StoreError
 __all__ = [
     "ADDED_COLUMNS",
     "EVALUATION_STAGES",
+    "OPTIONAL_COLUMNS",
     "REJECTS",
     "STAGES",
     "TABLES",
@@ -95,7 +97,7 @@ _SAMPLED = _schema(
         "input": _TEXT,
         "count": _INT,
     },
-    nullable={"window_end": _INT},
+    nullable={"window_end": _INT, "log_p_form": _REAL},
 )
 _EXECUTED = _schema(
     {"tool": _TEXT, "input": _TEXT, "context": _TEXT, "response": _TEXT, "failure": _TEXT, "detail": _TEXT},
@@ -282,7 +284,7 @@ EVALUATION_STAGES = ("benchmark", "evaluate", "perplexity", "ground", "choose", 
 
 # Columns that files of earlier program versions lack: table -> column -> its type in SQL.
 ADDED_COLUMNS: dict[str, dict[str, str]] = {
-    "sampled": {"window_end": "BIGINT"},
+    "sampled": {"window_end": "BIGINT", "log_p_form": "DOUBLE"},
     "executed": {"transient": "BOOLEAN"},
     "scored": {
         "window_end": "BIGINT",
@@ -293,6 +295,9 @@ ADDED_COLUMNS: dict[str, dict[str, str]] = {
         "decoy_gains": "DOUBLE[]",
     },
 }
+
+# Columns that only some builds have, so that the files of all others stay what they were: a file may lack them.
+OPTIONAL_COLUMNS: dict[str, tuple[str, ...]] = {"sampled": ("log_p_form",)}
 
 # The flow that assembles other versions of C* from a build's scores; the build's commits stay current.
 WHAT_IF = "what-if"
@@ -324,12 +329,18 @@ def empty_table(stage: str) -> pa.Table:
     return stage_facts(stage).schema.empty_table()
 
 
-def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+def conform(table: pa.Table, schema: pa.Schema, optional: Collection[str] = ()) -> pa.Table:
     """Return the table with exactly the schema's columns, order and types, in one chunk and without metadata.
+
+    Args:
+        table: the rows.
+        schema: the columns.
+        optional: columns that the result lacks where the table does.
 
     Raises:
         SchemaError: a column is missing or unknown, cannot be cast, or contains a forbidden null.
     """
+    schema = pa.schema([field for field in schema if field.name in table.column_names or field.name not in optional])
     missing = [name for name in schema.names if name not in table.column_names]
     unknown = [name for name in table.column_names if name not in schema.names]
     if missing or unknown:

@@ -38,7 +38,7 @@ from warehouse.encoding import INVALID, check_data, decode_parquet, decode_recor
 from warehouse.errors import CorruptDataError, StoreError
 from warehouse.files.base import Files, LocalFiles
 from warehouse.files.remote import open_files, public_url
-from warehouse.schema import REJECTS, STAGES, conform
+from warehouse.schema import OPTIONAL_COLUMNS, REJECTS, STAGES, conform
 
 __all__ = ["Store"]
 
@@ -97,7 +97,8 @@ class Store:
         """Write one data file of a shard, completely or not at all.
 
         Args:
-            stage: the stage's name; if it is in `schema.STAGES`, the table must have that stage's columns.
+            stage: the stage's name; if it is in `schema.STAGES`, the table must have that stage's columns, of those
+                in `schema.OPTIONAL_COLUMNS` any.
             tool: the tool's key; "" if the stage runs once for all tools.
             shard: the shard's name.
             fingerprint: hex; the file's name contains its first 16 digits.
@@ -108,8 +109,11 @@ class Store:
             SchemaError: the columns do not fit.
             StoreError: a name is unsafe, or the disk is full.
         """
-        schema = STAGES[stage].schema if stage in STAGES else table.schema
-        return self._put_table("shards", stage, tool, name or shard, fingerprint, conform(table, schema))
+        if (facts := STAGES.get(stage)) is not None:
+            table = conform(table, facts.schema, OPTIONAL_COLUMNS.get(facts.table, ()))
+        else:
+            table = conform(table, table.schema)
+        return self._put_table("shards", stage, tool, name or shard, fingerprint, table)
 
     def write_rejects(self, stage: str, tool: str, name: str, fingerprint: str, table: pa.Table) -> DataFile:
         """Write rejected rows (columns of `schema.REJECTS`); the snapshot shows them if the commit lists the file.

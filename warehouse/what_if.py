@@ -30,7 +30,9 @@ class CallFilter:
     """Which of the stored calls to keep: for each tool a threshold, and all of its positions or some of them."""
 
     tau_f: Mapping[str, float]  # nats; tools that are not named are left out
-    top_k: Mapping[str, int] = field(default_factory=dict)  # only the k most likely positions of a document
+    top_k: Mapping[str, int] = field(
+        default_factory=dict
+    )  # only the k first positions of a document, as they were ranked
     tau_s: Mapping[str, float] = field(default_factory=dict)  # only positions with p(" [") above this
     keep_repeats: bool = False  # also calls of one tool with the same input within five tokens of each other
 

@@ -53,9 +53,9 @@ class _FinishedDraws(ScanWrapper[Scan]):
     """A scan that finishes every draw."""
 
     def draw(
-        self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = ""
+        self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = "", begin: str = ""
     ) -> list[Draw]:
-        return self.inner.draw(requests, max_tokens=max_tokens, temperature=temperature)
+        return self.inner.draw(requests, max_tokens=max_tokens, temperature=temperature, begin=begin)
 
 
 class FinishesDraws:
@@ -63,7 +63,8 @@ class FinishesDraws:
 
     def __init__(self, lm: LanguageModel) -> None:
         self._lm = lm
-        self.name, self.digest, self.log_probs = lm.name, lm.digest, lm.log_probs
+        self.name, self.digest = lm.name, lm.digest
+        self.log_probs, self.token_log_probs = lm.log_probs, lm.token_log_probs
 
     def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[Scan]:
         """See `LanguageModel`."""

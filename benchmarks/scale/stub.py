@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from toolformer_core.lm.base import Draw, DrawRequest, Scan, ScoreRequest
-from toolformer_core.lm.scripted import token_starts
+from toolformer_core.lm.base import Draw, DrawRequest, Scan, ScoreRequest, TokenLogProbs
+from toolformer_core.lm.scripted import plain_rows, token_starts
 from toolformer_core.records import Prompt
 
 __all__ = ["SumsLM", "write_corpus"]
@@ -53,6 +53,9 @@ class SumsLM:
         """A response makes what follows likely: L- - L+ is 1 nat."""
         return [_LIKELY if _RESPONSE.search(request.prefix) else _UNLIKELY for request in requests]
 
+    def token_log_probs(self, texts: Sequence[str], tokens: int) -> list[TokenLogProbs]:
+        return plain_rows(self.log_probs, texts, tokens)
+
 
 _LIKELY, _UNLIKELY = np.full(5, -1.0, dtype=np.float32), np.full(5, -2.0, dtype=np.float32)
 
@@ -74,6 +77,6 @@ class _SumsScan:
             self.log_probs.append(np.array([-1.0 if at in results else -20.0 for at in starts], dtype=np.float32))
 
     def draw(
-        self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = ""
+        self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = "", begin: str = ""
     ) -> list[Draw]:
         return [self._calls[request.text, request.position] for request in requests]

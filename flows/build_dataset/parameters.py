@@ -114,6 +114,17 @@ class BuildParameters(ToolChoice):
     draws: Annotated[int | None, _CALLS] = Field(
         None, gt=0, description=f"Calls drawn per position, m {_sampled('draws')}"
     )
+    positions: Annotated[Literal["trigger", "need", "both"], _CALLS] = Field(
+        "trigger",
+        description="What the k positions are chosen by. trigger: p(' ['), as in the paper; need: the plain loss of "
+        "the next five tokens, whatever p(' [') is (tau_s is not used); both: the product of the two. need and both "
+        "read each document once more",
+    )
+    draw_form: Annotated[Literal["free", "forced"], _CALLS] = Field(
+        "free",
+        description="free: the model draws all that follows ' [', as in the paper; forced: the tool's name and '(' are "
+        "given, and it draws the rest, so that no draw is lost to other text",
+    )
     tau_f: Annotated[TauF, _CALLS] = Field(
         default_factory=dict,
         description=f"Filtering threshold on L- - L+ per tool, in nats {_paper(tau_f_for)}; or the rate of false "

@@ -107,6 +107,8 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
             max_call_tokens=p.max_call_tokens,
             seed=p.seed,
             inside_words=p.inside_words,
+            draw_form=p.draw_form,
+            positions=p.positions,
         )
         for tool in built
     }

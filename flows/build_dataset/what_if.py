@@ -89,14 +89,15 @@ def ask(
     after_top_k, after_tau_s = dict(before.top_k), dict(before.tau_s)
     notes: list[str] = []
     for tool, sampled in scores.sampled.items():
+        sampled_tau_s = 0.0 if sampled.get("positions") == "need" else sampled["tau_s"]  # need does not use it
         if top_k is not None and top_k > sampled["top_k"]:
             notes.append(_unsampled_note(tool, "k", sampled["top_k"], f"--top-k {top_k}"))
-        if tau_s is not None and tau_s < sampled["tau_s"]:
-            notes.append(_unsampled_note(tool, "tau_s", sampled["tau_s"], f"--tau-s {tau_s:g}"))
+        if tau_s is not None and tau_s < sampled_tau_s:
+            notes.append(_unsampled_note(tool, "tau_s", sampled_tau_s, f"--tau-s {tau_s:g}"))
         if top_k is not None:
             after_top_k = _with_limit(after_top_k, tool, top_k, top_k < sampled["top_k"])
         if tau_s is not None:
-            after_tau_s = _with_limit(after_tau_s, tool, tau_s, tau_s > sampled["tau_s"])
+            after_tau_s = _with_limit(after_tau_s, tool, tau_s, tau_s > sampled_tau_s)
     same_positions = (after_top_k, after_tau_s) == (dict(before.top_k), dict(before.tau_s))
     if notes and not tau_f and not prices and keep_repeats is None and same_positions:
         raise UsageError(notes[0])

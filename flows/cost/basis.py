@@ -166,18 +166,26 @@ def _text_tokens(basis: Basis) -> float:
     """Return the tokens of a document: of a sample build's scans, else from its characters."""
     lines = basis.assumptions
     scans = [
-        (_scanned(totals, RATES["draw_tokens"].value), totals.rows_in.get("documents", 0))
+        (
+            _scanned(totals, RATES["draw_tokens"].value) / _text_copies(basis, totals.positions),
+            totals.rows_in.get("documents", 0),
+        )
         for (stage, _), totals in (basis.sample.totals if basis.sample is not None else {}).items()
         if stage == "sample" and totals.lm_tokens
     ]
     if documents := sum(count for _, count in scans):
-        tokens = sum(tokens for tokens, _ in scans) / documents / basis.single("text_copies") / basis.single("padding")
+        tokens = sum(tokens for tokens, _ in scans) / documents / basis.single("padding")
         tokens *= _tokens_ratio(basis)
         source = f"a document: scanned tokens / (text_copies x padding); {_source(basis.sample)}"
         return lines.add("text_tokens", tokens, "tokens", MEASURED, source, positive=True)
     tokens = basis.single("characters") / basis.single("characters_a_token")
     source = "a document: characters / characters_a_token"
     return lines.add("text_tokens", tokens, "tokens", COMPUTED, source, positive=True)
+
+
+def _text_copies(basis: Basis, positions: str) -> float:
+    """Return how often sampling reads a text: in the scan, and once more where its plain loss is needed."""
+    return basis.single("text_copies") + (positions != "trigger")
 
 
 def _scanned(totals: StageTotals, draw_tokens: float) -> float:
@@ -218,10 +226,8 @@ def _tool(basis: Basis, tool: ToolQuery, sample: Sample | None) -> ToolBasis:
     return ToolBasis(
         key=key,
         kept_share=own("kept_share", m.kept_share(), SHARE, *kept),
-        draws=own(
-            "draws", m.draws(km), "draws", km, CONFIG, "a document kept: k x m, as if k positions exceeded tau_s"
-        ),
-        ok_share=rate("ok_share", m.ratio("sample", "draws", kept=True)),
+        draws=own("draws", m.draws(km, basis.query.positions), "draws", km, CONFIG, _ALL_DRAWS),
+        ok_share=rate("ok_share", m.ok_share(basis.query.draw_form)),
         calls=rate("calls_per_ok_draw", m.per_ok_draw("execute", "calls")),
         scored=rate("scored_per_ok_draw", m.per_ok_draw("score")),
         examples=own("examples", m.examples(), "examples", *examples),
@@ -239,6 +245,7 @@ def _tool(basis: Basis, tool: ToolQuery, sample: Sample | None) -> ToolBasis:
     )
 
 
+_ALL_DRAWS = "a document kept: k x m, as if k positions exceeded tau_s"
 # Stage -> the unit of its rows in that its work grows with.
 _UNITS = {
     "prefilter": "documents",
@@ -286,10 +293,19 @@ class _Measured:
     def kept_share(self) -> float | None:
         return self.ratio("prefilter", "documents", kept=True)
 
-    def draws(self, k_times_m: int) -> float | None:
-        """Return the draws per document sampled, in proportion to k * m if the build had others."""
+    def ok_share(self, draw_form: str) -> float | None:
+        """Return the share of draws that are calls; None if the build drew them in the other form."""
+        totals = self.stage("sample")
+        same = totals is not None and totals.draw_form == draw_form
+        return self.ratio("sample", "draws", kept=True) if same else None
+
+    def draws(self, k_times_m: int, positions: str) -> float | None:
+        """Return the draws per document sampled, in proportion to k * m if the build had others.
+
+        None if only one of the build and the plan chooses positions by need alone, since there tau_s excludes none.
+        """
         totals, documents = self.stage("sample"), self.units("sample")
-        if totals is None or not documents:
+        if totals is None or not documents or (totals.positions == "need") != (positions == "need"):
             return None
         per_document = totals.rows_in.get("draws", 0) / documents
         return per_document * (k_times_m / totals.k_times_m if totals.k_times_m else 1.0)
@@ -318,11 +334,13 @@ def _scan_tokens(basis: Basis, key: str, m: _Measured, draw_tokens: float, sourc
     totals, documents = m.stage("sample"), m.units("sample")
     name = f"{key}.scan_tokens"
     if totals is not None and documents and totals.lm_tokens:
-        scanned = _scanned(totals, draw_tokens) * _tokens_ratio(basis)
+        copies = _text_copies(basis, basis.query.positions) / _text_copies(basis, totals.positions)
+        scanned = _scanned(totals, draw_tokens) * copies * _tokens_ratio(basis)
         why = f"its LM tokens less draws x draw_tokens; {source}"
         return basis.assumptions.add(name, scanned / documents, "tokens", MEASURED, why)
-    value = basis.text_tokens * basis.single("text_copies") * basis.single("padding")
-    why = "a document kept: text_tokens x text_copies x padding"
+    value = basis.text_tokens * _text_copies(basis, basis.query.positions) * basis.single("padding")
+    copies_read = "text_copies" if basis.query.positions == "trigger" else "(text_copies + 1)"
+    why = f"a document kept: text_tokens x {copies_read} x padding"
     return basis.assumptions.add(name, value, "tokens", COMPUTED, why)
 
 

@@ -61,6 +61,8 @@ def cost_of_build(
         max_examples=p.max_examples,
         stop_when_full=p.stop_when_full,
         relevant_share=p.relevant_share,
+        positions=p.positions,
+        draw_form=p.draw_form,
         remote="://" in p.data,
         assume=parse(assume),
     )

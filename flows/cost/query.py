@@ -45,6 +45,8 @@ class CostQuery:
     max_examples: int = 25_000  # of each tool
     stop_when_full: bool = False
     relevant_share: float | None = None
+    positions: str = "trigger"  # as in `SampleConfig`
+    draw_form: str = "free"  # as in `SampleConfig`
     remote: bool = False  # the data lies in an object store
     assume: Mapping[str, float] = field(default_factory=dict)
 

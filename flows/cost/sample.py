@@ -35,6 +35,8 @@ class StageTotals:
     rows_in: dict[str, int] = field(default_factory=dict)  # unit -> rows
     kept: dict[str, int] = field(default_factory=dict)  # unit -> rows
     k_times_m: int = 0  # draws that a document may have, of `sample`
+    positions: str = "trigger"  # what these are chosen by, of `sample`
+    draw_form: str = "free"  # of `sample`
 
     def add(self, commit: Commit) -> None:
         """Add a commit."""
@@ -50,6 +52,8 @@ class StageTotals:
             self.rows_in[counts.unit] = self.rows_in.get(counts.unit, 0) + counts.rows_in
             self.kept[counts.unit] = self.kept.get(counts.unit, 0) + counts.kept
         self.k_times_m = max(self.k_times_m, _k_times_m(commit.config))
+        self.positions = commit.config.get("positions", self.positions)
+        self.draw_form = commit.config.get("draw_form", self.draw_form)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,10 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
         count_rows("documents", (s.outcome for s in sampled), "sampled"),
         RowCounts("draws", draws.total(), draws.pop("ok", 0), dropped=dict(sorted(draws.items()))),
     )
-    return StageOutput(counts, arrow.stage_table("sample", calls), {LM_TOKENS: tokens})
+    table = arrow.stage_table("sample", calls)
+    if spec.sample[tool].draw_form == "free":  # all files of a build have the same columns, whatever was drawn
+        table = table.drop_columns(["log_p_form"])
+    return StageOutput(counts, table, {LM_TOKENS: tokens})
 
 
 def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:

@@ -45,8 +45,8 @@ FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
 }
 # What users have in their scripts.
 NAMES = {
-    BuildParameters: """--corpus --data --model --tools --tool --dataset --limit --tau-s --top-k --draws --tau-f
-        --decoys --decoy-share --call-price
+    BuildParameters: """--corpus --data --model --tools --tool --dataset --limit --tau-s --top-k --draws --positions
+        --draw-form --tau-f --decoys --decoy-share --call-price
         --inside-words --keep-repeats --score-all --max-examples --stop-when-full --temperature --max-call-tokens
         --mt-chunk-tokens --relevant-share --encoder --latest-date --seed --shard-documents --max-chars --text-column
         --url-column --date-column --text-unit
@@ -254,6 +254,8 @@ def test_thresholds_are_written_short() -> None:
         tau_s=st.none() | st.floats(0, 1, exclude_max=True),
         top_k=st.none() | st.integers(1, 100),
         draws=st.none(),
+        positions=st.sampled_from(["trigger", "need", "both"]),
+        draw_form=st.sampled_from(["free", "forced"]),
         tau_f=_thresholds,
         inside_words=st.booleans(),
         keep_repeats=st.booleans(),

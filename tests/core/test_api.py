@@ -253,7 +253,8 @@ def test_no_text_is_no_annotation() -> None:
 # --- annotating, as a build does --------------------------------------------------------------------------------------
 
 
-def test_the_calls_are_those_of_the_stages_one_by_one() -> None:
+@pytest.mark.parametrize("chosen", [{}, {"positions": "both", "draw_form": "forced"}])
+def test_the_calls_are_those_of_the_stages_one_by_one(chosen: dict[str, str]) -> None:
     lm = tf.load_model("embedded")
     documents = [d for d in read_corpus(ASSETS / "corpus.jsonl.gz", IngestConfig(limit=6)) if isinstance(d, Document)]
     tools = tf.build_tools(["calculator", "wikisearch", "calendar"])
@@ -262,7 +263,7 @@ def test_the_calls_are_those_of_the_stages_one_by_one() -> None:
         verdicts = [v for v in prefilter(key, documents, PrefilterConfig()) if v.kept]
         by_id = {d.doc_id: d for d in documents}
         pairs = [(by_id[v.doc_id], v) for v in verdicts]
-        config = SampleConfig.for_tool(key, top_k=3, draws=2)
+        config = SampleConfig.for_tool(key, top_k=3, draws=2, **chosen)
         sampled[key] = sample(lm, load_prompt(key), TOOL_NAMES[key], pairs, config)
         calls = [call for one in sampled[key] for call in one.calls if call.outcome == "ok"]
         contexts = {v.doc_id: v.context for v in verdicts}
@@ -274,7 +275,7 @@ def test_the_calls_are_those_of_the_stages_one_by_one() -> None:
     reasons = {id(call): reason for call, reason in dropped}
 
     texts, urls = [d.text for d in documents], [d.url for d in documents]
-    found = tf.annotate_texts(texts, lm, list(tools), urls=urls, top_k=3, draws=2)
+    found = tf.annotate_texts(texts, lm, list(tools), urls=urls, top_k=3, draws=2, **chosen)
     assert len(kept) > 3  # the comparison is about something
     assert len(dropped) > 3
     for document, annotation in zip(documents, found, strict=True):

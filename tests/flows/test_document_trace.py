@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 from wh_fixtures import make_run, put, scored
 
+from cli.render.answers import print_document_trace
 from flows.document_trace import DocumentTrace, trace_document
 from toolformer_core.finetune.recipe import Job, write_job
 from warehouse.commits import Dataset, dataset_version
@@ -94,3 +96,27 @@ def test_a_text_that_only_begins_like_a_held_out_one_was_trained_on(store: Store
     (version,) = (f"{one.name}@{one.version}" for one in store.datasets())
     trained(store, "cstar-toolformer-01", version, [TEXTS["d1"] + " And more.", "Before. " + TEXTS["d1"]])
     assert [one["used"] for one in path_of(store, "d1").checkpoints] == ["trained on"]
+
+
+def test_a_forced_form_is_shown_with_its_probability_and_what_ranks_with_its_name(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (texts,) = store.commits("ingest")
+    draw = {
+        "doc_id": "d1",
+        "tool": "calculator",
+        "position": 4,
+        "log_p": -1.0,
+        "log_p_form": math.log(0.25),
+        "count": 3,
+    }
+    made = put(
+        store, "sample", "calculator", "corpus", [draw], config={"positions": "both"}, inputs=(texts.files[0].digest,)
+    )
+    store.write_run(make_run("r2", [*(one.key for one in store.commits()), made.key], started="2024-06-01"))
+    trace = path_of(store, "d1")
+    assert [(row["position"], row["p_form"]) for row in trace.positions] == [(4, pytest.approx(0.25))]
+    print_document_trace(trace)
+    printed = capsys.readouterr().out
+    assert "positions (--positions both)" in printed
+    assert "p_form" in printed

@@ -1,6 +1,17 @@
 """Sample: where would the model write a call, and which calls would it write there? (§2, sampling API calls)
 
-Of the positions with p(" [") > tau_s, the k most likely ones of a document are kept; at each of them m calls are drawn.
+Of a document's positions the k best are kept; at each of them m calls are drawn.
+
+    | positions | ranked by          | only those with        |                                                    |
+    |-----------|--------------------|------------------------|----------------------------------------------------|
+    | trigger   | p(" [")            | p(" [") > tau_s        | the paper: where the model would write a call      |
+    | need      | L_i(eps)           |                        | where it predicts badly what follows (`losses`)    |
+    | both      | p(" [") x L_i(eps) | p(" [") > tau_s        |                                                    |
+
+A draw is free, or its form is forced: `Name(` is given behind " [", and the model draws what follows. That is a draw
+from p(. | P(x), x_1:i-1, " [Name("), and so what a free draw is that happens to begin with these tokens. The
+log-probability of the form is kept. No draw is lost to another tool or to plain text, but where `(` and what follows
+would usually be one token, as in `()`, the model has to write it in two.
 
     | outcome of a draw | because                                                                     |
     |-------------------|-----------------------------------------------------------------------------|
@@ -21,8 +32,8 @@ If the prefilter names spans, each is scanned as a separate text and its positio
 offsets; the top k is taken over the whole document. A position followed only by whitespace is never sampled, because a
 call there has nothing to predict. Neither is a position inside a word or a number (see `boundaries`), unless the config
 allows it. Every draw has its own seed, made from the config's seed, the document, the tool, the position and the draw's
-number, so neither the model's batches nor other documents change it. This stage knows no responses, no thresholds on
-the gain, and no tokens.
+number (not from its form), so neither the model's batches nor other documents change it. This stage knows no responses,
+no thresholds on the gain, and no tokens.
 """
 
 from __future__ import annotations
@@ -37,6 +48,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_core.annotate.boundaries import inside_words
+from toolformer_core.annotate.losses import PlainLosses, plain_losses
 from toolformer_core.config import SampleConfig
 from toolformer_core.errors import CallSyntaxError
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan
@@ -58,9 +70,10 @@ class SampledDocument:
     calls: tuple[DrawnCall, ...] = ()
 
 
-class _LikelyPosition(NamedTuple):
-    """A position where a call is likely."""
+class _Candidate(NamedTuple):
+    """A position where calls may be drawn."""
 
+    value: float  # the larger, the better; see the table above
     log_p: float
     position: int
     piece: int  # index among the scanned texts
@@ -74,9 +87,10 @@ class _DocumentState:
     document: Document
     prefiltered: PrefilterResult
     pieces: dict[int, int]  # index among the scanned texts -> offset of that piece in the document
+    losses: PlainLosses | None = None  # of the document; None: its positions are chosen without
     seen: set[int] = field(default_factory=set)
-    likely: list[_LikelyPosition] = field(default_factory=list)
-    drawn: list[tuple[_LikelyPosition, int, list[Draw]]] = field(default_factory=list)  # (place, its rank, its draws)
+    candidates: list[_Candidate] = field(default_factory=list)
+    drawn: list[tuple[_Candidate, int, list[Draw]]] = field(default_factory=list)  # (place, its rank, its draws)
 
 
 def draw_seeds(seed: int, doc_id: str, tool: str, position: int, draws: int) -> list[int]:
@@ -123,7 +137,11 @@ def sample(
                 texts.append(document.text[start:end])
         states.append(state)
 
-    # before the first scan: other shards use the model until then
+    # before the first scan, which holds the model: other shards use it until then
+    if config.positions != "trigger":
+        asked = [state for state in states if state.pieces]
+        for state, losses in zip(asked, plain_losses(lm, [s.document.text for s in asked]), strict=True):
+            state.losses = losses
     forbidden = [] if config.inside_words else [inside_words(text) for text in texts]
     second_round: list[_DocumentState] = []
     finished = 0
@@ -131,7 +149,7 @@ def sample(
         in_scan = set(scan.texts)
         for index in in_scan:
             owner[index].seen.add(index)
-        _add_likely(scan, texts, owner, forbidden, config)
+        _add_candidates(scan, texts, owner, forbidden, config)
         complete = {id(s): s for i in sorted(in_scan) if (s := owner[i]).seen == s.pieces.keys()}
         ready = [s for s in complete.values() if s.pieces.keys() <= in_scan]
         second_round += [s for s in complete.values() if not s.pieces.keys() <= in_scan]
@@ -149,48 +167,64 @@ def sample(
     return [_result(state, tool_name) for state in states]
 
 
-def _add_likely(
+def _add_candidates(
     scan: Scan,
     texts: Sequence[str],
     owner: dict[int, _DocumentState],
     forbidden: Sequence[NDArray[np.bool_]],
     config: SampleConfig,
 ) -> None:
-    """Record the positions above tau_s of every scanned text, at most as many per text as can be in the top k.
+    """Record the positions of every scanned text that may be tried, at most as many per text as can be in the top k.
 
     Args:
         scan: the current scan.
         texts: all texts.
         owner: the document of each text.
         forbidden: for each text, the offsets at which no call may stand; empty: it may stand anywhere.
-        config: tau_s and k.
+        config: tau_s, k, and what positions are chosen by.
     """
     floor = math.log(config.tau_s) if config.tau_s > 0 else -math.inf
     for index, positions, log_probs in zip(scan.texts, scan.positions, scan.log_probs, strict=True):
         state = owner[index]
         start = state.pieces[index]
         last = len(state.document.text.rstrip())
-        allowed = (log_probs.astype(np.float64) > floor) & (positions + start < last)
+        allowed = positions + start < last
+        if config.positions != "need":
+            allowed &= log_probs.astype(np.float64) > floor
         if forbidden:
             allowed &= ~forbidden[index][positions]
+        values = _values(log_probs, None if state.losses is None else state.losses.at(positions + start), config)
         chosen = np.flatnonzero(allowed)
         if len(chosen) > config.top_k:
-            chosen = chosen[np.lexsort((positions[chosen], -log_probs[chosen]))[: config.top_k]]  # as in `_top`
+            chosen = chosen[np.lexsort((positions[chosen], -values[chosen]))[: config.top_k]]  # as in `_top`
         ends = np.append(positions, [len(texts[index])] * _WINDOW)[chosen + _WINDOW]
-        likely = zip(log_probs[chosen].tolist(), positions[chosen].tolist(), ends.tolist(), strict=True)
-        state.likely += [_LikelyPosition(log_p, start + offset, index, start + end) for log_p, offset, end in likely]
+        columns = (values[chosen], log_probs[chosen], positions[chosen], ends)
+        state.candidates += [
+            _Candidate(value, log_p, start + offset, index, start + end)
+            for value, log_p, offset, end in zip(*(column.tolist() for column in columns), strict=True)
+        ]
 
 
-def _top(state: _DocumentState, k: int) -> list[_LikelyPosition]:
-    """Return the k most likely positions, most likely first; if two are equally likely, the smaller comes first."""
-    return sorted(state.likely, key=lambda place: (-place.log_p, place.position))[:k]
+def _values(
+    log_probs: NDArray[np.float32], losses: NDArray[np.float64] | None, config: SampleConfig
+) -> NDArray[np.floating]:
+    """Return what positions are ranked by; an unknown loss ranks last.  (n,), (n,) -> (n,)"""
+    if losses is None:
+        return log_probs
+    values = losses if config.positions == "need" else np.exp(log_probs.astype(np.float64)) * losses
+    return np.where(np.isnan(values), -np.inf, values)
+
+
+def _top(state: _DocumentState, k: int) -> list[_Candidate]:
+    """Return the k best positions, the best first; if two are equally good, the smaller comes first."""
+    return sorted(state.candidates, key=lambda place: (-place.value, place.position))[:k]
 
 
 def _draw(
     scan: Scan, texts: dict[int, int], states: list[_DocumentState], config: SampleConfig, tool_name: str
 ) -> None:
     """Draw calls at the chosen positions that are in this scan; `texts` maps a piece to its index in the scan."""
-    chosen: list[tuple[_DocumentState, _LikelyPosition, int]] = []
+    chosen: list[tuple[_DocumentState, _Candidate, int]] = []
     requests: list[DrawRequest] = []
     for state in states:
         for rank, at in enumerate(_top(state, config.top_k)):
@@ -203,7 +237,10 @@ def _draw(
                 requests.append(DrawRequest(texts[at.piece], at.position - state.pieces[at.piece], seed))
     if not requests:
         return
-    draws = scan.draw(requests, max_tokens=config.max_call_tokens, temperature=config.temperature, name=tool_name)
+    begin = f"{tool_name}(" if config.draw_form == "forced" else ""
+    draws = scan.draw(
+        requests, max_tokens=config.max_call_tokens, temperature=config.temperature, name=tool_name, begin=begin
+    )
     for i, (state, at, rank) in enumerate(chosen):
         state.drawn.append((at, rank, draws[i * config.draws : (i + 1) * config.draws]))
 
@@ -211,7 +248,8 @@ def _draw(
 def _calls(state: _DocumentState, tool_name: str) -> Iterator[DrawnCall]:
     """Yield the draws at each position, equal ones merged, in the order of first appearance."""
     for at, rank, draws in state.drawn:
-        for draw, count in Counter(draws).items():
+        # the log-probability of a form is that of its place; it may be rounded differently in another batch
+        for draw, count in Counter(one._replace(log_p_begin=draws[0].log_p_begin) for one in draws).items():
             outcome, input_ = _judge(draw, tool_name)
             yield DrawnCall(
                 doc_id=state.document.doc_id,
@@ -224,6 +262,7 @@ def _calls(state: _DocumentState, tool_name: str) -> Iterator[DrawnCall]:
                 input=input_,
                 count=count,
                 window_end=at.window_end,
+                log_p_form=draw.log_p_begin,
             )
 
 

@@ -8,11 +8,8 @@
     | loss_call     | e(c, eps)   |
     | loss_response | e(c, r)     |
 
-    w~_t = max(0, 1 - 0.2 t), normalised (§4.1): 5/15, 4/15, 3/15, 2/15, 1/15, and zero from t = 5 on.
-
-The weights are normalised once, over the full window. Near the end of a text, where fewer tokens exist, the sum runs
-over those with unchanged weights, so a loss there is a part of the full one and never inflated. The losses and the
-log-probabilities that they are made of are kept for every call; `assemble` decides from them which calls survive.
+The weights are those of `losses`. The losses and the log-probabilities they are made of are kept for every call;
+`assemble` decides from them which calls survive.
 
 L- = min(L(eps), L(e(c, eps))) is at most L(eps). Where L(eps) - L+ is below the config's floor, no tau_f from the floor
 on keeps the call, whatever its L(e(c, eps)): it is not computed, unless one of the call's decoys could pass the floor.
@@ -33,25 +30,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_core.annotate.decoys import DecoyPool
+from toolformer_core.annotate.losses import loss as weighted_loss
+from toolformer_core.annotate.losses import weights
 from toolformer_core.config import ScoreConfig
 from toolformer_core.lm.base import LanguageModel, ScoreRequest
 from toolformer_core.records import Call, DrawnCall, ScoredCall
 from toolformer_core.syntax import linearize
 
-__all__ = ["score", "weights"]
+__all__ = ["score"]
 
 _DOCUMENTS_PER_CALL = 64  # bounds what is passed to the model at once; it makes its own batches by tokens
-
-
-def weights(decay: float = 0.2) -> NDArray[np.float64]:
-    """Return the positive weights w_t for t = 0, 1, ..., which sum to 1 (§4.1).  (T,)
-
-    Args:
-        decay: decrease of the raw weight per token; the paper's 0.2 gives five weights.
-    """
-    count = int(np.ceil(1 / decay - 1e-9))  # the raw weight is zero at t = 1 / decay
-    raw = 1 - decay * np.arange(count, dtype=np.float64)
-    return np.asarray(raw / raw.sum(), dtype=np.float64)
 
 
 def score(
@@ -147,7 +135,7 @@ def _score_chunk(
             log_probs.update(zip(distinct, lm.log_probs(distinct), strict=True))
 
     def loss(asked: ScoreRequest) -> float:
-        return _loss(log_probs[asked], w)
+        return weighted_loss(log_probs[asked], w)
 
     def values(asked: ScoreRequest) -> tuple[float, ...]:
         return tuple(log_probs[asked].tolist())
@@ -189,11 +177,6 @@ def _score_chunk(
             decoy_gains=None if call.decoys is None else tuple(smaller - loss(one) for one in call.decoys),
         )
     return out
-
-
-def _loss(log_probs: NDArray[np.float32], w: NDArray[np.float64]) -> float:
-    """Return L over the existing tokens, computed in float64.  (t,), (T,) with t <= T -> nats."""
-    return 0.0 - float(w[: len(log_probs)] @ log_probs.astype(np.float64))
 
 
 def _seen(input_: str, text: str, position: int) -> tuple[bool, bool]:

@@ -41,6 +41,8 @@ def annotate_texts(
     tau_s: float | None = None,
     top_k: int | None = None,
     draws: int | None = None,
+    positions: str = "trigger",
+    draw_form: str = "free",
     tau_f: float | Mapping[str, float] | None = None,
     seed: int = 0,
     prefilter: bool | PrefilterConfig = True,
@@ -61,8 +63,11 @@ def annotate_texts(
         urls: one for each text; the calendar reads a text's date there, and elsewhere they change no more than the
             seeds of its draws.
         tau_s: smallest p(" [") of a position. None is the paper's: 0.05, 0 for calculator and mt.
-        top_k: most likely positions per text and tool. None is the paper's: 5, 20 for calculator and mt.
+        top_k: positions per text and tool. None is the paper's: 5, 20 for calculator and mt.
         draws: calls drawn per position. None is the paper's: 5, 10 for calculator and mt.
+        positions: what the positions are chosen by: p(" [") (`trigger`, the paper's), the plain loss of the next five
+            tokens (`need`, where tau_s is not used), or the product of the two (`both`).
+        draw_form: `free`, as in the paper, or `forced`: the tool's name and "(" are given, the model draws the rest.
         tau_f: smallest gain of a call that is kept, in nats; for all tools, or by key. None is the paper's: 1, 0.5 for
             calculator and mt.
         seed: of the draws, and of the prefilter's random share.
@@ -96,7 +101,12 @@ def annotate_texts(
     given = {name: value for name, value in named.items() if value is not None}
     sampling = {
         key: SampleConfig.for_tool(
-            key, **{**declaration_of(tool).sampling(), **given}, seed=seed, inside_words=inside_words
+            key,
+            **{**declaration_of(tool).sampling(), **given},
+            seed=seed,
+            inside_words=inside_words,
+            positions=positions,
+            draw_form=draw_form,
         )
         for key, tool in by_key.items()
     }

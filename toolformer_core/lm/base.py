@@ -23,6 +23,7 @@ __all__ = [
     "Scan",
     "ScanWrapper",
     "ScoreRequest",
+    "TokenLogProbs",
     "tokens_passed",
 ]
 
@@ -40,6 +41,7 @@ class Draw(NamedTuple):
 
     text: str
     ended: bool
+    log_p_begin: float | None = None  # log p(begin | P(x), x_1:i-1, " ["), natural log; None: no beginning was given
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,13 @@ class ScoreRequest:
     text: str  # x
     position: int  # character offset of token i
     tokens: int
+
+
+class TokenLogProbs(NamedTuple):
+    """The tokens of a text, and how likely each of them and those behind it are, see `token_log_probs`."""
+
+    offsets: NDArray[np.int64]  # (n,) where each token that starts a character starts, ascending and starting with 0
+    log_probs: NDArray[np.float32]  # (n, tokens) log p of that token and of those behind it; 0 behind the text's end
 
 
 class Scan(Protocol):
@@ -71,16 +80,20 @@ class Scan(Protocol):
         ...
 
     def draw(
-        self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = ""
+        self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = "", begin: str = ""
     ) -> list[Draw]:
         """Sample a continuation of [P(x), x_1:i-1, " ["] for each request, until a "]" in its text closes the call.
 
         Args:
             requests: where to draw, with a seed each.
-            max_tokens: tokens that a draw may take.
+            max_tokens: tokens that a draw may take, those of `begin` included.
             temperature: 0 takes the most likely token at every step.
             name: the tool whose calls are wanted. A draw that can no longer become one may end there, not `ended`, with
                 the text so far, from which `syntax.name_begun` still tells why. "": every draw is finished.
+            begin: what every draw begins with, without square brackets, e.g. `QA(`; the model draws what follows. So
+                these are draws from p(. | P(x), x_1:i-1, " [" begin): what a free draw is, given that it begins with
+                just these tokens. Their text includes `begin`, and they tell its log-probability, whatever the
+                temperature. A seed's random numbers are used from the first drawn token on. "": nothing is given.
         """
         ...
 
@@ -127,6 +140,14 @@ class LanguageModel(Protocol):
 
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
         """Return, per request, log p of up to `tokens` tokens from the position on (fewer at the end of the text)."""
+        ...
+
+    def token_log_probs(self, texts: Sequence[str], tokens: int) -> list[TokenLogProbs]:
+        """Return, per text, what `log_probs` returns of the plain text from each of its tokens on, in one pass.
+
+        Row j equals the response to `ScoreRequest("", text, offsets[j], tokens)`, with zeros behind the text's end. A
+        position that is not among the offsets has the row of the next one, as it has in `log_probs`.
+        """
         ...
 
 

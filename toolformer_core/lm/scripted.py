@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_core.errors import ScriptError
-from toolformer_core.lm.base import Draw, DrawRequest, ScoreRequest
+from toolformer_core.lm.base import Draw, DrawRequest, ScoreRequest, TokenLogProbs
 from toolformer_core.records import Prompt, digest_of
 from toolformer_core.syntax import find_close
 
-__all__ = ["ScriptedLM", "token_starts"]
+__all__ = ["ScriptedLM", "plain_rows", "token_starts"]
 
 _TOKEN = re.compile(r"\s*\S+|\s+\Z")
 
@@ -31,13 +31,35 @@ def token_starts(text: str) -> list[int]:
     return [m.start() for m in _TOKEN.finditer(text)]
 
 
+def plain_rows(
+    log_probs: Callable[[Sequence[ScoreRequest]], Sequence[NDArray[np.float32]]], texts: Sequence[str], tokens: int
+) -> list[TokenLogProbs]:
+    """Return what `LanguageModel.token_log_probs` does, for a model with the tokens of `token_starts`.
+
+    Args:
+        log_probs: the model's method of that name.
+        texts: the plain texts.
+        tokens: log-probabilities of a row.
+    """
+    out = []
+    for text in texts:
+        starts = token_starts(text)
+        rows = np.zeros((len(starts), tokens), dtype=np.float32)
+        found = log_probs([ScoreRequest("", text, start, tokens) for start in starts])
+        for row, values in zip(rows, found, strict=True):
+            row[: len(values)] = values
+        out.append(TokenLogProbs(np.array(starts, dtype=np.int64), rows))
+    return out
+
+
 class ScriptedLM:
     """Answers `scan`, `draw` and `log_probs` from plain data.
 
     Args:
         scans: per (tool of the prompt, text), log p(" [") at character offsets; other token starts get -inf.
         draws: per (tool of the prompt, text, offset), the texts that follow " [". Within one `draw` call, the n-th
-            request for a place gets the n-th text. A text that holds its closing "]" is cut there and has ended.
+            request for a place gets the n-th text. A text that holds its closing "]" is cut there and has ended. Where
+            a draw is given its beginning, the text must begin so, and the beginning's log-probability is 0.
         log_probs: per (prefix, text, offset), the natural log-probabilities from that offset on, cut to the number of
             tokens requested; or a function from a `ScoreRequest` to them.
         batch_size: texts per scan.
@@ -129,7 +151,17 @@ class ScriptedLM:
             out.append(np.array(log_probs[: request.tokens], dtype=np.float32))
         return out
 
-    def _draw(self, scan: _ScriptedScan, requests: Sequence[DrawRequest], max_tokens: int) -> list[Draw]:
+    def token_log_probs(self, texts: Sequence[str], tokens: int) -> list[TokenLogProbs]:
+        """Return the scripted log-probabilities of the plain texts from each of their tokens on.
+
+        Raises:
+            ScriptError: those of a token are not in the script.
+        """
+        return plain_rows(self.log_probs, texts, tokens)
+
+    def _draw(
+        self, scan: _ScriptedScan, requests: Sequence[DrawRequest], max_tokens: int, begin: str = ""
+    ) -> list[Draw]:
         if scan is not self._current:
             raise ScriptError("this scan is no longer valid, because the next one has been requested; draw before that")
         counts: dict[tuple[int, int], int] = {}  # draws so far at each (text, position)
@@ -146,7 +178,10 @@ class ScriptedLM:
                     f"draw {nth + 1} for tool {scan.tool!r} at position {request.position} of text {text[:80]!r}: "
                     f"the script has {len(scripted)}"
                 )
-            out.append(_cut(scripted[nth], max_tokens))
+            if not scripted[nth].startswith(begin):
+                raise ScriptError(f"the draw {scripted[nth][:80]!r} does not begin with {begin!r}")
+            draw = _cut(scripted[nth], max_tokens)
+            out.append(draw._replace(log_p_begin=0.0) if begin else draw)
         return out
 
 
@@ -178,10 +213,10 @@ class _ScriptedScan:
         return self._log_probs
 
     def draw(
-        self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = ""
+        self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = "", begin: str = ""
     ) -> list[Draw]:
         """Return the scripted texts; the temperature and the seeds have no effect."""
-        return self._lm._draw(self, requests, max_tokens)
+        return self._lm._draw(self, requests, max_tokens, begin)
 
 
 def _check_start(text: str, position: int, where: str) -> None:

@@ -20,7 +20,15 @@ from tokenizers import Tokenizer
 
 from toolformer_core.errors import ModelError
 
-__all__ = ["Tokens", "check_embedded", "drop_unembedded_tokens", "encode_following", "start_token", "tokenize"]
+__all__ = [
+    "Tokens",
+    "check_embedded",
+    "drop_unembedded_tokens",
+    "encode_behind",
+    "encode_following",
+    "start_token",
+    "tokenize",
+]
 
 _LOG = logging.getLogger(__name__)
 _NAMED = 3  # tokens that a warning lists
@@ -64,6 +72,21 @@ def encode_following(tokenizer: Any, text: str) -> list[int]:
     if with_word[: len(word)] == word:
         return list(with_word[len(word) :])
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def encode_behind(tokenizer: Any, before: str, text: str) -> list[int]:
+    """Return the token ids of a text behind another text, so that the ids in front of them are those of that text.
+
+    They are what the tokenizer makes of both together, less the ids of the first, where these are its beginning. A
+    tokenizer that merges across the border has no such ids: the second text is then tokenised alone.
+
+    Args:
+        tokenizer: a fast tokenizer.
+        before: e.g. " [".
+        text: e.g. "QA(".
+    """
+    ids, both = encode_following(tokenizer, before), encode_following(tokenizer, before + text)
+    return both[len(ids) :] if both[: len(ids)] == ids else encode_following(tokenizer, text)
 
 
 def start_token(tokenizer: Any, config: Any) -> int | None:

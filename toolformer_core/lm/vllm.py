@@ -180,22 +180,31 @@ class VllmScan(ScanWrapper[HFScan]):
         self._head = head
 
     def draw(
-        self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = ""
+        self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = "", begin: str = ""
     ) -> list[Draw]:
-        """See `Scan.draw`.
+        """See `Scan.draw`. What draws begin with is a part of the prompt; its log-probability is computed here.
 
         Raises:
             ModelError: the server does not answer.
+            TokenizerError: see `HFModel.begin_ids`.
+            ContextError: see `HFModel.begin_ids`.
             ValueError: a request names a text or a position that is not in this scan.
         """
-        prompts = [[*self._head, *ids] for ids in self.inner.ids_before_draw(requests)]
+        given = self.inner.begin_ids(begin)
+        prompts = [[*self._head, *ids, *given] for ids in self.inner.ids_before_draw(requests)]
         context = self.inner.context_length
+        # given as many tokens as it begins with, a draw has none left to be drawn
+        begun = self.inner.draw(requests, max_tokens=len(given), temperature=temperature, begin=begin) if given else []
 
         def draw_one(prompt: list[int], request: DrawRequest) -> Draw:
-            return self._draw(prompt, request.seed, min(max_tokens, context - len(prompt)), temperature)
+            room = min(max_tokens - len(given), context - len(prompt))
+            return self._draw(prompt, request.seed, room, temperature) if room > 0 else Draw("", False)
 
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            return list(pool.map(draw_one, prompts, requests))
+            draws = list(pool.map(draw_one, prompts, requests))
+        if not begun:
+            return draws
+        return [Draw(begin + draw.text, draw.ended, one.log_p_begin) for draw, one in zip(draws, begun, strict=True)]
 
     def _draw(self, prompt: list[int], seed: int, max_tokens: int, temperature: float) -> Draw:
         options = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed & (2**63 - 1)}

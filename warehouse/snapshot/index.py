@@ -8,10 +8,10 @@ files.
     facts.homes      these files, with their shards
 
 A row of `gains` refers to its document and its input by 64-bit hashes, which are counted and compared but never shown;
-the input is null where nothing compares it. `rank` and `log_p` are those of the position (rank 0 is the document's most
-likely one); the rank is null if the draws are not known. `contested` means that another tool has a call at the position
-too, `repeated` that another row of the tool has the same input within the same window (see `views`). A row of
-`gain_bins` counts the gains from `bin` half nats up to the next half nat.
+the input is null where nothing compares it. `rank` and `log_p` are those of the position (rank 0 is the document's
+first); the rank is null if the draws are not known. `contested` means that another tool has a call at the position too,
+`repeated` that another row of the tool has the same input within the same window (see `views`). A row of `gain_bins`
+counts the gains from `bin` half nats up to the next half nat.
 
 Shards do not share documents, so the tables are made shard by shard, in little memory. Of a snapshot that is a copy of
 the last one only the shards with other commits are read. This module knows no threshold and no view.

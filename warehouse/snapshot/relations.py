@@ -34,12 +34,18 @@ def with_added_columns(table: str, relation: str, columns: str = "*") -> str:
     return f"{selected} UNION ALL BY NAME SELECT {later} WHERE false" if later else selected
 
 
-def parquet_sql(paths: Iterable[str]) -> str:
-    """Return SQL of a relation: the rows of Parquet files, given by absolute path or URL, with `file_index`."""
+def parquet_sql(paths: Iterable[str], *, by_name: bool = False) -> str:
+    """Return SQL of a relation: the rows of Parquet files, given by absolute path or URL, with `file_index`.
+
+    Args:
+        paths: of the files.
+        by_name: whether some files lack columns that others have: the footers of all of them are then read first.
+    """
     escaped = [_escaped(path) for path in paths]
+    options = ", union_by_name = true" if by_name else ""
     if len(escaped) <= _FEW or any(_SEPARATOR in path for path in escaped):
-        return f"read_parquet([{', '.join(map(sql_text, escaped))}])"
-    return f"read_parquet(string_split({sql_text(_SEPARATOR.join(escaped))}, {sql_text(_SEPARATOR)}))"
+        return f"read_parquet([{', '.join(map(sql_text, escaped))}]{options})"
+    return f"read_parquet(string_split({sql_text(_SEPARATOR.join(escaped))}, {sql_text(_SEPARATOR)}){options})"
 
 
 def _escaped(path: str) -> str:

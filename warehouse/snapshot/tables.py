@@ -82,6 +82,11 @@ _SHOWN = """
 SELECT table_name, list(DISTINCT path ORDER BY path) AS paths FROM facts.files JOIN facts.current USING (commit_id)
 WHERE rows > 0 AND commit_id NOT IN (FROM facts.broken) GROUP BY table_name"""
 
+# The tables of which some current files have optional columns and others lack them, as after builds that were killed.
+_MIXED = """
+SELECT 'sampled' FROM facts.commits JOIN facts.current USING (commit_id) WHERE stage = 'sample'
+HAVING count(DISTINCT coalesce(config::JSON->>'draw_form', 'free')) > 1"""
+
 
 def update_tables(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     """Make the tables and views those of the facts and the index.
@@ -94,6 +99,7 @@ def update_tables(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
         duckdb.Error: a file that a view refers to cannot be read, or the snapshot cannot be written.
     """
     shown = dict(connection.execute(_SHOWN).fetchall())
+    mixed = {name for (name,) in connection.execute(_MIXED).fetchall()}
     wanted: dict[str, str] = {}  # name -> SQL of a view
     empty: dict[str, pa.Schema] = {}  # name -> columns of a table without rows
     if (examples := version_examples_sql(connection, store)) is not None:
@@ -103,7 +109,7 @@ def update_tables(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
         if table in wanted:
             continue
         if paths := shown.get(table):
-            files = parquet_sql(store.locate(path) for path in paths)
+            files = parquet_sql((store.locate(path) for path in paths), by_name=table in mixed)
             columns = ", ".join(filter(None, ("*", added_columns.get(table, ""))))
             wanted[table] = with_added_columns(table, files, columns)
         else:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tests.fakes import a_document, a_drawn
 from toolformer_core.annotate.assemble import survivors
-from toolformer_core.annotate.score import score, weights
+from toolformer_core.annotate.losses import weights
+from toolformer_core.annotate.score import score
 from toolformer_core.config import ScoreConfig
 from toolformer_core.errors import ScriptError
 from toolformer_core.lm.scripted import ScriptedLM

@@ -48,8 +48,8 @@ def test_a_hopeless_draw_is_cut_where_the_plain_computation_cuts_it(family: str)
 class _Unnamed(ScanWrapper[Scan]):
     """A scan that finishes every draw."""
 
-    def draw(self, requests, *, max_tokens, temperature, name=""):  # type: ignore[no-untyped-def]
-        return self.inner.draw(requests, max_tokens=max_tokens, temperature=temperature)
+    def draw(self, requests, *, max_tokens, temperature, name="", begin=""):  # type: ignore[no-untyped-def]
+        return self.inner.draw(requests, max_tokens=max_tokens, temperature=temperature, begin=begin)
 
 
 class FinishesEveryDraw:
@@ -58,7 +58,7 @@ class FinishesEveryDraw:
     def __init__(self, lm: LanguageModel) -> None:
         self.inner = lm
         self.name, self.digest = lm.name, lm.digest
-        self.log_probs = lm.log_probs
+        self.log_probs, self.token_log_probs = lm.log_probs, lm.token_log_probs
 
     def scan(self, prompt, texts):  # type: ignore[no-untyped-def]
         return (_Unnamed(scan) for scan in self.inner.scan(prompt, texts))

@@ -11,7 +11,7 @@ import pytest
 from wh_fixtures import make_commit, make_run
 
 from flows.build_dataset.parameters import BuildParameters
-from flows.cost.assumptions import COMPUTED, GIVEN, MEASURED
+from flows.cost.assumptions import ASSUMED, COMPUTED, GIVEN, MEASURED
 from flows.cost.of_build import cost_of_build
 from flows.cost.plan import CostPlan
 from flows.cost.sample import read_sample
@@ -169,3 +169,21 @@ def test_commits_from_before_cpu_seconds_were_counted_are_read_by_the_clock(tmp_
     sampled = sample.of("sample", "calculator")
     assert sampled is not None
     assert (sampled.own_cpu, sampled.model_cpu) == (3.0, 0.0)  # 1.5 s each
+
+
+@pytest.mark.parametrize(("positions", "more"), [("trigger", 0), ("need", 1), ("both", 1)])
+def test_need_reads_each_text_once_more(tmp_path: Path, positions: str, more: int) -> None:
+    # of the 8,000 tokens of sample 200 draws of 12 are 2,400; the other 5,600 are two copies: a third one is 2,800.
+    # By need alone tau_s excludes nothing: 40 documents have k x m = 10 draws each, 400, and not the 200 measured
+    folder = sample_folder(tmp_path / "data")
+    plan = plan_from(folder, 100, positions=positions)
+    sampled = next(stage.cost for stage in plan.stages if stage.cost.stage == "sample")
+    draws = 400 if positions == "need" else 200
+    assert sampled.lm_tokens == pytest.approx(5600 + 2800 * more + draws * 12)
+
+
+def test_draws_of_the_other_form_say_nothing_of_the_share_that_are_calls(tmp_path: Path) -> None:
+    folder = sample_folder(tmp_path / "data")
+    for form, origin in (("free", MEASURED), ("forced", ASSUMED)):
+        lines = plan_from(folder, 100, draw_form=form).assumptions
+        assert [line.origin for line in lines if line.name.endswith("ok_share")] == [origin]

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from toolformer_core.lm.base import Draw, Scan, ScoreRequest
+from toolformer_core.lm.base import Draw, Scan, ScoreRequest, TokenLogProbs
 from toolformer_core.lm.hf.batches import by_budget, pad
 from toolformer_core.lm.hf.model import HFModel, fuse_gelu
 from toolformer_core.lm.hf.scanning import call_at_end, scan_texts
@@ -122,12 +122,43 @@ class TransformersLM:
             end = max(last for _, _, last in members)
             ids = [*lead, *prefixes[prefix], *tokens[text].ids[start:end].tolist()]
             jobs.append((np.asarray(ids, dtype=np.int64), len(lead) + len(prefixes[prefix]) - start, members))
+        for i, log_probs in self._score(jobs):
+            out[i] = log_probs
+        return out
+
+    def token_log_probs(self, texts: Sequence[str], tokens: int) -> list[TokenLogProbs]:
+        """See `LanguageModel.token_log_probs`. Of a text longer than a window, a sequence for each start of one."""
+        hf_model = self.hf_model
+        distinct = list(dict.fromkeys(texts))
+        lead = [] if hf_model.bos is None else [hf_model.bos]
+        out: dict[str, TokenLogProbs] = {}
+        jobs: list[_Job] = []
+        rows: list[tuple[str, NDArray[np.int64], NDArray[np.int64]]] = []  # per job: text, its rows, their first tokens
+        for text, tokenized in zip(distinct, tokenize(hf_model.tokenizer, distinct), strict=True):
+            firsts = np.flatnonzero(tokenized.starts_character)
+            out[text] = TokenLogProbs(tokenized.cuts[firsts], np.zeros((len(firsts), tokens), dtype=np.float32))
+            starts = np.array([score_start(int(j), tokens, hf_model.context_length // 2) for j in firsts])
+            for start in np.unique(starts).tolist():
+                members = np.flatnonzero(starts == start)
+                first, last = int(firsts[members[0]]), min(int(firsts[members[-1]]) + tokens, len(tokenized.ids))
+                ids = np.asarray([*lead, *tokenized.ids[start:last].tolist()], dtype=np.int64)
+                jobs.append((ids, len(lead) - start, [(len(rows), first, last)]))
+                rows.append((text, members, firsts[members] - first))
+        for i, log_probs in self._score(jobs):
+            text, members, at = rows[i]
+            padded = np.concatenate([log_probs, np.zeros(tokens, dtype=np.float32)])
+            out[text].log_probs[members] = padded[at[:, None] + np.arange(tokens)]
+        return [out[text] for text in texts]
+
+    def _score(self, jobs: list[_Job]) -> list[tuple[int, NDArray[np.float32]]]:
+        """Return the index and the log-probabilities of every request of the jobs, which are batched shortest first."""
+        hf_model = self.hf_model
         jobs.sort(key=lambda job: len(job[0]))
+        out = []
         with hf_model.lock, torch.inference_mode():
             for batch in by_budget([len(ids) for ids, _, _ in jobs], hf_model.token_budget):
                 for part in hf_model.budget.in_parts([jobs[b] for b in batch], self._score_batch):
-                    for i, log_probs in part:
-                        out[i] = log_probs
+                    out += part
         return out
 
     def _score_batch(self, jobs: Sequence[_Job]) -> list[tuple[int, NDArray[np.float32]]]:

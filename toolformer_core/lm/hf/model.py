@@ -15,16 +15,24 @@ from numpy.typing import NDArray
 from transformers import DynamicCache
 from transformers.activations import FastGELUActivation, NewGELUActivation
 
-from toolformer_core.errors import ModelError, TokenizerError
+from toolformer_core.errors import ContextError, ModelError, TokenizerError
 from toolformer_core.lm.hf.batches import KeyValues, key_values
 from toolformer_core.lm.hf.head import LMHead
 from toolformer_core.lm.hf.memory import Budget
 from toolformer_core.lm.hf.probe import check_passes, embedding_rows
-from toolformer_core.lm.tokens import check_embedded, drop_unembedded_tokens, encode_following, start_token
+from toolformer_core.lm.tokens import (
+    check_embedded,
+    drop_unembedded_tokens,
+    encode_behind,
+    encode_following,
+    start_token,
+)
 from toolformer_core.records import Prompt
 from toolformer_core.syntax import OPEN
 
-__all__ = ["HFModel", "fuse_gelu"]
+__all__ = ["CALL_RESERVE", "HFModel", "fuse_gelu"]
+
+CALL_RESERVE = 64  # tokens of the context kept free for a call
 
 
 class HFModel:
@@ -125,6 +133,20 @@ class HFModel:
     def encode(self, text: str) -> list[int]:
         """Return the token ids of a text that starts a sequence."""
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def begin_ids(self, begin: str) -> list[int]:
+        """Return the token ids of what a draw begins with behind " ["; see `encode_behind`. None for "".
+
+        Raises:
+            TokenizerError: the tokenizer has no tokens for just this text.
+            ContextError: it is longer than what is kept free for a call.
+        """
+        ids = encode_behind(self.tokenizer, OPEN, begin) if begin else []
+        if self.text(ids) != begin:
+            raise TokenizerError(f"the tokenizer of {self.name!r} cannot write {begin!r} behind {OPEN!r}")
+        if len(ids) > CALL_RESERVE:
+            raise ContextError(f"{begin!r} takes {len(ids)} tokens of {self.name!r}, of {CALL_RESERVE} for a call")
+        return ids
 
     def text(self, ids: list[int]) -> str:
         """Return the text of tokens, special ones included."""

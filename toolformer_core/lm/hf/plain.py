@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from toolformer_core.lm.base import Draw, DrawRequest, ScoreRequest
+from toolformer_core.lm.base import Draw, DrawRequest, ScoreRequest, TokenLogProbs
 from toolformer_core.lm.hf.model import HFModel
 from toolformer_core.lm.hf.sampling import begun_name, uniform
 from toolformer_core.lm.hf.windowing import Window, score_start, windows_of
@@ -62,6 +62,19 @@ class PlainLM:
         """See `LanguageModel.log_probs`: one pass per request, over as much text as the context holds."""
         return [self._log_probs(r) for r in requests]
 
+    def token_log_probs(self, texts: Sequence[str], tokens: int) -> list[TokenLogProbs]:
+        """See `LanguageModel.token_log_probs`: as `log_probs` answers for each token, one pass each."""
+        out = []
+        for text in texts:
+            (tokenized,) = tokenize(self.hf_model.tokenizer, [text])
+            offsets = tokenized.cuts[tokenized.starts_character]
+            rows = np.zeros((len(offsets), tokens), dtype=np.float32)
+            for row, offset in zip(rows, offsets.tolist(), strict=True):
+                log_probs = self._log_probs(ScoreRequest("", text, offset, tokens))
+                row[: len(log_probs)] = log_probs
+            out.append(TokenLogProbs(offsets, rows))
+        return out
+
     def _log_probs(self, r: ScoreRequest) -> NDArray[np.float32]:
         hf_model = self.hf_model
         (tokens,) = tokenize(hf_model.tokenizer, [r.text])
@@ -102,21 +115,23 @@ class PlainScan:
         return [np.concatenate(self.scanned)]
 
     def draw(
-        self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = ""
+        self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = "", begin: str = ""
     ) -> list[Draw]:
         """See `Scan.draw`: one request after the other, each from the start of its prompt."""
-        return [self._draw(r, max_tokens, temperature, name) for r in requests]
+        return [self._draw(r, max_tokens, temperature, name, begin) for r in requests]
 
-    def _draw(self, r: DrawRequest, max_tokens: int, temperature: float, name: str) -> Draw:
+    def _draw(self, r: DrawRequest, max_tokens: int, temperature: float, name: str, begin: str) -> Draw:
         hf_model = self.hf_model
         window, at = next(
             (w, w.positions.tolist().index(r.position)) for w in self.windows if r.position in w.positions
         )
         ids = [*self.head, *window.ids[: window.before[at] + 1].tolist(), *hf_model.trigger]
-        written: list[int] = []
+        written = hf_model.begin_ids(begin)
+        log_p = _log_p_behind(hf_model, ids, written) if begin else None
+        allowed = min(max_tokens, hf_model.context_length - len(ids))
         cache = None
-        for step in range(min(max_tokens, hf_model.context_length - len(ids))):
-            new_ids = ids if cache is None else written[-1:]
+        for step in range(allowed - len(written)):
+            new_ids = [*ids, *written] if cache is None else written[-1:]
             with torch.inference_mode():
                 row = torch.tensor([new_ids], device=hf_model.device)
                 # use_cache explicitly: a configuration saved during training may turn it off
@@ -124,13 +139,13 @@ class PlainScan:
             cache = out.past_key_values
             token = _next_token(out.logits[0, -1].float(), r.seed, step, temperature)
             if token in hf_model.end_ids:
-                return Draw(hf_model.text(written), False)
+                break
             written.append(token)
             if (close := find_close(text := hf_model.text(written))) is not None:
-                return Draw(text[:close], True)
+                return Draw(text[:close], True, log_p)
             if name and begun_name(hf_model, written) not in ("", name):
                 break
-        return Draw(hf_model.text(written), False)
+        return Draw(hf_model.text(written), False, log_p)
 
 
 def _log_prob_table(hf_model: HFModel, ids: list[int]) -> torch.Tensor:
@@ -138,6 +153,12 @@ def _log_prob_table(hf_model: HFModel, ids: list[int]) -> torch.Tensor:
     with torch.inference_mode():
         logits = hf_model.model(input_ids=torch.tensor([ids], device=hf_model.device), use_cache=False).logits
     return torch.log_softmax(logits[0].float(), dim=-1)
+
+
+def _log_p_behind(hf_model: HFModel, ids: list[int], following: list[int]) -> float:
+    """Return the log-probability of some tokens behind a sequence."""
+    table = _log_prob_table(hf_model, [*ids, *following])
+    return sum(float(table[len(ids) + j - 1, token]) for j, token in enumerate(following))
 
 
 def _scanned(hf_model: HFModel, head: list[int], window: Window) -> NDArray[np.float32]:

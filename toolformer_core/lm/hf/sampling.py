@@ -3,8 +3,8 @@
 Draws at the same position share a row as long as their texts are equal, and split when they differ.
 
 A draw's randomness comes from its seed and the step only (SplitMix64 into an inverse CDF), never from a generator's
-state. So the same seed at the same place gives the same draw, whatever else is in the batch. This module does not know
-what a call means.
+state; step 0 is the first token that is drawn, also behind tokens that were given. So the same seed at the same place
+gives the same draw, whatever else is in the batch. This module does not know what a call means.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ def draw_calls(
     *,
     many: bool = True,
     name: str = "",
+    begin: str = "",
 ) -> list[Draw]:
     """Draw one continuation of " [" per place.
 
@@ -56,12 +57,18 @@ def draw_calls(
         common: how many leading tokens all prefixes have in common.
         places: per draw (index of its prefix, how many of the prefix's tokens precede " [").
         seeds: per draw, 64 bits.
-        max_tokens: tokens that a draw may take, including its "]".
+        max_tokens: tokens that a draw may take, including its "]" and those of `begin`.
         temperature: 1 samples from the model's own distribution, 0 takes the most likely token.
         many: whether a document has many draws, which then share its keys and values. With one draw each, a pass over
             documents one after the other would take longer than a copy.
         name: see `Scan.draw`.
+        begin: see `Scan.draw`. Its tokens pass through the model once per place, not once per draw.
+
+    Raises:
+        TokenizerError: see `HFModel.begin_ids`.
+        ContextError: see `HFModel.begin_ids`.
     """
+    given = hf_model.begin_ids(begin)
     if hf_model.shares_prefixes is None:
         (hf_model.shares_prefixes,) = hf_model.budget.in_parts([hf_model], lambda _: can_share_prefix(hf_model))
     shared = many and hf_model.shares_prefixes
@@ -71,13 +78,14 @@ def draw_calls(
 
     def run(chunk: Sequence[int]) -> list[tuple[int, Draw]]:
         at = [places[i] for i in chunk]
-        capacity = max_tokens + len(hf_model.trigger)
+        capacity = max(max_tokens, len(given)) + len(hf_model.trigger)
         continuation: Continuation = (
             SharedPrefix(hf_model, prefixes, at, capacity, common)
             if shared
             else CopiedPrefix(hf_model, prefixes, at, capacity)
         )
-        draws = _Drawing(hf_model, continuation, at, [seeds[i] for i in chunk], temperature, name).run(max_tokens)
+        drawing = _Drawing(hf_model, continuation, at, [seeds[i] for i in chunk], temperature, name, given)
+        draws = drawing.run(max_tokens)
         return list(zip(chunk, draws, strict=True))
 
     out: dict[int, Draw] = {}
@@ -106,11 +114,13 @@ class _Drawing:
         seeds: list[int],
         temperature: float,
         name: str,
+        given: list[int],
     ) -> None:
         self.hf_model = hf_model
         self.continuation = continuation
         self.temperature = temperature
         self.name = name
+        self.given = given
         self.seeds = np.asarray(seeds, dtype=np.uint64)
         # the tokens that each draw has room for; they do not depend on the rest of the batch
         self.room = [hf_model.context_length - n - len(hf_model.trigger) for _, n in places]
@@ -119,6 +129,12 @@ class _Drawing:
         continuation.select(torch.tensor([places.index(p) for p in index], device=hf_model.device))
         for token in hf_model.trigger:
             self.hidden = continuation.feed(torch.full((len(index),), token, device=hf_model.device))
+        log_p_given = np.zeros(len(index))
+        for token in given:  # as many rows as places
+            tokens = torch.full((len(index),), token, device=hf_model.device)
+            log_p_given += hf_model.log_p(self.hidden, tokens)
+            self.hidden = continuation.feed(tokens)
+        self.log_p_begin = [float(log_p_given[row]) if given else None for row in self.row_of]  # per draw
         self.closing = _closing_ids(hf_model.tokenizer)
         self.named: set[int] = set()  # draws that begin as calls of the tool
 
@@ -132,29 +148,33 @@ class _Drawing:
 
     def run(self, max_tokens: int) -> list[Draw]:
         active = list(range(len(self.seeds)))
-        written: list[list[int]] = [[] for _ in active]
+        written: list[list[int]] = [list(self.given) for _ in active]
         out: dict[int, Draw] = {}
         allowed = [min(max_tokens, room) for room in self.room]
-        for step in range(max(allowed)):
+        for step in range(max(allowed) - len(self.given)):
             unfinished: dict[tuple[int, int], list[int]] = {}  # (row, token) -> draws
             for draw, row, token in zip(active, self.row_of, self._next_tokens(step, active), strict=True):
                 if token in self.hf_model.end_ids:
-                    out[draw] = Draw(self.hf_model.text(written[draw]), False)
+                    out[draw] = self._ended(draw, written[draw])
                     continue
                 written[draw].append(token)
                 if (
                     token in self.closing
                     and (close := find_close(text := self.hf_model.text(written[draw]))) is not None
                 ):
-                    out[draw] = Draw(text[:close], True)
-                elif step + 1 < allowed[draw] and self._can_be_call(draw, written[draw]):
+                    out[draw] = Draw(text[:close], True, self.log_p_begin[draw])
+                elif len(written[draw]) < allowed[draw] and self._can_be_call(draw, written[draw]):
                     unfinished.setdefault((row, token), []).append(draw)
             if not unfinished:
                 break
             active = [draw for draws in unfinished.values() for draw in draws]
             self.row_of = [row for row, draws in enumerate(unfinished.values()) for _ in draws]
             self._feed(list(unfinished))
-        return [out[i] if i in out else Draw(self.hf_model.text(written[i]), False) for i in range(len(written))]
+        return [out[i] if i in out else self._ended(i, written[i]) for i in range(len(written))]
+
+    def _ended(self, draw: int, ids: list[int]) -> Draw:
+        """Return a draw that no "]" closed."""
+        return Draw(self.hf_model.text(ids), False, self.log_p_begin[draw])
 
     def _can_be_call(self, draw: int, ids: list[int]) -> bool:
         """Return whether a draw can become a call of the tool; once its name is complete it is not asked again."""

@@ -100,6 +100,7 @@ class HFScan:
         temperature: float,
         many: bool = True,
         name: str = "",
+        begin: str = "",
     ) -> list[Draw]:
         """See `Scan.draw`. Windows whose keys and values were not kept are computed again if they are drawn from.
 
@@ -109,8 +110,11 @@ class HFScan:
             temperature: see `Scan.draw`.
             many: see `draw_calls`.
             name: see `draw_calls`.
+            begin: see `draw_calls`.
 
         Raises:
+            TokenizerError: see `HFModel.begin_ids`.
+            ContextError: see `HFModel.begin_ids`.
             ValueError: a request names a text or a position that is not in this scan.
         """
         kept: list[_DrawPlace] = []  # in windows whose keys and values were kept
@@ -126,7 +130,9 @@ class HFScan:
             at = [(keys.index((place.pass_index, place.row)), self._head_length + place.before + 1) for place in places]
             seeds = [requests[place.request].seed for place in places]
             length, kv = self._head_length, list(prefixes.values())
-            draws = draw_calls(hf_model, kv, length, at, seeds, max_tokens, temperature, many=many, name=name)
+            draws = draw_calls(
+                hf_model, kv, length, at, seeds, max_tokens, temperature, many=many, name=name, begin=begin
+            )
             out.update(zip((place.request for place in places), draws, strict=True))
 
         with hf_model.lock, torch.inference_mode():
@@ -145,6 +151,10 @@ class HFScan:
         """Free the keys and values even if the scan is still referenced: the next scan needs the memory."""
         for pass_ in self._passes:
             pass_.kv = None
+
+    def begin_ids(self, begin: str) -> list[int]:
+        """See `HFModel.begin_ids`."""
+        return self._hf_model.begin_ids(begin)
 
     def ids_before_draw(self, requests: Sequence[DrawRequest]) -> list[list[int]]:
         """Return, per request, the tokens between the prompt's head and the draw, including " [".

@@ -20,13 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_core.errors import ContextError
-from toolformer_core.lm.hf.model import HFModel
+from toolformer_core.lm.hf.model import CALL_RESERVE, HFModel
 from toolformer_core.lm.tokens import Tokens, encode_following, tokenize
 from toolformer_core.records import Prompt
 
 __all__ = ["Window", "score_start", "window_bounds", "windows_at_end", "windows_of"]
 
-_CALL_RESERVE = 64  # tokens of the context kept free for a call
 _SMALLEST_WINDOW = 16  # a context that leaves fewer tokens than this for a document is refused
 
 
@@ -77,7 +76,7 @@ def windows_of(hf_model: HFModel, prompt: Prompt, texts: Sequence[str]) -> list[
     head_length = len(hf_model.head_ids(prompt))
     tail = encode_following(hf_model.tokenizer, prompt.tail)
     space = " " if prompt.head.endswith(" ") else ""
-    width = (hf_model.context_length - head_length - len(tail) - len(hf_model.trigger) - _CALL_RESERVE) // 2
+    width = (hf_model.context_length - head_length - len(tail) - len(hf_model.trigger) - CALL_RESERVE) // 2
     if width < _SMALLEST_WINDOW:
         raise ContextError(
             f"model {hf_model.name!r} has a context of {hf_model.context_description}, of which the {prompt.tool} "
@@ -121,7 +120,7 @@ def windows_at_end(hf_model: HFModel, prompt: Prompt, texts: Sequence[str]) -> l
         texts: none of them empty.
     """
     space = " " if prompt.head.endswith(" ") else ""
-    room = hf_model.context_length - len(hf_model.head_ids(prompt)) - len(hf_model.trigger) - _CALL_RESERVE
+    room = hf_model.context_length - len(hf_model.head_ids(prompt)) - len(hf_model.trigger) - CALL_RESERVE
     windows: list[Window | None] = []
     for i, (text, tokens) in enumerate(
         zip(texts, tokenize(hf_model.tokenizer, [space + t for t in texts], follow=True), strict=True)
