@@ -48,7 +48,7 @@ def main() -> None:
 
 def build(folder: Path, shard_documents: str, workers: int, profile: Path | None) -> dict[str, Any]:
     """Build the folder's corpus as `toolformer build` does; return what it cost."""
-    from tasks.settings import prepare_environment
+    from tasks.environment import prepare_environment
 
     prepare_environment()  # as the command line does before anything else
     from cli.build import check_build_parameters
