@@ -60,6 +60,7 @@ def cost_of_build(
         max_examples=p.max_examples,
         stop_when_full=p.stop_when_full,
         relevant_share=p.relevant_share,
+        own_encoder=bool(p.encoder),
         remote="://" in p.data,
         assume=parse(assume),
     )
