@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.scale.limits import CONSTANTS
-from benchmarks.scale.simulation import Stage, World, simulate
+from benchmarks.scale.simulation import simulate
+from benchmarks.scale.world import Stage, World
 from flows.cost.sample import Sample, read_sample
 from tasks.run_shard import ShardResult
 from warehouse.commits import CommitKey, DataFile, RowCounts

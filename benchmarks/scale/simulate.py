@@ -24,7 +24,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.scale.limits import CONSTANTS, Load, loads
-from benchmarks.scale.simulation import Outcome, Stage, World, simulate
+from benchmarks.scale.simulation import simulate
+from benchmarks.scale.world import Outcome, Stage, World
 from flows.build_dataset.parameters import BuildParameters
 from flows.cost.of_build import cost_of_build
 from flows.cost.plan import CostPlan
