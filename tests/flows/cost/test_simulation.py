@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.scale.limits import CONSTANTS, loads
+from benchmarks.scale.limits import constants_of, loads
 from benchmarks.scale.real_runs import waiting_world
 from benchmarks.scale.simulation import retry_delay, simulate
 from benchmarks.scale.world import Outcome, Stage, World
@@ -152,12 +152,25 @@ def test_the_worlds_of_the_real_runs_are_near_what_was_measured_of_them(figure: 
 
 
 def test_loads_by_hand() -> None:
-    plan = plan_cost(CostQuery(1e6, (ToolQuery("qa", 5, 5, 1.0),), "gpt-j-6b", gpu="h100", gpu_price=1.0))
-    found = {one.name: one.share for one in loads(plan, 1000.0, remote=True)}
+    query = CostQuery(1e6, (ToolQuery("qa", 5, 5, 1.0),), "gpt-j-6b", gpu="h100", gpu_price=1.0)
+    plan = plan_cost(query)
+    work_s = 3600 * next(
+        lane.hours for lane in plan.lanes if lane.name == "cards"
+    )  # the slowest of cards, cores, tools
+    found = {one.name: one.share for one in loads(plan, remote=True)}
     # 1,000,000 documents in 3,907 shards, five stages: 19,535 commits and the corpus's
     assert plan.sum("commits") == 5 * 3907 + 1
-    assert found["flow's process: commits read"] == pytest.approx(19_536 * 2 * 0.05 / 1000)
-    assert found["catalog: rows of commits"] == pytest.approx(19_536 * CONSTANTS["record_s"].value / 1000)
-    assert found["scheduler: tasks handed over"] == pytest.approx(plan.sum("task_runs") * 0.2 / 1000)
+    assert found["flow's process: commits read"] == pytest.approx(19_536 * 2 * 0.05 / work_s)
+    assert found["catalog: rows of commits"] == pytest.approx(19_536 * 0.00021 / work_s)
+    assert found["object store: reads"] == pytest.approx(19_536 * 5 / 5500 / work_s)
+    assert found["scheduler: tasks handed over"] == pytest.approx(plan.sum("task_runs") * 0.2 / work_s)
     assert list(found.values()) == sorted(found.values(), reverse=True)
-    assert "object store: writes" not in {one.name for one in loads(plan, 1000.0, remote=False)}
+    assert "object store: writes" not in {one.name for one in loads(plan, remote=False)}
+    given = {one.name: one.share for one in loads(plan_cost(replace(query, assume={"commit_ms": 2.1})), remote=True)}
+    assert given["catalog: rows of commits"] == pytest.approx(10 * found["catalog: rows of commits"])
+
+
+def test_every_constant_of_a_load_is_one_of_the_plan_or_of_the_limits() -> None:
+    plan = plan_cost(CostQuery(1e6, (ToolQuery("qa", 5, 5, 1.0),), "gpt-j-6b", gpu="h100", gpu_price=1.0))
+    known = {line.name for line in plan.assumptions} | constants_of({}).keys()
+    assert {name for one in loads(plan, remote=True) for name in one.constants} <= known
