@@ -140,7 +140,7 @@ def _shape(query: CostQuery, lines: Assumptions) -> ModelShape:
         shape, source = ModelShape(0, 0, 0, 0, 0, 0, 0), f"of {query.model}"
     figures = {
         name: lines.add(name, getattr(shape, name), unit, CONFIG, source, positive=True)
-        for name, unit in zip(_SHAPE_NAMES, ("weights", "layers", "wide", "tokens"), strict=True)
+        for name, unit in zip(_SHAPE_NAMES, ("weights", "layers", "dimensions", "tokens"), strict=True)
     }
     if not any(lines.gives(name) for name in _SHAPE_NAMES):
         return shape
