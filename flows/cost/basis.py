@@ -17,6 +17,21 @@ from toolformer_core.errors import ModelError, UnknownNameError
 
 __all__ = ["Basis", "ToolBasis", "basis_of"]
 
+# Figures of the whole run by which others are divided: they must be positive.
+_DIVISORS = (
+    "bandwidth_share",
+    "characters_a_token",
+    "cpu_gflops",
+    "cpu_mfu",
+    "decode_rows",
+    "gets_per_second",
+    "gpu_busy_share",
+    "mfu",
+    "padding",
+    "puts_per_second",
+    "text_copies",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class ToolBasis:
@@ -72,21 +87,6 @@ class Basis:
         if stage == "score":  # a call and half a text; five tokens need the output layer
             return (self.single("call_tokens") + self.text_tokens / 2) / 2, 0.0
         return self.text_tokens / 2, 0.0  # a text is embedded
-
-
-_DIVISORS = (
-    "bandwidth_share",
-    "characters_a_token",
-    "cpu_gflops",
-    "cpu_mfu",
-    "decode_rows",
-    "gets_per_second",
-    "gpu_busy_share",
-    "mfu",
-    "padding",
-    "puts_per_second",
-    "text_copies",
-)
 
 
 def basis_of(query: CostQuery, sample: Sample | None = None) -> Basis:
