@@ -11,7 +11,6 @@ interpreter's start. `--data` keeps the folder and finds it again. What else run
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -19,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from itertools import repeat
@@ -29,6 +27,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.report import parser_of, print_json, progress, say
 from warehouse.commits import Commit, DataFile, Dataset, RowCounts, Run, dataset_version, digest, fingerprint
 from warehouse.schema import stage_facts
 from warehouse.snapshot.publish import SNAPSHOT
@@ -197,7 +196,7 @@ def write_shard(
     return file, commits
 
 
-def make(store: Store, calls: int, documents: int, processes: int, say: Callable[[str], None]) -> int:
+def make(store: Store, calls: int, documents: int, processes: int) -> int:
     """Write a warehouse with so many scored calls, in shards of so many documents; return its commits."""
     shards = max(1, round(calls / (documents * _PER_DOCUMENT * len(_TOOLS))))
     files, commits = [], []
@@ -207,7 +206,7 @@ def make(store: Store, calls: int, documents: int, processes: int, say: Callable
             files.append(file)
             commits += own
             if done % 25 == 0:
-                say(f"{done} of {shards} shards written")
+                progress(f"{done} of {shards} shards written")
     commits.append(put_commit(store, "ingest", "", "corpus", None, (), files=tuple(files)))
     now = datetime.now(UTC).isoformat()
     run = Run("bench", "build-dataset", now, now, "completed", {}, "bench.jsonl", "none", tuple(c.key for c in commits))
@@ -263,44 +262,35 @@ def _publish(data: Path) -> dict[str, float]:
     return out
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-
-
-def _progress(text: str) -> None:
-    sys.stderr.write(text + "\n")
-
-
 def main() -> None:
     """Make the warehouse, publish it, ask it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--calls", type=int, default=10_000_000, help="scored calls")
     parser.add_argument("--documents", type=int, default=1024, help="per shard")
     parser.add_argument("--data", type=Path, help="keep the warehouse in this folder, or find it there")
     parser.add_argument("--processes", type=int, default=2, help="that write the warehouse")
     parser.add_argument("--repeats", type=int, default=5, help="fresh processes per question")
-    parser.add_argument("--json", action="store_true", help="print one object on the last line")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="toolformer-bench-") as temporary:
         data = args.data or Path(temporary)
         store = Store(data)
         if not store.runs():
-            make(store, args.calls, args.documents, args.processes, _progress)
+            make(store, args.calls, args.documents, args.processes)
         published = _publish(data)
         commits = sum(1 for _ in store.files.walk("commits", ".json"))
         rows = sum(file.rows for c in store.commits("score") for file in c.files)
         doc_id = digest(b"7/7")
         found = measure(data / SNAPSHOT, doc_id, args.repeats)
-    _say(f"{rows:,} scored calls, {commits:,} commits, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores\n")
-    _say(f"{'':9} {'answer, best':>13} {'median':>8} {'worst':>8} {'CPU':>8} {'process':>9} {'peak MiB':>9}")
+    say(f"{rows:,} scored calls, {commits:,} commits, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores\n")
+    say(f"{'':9} {'answer, best':>13} {'median':>8} {'worst':>8} {'CPU':>8} {'process':>9} {'peak MiB':>9}")
     for name, own in found.items():
         a, b, c, cpu, d, e = own.values()
-        _say(f"{name:9} {a:>11.3f} s {b:>6.3f} s {c:>6.3f} s {cpu:>6.3f} s {d:>7.3f} s {e:>9.1f}")
-    _say(f"\npublish   {published['first_s']:.1f} s anew ({published['first_peak_mib']:.0f} MiB),")
-    _say(f"{published['again_s']:.1f} s where nothing changed ({published['again_peak_mib']:.0f} MiB)")
+        say(f"{name:9} {a:>11.3f} s {b:>6.3f} s {c:>6.3f} s {cpu:>6.3f} s {d:>7.3f} s {e:>9.1f}")
+    say(f"\npublish   {published['first_s']:.1f} s anew ({published['first_peak_mib']:.0f} MiB),")
+    say(f"{published['again_s']:.1f} s where nothing changed ({published['again_peak_mib']:.0f} MiB)")
     if args.json:
         told = {"calls": rows, "commits": commits, "load": os.getloadavg()[0], "publish": published, **found}
-        _say(json.dumps(told))
+        print_json(told)
 
 
 if __name__ == "__main__":

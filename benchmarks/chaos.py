@@ -30,7 +30,7 @@ from pathlib import Path
 
 import psutil
 
-from tasks.settings import environment
+from tasks.environment import environment
 from toolformer_core.embedded import CORPUS
 from warehouse.audit import audit
 from warehouse.queries import stats

@@ -55,7 +55,7 @@ def measure(documents: int, ms: float, tool_ms: float, shard_documents: int, fol
     sys.path.insert(0, str(ROOT))
     import time
 
-    from tasks.settings import prepare_environment
+    from tasks.environment import prepare_environment
 
     prepare_environment(str(folder / "data"))
     from flows.server import start_server, wait_for_server

@@ -107,7 +107,7 @@ def measure(
 ) -> Report:
     """Build a corpus of that many documents in this process; it lies in the folder."""
     begin = time.perf_counter() - (time.time() - psutil.Process().create_time())  # imports are the platform's too
-    from tasks.settings import prepare_environment
+    from tasks.environment import prepare_environment
 
     prepare_environment()  # as the command line does before anything else
     from cli.build import check_build_parameters

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tasks.settings import prepare_environment
+from tasks.environment import prepare_environment
 from toolformer_core.config import TOOL_NAMES
 
 if TYPE_CHECKING:

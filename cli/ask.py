@@ -16,7 +16,7 @@ from cli.options import AsJson, Data, SharedCatalog, parse_rates, parse_threshol
 from cli.terminal import print_json, say
 from cli.warehouse import built_store, published_snapshot
 from flows.build_dataset.parameters import BuildParameters
-from tasks.settings import prepare_environment
+from tasks.environment import prepare_environment
 from toolformer_core.errors import UsageError
 
 __all__ = ["datasets", "explain", "plan", "stats", "what_if"]

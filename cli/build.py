@@ -13,7 +13,8 @@ import typer
 from cli.options import AsJson, SharedCatalog, with_options
 from cli.terminal import exit_on_signal, hide_logged_failures, print_json
 from flows.build_dataset.parameters import BuildParameters
-from tasks.settings import prepare_environment, runner_named, set_shared_catalog
+from tasks.environment import prepare_environment
+from tasks.settings import runner_named, set_shared_catalog
 from toolformer_core.errors import UsageError
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from cli.terminal import print_json
 from cli.tool_options import ToolOptions, build_chosen
 from flows.build_dataset.parameters import BuildParameters
 from flows.stopping import TERMINATED, Terminated
-from tasks.settings import model_credentials, prepare_environment
+from tasks.environment import prepare_environment
+from tasks.settings import model_credentials
 
 if TYPE_CHECKING:
     from cli.render.console import Console

@@ -16,7 +16,8 @@ from cli.options import AsJson, Data, with_options
 from cli.terminal import exit_on_signal, hide_logged_failures, print_json, without_nan
 from cli.warehouse import built_store
 from flows.evaluate.parameters import EvaluateParameters
-from tasks.settings import data_folder, prepare_environment
+from tasks.environment import prepare_environment
+from tasks.settings import data_folder
 
 if TYPE_CHECKING:
     from flows.evaluate.metrics import ArmFigures, EvaluateResult

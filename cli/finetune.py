@@ -20,7 +20,7 @@ from cli.terminal import hide_logged_failures, print_json
 from cli.warehouse import built_store
 from flows.finetune.parameters import FinetuneParameters
 from flows.stopping import STOPPED, TERMINATED, exit_later, exit_now, handle_stop
-from tasks.settings import prepare_environment
+from tasks.environment import prepare_environment
 
 if TYPE_CHECKING:
     from cli.render.progress import TrainingDisplay

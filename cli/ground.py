@@ -24,7 +24,7 @@ from cli.tool_options import ToolOptions, build_chosen
 from cli.use.text import Date, iso_date
 from flows.build_dataset.parameters import BuildParameters
 from flows.ground.parameters import GroundParameters
-from tasks.settings import prepare_environment
+from tasks.environment import prepare_environment
 from toolformer_core.grounding.scores import GEAR_GAMMA, GEAR_LAMBDA
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ import typer
 
 from cli.options import AsJson, Data
 from cli.terminal import print_json, say
-from tasks.settings import data_folder, prepare_environment
+from tasks.environment import prepare_environment
+from tasks.settings import data_folder
 
 if TYPE_CHECKING:
     from ops.addresses import Addresses

@@ -13,7 +13,8 @@ from contextlib import ExitStack, contextmanager, redirect_stdout
 from typing import Any, TextIO
 
 from flows.stopping import STOPPED, exit_now, handle_stop
-from tasks.settings import own_server_home, public_model, public_qa_reader
+from tasks.environment import own_server_home
+from tasks.settings import public_model, public_qa_reader
 
 __all__ = [
     "exit_on_signal",

@@ -28,7 +28,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tasks import settings
+from tasks.environment import prepare_environment
+from tasks.settings import tracking_uri
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -281,11 +282,11 @@ def main() -> None:
     data = parser.parse_args().data
     if chromium() is None:
         raise SystemExit("there is no chromium on PATH: install Debian's package `chromium`")
-    settings.prepare_environment()
+    prepare_environment()
     from mlflow import MlflowClient
 
     with tempfile.TemporaryDirectory() as scratch:
-        uri = settings.tracking_uri(data) if data else f"sqlite:///{scratch}/mlflow.db"
+        uri = tracking_uri(data) if data else f"sqlite:///{scratch}/mlflow.db"
         run_ids = newest_runs(uri) if data else synthetic_runs(uri, Path(scratch))
         experiment_id = MlflowClient(uri).get_run(run_ids[0]).info.experiment_id
         with mlflow_server(uri, Path(scratch) / "server.log") as address:

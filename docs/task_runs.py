@@ -104,7 +104,7 @@ def main() -> None:
     argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None).parse_args()
     if chromium() is None:
         raise SystemExit("there is no chromium on PATH: install Debian's package `chromium`")
-    from tasks.settings import prepare_environment
+    from tasks.environment import prepare_environment
 
     prepare_environment()
     with tempfile.TemporaryDirectory() as scratch, prefect_server(Path(scratch)) as address:

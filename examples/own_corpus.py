@@ -13,7 +13,7 @@ import json
 import sys
 from pathlib import Path
 
-from tasks.settings import prepare_environment
+from tasks.environment import prepare_environment
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "own-corpus").absolute()
 data = folder / "data"

@@ -16,7 +16,8 @@ from pathlib import Path
 import typer
 
 from flows.server import ServerError
-from tasks.settings import cache_folder, own_server_home
+from tasks.environment import own_server_home
+from tasks.settings import cache_folder
 from toolformer_core.errors import ToolformerError, UsageError
 from warehouse.errors import LockHeldError, WarehouseError, is_disk_full
 from warehouse.store import Store

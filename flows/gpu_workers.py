@@ -10,11 +10,10 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from flows.cutting import TASKS_PER_GPU
 from toolformer_core.errors import UsageError
 
-__all__ = ["TASKS_PER_GPU", "gpu_cluster", "gpus_of_workers"]
-
-TASKS_PER_GPU = 3  # at a time, in a worker's threads: with two, both are often at their beginning or end, and it waits
+__all__ = ["gpu_cluster", "gpus_of_workers"]
 
 _LOG = logging.getLogger(__name__)
 

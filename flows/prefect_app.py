@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from serving.origins import LOOPBACK_NAMES, OwnOriginOnly, origin_of
-from tasks.settings import allowed_hosts, allowed_origins, prepare_environment
+from tasks.environment import prepare_environment
+from tasks.settings import allowed_hosts, allowed_origins
 from toolformer_core.errors import UsageError
 
 __all__ = ["APP", "create_app", "main"]

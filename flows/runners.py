@@ -20,9 +20,9 @@ from prefect.context import FlowRunContext
 from prefect.futures import PrefectFuture
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.cutting import cut_evenly, tasks_allowed
+from flows.cutting import TASKS_PER_GPU, cut_evenly, tasks_allowed
 from flows.dask_losses import WorkerWatch, explain_losses, quiet_client, scheduler_lost
-from flows.gpu_workers import TASKS_PER_GPU, gpu_cluster, gpus_of_workers
+from flows.gpu_workers import gpu_cluster, gpus_of_workers
 from tasks.settings import pin_workers, runner_named, visible_gpus
 from toolformer_core.errors import UsageError
 

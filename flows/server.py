@@ -40,7 +40,8 @@ from typing import Any
 import psutil
 
 from flows.prefect_app import APP
-from tasks.settings import cache_folder, environment, own_server_home, seconds, use_own_server
+from tasks.environment import environment, own_server_home, use_own_server
+from tasks.settings import cache_folder, seconds
 from toolformer_core.errors import ToolformerError
 from warehouse.errors import LockHeldError, is_disk_full
 from warehouse.files.base import temporary_beside

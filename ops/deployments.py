@@ -31,7 +31,8 @@ from typing import Any
 from uuid import uuid4
 
 from ops.work_pools import POOLS, make_pool, pool_template
-from tasks.settings import data_folder, prepare_environment, shown_url
+from tasks.environment import prepare_environment
+from tasks.settings import data_folder, shown_url
 from toolformer_core import __version__
 from toolformer_core.errors import ToolformerError, UsageError
 

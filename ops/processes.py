@@ -23,8 +23,8 @@ from pathlib import Path
 
 import psutil
 
+from tasks.environment import environment
 from tasks.launch.processes import find
-from tasks.settings import environment
 from toolformer_core.errors import ToolformerError
 from warehouse.files.folders import make_private
 

@@ -21,7 +21,8 @@ from ops.addresses import Addresses
 from ops.ports import LOOPBACK
 from ops.processes import Service
 from serving.origins import LOOPBACK_NAMES, origin_of
-from tasks.settings import allowed_hosts, allowed_origins, host
+from tasks.provenance import host
+from tasks.settings import allowed_hosts, allowed_origins
 from warehouse.files.folders import private_mode
 
 __all__ = ["FLOW_RUN_VARIABLE", "Services", "request_json"]

@@ -27,8 +27,8 @@ from ops.arrivals import Arrivals
 from ops.ports import LOOPBACK, choose_ports
 from ops.processes import ProcessGroup, Service, ServiceError, end_processes, variables_of
 from ops.services import FLOW_RUN_VARIABLE, Services, request_json
+from tasks.environment import forget_server, prepare_environment
 from tasks.launch.processes import LAUNCH_VARIABLE
-from tasks.settings import forget_server, prepare_environment
 from toolformer_core.errors import ToolformerError
 from warehouse.errors import LockHeldError
 from warehouse.files.lock import FileLock

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from tasks.cpu_time import CpuTime
-from tasks.settings import host, versions
+from tasks.provenance import host, versions
 from warehouse.claims import Claims
 from warehouse.commits import Commit, CommitKey, DataFile, RowCounts, fingerprint
 from warehouse.store import Store

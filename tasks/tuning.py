@@ -1,6 +1,6 @@
 """How a process shares cores and memory: what must be settled before the libraries that compute are loaded.
 
-`settings.prepare_environment` uses it; nothing here reads or changes the environment.
+`environment.prepare_environment` uses it; nothing here reads or changes the environment.
 """
 
 from __future__ import annotations

@@ -15,19 +15,16 @@ processes, starts included. Of the repeats, which take turns, the fastest counts
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TextIO
 
+from benchmarks.report import busy_processes, parser_of, print_json, progress, say
 from toolformer_core.embedded import CORPUS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,57 +78,35 @@ def build(documents: int, folder: Path, way: str, *, beside: bool) -> Measured:
     return Measured(way, beside, round(documents / result["seconds"], 2), round(cpu, 1), result["version"])
 
 
-@contextmanager
-def busy(wanted: bool) -> Iterator[None]:
-    """Have one process compute without end while this block runs, if wanted."""
-    if not wanted:
-        yield
-        return
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _say(line: str, place: TextIO | None = None) -> None:
-    (place or sys.stdout).write(f"{line}\n")
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--documents", type=int, default=240)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--json", action="store_true", help="end with one JSON object")
-    asked = parser.parse_args()
+    args = parser.parse_args()
     best: dict[tuple[bool, str], Measured] = {}
     versions = set()
     with tempfile.TemporaryDirectory() as folder:
-        for number in range(asked.repeats):
+        for number in range(args.repeats):
             for beside in (False, True):
                 for way in _WAYS:
-                    with busy(beside):
-                        one = build(asked.documents, Path(folder) / f"{way}-{beside}-{number}", way, beside=beside)
+                    with busy_processes(int(beside)):
+                        one = build(args.documents, Path(folder) / f"{way}-{beside}-{number}", way, beside=beside)
                     versions.add(one.version)
                     best[beside, way] = max(best.get((beside, way), one), one, key=lambda m: m.documents_per_second)
-                    _say(f"{way}{' beside another' * beside}: {asdict(one)}", sys.stderr)
-    _say(f"{asked.documents} documents, {_allowed()} cores")
-    _say(f"{'':<8} {'alone':>22} {'beside a busy process':>28}")
+                    progress(f"{way}{' beside another' * beside}: {asdict(one)}")
+    say(f"{args.documents} documents, {_allowed()} cores")
+    say(f"{'':<8} {'alone':>22} {'beside a busy process':>28}")
     for way in _WAYS:
         alone, shared = best[False, way], best[True, way]
-        _say(
+        say(
             f"{way:<8} {alone.documents_per_second:8.2f}/s {alone.cpu_seconds:7.1f} s CPU"
             f" {shared.documents_per_second:12.2f}/s {shared.cpu_seconds:7.1f} s CPU"
         )
-    _say(f"the same dataset: {'yes' if len(versions) == 1 else 'NO'}")
-    if asked.json:
+    say(f"the same dataset: {'yes' if len(versions) == 1 else 'NO'}")
+    if args.json:
         builds = [asdict(one) for one in best.values()]
-        _say(
-            json.dumps(
-                {"documents": asked.documents, "cores": _allowed(), "same": len(versions) == 1, "builds": builds}
-            )
-        )
+        same = len(versions) == 1
+        print_json({"documents": args.documents, "cores": _allowed(), "same": same, "builds": builds})
     if len(versions) != 1:
         sys.exit(1)
 

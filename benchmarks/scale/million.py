@@ -30,7 +30,7 @@ from typing import Any
 
 from benchmarks.scale.one_build import CORPUS, DATA, digests, questions
 from benchmarks.scale.stub import write_corpus
-from tasks.settings import environment
+from tasks.environment import environment
 
 _POLL_S = 0.5
 _PATIENCE_S = 6 * 3600.0  # a build that takes longer hangs

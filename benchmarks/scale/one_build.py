@@ -48,7 +48,7 @@ def main() -> None:
 
 def build(folder: Path, shard_documents: str, workers: int, profile: Path | None) -> dict[str, Any]:
     """Build the folder's corpus as `toolformer build` does; return what it cost."""
-    from tasks.settings import prepare_environment
+    from tasks.environment import prepare_environment
 
     prepare_environment()  # as the command line does before anything else
     from cli.build import check_build_parameters
@@ -220,7 +220,7 @@ def digests(data: Path) -> dict[str, str]:
 
 
 def questions(data: Path) -> dict[str, float]:
-    """Return the seconds that `yields` and `explain` take on the snapshot, the latter the median and the slowest."""
+    """Return the seconds that `yield_by_threshold` and `explain` take; of the latter the median and the slowest."""
     from warehouse.explain import explain
     from warehouse.queries import rows_of, yield_by_threshold
     from warehouse.snapshot.publish import SNAPSHOT

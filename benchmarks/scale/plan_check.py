@@ -15,8 +15,6 @@ With --keep the data folders stay, e.g. for `simulate.py --against`; folders tha
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import subprocess
 import sys
@@ -26,6 +24,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from benchmarks.report import parser_of, print_json, progress, say
 from flows.build_dataset.parameters import BuildParameters
 from flows.cost.of_build import cost_of_build
 from flows.cost.sample import Sample, read_sample
@@ -54,7 +53,7 @@ def build(documents: int, folder: Path) -> None:
 
 
 def measured(sample: Sample) -> tuple[float, float, float]:
-    """Return what a build took by its commits, in the order of `_FIGURES`."""
+    """Return what a build took by its commits: the figures in the order of `_FIGURES`."""
     totals = sample.totals.values()
     return (
         sum(t.lm_tokens for t in totals),
@@ -74,41 +73,40 @@ def compare(sizes: list[int], folder: Path) -> list[dict[str, Any]]:
     folders = {size: folder / f"documents-{size}" for size in sizes}
     for size, data in folders.items():
         if not data.is_dir() or read_sample(str(data)) is None:
-            print(f"building {size} documents ...", file=sys.stderr, flush=True)  # noqa: T201
+            progress(f"building {size} documents ...")
             build(size, data)
     rows = []
     for size in sizes[1:]:
         real = read_sample(str(folders[size]))
         if real is None:
             raise SystemExit(f"{folders[size]} holds no finished build")
-        told = planned(size, folders[size], folders[sizes[0]])
-        for figure, plan, truth in zip(_FIGURES, told, measured(real), strict=True):
+        figures = zip(_FIGURES, planned(size, folders[size], folders[sizes[0]]), measured(real), strict=True)
+        for name, plan, truth in figures:
             off = plan / truth - 1 if truth else 0.0
-            rows.append({"documents": size, "figure": figure, "planned": plan, "measured": truth, "off": off})
+            rows.append({"documents": size, "figure": name, "planned": plan, "measured": truth, "off": off})
     return rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--sizes", default="60,120,240", help="documents, the sample first (at most 240)")
     parser.add_argument("--keep", type=Path, help="folder for the data folders, which then stay")
-    parser.add_argument("--json", action="store_true", help="end with one JSON object")
-    a = parser.parse_args()
-    sizes = [int(size) for size in a.sizes.split(",")]
+    args = parser.parse_args()
+    sizes = [int(size) for size in args.sizes.split(",")]
     with tempfile.TemporaryDirectory(prefix="plan-check-") as temporary:
-        folder = Path(temporary) if a.keep is None else a.keep.absolute()
+        folder = Path(temporary) if args.keep is None else args.keep.absolute()
         folder.mkdir(parents=True, exist_ok=True)
         rows = compare(sizes, folder)
-    print(f"planned from a build of {sizes[0]} documents")  # noqa: T201
+    say(f"planned from a build of {sizes[0]} documents")
     for row in rows:
-        print(  # noqa: T201
+        say(
             f"{row['documents']:>6} {row['figure']:<12} planned {row['planned']:>12,.1f}  measured "
             f"{row['measured']:>12,.1f}  {row['off']:+7.1%}"
         )
     worst = max(abs(row["off"]) for row in rows)
-    print(f"furthest off: {worst:.1%} (aim: {_WITHIN:.0%})")  # noqa: T201
-    if a.json:
-        print(json.dumps({"rows": rows, "worst": worst, "within": worst <= _WITHIN}))  # noqa: T201
+    say(f"furthest off: {worst:.1%} (aim: {_WITHIN:.0%})")
+    if args.json:
+        print_json({"rows": rows, "worst": worst, "within": worst <= _WITHIN})
 
 
 if __name__ == "__main__":

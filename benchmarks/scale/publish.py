@@ -11,8 +11,6 @@ commits over that at the first. Files are not flushed to disk while the data fol
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import statistics
 import sys
@@ -27,6 +25,7 @@ from typing import Any
 import duckdb
 
 from benchmarks.ask import put_commit, write_shard
+from benchmarks.report import parser_of, print_json, progress, say
 from warehouse.catalog import Catalog
 from warehouse.commits import Commit, DataFile, Run
 from warehouse.snapshot.publish import publish
@@ -94,7 +93,7 @@ def _contents(snapshot: Path) -> dict[str, Any]:
         }
 
 
-def measure(commits: int, changed: int, repeats: int, say: Callable[[str], None]) -> dict[str, Any]:
+def measure(commits: int, changed: int, repeats: int) -> dict[str, Any]:
     """Return what publishing costs on top of so many commits."""
     with tempfile.TemporaryDirectory(prefix="toolformer-publish-") as folder:
         data, other = Path(folder, "data"), Path(folder, "anew")
@@ -102,7 +101,7 @@ def measure(commits: int, changed: int, repeats: int, say: Callable[[str], None]
         with Catalog(data / "catalog.duckdb") as catalog:
             begin = time.perf_counter()
             shard = _grow(store, catalog, keys, commits, 0)
-            say(f"{len(keys):,} commits written in {time.perf_counter() - begin:.0f} s")
+            progress(f"{len(keys):,} commits written in {time.perf_counter() - begin:.0f} s")
             publish(store, catalog, data, recheck=False)
             refreshes = []
             for _ in range(repeats):
@@ -125,37 +124,28 @@ def measure(commits: int, changed: int, repeats: int, say: Callable[[str], None]
     }
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-
-
-def _progress(text: str) -> None:
-    sys.stderr.write(text + "\n")
-
-
 def main() -> None:
     """Measure each number of commits, and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--commits", type=int, nargs="+", default=[1_000, 10_000], help="commits that are there")
     parser.add_argument("--changed", type=int, default=256, help="commits that a refresh adds")
     parser.add_argument("--repeats", type=int, default=3, help="refreshes, of which the median counts")
-    parser.add_argument("--json", action="store_true", help="print one object on the last line")
     args = parser.parse_args()
-    found = [measure(n, args.changed, args.repeats, _progress) for n in args.commits]
-    _say(f"{'commits':>9} {'':16} {'seconds':>9} {'CPU s':>8} {'MB':>8}")
+    found = [measure(n, args.changed, args.repeats) for n in args.commits]
+    say(f"{'commits':>9} {'':16} {'seconds':>9} {'CPU s':>8} {'MB':>8}")
     for one in found:
         for name in ("refresh", "nothing_changed", "end_of_run", "anew"):
             cost = one[name]
             label = f"{one['changed']} more" if name == "refresh" else name.replace("_", " ")
-            _say(f"{one['commits']:>9,} {label:16} {cost['seconds']:>9.3f} {cost['cpu_s']:>8.3f} {cost['mb']:>8.2f}")
-        _say(f"{'':9} the same rows as anew: {'yes' if one['same_contents'] else 'NO'}")
+            say(f"{one['commits']:>9,} {label:16} {cost['seconds']:>9.3f} {cost['cpu_s']:>8.3f} {cost['mb']:>8.2f}")
+        say(f"{'':9} the same rows as anew: {'yes' if one['same_contents'] else 'NO'}")
     growth = {
         name: {unit: round(found[-1][name][unit] / found[0][name][unit], 2) for unit in found[0][name]}
         for name in ("refresh", "nothing_changed", "end_of_run", "anew")
     }
-    _say(f"growth of a refresh: {growth['refresh']}")
+    say(f"growth of a refresh: {growth['refresh']}")
     if args.json:
-        _say(json.dumps({"sizes": found, "growth": growth, "load": round(os.getloadavg()[0], 1)}))
+        print_json({"sizes": found, "growth": growth, "load": round(os.getloadavg()[0], 1)})
     if not all(one["same_contents"] for one in found):
         sys.exit(1)
 

@@ -13,13 +13,15 @@ import json
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.scale.limits import CONSTANTS
-from benchmarks.scale.simulation import Stage, World, simulate
-from flows.cost.sample import Sample, read_sample
+from benchmarks.report import say
+from benchmarks.scale.limits import constants_of
+from benchmarks.scale.simulation import simulate
+from benchmarks.scale.world import Stage, World
+from flows.cost.defaults import SINGLE
+from flows.cost.sample import UNITS, Sample, read_sample
 from tasks.run_shard import ShardResult
 from warehouse.commits import CommitKey, DataFile, RowCounts
 from warehouse.store import Store
@@ -33,6 +35,7 @@ _RUNS = ((800, 200.0), (500, 1000.0))  # documents, the tool's milliseconds
 
 def waiting_world(documents: int, tool_ms: float) -> World:
     """Return the world of `gpu_wait.py`: one card, one other worker, one call of the tool for each document."""
+    value = {name: constant.value for name, constant in constants_of({}).items()}
     ms = 0.001
     stages = (
         Stage("prefilter", "calculator", cpu_s=0.13 * ms),  # as overhead.py's commits say
@@ -47,9 +50,9 @@ def waiting_world(documents: int, tool_ms: float) -> World:
         stages=stages,
         cards=1,
         workers=1,
-        submit_s=CONSTANTS["submit_s"].value,
-        task_s=0.075,
-        note_s=CONSTANTS["record_s"].value,
+        submit_s=value["submit_s"],
+        task_s=value["dispatch_s"],
+        note_s=value["commit_ms"] * ms,
     )
 
 
@@ -73,12 +76,11 @@ def _real(documents: int, tool_ms: float) -> dict[str, float]:
     return found
 
 
-def compare(folder: Path | None, say: Callable[[str], None]) -> dict[str, Any]:
+def compare(folder: Path | None) -> dict[str, Any]:
     """Run two real builds on Dask; print and return what was predicted and what was measured.
 
     Args:
         folder: what `plan_check.py --keep` left; its smallest build predicts the others. None: there is none.
-        say: prints a line.
     """
     rows = []
     for documents, tool_ms in _RUNS:
@@ -119,12 +121,12 @@ def _threads(folder: Path) -> list[dict[str, Any]]:
 
 def _thread_world(sample: Sample, documents: int) -> World:
     """Return the world of a build in threads: one model, and the rest computes beside it."""
+    order = [*UNITS, "assemble"]
     stages = [
         Stage(stage, tool, cpu_s=t.own_cpu / sample.documents, model_s=t.model_cpu / sample.documents)
-        for (stage, tool), t in sorted(sample.totals.items(), key=lambda item: (not item[0][1], item[0][1]))
-        if stage != "ingest"
+        for (stage, tool), t in sample.totals.items()
+        if stage in order
     ]
-    order = ["prefilter", "relevance", "sample", "execute", "score", "assemble"]
     stages.sort(key=lambda stage: (not stage.tool, stage.tool, order.index(stage.name)))
     shards = next(t.commits for (stage, _), t in sample.totals.items() if stage == "assemble")
     return World(
@@ -134,8 +136,7 @@ def _thread_world(sample: Sample, documents: int) -> World:
         workers=32,
         shared=True,
         dask=False,
-        submit_s=0.005,
-        task_s=0.005,
+        submit_s=SINGLE["thread_task_s"].value,
     )
 
 

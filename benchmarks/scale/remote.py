@@ -9,12 +9,9 @@ the questions are asked, each in a new connection; `fetched` is what the server 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import logging
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +22,7 @@ from typing import Any
 import pyarrow.fs as pafs
 
 from benchmarks.ask import put_commit, write_shard
+from benchmarks.report import parser_of, print_json, progress, say
 from warehouse.catalog import Catalog
 from warehouse.commits import Run, digest
 from warehouse.explain import explain
@@ -84,7 +82,7 @@ def _write(store: Store, url: str, megabytes: float) -> tuple[float, int]:
     return written / 1e6, shard
 
 
-def measure(megabytes: float, say: Callable[[str], None]) -> dict[str, Any]:
+def measure(megabytes: float) -> dict[str, Any]:
     """Return sizes, and for each question its seconds and the megabytes that were fetched."""
     fetched = [0]
     real = RemoteFiles.get_range
@@ -97,7 +95,7 @@ def measure(megabytes: float, say: Callable[[str], None]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="toolformer-remote-") as folder, contextlib.chdir(folder), _server() as url:
         store = Store(url)
         written, shards = _write(store, url, megabytes)
-        say(f"{written:.1f} MB in {shards} shards written")
+        progress(f"{written:.1f} MB in {shards} shards written")
         here = {path.name: path.stat().st_size / 1e6 for path in Path(folder).rglob("*") if path.is_file()}
         snapshot = store.local_folder / "warehouse.duckdb"
         RemoteFiles.get_range = counting  # type: ignore[method-assign]
@@ -134,26 +132,17 @@ def _query(snapshot: Path, sql: str) -> list[Any]:
         return list(rows)
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-
-
-def _progress(text: str) -> None:
-    sys.stderr.write(text + "\n")
-
-
 def main() -> None:
     """Write, ask, and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--mb", type=float, default=100.0, help="megabytes of data files")
-    parser.add_argument("--json", action="store_true", help="print one object on the last line")
     args = parser.parse_args()
-    found = measure(args.mb, _progress)
-    _say(f"{found['remote_mb']} MB there, {found['local_mb']} MB here: {100 * found['share']:.1f} %")
+    found = measure(args.mb)
+    say(f"{found['remote_mb']} MB there, {found['local_mb']} MB here: {100 * found['share']:.1f} %")
     for name, answer in found["answers"].items():
-        _say(f"{name:10} {answer['seconds']:>7.2f} s {answer['fetched_mb']:>8.2f} MB fetched")
+        say(f"{name:10} {answer['seconds']:>7.2f} s {answer['fetched_mb']:>8.2f} MB fetched")
     if args.json:
-        _say(json.dumps(found))
+        print_json(found)
 
 
 if __name__ == "__main__":

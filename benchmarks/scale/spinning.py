@@ -3,7 +3,7 @@
     python benchmarks/scale/spinning.py [--busy 0 2 8] [--counts 20000 2000] [--threads 2] [--json]
 
 Draws calls of the embedded model into a few texts of its corpus, in a process of its own for every GOMP_SPINCOUNT
-(`default`: none is set; `passive`: OMP_WAIT_POLICY=PASSIVE), beside as many processes that count as are asked for.
+(`default`: none is set; `passive`: OMP_WAIT_POLICY=PASSIVE), beside `--busy` processes that compute without end.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-_COUNT = "while True: pass"
+from benchmarks.report import busy_processes, parser_of, print_json, say
+
 _DOCUMENTS = 16
 
 
@@ -43,18 +42,6 @@ def draw(threads: int) -> dict[str, float]:
     return {"cpu_s": round(time.process_time() - cpu, 2), "wall_s": round(time.perf_counter() - wall, 2)}
 
 
-@contextmanager
-def busy(processes: int) -> Iterator[None]:
-    """Have processes count beside what runs in this block."""
-    started = [subprocess.Popen([sys.executable, "-c", _COUNT]) for _ in range(processes)]
-    try:
-        yield
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-
-
 def environment(count: str) -> dict[str, str]:
     """Return the environment for one way of waiting."""
     clean = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
@@ -63,29 +50,29 @@ def environment(count: str) -> dict[str, str]:
     return clean if count == "default" else {**clean, "GOMP_SPINCOUNT": count}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main() -> None:
+    parser = parser_of(__doc__)
     parser.add_argument("--busy", type=int, nargs="+", default=[0, 2, 8])
     parser.add_argument("--counts", nargs="+", default=["default", "20000", "2000", "passive"])
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--draw", action="store_true", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.draw:
-        print(json.dumps(draw(asked.threads)))  # noqa: T201
-        return 0
+    args = parser.parse_args()
+    if args.draw:
+        print_json(draw(args.threads))
+        return
     figures = []
-    for beside in asked.busy:
-        for count in asked.counts:
-            command = [sys.executable, __file__, "--draw", "--threads", str(asked.threads)]
-            with busy(beside):
+    for beside in args.busy:
+        for count in args.counts:
+            command = [sys.executable, __file__, "--draw", "--threads", str(args.threads)]
+            with busy_processes(beside):
                 done = subprocess.run(command, env=environment(count), capture_output=True, text=True, check=True)
             figures.append({"busy": beside, "spin": count, **json.loads(done.stdout.splitlines()[-1])})
-    lines = ["busy  spin      CPU s   wall s"]
-    lines += [f"{f['busy']:4}  {f['spin']:8} {f['cpu_s']:6.2f}  {f['wall_s']:7.2f}" for f in figures]
-    print("\n".join([*lines, *([json.dumps(figures)] if asked.json else [])]))  # noqa: T201
-    return 0
+    say("busy  spin      CPU s   wall s")
+    for f in figures:
+        say(f"{f['busy']:4}  {f['spin']:8} {f['cpu_s']:6.2f}  {f['wall_s']:7.2f}")
+    if args.json:
+        print_json({"figures": figures})
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

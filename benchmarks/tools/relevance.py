@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tasks.settings import prepare_environment
+from tasks.environment import prepare_environment
 
 prepare_environment()
 

@@ -43,7 +43,7 @@ _EXECUTE_S = "SELECT sum(seconds) AS seconds, count(*) AS shards FROM shards WHE
 
 def measure(scenario: str, documents: int, folder: Path) -> dict[str, Any]:
     """Build a made-up corpus in this process; return the figures."""
-    from tasks.settings import prepare_environment
+    from tasks.environment import prepare_environment
 
     prepare_environment(str(folder / "data"))
     from flows.server import start_server, wait_for_server

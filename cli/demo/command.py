@@ -12,7 +12,8 @@ from cli.evaluate import run_evaluations
 from cli.finetune import run_trainings
 from cli.options import AsJson, Data
 from cli.terminal import print_json
-from tasks.settings import data_folder, prepare_environment
+from tasks.environment import prepare_environment
+from tasks.settings import data_folder
 
 __all__ = ["demo"]
 

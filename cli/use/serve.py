@@ -14,8 +14,8 @@ from cli.options import with_options
 from cli.tool_options import build_chosen
 from cli.use.router_options import ServeOptions, router_of
 from cli.use.text import Model, Timeout, load_toolformer
+from tasks.environment import prepare_environment
 from tasks.settings import api_key as api_key_from
-from tasks.settings import prepare_environment
 
 if TYPE_CHECKING:
     from toolformer_core.decode.toolformer import Toolformer

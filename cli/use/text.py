@@ -19,7 +19,8 @@ from cli.options import AsJson, option_of, with_options
 from cli.terminal import print_json, say
 from cli.tool_options import ToolOptions, build_chosen
 from flows.build_dataset.parameters import BuildParameters
-from tasks.settings import model_credentials, prepare_environment
+from tasks.environment import prepare_environment
+from tasks.settings import model_credentials
 
 if TYPE_CHECKING:
     from cli.render.console import Console

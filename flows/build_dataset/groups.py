@@ -17,7 +17,7 @@ from warehouse.errors import WarehouseError
 if TYPE_CHECKING:
     from tasks.stage import Shard
 
-__all__ = ["seconds_per_document", "shard_groups"]
+__all__ = ["group_count", "seconds_per_document", "shard_groups"]
 
 _TASK_S = 20.0  # seconds of work that a task is to take
 _UNKNOWN_S = 0.05  # seconds a document, where no past run says
@@ -58,6 +58,20 @@ def shard_groups(
         tasks_a_group: tasks that each group has, over all stages and tools.
         tasks_at_most: in all; this wins over all else.
     """
-    documents = sum(shard.documents.rows for shard in shards)
-    wanted = max(math.ceil(documents * seconds / _TASK_S), _PER_WORKER * at_once)
-    return cut_evenly(shards, max(1, min(wanted, tasks_at_most // tasks_a_group)))
+    work_s = sum(shard.documents.rows for shard in shards) * seconds
+    count = group_count(len(shards), work_s, at_once=at_once, tasks_a_group=tasks_a_group, tasks_at_most=tasks_at_most)
+    return cut_evenly(shards, count)
+
+
+def group_count(shards: int, work_s: float, *, at_once: int, tasks_a_group: int, tasks_at_most: int) -> int:
+    """Return into how many groups `shard_groups` cuts so many shards.
+
+    Args:
+        shards: of the corpus.
+        work_s: seconds of work on all of them, in the slowest stage.
+        at_once: see `shard_groups`.
+        tasks_a_group: see `shard_groups`.
+        tasks_at_most: see `shard_groups`.
+    """
+    wanted = max(math.ceil(work_s / _TASK_S), _PER_WORKER * at_once)
+    return max(1, min(shards, wanted, tasks_at_most // tasks_a_group))

@@ -5,18 +5,32 @@ Each of them becomes a line of the plan's assumptions. How much work and money f
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from flows.cost.assumptions import COMPUTED, CONFIG, MEASURED, SHARE, VENDOR, Assumptions
+from flows.cost.assumptions import ASSUMED, COMPUTED, CONFIG, MEASURED, SHARE, VENDOR, Assumptions
 from flows.cost.cards import CARDS
 from flows.cost.defaults import KEPT, RATES, SINGLE, per_document_examples
 from flows.cost.query import CostQuery, ToolQuery
-from flows.cost.sample import Sample, StageTotals
-from flows.cost.shapes import ModelShape, characters_a_token, config_of, shape_of
+from flows.cost.sample import UNITS, MeasuredTool, Sample
+from flows.cost.shapes import KNOWN_TYPES, ModelShape, characters_a_token, config_of, shape_of
 from toolformer_core.errors import ModelError, UnknownNameError
 
 __all__ = ["Basis", "ToolBasis", "basis_of"]
+
+# Figures of the whole run by which others are divided: they must be positive.
+_DIVISORS = (
+    "bandwidth_share",
+    "characters_a_token",
+    "cpu_gflops",
+    "cpu_mfu",
+    "decode_rows",
+    "gets_per_second",
+    "gpu_busy_share",
+    "mfu",
+    "padding",
+    "puts_per_second",
+    "text_copies",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,24 +72,21 @@ class Basis:
     def single(self, name: str) -> float:
         """Return a figure of which there is one for the whole run; it is a line of the plan from now on."""
         line = SINGLE[name]
-        measured = _single_rate(self, name)
-        if measured is not None:
-            return self.assumptions.add(name, measured, line.unit, MEASURED, _source(self.sample))
-        positive = line.value > 0 and name in _DIVISORS
-        return self.assumptions.add(name, line.value, line.unit, line.origin, line.source, positive=positive)
+        value, origin, source = _measured_single(self, name) or (line.value, line.origin, line.source)
+        return self.assumptions.add(name, value, line.unit, origin, source, positive=name in _DIVISORS)
 
+    def attention(self, stage: str) -> tuple[float, float]:
+        """Describe the tokens of a stage that pass through the model many at a time.
 
-_DIVISORS = (
-    "bandwidth_share",
-    "characters_a_token",
-    "cpu_gflops",
-    "cpu_mfu",
-    "decode_rows",
-    "gets_per_second",
-    "gpu_busy_share",
-    "mfu",
-    "puts_per_second",
-)
+        Returns:
+            How many tokens one of them attends to, on average; for which share of them the output layer is computed.
+        """
+        if stage == "sample":  # behind the prompt the copies of the text, of which the last one is searched
+            copies = self.single("text_copies")
+            return self.single("prompt_tokens") + copies * self.text_tokens / 2, 1 / copies
+        if stage == "score":  # a call and half a text; five tokens need the output layer
+            return (self.single("call_tokens") + self.text_tokens / 2) / 2, 0.0
+        return self.text_tokens / 2, 0.0  # a text is embedded
 
 
 def basis_of(query: CostQuery, sample: Sample | None = None) -> Basis:
@@ -121,13 +132,15 @@ def _shape(query: CostQuery, lines: Assumptions) -> ModelShape:
     try:
         config, source = config_of(query.model)
         shape = shape_of(config)
+        if (kind := str(config.get("model_type"))) not in KNOWN_TYPES:
+            source += f"; model_type {kind} is not known, and taken for one without a gated MLP"
     except ModelError:
         if not all(lines.gives(name) for name in _SHAPE_NAMES):
             raise
         shape, source = ModelShape(0, 0, 0, 0, 0, 0, 0), f"of {query.model}"
     figures = {
         name: lines.add(name, getattr(shape, name), unit, CONFIG, source, positive=True)
-        for name, unit in zip(_SHAPE_NAMES, ("weights", "layers", "wide", "tokens"), strict=True)
+        for name, unit in zip(_SHAPE_NAMES, ("weights", "layers", "dimensions", "tokens"), strict=True)
     }
     if not any(lines.gives(name) for name in _SHAPE_NAMES):
         return shape
@@ -147,19 +160,20 @@ def _source(sample: Sample | None) -> str:
     return f"sample build: {sample.source}" if sample is not None else ""
 
 
-def _single_rate(basis: Basis, name: str) -> float | None:
-    """Return a figure of the whole run as a sample build measured it, or as the model's tokenizer has it."""
+def _measured_single(basis: Basis, name: str) -> tuple[float, str, str] | None:
+    """Return a figure of the whole run as a sample build or the model's tokenizer has it: value, origin, source."""
     if name == "characters_a_token":
-        return characters_a_token(basis.query.model)
+        value = characters_a_token(basis.query.model)
+        return None if value is None else (value, MEASURED, f"the tools' prompts in tokens of {basis.query.model}")
     stage, _, kind = name.partition("_")
     totals = basis.sample.of(stage) if basis.sample is not None and stage in ("ingest", "assemble") else None
     rows = max(totals.rows_in.get("documents", 0), totals.rows_in.get("rows", 0)) if totals is not None else 0
     if totals is None or not rows or kind not in ("ms", "bytes"):
         return None
     if kind == "bytes":
-        return totals.bytes / rows
+        return totals.bytes / rows, MEASURED, _source(basis.sample)
     fixed = (totals.commits if stage == "assemble" else 0) * basis.single("commit_cpu_ms")
-    return max(0.0, 1000 * totals.own_cpu - fixed) / rows
+    return max(0.0, 1000 * totals.own_cpu - fixed) / rows, MEASURED, _source(basis.sample)
 
 
 def _text_tokens(basis: Basis) -> float:
@@ -167,10 +181,10 @@ def _text_tokens(basis: Basis) -> float:
     lines = basis.assumptions
     scans = [
         (
-            _scanned(totals, RATES["draw_tokens"].value) / _text_copies(basis, totals.positions),
+            totals.scanned_tokens(_draw_tokens(lines, tool)) / _text_copies(basis, totals.positions),
             totals.rows_in.get("documents", 0),
         )
-        for (stage, _), totals in (basis.sample.totals if basis.sample is not None else {}).items()
+        for (stage, tool), totals in (basis.sample.totals if basis.sample is not None else {}).items()
         if stage == "sample" and totals.lm_tokens
     ]
     if documents := sum(count for _, count in scans):
@@ -188,25 +202,28 @@ def _text_copies(basis: Basis, positions: str) -> float:
     return basis.single("text_copies") + (positions != "trigger")
 
 
-def _scanned(totals: StageTotals, draw_tokens: float) -> float:
-    """Return the tokens of a sample build's scans: what its draws leave of its LM tokens, but at least half."""
-    return max(totals.lm_tokens - totals.rows_in.get("draws", 0) * draw_tokens, totals.lm_tokens / 2)
+def _draw_tokens(lines: Assumptions, tool: str) -> float:
+    return lines.add_for(tool, "draw_tokens", None, "", RATES["draw_tokens"])
+
+
+def _is_model_of_sample(basis: Basis) -> bool:
+    return basis.sample is not None and basis.sample.model == basis.query.model
 
 
 def _tokens_ratio(basis: Basis) -> float:
     """Return how many times the tokens of a sample build's model the planned model makes of a text."""
-    if basis.sample is None or basis.sample.model == basis.query.model:
+    if basis.sample is None or _is_model_of_sample(basis):
         return 1.0
     default = SINGLE["characters_a_token"].value
     before, after = (characters_a_token(model) or default for model in (basis.sample.model, basis.query.model))
-    source = f"the tools' prompts in tokens of {basis.query.model}, by those of {basis.sample.model}"
+    source = f"the tools' prompts in tokens of {basis.query.model}, divided by those of {basis.sample.model}"
     return basis.assumptions.add("tokens_ratio", before / after, "times", COMPUTED, source, positive=True)
 
 
 def _tool(basis: Basis, tool: ToolQuery, sample: Sample | None) -> ToolBasis:
     """Return a tool's rates: given, measured for this tool, or those that all tools share."""
     lines, key = basis.assumptions, tool.key
-    m = _Measured(sample, key)
+    m = MeasuredTool(sample, key)
     source = _source(sample)
 
     def rate(name: str, measured: float | None = None) -> float:
@@ -220,20 +237,24 @@ def _tool(basis: Basis, tool: ToolQuery, sample: Sample | None) -> ToolBasis:
     kept = KEPT.get(key, (1.0, CONFIG, "a tool of your own is tried on every document unless it declares a filter"))
     examples = per_document_examples(key, tool.tau_f)
     km = tool.top_k * tool.draws
-    draw_tokens = rate("draw_tokens")
+    all_draws = "a document kept: k x m, as if k positions exceeded tau_s"
+    draws = own("draws", m.draws(km, basis.query.positions), "draws", km, CONFIG, all_draws)
+    ok_share = rate("ok_share", m.ok_share(basis.query.draw_form))
+    scored = rate("scored_per_ok_draw", m.per_ok_draw("score"))
+    draw_tokens = _draw_tokens(lines, key)
     cpu_fixed, bytes_fixed = basis.single("commit_cpu_ms"), basis.single("file_bytes")
-    stages = [stage for stage in _UNITS if stage != "relevance" or basis.query.relevant_share is not None]
+    stages = [stage for stage in UNITS if stage != "relevance" or basis.query.relevant_share is not None]
     return ToolBasis(
         key=key,
-        kept_share=own("kept_share", m.kept_share(), SHARE, *kept),
-        draws=own("draws", m.draws(km, basis.query.positions), "draws", km, CONFIG, _ALL_DRAWS),
-        ok_share=rate("ok_share", m.ok_share(basis.query.draw_form)),
+        kept_share=own("kept_share", m.kept_share("prefilter", "documents"), SHARE, *kept),
+        draws=draws,
+        ok_share=ok_share,
         calls=rate("calls_per_ok_draw", m.per_ok_draw("execute", "calls")),
-        scored=rate("scored_per_ok_draw", m.per_ok_draw("score")),
-        examples=own("examples", m.examples(), "examples", *examples),
+        scored=scored,
+        examples=own("examples", m.examples(tool.tau_f), "examples", *examples),
         scan_tokens=_scan_tokens(basis, key, m, draw_tokens, source),
         draw_tokens=draw_tokens,
-        score_tokens=_score_tokens(basis, key, m, source),
+        score_tokens=_score_tokens(basis, key, m, source, draws * ok_share * scored),
         relevance_tokens=_relevance_tokens(basis, key, m, source),
         call_seconds=rate("call_seconds", m.call_seconds()),
         calls_at_once=rate("calls_at_once"),
@@ -245,97 +266,13 @@ def _tool(basis: Basis, tool: ToolQuery, sample: Sample | None) -> ToolBasis:
     )
 
 
-_ALL_DRAWS = "a document kept: k x m, as if k positions exceeded tau_s"
-# Stage -> the unit of its rows in that its work grows with.
-_UNITS = {
-    "prefilter": "documents",
-    "relevance": "documents",
-    "sample": "documents",
-    "execute": "calls",
-    "score": "calls",
-}
-
-
-class _Measured:
-    """A tool's rates in a sample build; None where it has none."""
-
-    def __init__(self, sample: Sample | None, tool: str) -> None:
-        self._sample = sample if sample is not None and tool in sample.tools else None
-        self._tool = tool
-
-    def stage(self, name: str) -> StageTotals | None:
-        return self._sample.of(name, self._tool) if self._sample is not None else None
-
-    def units(self, stage: str) -> float:
-        """Return how much work a stage had: documents, calls of the tool, or scored calls."""
-        totals = self.stage(stage)
-        if totals is None:
-            return 0
-        if stage == "execute":
-            return totals.counters.get("calls", 0)
-        if stage == "score":
-            return totals.kept.get("calls", 0)
-        return totals.rows_in.get(_UNITS[stage], 0)
-
-    def per_unit(self, stage: str, figure: Callable[[StageTotals], float]) -> float | None:
-        totals, units = self.stage(stage), self.units(stage)
-        return figure(totals) / units if totals is not None and units else None
-
-    def beyond(self, stage: str, figure: Callable[[StageTotals], float], fixed: float) -> float | None:
-        """Return a figure per unit of work, without what each commit costs whatever it holds."""
-        return self.per_unit(stage, lambda totals: max(0.0, figure(totals) - fixed * totals.commits))
-
-    def ratio(self, stage: str, unit: str, *, kept: bool) -> float | None:
-        totals = self.stage(stage)
-        rows = totals.rows_in.get(unit, 0) if totals is not None else 0
-        return totals.kept.get(unit, 0) / rows if totals is not None and kept and rows else None
-
-    def kept_share(self) -> float | None:
-        return self.ratio("prefilter", "documents", kept=True)
-
-    def ok_share(self, draw_form: str) -> float | None:
-        """Return the share of draws that are calls; None if the build drew them in the other form."""
-        totals = self.stage("sample")
-        same = totals is not None and totals.draw_form == draw_form
-        return self.ratio("sample", "draws", kept=True) if same else None
-
-    def draws(self, k_times_m: int, positions: str) -> float | None:
-        """Return the draws per document sampled, in proportion to k * m if the build had others.
-
-        None if only one of the build and the plan chooses positions by need alone, since there tau_s excludes none.
-        """
-        totals, documents = self.stage("sample"), self.units("sample")
-        if totals is None or not documents or (totals.positions == "need") != (positions == "need"):
-            return None
-        per_document = totals.rows_in.get("draws", 0) / documents
-        return per_document * (k_times_m / totals.k_times_m if totals.k_times_m else 1.0)
-
-    def per_ok_draw(self, stage: str, counter: str = "") -> float | None:
-        """Return a stage's calls per draw that is a call; of a counter, or of its units."""
-        sampled, totals = self.stage("sample"), self.stage(stage)
-        ok = sampled.kept.get("draws", 0) if sampled is not None else 0
-        if totals is None or not ok:
-            return None
-        return (totals.counters.get(counter, 0) if counter else self.units(stage)) / ok
-
-    def examples(self) -> float | None:
-        if self._sample is None or not self._sample.documents or self._tool not in self._sample.examples:
-            return None
-        return self._sample.examples[self._tool] / self._sample.documents
-
-    def call_seconds(self) -> float | None:
-        totals = self.stage("execute")
-        calls = totals.counters.get("calls", 0) if totals is not None else 0
-        return totals.counters.get("tool_seconds", 0) / calls if totals is not None and calls else None
-
-
-def _scan_tokens(basis: Basis, key: str, m: _Measured, draw_tokens: float, source: str) -> float:
+def _scan_tokens(basis: Basis, key: str, m: MeasuredTool, draw_tokens: float, source: str) -> float:
     """Return the tokens of a scan: of a sample build's tokens what its draws leave, but at least half."""
     totals, documents = m.stage("sample"), m.units("sample")
     name = f"{key}.scan_tokens"
     if totals is not None and documents and totals.lm_tokens:
         copies = _text_copies(basis, basis.query.positions) / _text_copies(basis, totals.positions)
-        scanned = _scanned(totals, draw_tokens) * copies * _tokens_ratio(basis)
+        scanned = totals.scanned_tokens(draw_tokens) * copies * _tokens_ratio(basis)
         why = f"its LM tokens less draws x draw_tokens; {source}"
         return basis.assumptions.add(name, scanned / documents, "tokens", MEASURED, why)
     value = basis.text_tokens * _text_copies(basis, basis.query.positions) * basis.single("padding")
@@ -344,37 +281,46 @@ def _scan_tokens(basis: Basis, key: str, m: _Measured, draw_tokens: float, sourc
     return basis.assumptions.add(name, value, "tokens", COMPUTED, why)
 
 
-def _score_tokens(basis: Basis, key: str, m: _Measured, source: str) -> float:
+def _score_tokens(basis: Basis, key: str, m: MeasuredTool, source: str, calls: float) -> float:
+    """Return the tokens of a scored call; `calls` are those of a document, which share its plain loss."""
     name = f"{key}.score_tokens"
     measured = m.per_unit("score", lambda totals: totals.lm_tokens)
+    with_a_call = (basis.single("call_tokens") + basis.text_tokens / 2) * basis.single("padding")
     if measured:
-        return basis.assumptions.add(name, measured * _tokens_ratio(basis), "tokens", MEASURED, source)
-    value = 2 * (basis.text_tokens / 2 + basis.single("call_tokens")) * basis.single("padding")
-    why = "a scored call: e(c, r) and e(c, eps), each in front of half a text; the plain loss is shared"
+        more = basis.query.decoys - (m.per_unit("score", lambda totals: totals.counters.get("decoys", 0)) or 0.0)
+        why = source + (f"; {more:+.3g} decoys a call, each a call in front of half a text" if more else "")
+        value = measured * _tokens_ratio(basis) + more * with_a_call
+        return basis.assumptions.add(name, value, "tokens", MEASURED, why)
+    plain = basis.text_tokens / max(1.0, calls) * basis.single("padding")
+    value = (2 + basis.query.decoys) * with_a_call + plain
+    why = "a scored call: e(c, r) and e(c, eps), each in front of half a text; a document's calls share a plain pass"
+    why += f"; {basis.query.decoys:g} decoys" if basis.query.decoys else ""
     return basis.assumptions.add(name, value, "tokens", COMPUTED, why)
 
 
-def _relevance_tokens(basis: Basis, key: str, m: _Measured, source: str) -> float:
+def _relevance_tokens(basis: Basis, key: str, m: MeasuredTool, source: str) -> float:
     if basis.query.relevant_share is None:
         return 0.0
     name = f"{key}.relevance_tokens"
     measured = m.per_unit("relevance", lambda totals: totals.lm_tokens)
-    if measured:
+    if measured is not None:
         return basis.assumptions.add(name, measured * _tokens_ratio(basis), "tokens", MEASURED, source)
+    if basis.query.own_encoder:
+        return basis.assumptions.add(name, 0.0, "tokens", ASSUMED, "--encoder embeds the texts; its work is left out")
     value = basis.text_tokens / len(basis.query.tools)
     return basis.assumptions.add(name, value, "tokens", COMPUTED, "a text is embedded once for all tools")
 
 
-def _model_us(basis: Basis, key: str, stage: str, m: _Measured, source: str) -> float:
+def _model_us(basis: Basis, key: str, stage: str, m: MeasuredTool, source: str) -> float:
     """Return the CPU microseconds of the model per token: measured, or from its FLOPs and the core's rate."""
     if stage == "relevance" and basis.query.relevant_share is None:
         return 0.0
     totals = m.stage(stage)
     name = f"{key}.{stage}_model_us"
-    if totals is not None and totals.lm_tokens and totals.model_cpu:
+    if totals is not None and totals.lm_tokens and totals.model_cpu and _is_model_of_sample(basis):
         value = 1e6 * totals.model_cpu / totals.lm_tokens
         return basis.assumptions.add(name, value, "us CPU per token", MEASURED, source)
-    flops = basis.shape.flops_per_token(basis.text_tokens, logits=stage == "sample")
+    flops = basis.shape.flops_per_token(*basis.attention(stage))
     value = flops / (1e3 * basis.single("cpu_gflops") * basis.single("cpu_mfu"))
     why = "FLOPs of a token / (cpu_gflops x cpu_mfu)"
     return basis.assumptions.add(name, value, "us CPU per token", COMPUTED, why)

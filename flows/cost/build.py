@@ -1,8 +1,8 @@
-"""The arithmetic of a build: from rates to LM tokens, hours, calls, bytes, commits and task runs of each stage.
+"""The arithmetic of a build: from rates to LM tokens, hours, calls, bytes and commits of each stage.
 
-    kept    = documents x kept_share            ok     = draws x ok_share
-    draws   = kept x draws per document         calls  = ok x calls_per_ok_draw
-                                                scored = ok x scored_per_ok_draw
+    kept    = documents x kept_share x relevant_share       ok     = draws x ok_share
+    draws   = kept x draws per document                     calls  = ok x calls_per_ok_draw
+                                                            scored = ok x scored_per_ok_draw
 
     LM tokens of sample = kept x scan_tokens + draws x draw_tokens         of score = scored x score_tokens
 
@@ -11,7 +11,7 @@
       in draws              the longer of that and bytes / (memory rate x bandwidth_share): each step reads all weights
                             once for decode_rows draws, and a document's keys and values once for its draws
 
-This module does not know where rates come from, nor what an hour costs.
+Without a card the model's tokens are CPU time. This module does not know where rates come from, nor what an hour costs.
 """
 
 from __future__ import annotations
@@ -51,55 +51,53 @@ def annotated_documents(basis: Basis, tool: ToolBasis) -> float:
     return min(query.documents, math.ceil(query.max_examples / tool.examples))
 
 
-def prefill_seconds(basis: Basis, tokens: float, *, logits_share: float) -> float:
-    """Return the seconds one card needs for tokens that pass through the model many at a time.
-
-    Args:
-        basis: the plan's figures, with a card.
-        tokens: how many, padding included.
-        logits_share: the share of them for which the output layer is computed.
-    """
-    shape, back = basis.shape, basis.text_tokens + basis.single("prompt_tokens")
-    flops = shape.flops_per_token(back, logits=False)
-    flops += logits_share * (shape.flops_per_token(back, logits=True) - flops)
+def prefill_seconds(basis: Basis, stage: str, tokens: float) -> float:
+    """Return the seconds that one card needs for a stage's tokens that pass through the model many at a time."""
+    flops = basis.shape.flops_per_token(*basis.attention(stage))
     return tokens * flops / (1e12 * basis.tflops * basis.single("mfu"))
 
 
 def decode_seconds(basis: Basis, tokens: float, draws_per_document: float) -> float:
-    """Return the seconds one card needs for tokens that are drawn one after another, for many draws at a time."""
-    shape, back = basis.shape, 2 * basis.text_tokens + basis.single("prompt_tokens")
-    compute = shape.flops_per_token(back, logits=True) / (1e12 * basis.tflops * basis.single("mfu"))
-    rows = basis.single("decode_rows")
+    """Return the seconds that one card needs for tokens that are drawn one after another, for many draws at a time.
+
+    Args:
+        basis: the plan's figures, with a card.
+        tokens: of all draws.
+        draws_per_document: so many share the keys and values of a document's scan, which are read as a whole.
+    """
+    shape, rows = basis.shape, basis.single("decode_rows")
+    scanned = basis.single("text_copies") * basis.text_tokens + basis.single("prompt_tokens")
+    compute = shape.flops_per_token(scanned) / (1e12 * basis.tflops * basis.single("mfu"))
     sharing = min(max(draws_per_document, 1.0), rows)
-    read = shape.weight_bytes() / rows + shape.kv_bytes_per_token() * back / sharing
+    read = shape.weight_bytes() / rows + shape.kv_bytes_per_token() * scanned / sharing
     return tokens * max(compute, read / (1e9 * basis.bandwidth * basis.single("bandwidth_share")))
 
 
 def stage_costs(basis: Basis) -> list[StageCost]:
     """Return the cost of every stage, in the order of the flow."""
     query = basis.query
-    everything = query.documents
+    documents = query.documents
     costs = [
         StageCost(
             "ingest",
             "",
-            everything,
-            cpu_hours=_ms(everything, basis.single("ingest_ms")),
-            bytes=everything * basis.single("ingest_bytes") + basis.single("commit_bytes"),
+            documents,
+            cpu_hours=_ms(documents, basis.single("ingest_ms")),
+            bytes=documents * basis.single("ingest_bytes") + basis.single("commit_bytes"),
             commits=1,
         )
     ]
     for tool in basis.tools:
         costs += _tool_costs(basis, tool)
-    examples = sum(min(query.max_examples, everything * tool.examples) for tool in basis.tools)
-    shards = math.ceil(everything / query.shard_documents)
+    examples = sum(min(query.max_examples, documents * tool.examples) for tool in basis.tools)
+    shards = math.ceil(documents / query.shard_documents)
     example_bytes = basis.single("ingest_bytes") + basis.single("characters_a_token") * basis.single("call_tokens")
     costs.append(
         StageCost(
             "assemble",
             "",
-            everything,
-            cpu_hours=_ms(everything, basis.single("assemble_ms")) + _ms(shards, basis.single("commit_cpu_ms")),
+            documents,
+            cpu_hours=_ms(documents, basis.single("assemble_ms")) + _ms(shards, basis.single("commit_cpu_ms")),
             bytes=examples * example_bytes + _commit_bytes(basis, shards),
             commits=shards,
         )
@@ -119,7 +117,7 @@ def _tool_costs(basis: Basis, tool: ToolBasis) -> Iterator[StageCost]:
     if query.relevant_share is not None:
         yield _cost(basis, tool, "relevance", filtered, prefill=filtered * tool.relevance_tokens)
     scan, drawn = kept * tool.scan_tokens, draws * tool.draw_tokens
-    yield _cost(basis, tool, "sample", kept, prefill=scan, decode=drawn, logits_share=0.5)
+    yield _cost(basis, tool, "sample", kept, prefill=scan, decode=drawn)
     yield _cost(basis, tool, "execute", calls, calls=calls)
     yield _cost(basis, tool, "score", scored, prefill=scored * tool.score_tokens)
 
@@ -132,7 +130,6 @@ def _cost(
     *,
     prefill: float = 0.0,
     decode: float = 0.0,
-    logits_share: float = 0.0,
     calls: float = 0.0,
 ) -> StageCost:
     """Return the cost of a stage for a tool.
@@ -144,12 +141,11 @@ def _cost(
         units: of its work, see `StageCost`.
         prefill: LM tokens of scans and scores.
         decode: LM tokens of draws.
-        logits_share: see `prefill_seconds`.
         calls: of the tool.
     """
     gpu_s = model_cpu_h = 0.0
     if basis.query.gpu:
-        gpu_s = prefill_seconds(basis, prefill, logits_share=logits_share) if prefill else 0.0
+        gpu_s = prefill_seconds(basis, stage, prefill) if prefill else 0.0
         gpu_s += decode_seconds(basis, decode, tool.draws) if decode else 0.0
     else:
         model_cpu_h = (prefill + decode) * tool.model_us.get(stage, 0.0) / 1e6 / _HOUR

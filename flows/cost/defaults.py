@@ -63,7 +63,9 @@ RATES: Mapping[str, Assumption] = dict(
         _line("calls_per_ok_draw", 0.5, "calls", ASSUMED, "distinct questions among such draws, retries included"),
         _line("scored_per_ok_draw", 0.6, "calls", ASSUMED, "distinct calls with a response among such draws"),
         _line("draw_tokens", 12.0, "tokens", ASSUMED, "a draw, from its bracket to its end; short inputs are the rule"),
-        _line("call_seconds", 0.001, "s", MEASURED, f"the shipped calculator and calendar; {_STUB}"),
+        _line(
+            "call_seconds", 0.001, "s", MEASURED, f"calculator and calendar; a model or a network takes longer; {_STUB}"
+        ),
         _line("calls_at_once", 32.0, "calls", CONFIG, "ToolLimits.at_once, for each process that asks the tool"),
         _line("prefilter_ms", 1.18, "ms CPU", MEASURED, f"a document; the calculator's, the slowest but mt's; {_C4}"),
         _line("relevance_ms", 0.23, "ms CPU", ASSUMED, "a document, beside the model's work; as sample_ms"),
@@ -91,7 +93,7 @@ SINGLE: Mapping[str, Assumption] = dict(
             350.0,
             "tokens",
             CONFIG,
-            "looked back at by a scan, computed once per tool; the shipped prompts",
+            "looked back at by a scan and its draws, computed once per tool; the shipped prompts",
         ),
         _line("padding", 1.05, "times", ASSUMED, "batches are sorted by length; a sample build counts the padding"),
         _line("call_tokens", 25.0, "tokens", ASSUMED, "e(c, r) in front of a scored text"),

@@ -63,6 +63,8 @@ def cost_of_build(
         relevant_share=p.relevant_share,
         positions=p.positions,
         draw_form=p.draw_form,
+        decoys=p.decoys_of_a_call * p.decoy_share,
+        own_encoder=bool(p.encoder),
         remote="://" in p.data,
         assume=parse(assume),
     )

@@ -3,30 +3,31 @@
 The wall time is `start + ingest + the slowest lane + the end`. Ingest reads the corpus in one process, before anything
 else. A lane is a resource that the rest passes through: cards, cores, each tool, the flow's process, the scheduler,
 the object store; the stages overlap, so the slowest lane decides. The end is the last assembly, where a limit of
-examples has to wait for all scores, and the last snapshot. Queues and stragglers are left out here;
-benchmarks/scale/simulate.py has them.
+examples has to wait for all scores, and the last snapshot. With a card the tasks run on Dask, without one in threads.
+Queues and stragglers are left out here; benchmarks/scale/simulate.py has them.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any, cast
 
-from flows.build_dataset.groups import shard_groups
+from flows.build_dataset.groups import group_count
 from flows.cost.assumptions import COMPUTED, CONFIG, GIVEN, Assumption
 from flows.cost.basis import Basis, basis_of
 from flows.cost.build import StageCost, stage_costs
 from flows.cost.query import CostQuery
 from flows.cost.sample import Sample
 from flows.cost.training import TrainingCost, training_cost
-from flows.cutting import tasks_allowed
+from flows.cutting import TASKS_PER_GPU, tasks_allowed
 
 __all__ = ["CostPlan", "Lane", "Money", "PlannedStage", "plan_cost"]
 
 _HOUR = 3600.0
-_TASKS_PER_GPU = 3  # as flows/gpu_workers.py has it, which imports Dask
+# Lanes of which there is one, however many cards and cores there are.
+_FLOW, _SERVER, _SCHEDULER = "the flow's process", "Prefect's server", "the scheduler"
+_WRITING, _READING = "object store, writing", "object store, reading"
+_SINGLE = (_FLOW, _SERVER, _SCHEDULER, _WRITING, _READING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,11 @@ class CostPlan:
     gpu_origin: str  # computed, or "" without a card
     sample: str  # the build that was measured; "" without one
 
+    @property
+    def work_hours(self) -> float:
+        """How long the cards, the cores or a tool need: the slowest lane that more cards or cores would shorten."""
+        return max(lane.hours for lane in self.lanes if lane.name not in _SINGLE)
+
     def sum(self, figure: str) -> float:
         """Return the sum of a figure of `StageCost`, or of `task_runs`, over all stages."""
         if figure == "task_runs":
@@ -141,43 +147,31 @@ def _cores(basis: Basis) -> float:
     return lines.add("cores", query.workers, "cores", CONFIG, "--workers, each with a core", positive=True)
 
 
-def _threads(basis: Basis, cores: float) -> int:
+def _tasks_at_once(query: CostQuery, cores: float) -> int:
     """Return how many tasks run at a time: three for each card, one for each core."""
-    return int(_TASKS_PER_GPU * basis.query.gpu_count * bool(basis.query.gpu) + max(1.0, cores))
+    at_cards = TASKS_PER_GPU * query.gpu_count if query.gpu else 0
+    return at_cards + int(max(1.0, cores))
 
 
 def _groups(basis: Basis, costs: list[StageCost], cores: float) -> int:
     """Return into how many groups the flow cuts the shards."""
     query = basis.query
-    threads = _threads(basis, cores)
-    shards = math.ceil(query.documents / query.shard_documents)
-    slowest = max(_seconds_of(cost) / query.documents for cost in costs if cost.tool)
-    a_group = sum(1 for cost in costs if cost.stage != "ingest")
-    one = SimpleNamespace(documents=SimpleNamespace(rows=query.shard_documents))
-    most = tasks_allowed(threads if query.gpu else 0)
-    sampled = min(shards, 20 * most)  # more shards only make each group larger
-    cut = shard_groups(
-        cast("Any", [one] * sampled),
-        slowest * shards / sampled,
-        at_once=threads,
-        tasks_a_group=a_group,
-        tasks_at_most=most,
+    at_once = _tasks_at_once(query, cores)
+    groups = group_count(
+        math.ceil(query.documents / query.shard_documents),
+        _HOUR * max(cost.gpu_hours + cost.cpu_hours for cost in costs if cost.tool),
+        at_once=at_once,
+        tasks_a_group=sum(1 for cost in costs if cost.stage != "ingest"),
+        tasks_at_most=tasks_allowed(at_once if query.gpu else 0),
     )
-    return int(
-        basis.assumptions.add(
-            "groups", len(cut), "groups", COMPUTED, "flows/build_dataset/groups.py, as the build cuts", positive=True
-        )
-    )
+    source = "flows/build_dataset/groups.py, as the build cuts"
+    return int(basis.assumptions.add("groups", groups, "groups", COMPUTED, source, positive=True))
 
 
 def _task_runs(query: CostQuery, cost: StageCost, groups: int) -> float:
     """Return in how many tasks a stage is done: one a group; one a shard where a tool stops once it has enough."""
     alone = query.stop_when_full and query.documents > query.max_examples and cost.tool
     return cost.commits if alone else min(groups, cost.commits)
-
-
-def _seconds_of(cost: StageCost) -> float:
-    return _HOUR * (cost.gpu_hours + cost.cpu_hours)
 
 
 def _lanes(basis: Basis, stages: tuple[PlannedStage, ...], cores: float) -> list[Lane]:
@@ -192,14 +186,14 @@ def _lanes(basis: Basis, stages: tuple[PlannedStage, ...], cores: float) -> list
     for tool in basis.tools:
         asked = sum(cost.tool_hours for cost in between if cost.tool == tool.key)
         lanes.append(_lane(f"tool {tool.key}", asked, tool.calls_at_once * cores))
-    lanes.append(_lane("the flow's process", commits * basis.single("commit_ms") / 1000 / _HOUR, 1))
-    lanes.append(_lane("Prefect's server", tasks * basis.single("task_cpu_s") / _HOUR, 1))
+    lanes.append(_lane(_FLOW, commits * basis.single("commit_ms") / 1000 / _HOUR, 1))
+    lanes.append(_lane(_SERVER, tasks * basis.single("task_cpu_s") / _HOUR, 1))
     each = basis.single("submit_s") if query.gpu else basis.single("thread_task_s")
-    lanes.append(_lane("the scheduler", tasks * each / _HOUR, 1))
+    lanes.append(_lane(_SCHEDULER, tasks * each / _HOUR, 1))
     if query.remote:
         puts, gets = commits * basis.single("puts_per_commit"), commits * basis.single("gets_per_commit")
-        lanes.append(_lane("object store, writing", puts / basis.single("puts_per_second") / _HOUR, 1))
-        lanes.append(_lane("object store, reading", gets / basis.single("gets_per_second") / _HOUR, 1))
+        lanes.append(_lane(_WRITING, puts / basis.single("puts_per_second") / _HOUR, 1))
+        lanes.append(_lane(_READING, gets / basis.single("gets_per_second") / _HOUR, 1))
     return lanes
 
 

@@ -36,7 +36,7 @@ class CostQuery:
     tools: tuple[ToolQuery, ...]
     model: str = "embedded"
     gpu: str = (
-        ""  # a card of `cards.CARDS`, or any name if `tflops` and `bandwidth` are given; "": the model runs on CPUs
+        ""  # a card of `cards.CARDS`, or any name with `tflops` and `bandwidth` given; "": the model runs on CPUs
     )
     gpu_count: int = 1
     gpu_price: float | None = None  # for an hour of one card; needed with a card
@@ -44,9 +44,11 @@ class CostQuery:
     shard_documents: int = 256
     max_examples: int = 25_000  # of each tool
     stop_when_full: bool = False
-    relevant_share: float | None = None
+    relevant_share: float | None = None  # of the documents that a prefilter keeps; None: all
     positions: str = "trigger"  # as in `SampleConfig`
     draw_form: str = "free"  # as in `SampleConfig`
+    decoys: float = 0.0  # of a scored call, on average
+    own_encoder: bool = False  # another model than `model` embeds the documents for it
     remote: bool = False  # the data lies in an object store
     assume: Mapping[str, float] = field(default_factory=dict)
 

@@ -19,11 +19,12 @@ from toolformer_core.embedded import MODEL
 from toolformer_core.errors import ModelError, UsageError
 from toolformer_core.prompts.load import load_prompt
 
-__all__ = ["KNOWN_SHAPES", "ModelShape", "characters_a_token", "config_of", "shape_of"]
+__all__ = ["KNOWN_SHAPES", "KNOWN_TYPES", "ModelShape", "characters_a_token", "config_of", "shape_of"]
 
 _GATED = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi3", "olmo", "olmo2", "stablelm", "smollm3")
 _LEARNED_POSITIONS = ("gpt2", "opt", "gpt_neo")
 _TIED = ("gpt2", "opt", "gpt_neo", "gemma", "gemma2")  # unless the config says otherwise
+KNOWN_TYPES = frozenset((*_GATED, *_LEARNED_POSITIONS, "gptj", "gpt_neox"))  # others are taken for GPT-NeoX
 
 # Of the papers' models, whose files nobody needs to have for a plan; figures of their published configurations.
 KNOWN_SHAPES: Mapping[str, Mapping[str, Any]] = {
@@ -62,14 +63,14 @@ class ModelShape:
     matrix_parameters: int  # those that each token is multiplied with, without embeddings and output layer
     context: int  # tokens; 0: not known
 
-    def flops_per_token(self, looked_back: float, *, logits: bool) -> float:
-        """Return the FLOPs of a token's forward pass.
+    def flops_per_token(self, looked_back: float, logits_share: float = 1.0) -> float:
+        """Return the FLOPs of a token's forward pass, on average over some tokens.
 
         Args:
-            looked_back: tokens that it attends to, on average.
-            logits: whether the output layer is computed for it.
+            looked_back: tokens that one of them attends to.
+            logits_share: of them, for which the output layer is computed.
         """
-        output = 2.0 * self.hidden * self.vocabulary if logits else 0.0
+        output = 2.0 * self.hidden * self.vocabulary * logits_share
         return 2.0 * self.matrix_parameters + 4.0 * self.layers * self.hidden * looked_back + output
 
     def weight_bytes(self, bytes_each: float = 2.0) -> float:

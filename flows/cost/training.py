@@ -19,6 +19,7 @@ from flows.cost.basis import Basis
 __all__ = ["TrainingCost", "training_cost"]
 
 _BYTES_A_WEIGHT = 16.0
+_BYTES_A_SAVED_WEIGHT = 14.0  # without gradients
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +58,18 @@ def training_cost(basis: Basis) -> TrainingCost:
         "forward, backward, and activations computed again (profile gpu)",
     )
     mfu = lines.add(
-        "training_mfu", 0.35, "share", ASSUMED, "of the card's bf16 rate, ZeRO-3 over a fast network", positive=True
+        "training_mfu",
+        0.35,
+        "share",
+        ASSUMED,
+        "of the card's bf16 rate, repeated activations counted as work; ZeRO-3 over a fast network",
+        positive=True,
     )
     texts = sum(min(query.max_examples, query.documents * tool.examples) for tool in basis.tools)
     text_tokens = min(length, basis.text_tokens + basis.single("call_tokens"))
     trained = steps * batch * text_tokens
     dev_tokens = (1 + math.ceil(steps / every)) * dev * min(length, basis.text_tokens)
-    flops = shape.flops_per_token(text_tokens / 2, logits=True) * (forwards * trained + dev_tokens)
+    flops = shape.flops_per_token(text_tokens / 2) * (forwards * trained + dev_tokens)
     gpu_hours = cpu_hours = 0.0
     if query.gpu:
         gpu_hours = flops / (1e12 * basis.tflops * mfu) / 3600
@@ -83,7 +89,7 @@ def training_cost(basis: Basis) -> TrainingCost:
         gpu_hours=gpu_hours,
         cpu_hours=cpu_hours,
         hours=hours,
-        checkpoint_bytes=14.0 * shape.parameters,
+        checkpoint_bytes=_BYTES_A_SAVED_WEIGHT * shape.parameters,
         memory_gb=memory,
         fits=memory < basis.memory if basis.memory else None,
     )

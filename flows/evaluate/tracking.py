@@ -16,8 +16,8 @@ from flows.evaluate.metrics import ArmFigures, ArmPerplexity, row_of
 from flows.evaluate.parameters import EvaluateParameters
 from flows.evaluate.plan import EvaluationPlan
 from tasks.evaluation_spec import ARMS
+from tasks.provenance import versions
 from tasks.run_shard import ShardResult
-from tasks.settings import versions
 from tasks.training.registry import training_run
 from toolformer_core.records import digest_of
 

@@ -34,8 +34,9 @@ from flows.finetune.tracking import close_run, start_run
 from flows.ledger import republish
 from flows.server import guard_prefect_server, record_server
 from flows.stopping import restore_stop_handler
+from tasks.environment import prepare_environment
 from tasks.launch.base import LaunchError, LostError
-from tasks.settings import prepare_environment, shown_url
+from tasks.settings import shown_url
 from tasks.training.job import FinetuneSpec, JobCard, write_job_folder
 from tasks.training.monitor import follow, stop
 from tasks.training.outcome import TrainingError, TrainingEvent, TrainingOutcome

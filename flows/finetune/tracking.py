@@ -13,7 +13,8 @@ from typing import Any
 from flows.build_dataset.tracking import track_build
 from flows.finetune.parameters import FinetuneParameters
 from flows.finetune.plan import FinetunePlan
-from tasks.settings import tracking_uri, versions
+from tasks.provenance import versions
+from tasks.settings import tracking_uri
 from tasks.training.job import JobCard
 from tasks.training.registry import MLFLOW_NOTE, model_label
 from toolformer_core.finetune.events import read_events

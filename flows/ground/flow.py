@@ -29,9 +29,10 @@ from flows.runners import check_gpus, choose_runner, cut_evenly, tasks_at_most, 
 from flows.server import guard_prefect_server, record_server
 from flows.stage_tasks import GroupResult, finished_shards, group_label, run_source, submit_stage
 from flows.stopping import restore_stop_handler
+from tasks.environment import prepare_environment
 from tasks.grounding_spec import CHOSEN_BY_A_MODEL, AnswerRun, ChoiceRun, GroundingRun
 from tasks.run_shard import on_shard_done
-from tasks.settings import prepare_environment, shown_url
+from tasks.settings import shown_url
 from tasks.stage import Shard, Stage
 from tasks.stages.answer_grounded import ANSWER_GROUNDED
 from tasks.stages.benchmark import BENCHMARK, benchmark_shards

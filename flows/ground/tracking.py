@@ -14,7 +14,7 @@ from typing import Any
 from flows.ground.metrics import GroundResult, TaskFigures, TaskShards
 from flows.ground.parameters import GroundParameters
 from flows.ground.plan import GroundingPlan
-from tasks.settings import versions
+from tasks.provenance import versions
 from tasks.training.registry import training_run
 from toolformer_core.evaluate.grounding_figures import NO_TOOL
 from toolformer_core.evaluate.statistics import Accuracy

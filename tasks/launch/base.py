@@ -18,7 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from tasks.settings import environment
+from tasks.environment import environment
 from toolformer_core.errors import ToolformerError, UsageError
 
 __all__ = [

@@ -22,8 +22,9 @@ from typing import Any
 
 import psutil
 
+from tasks.environment import environment
 from tasks.launch.base import EXIT, LOG, JobState, LaunchError, LostError, parse_handle
-from tasks.settings import environment, host
+from tasks.provenance import host
 from toolformer_core.errors import UsageError
 
 __all__ = ["LAUNCH_VARIABLE", "cancel", "find", "find_job", "make_handle", "new_mark", "start", "state"]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from tasks import arrow
 from tasks.build_spec import BuildSpec
+from tasks.provenance import versions
 from tasks.run_shard import ShardWriter, StageOutput
-from tasks.settings import versions
 from tasks.stage import Inputs, Stage, count_rows
 from toolformer_core.annotate.prefilter import prefilter
 

@@ -15,15 +15,8 @@ from cli.terminal import without_credentials
 from flows.build_dataset.parameters import BuildParameters
 from flows.evaluate.parameters import EvaluateParameters
 from ops.deployments import DEPLOYMENTS, DeploymentOptions, form_schema
-from tasks.settings import (
-    data_folder,
-    environment,
-    model_credentials,
-    public_qa_reader,
-    qa_credentials,
-    shown_url,
-    tracking_uri,
-)
+from tasks.environment import environment
+from tasks.settings import data_folder, model_credentials, public_qa_reader, qa_credentials, shown_url, tracking_uri
 from tests.support.commands import Run
 from tests.support.fake_vllm import FakeVllm, fake_vllm
 from toolformer_core.errors import UsageError

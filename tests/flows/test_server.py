@@ -141,7 +141,7 @@ def test_what_is_imported_early_is_there() -> None:
 _BEGINS = """
 import json, os, sqlite3, sys, httpx
 from flows.server import wait_for_server, start_server
-from tasks.settings import own_server_home, prepare_environment
+from tasks.environment import own_server_home, prepare_environment
 prepare_environment(sys.argv[1])
 start_server()
 start_server()  # there is one already

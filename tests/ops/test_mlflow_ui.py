@@ -52,7 +52,7 @@ def test_two_runs_are_compared_by_threshold_and_perplexity(screenshots, served, 
 
 
 def test_runs_are_tracked_through_a_server(screenshots, served, tmp_path, capfd, monkeypatch):
-    monkeypatch.setenv("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # as settings.prepare_environment does
+    monkeypatch.setenv("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # as prepare_environment does
     uri, address = served
     _, run_id = screenshots.synthetic_runs(address, tmp_path)
     client = MlflowClient(uri)

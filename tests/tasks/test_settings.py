@@ -1,70 +1,20 @@
-"""Where a flow's own server keeps its records, and which catalog is shared."""
+"""The program's own variables: which catalog is shared, and durations."""
 
 from __future__ import annotations
 
-import os
 import re
-import socket
-import subprocess
-import sys
-import urllib.error
-import urllib.request
-from pathlib import Path
 
-import httpx
 import pytest
-import requests
-from websockets.sync.client import connect
 
 from tasks import settings
-from tasks.settings import (
-    environment,
-    host,
-    own_server_home,
-    prepare_environment,
-    seconds,
-    set_shared_catalog,
-    shared_catalog,
-)
+from tasks.settings import seconds, set_shared_catalog, shared_catalog
 from toolformer_core.errors import UsageError
 
-PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 SHARED = "postgresql+psycopg://db.example/toolformer"
 
 
-@pytest.fixture(autouse=True)
-def own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("TOOLFORMER_CATALOG", "PREFECT_HOME", "PREFECT_API_URL", "NO_PROXY", "no_proxy", *PROXIES):
-        monkeypatch.setenv(name, "x")  # so that it is restored, whatever a test does
-        monkeypatch.delenv(name)
-    monkeypatch.setattr(settings, "_held", [])
-    monkeypatch.chdir(tmp_path)
-
-
-def test_a_flow_alone_keeps_its_servers_records_with_the_data(tmp_path: Path) -> None:
-    prepare_environment(str(tmp_path / "data"))
-    assert own_server_home() == tmp_path / "data" / "prefect"
-
-
-@pytest.mark.parametrize(("data", "below"), [("data", "data/prefect"), ("s3://bucket/c4", "toolformer-remote/prefect")])
-def test_flows_that_may_run_at_once_have_a_server_each(
-    data: str, below: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    set_shared_catalog(SHARED)
-    homes = []
-    for _ in range(2):
-        monkeypatch.delenv("PREFECT_HOME", raising=False)  # another process
-        prepare_environment(data)
-        homes.append(own_server_home())
-    assert homes == [tmp_path / below / f"{host()}-{n}" for n in (1, 2)]
-    for lock in settings._held:  # both have ended: the first one's folder is used again
-        lock.close()
-    monkeypatch.delenv("PREFECT_HOME")
-    prepare_environment(data)
-    assert own_server_home() == homes[0]
-
-
 def test_the_shared_catalog_is_what_was_given_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLFORMER_CATALOG", "")  # so that it is restored, whatever this test does
     assert shared_catalog() is None
     monkeypatch.setenv("TOOLFORMER_CATALOG", "postgresql+psycopg://other.example/db")
     assert shared_catalog() == "postgresql+psycopg://other.example/db"
@@ -78,95 +28,6 @@ def test_a_lease_that_is_no_number_is_said_so(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("TOOLFORMER_LEASE_S", "soon")
     with pytest.raises(UsageError, match="TOOLFORMER_LEASE_S is 'soon'"):
         seconds("lease")
-
-
-def test_arrow_gives_memory_back_and_a_user_may_choose() -> None:
-    asked = """
-from tasks.settings import prepare_environment
-prepare_environment()
-import pyarrow
-print(pyarrow.default_memory_pool().backend_name)
-"""
-    own = {k: v for k, v in environment().items() if k != "ARROW_DEFAULT_MEMORY_POOL"}
-    for given, used in (({}, "system"), ({"ARROW_DEFAULT_MEMORY_POOL": "mimalloc"}, "mimalloc")):
-        told = subprocess.run([sys.executable, "-c", asked], env={**own, **given}, text=True, capture_output=True)
-        assert (told.stdout, told.stderr) == (f"{used}\n", "")
-
-
-def test_many_threads_share_two_pools_of_memory_unless_a_user_chooses(tmp_path: Path) -> None:
-    """Twelve threads hold memory at the same time; by itself glibc gives each a pool, up to eight a core."""
-    asked = """
-import ctypes, sys, threading
-from tasks.settings import prepare_environment
-prepare_environment()
-library = ctypes.CDLL(None)
-library.fopen.restype = ctypes.c_void_p
-together = threading.Barrier(13)
-def hold():
-    held = [bytes(5_000) for _ in range(100)]
-    together.wait()
-    together.wait()
-for _ in range(12):
-    threading.Thread(target=hold).start()
-together.wait()
-file = ctypes.c_void_p(library.fopen(sys.argv[1].encode(), b"w"))
-library.malloc_info(0, file)
-library.fclose(file)
-together.wait()
-"""
-    own = {k: v for k, v in environment().items() if k != "MALLOC_ARENA_MAX"}
-    for given, pools in (({}, {1, 2}), ({"MALLOC_ARENA_MAX": "5"}, {3, 4, 5})):
-        told = subprocess.run(
-            [sys.executable, "-c", asked, tmp_path / "info"], env={**own, **given}, text=True, capture_output=True
-        )
-        assert (told.returncode, told.stderr) == (0, "")
-        assert (tmp_path / "info").read_text().count("<heap nr=") in pools
-
-
-def test_nothing_on_loopback_is_asked_by_way_of_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Urllib, httpx (Prefect), requests (MLflow) and websockets (Prefect) ask a port on which nobody listens."""
-    monkeypatch.setattr(urllib.request, "_opener", None)  # urllib keeps the proxies of its first request for good
-    with socket.create_server(("127.0.0.1", 0)) as proxy, socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        proxy.setblocking(False)
-        for name in PROXIES:
-            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
-        prepare_environment()
-        for host in ("127.0.0.1", "localhost"):
-            at = f"{host}:{free.getsockname()[1]}"
-            with pytest.raises(httpx.ConnectError):
-                httpx.get(f"http://{at}", timeout=5)
-            with pytest.raises(requests.ConnectionError):
-                requests.get(f"http://{at}", timeout=5)
-            with pytest.raises(urllib.error.URLError, match="refused"):
-                urllib.request.urlopen(f"http://{at}", timeout=5)
-            with pytest.raises(ConnectionRefusedError):
-                connect(f"ws://{at}", open_timeout=5)
-        with pytest.raises(BlockingIOError):  # nobody has asked the proxy
-            proxy.accept()
-
-
-@pytest.mark.parametrize(
-    ("named", "expected"),
-    [
-        ("", "localhost,127.0.0.1,::1"),
-        ("intern.example, 127.0.0.1", "intern.example,127.0.0.1,localhost,::1"),
-        ("*", None),
-    ],
-)
-def test_what_a_user_asks_directly_stays_so(named: str, expected: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
-    monkeypatch.setenv("NO_PROXY", named)
-    prepare_environment()
-    assert environment()["NO_PROXY"] == (named if expected is None else expected)
-    assert environment().get("no_proxy") == expected
-    prepare_environment()  # twice changes nothing
-    assert environment()["NO_PROXY"] == (named if expected is None else expected)
-
-
-def test_without_a_proxy_the_environment_stays_as_it_is() -> None:
-    prepare_environment()
-    assert not {"NO_PROXY", "no_proxy"} & os.environ.keys()
 
 
 def test_the_docstring_gives_the_defaults_that_the_program_has() -> None:

@@ -1,9 +1,8 @@
 """A user's own query on the published snapshot: it only reads, only in the data folder, and within bounds.
 
-DuckDB opens the snapshot read-only. Of other files it may open those below the data folder, where the views read, and
-no setting can be changed after that. It would write files there all the same (COPY TO), so only statements that return
-rows are accepted. A query that takes too long is interrupted; one that needs more memory than it may have ends with an
-error, as nothing is written to disk.
+DuckDB opens the snapshot read-only. Besides, it may open files below the data folder, where the views read; after that
+no setting can be changed. As it could still write files there (COPY TO), only statements that return rows are accepted.
+A query that takes too long is interrupted; one that needs too much memory fails, as nothing is spilled to disk.
 """
 
 from __future__ import annotations
@@ -49,13 +48,13 @@ class Rows:
 def run_query(path: str | Path, sql: str, timeout_s: float = TIMEOUT_S, memory: str = MEMORY) -> Iterator[Rows]:
     """Run one query and yield its rows, which can be read until the block ends.
 
+    The restrictions hold for all open connections of this process to the snapshot.
+
     Args:
         path: the snapshot.
         sql: one statement that returns rows: SELECT, FROM, WITH, VALUES, DESCRIBE, SUMMARIZE, SHOW or EXPLAIN.
         timeout_s: seconds for the query and for reading its rows.
         memory: how much it may use, e.g. `500MB`.
-
-    The settings hold for all connections of this process to the snapshot that are open.
 
     Raises:
         RefusedQueryError: it is not one such statement, or it would read a file beyond the data folder.

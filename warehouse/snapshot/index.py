@@ -1,5 +1,4 @@
-"""The snapshot's index: small tables that answer how much a threshold yields and where a document is, without big
-files.
+"""The snapshot's index: small tables that say what a threshold yields and where a document is.
 
     facts.gains      for each tool and position of a document, the allowed call with the largest gain
     facts.gain_bins  for each tool and shard, how many scored calls, kept or not, gain how much
@@ -13,8 +12,8 @@ first); the rank is null if the draws are not known. `contested` means that anot
 `repeated` that another row of the tool has the same input within the same window (see `views`). A row of `gain_bins`
 counts the gains from `bin` half nats up to the next half nat.
 
-Shards do not share documents, so the tables are made shard by shard, in little memory. Of a snapshot that is a copy of
-the last one only the shards with other commits are read. This module knows no threshold and no view.
+Shards do not share documents, so the tables are made shard by shard, in little memory. Where the snapshot began as a
+copy of the last one, only shards whose commits changed are read. This module knows no threshold and no view.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ CREATE TABLE IF NOT EXISTS facts.gains (slot INTEGER, doc UBIGINT, "position" IN
                                         repeated BOOLEAN);
 CREATE TABLE IF NOT EXISTS facts.gain_bins (slot INTEGER, bin SMALLINT, calls BIGINT)"""
 
-# The current commits of `score`, and the shards whose commits are others than those of the index.
+# The current commits of `score`, and the shards whose commits are not those of the index.
 _CHANGED = """
 CREATE OR REPLACE TEMP TABLE indexed AS
 SELECT commit_id, c.shard, c.tool FROM facts.commits AS c JOIN facts.current USING (commit_id)

@@ -1,8 +1,8 @@
 """Which commits a snapshot leaves out, because a file of theirs is missing, short or altered.
 
-A refresh looks at the files of new commits, and again at what was broken before. A complete check compares the sizes
-and times of all files with the commits; where many files are to be checked, the place lists them, which costs an object
-store a request per thousand files instead of one each. Only a file that changed after its commit is read.
+A refresh checks the files of new commits, and again those of broken ones. A complete check compares the sizes and times
+of all files with their commits. Where many files are to be checked, the store lists them: an object store then answers
+one request per thousand files instead of one per file. Only a file that changed after its commit is read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from warehouse.store import Store
 __all__ = ["update_broken"]
 
 _FEW = 256  # so many files are looked at one by one
-_LISTED_SHARE = 20  # more than a twentieth of all files: listing them is cheaper
+_LISTED_SHARE = 0.05  # of all files; if more are to be checked, listing all is cheaper
 
 _CHECKED = """
 CREATE OR REPLACE TEMP TABLE checked AS
@@ -40,7 +40,7 @@ def update_broken(connection: duckdb.DuckDBPyConnection, store: Store, recheck: 
     [(files,), (all_files,)] = connection.execute(
         "SELECT count(*) FROM checked UNION ALL SELECT count(*) FROM facts.files"
     ).fetchall()
-    if files > max(_FEW, all_files // _LISTED_SHARE):
+    if files > max(_FEW, _LISTED_SHARE * all_files):
         _leave_out_unchanged(connection, store)
     broken = set()
     for commit_id, path, digest, rows, size, created in connection.execute("FROM checked").fetchall():

@@ -1,7 +1,7 @@
 """The part of the snapshot's index that says where a document is: `facts.places` and `facts.homes`, see `index`.
 
-Documents of new files are added behind those that are there, sorted among themselves. Once the added ones are more than
-the sorted ones, all are sorted again; so finding an id reads few rows, and every id is written a few times at most.
+Documents of new files are appended, sorted among themselves. Once there are more appended documents than sorted ones,
+all are sorted again: finding an id reads few rows, and each id is written a few times at most.
 """
 
 from __future__ import annotations
@@ -64,21 +64,19 @@ def update_places(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
 
 
 def _add_documents(connection: duckdb.DuckDBPyConnection, store: Store, new: list[tuple[int, str]]) -> None:
-    """Add the documents of new files, and sort all of them if many are not sorted."""
+    """Add the documents of new files, given by (home, path); sort all documents if too many are unsorted."""
     [(before,)] = connection.execute("SELECT count(*) FROM facts.places").fetchall()
-    connection.register("_numbers", pa.table({"home": pa.array([home for home, _ in new], pa.int32())}))
     documents = parquet_sql(store.locate(path) for _, path in new)
-    numbers = [home for home, _ in new]
+    sql = f"SELECT doc_id, $homes[file_index::BIGINT + 1]::INTEGER AS home FROM {documents} ORDER BY ALL"
     with connect(store, {"memory_limit": _MEMORY}) as reader:
-        sql = f"SELECT doc_id, $homes[file_index::BIGINT + 1]::INTEGER AS home FROM {documents} ORDER BY ALL"
-        for batch in reader.sql(sql, params={"homes": numbers}).to_arrow_reader(_BATCH):
+        for batch in reader.sql(sql, params={"homes": [home for home, _ in new]}).to_arrow_reader(_BATCH):
             connection.register("_rows", pa.Table.from_batches([batch]))
             connection.execute("INSERT INTO facts.places SELECT * FROM _rows")
             connection.unregister("_rows")
     [(after,)] = connection.execute("SELECT count(*) FROM facts.places").fetchall()
     name = "sorted places"
     known = connection.execute("SELECT value::BIGINT FROM facts.about WHERE name = $name", {"name": name}).fetchall()
-    in_order = known[0][0] if known else 0
+    in_order = known[0][0] if known else 0  # rows from the beginning
     if not before:
         in_order = after
     elif after - in_order > max(in_order, _UNSORTED):

@@ -1,7 +1,7 @@
 """The tables and views that users query in a snapshot: views over the Parquet files, and views over the facts.
 
-A view is made anew only if its SQL is another than in the snapshot that was copied; `facts.views` has a digest of each.
-This module does not know the filtering rules or any query: these are in `views`, `analyst_views` and
+A view is created again only if its SQL differs from that in the snapshot that was copied; `facts.views` has a digest of
+each. This module does not know the filtering rules or any query: these are in `views`, `analyst_views` and
 `warehouse.queries`.
 """
 
@@ -120,7 +120,7 @@ def update_tables(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
 def _replace_changed(
     connection: duckdb.DuckDBPyConnection, wanted: dict[str, str], empty: dict[str, pa.Schema]
 ) -> None:
-    """Replace the views over files, and the empty tables, that are others than before; then the views over these."""
+    """Replace the views over files and the empty tables that changed; then the views over these."""
     connection.execute("CREATE TABLE IF NOT EXISTS facts.views (name VARCHAR, digest VARCHAR)")
     before = dict(connection.execute("FROM facts.views").fetchall())
     over_facts = "\n".join(map(str, (_VIEWS, _ABOUT, *_MACROS)))

@@ -88,8 +88,9 @@ def test_gpu_hours_by_hand() -> None:
     # 2 x 2 x 1,000 bytes each, shared by two draws: 1.001 x 10^9 + 0.4 x 10^6 bytes at 5 x 10^8 a second = 2.0028 s.
     draw_s = 20_000 * 2.0028
     assert found["sample"].gpu_hours == pytest.approx((scan_s + draw_s) / 3600)
-    # A scored token: 2,000.4 x 10^6 FLOPs = 4.0008 ms.
-    assert found["score"].gpu_hours == pytest.approx(12_500 * 0.0040008 / 3600)
+    # A scored token stands behind a call of 25 tokens in half a text, and looks back at half of both: 37.5 tokens.
+    # 2 x 10^9 + 4 x 1,000 x 37.5 = 2,000.15 x 10^6 FLOPs = 4.0003 ms.
+    assert found["score"].gpu_hours == pytest.approx(12_500 * 0.0040003 / 3600)
     cards = next(lane for lane in plan.lanes if lane.name == "cards")
     assert cards.hours == pytest.approx(plan.sum("gpu_hours") / 4)
     assert plan.gpu_origin == COMPUTED
@@ -151,6 +152,23 @@ def test_a_share_of_relevant_documents_is_sampled_and_all_are_embedded() -> None
     assert found["relevance"].lm_tokens == 500 * 100  # one tool, so it embeds every text itself
 
 
+def test_another_encoder_than_the_model_costs_it_no_tokens() -> None:
+    found = stages(by_hand(relevant_share=0.5, own_encoder=True))
+    assert (found["relevance"].units, found["relevance"].lm_tokens) == (500, 0)
+
+
+def test_tokens_of_a_scored_call_by_hand() -> None:
+    # Half a text of 100 tokens behind a call of 10, twice: 120. Four draws a document, half of them calls, a quarter of
+    # these scored: one call in two documents, which needs a plain pass of 100 tokens for itself. No padding: 220.
+    assume = {name: value for name, value in RATES.items() if name != "calculator.score_tokens"}
+    few = {**assume, **SHAPE, **TEXT, "call_tokens": 10, "padding": 1}
+    query = CostQuery(1000.0, (CALCULATOR,), assume=few)
+    assert stages(plan_cost(query))["score"].lm_tokens == 250 * 220
+    # 40 draws a document: five scored calls share the plain pass, 20 tokens each
+    many = replace(query, assume={**few, "calculator.draws": 40})
+    assert stages(plan_cost(many))["score"].lm_tokens == 2500 * 140
+
+
 @given(st.integers(100, 10**9), st.integers(2, 5))
 def test_more_documents_are_so_many_times_the_tokens(documents: int, times: int) -> None:
     one, more = (plan_cost(CostQuery(float(n), PAPERS, "gpt-j-6b")) for n in (documents, documents * times))
@@ -177,8 +195,9 @@ def test_money_is_hours_times_price(price: float, other: float) -> None:
     assert math.isfinite(one.money.total)
 
 
-def test_every_assumption_that_counts_is_a_line_with_an_origin_and_can_be_given() -> None:
-    query = CostQuery(1e6, PAPERS, "gpt-j-6b", gpu="h100", gpu_count=8, gpu_price=2.0, remote=True, relevant_share=0.5)
+@pytest.mark.parametrize("changes", [{"gpu": "h100", "gpu_count": 8, "gpu_price": 2.0, "model": "gpt-j-6b"}, {}])
+def test_every_assumption_that_counts_is_a_line_with_an_origin_and_can_be_given(changes: dict[str, Any]) -> None:
+    query = CostQuery(1e6, PAPERS, remote=True, relevant_share=0.5, **changes)
     plan = plan_cost(query)
     assert len({line.name for line in plan.assumptions}) == len(plan.assumptions)
     assert all(line.origin and line.source for line in plan.assumptions)
@@ -212,6 +231,8 @@ def test_a_text_of_twice_the_characters_has_twice_the_tokens() -> None:
         ({"gpu_count": 2}, "need a card"),
         ({"assume": {"mfu": 0.0}, "gpu": "h100", "gpu_price": 1.0}, "mfu must be positive"),
         ({"assume": {"calculator.kept_share": 2.0}}, r"calculator.kept_share is a share"),
+        ({"assume": {"text_copies": 0.0}}, "text_copies must be positive"),
+        ({"assume": {"characters_a_token": 0.0}, "model": "embedded"}, "characters_a_token must be positive"),
     ],
 )
 def test_wrong_values_are_answered_in_one_line(changes: dict[str, Any], message: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from flows.cost.plan import CostPlan
 from flows.cost.sample import read_sample
 from toolformer_core.embedded import MODEL
 from toolformer_core.errors import UsageError
-from warehouse.commits import DataFile, RowCounts
+from warehouse.commits import DataFile, Dataset, RowCounts
 from warehouse.store import Store
 
 # Two shards of 50 documents for one tool: 40 kept, 200 draws, 100 of them calls, 64 calls of the tool, 80 scored.
@@ -137,6 +138,25 @@ def test_another_model_has_other_tokens_of_the_same_texts(tmp_path: Path) -> Non
     assert 0.3 < ratio < 1  # four characters a token, and fewer with the embedded model's small vocabulary
     scanned = next(line for line in plan.assumptions if line.name == "calculator.scan_tokens")
     assert scanned.value == pytest.approx(ratio * (8000 - 2400) / 40)
+
+
+def test_cpu_seconds_of_another_model_are_computed_from_its_size(tmp_path: Path) -> None:
+    folder = sample_folder(tmp_path / "data")
+    origins = {line.name: line.origin for line in plan_from(folder, 100).assumptions}
+    assert origins["calculator.sample_model_us"] == MEASURED
+    lines = {line.name: line for line in plan_from(folder, 100, model="gpt-j-6b").assumptions}
+    assert lines["calculator.sample_model_us"].origin == COMPUTED
+    assert lines["calculator.sample_model_us"].value > 1e5  # 11 GFLOPs at 84 GFLOP/s; 6 x 10^9 weights
+
+
+def test_examples_are_those_of_the_nearest_threshold_on_the_samples_card(tmp_path: Path) -> None:
+    card = Dataset("c", "v", (), {"calculator": 20}, {"calculator": 0.7}, "r1", "embedded", "corpus", "t")
+    folder = sample_folder(tmp_path / "data", dataset=card.key)
+    Store(folder).write_dataset(replace(card, yields=(("calculator", 0.5, 30), ("calculator", 1.0, 10))))
+    # of 100 documents: 30 at 0.5, 20 at the build's own 0.7, 10 at 1
+    for tau_f, share in ((0.5, 0.3), (0.7, 0.2), (0.8, 0.2), (2.0, 0.1)):
+        plan = plan_from(folder, 100, tau_f={"calculator": tau_f})
+        assert next(line.value for line in plan.assumptions if line.name == "calculator.examples") == share
 
 
 def test_tools_that_the_sample_lacks_are_planned_from_the_papers_figures(tmp_path: Path) -> None:

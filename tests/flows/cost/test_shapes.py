@@ -10,6 +10,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from flows.cost.cards import CARDS
+from flows.cost.plan import plan_cost
+from flows.cost.query import CostQuery, ToolQuery
 from flows.cost.shapes import KNOWN_SHAPES, ModelShape, characters_a_token, config_of, shape_of
 from toolformer_core.errors import ModelError, UsageError
 
@@ -33,8 +35,8 @@ def test_a_llama_by_hand() -> None:
     assert shape.parameters == 141_824
     assert shape.kv_width == 32
     # 2 x 129,024 and, of 10 tokens looked back at, 4 x 3 x 64 x 10 = 7,680; the output layer 2 x 64 x 100 = 12,800
-    assert shape.flops_per_token(10, logits=False) == 258_048 + 7_680
-    assert shape.flops_per_token(10, logits=True) == 258_048 + 7_680 + 12_800
+    assert shape.flops_per_token(10, 0.0) == 258_048 + 7_680
+    assert shape.flops_per_token(10) == 258_048 + 7_680 + 12_800
     assert shape.weight_bytes() == 2 * (129_024 + 6_400)
     assert shape.kv_bytes_per_token() == 2 * 2 * 3 * 32
 
@@ -98,6 +100,15 @@ def test_a_folder_needs_no_weights(tmp_path: Path) -> None:
     for name in (tmp_path, tmp_path / "config.json"):
         assert shape_of(config_of(str(name))[0]) == shape_of(LLAMA)
     assert isinstance(shape_of(config_of("embedded")[0]), ModelShape)
+
+
+def test_a_model_type_that_is_not_known_is_said_to_be_so(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "model_type": "another"}), encoding="utf-8")
+    plan = plan_cost(CostQuery(100.0, (ToolQuery("qa", 5, 5, 1.0),), str(tmp_path)))
+    (line,) = (line for line in plan.assumptions if line.name == "parameters")
+    assert "model_type another is not known" in line.source
+    # as the llama, but for the MLP: 2 x 64 x 160 weights in each of three layers in place of 3 x 64 x 160
+    assert line.value == 141_824 - 3 * 64 * 160
 
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:

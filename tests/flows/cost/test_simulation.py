@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.scale.limits import CONSTANTS, loads
+from benchmarks.scale.limits import constants_of, loads
 from benchmarks.scale.real_runs import waiting_world
-from benchmarks.scale.simulation import Outcome, Stage, World, retry_delay, simulate
+from benchmarks.scale.simulation import retry_delay, simulate
+from benchmarks.scale.world import Outcome, Stage, World
 from flows.cost.plan import plan_cost
 from flows.cost.query import CostQuery, ToolQuery
 from warehouse.claims import LEASE_S, pauses
@@ -68,17 +69,26 @@ def test_the_flows_process_notes_one_commit_after_another() -> None:
 
 
 def test_assembly_waits_for_all_scores_where_examples_are_limited() -> None:
-    world = replace(ONE, documents=400, workers=4, stages=ONE.stages[:1] + ONE.stages[2:])
-    slow = Stage("score", "qa", model_s=0.1)
-    each = simulate(replace(world, stages=(slow, ONE.stages[2])))
-    last = simulate(replace(world, stages=(slow, ONE.stages[2]), all_scores_first=True))
+    world = replace(ONE, documents=400, workers=4, stages=(Stage("score", "qa", model_s=0.1), ONE.stages[2]))
     # four shards, 10 s each on one card, one after another; then 2 s of assembly on four workers, in either case
-    assert each.makespan_s == pytest.approx(42)
-    assert last.makespan_s == pytest.approx(42)
-    few = replace(world, stages=(slow, ONE.stages[2]), workers=1)
-    # one worker: assembly of three shards is hidden behind the card, or else all four come at the end
+    assert simulate(world).makespan_s == pytest.approx(42)
+    assert simulate(replace(world, all_scores_first=True)).makespan_s == pytest.approx(42)
+    few = replace(world, workers=1, card_tasks=1)
+    # two places: assembly of three shards is hidden behind the card, or else all four come at the end, two at a time
     assert simulate(few).makespan_s == pytest.approx(42)
-    assert simulate(replace(few, all_scores_first=True)).makespan_s == pytest.approx(48)
+    assert simulate(replace(few, all_scores_first=True)).makespan_s == pytest.approx(44)
+    # It is handed over only then: the first score begins after 0.1 s, the second assembly 0.2 s after the last score.
+    late = replace(few, all_scores_first=True, submit_s=0.1)
+    assert simulate(late).makespan_s == pytest.approx(0.1 + 40 + 0.2 + 2 + 2)
+
+
+def test_places_at_cards_take_other_tasks_where_no_model_task_waits() -> None:
+    one_second = Stage("prefilter", "qa", cpu_s=0.01)
+    world = replace(ONE, documents=400, card_tasks=1, workers=1, stages=(one_second,))
+    assert simulate(world).makespan_s == pytest.approx(2)  # four tasks of a second in two places
+    # two prefilters of a second in both places; then the card's place is kept busy by four samples of 10 s
+    both = replace(world, stages=(one_second, Stage("sample", "qa", model_s=0.1)))
+    assert simulate(both).makespan_s == pytest.approx(1 + 4 * 10)
 
 
 def test_a_claim_is_taken_at_the_first_look_after_its_lease() -> None:
@@ -94,7 +104,9 @@ def test_a_claim_is_taken_at_the_first_look_after_its_lease() -> None:
 def test_who_dies_loses_a_shard_and_no_more() -> None:
     # 1,000 shards of a second each on one worker, some forty in a task, five in a chunk
     stages = (Stage("prefilter", "qa", cpu_s=0.1),)
-    world = replace(ONE, documents=10_000, shard_documents=10, stages=stages, fail_per_hour=200, restart_s=1)
+    world = replace(
+        ONE, documents=10_000, shard_documents=10, stages=stages, shared=True, fail_per_hour=200, restart_s=1
+    )
     calm, deadly = simulate(replace(world, fail_per_hour=0)), simulate(world)
     assert calm.makespan_s == pytest.approx(1000)
     assert deadly.deaths > 20
@@ -140,12 +152,25 @@ def test_the_worlds_of_the_real_runs_are_near_what_was_measured_of_them(figure: 
 
 
 def test_loads_by_hand() -> None:
-    plan = plan_cost(CostQuery(1e6, (ToolQuery("qa", 5, 5, 1.0),), "gpt-j-6b", gpu="h100", gpu_price=1.0))
-    found = {one.name: one.share for one in loads(plan, 1000.0, remote=True)}
+    query = CostQuery(1e6, (ToolQuery("qa", 5, 5, 1.0),), "gpt-j-6b", gpu="h100", gpu_price=1.0)
+    plan = plan_cost(query)
+    work_s = 3600 * next(
+        lane.hours for lane in plan.lanes if lane.name == "cards"
+    )  # the slowest of cards, cores, tools
+    found = {one.name: one.share for one in loads(plan, remote=True)}
     # 1,000,000 documents in 3,907 shards, five stages: 19,535 commits and the corpus's
     assert plan.sum("commits") == 5 * 3907 + 1
-    assert found["flow's process: commits read"] == pytest.approx(19_536 * 2 * 0.05 / 1000)
-    assert found["catalog: rows of commits"] == pytest.approx(19_536 * CONSTANTS["record_s"].value / 1000)
-    assert found["scheduler: tasks handed over"] == pytest.approx(plan.sum("task_runs") * 0.2 / 1000)
+    assert found["flow's process: commits read"] == pytest.approx(19_536 * 2 * 0.05 / work_s)
+    assert found["catalog: rows of commits"] == pytest.approx(19_536 * 0.00021 / work_s)
+    assert found["object store: reads"] == pytest.approx(19_536 * 5 / 5500 / work_s)
+    assert found["scheduler: tasks handed over"] == pytest.approx(plan.sum("task_runs") * 0.2 / work_s)
     assert list(found.values()) == sorted(found.values(), reverse=True)
-    assert "object store: writes" not in {one.name for one in loads(plan, 1000.0, remote=False)}
+    assert "object store: writes" not in {one.name for one in loads(plan, remote=False)}
+    given = {one.name: one.share for one in loads(plan_cost(replace(query, assume={"commit_ms": 2.1})), remote=True)}
+    assert given["catalog: rows of commits"] == pytest.approx(10 * found["catalog: rows of commits"])
+
+
+def test_every_constant_of_a_load_is_one_of_the_plan_or_of_the_limits() -> None:
+    plan = plan_cost(CostQuery(1e6, (ToolQuery("qa", 5, 5, 1.0),), "gpt-j-6b", gpu="h100", gpu_price=1.0))
+    known = {line.name for line in plan.assumptions} | constants_of({}).keys()
+    assert {name for one in loads(plan, remote=True) for name in one.constants} <= known

@@ -33,7 +33,7 @@ def test_two_processes_may_open_a_new_database_at_once(tmp_path):
 
 def test_prepare_keeps_telemetry_off(tmp_path):
     code = (
-        "from tasks import settings; settings.prepare_environment()\n"
+        "from tasks.environment import prepare_environment; prepare_environment()\n"
         "from tasks.tracking import Tracking\n"
         "from mlflow.telemetry.client import get_telemetry_client\n"
         "assert get_telemetry_client() is None"

