@@ -167,6 +167,8 @@ def test_tokens_of_a_scored_call_by_hand() -> None:
     # 40 draws a document: five scored calls share the plain pass, 20 tokens each
     many = replace(query, assume={**few, "calculator.draws": 40})
     assert stages(plan_cost(many))["score"].lm_tokens == 2500 * 140
+    # three decoys are three more calls of 10 tokens, each in front of half a text
+    assert stages(plan_cost(replace(query, decoys=3.0)))["score"].lm_tokens == 250 * (220 + 3 * 60)
 
 
 @given(st.integers(100, 10**9), st.integers(2, 5))
