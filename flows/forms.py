@@ -49,6 +49,7 @@ __all__ = [
     "ToolChoice",
     "Tools",
     "TranslatorModel",
+    "Trigger",
     "Version",
     "WholeNumbers",
     "as_parts",
@@ -283,6 +284,15 @@ TauF = Annotated[
         },
     ),
     Option(note=", e.g. calculator=0.5,qa=1.2"),
+]
+Trigger = Annotated[
+    str,
+    _text(r"^(fitted|/.+|[A-Za-z_]\w*=.+)?$"),
+    Field(
+        description="Call a tool only if p(' [') is at least this, by tool: 'fitted' for what `toolformer fit-trigger` "
+        "stored with the model, the file of such a fit, or numbers, calculator=0.2,qa=0.1 (default: k alone decides, "
+        "as in the paper)"
+    ),
 ]
 Gpus = Annotated[
     int | None,

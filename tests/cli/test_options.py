@@ -51,7 +51,7 @@ NAMES = {
         --url-column --date-column --text-unit
         --prompts --passages --index --qa-reader --phrases --translator --workers --gpus --licence --offline
         --retry-failures""",
-    EvaluateParameters: """--task --path --data --model --cc --toolformer --arms --k --limit --tools --tool --passages
+    EvaluateParameters: """--task --path --data --model --cc --toolformer --arms --k --trigger --limit --tools --tool --passages
         --index --qa-reader --phrases --translator --max-new-tokens --shard-items --workers --gpus""",
     FinetuneParameters: """--dataset --data --model --arm --profile --processes --steps --batch --learning-rate --warmup
         --sequence-length --evaluate-every --dev-documents --keep --seed --retries""",
