@@ -22,7 +22,7 @@ __all__ = ["fit_trigger"]
 
 _BOUNDS = {
     "needless": "",
-    "lost": "more needless openings remain, as fewer would lose more calls",
+    "lost": "more needless openings remain than asked for, because fewer would lose too many calls",
     "too_few_calls": "too few calls for a threshold",
 }
 
@@ -79,17 +79,20 @@ def _print_result(result: TriggerResult) -> None:
     from flows.finetune.fit_trigger import rows_of_fits
 
     console, fitted = Console(), result.fitted
-    title = f"{fitted.documents:,} held-out documents of {escape(fitted.dataset)}, k = {fitted.top_k}"
+    title = f"held-out documents of {escape(fitted.dataset)}: {fitted.documents:,}; k = {fitted.top_k}"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     table.add_column("tool", no_wrap=True)
     for name in ("theta", "calls", "opened", "kept", "needless", "left"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("")
-    for row in rows_of_fits(fitted):
+    rows = rows_of_fits(fitted)
+    for row in rows:
         theta = "-" if row["theta"] is None else f"{row['theta']:.3g}"
         counts = (f"{row[name]:,}" for name in ("calls", "opened", "kept", "needless", "needless_left"))
-        table.add_row(escape(row["tool"]), theta, *counts, _BOUNDS[row["bound"]])
+        table.add_row(escape(row["tool"]), theta, *counts)
     console.print(table)
+    for row in rows:
+        if note := _BOUNDS[row["bound"]]:
+            console.print(f"{escape(row['tool'])}: {note}", highlight=False)
     console.print(
         "opened: calls of C* at which ' [' is among the k most likely tokens and the model names the tool; needless: "
         "such openings where C* has no call; kept, left: what remains of the two at theta.",

@@ -57,13 +57,14 @@ def chosen_trigger(text: str, model: str, keys: Iterable[str], digest: str = "")
 def _fitted(model: str, digest: str) -> Mapping[str, float]:
     from toolformer_core.lm.load import model_digest
 
-    file = Path(trained_model(model)).parent / TRIGGER_FILE
-    if not file.is_file():
+    trained = trained_model(model)
+    file = Path(trained).parent / TRIGGER_FILE
+    if not Path(trained).is_dir() or not file.is_file():
         raise UsageError(
             f"no thresholds were fitted for {model}: run toolformer fit-trigger --model {model}, or give --trigger "
             "numbers, e.g. calculator=0.2,qa=0.1"
         )
     fitted = read_trigger(file)
-    if fitted.model_digest != (digest or model_digest(model)):
+    if fitted.model_digest != (digest or model_digest(trained)):
         raise UsageError(f"the thresholds in {file} were fitted for other weights: run toolformer fit-trigger again")
     return fitted.thresholds

@@ -294,6 +294,7 @@ def _as_request_errors() -> Iterator[None]:
     try:
         yield
     except UnknownNameError as exc:
-        raise RequestError(400, str(exc), param="toolformer.tools", code="invalid_value") from exc
+        param = "toolformer.tools" if exc.kind == "tool" else "toolformer.trigger"
+        raise RequestError(400, str(exc), param=param, code="invalid_value") from exc
     except ToolformerError as exc:
         raise RequestError(400, str(exc), code="invalid_value") from exc

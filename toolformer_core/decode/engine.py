@@ -136,10 +136,12 @@ class DecodeEngine:
                 they are absent.
         """
         keys = self._model_info.tools.values()
-        for given, valid in ((settings.tools or (), keys), (settings.trigger, {*keys, *TOOL_NAMES})):
-            for key in given:
-                if key not in valid:
-                    raise UnknownNameError("tool", key, valid)
+        for key in settings.tools or ():
+            if key not in keys:
+                raise UnknownNameError("tool", key, keys)
+        for key in settings.trigger:
+            if key not in (known := {*keys, *TOOL_NAMES}):
+                raise UnknownNameError("tool in trigger", key, known)
         ids = self._prompt_ids(prompt)
         handle = Handle(index, on_event, owner)
         sequence = DecodeSequence(self._model_info, ids, settings, handle._emit, index)

@@ -9,11 +9,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import PreTrainedTokenizerFast
-from writers import after, merging, writing_lm
+from writers import after, merging, torn, writing_lm
 
 from tests.fakes import FakeTool
-from tests.tiny import TEXTS, plain_log_probs, tiny_lm, tokenizer
+from tests.tiny import TEXTS, tiny_lm, tokenizer
 from toolformer_core.decode.records import DecodeEvent, Finished, Generation, GenerationSettings
 from toolformer_core.decode.sequence import DecodeSequence, ModelInfo, ToolRequest
 from toolformer_core.decode.toolformer import Toolformer
@@ -122,15 +121,6 @@ def test_a_text_in_brackets_needs_no_probability() -> None:
 def said(lm: LM, settings: GenerationSettings, *tools: FakeTool) -> Generation:
     (g,) = Toolformer(lm, tools or [T({"7": "49"})]).generate(["So!"], settings)
     return g
-
-
-def torn(coded: PreTrainedTokenizerFast, written: str, seed: int = 0) -> tuple[LM, float]:
-    """A model that writes " [" or "y" after a "!", and this behind " ["; and p(" [") behind "So!"."""
-    ids = after(coded, f" [{written}")
-    edges = [(after(coded, "!"), [ids[0], *after(coded, "y")]), *(([a], [b]) for a, b in itertools.pairwise(ids))]
-    lm = writing_lm("llama", coded, edges, seed=seed)
-    p = float(plain_log_probs(lm, [0, *lm.hf_model.encode("So!")])[-1][ids[0]].exp())
-    return lm, p
 
 
 TORN = GenerationSettings(max_new_tokens=4, top_k=2)
@@ -246,5 +236,5 @@ def test_thresholds_are_probabilities_of_known_tools() -> None:
     for wrong in (-0.1, 1.1, float("nan")):
         with pytest.raises(UsageError, match=r"in \[0, 1\]"):
             GenerationSettings(trigger={"t": wrong})
-    with pytest.raises(UnknownNameError, match=r"'calculater'\. Did you mean 'calculator'"):
+    with pytest.raises(UnknownNameError, match=r"unknown tool in trigger 'calculater'\. Did you mean 'calculator'"):
         Toolformer(tiny_lm(), [T({})]).generate(["x"], GenerationSettings(trigger={"calculater": 0.1}))
