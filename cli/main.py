@@ -23,6 +23,7 @@ from cli.demo.command import demo
 from cli.diagnose import diagnose
 from cli.evaluate import evaluate, tables
 from cli.finetune import finetune
+from cli.fit_trigger import fit_trigger
 from cli.ground import ground_app
 from cli.index import index_app
 from cli.operate import doctor, up
@@ -105,6 +106,7 @@ def export(
 
 app.command(rich_help_panel=_TEACH)(diagnose)
 app.command(rich_help_panel=_TEACH)(finetune)
+app.command("fit-trigger", rich_help_panel=_TEACH)(fit_trigger)
 app.command(rich_help_panel=_TEACH)(evaluate)
 app.command(rich_help_panel=_TEACH)(tables)
 app.add_typer(ground_app, name="ground", rich_help_panel=_TEACH)

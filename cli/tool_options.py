@@ -19,13 +19,14 @@ from flows.forms import (
     ToolChoice,
     Tools,
     TranslatorModel,
+    Trigger,
 )
 from toolformer_core.config import TOOL_NAMES
 
 if TYPE_CHECKING:
     from toolformer_core.tools.base import Tool
 
-__all__ = ["ToolData", "ToolOptions", "build_chosen"]
+__all__ = ["CallOptions", "ToolData", "ToolOptions", "build_chosen"]
 
 _TOOLS = Option("Tools")
 
@@ -47,6 +48,12 @@ class ToolOptions(ToolData, ToolChoice):
 
     tools: Annotated[Tools, _TOOLS] = Field(list(TOOL_NAMES), description="Tools that may be called")
     tool: Annotated[References, _TOOLS] = []
+
+
+class CallOptions(ToolOptions):
+    """The tools, and when a model calls them while it writes."""
+
+    trigger: Annotated[Trigger, _TOOLS] = ""
 
 
 def build_chosen(options: ToolOptions) -> dict[str, Tool]:

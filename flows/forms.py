@@ -52,6 +52,7 @@ __all__ = [
     "ToolChoice",
     "Tools",
     "TranslatorModel",
+    "Trigger",
     "Version",
     "WholeNumbers",
     "as_parts",
@@ -338,6 +339,15 @@ Prices = Annotated[
     dict[str, float],
     BeforeValidator(_given_prices),
     WithJsonSchema({"type": "object", "additionalProperties": {"type": "number", "minimum": 0}}),
+]
+Trigger = Annotated[
+    str,
+    _text(r"^(fitted|/.+|[A-Za-z_]\w*=.+)?$"),
+    Field(
+        description="Call a tool only if p(' [') is at least this, by tool: 'fitted' for what `toolformer fit-trigger` "
+        "stored with the model, the file of such a fit, or numbers, calculator=0.2,qa=0.1 (default: k alone decides, "
+        "as in the paper)"
+    ),
 ]
 Gpus = Annotated[
     int | None,

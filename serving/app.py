@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import lru_cache
 from importlib import resources
 from typing import Any
@@ -51,6 +51,7 @@ def make_app(
     max_body: int = MAX_BODY,
     body_timeout_s: float = 30.0,
     router_settings: RouterSettings | None = None,
+    trigger: Mapping[str, float] | None = None,
 ) -> FastAPI:
     """Return the application; it starts the engine's thread when it starts, and closes it when it ends.
 
@@ -62,6 +63,7 @@ def make_app(
         max_body: the largest body of a request, in bytes.
         body_timeout_s: seconds within which a body must arrive.
         router_settings: how tools are chosen for a chat; None: the model calls them while it writes.
+        trigger: the smallest p(" [") at which each tool is called, for requests that name none; None: 0.
     """
     router = None if router_settings is None else Router(router_settings, engine_thread)
 
@@ -88,7 +90,7 @@ def make_app(
     _add_error_handlers(app)
     _add_probes(app, engine_thread, router)
     _add_models(app, engine_thread, name, router)
-    service = _Service(engine_thread, name)
+    service = _Service(engine_thread, name, trigger or {})
 
     @app.post("/v1/completions")
     async def completions(body: CompletionRequest, request: Request) -> Response:
@@ -211,9 +213,10 @@ def _check_model(requested: str, name: str) -> None:
 class _Service:
     """The two endpoints."""
 
-    def __init__(self, engine_thread: EngineThread, name: str) -> None:
+    def __init__(self, engine_thread: EngineThread, name: str, trigger: Mapping[str, float]) -> None:
         self._engine_thread = engine_thread
         self._name = name
+        self._trigger = trigger
 
     async def complete(self, body: CompletionRequest, request: Request) -> Response:
         _check_model(body.model, self._name)
@@ -271,7 +274,7 @@ class _Service:
         since = time.monotonic()
         self._check_places(form)
         with _as_request_errors():
-            settings = decode_settings(body, form.choices // form.per_prompt, stops)
+            settings = decode_settings(body, form.choices // form.per_prompt, stops, self._trigger)
             pending = await self._engine_thread.submit(prompts, settings)
         active = ActiveResponse(self._engine_thread, pending, ResponseWriter(form), since)
         return EventStream(active) if body.stream else await active.complete(request)
@@ -291,6 +294,7 @@ def _as_request_errors() -> Iterator[None]:
     try:
         yield
     except UnknownNameError as exc:
-        raise RequestError(400, str(exc), param="toolformer.tools", code="invalid_value") from exc
+        param = "toolformer.tools" if exc.kind == "tool" else "toolformer.trigger"
+        raise RequestError(400, str(exc), param=param, code="invalid_value") from exc
     except ToolformerError as exc:
         raise RequestError(400, str(exc), code="invalid_value") from exc

@@ -16,7 +16,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -51,6 +51,9 @@ class Extension(BaseModel):
     k: int = Field(10, ge=0, description="A call starts where ' [' is among the k most likely tokens; 0: never")
     max_calls: int = Field(1, ge=0, le=MAX_CALLS, description="Calls per text (paper: 1)")
     tools: list[str] | None = Field(None, description="Keys of the tools that may be called; null: all")
+    trigger: dict[str, Annotated[float, Field(ge=0, le=1)]] | None = Field(
+        None, description="Call a tool only if p(' [') is at least this, by its key; null: the server's; {}: k decides"
+    )
     date: str | None = Field(None, description="The calendar's date, YYYY-MM-DD; null: the server's today")
     show_calls: bool = Field(False, description="Leave the calls in the text, as in training")
 
@@ -210,7 +213,9 @@ def prompts_of(prompt: Any) -> list[str]:
     raise RequestError(400, "prompt must be a text or a list of texts", param="prompt")
 
 
-def decode_settings(request: _Common, prompts: int, more_stops: Sequence[str] = ()) -> list[GenerationSettings]:
+def decode_settings(
+    request: _Common, prompts: int, more_stops: Sequence[str] = (), trigger: Mapping[str, float] | None = None
+) -> list[GenerationSettings]:
     """Return the settings of each choice: the first prompt's n choices, then the second's.
 
     Without a temperature decoding is greedy, as in the paper (OpenAI's default is 1). Choice i is sampled with seed +
@@ -220,6 +225,7 @@ def decode_settings(request: _Common, prompts: int, more_stops: Sequence[str] = 
         request: the request.
         prompts: the number of prompts.
         more_stops: strings that end the text, in addition to the request's own.
+        trigger: the thresholds of a request that names none; None: there are none.
     """
     extension = request.toolformer
     stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
@@ -239,6 +245,7 @@ def decode_settings(request: _Common, prompts: int, more_stops: Sequence[str] = 
             stop=(*stops, *more_stops),
             context=extension.date or date.today().isoformat(),
             tools=None if extension.tools is None else tuple(extension.tools),
+            trigger=(trigger or {}) if extension.trigger is None else extension.trigger,
         )
         for i in range(prompts * (request.n or 1))
     ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
@@ -47,6 +47,8 @@ class ServerSettings:
         header_timeout_s: seconds within which a request's line and headers must arrive.
         body_timeout_s: seconds within which its body must arrive after that.
         router: how tools are chosen for a chat; None: the model calls them while it writes.
+        trigger: per tool (its key), the smallest p(" [") at which it is called, for requests that name none; see
+            `GenerationSettings`.
 
     Raises:
         UsageError: a value out of range.
@@ -64,6 +66,7 @@ class ServerSettings:
     header_timeout_s: float = 10.0
     body_timeout_s: float = 30.0
     router: RouterSettings | None = field(default=None, repr=False)
+    trigger: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if self.max_rows < 1 or self.queue < 0 or self.max_body < 1 or not self.grace_s >= 0:
@@ -109,6 +112,7 @@ class ModelServer(uvicorn.Server):
             max_body=settings.max_body,
             body_timeout_s=settings.body_timeout_s,
             router_settings=settings.router,
+            trigger=settings.trigger,
         )
         limit = self._connection_limit()
         limits = ConnectionLimits(limit, settings.header_timeout_s)

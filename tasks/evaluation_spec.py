@@ -8,6 +8,7 @@ An *arm* is a model with or without tools:
     | base+tools           | M                   | on    | asked |
     | cc                   | M + CC              | off   | 0     |
     | toolformer           | M finetuned on C*   | on    | asked |
+    | toolformer-trigger   | M finetuned on C*   | on    | asked |  and p(" [") at least theta_tool
     | toolformer-disabled  | M finetuned on C*   | off   | 0     |
 
 Which evaluations are made, and what comes of them, the flow decides.
@@ -40,6 +41,7 @@ __all__ = [
     "ARMS",
     "EVALUATE_VERSION",
     "PERPLEXITY_VERSION",
+    "TRIGGER_ARM",
     "ArmRun",
     "Benchmark",
     "Evaluation",
@@ -52,12 +54,14 @@ __all__ = [
 # decoding or likelihood.
 EVALUATE_VERSION, PERPLEXITY_VERSION = "2", "1"
 
+TRIGGER_ARM = "toolformer-trigger"
 # Arm -> (which model, tools on)
 ARMS: Mapping[str, tuple[str, bool]] = {
     "base": ("base", False),
     "base+tools": ("base", True),
     "cc": ("cc", False),
     "toolformer": ("toolformer", True),
+    TRIGGER_ARM: ("toolformer", True),
     "toolformer-disabled": ("toolformer", False),
 }
 
@@ -109,6 +113,7 @@ class Evaluation:
     tool_settings: ToolSettings
     max_new_tokens: int  # 0 for perplexity
     max_calls: int = 1
+    trigger: tuple[tuple[str, float], ...] = ()  # key and theta of tools, by key; none but in the arm of that name
 
     def name(self, benchmark: Benchmark) -> str:
         """Return the evaluation's name: the same for the same arm, k, model, tools, settings and source of items."""
@@ -122,6 +127,7 @@ class Evaluation:
             "k": self.k,
             "max_new_tokens": self.max_new_tokens,
             "max_calls": self.max_calls if self.k else 0,
+            **({"trigger": dict(self.trigger)} if self.trigger else {}),
         }
         tools = digest_of("tools", *(part for pair in sorted(self.tool_digests) for part in pair))
         return {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from cli.options import option_name
-from cli.tool_options import ToolOptions
+from cli.tool_options import CallOptions
 from flows.forms import Listed, Option
 from toolformer_core.errors import UsageError
 from toolformer_core.grounding.scores import GEAR_GAMMA
@@ -26,8 +26,8 @@ __all__ = ["ServeOptions", "router_of"]
 _ROUTER = Option("Router")
 
 
-class ServeOptions(ToolOptions):
-    """The tools, and who chooses among them."""
+class ServeOptions(CallOptions):
+    """The tools, when they are called, and who chooses among them."""
 
     router: Annotated[Literal["off", "gear"], _ROUTER] = Field(
         "off",

@@ -56,12 +56,14 @@ def serve(
     Example: toolformer serve --model runs/model --port 8000     then open http://127.0.0.1:8000
     """
     prepare_environment()
+    from flows.chosen_trigger import chosen_trigger
     from serving.server import ModelServer, ServerSettings, is_loopback
     from tasks.training.registry import model_label
     from toolformer_core.lm.check import check_model
 
     check_model(model)
-    loaded_tools = list(build_chosen(options).values())
+    tools = build_chosen(options)
+    loaded_tools = list(tools.values())
 
     def load(name: str, tools: list[Tool]) -> Toolformer:
         return load_toolformer(name, tools, tool_timeout, max_rows)
@@ -76,6 +78,7 @@ def serve(
         queue=queue,
         grace_s=grace,
         router=router,
+        trigger=chosen_trigger(options.trigger, model, tools),
     )
     server = ModelServer(settings, lambda: load(model, loaded_tools))
     if settings.api_key is None and not is_loopback(host):

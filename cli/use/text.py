@@ -17,7 +17,7 @@ import typer
 
 from cli.options import AsJson, option_of, with_options
 from cli.terminal import print_json, say
-from cli.tool_options import ToolOptions, build_chosen
+from cli.tool_options import CallOptions, build_chosen
 from flows.build_dataset.parameters import BuildParameters
 from tasks.environment import prepare_environment
 from tasks.settings import model_credentials
@@ -45,9 +45,9 @@ Date = Annotated[str, typer.Option("--date", help="The calendar's date, YYYY-MM-
 Timeout = Annotated[float, typer.Option(help="Seconds a call may take; then its response is empty")]
 
 
-@with_options(ToolOptions)
+@with_options(CallOptions)
 def generate(
-    tool_options: ToolOptions,
+    options: CallOptions,
     text: Annotated[str, typer.Argument(help="What the model goes on from; - reads it from standard input")],
     model: Model = "embedded",
     k: TopK = 10,
@@ -86,7 +86,7 @@ def generate(
         if text == "-"
         else _check_utf8(text, "TEXT")
     )
-    loaded_tools = list(build_chosen(tool_options).values()) if settings.top_k > 0 else []
+    loaded_tools, settings = _build_tools(options, model, settings)
     with _open_toolformer(model, loaded_tools, tool_timeout) as toolformer:
         events = toolformer.stream(prompt, settings)
         if as_json:
@@ -98,9 +98,9 @@ def generate(
         _print_events(console, events)
 
 
-@with_options(ToolOptions)
+@with_options(CallOptions)
 def chat(
-    tool_options: ToolOptions,
+    options: CallOptions,
     model: Model = "embedded",
     system: Annotated[str, typer.Option(help="A text that stands before all turns")] = "",
     k: TopK = 10,
@@ -133,7 +133,7 @@ def chat(
         context=iso_date(date_),
     )
     _check_utf8(system, "--system")
-    loaded_tools = list(build_chosen(tool_options).values()) if settings.top_k > 0 else []
+    loaded_tools, settings = _build_tools(options, model, settings)
     with _open_toolformer(model, loaded_tools, tool_timeout) as toolformer:
         session = _Chat(toolformer, settings, system, _new_console())
         if sys.stdin.isatty():
@@ -196,6 +196,20 @@ def load_toolformer(model: str, tools: list[Tool], timeout_s: float, max_rows: i
 
     lm = load_model(model, credentials=model_credentials(model))
     return Toolformer(lm, tools, tool_timeout_s=timeout_s, max_rows=max_rows)
+
+
+def _build_tools(
+    options: CallOptions, model: str, settings: GenerationSettings
+) -> tuple[list[Tool], GenerationSettings]:
+    """Return the tools that may be called, and the settings with their thresholds; neither if tools are disabled."""
+    from dataclasses import replace
+
+    from flows.chosen_trigger import chosen_trigger
+
+    if settings.top_k == 0:
+        return [], settings
+    tools = build_chosen(options)
+    return list(tools.values()), replace(settings, trigger=chosen_trigger(options.trigger, model, tools))
 
 
 @contextlib.contextmanager

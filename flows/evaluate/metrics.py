@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tasks.evaluation_spec import Evaluation
+from tasks.evaluation_spec import TRIGGER_ARM, Evaluation
 from tasks.run_shard import ShardResult
 from toolformer_core.evaluate.statistics import Comparison, ItemOutcome, accuracy, call_rates, call_split, compare
 from warehouse.store import Store
@@ -128,7 +128,7 @@ def arm_figures(
                 failed=failed[evaluation],
                 versus_base=comparison(evaluation, "base"),
                 versus_disabled=comparison(evaluation, "toolformer-disabled")
-                if evaluation.arm == "toolformer"
+                if evaluation.arm in ("toolformer", TRIGGER_ARM)
                 else None,
             )
         )

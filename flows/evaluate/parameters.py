@@ -27,6 +27,7 @@ from flows.forms import (
     ToolChoice,
     Tools,
     TranslatorModel,
+    Trigger,
     WholeNumbers,
 )
 from toolformer_core.config import TOOL_NAMES
@@ -76,8 +77,8 @@ class EvaluateParameters(ToolChoice):
     )
     arms: Annotated[list[Annotated[str, OneOf(_arms)]], Listed] = Field(
         default_factory=list,
-        description="Arms to run: base, base+tools, cc, toolformer, toolformer-disabled (default: those whose models "
-        "are there)",
+        description="Arms to run: base, base+tools, cc, toolformer, toolformer-trigger, toolformer-disabled (default: "
+        "those whose models are there; toolformer-trigger only with `trigger`)",
     )
     k: Annotated[
         list[Annotated[int, WithJsonSchema({"type": "integer", "minimum": 0})]],
@@ -88,6 +89,9 @@ class EvaluateParameters(ToolChoice):
         description="For arms with tools: a call starts where ' [' is among the k most likely tokens (paper: 10); 0: "
         "no calls",
     )
+    trigger: Annotated[
+        Trigger, Option(note=". It is the arm toolformer-trigger that uses it; named alone, the arm takes 'fitted'")
+    ] = ""
     limit: int | None = Field(
         None,
         gt=0,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flows.evaluate.parameters import EvaluateParameters
-from tasks.evaluation_spec import ARMS, Benchmark, Evaluation
+from tasks.evaluation_spec import ARMS, TRIGGER_ARM, Benchmark, Evaluation
 from tasks.training.registry import FinishedTraining, finished_finetunes
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.evaluate.items import Task
@@ -44,13 +44,15 @@ def choose_arms(
     """Return the arms with their k, grouped by model; an arm with tools at k = 0 becomes the arm without tools.
 
     Args:
-        p: the parameters; without `arms`, every arm whose model exists is chosen.
+        p: the parameters; without `arms`, every arm whose model exists is chosen, the one with thresholds only if
+            they are given.
         store: its trainings are listed in the message if a model is missing.
         models: the existing models: `base`, `cc`, `toolformer` -> name or folder.
         with_tools: False: the task offers no tools.
 
     Raises:
-        UsageError: an arm is unknown or its model is missing, a k is negative, or no arm is left.
+        UsageError: an arm is unknown or its model is missing, a k is negative, thresholds have no arm, or no arm is
+            left.
     """
     wanted = [arm.strip().lower() for arm in p.arms]
     for arm in wanted:
@@ -68,7 +70,11 @@ def choose_arms(
     if not p.k or min(p.k) < 0:
         raise UsageError(f"--k: give figures of at least 0, e.g. 0,1,3,10 (got {p.k})")
     ks = sorted(set(p.k))
-    chosen = set(wanted or (arm for arm, (which, _) in ARMS.items() if which in models))
+    chosen = set(wanted)
+    if not wanted:
+        chosen = {arm for arm, (which, _) in ARMS.items() if which in models and (arm != TRIGGER_ARM or p.trigger)}
+    if p.trigger and TRIGGER_ARM not in chosen:
+        raise UsageError(f"--trigger has no effect without the arm {TRIGGER_ARM}, which needs a finetuned model")
     out: set[tuple[str, int]] = set()
     for arm in chosen:
         which, on = ARMS[arm]
@@ -79,5 +85,5 @@ def choose_arms(
             out |= {(arm, k) if k else (off, 0) for k in ks}
     if not out:
         raise UsageError(f"{p.task} is evaluated without tools; name an arm without: base, cc, toolformer-disabled")
-    order = ("base", "base+tools", "cc", "toolformer-disabled", "toolformer")
+    order = ("base", "base+tools", "cc", "toolformer-disabled", "toolformer", TRIGGER_ARM)
     return sorted(out, key=lambda one: (order.index(one[0]), one[1]))

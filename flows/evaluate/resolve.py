@@ -5,12 +5,14 @@ A mistake is thus reported before anything runs. Nothing is written, and no mode
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from flows.chosen_tools import chosen_tools
+from flows.chosen_trigger import chosen_trigger
 from flows.evaluate.parameters import EvaluateParameters
 from flows.evaluate.plan import EvaluationPlan, choose_arms, finished_trainings
-from tasks.evaluation_spec import ARMS, Benchmark, Evaluation, source_digest
+from tasks.evaluation_spec import ARMS, TRIGGER_ARM, Benchmark, Evaluation, source_digest
 from tasks.settings import tracking_uri
 from tasks.training.registry import newest_pair, trained_model
 from toolformer_core.evaluate.answer import new_tokens_for
@@ -59,6 +61,7 @@ def _evaluations(p: EvaluateParameters, task: Task, store: Store) -> list[Evalua
     on = any(k for _, k in chosen)
     digests = {key: tools[key].fingerprint for key in offered} if on else {}
     model_digests = {which: digest if name == base else model_digest(name) for which, name in models.items()}
+    trigger = _trigger(p, models, model_digests, offered) if any(arm == TRIGGER_ARM for arm, _ in chosen) else ()
     length = 0 if measured else (p.max_new_tokens or new_tokens_for(task))
     return [
         Evaluation(
@@ -72,9 +75,18 @@ def _evaluations(p: EvaluateParameters, task: Task, store: Store) -> list[Evalua
             tool_digests=tuple(digests.items()) if k else (),
             tool_settings=settings if k else ToolSettings(),
             max_new_tokens=length,
+            trigger=trigger if arm == TRIGGER_ARM else (),
         )
         for arm, k in chosen
     ]
+
+
+def _trigger(
+    p: EvaluateParameters, models: Mapping[str, str], digests: Mapping[str, str], offered: Sequence[str]
+) -> tuple[tuple[str, float], ...]:
+    """Return the thresholds of the arm that has them, by key."""
+    which, _ = ARMS[TRIGGER_ARM]
+    return tuple(sorted(chosen_trigger(p.trigger or "fitted", models[which], offered, digests[which]).items()))
 
 
 def _finetuned(p: EvaluateParameters, store: Store, base: str, digest: str) -> dict[str, str]:

@@ -63,6 +63,7 @@ def track(
             "k": sorted({e.k for e in plan.evaluations}),
             "tools": sorted({key for e in plan.evaluations for key in e.offered}),
             "max_new_tokens": plan.evaluations[0].max_new_tokens,
+            "trigger": {key: theta for e in plan.evaluations for key, theta in e.trigger},
             "code": versions(),
         },
         tags={"kind": "evaluate", "task": plan.task.name, "dataset_digest": digest, "flow_run": plan.benchmark.run_id},

@@ -34,6 +34,7 @@ def _run(inputs: Inputs[ArmRun], writer: ShardWriter) -> StageOutput:
             tools=evaluation.offered,
             max_new_tokens=evaluation.max_new_tokens,
             max_calls=evaluation.max_calls,
+            trigger=dict(evaluation.trigger),
         )
 
     predictions = in_model_thread(predict, waited=writer.add_wait)
@@ -76,6 +77,7 @@ def arm_config_notes(inputs: Inputs[ArmRun]) -> Mapping[str, Any]:
         "max_new_tokens": evaluation.max_new_tokens,
         "source": benchmark.source,
         "path": benchmark.path or "",
+        **({"trigger": dict(evaluation.trigger)} if evaluation.trigger else {}),
     }
 
 

@@ -25,7 +25,7 @@ from warehouse.commits import Dataset
 from warehouse.errors import CorruptDataError
 from warehouse.store import Store
 
-__all__ = ["FinetuneSpec", "JobCard", "write_job_folder"]
+__all__ = ["FinetuneSpec", "JobCard", "held_out_documents", "texts_digest", "write_job_folder"]
 
 VERSION = "3"  # raised when the same recipe gives another result
 _CARD = "card.json"
@@ -93,10 +93,9 @@ def write_job_folder(spec: FinetuneSpec, store: Store) -> JobCard:
             raise UsageError(f"the job's folder {spec.folder} cannot be written: {exc.strerror}") from exc
         return existing
     texts = {e.doc_id: arm_text(e, spec.arm) for table in store.read_dataset(spec.dataset) for e in examples_of(table)}
-    documents = {d.doc_id: d.text for d in _documents(spec.dataset, store)}
-    dev_ids = held_out(documents, spec.dev_documents, spec.recipe.seed)
-    train = [text for doc_id, text in texts.items() if doc_id not in dev_ids]
-    dev = [documents[doc_id] for doc_id in sorted(dev_ids)]
+    held = held_out_documents(spec.dataset, store, spec.dev_documents, spec.recipe.seed)
+    train = [text for doc_id, text in texts.items() if doc_id not in held]
+    dev = list(held.values())
     if not train:
         raise UsageError(f"{spec.dataset.name}@{spec.dataset.version} has {len(texts)} documents with calls: too few")
     writing = spec.folder.with_name(f".writing-{spec.folder.name}")
@@ -118,6 +117,27 @@ def _job(spec: FinetuneSpec, *, has_dev: bool) -> Job:
     return Job(model=spec.model, dev="dev.jsonl" if has_dev else None, device=spec.device, recipe=spec.recipe)
 
 
+def held_out_documents(dataset: Dataset, store: Store, most: int, seed: int) -> dict[str, str]:
+    """Return the texts of the documents that a training on a dataset holds out, by id, in the order of the ids.
+
+    Args:
+        dataset: they are chosen among all documents that its run read, with calls and without.
+        store: holds them.
+        most: how many at most; see `held_out`.
+        seed: of the recipe.
+
+    Raises:
+        CorruptDataError: files of the dataset are damaged or missing.
+    """
+    documents = {d.doc_id: d.text for d in _documents(dataset, store)}
+    return {doc_id: documents[doc_id] for doc_id in sorted(held_out(documents, most, seed))}
+
+
+def texts_digest(texts: Sequence[str]) -> str:
+    """Return the digest of texts that a job's card records."""
+    return digest_of("texts", *texts)[:16]
+
+
 def _documents(dataset: Dataset, store: Store) -> Iterator[Any]:
     """Yield the documents that the dataset's run read, with and without calls."""
     runs = [run for run in store.runs() if run.run_id == dataset.run_id]
@@ -137,4 +157,4 @@ def _documents(dataset: Dataset, store: Store) -> Iterator[Any]:
 def _write(path: Path, texts: Sequence[str]) -> str:
     lines = [json.dumps({"text": text}, ensure_ascii=False) for text in texts]
     path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    return digest_of("texts", *texts)[:16]
+    return texts_digest(texts)

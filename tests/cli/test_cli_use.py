@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 from cli.main import app
 from cli.terminal import visible
 from cli.use.text import _Chat
-from tests.core.decode.writers import merging, speaks
+from tests.core.decode.writers import merging, speaks, torn
 from toolformer_core.errors import UsageError
 
 DEADLINE_S = 60.0
@@ -46,6 +46,20 @@ def test_the_text_stands_with_its_calls_behind_the_prompt(monkeypatch: pytest.Mo
     assert run("generate", "-", "--k", "1", *FEW, stdin="So!\n").stdout == shown.stdout
 
 
+def test_a_threshold_holds_a_call_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, p = torn(merging("Calculator(3 + 4) ->"), "Calculator(3 + 4) ->")
+    monkeypatch.setattr("toolformer_core.lm.load.load_model", lambda name, **_: writer)
+    calls = [
+        len(
+            json.loads(run("generate", "So!", "--k", "2", "--trigger", f"calculator={t}", *FEW, "--json").stdout)[
+                "calls"
+            ]
+        )
+        for t in (0.999 * p, 1.001 * p)
+    ]
+    assert calls == [1, 0]
+
+
 def test_without_tools_there_are_no_calls() -> None:
     plain = json.loads(run("generate", SUM, "--no-tools", *FEW, "--json").stdout)
     assert plain["calls"] == []
@@ -68,6 +82,8 @@ def test_draws_by_seed() -> None:
         (["--date", "20200101"], "--date"),
         (["--date", "2020-W01-1"], "--date"),
         (["--top-p", "0"], "top_p"),
+        (["--trigger", "calculator=2"], "calculator=2 is no probability"),
+        (["--trigger", "fitted"], "no thresholds were fitted for embedded"),
         (["--model", "embeded"], "Did you mean"),
     ],
 )

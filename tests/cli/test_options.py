@@ -52,8 +52,8 @@ NAMES = {
         --url-column --date-column --text-unit
         --prompts --passages --index --qa-reader --phrases --translator --workers --gpus --licence --offline
         --retry-failures""",
-    EvaluateParameters: """--task --path --data --model --cc --toolformer --arms --k --limit --tools --tool --passages
-        --index --qa-reader --phrases --translator --max-new-tokens --shard-items --workers --gpus""",
+    EvaluateParameters: """--task --path --data --model --cc --toolformer --arms --k --trigger --limit --tools --tool
+        --passages --index --qa-reader --phrases --translator --max-new-tokens --shard-items --workers --gpus""",
     FinetuneParameters: """--dataset --data --model --arm --profile --processes --steps --batch --learning-rate --warmup
         --sequence-length --evaluate-every --dev-documents --keep --seed --retries""",
     GroundParameters: """--task --data --model --large-model --toolformer --limit --seed --answers --tools --tool

@@ -129,6 +129,21 @@ def test_seeds_wrap() -> None:
     assert [s.seed for s in decode_settings(request, 1)] == [2**64 - 1, 0, 1]
 
 
+@pytest.mark.parametrize(
+    ("sent", "used"),
+    [
+        ({}, {"qa": 0.3}),  # the server's
+        ({"trigger": None}, {"qa": 0.3}),
+        ({"trigger": {}}, {}),
+        ({"trigger": {"calculator": 0.2}}, {"calculator": 0.2}),
+    ],
+)
+def test_a_request_s_thresholds_stand_in_for_the_server_s(sent: dict[str, object], used: dict[str, float]) -> None:
+    request = CompletionRequest.model_validate({"model": "m", "prompt": "x", "toolformer": sent})
+    assert decode_settings(request, 1, (), {"qa": 0.3})[0].trigger == used
+    assert decode_settings(request, 1)[0].trigger == (used if sent.get("trigger") is not None else {})
+
+
 def test_greedy_without_a_temperature() -> None:
     (found,) = decode_settings(CompletionRequest.model_validate({"model": "m", "prompt": "x"}), 1)
     assert (found.temperature, found.top_p, found.top_k, found.max_calls, found.max_new_tokens) == (0, 1, 10, 1, 16)

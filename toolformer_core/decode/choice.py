@@ -1,5 +1,7 @@
 """Chooses the next token of many sequences at once: the most likely one or a sample, and the rank of " [".
 
+Where a sequence has thresholds on p(" ["), its probability too.
+
 A sample is taken by inverse CDF at a number that depends only on the sequence's seed and length, see `lm.hf.sampling`;
 nothing else in the batch can change it. The sequences say which tokens are forbidden and which trigger they look for.
 """
@@ -17,7 +19,7 @@ from toolformer_core.lm.hf.sampling import uniform
 
 __all__ = ["Choice", "choose"]
 
-Choice = tuple[int, int, Callable[[], int]]  # the arguments of `DecodeSequence.advance`
+Choice = tuple[int, int, Callable[[], int], float]  # the arguments of `DecodeSequence.advance`
 
 
 def choose(logits: torch.Tensor, sequences: Sequence[DecodeSequence]) -> list[Choice]:
@@ -40,10 +42,24 @@ def choose(logits: torch.Tensor, sequences: Sequence[DecodeSequence]) -> list[Ch
         tokens, rank = torch.stack([best, ranks]).tolist()
     else:
         tokens, rank = best.tolist(), [0] * len(sequences)
+    probabilities = _probabilities(logits, sequences)
     for i, sequence in enumerate(sequences):
         if sequence.draws:
             tokens[i] = _sample(logits[i], sequence)
-    return [(tokens[i], rank[i], partial(_alternative, logits[i], s)) for i, s in enumerate(sequences)]
+    return [
+        (tokens[i], rank[i], partial(_alternative, logits[i], sequence), probabilities.get(i, 1.0))
+        for i, sequence in enumerate(sequences)
+    ]
+
+
+def _probabilities(logits: torch.Tensor, sequences: Sequence[DecodeSequence]) -> dict[int, float]:
+    """Return the probability of the trigger of each sequence that needs it, by the sequence's index."""
+    at = {i: trigger for i, s in enumerate(sequences) if s.needs_probability and (trigger := s.trigger) is not None}
+    if not at:
+        return {}
+    rows, tokens = (torch.tensor(x, device=logits.device) for x in (list(at), list(at.values())))
+    log_p = logits[rows, tokens] - logits[rows].logsumexp(dim=1)
+    return dict(zip(at, log_p.exp().tolist(), strict=True))
 
 
 def _alternative(logits: torch.Tensor, sequence: DecodeSequence) -> int:

@@ -30,6 +30,7 @@ from collections.abc import Callable
 
 import torch
 
+from toolformer_core.config import TOOL_NAMES
 from toolformer_core.decode.choice import choose
 from toolformer_core.decode.kv_cache import KVCache
 from toolformer_core.decode.records import DecodeEvent, Finished, GenerationSettings
@@ -131,12 +132,16 @@ class DecodeEngine:
         Raises:
             UsageError: the prompt is empty, holds a lone surrogate or is longer than the model's context; or the
                 sequence is longer than the cache; or the engine has been stopped.
-            UnknownNameError: the settings name an unknown tool.
+            UnknownNameError: the settings name an unknown tool. In their `trigger` the paper's tools may stand even if
+                they are absent.
         """
         keys = self._model_info.tools.values()
         for key in settings.tools or ():
             if key not in keys:
                 raise UnknownNameError("tool", key, keys)
+        for key in settings.trigger:
+            if key not in (known := {*keys, *TOOL_NAMES}):
+                raise UnknownNameError("tool in trigger", key, known)
         ids = self._prompt_ids(prompt)
         handle = Handle(index, on_event, owner)
         sequence = DecodeSequence(self._model_info, ids, settings, handle._emit, index)

@@ -6,7 +6,8 @@ Removing the spans gives `Generation.clean`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from toolformer_core.errors import UsageError
 from toolformer_core.records import unencodable
@@ -43,6 +44,8 @@ class GenerationSettings:
         tools: keys of the tools that may be called; None: all.
         max_call_tokens: tokens that a call may take up to its arrow.
         max_response_tokens: tokens that a response may take; a longer one is cut at a word.
+        trigger: per tool (its key), the smallest p(" [") at which it is called, see `sequence`; 0 for a tool that is
+            not in it, and empty in the paper: then `top_k` alone decides. `decode.trigger` fits it.
 
     Raises:
         UsageError: a value out of range.
@@ -59,6 +62,7 @@ class GenerationSettings:
     tools: tuple[str, ...] | None = None
     max_call_tokens: int = 64
     max_response_tokens: int = 256
+    trigger: Mapping[str, float] = field(default_factory=dict, hash=False)  # a mapping has no hash
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -76,6 +80,9 @@ class GenerationSettings:
             raise UsageError(f"top_p must lie in (0, 1], got {self.top_p}")
         if self.seed >= 1 << 64:
             raise UsageError("seed must be less than 2 to the power of 64")
+        for tool, threshold in self.trigger.items():
+            if not 0 <= threshold <= 1:
+                raise UsageError(f"trigger is a probability per tool, in [0, 1], got {threshold} for {tool}")
         if isinstance(self.stop, str) or not all(self.stop):
             raise UsageError("stop must be a sequence of non-empty strings")
         for text in self.stop:

@@ -10,6 +10,17 @@ that does not reach its arrow (it is closed, ends or grows too long before), and
 If the model chose " [" itself and no tool's name follows, it is ordinary text with a bracket in it, and stays:
 "[Note(see above) -> below]".
 
+With thresholds (`GenerationSettings.trigger`, beyond the paper) a call is made only if p(" [") was large enough where
+it was opened. Which tool it calls is not known there, so the rule has two steps:
+
+    at " ["       a bracket that the model did not choose is opened only if p(" [") is at least the smallest threshold
+                  of all tools that may be called
+    at "Name("    the call goes on only if p(" [") is at least the threshold of that tool; else it is taken back
+
+p(" [") is the product over the tokens of " [", at temperature 1. A call that is taken back by its threshold does not
+count as one of the allowed calls. The token that replaces it is text, so the same place is not opened again: a
+sequence abandons at most one bracket per token of text.
+
 A sequence knows token ids and text, but no model: the engine passes it the model's choice, and reads `pending` for the
 tokens to feed to the model next.
 """
@@ -40,7 +51,8 @@ from toolformer_core.tools.responses import response_line
 __all__ = ["DecodeSequence", "ModelInfo", "ToolRequest"]
 
 _MAX_RESPONSE_CHARS = ExecuteConfig().max_response_chars
-_PAPER_NAMES = frozenset(TOOL_NAMES.values())  # a bracket that names one of these is a call even if the tool is absent
+_PAPER_KEYS = {name: key for key, name in TOOL_NAMES.items()}
+_PAPER_NAMES = _PAPER_KEYS.keys()  # a bracket that names one of these is a call even if the tool is absent
 _SAME_CALLS = 3  # the same call this often in a row is a loop: no further calls are allowed
 
 
@@ -70,6 +82,7 @@ class _OpenedCall:
     start: int  # index in `ids` of its first token
     alternative: int  # the token the model would have chosen there without calls
     by_model: bool  # " [" itself was the model's choice
+    probability: float  # of the trigger's tokens written so far; 1 if there are no thresholds
     matched: int = 1  # tokens of the trigger written
 
 
@@ -124,6 +137,10 @@ class DecodeSequence:
         self.calls_left = settings.max_calls if settings.top_k else 0
         self._model = model
         self._names = model.tools.keys() | _PAPER_NAMES
+        keys = {**_PAPER_KEYS, **model.tools}
+        self._thresholds = {name: settings.trigger[key] for name, key in keys.items() if key in settings.trigger}
+        callable_names = [name for name in model.tools if not self._refusal(name)]
+        self._least = min((self._thresholds.get(name, 0.0) for name in callable_names), default=0.0)
         self._prompt = len(prompt)
         self._new = self._call_tokens = self._taken_back = 0
         self._opened: _OpenedCall | None = None
@@ -158,6 +175,11 @@ class DecodeSequence:
         return self._model.trigger[matched] if matched < len(self._model.trigger) else None
 
     @property
+    def needs_probability(self) -> bool:
+        """Whether `advance` needs the probability of `trigger`."""
+        return bool(self._thresholds) and self.trigger is not None
+
+    @property
     def forbidden(self) -> int | None:
         """The token that would complete " [" here, if no call may be opened; else None."""
         if self._opened is not None or self.calls_left:
@@ -170,33 +192,41 @@ class DecodeSequence:
         """Whether the next token is sampled; otherwise the most likely one is taken."""
         return self.settings.temperature > 0 and (self._opened is None or self.trigger is not None)
 
-    def advance(self, token: int, rank: int, alternative: Callable[[], int]) -> ToolRequest | None:
+    def advance(
+        self, token: int, rank: int, alternative: Callable[[], int], probability: float = 1.0
+    ) -> ToolRequest | None:
         """Continue with the model's choice.
 
         Args:
             token: the token that the model chose (sampled, or the most likely).
             rank: how many tokens are more likely than `trigger`; ignored if that is None.
             alternative: returns the choice that the model would make if `trigger` were impossible.
+            probability: of `trigger`, at temperature 1; ignored unless `needs_probability`.
 
         Returns:
             The question to ask a tool now, if any; the sequence then waits until `answer`.
         """
-        opens = self.trigger is not None and (token == self.trigger or rank < self.settings.top_k)
-        if self._opened is None:
+        opened = self._opened
+        probability *= 1.0 if opened is None else opened.probability
+        likely = rank < self.settings.top_k and probability >= self._least
+        opens = self.trigger is not None and (token == self.trigger or likely)
+        if opened is None:
             if opens:
                 by_model = token == self.trigger
-                self._opened = _OpenedCall(len(self.ids), alternative() if by_model else token, by_model)
+                other = alternative() if by_model else token
+                self._opened = _OpenedCall(len(self.ids), other, by_model, probability)
                 self.ids.append(self._model.trigger[0])
             else:
                 self._write(token)
         elif self.trigger is not None:
-            self._continue_opening(self._opened, opens, token)
+            self._continue_opening(opened, opens, token, probability)
         else:
-            return self._continue_call(self._opened, token)
+            return self._continue_call(opened, token)
         return None
 
-    def _continue_opening(self, opened: _OpenedCall, opens: bool, token: int) -> None:
+    def _continue_opening(self, opened: _OpenedCall, opens: bool, token: int, probability: float) -> None:
         if opens:
+            opened.probability = probability
             opened.by_model = opened.by_model and token == self.trigger
             opened.matched += 1
             self.ids.append(self._model.trigger[opened.matched - 1])
@@ -214,6 +244,10 @@ class DecodeSequence:
         body = self._body(opened)
         end = None if ended else arrow_end(body)
         room = self._model.context_length - len(self.ids)
+        if opened.probability < self._threshold(body, end):
+            self._taken_back += 1
+            self._take_back(opened)
+            return None
         if end is not None and room > self._closing_tokens() and begins_with_a_tool(body, self._names):
             return self._reach_arrow(opened, body, end)
         written = len(self.ids) - opened.start - len(self._model.trigger)
@@ -228,6 +262,13 @@ class DecodeSequence:
                 self._taken_back += 1
                 self._take_back(opened)
         return None
+
+    def _threshold(self, body: str, end: int | None) -> float:
+        """Return the threshold of the tool that this bracket names; 0 if it has none, or no tool is named so far."""
+        for name, threshold in self._thresholds.items():
+            if names_a_tool(body, (name,)) or (end is not None and begins_with_a_tool(body, (name,))):
+                return threshold
+        return 0.0
 
     def _cannot_become_call(self, opened: _OpenedCall, body: str) -> bool:
         """Return True if this bracket cannot become a call, or, at the token limit, not one of a known tool."""

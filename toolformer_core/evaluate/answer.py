@@ -107,6 +107,7 @@ def answer(
     tools: Sequence[str],
     max_new_tokens: int | None = None,
     max_calls: int = 1,
+    trigger: Mapping[str, float] | None = None,
 ) -> list[Prediction]:
     """Let a model answer items greedily, and score its text without the calls.
 
@@ -118,6 +119,7 @@ def answer(
         tools: keys of the tools to offer.
         max_new_tokens: tokens of text; default: by the task's rule, see the module.
         max_calls: calls per item (the paper: 1).
+        trigger: the smallest p(" [") at which each tool is called, by key; None: 0.
 
     Returns:
         One prediction per item, in the same order.
@@ -136,6 +138,7 @@ def answer(
             max_calls=max_calls if top_k else 0,
             context=items[i].date or "",
             tools=tuple(tools),
+            trigger=trigger or {},
         )
         for i in fitting
     ]

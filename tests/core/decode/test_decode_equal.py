@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -57,14 +58,18 @@ def plainly(
     start = prompt_ids(lm, prompt)
     ids, new, left, made = list(start), 0, s.max_calls, 0
     (trigger,) = lm.hf_model.trigger
+    least = min(s.trigger.get(tool.key, 0.0) for tool in tools.values())
     while new < s.max_new_tokens:
         scores = plain_log_probs(lm, ids)[-1]
-        if left and int((scores > scores[trigger]).sum()) < s.top_k:
-            left -= 1
-            called = plain_call(lm, [*ids, trigger], s, tools)
-            if called is not None:
-                ids, made = called, made + 1
-                continue
+        p = float(scores[trigger].exp())
+        if left and int((scores > scores[trigger]).sum()) < s.top_k and p >= least:
+            named = int(plain_log_probs(lm, [*ids, trigger])[-1].argmax())
+            if p >= s.trigger.get(tools[lm.hf_model.tokenizer.decode([named])].key, 0.0):
+                left -= 1
+                called = plain_call(lm, [*ids, trigger], s, tools)
+                if called is not None:
+                    ids, made = called, made + 1
+                    continue
         scores[trigger] = -torch.inf
         token = int(scores.argmax())
         if token == 0:
@@ -101,8 +106,27 @@ def test_calls_in_a_batch_are_the_plain_computation(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("how", [{}, {"temperature": 0.8}, {"temperature": 1.2, "top_p": 0.7}])
-def test_a_batch_is_its_sequences_one_by_one(family: str, how: dict[str, float]) -> None:
+def test_thresholds_in_a_batch_are_the_plain_computation(family: str) -> None:
+    lm = caller(family)
+    tools = [Double(), Late()]
+    free = Toolformer(lm, tools).generate(TEXTS, CALLS)
+    made = fewer = 0
+    for trigger in ({"double": 0.003, "late": 0.006}, {"late": 0.004}):  # p(" [") is .001 to .04 where calls are made
+        settings = replace(CALLS, trigger=trigger)
+        for text, g, without in zip(TEXTS, Toolformer(lm, tools).generate(TEXTS, settings), free, strict=True):
+            ids, calls = plainly(lm, text, settings, {t.name: t for t in tools})
+            assert (list(g.ids), len(g.calls)) == (ids, calls)
+            made += calls
+            fewer += g.ids != without.ids
+    assert min(made, fewer) >= 3
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"temperature": 0.8}, {"temperature": 1.2, "top_p": 0.7}, {"trigger": {"double": 0.002, "late": 0.004}}],
+)
+def test_a_batch_is_its_sequences_one_by_one(family: str, how: dict[str, Any]) -> None:
     lm = caller(family)
     each = [
         GenerationSettings(max_new_tokens=12 + 5 * i, top_k=120, max_calls=2, seed=i, **how) for i in range(len(TEXTS))
@@ -130,7 +154,7 @@ def test_draws_from_the_smallest_set_that_is_likely_enough() -> None:
 
     def drawn(seed: int, **how: float) -> int:
         row = DecodeSequence(vocabulary, [1], GenerationSettings(top_k=0, seed=seed, **how), lambda event: None, 0)
-        ((own, _, _),) = choose(torch.cat([p.log(), torch.full((2,), -torch.inf)])[None], [row])
+        ((own, *_),) = choose(torch.cat([p.log(), torch.full((2,), -torch.inf)])[None], [row])
         return own
 
     def share(token: int, **how: float) -> float:

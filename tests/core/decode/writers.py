@@ -25,9 +25,10 @@ from transformers import (
     Qwen2Config,
 )
 
+from tests.tiny import plain_log_probs
 from toolformer_core.lm.hf.engine import TransformersLM
 
-__all__ = ["FAMILIES", "after", "call_edges", "merging", "speaks", "writing_lm"]
+__all__ = ["FAMILIES", "after", "call_edges", "merging", "speaks", "torn", "writing_lm"]
 
 FAMILIES = ["llama", "gpt2", "gptj", "gpt_neox", "qwen2", "mistral"]
 
@@ -162,3 +163,12 @@ def speaks(coded: PreTrainedTokenizerFast, written: str, then: str = "", **more:
         rest = [after(coded, "]")[0], *after(coded, then)]
         edges += [([a], [b]) for a, b in itertools.pairwise(rest)]
     return writing_lm("llama", coded, edges, **more)
+
+
+def torn(coded: PreTrainedTokenizerFast, written: str, seed: int = 0) -> tuple[TransformersLM, float]:
+    """A model that writes " [" or "y" after a "!", and this behind " ["; and p(" [") behind "So!"."""
+    ids = after(coded, f" [{written}")
+    edges = [(after(coded, "!"), [ids[0], *after(coded, "y")]), *(([a], [b]) for a, b in itertools.pairwise(ids))]
+    lm = writing_lm("llama", coded, edges, seed=seed)
+    p = float(plain_log_probs(lm, [0, *lm.hf_model.encode("So!")])[-1][ids[0]].exp())
+    return lm, p

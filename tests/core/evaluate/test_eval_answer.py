@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import encode, plain_log_probs, tiny_lm, tokenizer
 
-from tests.core.decode.writers import speaks
+from tests.core.decode.writers import merging, speaks, torn
 from tests.fakes import FakeTool
 from toolformer_core.decode.records import Generation, GenerationSettings, ToolCall
 from toolformer_core.decode.toolformer import Toolformer
@@ -171,3 +171,20 @@ def test_parameters_are_counted_once() -> None:
     lm = tiny_lm("qwen2")  # its output layer is its embedding
     embedding = lm.hf_model.model.get_input_embeddings().weight.numel()
     assert parameters_of(lm) == sum(p.numel() for p in lm.hf_model.model.state_dict().values()) - embedding
+
+
+def test_thresholds_hold_calls_back() -> None:
+    lm, p = torn(merging("Calculator(3 + 4) ->"), "Calculator(3 + 4) ->")  # p(" [") behind "So!"
+    toolformer = Toolformer(lm, list(build_tools(["calculator"]).values()))
+    for factor, called in ((0.999, True), (1.001, False)):
+        trigger = {"calculator": factor * p}
+        (found,) = answer(
+            toolformer,
+            task_named("svamp"),
+            items("So!"),
+            top_k=2,
+            tools=["calculator"],
+            max_new_tokens=4,
+            trigger=trigger,
+        )
+        assert found.called == called

@@ -1,0 +1,107 @@
+"""The thresholds on p(" [") that were fitted for a finetuned model: their record, and the documents to fit them on.
+
+    <job>/trigger.json      beside the job's other records, not in `model/`, whose files make the model's digest
+
+The documents are those of C* that the training held out: the model has seen them in neither form. Evaluation items take
+no part. How the thresholds are fitted is in `toolformer_core.decode.trigger`; nothing here loads a model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tasks.arrow import examples_of
+from tasks.training.job import held_out_documents, texts_digest
+from tasks.training.registry import FinishedTraining
+from toolformer_core.decode.trigger import CurvePoint, FitConfig, ToolFit
+from toolformer_core.errors import UsageError
+from toolformer_core.finetune.recipe import read_job
+from toolformer_core.records import Example
+from warehouse.commits import Dataset
+from warehouse.store import Store
+
+__all__ = ["TRIGGER_FILE", "FittedTrigger", "held_out_examples", "read_trigger", "write_trigger"]
+
+TRIGGER_FILE = "trigger.json"
+
+
+@dataclass(frozen=True, slots=True)
+class FittedTrigger:
+    """The content of `trigger.json`."""
+
+    model_digest: str  # of the model it was fitted for
+    dataset: str  # name@version
+    documents: int  # documents of C* that were held out
+    top_k: int  # an opening is a place where " [" is among this many most likely tokens
+    calls: Mapping[str, int]  # per tool, its calls in the documents, whether " [" is likely there or not
+    config: FitConfig
+    fits: tuple[ToolFit, ...]
+
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """The fitted thresholds by the tools' keys."""
+        return {fit.tool: fit.threshold for fit in self.fits if fit.threshold is not None}
+
+
+def write_trigger(path: Path, fitted: FittedTrigger) -> None:
+    """Write a record, whole or not at all.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    writing = path.with_name(f".writing-{path.name}")
+    try:
+        writing.write_text(json.dumps(asdict(fitted), indent=1) + "\n", encoding="utf-8")
+        writing.replace(path)
+    except OSError as exc:
+        raise UsageError(f"{path} cannot be written: {exc.strerror}") from exc
+
+
+def read_trigger(path: Path) -> FittedTrigger:
+    """Read a record.
+
+    Raises:
+        UsageError: it cannot be read, or is no such record.
+    """
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        return FittedTrigger(
+            **{**record, "config": FitConfig(**record["config"]), "fits": tuple(map(_fit, record["fits"]))}
+        )
+    except OSError as exc:
+        raise UsageError(f"{path} cannot be read: {exc.strerror}") from exc
+    except (ValueError, KeyError, TypeError) as exc:
+        raise UsageError(f"{path} holds no thresholds that toolformer fit-trigger wrote") from exc
+
+
+def _fit(record: Mapping[str, Any]) -> ToolFit:
+    return ToolFit(**{**record, "curve": tuple(CurvePoint(*point) for point in record["curve"])})
+
+
+def held_out_examples(finished: FinishedTraining, store: Store) -> list[Example]:
+    """Return the documents of C* that a training held out, in the order of the dataset.
+
+    Raises:
+        UsageError: the store does not hold the dataset as the training read it.
+        CorruptDataError: files of the dataset are damaged or missing.
+    """
+    name, _, version = finished.dataset.rpartition("@")
+    _, _, dev, dev_digest = finished.texts
+    seed = read_job(finished.folder).recipe.seed
+    for dataset in store.datasets():
+        if (dataset.name, dataset.version) == (name, version):
+            held = held_out_documents(dataset, store, dev, seed)
+            if texts_digest(list(held.values())) == dev_digest:
+                return _examples(dataset, store, held)
+    raise UsageError(
+        f"the training in {finished.folder} read dataset {finished.dataset or 'unknown'}, which {store.root} does not "
+        "hold in that form: give --data with the folder in which the dataset was built"
+    )
+
+
+def _examples(dataset: Dataset, store: Store, ids: Mapping[str, str]) -> list[Example]:
+    return [e for table in store.read_dataset(dataset) for e in examples_of(table) if e.doc_id in ids]

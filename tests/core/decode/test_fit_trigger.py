@@ -1,0 +1,120 @@
+"""The fit of the thresholds on p(" ["): a worked table, and the definition on any openings."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolformer_core.decode.trigger import CurvePoint, FitConfig, Opening, fit_tool, fit_triggers
+from toolformer_core.errors import UsageError
+
+WANTED = [0.35, 0.5, 0.6, 0.7]
+NEEDLESS = [0.1, 0.2, 0.3, 0.4]
+# Halfway between neighbours of .1 .2 .3 .35 .4 .5 .6 .7, and how many are at least that: of NEEDLESS, of WANTED.
+TABLE = [
+    (0.0, 4, 4),
+    (0.15, 3, 4),
+    (0.25, 2, 4),
+    (0.325, 1, 4),
+    (0.375, 1, 3),
+    (0.45, 0, 3),
+    (0.55, 0, 2),
+    (0.65, 0, 1),
+]
+
+
+@pytest.mark.parametrize(
+    ("needless", "lost", "bound", "row"),
+    [
+        (0.25, 0.25, "needless", 3),  # one of four may remain: from .325 on
+        (0.2, 0.25, "needless", 5),  # none may: from .45 on, where .35 is lost, one of four
+        (0.2, 0.0, "lost", 3),  # but no call may be lost: the largest such threshold is .325
+        (1.0, 0.0, "needless", 0),  # all may remain: no threshold is needed
+        (0.0, 1.0, "needless", 5),
+    ],
+)
+def test_the_worked_table(needless: float, lost: float, bound: str, row: int) -> None:
+    fit = fit_tool("t", WANTED, NEEDLESS, FitConfig(needless, lost, min_calls=4))
+    threshold, left, kept = TABLE[row]
+    assert (fit.threshold, fit.bound) == (pytest.approx(threshold), bound)
+    assert (fit.needless_left, fit.kept, fit.needless, fit.wanted) == (left, kept, 4, 4)
+    assert fit.curve == tuple(CurvePoint(pytest.approx(t), n, k) for t, n, k in TABLE)
+
+
+def test_too_few_calls_give_no_threshold() -> None:
+    fit = fit_tool("t", WANTED, NEEDLESS, FitConfig(min_calls=5))
+    assert (fit.threshold, fit.bound, fit.kept, fit.needless_left) == (None, "too_few_calls", 4, 4)
+    assert fit_tool("t", [], [], FitConfig()).curve == (CurvePoint(0.0, 0, 0),)
+
+
+def test_a_tool_that_is_never_opened_in_vain_needs_no_threshold() -> None:
+    assert fit_tool("t", WANTED, [], FitConfig(min_calls=1)).threshold == 0.0
+
+
+def test_a_needless_opening_above_all_calls_leaves_the_smaller_loss() -> None:
+    # .9 remains at every threshold; .4 is halfway to the least call, .5, which may not be lost
+    fit = fit_tool("t", [0.5, 0.6], [0.3, 0.9], FitConfig(0.0, 0.0, min_calls=1))
+    assert (fit.threshold, fit.bound, fit.needless_left, fit.kept) == (pytest.approx(0.4), "lost", 1, 2)
+
+
+def test_which_openings_count_for_which_tool() -> None:
+    openings = [
+        *[Opening("t", "t", p) for p in WANTED],
+        *[Opening("t", "", p) for p in NEEDLESS],
+        Opening("t", "", 0.99, early=True),
+        Opening("t", "u", 0.98),  # a call of another tool
+        Opening("", "t", 0.97),  # the model names no tool
+        Opening("u", "t", 0.96),
+    ]
+    t, u = fit_triggers(openings, ["t", "u"], config := FitConfig(0.25, 0.25, min_calls=4))
+    assert t == fit_tool("t", WANTED, NEEDLESS, config, early=1, other_tool=1)
+    assert u == fit_tool("u", [], [], config, other_tool=1)
+
+
+# Few distinct values, so that many are equal.
+_some = st.lists(st.sampled_from([0.0, 0.1, 0.2, 0.25, 0.3, 0.5, 0.9, 1.0]), max_size=12)
+_shares = st.sampled_from([0.0, 0.02, 0.1, 0.29, 0.5, 1.0])
+
+
+@given(_some, _some, _shares, _shares, st.randoms(use_true_random=False))
+def test_the_threshold_is_the_one_of_the_definition(
+    wanted: list[float], needless: list[float], a: float, b: float, rng: random.Random
+) -> None:
+    config = FitConfig(a, b, min_calls=1)
+    fit = fit_tool("t", wanted, needless, config)
+    if not wanted:
+        assert fit.threshold is None
+        return
+    distinct = sorted({*wanted, *needless})
+    candidates = [0.0, *((low + high) / 2 for low, high in itertools.pairwise(distinct))]
+    least = [c for c in candidates if sum(n >= c for n in needless) <= a * len(needless) + 1e-9]
+    most = [c for c in candidates if sum(w < c for w in wanted) <= b * len(wanted) + 1e-9]
+    assert fit.threshold == min([*least[:1], most[-1]])
+    assert (fit.kept, fit.needless_left) == (
+        sum(w >= fit.threshold for w in wanted),
+        sum(n >= fit.threshold for n in needless),
+    )
+    assert (fit.bound == "needless") == (fit.needless_left <= a * len(needless) + 1e-9)
+    rng.shuffle(wanted)
+    assert fit_tool("t", wanted, needless, config) == fit
+
+
+def test_a_long_curve_is_thinned_and_holds_its_ends_and_the_threshold() -> None:
+    wanted, needless = [0.5 + i / 2000 for i in range(500)], [i / 1000 for i in range(1, 500)]
+    fit = fit_tool("t", wanted, needless, FitConfig())
+    assert len(fit.curve) <= 61
+    assert fit.curve[0] == CurvePoint(0.0, 499, 500)
+    assert CurvePoint(fit.threshold or 0.0, 24, 500) in fit.curve  # 24 of 499 is 4.8 %, 25 is 5.01 %
+    assert fit.curve[-1].kept == 1
+    assert [p.threshold for p in fit.curve] == sorted({p.threshold for p in fit.curve})
+
+
+@pytest.mark.parametrize("wrong", [{"needless": 1.1}, {"lost": -0.1}, {"min_calls": 0}])
+def test_shares_out_of_range(wrong: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match="got"):
+        replace(FitConfig(), **wrong)

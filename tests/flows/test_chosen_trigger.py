@@ -1,0 +1,98 @@
+"""What `--trigger` names, and the record of a fit."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flows.chosen_trigger import chosen_trigger
+from tasks.training.trigger import TRIGGER_FILE, FittedTrigger, read_trigger, write_trigger
+from tests.support.finished_job import a_finished_job
+from toolformer_core.decode.trigger import FitConfig, fit_tool
+from toolformer_core.errors import UnknownNameError, UsageError
+from toolformer_core.lm.load import model_digest
+
+FITS = (
+    fit_tool("calculator", [0.5, 0.7], [0.1, 0.3], FitConfig(min_calls=2)),  # .4, halfway between .3 and .5
+    fit_tool("own", [0.5, 0.9], [0.1], FitConfig(min_calls=2)),  # .3
+    fit_tool("qa", [0.5], [0.1], FitConfig(min_calls=2)),  # too few calls
+)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """A finished training with fitted thresholds."""
+    folder = a_finished_job(tmp_path / "cstar-toolformer-0a1b2c3d4e5f6789")
+    digest = model_digest(str(folder / "model"))
+    calls = {"calculator": 3, "own": 2, "qa": 1}
+    write_trigger(folder / TRIGGER_FILE, FittedTrigger(digest, "cstar@v1", 4, 10, calls, FitConfig(), FITS))
+    return folder
+
+
+def test_a_record_is_read_as_it_was_written(job: Path) -> None:
+    fitted = read_trigger(job / TRIGGER_FILE)
+    assert fitted.fits == FITS
+    assert (fitted.documents, fitted.top_k, fitted.config, fitted.calls["qa"]) == (4, 10, FitConfig(), 1)
+    assert fitted.thresholds == {"calculator": pytest.approx(0.4), "own": pytest.approx(0.3)}
+
+
+def test_the_record_is_no_part_of_the_model(job: Path) -> None:
+    digest = model_digest(str(job / "model"))
+    (job / TRIGGER_FILE).unlink()
+    assert model_digest(str(job / "model")) == digest
+
+
+@pytest.mark.parametrize("part", ["", "model"])
+def test_fitted_are_those_of_the_training_that_made_the_model(job: Path, part: str) -> None:
+    found = chosen_trigger("fitted", str(job / part), ["calculator", "own"])
+    assert found == pytest.approx({"calculator": 0.4, "own": 0.3})
+    assert chosen_trigger("fitted", str(job / part), ["qa"]) == pytest.approx({"calculator": 0.4})  # `own` is absent
+
+
+def test_a_file_may_be_of_another_model(job: Path) -> None:
+    assert set(chosen_trigger(str(job / TRIGGER_FILE), "embedded", ["own"])) == {"calculator", "own"}
+
+
+def test_numbers() -> None:
+    assert chosen_trigger("", "embedded", []) == {}
+    assert chosen_trigger("calculator=0.2, own=1", "embedded", ["own"]) == {"calculator": 0.2, "own": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("calculator=1.5", "calculator=1.5 is no probability"),
+        ("calculator=x", "is not tool=number"),
+        ("fitted", "no thresholds were fitted for embedded: run toolformer fit-trigger"),
+        ("none.json", "none.json cannot be read"),
+        ("ftted", "ftted cannot be read"),
+    ],
+)
+def test_mistakes(text: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        chosen_trigger(text, "embedded", [])
+    with pytest.raises(UnknownNameError, match="Did you mean 'calculator'"):
+        chosen_trigger("calculater=0.5", "embedded", [])
+
+
+def test_thresholds_of_other_weights_are_refused(job: Path) -> None:
+    (job / "model" / "config.json").write_text('{"other": 1}')
+    with pytest.raises(UsageError, match="other weights"):
+        chosen_trigger("fitted", str(job), [])
+
+
+def test_a_fit_without_thresholds_is_refused_where_it_is_asked_for(job: Path) -> None:
+    fitted = read_trigger(job / TRIGGER_FILE)
+    write_trigger(job / TRIGGER_FILE, replace(fitted, fits=FITS[2:]))
+    with pytest.raises(UsageError, match="too few calls"):
+        chosen_trigger("fitted", str(job), [])
+
+
+def test_another_file_is_no_record(tmp_path: Path) -> None:
+    for text in ("[]", "{}", "{", json.dumps({"fits": []})):
+        (tmp_path / "other.json").write_text(text)
+        with pytest.raises(UsageError, match=r"holds no thresholds"):
+            read_trigger(tmp_path / "other.json")

@@ -1,0 +1,218 @@
+"""Where a model would open brackets in documents of C*: p(" [") at their places, and the tools it would call there.
+
+Teacher forcing: one pass over x*, with its calls and their responses as in training, gives p(" [") at every token that
+starts outside a call. Behind each " [" among the k most likely tokens the model writes on, greedily as in decoding,
+until it has named a tool; these continuations share the keys and values of the pass.
+
+    x*       The sum of 27 and 8 is [Calculator(27 + 8) -> 35] 35 .
+    places  |   |   |  |  |   | |  |                          |  |
+
+p(" [") is that of sampling and of decoding: the product over the tokens of " [". A document longer than the context is
+read in windows. Whether an opening is wanted, `trigger` decides; nothing here knows thresholds or files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import DynamicCache
+
+from toolformer_core.decode.calls import names_a_tool
+from toolformer_core.decode.trigger import Opening
+from toolformer_core.errors import ContextError
+from toolformer_core.lm.hf.batches import KeyValues, by_budget, key_values, one_row, pad
+from toolformer_core.lm.hf.engine import TransformersLM
+from toolformer_core.lm.hf.model import HFModel
+from toolformer_core.lm.hf.prefixes import CopiedPrefix
+from toolformer_core.lm.hf.sampling import draw_calls
+from toolformer_core.lm.hf.windowing import window_bounds
+from toolformer_core.lm.tokens import encode_following, tokenize
+from toolformer_core.records import Example
+from toolformer_core.syntax import CLOSE, OPEN, parse
+
+__all__ = ["find_openings", "names_of"]
+
+_EARLY = 5  # tokens over which the loss of a position is taken (Toolformer §4.1)
+_SPARE = 2  # tokens beyond those of the longest name, which may be written in other tokens
+_SMALLEST_WINDOW = 16  # tokens of a document that the context must leave room for
+_MAX_LOGITS = 1 << 24  # at a time
+
+_Place = tuple[int, int]  # a row of a pass, and how many of its tokens precede " ["
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """An example's tokens and where it has calls."""
+
+    ids: NDArray[np.int64]  # (n,)
+    outside: NDArray[np.bool_]  # (n,) whether the token starts outside a call, and may follow a " [" of ours
+    calls: Mapping[int, str]  # token before which a call stands -> the tool's key
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A window of a document as it is fed to the model."""
+
+    document: int
+    ids: NDArray[np.int64]  # (t,) [bos] and tokens
+    shift: int  # index in `ids` of the document's first token, if it were there
+    places: NDArray[np.int64]  # (m,) tokens of the document
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def names_of(examples: Sequence[Example]) -> dict[str, str]:
+    """Return the names in calls of all tools that some examples call, by key, in the order of the keys."""
+    names = {}
+    for example in examples:
+        for call in example.calls:
+            if call.tool not in names:
+                names[call.tool] = parse(example.text[call.start + len(OPEN) : call.end - len(CLOSE)])[0].tool
+    return dict(sorted(names.items()))
+
+
+def find_openings(
+    lm: TransformersLM,
+    examples: Sequence[Example],
+    names: Mapping[str, str],
+    *,
+    top_k: int = 10,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> list[Opening]:
+    """Find the openings in some documents, in their order.
+
+    Args:
+        lm: a model that was finetuned on calls.
+        examples: documents that it has not been trained on.
+        names: the tools' names in calls by their keys.
+        top_k: k of decoding.
+        on_progress: called with the number of windows done and of all windows.
+
+    Raises:
+        ContextError: the model's context is too short for a document and a call's name.
+    """
+    hf_model = lm.hf_model
+    name_tokens = _SPARE + max((len(encode_following(hf_model.tokenizer, f"{n}(")) for n in names.values()), default=0)
+    documents = _documents(hf_model, examples)
+    rows = sorted(_rows(hf_model, documents, name_tokens), key=len)
+    found: list[tuple[int, int, Opening]] = []
+    done = 0
+    for batch in by_budget([len(row) for row in rows], hf_model.token_budget):
+        chosen = [rows[b] for b in batch]
+        for part in hf_model.budget.in_parts(chosen, lambda part: _read(hf_model, part, top_k, name_tokens)):
+            for document, token, p, text in part:
+                named = next((key for key, name in names.items() if names_a_tool(text, (name,))), "")
+                found.append((document, token, _opening(documents[document], token, p, named)))
+        done += len(chosen)
+        if on_progress is not None:
+            on_progress(done, len(rows))
+    return [opening for _, _, opening in sorted(found, key=lambda one: one[:2])]
+
+
+def _opening(document: _Document, token: int, probability: float, named: str) -> Opening:
+    called = document.calls.get(token, "")
+    until = np.flatnonzero(document.outside[token + 1 :])[: _EARLY - 1] + token + 1
+    early = not called and any(document.calls.get(after) == named for after in until.tolist())
+    return Opening(named, called, probability, early)
+
+
+def _documents(hf_model: HFModel, examples: Sequence[Example]) -> list[_Document]:
+    out = []
+    for example, tokens in zip(examples, tokenize(hf_model.tokenizer, [e.text for e in examples]), strict=True):
+        outside = tokens.starts_character.copy()
+        calls = {}
+        for call in example.calls:
+            outside[(tokens.cuts > call.start) & (tokens.cuts < call.end)] = False
+            at = tokens.token_at(call.start)
+            if at < len(tokens.ids) and tokens.cuts[at] == call.start:  # else no token starts with the call
+                calls[at] = call.tool
+        if hf_model.bos is None:
+            outside[:1] = False  # the first token has no probability
+        out.append(_Document(tokens.ids, outside, calls))
+    return out
+
+
+def _rows(hf_model: HFModel, documents: Sequence[_Document], name_tokens: int) -> Iterator[_Row]:
+    lead = [] if hf_model.bos is None else [hf_model.bos]
+    width = hf_model.context_length - len(lead) - len(hf_model.trigger) - name_tokens
+    if width < _SMALLEST_WINDOW:
+        raise ContextError(
+            f"model {hf_model.name!r} has a context of {hf_model.context_description}, which leaves {width} tokens for "
+            "a document; use a model with a longer context"
+        )
+    for number, document in enumerate(documents):
+        for start, end, first, last in window_bounds(len(document.ids), width):
+            places = np.flatnonzero(document.outside[first:last]) + first
+            if len(places):
+                ids = np.concatenate([np.asarray(lead, dtype=np.int64), document.ids[start:end]])
+                yield _Row(number, ids, len(lead) - start, places)
+
+
+def _read(hf_model: HFModel, rows: Sequence[_Row], top_k: int, name_tokens: int) -> list[tuple[int, int, float, str]]:
+    """Return document, token, p(" [") and the text behind " [" of every opening in some windows."""
+    with hf_model.lock, torch.inference_mode():
+        ids, _ = pad([row.ids for row in rows], hf_model.device)
+        position = torch.arange(ids.shape[1], device=hf_model.device).expand(len(rows), -1)
+        cache = DynamicCache()
+        hidden = hf_model.hidden(ids, None, position, cache)  # (B, T, D); no mask: padding follows all that is read
+        states = torch.cat([hidden[b, row.places + row.shift - 1] for b, row in enumerate(rows)])  # (N, D)
+        kv = key_values(cache)
+        prefixes = [one_row(kv, b) for b in range(len(rows))]
+        tokens = [(row.document, int(token)) for row in rows for token in row.places]
+        places = [(b, int(token) + row.shift) for b, row in enumerate(rows) for token in row.places]
+        ranks, log_p = _measure(hf_model, states, hf_model.trigger[0])
+        inside = np.flatnonzero(ranks < top_k)
+        inside, log_p = _rest_of_trigger(hf_model, prefixes, places, inside, log_p[inside], top_k)
+        at = [places[i] for i in inside]
+        common = 0 if hf_model.bos is None else 1
+        drawn = draw_calls(hf_model, prefixes, common, at, [0] * len(at), name_tokens, 0.0) if at else []
+    p = np.exp(log_p.astype(np.float64))
+    return [(*tokens[i], float(p[j]), drawn[j].text) for j, i in enumerate(inside)]
+
+
+def _measure(hf_model: HFModel, states: torch.Tensor, token: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return the rank (N,) of a token after hidden states (N, D), and its log-probability (N,)."""
+    chunk = max(1, _MAX_LOGITS // hf_model.lm_head.size)
+    ranks, log_p = [], []
+    for at in range(0, len(states), chunk):
+        logits = hf_model.logits(states[at : at + chunk])
+        own = logits[:, token]
+        ranks.append((logits > own[:, None]).sum(dim=1))
+        log_p.append(own - logits.logsumexp(dim=1))
+    return torch.cat(ranks).cpu().numpy(), torch.cat(log_p).cpu().numpy()
+
+
+def _rest_of_trigger(
+    hf_model: HFModel,
+    prefixes: Sequence[KeyValues],
+    places: Sequence[_Place],
+    inside: NDArray[np.int64],
+    log_p: NDArray[np.float32],
+    top_k: int,
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Add log p of the other tokens of a " [" of several tokens, and keep the places where all are likely enough."""
+    first, *rest = hf_model.trigger
+    if not rest or not len(inside):
+        return inside, log_p
+    longest = max(n for _, n in places) + len(hf_model.trigger)
+    kept_places, kept_log_p = [], []
+    per = max(1, hf_model.token_budget // longest)
+    for start in range(0, len(inside), per):
+        chunk, sums = inside[start : start + per], log_p[start : start + per].copy()
+        likely = np.ones(len(chunk), dtype=np.bool_)
+        rows = CopiedPrefix(hf_model, prefixes, [places[i] for i in chunk], len(hf_model.trigger))
+        fed = first
+        for token in rest:
+            hidden = rows.feed(torch.full((len(chunk),), fed, device=hf_model.device))
+            ranks, more = _measure(hf_model, hidden, token)
+            likely &= ranks < top_k
+            sums += more
+            fed = token
+        kept_places.append(chunk[likely])
+        kept_log_p.append(sums[likely])
+    return np.concatenate(kept_places), np.concatenate(kept_log_p)

@@ -1,0 +1,169 @@
+"""Fits theta_tool: for each tool, the smallest p(" [") at which it is called, from openings in documents of C*.
+
+An *opening* is a place in x* at which " [" is among the k most likely tokens, so that without thresholds the model
+would start a call there. It counts for the tool t whose name the model then writes:
+
+    wanted      x* has a call of t there; their probabilities p(" [") are W_t
+    needless    x* has no call there; N_t
+
+Left out are an opening at a call of another tool, as whether t helps there is not known; an opening less than five
+tokens before a call of t, as that is the same call a little early (the loss that chose the place looks at the five
+tokens behind it, Toolformer §4.1); and an opening at which the model names no tool, as decoding takes it back.
+
+    needless_t(theta) = |{n in N_t : n >= theta}| / |N_t|      needless openings that remain
+    lost_t(theta)     = |{w in W_t : w <  theta}| / |W_t|      calls of C* that are no longer made
+
+    theta_t = min( min{theta : needless_t(theta) <= a},  max{theta : lost_t(theta) <= b} )      a = 0.05, b = 0.02
+
+That is the 1 - a quantile of the needless openings, unless it loses more than the share b of the calls: then the
+smaller loss wins, and `ToolFit.bound` says so. Neither share depends on how many openings are wanted and how many are
+not, which differs between C* and the texts to come. Thresholds between the same two probabilities leave the same
+openings, so theta is 0 or halfway between two neighbours: no rounding error moves an opening across it.
+
+A tool with few wanted openings gets no threshold. This module knows no model and no text; see `openings`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolformer_core.errors import UsageError
+
+__all__ = ["CurvePoint", "FitConfig", "Opening", "ToolFit", "fit_tool", "fit_triggers"]
+
+_CURVE = 60  # points of a curve at most
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A place in x* at which " [" is among the k most likely tokens."""
+
+    named: str  # key of the tool that the model names there; "" if it names none
+    called: str  # key of the tool that x* calls there; "" if it calls none
+    probability: float  # p(" [")
+    early: bool = False  # x* calls the named tool less than five tokens later
+
+
+@dataclass(frozen=True, slots=True)
+class FitConfig:
+    """What a threshold may cost.
+
+    Args:
+        needless: a, the largest share of needless openings that remain.
+        lost: b, the largest share of wanted openings that are lost. It takes precedence over `needless`.
+        min_calls: wanted openings that a tool needs for a threshold.
+
+    Raises:
+        UsageError: a value out of range.
+    """
+
+    needless: float = 0.05
+    lost: float = 0.02
+    min_calls: int = 20
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.needless <= 1 or not 0 <= self.lost <= 1:
+            raise UsageError(f"needless and lost are shares in [0, 1], got {self.needless} and {self.lost}")
+        if self.min_calls < 1:
+            raise UsageError(f"min_calls must be at least 1, got {self.min_calls}")
+
+
+class CurvePoint(NamedTuple):
+    """What a threshold leaves."""
+
+    threshold: float
+    needless: int  # openings that remain
+    kept: int  # calls that are still made
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFit:
+    """The threshold of one tool, and what it was fitted on."""
+
+    tool: str
+    threshold: float | None  # None: too few wanted openings
+    bound: str  # what limits it: needless | lost | too_few_calls
+    wanted: int  # |W_t|
+    needless: int  # |N_t|
+    kept: int  # wanted openings at the threshold
+    needless_left: int  # needless openings at the threshold
+    early: int  # left out: less than five tokens before a call of the tool
+    other_tool: int  # left out: at a call of another tool
+    curve: tuple[CurvePoint, ...]  # by threshold, ascending; thinned to some 60 points
+
+
+def fit_triggers(openings: Iterable[Opening], tools: Sequence[str], config: FitConfig) -> list[ToolFit]:
+    """Fit the thresholds of some tools (their keys), in that order."""
+    by_tool: dict[str, list[Opening]] = {tool: [] for tool in tools}
+    for opening in openings:
+        if opening.named in by_tool:
+            by_tool[opening.named].append(opening)
+    fits = []
+    for tool, own in by_tool.items():
+        wanted = [o.probability for o in own if o.called == tool]
+        uncalled = [o for o in own if not o.called]
+        needless = [o.probability for o in uncalled if not o.early]
+        early, other_tool = len(uncalled) - len(needless), len(own) - len(wanted) - len(uncalled)
+        fits.append(fit_tool(tool, wanted, needless, config, early=early, other_tool=other_tool))
+    return fits
+
+
+def fit_tool(
+    tool: str,
+    wanted: Sequence[float],
+    needless: Sequence[float],
+    config: FitConfig,
+    *,
+    early: int = 0,
+    other_tool: int = 0,
+) -> ToolFit:
+    """Fit the threshold of one tool; see the module.
+
+    Args:
+        tool: its key.
+        wanted: p(" [") of its wanted openings, in any order.
+        needless: p(" [") of its needless openings, in any order.
+        config: the shares.
+        early: openings that were left out, for the record.
+        other_tool: the same.
+    """
+    w, n = np.sort(np.asarray(wanted, dtype=np.float64)), np.sort(np.asarray(needless, dtype=np.float64))
+    thresholds = _candidates(np.concatenate([w, n]))
+    kept = len(w) - np.searchsorted(w, thresholds)  # (m,)
+    left = len(n) - np.searchsorted(n, thresholds)  # (m,)
+    curve = [CurvePoint(*point) for point in zip(thresholds.tolist(), left.tolist(), kept.tolist(), strict=True)]
+    if len(w) < config.min_calls:
+        bound, at = "too_few_calls", 0
+    else:
+        few_lost = int(np.flatnonzero((len(w) - kept) / len(w) <= config.lost)[-1])  # always true of the first, 0
+        few_left = np.flatnonzero(left / max(1, len(n)) <= config.needless)
+        enough = len(few_left) > 0 and int(few_left[0]) <= few_lost
+        bound, at = ("needless", int(few_left[0])) if enough else ("lost", few_lost)
+    return ToolFit(
+        tool=tool,
+        threshold=None if bound == "too_few_calls" else curve[at].threshold,
+        bound=bound,
+        wanted=len(w),
+        needless=len(n),
+        kept=curve[at].kept,
+        needless_left=curve[at].needless,
+        early=early,
+        other_tool=other_tool,
+        curve=tuple(curve[i] for i in _thinned(len(curve), at)),
+    )
+
+
+def _candidates(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return 0, and what is halfway between two neighbouring probabilities, ascending."""
+    distinct = np.unique(probabilities)
+    return np.concatenate([[0.0], (distinct[:-1] + distinct[1:]) / 2])
+
+
+def _thinned(points: int, chosen: int) -> list[int]:
+    """Return evenly spaced indices of a curve, with its ends and the chosen one."""
+    return sorted({*np.linspace(0, points - 1, min(points, _CURVE)).astype(int).tolist(), chosen})
