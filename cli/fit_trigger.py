@@ -13,7 +13,8 @@ import typer
 
 from cli.options import AsJson, Data
 from cli.terminal import print_json
-from tasks.settings import data_folder, prepare_environment
+from tasks.environment import prepare_environment
+from tasks.settings import data_folder
 
 if TYPE_CHECKING:
     from flows.finetune.fit_trigger import TriggerResult
