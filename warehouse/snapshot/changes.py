@@ -9,7 +9,6 @@ This module knows no view and opens no database.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,9 +22,6 @@ __all__ = ["Changes", "FactsSource", "RecordedFacts", "apply_changes"]
 # The runs that use other commits than before.
 _OTHER_COMMITS = f"""
 SELECT run_id FROM _summaries ANTI JOIN ({RUN_SUMMARIES.format("facts.run_commits")}) USING (run_id, commits, digest)"""
-
-
-_COMMITS_AT_ONCE = 2_000  # whose facts are held at once, some 7 kB each
 
 
 class FactsSource(Protocol):
@@ -96,6 +92,7 @@ def apply_changes(connection: duckdb.DuckDBPyConnection, source: FactsSource) ->
     for name, rows in identities.items():
         _register(connection, "_rows", rows)
         new[name], counts[name] = _compare(connection, name)
+    facts = source.facts_of(new) if any(keys.num_rows for keys in new.values()) else None
     for table in COMMIT_TABLES:
         connection.execute(f"DELETE FROM facts.{table} WHERE commit_id IN (FROM gone_commits)")
     for table in DATASET_TABLES:
@@ -104,13 +101,11 @@ def apply_changes(connection: duckdb.DuckDBPyConnection, source: FactsSource) ->
     connection.execute(
         "DELETE FROM facts.run_commits WHERE run_id IN (FROM gone_runs) AND run_id NOT IN (FROM new_runs)"
     )
-    for keys in _in_parts(new):
-        facts = source.facts_of(keys)
+    if facts is not None:
         for table in (*COMMIT_TABLES, *DATASET_TABLES, "runs"):
-            _insert(connection, table, facts[table], keys)
-        if keys["runs"].num_rows:
-            _update_run_commits(connection, facts["run_commits"])
-    for name in ("_rows", "_keys", "_summaries"):
+            _insert(connection, table, facts[table])
+        _update_run_commits(connection, facts["run_commits"])
+    for name in ("_rows", "_summaries"):
         connection.unregister(name)
     return Changes(counts["commits"], counts["runs"], counts["datasets"])
 
@@ -133,25 +128,14 @@ def _compare(connection: duckdb.DuckDBPyConnection, table: str) -> tuple[pa.Tabl
     return rows, rows.num_rows + gone
 
 
-def _in_parts(new: Facts) -> Iterator[Facts]:
-    """Yield the keys so that the facts about each part take little memory: all runs and datasets with the first."""
-    commits, rest = new["commits"], new
-    for start in range(0, max(1, commits.num_rows), _COMMITS_AT_ONCE):
-        part = {**rest, "commits": commits.slice(start, _COMMITS_AT_ONCE)}
-        if any(keys.num_rows for keys in part.values()):
-            yield part
-        rest = {name: keys.slice(0, 0) for name, keys in new.items()}
-
-
-def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table, keys: Facts) -> None:
-    """Insert the rows about these commits, runs or datasets."""
-    owner = "commits" if table in COMMIT_TABLES else "datasets" if table in DATASET_TABLES else table
-    if rows.num_rows == 0 or keys[owner].num_rows == 0:
+def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
+    """Insert the rows that belong to new commits, runs or datasets."""
+    if rows.num_rows == 0:
         return
-    columns = ", ".join(keys[owner].column_names)
+    owner = "commits" if table in COMMIT_TABLES else "datasets" if table in DATASET_TABLES else table
+    keys = ", ".join(column.name for column in METADATA.tables[owner].primary_key.columns)
     _register(connection, "_rows", rows)
-    _register(connection, "_keys", keys[owner])
-    connection.execute(f"INSERT INTO facts.{table} BY NAME SELECT * FROM _rows SEMI JOIN _keys USING ({columns})")
+    connection.execute(f"INSERT INTO facts.{table} BY NAME SELECT * FROM _rows SEMI JOIN new_{owner} USING ({keys})")
 
 
 def _update_run_commits(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> None:
