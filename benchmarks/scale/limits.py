@@ -39,6 +39,9 @@ _OF_PLAN = (
 )
 _FURTHER = {
     "dispatch_s": Constant(0.075, "s a task", "from its readiness to its first shard: 55 to 96 ms on Dask"),
+    "dask_cpu_s": Constant(
+        0.45, "s CPU a task", "flow, server, scheduler, workers; benchmarks/gpu_wait.py --documents 800: 33 s, 70 tasks"
+    ),
     "snapshot_ms": Constant(0.12, "ms a commit", "python benchmarks/reconcile.py --commits 5000: snapshot 0.61 s"),
     "list_ms": Constant(0.014, "ms a commit", "python benchmarks/reconcile.py: a start with 5,000 commits 0.07 s"),
     "result_bytes": Constant(1475.0, "bytes a commit", "python benchmarks/scale/simulate.py --measure"),

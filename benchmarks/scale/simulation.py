@@ -94,6 +94,7 @@ class _Simulation:
         if world.shared:
             self.free = {_CARD: world.workers, _WORKER: 0}
         self.queues: dict[str, list[tuple[int, _Task]]] = {_CARD: [], _WORKER: []}
+        self.core_free = [0.0] * world.cores  # heap: when each core is free
         self.card_free = [0.0] * world.cards  # when each card's turn is free
         self.at_card = [(0, card) for card in range(world.cards)]  # heap: tasks at a card, the card
         self.assembly: list[_Task] = []  # submitted once all scores are there; the last of all tasks
@@ -221,7 +222,15 @@ class _Simulation:
         self.first = min(self.first, self.now)
         card = self._least_busy_card() if task.stage.model_s else -1
         held = retry_delay(task.held_until - self.now) if task.held_until > self.now else 0.0
-        self._next_chunk(_Attempt(task, place, card, self.now), self.now + self.world.task_s + held)
+        self._next_chunk(_Attempt(task, place, card, self.now), self._after_overhead() + self.world.task_s + held)
+
+    def _after_overhead(self) -> float:
+        """Return when a core has done what a task costs beside its work."""
+        if not self.core_free:
+            return self.now
+        end = max(self.now, self.core_free[0]) + self.world.task_cpu_s
+        heapq.heapreplace(self.core_free, end)
+        return end
 
     def _least_busy_card(self) -> int:
         """Return the card with the fewest tasks; it has one more from now on."""

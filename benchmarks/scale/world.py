@@ -35,6 +35,8 @@ class World:
         dask: whether the flow cuts for Dask's threads.
         submit_s: for which the flow's process hands over a task, one after another.
         task_s: between a task's readiness and its first shard.
+        task_cpu_s: CPU time of a task beside its work, in all processes: Prefect, the flow, Dask.
+        cores: on which all processes share that time; 0: each has enough of its own.
         request_s: mean of a request to the object store; 0: a local disk.
         requests: to it, for a shard of a stage.
         note_s: for which the flow's process is busy with each commit.
@@ -59,6 +61,8 @@ class World:
     dask: bool = True
     submit_s: float = 0.0
     task_s: float = 0.0
+    task_cpu_s: float = 0.0
+    cores: int = 0
     request_s: float = 0.0
     requests: float = 7.0
     note_s: float = 0.0

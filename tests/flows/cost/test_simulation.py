@@ -45,6 +45,13 @@ def test_what_stands_around_the_tasks_by_hand() -> None:
     assert simulate(world).makespan_s == pytest.approx(5 + 0.5 + 13 + 0.75 + 0.1 + 7)
 
 
+def test_what_tasks_cost_beside_their_work_is_shared_by_the_cores() -> None:
+    # ten tasks of a second on ten workers, each after 2 s of CPU time: five rounds on two cores, then the last second
+    world = replace(ONE, documents=1000, stages=(Stage("prefilter", "qa", cpu_s=0.01),), workers=10, task_cpu_s=2)
+    assert simulate(replace(world, cores=2)).makespan_s == pytest.approx(5 * 2 + 1)
+    assert simulate(world).makespan_s == pytest.approx(1)  # enough cores: it delays nothing
+
+
 def test_a_card_serves_one_task_at_a_time() -> None:
     tools = ("a", "b", "c")
     stages = tuple(Stage("sample", tool, model_s=0.1) for tool in tools)
