@@ -82,7 +82,11 @@ CORPUS = {**WHERE, "corpus": "/corpus.jsonl"}
         (BUILD, {**CORPUS, "tools": ["calculater"]}, "'calculater' is not one of"),
         (BUILD, {**CORPUS, "tool": ["miles.py:miles"]}, "'miles.py:miles' does not match"),  # not the whole path
         (BUILD, {**CORPUS, "tool": ["Km=miles.yaml"]}, "'Km=miles.yaml' does not match"),
-        (BUILD, {**CORPUS, "tau_f": {"calculator": "high"}}, "tau_f.calculator'. Failure reason: 'high' is not valid"),
+        (
+            BUILD,
+            {**CORPUS, "tau_f": {"calculator": "high"}},
+            "tau_f.calculator'. Failure reason: 'high' does not match",
+        ),
         (BUILD, {**CORPUS, "tau_s": 1.0}, "1.0 is greater than or equal to the maximum of 1"),
         (BUILD, {**CORPUS, "model": "../model"}, "'../model' does not match"),
         (BUILD, {**CORPUS, "passages": "mine.jsonl"}, "'mine.jsonl' does not match"),

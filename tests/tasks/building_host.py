@@ -51,7 +51,7 @@ def draw(
 
 
 def judge(
-    lm: Any, name: str, texts: Mapping[str, str], items: Iterable[tuple[DrawnCall, str]], config: ScoreConfig
+    lm: Any, name: str, texts: Mapping[str, str], items: Iterable[tuple[DrawnCall, str]], *_: object
 ) -> list[ScoredCall]:
     return [a_scored(c.doc_id, c.tool, c.position, c.input, response) for c, response in items]
 

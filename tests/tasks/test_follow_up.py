@@ -21,7 +21,7 @@ from tasks.tool_cache import OLDEST_ANSWER
 from tests.fakes import FakeTool, a_drawn, a_scored
 from tests.support.stage_runs import annotate_shard, calculator_spec, ingest, run_all
 from toolformer_core.annotate.sample import SampledDocument
-from toolformer_core.config import SampleConfig, ScoreConfig
+from toolformer_core.config import SampleConfig
 from toolformer_core.errors import ToolError
 from toolformer_core.records import (
     Document,
@@ -62,7 +62,7 @@ def draw(
 
 
 def judge(
-    lm: str, tool_name: str, texts: Mapping[str, str], items: Iterable[tuple[DrawnCall, str]], config: ScoreConfig
+    lm: str, tool_name: str, texts: Mapping[str, str], items: Iterable[tuple[DrawnCall, str]], *_: object
 ) -> list[ScoredCall]:
     return [a_scored(c.doc_id, c.tool, c.position, c.input, response) for c, response in items]
 

@@ -19,7 +19,7 @@ from tasks.stages import VERSIONS, execute, sample, score
 from tests.fakes import FakeTool, a_drawn, a_scored
 from tests.support.stage_runs import calculator_spec, run_all
 from toolformer_core.annotate.sample import SampledDocument
-from toolformer_core.config import SampleConfig, ScoreConfig
+from toolformer_core.config import SampleConfig
 from toolformer_core.records import Document, DrawnCall, PrefilterResult, Prompt, ScoredCall
 from warehouse.store import Store
 
@@ -50,7 +50,7 @@ def draw(
 
 
 def judge(
-    lm: Any, name: str, texts: Mapping[str, str], items: Iterable[tuple[DrawnCall, str]], config: ScoreConfig
+    lm: Any, name: str, texts: Mapping[str, str], items: Iterable[tuple[DrawnCall, str]], *_: object
 ) -> list[ScoredCall]:
     return [a_scored(c.doc_id, c.tool, c.position, c.input, response) for c, response in items]
 

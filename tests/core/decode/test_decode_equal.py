@@ -124,7 +124,7 @@ def test_thresholds_in_a_batch_are_the_plain_computation(family: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(
     "how",
-    [{}, {"temperature": 0.8}, {"temperature": 1.2, "top_p": 0.7}, {"trigger": {"double": 0.002, "late": 0.004}}],
+    [{}, {"temperature": 0.8}, {"temperature": 1.2, "top_p": 0.7}, {"trigger": {"double": 0.001, "late": 0.002}}],
 )
 def test_a_batch_is_its_sequences_one_by_one(family: str, how: dict[str, Any]) -> None:
     lm = caller(family)
