@@ -111,7 +111,11 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
         files = list(assembled.shards.values())
         if told := assembled.decided.as_parameters():
             ledger.run = replace(ledger.run, parameters={**ledger.run.parameters, **told})
-        coverage = coverage_note(store, files) if parameters.stop_when_full else ""
+        notes = (
+            coverage_note(store, files) if parameters.stop_when_full else "",
+            thresholds_note(assembled.decided.found),
+            price_note(spec.prices, assembled.decided.prices),
+        )
         with ledger.own_snapshot() as snapshot:  # the published one may describe another run
             dataset = write_version(
                 ledger,
@@ -121,16 +125,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
                 assembled.decided.config.tau_f,
                 snapshot,
                 licence=parameters.licence,
-                notes="\n\n".join(
-                    filter(
-                        None,
-                        (
-                            coverage,
-                            thresholds_note(assembled.decided.found),
-                            price_note(spec.prices, assembled.decided.prices),
-                        ),
-                    )
-                ),
+                notes="\n\n".join(filter(None, notes)),
             )
             balances, gains = stats(snapshot).balances, gain_histogram(snapshot)
             examples = sum(f.rows for f in dataset.files)

@@ -72,6 +72,9 @@ def ask(
     for tool in (*tau_f, *prices):
         if tool not in scores.sampled:
             raise UnknownNameError("tool", tool, scores.sampled)
+    for tool, price in prices.items():
+        if price < 0:
+            raise UsageError(f"--call-price {tool}={price:g}: a price is a number of nats from 0 on")
     for tool in tau_f:
         if tau_f[tool] < scores.floors.get(tool, -math.inf):
             raise UsageError(

@@ -11,8 +11,8 @@
 
 Weights stay where training left them: models and versions hold the folder's address. Only `MlflowClient` is used, with
 the run's id in every call, so MLflow's global "active run" plays no part and runs in several threads do not mix.
-All of `record` can be told twice: MLflow itself is asked what it holds already. Call `prepare_environment`
-before this module is imported; MLflow reads on import whether it may send telemetry.
+`record` may be repeated: MLflow itself is asked what it already holds. Call `prepare_environment` before this module is
+imported, since MLflow reads on import whether it may send telemetry.
 This module knows no Prefect and starts no training; it learns of training from the lines of events.jsonl, whose
 meaning stands in `events`. `store` opens the database and begins runs; `run` is a run of any flow, `training` that
 of a training; `figures` draws.

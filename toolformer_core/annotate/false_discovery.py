@@ -40,6 +40,7 @@ from toolformer_core.records import ScoredCall
 
 __all__ = [
     "LEAST_RESPONSES",
+    "REASONS",
     "Estimate",
     "FoundThreshold",
     "GainCollector",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from warehouse.snapshot.views import MEASURED
+from warehouse.snapshot.views import LOOKED_AHEAD, MEASURED
 
 __all__ = ["DECOYS", "MACROS", "MACRO_COMMENTS", "rate_sql"]
 
@@ -21,7 +21,7 @@ _COUNTED = f"""
 SELECT tool, tau::DOUBLE AS tau_f, count(*) FILTER (gain >= tau) AS calls, count(*) AS of_calls,
        coalesce(sum(len([g FOR g IN decoy_gains IF g >= tau AND NOT isnan(g)])), 0)::BIGINT AS decoys,
        coalesce(sum(len([g FOR g IN decoy_gains IF NOT isnan(g)])), 0)::BIGINT AS of_decoys
-FROM scored{{thresholds}} WHERE {MEASURED} AND NOT (tool = 'mt' AND seen_after AND NOT seen_before) GROUP BY ALL"""
+FROM scored{{thresholds}} WHERE {MEASURED} AND NOT {LOOKED_AHEAD} GROUP BY ALL"""
 
 _RATES = """
 SELECT *, CASE WHEN calls > 0 AND of_decoys > 0

@@ -35,6 +35,7 @@ __all__ = [
     "DROPS",
     "EVALUATIONS",
     "LINEAGE",
+    "LOOKED_AHEAD",
     "MEASURED",
     "PERPLEXITY",
     "RULES",
@@ -51,9 +52,12 @@ THRESHOLDS = (0.5, 1.0, 2.0)  # nats, as in the paper's Table 2
 # concludes that there is none and does not evaluate `isnan(gain)`. It cannot draw this conclusion through TRY.
 MEASURED = "NOT isnan(TRY(gain))"
 
+# MT only: the model looked ahead.
+LOOKED_AHEAD = "(tool = 'mt' AND seen_after AND NOT seen_before)"
+
 # Which scored calls may be kept at all, whatever the threshold. Where L(e(c, eps)) was not computed, the gain is an
 # upper bound that is below every threshold in use.
-RULES = f"{MEASURED} AND loss_call IS NOT NULL AND NOT (tool = 'mt' AND seen_after AND NOT seen_before)"
+RULES = f"{MEASURED} AND loss_call IS NOT NULL AND NOT {LOOKED_AHEAD}"
 
 
 def _better_nearby(winners: str, alike: tuple[str, ...]) -> str:

@@ -169,6 +169,8 @@ def test_a_call_must_gain_its_price_besides_its_threshold(corpus: Path, tmp_path
     assert free.version == cheap.version
     priced = ask(free.snapshot, {}, call_price={"calculator": 0.1})  # 0.45 nats, which three calls lack
     assert (priced.before.tau_f, priced.after.tau_f) == ({"calculator": 0.35}, {"calculator": pytest.approx(0.45)})
+    with pytest.raises(UsageError, match="from 0 on"):
+        ask(free.snapshot, {}, call_price={"calculator": -0.1})
     said = json.loads(run("what-if", "--call-price", "calculator=0.1", "--data", tmp_path, "--json").out)
     assert [(one["before"]["calls"], one["after"]["calls"]) for one in said["changes"]] == [(12, 9)]
 
