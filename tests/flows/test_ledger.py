@@ -121,7 +121,7 @@ def test_a_shard_noted_as_it_finishes_is_counted_once(tmp_path: Path) -> None:
 
     store = Store(tmp_path)
     with Catalog(tmp_path / "catalog.duckdb", store=store) as catalog, reporting_to(progress):
-        ledger = Ledger(store, catalog, RUN, refresh_s=0.0)
+        ledger = Ledger(store, catalog, RUN, refresh_s=0.0, clock=lambda: 0.0)  # no snapshot takes long
         ledger.expect("ingest", 2)
         early, late = finished(store, 1), finished(store, 2)
         ledger.note(early)  # by the thread at work
