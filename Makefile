@@ -7,6 +7,7 @@ DATA ?= toolformer-data
 N ?= 10
 INPUTS ?= 1000000
 RUNNER ?= threads
+PART ?= report
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export DO_NOT_TRACK := true
 export MLFLOW_DISABLE_TELEMETRY := true
@@ -14,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export GOMP_SPINCOUNT := 20000
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test fuzz fuzz-tools test-slow test-mcp chaos guards small-world-report bench system check format docs clean
+.PHONY: help install dev demo test fuzz fuzz-tools test-slow test-mcp chaos guards small-world-report beyond-report bench system check format docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +65,9 @@ guards: $(VENV)/.dev system ## minutes: take out guards against crashes, damage 
 
 small-world-report: $(VENV)/.run ## hours: pretrain three seeds of the embedded model, measure each against gold, write docs/small-world.md
 	$(BIN)/python benchmarks/small_world.py
+
+beyond-report: $(VENV)/.run ## a part of what the options beyond the paper buy (SEED=n, or shipped; PART=pretrain, calibration, sampling, trained, report)
+	$(BIN)/python -m benchmarks.beyond --seed $(or $(SEED),shipped) --part $(PART)
 
 bench: $(VENV)/.dev ## speed, as ratios within one run: finetuning against the Trainer, decoding against generate, serving, annotating
 	$(BIN)/python benchmarks/finetune.py

@@ -1,0 +1,69 @@
+"""What the options beyond the paper buy, on the small world's texts, whose right calls are known.
+
+    python -m benchmarks.beyond --seed 1 --part pretrain        # hours on two cores; resumes where it was stopped
+    python -m benchmarks.beyond --seed 1 --part calibration     # promised against true rate of false discoveries
+    python -m benchmarks.beyond --seed 1 --part sampling        # free against forced form; which positions are found
+    python -m benchmarks.beyond --seed 1 --part trained         # thresholds, prices and triggers, after finetuning
+    python -m benchmarks.beyond --part report                   # docs/beyond.md and its plots, anew
+
+A seed is that of a pretrained model; `shipped` is the one that comes with the platform. Every part adds its figures to
+docs/beyond.json, and the report is written from all that are there. What a part has finished is not done again.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks.beyond.annotated import frame_texts
+from benchmarks.beyond.calibration import calibration
+from benchmarks.beyond.report import write_report
+from benchmarks.beyond.sampling import sampling
+from benchmarks.beyond.trained import Sizes, trained
+from benchmarks.report import parser_of, print_json, progress
+from benchmarks.small_world import pretrained
+from toolformer_core.lm.load import load_model
+
+PARTS = ("pretrain", "calibration", "sampling", "trained", "report")
+_SHIPPED = "shipped"
+
+
+def main() -> None:
+    parser = parser_of(__doc__)
+    parser.add_argument("--seed", default=_SHIPPED, help="of the pretrained model, or shipped (default)")
+    parser.add_argument("--part", choices=PARTS, default="report")
+    parser.add_argument("--work", type=Path, default=Path("beyond-runs"), help="where models and runs lie")
+    parser.add_argument("--tokens", type=int, default=12_000_000, help="of pretraining")
+    parser.add_argument("--documents", type=int, default=160, help="calibration, sampling: for every tool and frames")
+    parser.add_argument("--corpus", type=int, default=Sizes().documents, help="trained: documents to annotate")
+    parser.add_argument("--items", type=int, default=Sizes().items, help="trained: items for each tool")
+    parser.add_argument("--steps", type=int, default=Sizes().steps, help="trained: steps of three texts")
+    parser.add_argument("--out", type=Path, default=Path("docs"), help="folder of beyond.json, beyond.md and images")
+    a = parser.parse_args()
+    path = a.out / "beyond.json"
+    figures: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if a.part != "report":
+        folder = a.work / (a.seed if a.seed == _SHIPPED else f"seed-{int(a.seed)}")
+        folder.mkdir(parents=True, exist_ok=True)
+        model = "embedded" if a.seed == _SHIPPED else str(pretrained(folder, int(a.seed), a.tokens).resolve())
+        if a.part == "pretrain":
+            return
+        figures.setdefault(a.seed, {})[a.part] = _part(a, folder, model)
+        path.write_text(json.dumps(figures, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    write_report(figures, a.out)
+    if a.json:
+        print_json(figures)
+
+
+def _part(a: Any, folder: Path, model: str) -> dict[str, Any]:
+    """Return the figures of one part."""
+    if a.part == "trained":
+        return trained(folder.resolve() / "trained", model, Sizes(a.corpus, a.items, a.steps), progress)
+    measure = calibration if a.part == "calibration" else sampling
+    texts = frame_texts(a.work / "texts", a.documents)
+    return {"documents": a.documents, **measure(load_model(model), texts, progress)}
+
+
+if __name__ == "__main__":
+    main()
