@@ -8,10 +8,10 @@ Of a document's positions the k best are kept; at each of them m calls are drawn
     | need      | L_i(eps)           |                        | where it predicts badly what follows (`losses`)    |
     | both      | p(" [") x L_i(eps) | p(" [") > tau_s        |                                                    |
 
-A draw is free, or its form is forced: `Name(` is given behind " [", and the model draws what follows. That is a draw
-from p(. | P(x), x_1:i-1, " [Name("), and so what a free draw is that happens to begin with these tokens. The
-log-probability of the form is kept. No draw is lost to another tool or to plain text, but where `(` and what follows
-would usually be one token, as in `()`, the model has to write it in two.
+A draw is free, or its form is forced: the tokens of `Name` are given behind " [", the next token is drawn among those
+that go on with `(`, be it `(` alone or `()]`, and the rest is free. That is a draw from p(. | P(x), x_1:i-1, " [", it
+begins with `Name(`), and so what a free draw is that happens to begin so, in these tokens. The log-probability of the
+form is kept. No draw is lost to another tool or to plain text.
 
     | outcome of a draw | because                                                                     |
     |-------------------|-----------------------------------------------------------------------------|
