@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,8 +25,11 @@ from tasks.settings import model_credentials
 
 if TYPE_CHECKING:
     from cli.render.console import Console
-    from toolformer_core.diagnose.run import Diagnosis
+    from toolformer_core.diagnose.gold import GoldTexts
+    from toolformer_core.diagnose.run import DiagnoseConfig, Diagnosis
     from toolformer_core.diagnose.verdict import Check
+    from toolformer_core.diagnose.wordings import WordingFigures
+    from toolformer_core.tools.base import Tool
 
 __all__ = ["diagnose"]
 
@@ -49,6 +52,13 @@ def diagnose(
     inside_words: Annotated[bool, option_of(BuildParameters, "inside_words")] = False,
     keep_repeats: Annotated[bool, option_of(BuildParameters, "keep_repeats")] = False,
     prompts: Annotated[Path | None, option_of(BuildParameters, "prompts")] = None,
+    wordings: Annotated[
+        str,
+        typer.Option(
+            help="Compare wordings of the prompts instead: all, or e.g. 1,3. Prints what each gives against the gold "
+            "calls, and no verdict"
+        ),
+    ] = "",
     gold: Annotated[
         Path | None,
         typer.Option(help="Folder with corpus.jsonl and gold.jsonl, plain or as .gz (default: the small world's)"),
@@ -66,6 +76,8 @@ def diagnose(
 
     Exit 0: every tool can be taught. Exit 1: a step stands in the way of at least one. Exit 2: wrong use.
 
+    With --wordings it compares wordings of the annotation prompts, and ends with 0.
+
     Example: toolformer diagnose --model EleutherAI/gpt-neo-125m --tools calculator,qa --out runs/diagnosis
     """
     prepare_environment()
@@ -74,6 +86,7 @@ def diagnose(
     from toolformer_core.diagnose.run import DOCUMENTS, DiagnoseConfig
     from toolformer_core.diagnose.run import diagnose as run
     from toolformer_core.embedded import ASSETS
+    from toolformer_core.errors import UsageError
 
     loaded_tools = build_chosen(tool_options)
     texts = read_gold(gold or ASSETS)
@@ -88,6 +101,11 @@ def diagnose(
         inside_words=inside_words,
         keep_repeats=keep_repeats,
     )
+    if wordings:
+        if out is not None:
+            raise UsageError("--wordings prints a table and draws no pictures: leave --out out")
+        _compare_wordings(model, loaded_tools, texts, config, wordings, as_json)
+        return
     reference = read_reference()
     if out is not None:
         _make_writable_folder(out)
@@ -119,6 +137,52 @@ def diagnose(
             print(f"pictures and diagnosis.json lie in {out}")
     if not all(diagnosis.verdict.teachable for diagnosis in diagnoses):
         raise typer.Exit(1)
+
+
+def _compare_wordings(
+    model: str, tools: Mapping[str, Tool], texts: GoldTexts, config: DiagnoseConfig, wordings: str, as_json: bool
+) -> None:
+    """Print the figures of some wordings of the tools' prompts, each as soon as it is measured."""
+    from flows.forms import wordings_of
+    from toolformer_core.annotate.tool_prompt import chosen_wordings
+    from toolformer_core.diagnose.wordings import measure_wordings
+    from toolformer_core.errors import UsageError
+    from toolformer_core.lm.load import load_model
+
+    try:
+        numbers = wordings_of(wordings)
+    except ValueError as exc:
+        raise UsageError(f"--wordings: {exc}") from None
+    for key in tools:  # report mistakes before a model is loaded
+        chosen_wordings(key, numbers, config.prompts)
+    lm, rows = load_model(model, credentials=model_credentials(model)), []
+    for row in measure_wordings(lm, tools, texts, config, numbers):
+        rows.append(row)
+        print(f"{row.tool:<10} wording {row.wording} measured", file=sys.stderr)
+    if as_json:
+        print_json({"model": model, "texts": texts.digest, "wordings": [asdict(row) for row in rows]})
+    else:
+        _print_wordings(rows)
+
+
+def _print_wordings(rows: Iterable[WordingFigures]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from cli.render.console import Console
+
+    table = Table(title="Wordings, against gold calls", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("tool")
+    for name in ("wording", "well-formed", "executes", "equals gold", "kept", "right", "precision", "recall"):
+        table.add_column(name, justify="right")
+    for one in rows:
+        shares = (one.well_formed, one.executes, one.equals_gold, one.precision, one.recall)
+        well_formed, executes, equals, precision, recall = ("-" if x is None else f"{x:.2f}" for x in shares)
+        counts = (str(one.kept), str(one.right))
+        table.add_row(one.tool, str(one.wording), well_formed, executes, equals, *counts, precision, recall)
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(table)
+    console.print("well-formed and equals gold: of the draws at gold positions; kept: at the tool's tau_f")
 
 
 class _Display:

@@ -55,10 +55,12 @@ __all__ = [
     "Trigger",
     "Version",
     "WholeNumbers",
+    "Wordings",
     "as_parts",
     "as_text",
     "promised_rates",
     "thresholds",
+    "wordings_of",
 ]
 
 
@@ -205,7 +207,29 @@ _SERVED = r"^(?!vllm\+[^#]*[@?])(?!vllm\+.*#.*#)(?!(?!vllm\+https?://).*://)[^.~
 ModelName = Annotated[str, AfterValidator(_without_credentials), _text(_SERVED)]
 DatasetName = Annotated[str, _text(f"^{_NAME}$")]
 Version = Annotated[str, _text(f"^{_NAME}(@{_NAME})?$")]
+
+
 # A list, or on the command line a text with commas between its parts.
+def wordings_of(text: str) -> tuple[int, ...] | None:
+    """Return the numbers of wordings in `1` or `1,3`, ascending; None for `all`.
+
+    Raises:
+        ValueError: it is not written so.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if parts == ["all"]:
+        return None
+    if not all(part.isascii() and part.isdecimal() and int(part) > 0 for part in parts):
+        raise ValueError("write numbers of wordings from 1, separated by commas, e.g. 1,3, or all")
+    return tuple(sorted({int(part) for part in parts}))
+
+
+def _wordings(text: str) -> str:
+    numbers = wordings_of(text)
+    return "all" if numbers is None else ",".join(map(str, numbers))
+
+
+Wordings = Annotated[str, AfterValidator(_wordings)]
 Listed = BeforeValidator(as_parts)
 WholeNumbers = BeforeValidator(_whole_numbers)
 

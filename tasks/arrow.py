@@ -110,7 +110,12 @@ def irrelevant_of(table: pa.Table) -> list[str]:
 
 
 def drawn_of(table: pa.Table) -> list[DrawnCall]:
-    return [DrawnCall(*row) for row in _rows(table, _held(table, DrawnCall.__slots__))]
+    held = _held(table, DrawnCall.__slots__)
+    if held == list(DrawnCall.__slots__[: len(held)]):
+        return [DrawnCall(*row) for row in _rows(table, held)]
+    return [
+        DrawnCall(**dict(zip(held, row, strict=True))) for row in _rows(table, held)
+    ]  # an optional column is missing
 
 
 def parsed_calls_of(table: pa.Table) -> list[DrawnCall]:

@@ -80,7 +80,7 @@ class BuildSpec:
     tools: tuple[str, ...]  # keys
     tool_names: Mapping[str, str]  # key -> name in calls
     tool_digests: Mapping[str, str]
-    prompts: Mapping[str, Prompt]
+    prompts: Mapping[str, tuple[Prompt, ...]]  # wordings of each tool's prompt, by number; mostly one
     tool_settings: ToolSettings
     ingest: IngestConfig
     prefilter: PrefilterConfig

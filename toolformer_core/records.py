@@ -126,6 +126,7 @@ class Prompt:
     tool: str
     head: str
     tail: str
+    wording: int = 1  # which of the tool's wordings this is; not a part of the digest, which the text alone decides
 
     @property
     def digest(self) -> str:
@@ -166,7 +167,8 @@ class DrawnCall:
     input: str  # the call's input; "" unless the outcome is ok
     count: int  # how many of the m draws gave exactly this text
     window_end: int | None = None  # offset of the end of the five tokens that judge a call here; None: not recorded
-    log_p_form: float | None = None  # log p("Name(" | P(x), x_1:i-1, " ["), if that was given; None: a free draw
+    log_p_form: float | None = None  # log p(begins with "Name(" | P(x), x_1:i-1, " ["), if asked; None: a free draw
+    wording: int | None = None  # of the prompt that it was drawn with, where there are several; None: there is one
 
 
 @dataclass(frozen=True, slots=True)

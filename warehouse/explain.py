@@ -122,6 +122,7 @@ def explain(path: str | Path, doc_id: str) -> Explanation:
                 ranked_by = json.loads(row["config"]).get("positions", ranked_by)
         document = _of_table(connection, files, "documents", "SELECT * FROM documents WHERE doc_id = $doc_id", doc_id)
         parts = {name: tuple(_of_table(connection, files, name, sql, doc_id)) for name, sql in _PARTS.items()}
+        parts["sampled"] = tuple(sorted(parts["sampled"], key=_by_wording))
         further = {name: tuple(_further_rows(connection, files[name], doc_id)) for name in files.keys() - _KNOWN}
         datasets = _datasets(connection, root, home["digest"], doc_id)
     return Explanation(
@@ -143,6 +144,11 @@ def _of_table(
         return []
     relations = ", ".join(f"{name} AS (FROM {parquet_sql(files[name], by_name=True)})" for name in names)
     return rows_in(connection, f"WITH {relations} {sql}", {"doc_id": doc_id})
+
+
+def _by_wording(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what draws are sorted by: as in `_PARTS`, then by wording, a column that their file may lack."""
+    return row["tool"], row["rank"], row["position"], row["raw"], row.get("wording") or 0
 
 
 def _further_rows(connection: duckdb.DuckDBPyConnection, paths: list[str], doc_id: str) -> list[dict[str, Any]]:

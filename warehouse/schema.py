@@ -97,7 +97,7 @@ _SAMPLED = _schema(
         "input": _TEXT,
         "count": _INT,
     },
-    nullable={"window_end": _INT, "log_p_form": _REAL},
+    nullable={"window_end": _INT, "log_p_form": _REAL, "wording": _INT},
 )
 _EXECUTED = _schema(
     {"tool": _TEXT, "input": _TEXT, "context": _TEXT, "response": _TEXT, "failure": _TEXT, "detail": _TEXT},
@@ -284,7 +284,7 @@ EVALUATION_STAGES = ("benchmark", "evaluate", "perplexity", "ground", "choose", 
 
 # Columns that files of earlier program versions lack: table -> column -> its type in SQL.
 ADDED_COLUMNS: dict[str, dict[str, str]] = {
-    "sampled": {"window_end": "BIGINT", "log_p_form": "DOUBLE"},
+    "sampled": {"window_end": "BIGINT", "log_p_form": "DOUBLE", "wording": "BIGINT"},
     "executed": {"transient": "BOOLEAN"},
     "scored": {
         "window_end": "BIGINT",
@@ -297,7 +297,7 @@ ADDED_COLUMNS: dict[str, dict[str, str]] = {
 }
 
 # Columns that only some builds have, so that the files of all others stay what they were: a file may lack them.
-OPTIONAL_COLUMNS: dict[str, tuple[str, ...]] = {"sampled": ("log_p_form",)}
+OPTIONAL_COLUMNS: dict[str, tuple[str, ...]] = {"sampled": ("log_p_form", "wording")}
 
 # The flow that assembles other versions of C* from a build's scores; the build's commits stay current.
 WHAT_IF = "what-if"

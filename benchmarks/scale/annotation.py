@@ -100,10 +100,10 @@ def measure(lm: LanguageModel, tool: Any, documents: Sequence[Document]) -> dict
     if not pairs:
         return None
     config, prompt = SampleConfig.for_tool(tool.key), load_prompt(tool.key)
-    sample(lm, prompt, tool.name, pairs[:1], config)  # the prompt's keys and values are there for both
+    sample(lm, [prompt], tool.name, pairs[:1], config)  # the prompt's keys and values are there for both
 
     def drawn(model: LanguageModel) -> list[DrawnCall]:
-        return [call for one in sample(model, prompt, tool.name, pairs, config) for call in one.calls]
+        return [call for one in sample(model, [prompt], tool.name, pairs, config) for call in one.calls]
 
     texts = {d.doc_id: d.text for d, _ in pairs}
     _, _, tokens_scan = timed(lm, lambda: [scan.texts for scan in lm.scan(prompt, list(texts.values()))])

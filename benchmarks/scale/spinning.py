@@ -36,9 +36,9 @@ def draw(threads: int) -> dict[str, float]:
     rows = read_corpus(str(CORPUS), IngestConfig(limit=_DOCUMENTS))
     pairs = [(row, PrefilterResult(row.doc_id, "qa", True, "")) for row in rows if isinstance(row, Document)]
     lm, prompt, config = load_model("embedded"), load_prompt("qa"), SampleConfig.for_tool("qa")
-    sample(lm, prompt, "QA", pairs[:1], config)
+    sample(lm, [prompt], "QA", pairs[:1], config)
     cpu, wall = time.process_time(), time.perf_counter()
-    sample(lm, prompt, "QA", pairs, config)
+    sample(lm, [prompt], "QA", pairs, config)
     return {"cpu_s": round(time.process_time() - cpu, 2), "wall_s": round(time.perf_counter() - wall, 2)}
 
 

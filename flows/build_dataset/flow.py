@@ -105,7 +105,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
         report_progress(ledger, get_run_logger()),
         use_runner(parameters.workers, parameters.gpus),
     ):
-        for prompt in spec.prompts.values():
+        for prompt in (wording for wordings in spec.prompts.values() for wording in wordings):
             write_prompt(store, prompt.tool, prompt.digest, f"{prompt.head}{PLACEHOLDER}{prompt.tail}")
         assembled = _build(spec, store, ledger, parameters.workers)
         files = list(assembled.shards.values())

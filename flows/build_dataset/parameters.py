@@ -32,6 +32,7 @@ from flows.forms import (
     ToolChoice,
     Tools,
     TranslatorModel,
+    Wordings,
     as_parts,
     as_text,
     promised_rates,
@@ -125,6 +126,12 @@ class BuildParameters(ToolChoice):
         description="free: the model draws all that follows ' [', as in the paper; forced: the tool's name and '(' are "
         "given, and it draws the rest, so that no draw is lost to other text",
     )
+    wordings: Annotated[Wordings, _CALLS] = Field(
+        "1",
+        description="Wordings of the annotation prompts, e.g. 1,3, or all: each is scanned, and at every position they "
+        "share the draws, which are pooled; a tool uses those that it has. More than one: each text is read twice by "
+        "every wording",
+    )
     tau_f: Annotated[TauF, _CALLS] = Field(
         default_factory=dict,
         description=f"Filtering threshold on L- - L+ per tool, in nats {_paper(tau_f_for)}; or the rate of false "
@@ -211,7 +218,9 @@ class BuildParameters(ToolChoice):
         "file", description="What a document of a .txt file is: file, paragraph or line"
     )
     prompts: Annotated[AbsolutePath | None, _TOOLS] = Field(
-        None, description="Folder with prompts of your own: <tool>.txt, each with one {text}"
+        None,
+        description="Folder with prompts of your own: <tool>.txt, each with one {text}, and <tool>.2.txt and so on for "
+        "further wordings",
     )
     passages: Annotated[Passages, _TOOLS] = None
     index: Annotated[Index, _TOOLS] = None

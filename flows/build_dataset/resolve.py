@@ -15,11 +15,12 @@ from typing import Any
 from flows.build_dataset.parameters import BuildParameters
 from flows.build_dataset.shard_size import auto_shard_documents
 from flows.chosen_tools import chosen_tools
-from flows.forms import ALL
+from flows.forms import ALL, wordings_of
 from tasks.build_spec import BuildSpec, RelevanceSpec
 from tasks.call_prices import SECOND, WORD
 from toolformer_core.annotate.ingest import corpus_files, file_digest, read_corpus
-from toolformer_core.annotate.tool_prompt import prompt_for
+from toolformer_core.annotate.sample import shared_draws
+from toolformer_core.annotate.tool_prompt import prompts_for
 from toolformer_core.config import (
     TOOL_NAMES,
     AssembleConfig,
@@ -33,7 +34,7 @@ from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.grounding.encoders import encoder_digest
 from toolformer_core.lm.check import check_model
 from toolformer_core.lm.load import model_digests
-from toolformer_core.records import digest_of
+from toolformer_core.records import Prompt, digest_of
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.declaration import declaration_of
 from warehouse.commits import check_name
@@ -127,9 +128,7 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         tools=tuple(built),
         tool_names={key: tool.name for key, tool in built.items()},
         tool_digests={key: tool.fingerprint for key, tool in built.items()},
-        prompts={
-            key: prompt_for(tool, Path(p.prompts).absolute() if p.prompts else None) for key, tool in built.items()
-        },
+        prompts=_prompts(p, built, sample),
         filters={key: declared[key].filter for key in built if key not in TOOL_NAMES},
         tool_settings=settings,
         ingest=ingest,
@@ -148,6 +147,17 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         offline=p.offline,
         retry_failures_before=dt.datetime.now(dt.UTC).isoformat() if p.retry_failures else "",
     )
+
+
+def _prompts(
+    p: BuildParameters, tools: Mapping[str, Tool], sample: Mapping[str, SampleConfig]
+) -> dict[str, tuple[Prompt, ...]]:
+    """Return the wordings of each tool's prompt, of those that are asked for the ones that it has."""
+    folder = Path(p.prompts).absolute() if p.prompts else None
+    prompts = {key: prompts_for(tool, wordings_of(p.wordings), folder) for key, tool in tools.items()}
+    for key, wordings in prompts.items():
+        shared_draws(sample[key].draws, len(wordings))
+    return prompts
 
 
 def _relevance(p: BuildParameters, tools: Mapping[str, Tool]) -> RelevanceSpec | None:

@@ -13,6 +13,7 @@ from flows.cost.defaults import KEPT, RATES, SINGLE, per_document_examples
 from flows.cost.query import CostQuery, ToolQuery
 from flows.cost.sample import UNITS, MeasuredTool, Sample
 from flows.cost.shapes import KNOWN_TYPES, ModelShape, characters_a_token, config_of, shape_of
+from toolformer_core.annotate.sample import scans_of
 from toolformer_core.errors import ModelError, UnknownNameError
 
 __all__ = ["Basis", "ToolBasis", "basis_of"]
@@ -181,7 +182,7 @@ def _text_tokens(basis: Basis) -> float:
     lines = basis.assumptions
     scans = [
         (
-            totals.scanned_tokens(_draw_tokens(lines, tool)) / _text_copies(basis, totals.positions),
+            totals.scanned_tokens(_draw_tokens(lines, tool)) / _text_copies(basis, totals.positions, totals.wordings),
             totals.rows_in.get("documents", 0),
         )
         for (stage, tool), totals in (basis.sample.totals if basis.sample is not None else {}).items()
@@ -197,9 +198,9 @@ def _text_tokens(basis: Basis) -> float:
     return lines.add("text_tokens", tokens, "tokens", COMPUTED, source, positive=True)
 
 
-def _text_copies(basis: Basis, positions: str) -> float:
-    """Return how often sampling reads a text: in the scan, and once more where its plain loss is needed."""
-    return basis.single("text_copies") + (positions != "trigger")
+def _text_copies(basis: Basis, positions: str, wordings: int) -> float:
+    """Return how often sampling reads a text: in every scan, and once more where its plain loss is needed."""
+    return basis.single("text_copies") * scans_of(wordings) + (positions != "trigger")
 
 
 def _draw_tokens(lines: Assumptions, tool: str) -> float:
@@ -252,7 +253,7 @@ def _tool(basis: Basis, tool: ToolQuery, sample: Sample | None) -> ToolBasis:
         calls=rate("calls_per_ok_draw", m.per_ok_draw("execute", "calls")),
         scored=scored,
         examples=own("examples", m.examples(tool.tau_f), "examples", *examples),
-        scan_tokens=_scan_tokens(basis, key, m, draw_tokens, source),
+        scan_tokens=_scan_tokens(basis, tool, m, draw_tokens, source),
         draw_tokens=draw_tokens,
         score_tokens=_score_tokens(basis, key, m, source, draws * ok_share * scored),
         relevance_tokens=_relevance_tokens(basis, key, m, source),
@@ -266,17 +267,19 @@ def _tool(basis: Basis, tool: ToolQuery, sample: Sample | None) -> ToolBasis:
     )
 
 
-def _scan_tokens(basis: Basis, key: str, m: MeasuredTool, draw_tokens: float, source: str) -> float:
-    """Return the tokens of a scan: of a sample build's tokens what its draws leave, but at least half."""
+def _scan_tokens(basis: Basis, tool: ToolQuery, m: MeasuredTool, draw_tokens: float, source: str) -> float:
+    """Return the tokens of a document's scans: of a sample build's tokens what its draws leave, but at least half."""
+    key, planned = tool.key, _text_copies(basis, basis.query.positions, tool.wordings)
     totals, documents = m.stage("sample"), m.units("sample")
     name = f"{key}.scan_tokens"
     if totals is not None and documents and totals.lm_tokens:
-        copies = _text_copies(basis, basis.query.positions) / _text_copies(basis, totals.positions)
+        copies = planned / _text_copies(basis, totals.positions, totals.wordings)
         scanned = totals.scanned_tokens(draw_tokens) * copies * _tokens_ratio(basis)
         why = f"its LM tokens less draws x draw_tokens; {source}"
         return basis.assumptions.add(name, scanned / documents, "tokens", MEASURED, why)
-    value = basis.text_tokens * _text_copies(basis, basis.query.positions) * basis.single("padding")
-    copies_read = "text_copies" if basis.query.positions == "trigger" else "(text_copies + 1)"
+    value = basis.text_tokens * planned * basis.single("padding")
+    copies_read = "text_copies" + (f" x {scans} scans" if (scans := scans_of(tool.wordings)) > 1 else "")
+    copies_read = copies_read if basis.query.positions == "trigger" else f"({copies_read} + 1)"
     why = f"a document kept: text_tokens x {copies_read} x padding"
     return basis.assumptions.add(name, value, "tokens", COMPUTED, why)
 

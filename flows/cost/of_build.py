@@ -15,7 +15,8 @@ from flows.cost.defaults import SINGLE
 from flows.cost.plan import CostPlan, plan_cost
 from flows.cost.query import CostQuery, ToolQuery
 from flows.cost.sample import Sample, read_sample
-from flows.forms import ALL
+from flows.forms import ALL, wordings_of
+from toolformer_core.annotate.tool_prompt import chosen_wordings
 from toolformer_core.config import TOOL_NAMES, SampleConfig, check_tools, tau_f_for
 from toolformer_core.errors import UnknownNameError, UsageError
 
@@ -99,7 +100,11 @@ def _tools(p: BuildParameters) -> tuple[ToolQuery, ...]:
         if key not in TOOL_NAMES and key not in keys and key != ALL:
             raise UnknownNameError("tool", key, {*TOOL_NAMES, *keys})
     configs = {key: SampleConfig.for_tool(key, **{**declared.get(key, {}), **given}) for key in keys}
-    return tuple(ToolQuery(key, c.top_k, c.draws, tau_f_for(key, tau_f)) for key, c in configs.items())
+    numbers, folder = wordings_of(p.wordings), Path(p.prompts) if p.prompts else None
+    return tuple(
+        ToolQuery(key, c.top_k, c.draws, tau_f_for(key, tau_f), len(chosen_wordings(key, numbers, folder)))
+        for key, c in configs.items()
+    )
 
 
 def _sample(p: BuildParameters, given: str | None) -> Sample | None:

@@ -22,6 +22,7 @@ class ToolQuery:
     top_k: int
     draws: int
     tau_f: float
+    wordings: int = 1  # of its prompt
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ class StageTotals:
     k_times_m: int = 0  # draws that a document may have, of `sample`
     positions: str = "trigger"  # what these are chosen by, of `sample`
     draw_form: str = "free"  # of `sample`
+    wordings: int = 1  # of the prompt, of `sample`
 
     def add(self, commit: Commit) -> None:
         """Add a commit."""
@@ -53,6 +54,7 @@ class StageTotals:
         self.k_times_m = max(self.k_times_m, int(commit.config.get("top_k", 0)) * int(commit.config.get("draws", 0)))
         self.positions = commit.config.get("positions", self.positions)
         self.draw_form = commit.config.get("draw_form", self.draw_form)
+        self.wordings = max(self.wordings, len(commit.config.get("wordings", ())))
 
     def scanned_tokens(self, draw_tokens: float) -> float:
         """Return the tokens of the scans of `sample`: all but those of its draws, and at least half.

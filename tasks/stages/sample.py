@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 from tasks import arrow
 from tasks.build_spec import BuildSpec, model_of
@@ -36,13 +37,22 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
         RowCounts("draws", draws.total(), draws.pop("ok", 0), dropped=dict(sorted(draws.items()))),
     )
     table = arrow.stage_table("sample", calls)
-    if spec.sample[tool].draw_form == "free":  # all files of a build have the same columns, whatever was drawn
-        table = table.drop_columns(["log_p_form"])
+    # all files of a build have the same columns, whatever was drawn
+    unused = ["log_p_form"] if spec.sample[tool].draw_form == "free" else []
+    unused += ["wording"] if len(spec.prompts[tool]) == 1 else []
+    table = table.drop_columns(unused)
     return StageOutput(counts, table, {LM_TOKENS: tokens})
 
 
 def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
-    return {**inputs.spec.model_digests(), "prompt": inputs.spec.prompts[inputs.tool].digest}
+    prompts = inputs.spec.prompts[inputs.tool]
+    parts = {f"prompt {p.wording}" if p.wording > 1 else "prompt": p.digest for p in prompts}
+    return {**inputs.spec.model_digests(), **parts}
+
+
+def _config_notes(inputs: Inputs[BuildSpec]) -> Mapping[str, Any]:
+    numbers = [prompt.wording for prompt in inputs.spec.prompts[inputs.tool]]
+    return {} if numbers == [1] else {"wordings": numbers}
 
 
 SAMPLE: Stage[BuildSpec] = Stage(
@@ -55,4 +65,5 @@ SAMPLE: Stage[BuildSpec] = Stage(
     run=_run,
     config=lambda inputs: inputs.spec.sample[inputs.tool],
     digests=_digests,
+    config_notes=_config_notes,
 )

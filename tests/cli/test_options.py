@@ -22,7 +22,7 @@ from cli.options import filled, hints_of, option_of, with_options
 from flows.build_dataset.parameters import BuildParameters, build_command
 from flows.evaluate.parameters import EvaluateParameters
 from flows.finetune.parameters import FinetuneParameters
-from flows.forms import DataFolder, Listed, Option, TauF, as_text, thresholds
+from flows.forms import DataFolder, Listed, Option, TauF, as_text, thresholds, wordings_of
 from flows.ground.parameters import GroundParameters
 from tests.support.commands import Run
 from toolformer_core.config import TOOL_NAMES
@@ -46,7 +46,7 @@ FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
 # What users have in their scripts.
 NAMES = {
     BuildParameters: """--corpus --data --model --tools --tool --dataset --limit --tau-s --top-k --draws --positions
-        --draw-form --tau-f --decoys --decoy-share --call-price
+        --draw-form --wordings --tau-f --decoys --decoy-share --call-price
         --inside-words --keep-repeats --score-all --max-examples --stop-when-full --temperature --max-call-tokens
         --mt-chunk-tokens --relevant-share --encoder --latest-date --seed --shard-documents --max-chars --text-column
         --url-column --date-column --text-unit
@@ -256,6 +256,7 @@ def test_thresholds_are_written_short() -> None:
         draws=st.none(),
         positions=st.sampled_from(["trigger", "need", "both"]),
         draw_form=st.sampled_from(["free", "forced"]),
+        wordings=st.sampled_from(["1", "1,3", "all"]),
         tau_f=_thresholds,
         inside_words=st.booleans(),
         keep_repeats=st.booleans(),
@@ -293,3 +294,16 @@ def test_a_number_of_k_that_is_none_is_named(run: Run, tmp_path: Path) -> None:
     said = run("evaluate", "--task", "small-world", "--k", "0,x", "--data", tmp_path / "d")
     assert (said.code, said.out) == (2, "")
     assert said.err == "error: --k: 'x' is not a whole number; write e.g. 0,1,3,10\n"
+
+
+def test_wordings_are_numbers_from_one_or_all() -> None:
+    form = {"corpus": "/c.jsonl", "data": "/data"}
+    assert [filled(BuildParameters, **form, wordings=text).wordings for text in ("1", " 3, 1,3", "all")] == [
+        "1",
+        "1,3",
+        "all",
+    ]
+    assert [wordings_of(text) for text in ("1", "1,3", "all")] == [(1,), (1, 3), None]
+    for text in ("0", "", "1,all", "two", "-1", "²"):
+        with pytest.raises(UsageError, match="--wordings: write numbers of wordings from 1"):
+            filled(BuildParameters, **form, wordings=text)

@@ -9,7 +9,7 @@ when it has begun to score it, and goes no further: whoever started it may kill 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tasks.build_spec import BuildSpec
@@ -43,10 +43,15 @@ class NoModel:
 
 
 def draw(
-    lm: Any, prompt: Prompt, name: str, documents: Iterable[tuple[Document, PrefilterResult]], config: SampleConfig
+    lm: Any,
+    prompts: Sequence[Prompt],
+    name: str,
+    documents: Iterable[tuple[Document, PrefilterResult]],
+    config: SampleConfig,
 ) -> list[SampledDocument]:
     return [
-        SampledDocument(d.doc_id, "sampled", (a_drawn(d, 4, f"{len(d.text)} + 1", prompt.tool),)) for d, _ in documents
+        SampledDocument(d.doc_id, "sampled", (a_drawn(d, 4, f"{len(d.text)} + 1", prompts[0].tool),))
+        for d, _ in documents
     ]
 
 
@@ -68,7 +73,7 @@ def spec_of(corpus: str, data: str, name: str) -> BuildSpec:
         tools=("calculator",),
         tool_names={"calculator": "Calculator"},
         tool_digests={"calculator": "v1"},
-        prompts={"calculator": a_prompt()},
+        prompts={"calculator": (a_prompt(),)},
         tool_settings=ToolSettings(),
         ingest=IngestConfig(shard_documents=1),
         prefilter=PrefilterConfig(),

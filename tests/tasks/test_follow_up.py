@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,11 +53,15 @@ class Flaky(FakeTool):
 
 
 def draw(
-    lm: str, prompt: Prompt, tool_name: str, documents: Iterable[tuple[Document, PrefilterResult]], config: SampleConfig
+    lm: str,
+    prompts: Sequence[Prompt],
+    tool_name: str,
+    documents: Iterable[tuple[Document, PrefilterResult]],
+    config: SampleConfig,
 ) -> list[SampledDocument]:
     """Draw one call per document: its first word."""
     return [
-        SampledDocument(d.doc_id, "sampled", (a_drawn(d, 4, d.text.split()[0], prompt.tool),)) for d, _ in documents
+        SampledDocument(d.doc_id, "sampled", (a_drawn(d, 4, d.text.split()[0], prompts[0].tool),)) for d, _ in documents
     ]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +44,13 @@ def test_commits_of_an_earlier_version_are_adopted(tmp_path: Path, monkeypatch: 
 
 
 def draw(
-    lm: Any, prompt: Prompt, name: str, documents: Iterable[tuple[Document, PrefilterResult]], config: SampleConfig
+    lm: Any,
+    prompts: Sequence[Prompt],
+    name: str,
+    documents: Iterable[tuple[Document, PrefilterResult]],
+    config: SampleConfig,
 ) -> list[SampledDocument]:
-    return [SampledDocument(d.doc_id, "sampled", (a_drawn(d, 4, "1 + 1", prompt.tool),)) for d, _ in documents]
+    return [SampledDocument(d.doc_id, "sampled", (a_drawn(d, 4, "1 + 1", prompts[0].tool),)) for d, _ in documents]
 
 
 def judge(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,11 +36,15 @@ TEXTS = ["Two and two makes a total of 4 apples.", "Three and three makes a tota
 
 
 def draw(
-    lm: str, prompt: Prompt, tool_name: str, documents: Iterable[tuple[Document, PrefilterResult]], config: SampleConfig
+    lm: str,
+    prompts: Sequence[Prompt],
+    tool_name: str,
+    documents: Iterable[tuple[Document, PrefilterResult]],
+    config: SampleConfig,
 ) -> list[SampledDocument]:
     """Draw one call per document, the same whatever is asked, but for a prompt that says `3 + 3`."""
-    said = "3 + 3" if "3 + 3" in prompt.head else "1 + 1"
-    return [SampledDocument(d.doc_id, "sampled", (a_drawn(d, 4, said, prompt.tool),)) for d, _ in documents]
+    said = "3 + 3" if "3 + 3" in prompts[0].head else "1 + 1"
+    return [SampledDocument(d.doc_id, "sampled", (a_drawn(d, 4, said, prompts[0].tool),)) for d, _ in documents]
 
 
 def judge(
@@ -77,7 +81,7 @@ CHANGES: dict[str, tuple[Change, list[str]]] = {
     "corpus": (lambda s: replace(s, corpus_digest="c2"), ["ingest"]),
     "max_chars": (lambda s: replace(s, ingest=IngestConfig(max_chars=999)), ["ingest"]),
     "seed of the prefilter": (lambda s: replace(s, prefilter=PrefilterConfig(seed=1)), ["prefilter"]),
-    "prompt": (lambda s: replace(s, prompts={"calculator": Prompt("calculator", "Other.", "\n")}), ["sample"]),
+    "prompt": (lambda s: replace(s, prompts={"calculator": (Prompt("calculator", "Other.", "\n"),)}), ["sample"]),
     "draws": (lambda s: replace(s, sample={"calculator": SampleConfig(draws=3)}), ["sample"]),
     "model": (lambda s: replace(s, model_digest="m2"), ["sample", "score"]),
     "tool": (lambda s: replace(s, tool_digests={"calculator": "2/v2"}), ["execute"]),
@@ -86,7 +90,7 @@ CHANGES: dict[str, tuple[Change, list[str]]] = {
     "tau_f": (lambda s: replace(s, assemble=AssembleConfig(tau_f={"calculator": 0.1})), ["assemble"]),
     # ... and here the draws and the answers are others, so that all that follows is.
     "prompt, and its draws": (
-        lambda s: replace(s, prompts={"calculator": Prompt("calculator", "Say 3 + 3.", "\n")}),
+        lambda s: replace(s, prompts={"calculator": (Prompt("calculator", "Say 3 + 3.", "\n"),)}),
         ["sample", "execute", "score", "assemble"],
     ),
     "tool, and its answers": (
@@ -187,7 +191,7 @@ def test_a_shard_of_recalled_answers_is_as_old_as_they_are(
     answered = [(c.counters["cache_hits"], c.counters[OLDEST_ANSWER]) for c in spec.store().commits("execute")]
     assert sorted(answered) == [(0, 100.0), (1, 100.0), (1, 100.0)]
     monkeypatch.setattr("tasks.stages.execute.time", SimpleNamespace(time=lambda: 300.0))
-    run_all(replace(spec, prompts={"calculator": Prompt("calculator", "Say 3 + 3.", "\n")}))  # another question
+    run_all(replace(spec, prompts={"calculator": (Prompt("calculator", "Say 3 + 3.", "\n"),)}))  # another question
     assert {c.counters[OLDEST_ANSWER] for c in spec.store().commits("execute")} == {100.0, 300.0}
 
 

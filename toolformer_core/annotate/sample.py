@@ -8,10 +8,10 @@ Of a document's positions the k best are kept; at each of them m calls are drawn
     | need      | L_i(eps)           |                        | where it predicts badly what follows (`losses`)    |
     | both      | p(" [") x L_i(eps) | p(" [") > tau_s        |                                                    |
 
-A draw is free, or its form is forced: `Name(` is given behind " [", and the model draws what follows. That is a draw
-from p(. | P(x), x_1:i-1, " [Name("), and so what a free draw is that happens to begin with these tokens. The
-log-probability of the form is kept. No draw is lost to another tool or to plain text, but where `(` and what follows
-would usually be one token, as in `()`, the model has to write it in two.
+A draw is free, or its form is forced: the tokens of `Name` are given behind " [", the next token is drawn among those
+that go on with `(`, be it `(` alone or `()]`, and the rest is free. That is a draw from p(. | P(x), x_1:i-1, " [", it
+begins with `Name(`), and so what a free draw is that happens to begin so, in these tokens. The log-probability of the
+form is kept. No draw is lost to another tool or to plain text.
 
     | outcome of a draw | because                                                                     |
     |-------------------|-----------------------------------------------------------------------------|
@@ -28,12 +28,17 @@ A draw that can no longer become a call of this tool is not continued: its raw t
     | no_call               | there are draws, but none is ok                   |
     | no_position           | no position is likely enough                      |
 
+Several wordings of the prompt may be pooled. Each is scanned. A position counts if it does by one of them, and is
+ranked by the largest of their values; so k is the number of positions as ever, and `log_p` is that of the wording that
+ranks it best. At every chosen position all wordings draw: of m draws each makes m // W, and the first m % W one more. A
+draw says by which wording it was made, so the same text drawn by two of them is two records, whose counts `score` adds.
+
 If the prefilter names spans, each is scanned as a separate text and its positions are mapped back to the document's
 offsets; the top k is taken over the whole document. A position followed only by whitespace is never sampled, because a
 call there has nothing to predict. Neither is a position inside a word or a number (see `boundaries`), unless the config
 allows it. Every draw has its own seed, made from the config's seed, the document, the tool, the position and the draw's
-number (not from its form), so neither the model's batches nor other documents change it. This stage knows no responses,
-no thresholds on the gain, and no tokens.
+number (not from its form), and from the wording's number if that is not 1, so neither the model's batches, nor other
+documents, nor other wordings change it. This stage knows no responses, no thresholds on the gain, and no tokens.
 """
 
 from __future__ import annotations
@@ -50,12 +55,12 @@ from numpy.typing import NDArray
 from toolformer_core.annotate.boundaries import inside_words
 from toolformer_core.annotate.losses import PlainLosses, plain_losses
 from toolformer_core.config import SampleConfig
-from toolformer_core.errors import CallSyntaxError
+from toolformer_core.errors import CallSyntaxError, UsageError
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan
 from toolformer_core.records import Document, DrawnCall, PrefilterResult, Prompt, numbers_of
 from toolformer_core.syntax import CLOSE, find_close, name_begun, parse
 
-__all__ = ["SampledDocument", "draw_seeds", "sample"]
+__all__ = ["SampledDocument", "draw_seeds", "sample", "scans_of", "shared_draws"]
 
 # A call is judged by this many tokens from its position on (§4.1); tokens that only continue a character do not count.
 _WINDOW = 5
@@ -90,17 +95,53 @@ class _DocumentState:
     losses: PlainLosses | None = None  # of the document; None: its positions are chosen without
     seen: set[int] = field(default_factory=set)
     candidates: list[_Candidate] = field(default_factory=list)
-    drawn: list[tuple[_Candidate, int, list[Draw]]] = field(default_factory=list)  # (place, its rank, its draws)
+    drawn: list[_Drawn] = field(default_factory=list)
 
 
-def draw_seeds(seed: int, doc_id: str, tool: str, position: int, draws: int) -> list[int]:
+class _Drawn(NamedTuple):
+    """The draws of one wording at one position."""
+
+    place: _Candidate
+    rank: int
+    draws: list[Draw]
+    wording: int | None  # None: there is one
+
+
+class _Drawing(NamedTuple):
+    """What calls are drawn with."""
+
+    prompt: Prompt
+    draws: int  # at each position
+    pooled: bool  # whether other wordings draw there, too
+
+
+def draw_seeds(seed: int, doc_id: str, tool: str, position: int, draws: int, wording: int = 1) -> list[int]:
     """Return the 64-bit seeds of the draws 0, 1, ... at one position; they do not depend on how many there are."""
-    return numbers_of("draw", str(seed), doc_id, tool, str(position), count=draws)
+    other = () if wording == 1 else (f"wording {wording}",)
+    return numbers_of("draw", str(seed), doc_id, tool, str(position), *other, count=draws)
+
+
+def shared_draws(draws: int, wordings: int) -> list[int]:
+    """Return how many of the m draws at a position each of W wordings makes: m // W, and the first m % W one more.
+
+    Raises:
+        UsageError: there are fewer draws than wordings.
+    """
+    if draws < wordings:
+        raise UsageError(
+            f"{draws} draws at a position cannot be shared out over {wordings} wordings: raise --draws, or name fewer"
+        )
+    return [draws // wordings + (number < draws % wordings) for number in range(wordings)]
+
+
+def scans_of(wordings: int) -> int:
+    """Return how often a document is scanned at most: once, or by each of several wordings to choose and to draw."""
+    return 1 if wordings == 1 else 2 * wordings
 
 
 def sample(
     lm: LanguageModel,
-    prompt: Prompt,
+    prompts: Sequence[Prompt],
     tool_name: str,
     documents: Iterable[tuple[Document, PrefilterResult]],
     config: SampleConfig,
@@ -110,7 +151,7 @@ def sample(
 
     Args:
         lm: the model that annotates.
-        prompt: the tool's annotation prompt.
+        prompts: the tool's annotation prompt, or several wordings of it, whose draws are pooled.
         tool_name: the tool's name in calls, e.g. `Calculator`.
         documents: documents that the prefilter kept, with its results. All are held in memory at once, because the
             model orders its batches itself; pass a shard, not a corpus.
@@ -120,11 +161,17 @@ def sample(
     Returns:
         One `SampledDocument` per document, in the order given.
 
+    Raises:
+        UsageError: there are fewer draws than wordings.
+
     Note:
         A scan expires when the next one starts, so calls are drawn while a document's scan is current. If a document's
         spans fall into several scans, its calls are drawn in a second round, over the spans that hold a chosen
-        position. The model waits during a scan, so draws are parsed after the last scan.
+        position. So are all calls of several wordings, because the positions are chosen by all of them. The model waits
+        during a scan, so draws are parsed after the last scan.
     """
+    shares = shared_draws(config.draws, len(prompts))
+    drawings = [_Drawing(prompt, m, len(prompts) > 1) for prompt, m in zip(prompts, shares, strict=True)]
     texts: list[str] = []
     states: list[_DocumentState] = []
     owner: dict[int, _DocumentState] = {}
@@ -145,23 +192,30 @@ def sample(
     forbidden = [] if config.inside_words else [inside_words(text) for text in texts]
     second_round: list[_DocumentState] = []
     finished = 0
-    for scan in lm.scan(prompt, texts) if texts else ():
-        in_scan = set(scan.texts)
-        for index in in_scan:
-            owner[index].seen.add(index)
-        _add_candidates(scan, texts, owner, forbidden, config)
-        complete = {id(s): s for i in sorted(in_scan) if (s := owner[i]).seen == s.pieces.keys()}
-        ready = [s for s in complete.values() if s.pieces.keys() <= in_scan]
-        second_round += [s for s in complete.values() if not s.pieces.keys() <= in_scan]
-        _draw(scan, {i: i for i in in_scan}, ready, config, tool_name)
-        finished += len(ready)
-        if on_sampled and ready and finished < len(states):
-            on_sampled(finished)
+    for drawing in drawings if texts else ():
+        for scan in lm.scan(drawing.prompt, texts):
+            _add_candidates(scan, texts, owner, forbidden, config)
+            if drawing.pooled:
+                continue
+            in_scan = set(scan.texts)
+            for index in in_scan:
+                owner[index].seen.add(index)
+            complete = {id(s): s for i in sorted(in_scan) if (s := owner[i]).seen == s.pieces.keys()}
+            ready = [s for s in complete.values() if s.pieces.keys() <= in_scan]
+            second_round += [s for s in complete.values() if not s.pieces.keys() <= in_scan]
+            _draw(scan, {i: i for i in in_scan}, ready, config, tool_name, drawing)
+            finished += len(ready)
+            if on_sampled and ready and finished < len(states):
+                on_sampled(finished)
+    if len(drawings) > 1:
+        second_round = states
+        for state in states:
+            state.candidates = _best(state.candidates)
 
     rescan = sorted({place.piece for s in second_round for place in _top(s, config.top_k)})
-    if rescan:
-        for scan in lm.scan(prompt, [texts[i] for i in rescan]):
-            _draw(scan, {rescan[j]: j for j in scan.texts}, second_round, config, tool_name)
+    for drawing in drawings if rescan else ():
+        for scan in lm.scan(drawing.prompt, [texts[i] for i in rescan]):
+            _draw(scan, {rescan[j]: j for j in scan.texts}, second_round, config, tool_name, drawing)
     if on_sampled:
         on_sampled(len(states))
     return [_result(state, tool_name) for state in states]
@@ -215,15 +269,30 @@ def _values(
     return np.where(np.isnan(values), -np.inf, values)
 
 
+def _best(candidates: Sequence[_Candidate]) -> list[_Candidate]:
+    """Return one candidate per position, the best of all wordings; of equally good ones the first."""
+    best: dict[int, _Candidate] = {}
+    for place in candidates:
+        if place.position not in best or place.value > best[place.position].value:
+            best[place.position] = place
+    return list(best.values())
+
+
 def _top(state: _DocumentState, k: int) -> list[_Candidate]:
     """Return the k best positions, the best first; if two are equally good, the smaller comes first."""
     return sorted(state.candidates, key=lambda place: (-place.value, place.position))[:k]
 
 
 def _draw(
-    scan: Scan, texts: dict[int, int], states: list[_DocumentState], config: SampleConfig, tool_name: str
+    scan: Scan,
+    texts: dict[int, int],
+    states: list[_DocumentState],
+    config: SampleConfig,
+    tool_name: str,
+    drawing: _Drawing,
 ) -> None:
     """Draw calls at the chosen positions that are in this scan; `texts` maps a piece to its index in the scan."""
+    wording = drawing.prompt.wording
     chosen: list[tuple[_DocumentState, _Candidate, int]] = []
     requests: list[DrawRequest] = []
     for state in states:
@@ -231,9 +300,8 @@ def _draw(
             if at.piece not in texts:
                 continue
             chosen.append((state, at, rank))
-            for seed in draw_seeds(
-                config.seed, state.document.doc_id, state.prefiltered.tool, at.position, config.draws
-            ):
+            document, tool = state.document.doc_id, state.prefiltered.tool
+            for seed in draw_seeds(config.seed, document, tool, at.position, drawing.draws, wording):
                 requests.append(DrawRequest(texts[at.piece], at.position - state.pieces[at.piece], seed))
     if not requests:
         return
@@ -242,12 +310,13 @@ def _draw(
         requests, max_tokens=config.max_call_tokens, temperature=config.temperature, name=tool_name, begin=begin
     )
     for i, (state, at, rank) in enumerate(chosen):
-        state.drawn.append((at, rank, draws[i * config.draws : (i + 1) * config.draws]))
+        made = draws[i * drawing.draws : (i + 1) * drawing.draws]
+        state.drawn.append(_Drawn(at, rank, made, wording if drawing.pooled else None))
 
 
 def _calls(state: _DocumentState, tool_name: str) -> Iterator[DrawnCall]:
-    """Yield the draws at each position, equal ones merged, in the order of first appearance."""
-    for at, rank, draws in state.drawn:
+    """Yield the draws of each wording at each position, equal ones merged, in the order of first appearance."""
+    for at, rank, draws, wording in state.drawn:
         # the log-probability of a form is that of its place; it may be rounded differently in another batch
         for draw, count in Counter(one._replace(log_p_begin=draws[0].log_p_begin) for one in draws).items():
             outcome, input_ = _judge(draw, tool_name)
@@ -263,6 +332,7 @@ def _calls(state: _DocumentState, tool_name: str) -> Iterator[DrawnCall]:
                 count=count,
                 window_end=at.window_end,
                 log_p_form=draw.log_p_begin,
+                wording=wording,
             )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from toolformer_core.annotate.in_memory import OnProgress
-from toolformer_core.annotate.tool_prompt import prompt_for
+from toolformer_core.annotate.tool_prompt import prompts_for
 from toolformer_core.config import TOOL_NAMES, PrefilterConfig, SampleConfig, tau_f_for
 from toolformer_core.diagnose.figures import Figures, figures_of
 from toolformer_core.diagnose.gold import GoldTexts, choose
@@ -23,6 +23,7 @@ from toolformer_core.errors import TokenizerError, UnknownNameError
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.load import load_model
 from toolformer_core.lm.served import Credentials
+from toolformer_core.records import Prompt
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.declaration import declaration_of
 
@@ -41,6 +42,7 @@ class DiagnoseConfig:
     draws: int | None = None
     tau_f: Mapping[str, float] = field(default_factory=dict)
     prompts: Path | None = None  # folder; None: the shipped ones
+    wording: int = 1  # of the tools' prompts
     mt_chunk_tokens: int = 3  # the small world's foreign phrases are short
     seed: int = 0
     inside_words: bool = False  # let a call split a word or a number
@@ -55,6 +57,14 @@ class DiagnoseConfig:
         given = {name: value for name in ("tau_s", "top_k", "draws") if (value := getattr(self, name)) is not None}
         settings = {**declaration_of(tool).sampling(), **given}
         return SampleConfig.for_tool(tool.key, **settings, seed=self.seed, inside_words=self.inside_words)
+
+    def prompt(self, tool: Tool) -> Prompt:
+        """Return the wording of a tool's prompt that is measured.
+
+        Raises:
+            PromptError: the tool has none of this number, or it cannot be read.
+        """
+        return prompts_for(tool, (self.wording,), self.prompts)[0]
 
     def threshold(self, tool: Tool) -> float:
         """Return a tool's filtering threshold, in nats."""
@@ -91,7 +101,7 @@ def measure(
     """
     occupied = {doc_id: [call.position for call in calls] for doc_id, calls in texts.calls.items()}
     prefilter = PrefilterConfig(chunk_tokens=config.mt_chunk_tokens, seed=config.seed)
-    prompts = {key: prompt_for(tool, config.prompts) for key, tool in tools.items()}
+    prompts = {key: config.prompt(tool) for key, tool in tools.items()}
     for key, tool in tools.items():
         declared = None if key in TOOL_NAMES else declaration_of(tool).filter
         chosen = choose(texts, key, config.documents, prefilter, seed=config.seed, declared=declared)
@@ -144,7 +154,7 @@ def diagnose(
         if key not in TOOL_NAMES and key not in tools:
             raise UnknownNameError("tool", key, {*TOOL_NAMES, *tools})
     for tool in tools.values():
-        prompt_for(tool, config.prompts)
+        config.prompt(tool)
         config.sampling(tool)
     try:
         lm = load_model(model, credentials=credentials)

@@ -41,7 +41,7 @@ class Draw(NamedTuple):
 
     text: str
     ended: bool
-    log_p_begin: float | None = None  # log p(begin | P(x), x_1:i-1, " ["), natural log; None: no beginning was given
+    log_p_begin: float | None = None  # log p(it begins so | P(x), x_1:i-1, " ["), natural log; None: nothing was asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +90,12 @@ class Scan(Protocol):
             temperature: 0 takes the most likely token at every step.
             name: the tool whose calls are wanted. A draw that can no longer become one may end there, not `ended`, with
                 the text so far, from which `syntax.name_begun` still tells why. "": every draw is finished.
-            begin: what every draw begins with, without square brackets, e.g. `QA(`; the model draws what follows. So
-                these are draws from p(. | P(x), x_1:i-1, " [" begin): what a free draw is, given that it begins with
-                just these tokens. Their text includes `begin`, and they tell its log-probability, whatever the
-                temperature. A seed's random numbers are used from the first drawn token on. "": nothing is given.
+            begin: what every draw begins with, without square brackets, e.g. `QA(`. All its tokens but the last are
+                given, and the next one is drawn among those with which the text begins with `begin`: `(`, but also
+                `()]`. So these are draws from p(. | P(x), x_1:i-1, " [", the text begins with `begin` in this
+                tokenization): what a free draw is, given that it begins so. They tell the log-probability of that, of
+                the given tokens and of the allowed ones together, whatever the temperature. A seed's random numbers
+                are used from the first drawn token on, which is the restricted one. "": nothing is given.
         """
         ...
 

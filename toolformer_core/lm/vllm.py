@@ -182,37 +182,42 @@ class VllmScan(ScanWrapper[HFScan]):
     def draw(
         self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = "", begin: str = ""
     ) -> list[Draw]:
-        """See `Scan.draw`. What draws begin with is a part of the prompt; its log-probability is computed here.
+        """See `Scan.draw`. What draws begin with is drawn here, its first free token included; the server goes on.
+
+        The server's `allowed_token_ids` would hold for every token, not for the first alone. So the model here draws
+        that one, in the pass that computes the log-probability, and the server continues behind it with the seed's
+        numbers of its own.
 
         Raises:
             ModelError: the server does not answer.
-            TokenizerError: see `HFModel.begin_ids`.
-            ContextError: see `HFModel.begin_ids`.
+            TokenizerError: see `HFModel.beginning`.
+            ContextError: see `HFModel.beginning`.
             ValueError: a request names a text or a position that is not in this scan.
         """
-        given = self.inner.begin_ids(begin)
-        prompts = [[*self._head, *ids, *given] for ids in self.inner.ids_before_draw(requests)]
+        begun = [(Draw("", False), list[int]())] * len(requests)
+        if begin:
+            room = min(max_tokens, len(self.inner.beginning(begin).given) + 1)
+            begun = self.inner.draw_tokens(requests, max_tokens=room, temperature=temperature, begin=begin)
+        prompts = [[*self._head, *ids] for ids in self.inner.ids_before_draw(requests)]
         context = self.inner.context_length
-        # given as many tokens as it begins with, a draw has none left to be drawn
-        begun = self.inner.draw(requests, max_tokens=len(given), temperature=temperature, begin=begin) if given else []
 
-        def draw_one(prompt: list[int], request: DrawRequest) -> Draw:
-            room = min(max_tokens - len(given), context - len(prompt))
-            return self._draw(prompt, request.seed, room, temperature) if room > 0 else Draw("", False)
+        def draw_one(prompt: list[int], request: DrawRequest, start: tuple[Draw, list[int]]) -> Draw:
+            draw, ids = start
+            room = min(max_tokens, context - len(prompt)) - len(ids)
+            if draw.ended or room <= 0:
+                return draw
+            return self._draw([*prompt, *ids], request.seed, room, temperature, draw)
 
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            draws = list(pool.map(draw_one, prompts, requests))
-        if not begun:
-            return draws
-        return [Draw(begin + draw.text, draw.ended, one.log_p_begin) for draw, one in zip(draws, begun, strict=True)]
+            return list(pool.map(draw_one, prompts, requests, begun))
 
-    def _draw(self, prompt: list[int], seed: int, max_tokens: int, temperature: float) -> Draw:
+    def _draw(self, prompt: list[int], seed: int, max_tokens: int, temperature: float, begun: Draw) -> Draw:
         options = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed & (2**63 - 1)}
         choice = self._server.complete(prompt, **options, stop=[CLOSE], include_stop_str_in_output=True)
-        text = str(choice.get("text", ""))
+        text = begun.text + str(choice.get("text", ""))
         close = find_close(text)
         if close is None and choice.get("stop_reason") == CLOSE:
             # that "]" closed an inner bracket: repeat the draw with its seed, without the stop string
-            text = str(self._server.complete(prompt, **options).get("text", ""))
+            text = begun.text + str(self._server.complete(prompt, **options).get("text", ""))
             close = find_close(text)
-        return Draw(text, False) if close is None else Draw(text[:close], True)
+        return begun._replace(text=text if close is None else text[:close], ended=close is not None)

@@ -1,7 +1,8 @@
 """Reads the annotation prompts: one text file per tool, with one `{text}` where the document is inserted.
 
 The file is split at its placeholder, and nothing else in it is special, so demonstrations may hold braces, brackets and
-quotes. The prompts beside this module are the defaults. A user's folder replaces all of them; the two are never mixed.
+quotes. A tool may have several wordings: `<tool>.txt` is the first, `<tool>.2.txt` the second, and so on. The prompts
+beside this module are the defaults. A user's folder replaces all of them; the two are never mixed.
 """
 
 from __future__ import annotations
@@ -12,18 +13,31 @@ from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import PromptError, UnknownNameError
 from toolformer_core.records import Prompt
 
-__all__ = ["PLACEHOLDER", "load_prompt", "prompt_from_text"]
+__all__ = ["PLACEHOLDER", "load_prompt", "prompt_from_text", "prompt_path", "read_prompt", "wordings_in"]
 
 PLACEHOLDER = "{text}"
 _SHIPPED = Path(__file__).resolve().parent
 
 
-def load_prompt(tool_key: str, folder: Path | None = None) -> Prompt:
-    """Return the prompt of a tool, from `<folder>/<tool_key>.txt`.
+def wordings_in(tool_key: str, folder: Path | None = None) -> list[int]:
+    """Return which further wordings of a tool's prompt a folder holds, `<tool_key>.<n>.txt` with n >= 2, ascending.
 
     Args:
         tool_key: e.g. `"calculator"`.
         folder: a user's prompts; None: the shipped ones.
+    """
+    names = (path.name.split(".") for path in (_SHIPPED if folder is None else folder).glob(f"{tool_key}.*.txt"))
+    numbers = (parts[1] for parts in names if len(parts) == 3)
+    return sorted(int(n) for n in numbers if n.isascii() and n.isdecimal() and not n.startswith("0") and n != "1")
+
+
+def load_prompt(tool_key: str, folder: Path | None = None, wording: int = 1) -> Prompt:
+    """Return the prompt of a tool, from `<folder>/<tool_key>.txt`, or `<tool_key>.2.txt` etc. for another wording.
+
+    Args:
+        tool_key: e.g. `"calculator"`.
+        folder: a user's prompts; None: the shipped ones.
+        wording: from 1.
 
     Raises:
         UnknownNameError: the tool is not one of the five.
@@ -31,7 +45,20 @@ def load_prompt(tool_key: str, folder: Path | None = None) -> Prompt:
     """
     if tool_key not in TOOL_NAMES:
         raise UnknownNameError("tool", tool_key, TOOL_NAMES)
-    path = (_SHIPPED if folder is None else folder) / f"{tool_key}.txt"
+    return read_prompt(tool_key, prompt_path(tool_key, folder, wording), wording)
+
+
+def prompt_path(tool_key: str, folder: Path | None = None, wording: int = 1) -> Path:
+    """Return where a wording of a tool's prompt lies; the arguments are those of `load_prompt`."""
+    return (_SHIPPED if folder is None else folder) / (f"{tool_key}." + (f"{wording}." if wording > 1 else "") + "txt")
+
+
+def read_prompt(tool_key: str, path: Path, wording: int = 1) -> Prompt:
+    """Return the prompt in a file.
+
+    Raises:
+        PromptError: as `load_prompt`.
+    """
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError as exc:
@@ -39,10 +66,10 @@ def load_prompt(tool_key: str, folder: Path | None = None) -> Prompt:
         raise PromptError(f"no prompt at {path}; a folder of prompts must hold: {names}") from exc
     except (OSError, UnicodeDecodeError) as exc:
         raise PromptError(f"cannot read the prompt {path}: {exc}") from exc
-    return prompt_from_text(tool_key, text, str(path))
+    return prompt_from_text(tool_key, text, str(path), wording)
 
 
-def prompt_from_text(tool_key: str, text: str, source: str = "the prompt") -> Prompt:
+def prompt_from_text(tool_key: str, text: str, source: str = "the prompt", wording: int = 1) -> Prompt:
     """Split a prompt at its placeholder; line ends become `\\n`, and the last one is removed.
 
     Raises:
@@ -54,4 +81,4 @@ def prompt_from_text(tool_key: str, text: str, source: str = "the prompt") -> Pr
         raise PromptError(f"{source} has no {PLACEHOLDER}; put it where the document is inserted")
     if PLACEHOLDER in tail:
         raise PromptError(f"{source} has more than one {PLACEHOLDER}; it needs exactly one")
-    return Prompt(tool=tool_key, head=head, tail=tail)
+    return Prompt(tool=tool_key, head=head, tail=tail, wording=wording)

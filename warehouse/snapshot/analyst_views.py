@@ -67,7 +67,8 @@ SELECT c.tool, p.value AS digest, bool_or(commit_id IN (SELECT commit_id FROM fa
 FROM facts.commit_parts AS p JOIN facts.commits AS c USING (commit_id)
 LEFT JOIN facts.run_commits AS rc USING (commit_id)
 LEFT JOIN facts.prompts AS t ON t.tool = c.tool AND t.digest = p.value
-WHERE c.stage = 'sample' AND p.part = 'prompt' GROUP BY c.tool, p.value ORDER BY c.tool, min(c.created), p.value"""
+WHERE c.stage = 'sample' AND (p.part = 'prompt' OR p.part LIKE 'prompt %')
+GROUP BY c.tool, p.value ORDER BY c.tool, min(c.created), p.value"""
 
 TRAININGS = """
 SELECT * REPLACE (recipe::JSON AS recipe, TRY_CAST(finished AS TIMESTAMP) AS finished)

@@ -85,7 +85,8 @@ WHERE rows > 0 AND commit_id NOT IN (FROM facts.broken) GROUP BY table_name"""
 # The tables of which some current files have optional columns and others lack them, as after builds that were killed.
 _MIXED = """
 SELECT 'sampled' FROM facts.commits JOIN facts.current USING (commit_id) WHERE stage = 'sample'
-HAVING count(DISTINCT coalesce(config::JSON->>'draw_form', 'free')) > 1"""
+HAVING count(DISTINCT (coalesce(config::JSON->>'draw_form', 'free'),
+                       coalesce(json_array_length(config::JSON->'wordings'), 1) > 1)) > 1"""
 
 
 def update_tables(connection: duckdb.DuckDBPyConnection, store: Store) -> None:

@@ -22,7 +22,7 @@ GOOD = "Calculator(2011 - 1994)]"
 def run(lm, documents, **config):
     given_ = {"tau_s": 0.0, "top_k": 20, "draws": 1} | config
     pairs = [d if isinstance(d, tuple) else (d, a_verdict(d)) for d in documents]
-    return sample(lm, a_prompt(), "Calculator", pairs, SampleConfig(**given_))
+    return sample(lm, [a_prompt()], "Calculator", pairs, SampleConfig(**given_))
 
 
 def scripted(places, draws=None, text=TEXT, **how):
@@ -161,7 +161,7 @@ def test_it_tells_how_many_documents_are_finished():
     pairs = [(whole, a_verdict(whole)), (parts, a_verdict(parts, spans=SPANS))]
     told = []
     config = SampleConfig(tau_s=0.0, top_k=3, draws=1)
-    sample(spans_lm(batch_size=1), a_prompt(), "Calculator", pairs, config, told.append)
+    sample(spans_lm(batch_size=1), [a_prompt()], "Calculator", pairs, config, told.append)
     # three scans, of the first document and of the other's two spans, which are drawn from in a second round
     assert told == [1, 2]
 

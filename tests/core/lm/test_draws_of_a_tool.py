@@ -71,7 +71,7 @@ def test_the_calls_of_the_embedded_model_are_those_of_finished_draws() -> None:
     config = SampleConfig.for_tool("calculator", top_k=8, draws=4, temperature=1.5)  # hot: many a draw goes wrong
 
     def calls(model: LanguageModel) -> list[DrawnCall]:
-        found = sample(model, load_prompt("calculator"), "Calculator", pairs, config)
+        found = sample(model, [load_prompt("calculator")], "Calculator", pairs, config)
         return [call for one in found for call in one.calls]
 
     whole = calls(FinishesEveryDraw(lm))

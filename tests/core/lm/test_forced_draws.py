@@ -1,8 +1,9 @@
-"""Draws that are given their beginning: what the model draws behind it, how likely it was, and what that costs."""
+"""Draws that are given their beginning: what the model draws, how likely the beginning was, and what that costs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,11 @@ from tiny import PROMPT, TEXTS, encode, plain_log_probs, sentencepiece, tiny_lm
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from tests.support.fake_vllm import SERVED, fake_vllm
+from tests.support.fake_vllm import SERVED, FakeVllm, fake_vllm
 from toolformer_core.errors import ContextError, TokenizerError
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel
 from toolformer_core.lm.hf.engine import TransformersLM
+from toolformer_core.lm.hf.head import LMHead
 from toolformer_core.lm.hf.plain import PlainLM
 from toolformer_core.lm.hf.sampling import uniform
 from toolformer_core.lm.tokens import encode_behind
@@ -48,12 +50,12 @@ def drawn(
     return out
 
 
-def assert_alike(ours: dict[DrawRequest, Draw], theirs: dict[DrawRequest, Draw]) -> None:
+def assert_alike(ours: dict[DrawRequest, Draw], theirs: dict[DrawRequest, Draw], begin: str = BEGIN) -> None:
     assert ours.keys() == theirs.keys() != set()
     for request, draw in theirs.items():
         got = ours[request]
         assert (got.text, got.ended) == (draw.text, draw.ended)
-        assert got.text.startswith(BEGIN)
+        assert got.text.startswith(begin)
         assert got.log_p_begin is not None
         assert draw.log_p_begin is not None
         assert abs(got.log_p_begin - draw.log_p_begin) < CLOSE
@@ -75,15 +77,24 @@ def test_the_same_of_other_triggers_windows_and_names(how: str) -> None:
     assert_alike(drawn(lm, texts, 1.0, **more), drawn(PlainLM(lm.hf_model), texts, 1.0, **more))
 
 
-def by_hand(lm: TransformersLM, ids: list[int], given: list[int], seed: int, max_tokens: int) -> Draw:
-    """Return a draw by the definition: log p of one given token after another, then a draw from what follows them."""
+def completing(lm: TransformersLM, given: list[int], begin: str) -> list[int]:
+    """Return, by the definition, the tokens behind the given ones with which a text begins with `begin`."""
+    return [t for t in range(1, len(lm.hf_model.tokenizer)) if lm.hf_model.text([*given, t]).startswith(begin)]
+
+
+def by_hand(lm: TransformersLM, ids: list[int], given: list[int], seed: int, max_tokens: int, begin: str) -> Draw:
+    """Return a draw by the definition: log p of one given token after another, then of those that complete `begin`."""
     log_p = 0.0
     for token in given:
         log_p += float(plain_log_probs(lm, ids)[-1, token])
         ids = [*ids, token]
+    allowed = torch.zeros(len(lm.hf_model.tokenizer), dtype=torch.double)
+    allowed[completing(lm, given, begin)] = 1
+    log_p += float((plain_log_probs(lm, ids)[-1].exp().double() * allowed).sum().log())
     written = list(given)
     for step in range(max_tokens - len(given)):  # the first drawn token uses the seed's first number
-        edges = plain_log_probs(lm, ids)[-1].exp().double().cumsum(0)
+        p = plain_log_probs(lm, ids)[-1].exp().double()
+        edges = (p if step else p * allowed).cumsum(0)
         u = float(uniform(np.asarray([seed], dtype=np.uint64), step)[0]) * float(edges[-1])
         token = int(torch.searchsorted(edges, torch.tensor(u, dtype=torch.float64), right=True))
         if token == 0:
@@ -97,14 +108,14 @@ def by_hand(lm: TransformersLM, ids: list[int], given: list[int], seed: int, max
 
 def test_a_draw_follows_the_tokens_that_were_given() -> None:
     lm = tiny_lm()
-    given = encode(lm, " [" + BEGIN)[1:]  # " [" is one token here, and nothing merges with it
+    given = encode(lm, " [" + BEGIN)[1:-1]  # " [" is one token here, and nothing merges with it
     assert len(given) > 1
     (scan,) = lm.scan(PROMPT, [TEXTS[0]])
     lead = [0, *encode(lm, PROMPT.head.removesuffix(" ")), *encode(lm, " " + TEXTS[0]), *encode(lm, PROMPT.tail)]
     asked = [DrawRequest(0, 0, seed) for seed in range(6)]
     got = scan.draw(asked, max_tokens=len(given) + 5, temperature=1.0, begin=BEGIN)
     for request, draw in zip(asked, got, strict=True):
-        wanted = by_hand(lm, [*lead, *lm.hf_model.trigger], given, request.seed, len(given) + 5)
+        wanted = by_hand(lm, [*lead, *lm.hf_model.trigger], given, request.seed, len(given) + 5, BEGIN)
         assert (draw.text, draw.ended) == (wanted.text, wanted.ended)
         assert draw.log_p_begin == pytest.approx(wanted.log_p_begin, abs=CLOSE)
     assert len({draw.text for draw in got}) > 1
@@ -112,15 +123,17 @@ def test_a_draw_follows_the_tokens_that_were_given() -> None:
 
 def test_the_limit_counts_the_given_tokens() -> None:
     lm = tiny_lm()
-    given = lm.hf_model.begin_ids(BEGIN)
+    given, allowed = lm.hf_model.beginning(BEGIN)
+    name = lm.hf_model.text(given)
+    assert allowed == [lm.hf_model.encode("(")[0]]
     for model in (lm, PlainLM(lm.hf_model)):
         (scan,) = model.scan(PROMPT, [TEXTS[0]])
         for room, ids in ((-1, 0), (0, 0), (1, 1), (2, 2)):
             (draw,) = scan.draw([DrawRequest(0, 0, 3)], max_tokens=len(given) + room, temperature=1.0, begin=BEGIN)
             assert draw.log_p_begin is not None
             assert not draw.ended
-            assert draw.text.startswith(BEGIN)
-            assert len(lm.hf_model.encode(draw.text.removeprefix(BEGIN))) == ids
+            assert draw.text.startswith(BEGIN if ids else name)
+            assert len(lm.hf_model.encode(draw.text.removeprefix(name))) == ids
 
 
 def test_a_free_draw_has_no_beginning() -> None:
@@ -142,7 +155,7 @@ def test_given_tokens_pass_through_the_model_once_a_position(family: str, monkey
         return usual(ids, *more, **named)
 
     monkeypatch.setattr(lm.hf_model, "hidden", recorded)
-    given = lm.hf_model.begin_ids(BEGIN)
+    given = lm.hf_model.beginning(BEGIN).given
     scan.draw(asked, max_tokens=len(given) + 1, temperature=1.0, begin=BEGIN)
     assert rows == [2] * (1 + len(given))
 
@@ -175,38 +188,149 @@ def test_where_a_tokenizer_merges_across_the_bracket_the_name_is_written_by_itse
     assert coded.decode(given) == "QA("
     assert coded.decode([*trigger, *given]) == " [QA("
     lm = tiny_lm(coded=coded)
+    assert lm.hf_model.beginning("QA(").given == given[:-1]
     texts = TEXTS[:2]
-    for request, draw in drawn(lm, texts, 1.0, begin="QA(").items():
-        (plain,) = (d for r, d in drawn(PlainLM(lm.hf_model), texts, 1.0, begin="QA(").items() if r == request)
-        assert (draw.text, draw.ended) == (plain.text, plain.ended)
-        assert draw.text.startswith("QA(")
+    plain = drawn(PlainLM(lm.hf_model), texts, 1.0, begin="QA(")
+    assert_alike(drawn(lm, texts, 1.0, begin="QA("), plain, "QA(")
 
 
 def test_a_tokenizer_that_puts_a_space_in_front_of_texts() -> None:
     lm = tiny_lm(coded=sentencepiece())
-    given = lm.hf_model.begin_ids(BEGIN)
-    assert [*lm.hf_model.trigger, *given] == encode(lm, "x [" + BEGIN)[len(encode(lm, "x")) :]
+    given, allowed = lm.hf_model.beginning(BEGIN)
+    (bracket,) = allowed  # not the byte 0x28, which with a wrong byte behind it is no bracket
+    assert [*lm.hf_model.trigger, *given, bracket] == encode(lm, "x [" + BEGIN)[len(encode(lm, "x")) :]
     assert_alike(drawn(lm, TEXTS[:2], 1.0), drawn(PlainLM(lm.hf_model), TEXTS[:2], 1.0))
 
 
 def test_what_cannot_be_given_is_an_error_a_user_can_mend() -> None:
     with pytest.raises(TokenizerError, match=r"cannot write 'QA\(' behind ' \['"):
-        tiny_lm(coded=merging_tokenizer(" ", "a [QA(", "aQA(")).hf_model.begin_ids("QA(")
+        tiny_lm(coded=merging_tokenizer(" ", "a [QA(", "aQA(")).hf_model.beginning("QA(")
     with pytest.raises(ContextError, match="tokens of 'llama', of 64 for a call"):
         drawn(tiny_lm(), TEXTS[:1], 1.0, begin="N" * 200 + "(")
 
 
-@pytest.fixture
-def served() -> Iterator[VllmLM]:
-    with fake_vllm() as server:
-        yield VllmLM(tiny_lm("gpt2"), VllmServer(server.url, SERVED, timeout_s=60), name="served", digest="served")
+# --- where "(" and what follows are one token -------------------------------------------------------------------------
+
+CALENDAR = "Calendar("
 
 
-@pytest.mark.parametrize("tokens", [16, 3])
-def test_a_server_draws_what_follows_and_the_beginnings_log_probability_is_computed_here(
-    served: VllmLM, tokens: int
-) -> None:
-    """Of three tokens the name takes all, so the server is not asked."""
-    assert len(served.hf_model.begin_ids(BEGIN)) >= 3
-    texts = TEXTS[:2]
-    assert_alike(drawn(served, texts, 1.0, tokens), drawn(PlainLM(served.hf_model), texts, 1.0, tokens))
+def calendar_lm() -> TransformersLM:
+    """A model whose tokenizer also knows "()]", "(x" and " (" as tokens."""
+    return tiny_lm(coded=merging_tokenizer("", "()]", "(x", " ("))
+
+
+def test_the_name_is_given_and_any_token_that_opens_its_bracket_may_follow() -> None:
+    lm = calendar_lm()
+    given, allowed = lm.hf_model.beginning(CALENDAR)
+    assert lm.hf_model.text(given) == "Calendar"
+    assert {lm.hf_model.text([t]) for t in allowed} == {"(", "()", "()]", "(x"}  # not " (": that is "Calendar ("
+    assert allowed == sorted(completing(lm, given, CALENDAR))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0])
+def test_such_draws_are_those_of_the_plain_computation(temperature: float) -> None:
+    lm = calendar_lm()
+    ours = drawn(lm, TEXTS[:2], temperature, begin=CALENDAR)
+    assert_alike(ours, drawn(PlainLM(lm.hf_model), TEXTS[:2], temperature, begin=CALENDAR), CALENDAR)
+    if temperature:
+        assert {draw.text for draw in ours.values() if draw.ended} >= {"Calendar()"}
+
+
+def test_forced_draws_are_the_free_draws_that_begin_so() -> None:
+    """All free draws of the name's tokens and one more are enumerated: filtered and normalised, they are the forced.
+
+    p(forced t) = p(name, t) / sum over allowed t' of p(name, t'), and that sum is what log_p_begin tells. Which t a
+    seed draws is where its first number, in [0, 1), falls among the cumulative p(forced t).
+    """
+    lm = calendar_lm()
+    given, allowed = lm.hf_model.beginning(CALENDAR)
+    (scan,) = lm.scan(PROMPT, [TEXTS[0]])
+    lead = [0, *encode(lm, PROMPT.head.removesuffix(" ")), *encode(lm, " " + TEXTS[0]), *encode(lm, PROMPT.tail)]
+    ids = [*lead, *lm.hf_model.trigger]
+    table = plain_log_probs(lm, [*ids, *given]).double()
+    log_p_name = sum(float(table[len(ids) - 1 + j, token]) for j, token in enumerate(given))
+    free = {lm.hf_model.text([*given, t]): log_p_name + float(table[-1, t]) for t in range(table.shape[1])}
+    filtered = {text: np.exp(log_p) for text, log_p in free.items() if text.startswith(CALENDAR)}
+    assert len(filtered) == len(allowed) == 4
+    total = sum(filtered.values())
+
+    seeds = range(400)
+    asked = [DrawRequest(0, 0, seed) for seed in seeds]
+    got = scan.draw(asked, max_tokens=len(given) + 1, temperature=1.0, begin=CALENDAR)
+    u = uniform(np.asarray(seeds, dtype=np.uint64), 0)
+    edges = np.cumsum([filtered[lm.hf_model.text([*given, t])] for t in allowed]) / total
+    texts = [lm.hf_model.text([*given, t]) for t in allowed]
+    wanted = [texts[at] for at in np.searchsorted(edges, u, "right")]
+    assert [draw.text + "]" * draw.ended for draw in got] == wanted
+    assert len(set(wanted)) > 1
+    for draw in got:
+        assert draw.log_p_begin == pytest.approx(np.log(total), abs=CLOSE)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_restricted_token_has_its_share_of_the_allowed_mass(temperature: float, bias: bool) -> None:
+    """Of 1,000 evenly spread numbers a token of probability p takes 1000 p, give or take one."""
+    torch.manual_seed(3)
+    layer = torch.nn.Linear(16, 1300, bias=bias).requires_grad_(False)
+    head, tokens = LMHead(_Layer(layer)), torch.tensor([0, 7, 512, 1299])
+    hidden, n = torch.randn(2, 16), 1000
+    u = (torch.arange(n, dtype=torch.float64) + 0.5) / n
+    owner = torch.arange(2).repeat_interleave(n)
+    got = head.draw_among(hidden, owner, u.repeat(2), temperature, tokens).view(2, n)
+    for row, state in zip(got, hidden, strict=True):
+        wanted = torch.softmax(layer(state)[tokens] / temperature, 0)
+        counts = torch.stack([(row == token).sum() for token in tokens])
+        assert int(counts.sum()) == n
+        assert bool((counts - n * wanted).abs().max() <= 1)
+    mass = torch.log_softmax(layer(hidden), 1)[:, tokens].logsumexp(1)
+    torch.testing.assert_close(head.log_p_among(hidden, tokens), mass, atol=1e-5, rtol=1e-5)
+
+
+class _Layer:
+    """An output layer and nothing behind it."""
+
+    def __init__(self, layer: torch.nn.Linear) -> None:
+        self.get_output_embeddings = lambda: layer
+        self.config = SimpleNamespace(get_text_config=lambda: SimpleNamespace(vocab_size=layer.out_features))
+
+
+# --- a server ---------------------------------------------------------------------------------------------------------
+
+
+def served_by(server: FakeVllm) -> VllmLM:
+    lm = server.lm
+    return VllmLM(lm, VllmServer(server.url, SERVED, timeout_s=60), name="served", digest="served")
+
+
+@pytest.mark.parametrize("room", [0, 1, 12])
+def test_a_server_goes_on_behind_the_token_that_is_drawn_here(room: int) -> None:
+    """A seed's first number draws the restricted token here; the server's draw behind it is one of its own.
+
+    So at `room` 0 there is the name alone, at 1 the restricted token as well, and a call that this token closes
+    (Calendar plus "()]") is not sent to the server.
+    """
+    with fake_vllm(lm=calendar_lm()) as server:
+        served = served_by(server)
+        given = served.hf_model.beginning(CALENDAR).given
+        (scan,) = served.scan(PROMPT, [TEXTS[0]])
+        asked = [DrawRequest(0, 0, seed) for seed in range(12)]
+        server.asked.clear()
+        got = scan.draw(asked, max_tokens=len(given) + room, temperature=1.0, begin=CALENDAR)
+        sent = list(server.asked)
+    lm = served.hf_model
+    (scan,) = PlainLM(lm).scan(PROMPT, [TEXTS[0]])
+    local = scan.draw(asked, max_tokens=len(given) + min(room, 1), temperature=1.0, begin=CALENDAR)
+    for draw, start in zip(got, local, strict=True):
+        assert draw.text.startswith(start.text)
+        assert draw.log_p_begin == pytest.approx(start.log_p_begin, abs=CLOSE)
+        if start.ended or room < 2:
+            assert (draw.text, draw.ended) == (start.text, start.ended)
+    left = [r.seed for r, start in zip(asked, local, strict=True) if not start.ended] if room > 1 else []
+    lead = [0, *encode(served, PROMPT.head.removesuffix(" ")), *encode(served, " " + TEXTS[0])]
+    lead += [*encode(served, PROMPT.tail), *lm.trigger, *given]
+    assert {body["seed"] for body in sent} == set(left)
+    for body in sent:
+        assert body["prompt"][:-1] == lead
+        assert body["prompt"][-1] in lm.beginning(CALENDAR).allowed
+        assert body["max_tokens"] == room - 1

@@ -38,7 +38,7 @@ _FIXED = {"commit_cpu_ms": 0, "file_bytes": 0, "commit_bytes": 0}  # shards with
 _BYTES = 6000
 
 
-def sample_folder(folder: Path, **run: Any) -> Path:
+def sample_folder(folder: Path, wordings: list[int] | None = None, **run: Any) -> Path:
     """Write the commits of a build of 100 documents; no data files."""
     store = Store(folder)
     keys = []
@@ -53,7 +53,8 @@ def sample_folder(folder: Path, **run: Any) -> Path:
     commit("ingest", "", "corpus", balances=rows, counters={"cpu_seconds": 0.01}, parts={"config": "i"})
     for shard in ("part-00000", "part-00001"):
         for stage, balances in _ROWS.items():
-            config = {"top_k": 5, "draws": 2} if stage == "sample" else {}
+            config: dict[str, Any] = {"top_k": 5, "draws": 2} if stage == "sample" else {}
+            config |= {"wordings": wordings} if stage == "sample" and wordings else {}
             commit(stage, "calculator", shard, balances=balances, counters=_COUNTERS[stage], config=config)
         documents = [RowCounts("calls", 40, 10, {"low": 30}), RowCounts("documents", 50, 10, {"no": 40})]
         commit("assemble", "", shard, balances=documents, counters={"cpu_seconds": 0.02})
@@ -200,6 +201,22 @@ def test_need_reads_each_text_once_more(tmp_path: Path, positions: str, more: in
     sampled = next(stage.cost for stage in plan.stages if stage.cost.stage == "sample")
     draws = 400 if positions == "need" else 200
     assert sampled.lm_tokens == pytest.approx(5600 + 2800 * more + draws * 12)
+
+
+@pytest.mark.parametrize(("wordings", "scans"), [("1", 1), ("1,3", 4), ("all", 10), ("1,7", 1)])
+def test_each_of_several_wordings_scans_a_text_twice(tmp_path: Path, wordings: str, scans: int) -> None:
+    # the 5,600 scanned tokens are one scan; there is no wording 7, so of 1 and 7 the first alone is scanned
+    folder = sample_folder(tmp_path / "data")
+    plan = plan_from(folder, 100, wordings=wordings)
+    sampled = next(stage.cost for stage in plan.stages if stage.cost.stage == "sample")
+    assert sampled.lm_tokens == pytest.approx(5600 * scans + 200 * 12)
+
+
+def test_a_sample_build_of_several_wordings_had_more_scans(tmp_path: Path) -> None:
+    folder = sample_folder(tmp_path / "data", wordings=[1, 3])  # its 5,600 tokens are four scans of 1,400
+    plan = plan_from(folder, 100)
+    sampled = next(stage.cost for stage in plan.stages if stage.cost.stage == "sample")
+    assert sampled.lm_tokens == pytest.approx(1400 + 200 * 12)
 
 
 def test_draws_of_the_other_form_say_nothing_of_the_share_that_are_calls(tmp_path: Path) -> None:

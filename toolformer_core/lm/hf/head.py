@@ -1,5 +1,7 @@
 """The output layer, computed in blocks of the vocabulary: log p of given tokens, the most likely token, a draw.
 
+A draw may be restricted to a few tokens; their logits alone are then computed.
+
 The logits of a batch, (N, V) in float32, are the largest tensor of a language model, and no caller needs all of them.
 Here a block of them is computed, reduced to sums while it is in the processor's cache, and overwritten by the next. A
 draw finds its token by those sums and computes the few logits around it again. On a GPU the blocks are large.
@@ -72,6 +74,39 @@ class LMHead:
             out.append(self._draw(hidden[first:last], owner[inside] - first, u[inside], temperature))
         return torch.cat(out)
 
+    def log_p_among(self, hidden: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        """Return the natural log of the probability that some tokens (n,) have together: float32 (N,).
+
+        Args:
+            hidden: (N, D).
+            tokens: distinct, at least one.
+        """
+        out = []
+        for first, last in self._chunks(hidden):
+            h = hidden[first:last]
+            top, sums = self._sums(h, 1.0, self.size)
+            out.append(self._logits_of(h, tokens).logsumexp(1) - top - sums.sum(1).log().float())
+        return torch.cat(out) if out else hidden.new_zeros(0, dtype=torch.float32)
+
+    def draw_among(
+        self, hidden: torch.Tensor, owner: torch.Tensor, u: torch.Tensor, temperature: float, tokens: torch.Tensor
+    ) -> torch.Tensor:
+        """Draw one token per u, as `draw` does, from the distribution restricted to some tokens.  (M,)
+
+        Args:
+            hidden: (N, D).
+            owner: as for `draw`.
+            u: as for `draw`.
+            temperature: divides the logits; 0 takes the most likely of the tokens.
+            tokens: ascending (n,), at least one.
+        """
+        logits = torch.cat([self._logits_of(hidden[first:last], tokens) for first, last in self._chunks(hidden)])
+        if temperature == 0:
+            return tokens[logits.argmax(1)][owner]
+        edges = torch.softmax(logits / temperature, dim=1).double().cumsum(1)[owner]  # (M, n)
+        at = torch.searchsorted(edges, u[:, None] * edges[:, -1:], right=True)
+        return tokens[at.clamp_max(len(tokens) - 1)[:, 0]]
+
     def _draw(self, hidden: torch.Tensor, owner: torch.Tensor, u: torch.Tensor, temperature: float) -> torch.Tensor:
         top, sums = self._sums(hidden, temperature, _PIECE)
         edges = sums.cumsum(1)[owner]  # (M, pieces)
@@ -126,6 +161,15 @@ class LMHead:
             return logits.gather(1, tokens)  # type: ignore[no-any-return]
         weight, bias = layer
         logits = torch.bmm(weight[tokens], hidden[:, :, None])[..., 0].float()
+        return logits if bias is None else logits + bias[tokens].float()
+
+    def _logits_of(self, hidden: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        """Return the float32 logits of the same tokens (n,) after each hidden state: (N, n)."""
+        layer = self._layer(hidden)
+        if layer is None:
+            return self._logits_at(hidden, tokens.expand(len(hidden), -1))
+        weight, bias = layer
+        logits = torch.mm(hidden, weight[tokens].t()).float()
         return logits if bias is None else logits + bias[tokens].float()
 
     def _sums(self, hidden: torch.Tensor, temperature: float, width: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -6,8 +6,9 @@ lock while a pass runs.
 
 from __future__ import annotations
 
+import re
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -30,9 +31,21 @@ from toolformer_core.lm.tokens import (
 from toolformer_core.records import Prompt
 from toolformer_core.syntax import OPEN
 
-__all__ = ["CALL_RESERVE", "HFModel", "fuse_gelu"]
+__all__ = ["CALL_RESERVE", "Beginning", "HFModel", "fuse_gelu"]
 
+_BYTE = re.compile("<0x[0-9A-F]{2}>")  # how tokenizers with byte fallback name the token of a byte
 CALL_RESERVE = 64  # tokens of the context kept free for a call
+
+
+class Beginning(NamedTuple):
+    """What draws begin with, in tokens; both are empty where they begin with nothing.
+
+    The last token of a text such as `Name(` is not given, because a tokenizer may write what follows in one token with
+    it, as in `()]`: a draw behind a lone `(` could no longer become that.
+    """
+
+    given: list[int]  # all tokens of the text but the last one
+    allowed: list[int]  # tokens that may follow, ascending: with each of them the text is complete
 
 
 class HFModel:
@@ -81,6 +94,7 @@ class HFModel:
         if not self.trigger or tokenizer.decode(self.trigger).strip() != OPEN.strip():
             raise TokenizerError(f"the tokenizer of {name!r} cannot write {OPEN!r}")
         self._heads: dict[str, tuple[int, KeyValues]] = {}
+        self._beginnings = {"": Beginning([], [])}
         self.lock = threading.RLock()  # one forward pass at a time: two would compete for the same cores
 
     @property
@@ -134,19 +148,27 @@ class HFModel:
         """Return the token ids of a text that starts a sequence."""
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
-    def begin_ids(self, begin: str) -> list[int]:
-        """Return the token ids of what a draw begins with behind " ["; see `encode_behind`. None for "".
+    def beginning(self, begin: str) -> Beginning:
+        """Return what a draw behind " [" begins with in tokens (see `encode_behind`), computed once per text.
 
         Raises:
             TokenizerError: the tokenizer has no tokens for just this text.
             ContextError: it is longer than what is kept free for a call.
         """
-        ids = encode_behind(self.tokenizer, OPEN, begin) if begin else []
-        if self.text(ids) != begin:
-            raise TokenizerError(f"the tokenizer of {self.name!r} cannot write {begin!r} behind {OPEN!r}")
-        if len(ids) > CALL_RESERVE:
-            raise ContextError(f"{begin!r} takes {len(ids)} tokens of {self.name!r}, of {CALL_RESERVE} for a call")
-        return ids
+        if begin not in self._beginnings:
+            ids = encode_behind(self.tokenizer, OPEN, begin)
+            if self.text(ids) != begin:
+                raise TokenizerError(f"the tokenizer of {self.name!r} cannot write {begin!r} behind {OPEN!r}")
+            if len(ids) > CALL_RESERVE:
+                raise ContextError(f"{begin!r} takes {len(ids)} tokens of {self.name!r}, of {CALL_RESERVE} for a call")
+            given = ids[:-1]
+            candidates = [t for t in range(len(self.tokenizer)) if begin[-1] in self.text([t])]
+            completing = [t for t in candidates if self.text([*given, t]).startswith(begin)]
+            # a single byte's text would change with the bytes that follow it
+            names = zip(completing, self.tokenizer.convert_ids_to_tokens(completing), strict=True)
+            allowed = [t for t, name in names if t == ids[-1] or not _BYTE.fullmatch(name)]
+            self._beginnings[begin] = Beginning(given, [t for t in allowed if t not in self.end_ids])
+        return self._beginnings[begin]
 
     def text(self, ids: list[int]) -> str:
         """Return the text of tokens, special ones included."""

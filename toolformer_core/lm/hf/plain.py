@@ -126,18 +126,22 @@ class PlainScan:
             (w, w.positions.tolist().index(r.position)) for w in self.windows if r.position in w.positions
         )
         ids = [*self.head, *window.ids[: window.before[at] + 1].tolist(), *hf_model.trigger]
-        written = hf_model.begin_ids(begin)
-        log_p = _log_p_behind(hf_model, ids, written) if begin else None
+        given, first = hf_model.beginning(begin)
+        written = list(given)
+        log_p = _log_p_behind(hf_model, ids, written, first) if begin else None
         allowed = min(max_tokens, hf_model.context_length - len(ids))
         cache = None
-        for step in range(allowed - len(written)):
+        for step in range(allowed - len(given)):
             new_ids = [*ids, *written] if cache is None else written[-1:]
             with torch.inference_mode():
                 row = torch.tensor([new_ids], device=hf_model.device)
                 # use_cache explicitly: a configuration saved during training may turn it off
                 out = hf_model.model(input_ids=row, past_key_values=cache, use_cache=True, logits_to_keep=1)
             cache = out.past_key_values
-            token = _next_token(out.logits[0, -1].float(), r.seed, step, temperature)
+            logits = out.logits[0, -1].float()
+            if step == 0 and first:  # the other tokens get no probability
+                logits = torch.full_like(logits, -torch.inf).index_copy_(0, torch.tensor(first), logits[first])
+            token = _next_token(logits, r.seed, step, temperature)
             if token in hf_model.end_ids:
                 break
             written.append(token)
@@ -155,10 +159,11 @@ def _log_prob_table(hf_model: HFModel, ids: list[int]) -> torch.Tensor:
     return torch.log_softmax(logits[0].float(), dim=-1)
 
 
-def _log_p_behind(hf_model: HFModel, ids: list[int], following: list[int]) -> float:
-    """Return the log-probability of some tokens behind a sequence."""
+def _log_p_behind(hf_model: HFModel, ids: list[int], following: list[int], then: list[int]) -> float:
+    """Return the log-probability of some tokens behind a sequence, followed by any one of `then`."""
     table = _log_prob_table(hf_model, [*ids, *following])
-    return sum(float(table[len(ids) + j - 1, token]) for j, token in enumerate(following))
+    log_p = sum(float(table[len(ids) + j - 1, token]) for j, token in enumerate(following))
+    return log_p + float(table[-1, then].logsumexp(0))
 
 
 def _scanned(hf_model: HFModel, head: list[int], window: Window) -> NDArray[np.float32]:

@@ -4,7 +4,8 @@ Draws at the same position share a row as long as their texts are equal, and spl
 
 A draw's randomness comes from its seed and the step only (SplitMix64 into an inverse CDF), never from a generator's
 state; step 0 is the first token that is drawn, also behind tokens that were given. So the same seed at the same place
-gives the same draw, whatever else is in the batch. This module does not know what a call means.
+gives the same draw, whatever else is in the batch. Behind given tokens the first draw is from a few allowed tokens only
+(see `model.Beginning`). This module does not know what a call means.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from numpy.typing import NDArray
 
 from toolformer_core.lm.base import Draw
 from toolformer_core.lm.hf.batches import KeyValues
-from toolformer_core.lm.hf.model import HFModel
+from toolformer_core.lm.hf.model import Beginning, HFModel
 from toolformer_core.lm.hf.prefix_trial import can_share_prefix
 from toolformer_core.lm.hf.prefixes import Continuation, CopiedPrefix, SharedPrefix
 from toolformer_core.syntax import find_close, name_begun
 
-__all__ = ["begun_name", "draw_calls", "uniform"]
+__all__ = ["begun_name", "draw_calls", "draw_tokens", "uniform"]
 
 
 def uniform(seeds: NDArray[np.uint64], step: int) -> NDArray[np.float64]:
@@ -49,7 +50,27 @@ def draw_calls(
     name: str = "",
     begin: str = "",
 ) -> list[Draw]:
-    """Draw one continuation of " [" per place.
+    """Draw one continuation of " [" per place; see `draw_tokens`."""
+    drawn = draw_tokens(
+        hf_model, prefixes, common, places, seeds, max_tokens, temperature, many=many, name=name, begin=begin
+    )
+    return [draw for draw, _ in drawn]
+
+
+def draw_tokens(
+    hf_model: HFModel,
+    prefixes: Sequence[KeyValues],
+    common: int,
+    places: list[tuple[int, int]],
+    seeds: list[int],
+    max_tokens: int,
+    temperature: float,
+    *,
+    many: bool = True,
+    name: str = "",
+    begin: str = "",
+) -> list[tuple[Draw, list[int]]]:
+    """Draw one continuation of " [" per place; return its text and its tokens.
 
     Args:
         hf_model: the model.
@@ -62,13 +83,13 @@ def draw_calls(
         many: whether a document has many draws, which then share its keys and values. With one draw each, a pass over
             documents one after the other would take longer than a copy.
         name: see `Scan.draw`.
-        begin: see `Scan.draw`. Its tokens pass through the model once per place, not once per draw.
+        begin: see `Scan.draw`. The given tokens pass through the model once per place, not once per draw.
 
     Raises:
-        TokenizerError: see `HFModel.begin_ids`.
-        ContextError: see `HFModel.begin_ids`.
+        TokenizerError: see `HFModel.beginning`.
+        ContextError: see `HFModel.beginning`.
     """
-    given = hf_model.begin_ids(begin)
+    beginning = hf_model.beginning(begin)
     if hf_model.shares_prefixes is None:
         (hf_model.shares_prefixes,) = hf_model.budget.in_parts([hf_model], lambda _: can_share_prefix(hf_model))
     shared = many and hf_model.shares_prefixes
@@ -76,19 +97,19 @@ def draw_calls(
     # if keys and values are shared, draws of one document go together; if not, draws of one length
     order = sorted(range(len(places)), key=lambda i: places[i] if shared else (places[i][1], places[i][0]))
 
-    def run(chunk: Sequence[int]) -> list[tuple[int, Draw]]:
+    def run(chunk: Sequence[int]) -> list[tuple[int, tuple[Draw, list[int]]]]:
         at = [places[i] for i in chunk]
-        capacity = max(max_tokens, len(given)) + len(hf_model.trigger)
+        capacity = max(max_tokens, len(beginning.given)) + len(hf_model.trigger)
         continuation: Continuation = (
             SharedPrefix(hf_model, prefixes, at, capacity, common)
             if shared
             else CopiedPrefix(hf_model, prefixes, at, capacity)
         )
-        drawing = _Drawing(hf_model, continuation, at, [seeds[i] for i in chunk], temperature, name, given)
+        drawing = _Drawing(hf_model, continuation, at, [seeds[i] for i in chunk], temperature, name, beginning)
         draws = drawing.run(max_tokens)
         return list(zip(chunk, draws, strict=True))
 
-    out: dict[int, Draw] = {}
+    out: dict[int, tuple[Draw, list[int]]] = {}
     start = 0
     while start < len(order):
         end = start + 1  # take as many draws as the cache budget allows for the keys and values they add
@@ -114,13 +135,14 @@ class _Drawing:
         seeds: list[int],
         temperature: float,
         name: str,
-        given: list[int],
+        beginning: Beginning,
     ) -> None:
         self.hf_model = hf_model
         self.continuation = continuation
         self.temperature = temperature
         self.name = name
-        self.given = given
+        self.given = given = beginning.given
+        self.allowed = torch.tensor(beginning.allowed, dtype=torch.long, device=hf_model.device)
         self.seeds = np.asarray(seeds, dtype=np.uint64)
         # the tokens that each draw has room for; they do not depend on the rest of the batch
         self.room = [hf_model.context_length - n - len(hf_model.trigger) for _, n in places]
@@ -134,19 +156,25 @@ class _Drawing:
             tokens = torch.full((len(index),), token, device=hf_model.device)
             log_p_given += hf_model.log_p(self.hidden, tokens)
             self.hidden = continuation.feed(tokens)
-        self.log_p_begin = [float(log_p_given[row]) if given else None for row in self.row_of]  # per draw
+        if len(self.allowed):
+            log_p_given += hf_model.lm_head.log_p_among(self.hidden, self.allowed).cpu().numpy()
+        # per draw
+        self.log_p_begin = [float(log_p_given[row]) if len(self.allowed) else None for row in self.row_of]
         self.closing = _closing_ids(hf_model.tokenizer)
         self.named: set[int] = set()  # draws that begin as calls of the tool
 
     def _next_tokens(self, step: int, active: list[int]) -> list[int]:
         """Return the next token of each active draw."""
         rows = torch.tensor(self.row_of, device=self.hidden.device)
+        u = torch.from_numpy(uniform(self.seeds[active], step)).to(rows.device)
+        if step == 0 and len(self.allowed):
+            return self.hf_model.lm_head.draw_among(self.hidden, rows, u, self.temperature, self.allowed).tolist()
         if self.temperature == 0:
             return self.hf_model.lm_head.most_likely(self.hidden)[rows].tolist()
-        u = torch.from_numpy(uniform(self.seeds[active], step)).to(rows.device)
         return self.hf_model.lm_head.draw(self.hidden, rows, u, self.temperature).tolist()
 
-    def run(self, max_tokens: int) -> list[Draw]:
+    def run(self, max_tokens: int) -> list[tuple[Draw, list[int]]]:
+        """Return each draw with its tokens, those that were given included."""
         active = list(range(len(self.seeds)))
         written: list[list[int]] = [list(self.given) for _ in active]
         out: dict[int, Draw] = {}
@@ -170,7 +198,7 @@ class _Drawing:
             active = [draw for draws in unfinished.values() for draw in draws]
             self.row_of = [row for row, draws in enumerate(unfinished.values()) for _ in draws]
             self._feed(list(unfinished))
-        return [out[i] if i in out else self._ended(i, written[i]) for i in range(len(written))]
+        return [(out[i] if i in out else self._ended(i, ids), ids) for i, ids in enumerate(written)]
 
     def _ended(self, draw: int, ids: list[int]) -> Draw:
         """Return a draw that no "]" closed."""

@@ -18,8 +18,8 @@ from transformers import DynamicCache
 
 from toolformer_core.lm.base import Draw, DrawRequest
 from toolformer_core.lm.hf.batches import KeyValues, by_budget, fork, key_values, one_row, pad
-from toolformer_core.lm.hf.model import HFModel
-from toolformer_core.lm.hf.sampling import draw_calls
+from toolformer_core.lm.hf.model import Beginning, HFModel
+from toolformer_core.lm.hf.sampling import draw_tokens
 from toolformer_core.lm.hf.windowing import Window, windows_at_end, windows_of
 from toolformer_core.records import Prompt
 
@@ -113,16 +113,32 @@ class HFScan:
             begin: see `draw_calls`.
 
         Raises:
-            TokenizerError: see `HFModel.begin_ids`.
-            ContextError: see `HFModel.begin_ids`.
+            TokenizerError: see `HFModel.beginning`.
+            ContextError: see `HFModel.beginning`.
             ValueError: a request names a text or a position that is not in this scan.
         """
+        drawn = self.draw_tokens(
+            requests, max_tokens=max_tokens, temperature=temperature, many=many, name=name, begin=begin
+        )
+        return [draw for draw, _ in drawn]
+
+    def draw_tokens(
+        self,
+        requests: Sequence[DrawRequest],
+        *,
+        max_tokens: int,
+        temperature: float,
+        many: bool = True,
+        name: str = "",
+        begin: str = "",
+    ) -> list[tuple[Draw, list[int]]]:
+        """Return what `draw` does, each draw with its tokens."""
         kept: list[_DrawPlace] = []  # in windows whose keys and values were kept
         dropped: dict[tuple[int, int], list[_DrawPlace]] = {}  # in the other windows, by (pass, row)
         for place in self._places(requests):
             has_kv = self._passes[place.pass_index].kv is not None
             (kept if has_kv else dropped.setdefault((place.pass_index, place.row), [])).append(place)
-        out: dict[int, Draw] = {}
+        out: dict[int, tuple[Draw, list[int]]] = {}
         hf_model = self._hf_model
 
         def draw(places: list[_DrawPlace], prefixes: dict[tuple[int, int], KeyValues]) -> None:
@@ -130,7 +146,7 @@ class HFScan:
             at = [(keys.index((place.pass_index, place.row)), self._head_length + place.before + 1) for place in places]
             seeds = [requests[place.request].seed for place in places]
             length, kv = self._head_length, list(prefixes.values())
-            draws = draw_calls(
+            draws = draw_tokens(
                 hf_model, kv, length, at, seeds, max_tokens, temperature, many=many, name=name, begin=begin
             )
             out.update(zip((place.request for place in places), draws, strict=True))
@@ -152,9 +168,9 @@ class HFScan:
         for pass_ in self._passes:
             pass_.kv = None
 
-    def begin_ids(self, begin: str) -> list[int]:
-        """See `HFModel.begin_ids`."""
-        return self._hf_model.begin_ids(begin)
+    def beginning(self, begin: str) -> Beginning:
+        """See `HFModel.beginning`."""
+        return self._hf_model.beginning(begin)
 
     def ids_before_draw(self, requests: Sequence[DrawRequest]) -> list[list[int]]:
         """Return, per request, the tokens between the prompt's head and the draw, including " [".

@@ -1,0 +1,81 @@
+"""Compares wordings of annotation prompts on texts with gold calls: what each makes a model write, and what is kept.
+
+A wording is measured like any prompt (see `run.measure`), on the same documents and with the same settings as the
+others. This module judges nothing: which wording is best depends on the model and the texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from toolformer_core.annotate.in_memory import OnProgress
+from toolformer_core.annotate.tool_prompt import prompts_for
+from toolformer_core.diagnose.figures import Figures, threshold_name
+from toolformer_core.diagnose.gold import GoldTexts
+from toolformer_core.diagnose.run import DiagnoseConfig, measure
+from toolformer_core.lm.hf.engine import TransformersLM
+from toolformer_core.tools.base import Tool
+
+__all__ = ["WordingFigures", "measure_wordings"]
+
+
+@dataclass(frozen=True, slots=True)
+class WordingFigures:
+    """What one wording of a tool's prompt gives. Shares are None where there is nothing to share."""
+
+    tool: str
+    wording: int
+    draws: int  # at gold positions
+    well_formed: float | None  # share of these draws
+    equals_gold: float | None  # share of these draws that have the gold input
+    executes: float | None  # share of the distinct inputs drawn anywhere that the tool answers
+    kept: int  # calls, at the tool's tau_f
+    right: int  # of these: a gold call at its position
+    precision: float | None  # right / kept
+    recall: float | None  # share of gold calls at whose position a call as good is kept
+
+
+def measure_wordings(
+    lm: TransformersLM,
+    tools: Mapping[str, Tool],
+    texts: GoldTexts,
+    config: DiagnoseConfig,
+    wordings: Sequence[int] | None = None,
+    on_progress: OnProgress | None = None,
+) -> Iterator[WordingFigures]:
+    """Yield the figures of each wording of each tool's prompt, by tool and number.
+
+    Args:
+        lm: the model.
+        tools: by key.
+        texts: with gold calls.
+        config: how much to measure, and with which settings; its own wording is not used.
+        wordings: numbers from 1, of which those are measured that a tool has; None: all.
+        on_progress: as for `measure`.
+
+    Raises:
+        UsageError: see `measure`; or a tool has none of the wordings.
+    """
+    numbers = {key: [p.wording for p in prompts_for(tool, wordings, config.prompts)] for key, tool in tools.items()}
+    for key, tool in tools.items():
+        for wording in numbers[key]:
+            for one in measure(lm, {key: tool}, texts, replace(config, wording=wording), on_progress):
+                yield _figures(one.figures, wording)
+
+
+def _figures(figures: Figures, wording: int) -> WordingFigures:
+    kept = figures.kept[threshold_name(figures.filter.tau_f)]
+    imitation = figures.imitation
+    return WordingFigures(
+        tool=figures.tool,
+        wording=wording,
+        draws=imitation.at_gold,
+        well_formed=imitation.well_formed,
+        equals_gold=imitation.right,
+        executes=figures.use.drawn_answered,
+        kept=kept.calls,
+        right=kept.right,
+        precision=kept.precision,
+        recall=kept.recall,
+    )
