@@ -143,7 +143,7 @@ def _compare_wordings(
     model: str, tools: Mapping[str, Tool], texts: GoldTexts, config: DiagnoseConfig, wordings: str, as_json: bool
 ) -> None:
     """Print the figures of some wordings of the tools' prompts, each as soon as it is measured."""
-    from flows.forms import wordings_of
+    from flows.call_forms import wordings_of
     from toolformer_core.annotate.tool_prompt import chosen_wordings
     from toolformer_core.diagnose.wordings import measure_wordings
     from toolformer_core.errors import UsageError

@@ -19,7 +19,8 @@ from pydantic.fields import FieldInfo
 from typer.models import OptionInfo
 
 from cli.terminal import only_json
-from flows.forms import DATA_NOTE, Option, as_text, thresholds
+from flows.call_forms import thresholds
+from flows.forms import DATA_NOTE, Option, as_text
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import UsageError
 

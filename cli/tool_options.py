@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from flows.call_forms import Trigger
 from flows.forms import (
     Index,
     Option,
@@ -19,7 +20,6 @@ from flows.forms import (
     ToolChoice,
     Tools,
     TranslatorModel,
-    Trigger,
 )
 from toolformer_core.config import TOOL_NAMES
 

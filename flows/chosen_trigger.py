@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from flows.forms import thresholds
+from flows.call_forms import thresholds
 from tasks.training.registry import trained_model
 from tasks.training.trigger import TRIGGER_FILE, read_trigger
 from toolformer_core.config import TOOL_NAMES

@@ -5,16 +5,14 @@ its API holds every run to the model's JSON schema; `cli.options` makes the comm
 
 A form is filled in far from where its flow runs: a worker runs it in an empty folder, so paths must be absolute, and
 names are chosen from a list. On the command line paths may be relative, and a slip in a name is answered with "did you
-mean"; so these bounds stand in the schema alone. An option is one text: lists and thresholds are parsed from it here.
-What only the command line needs to know of a field is an `Option` beside its type.
+mean"; so these bounds stand in the schema alone. An option is one text: lists are parsed from it here, thresholds in
+`call_forms`. What only the command line needs to know of a field is an `Option` beside its type.
 
 This file knows no flow and imports nothing heavy: the command line's help imports every form.
 """
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -22,13 +20,12 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from tasks.settings import data_folder, model_key_variable, qa_key_variable, shown_url
-from toolformer_core.config import TOOL_NAMES, tau_f_for
+from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.served import served_model
 from toolformer_core.tools.qa_readers.served import is_address, reader_endpoint
 
 __all__ = [
-    "ALL",
     "AUTO",
     "DATA_NOTE",
     "FORM",
@@ -44,23 +41,16 @@ __all__ = [
     "Passages",
     "PathOrUrl",
     "Phrases",
-    "Prices",
     "QAReader",
     "References",
     "ShardDocuments",
-    "TauF",
     "ToolChoice",
     "Tools",
     "TranslatorModel",
-    "Trigger",
     "Version",
     "WholeNumbers",
-    "Wordings",
     "as_parts",
     "as_text",
-    "promised_rates",
-    "thresholds",
-    "wordings_of",
 ]
 
 
@@ -161,25 +151,6 @@ def _number(value: float) -> str:
     return short if float(short) == value else repr(value)
 
 
-def thresholds(text: str) -> dict[str, float]:
-    """Parse `calculator=0.5,qa=1.2`.
-
-    Raises:
-        ValueError: it is not written so.
-    """
-    out = {}
-    for part in as_parts(text):
-        tool, equals, value = part.partition("=")
-        try:
-            number = float(value) if equals else math.nan
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
-            raise ValueError(f"{part!r} is not tool=number; write e.g. calculator=0.5,qa=1.2")
-        out[tool.strip().lower()] = number
-    return out
-
-
 def as_parts(text: Any) -> Any:
     """Return the parts of a text with commas between them; anything else as it is."""
     return [part.strip() for part in text.split(",") if part.strip()] if isinstance(text, str) else text
@@ -210,26 +181,6 @@ Version = Annotated[str, _text(f"^{_NAME}(@{_NAME})?$")]
 
 
 # A list, or on the command line a text with commas between its parts.
-def wordings_of(text: str) -> tuple[int, ...] | None:
-    """Return the numbers of wordings in `1` or `1,3`, ascending; None for `all`.
-
-    Raises:
-        ValueError: it is not written so.
-    """
-    parts = [part.strip() for part in text.split(",")]
-    if parts == ["all"]:
-        return None
-    if not all(part.isascii() and part.isdecimal() and int(part) > 0 for part in parts):
-        raise ValueError("write numbers of wordings from 1, separated by commas, e.g. 1,3, or all")
-    return tuple(sorted({int(part) for part in parts}))
-
-
-def _wordings(text: str) -> str:
-    numbers = wordings_of(text)
-    return "all" if numbers is None else ",".join(map(str, numbers))
-
-
-Wordings = Annotated[str, AfterValidator(_wordings)]
 Listed = BeforeValidator(as_parts)
 WholeNumbers = BeforeValidator(_whole_numbers)
 
@@ -282,96 +233,6 @@ QAReader = Annotated[
 TranslatorModel = Annotated[
     str | None,
     Field(description="What translates for mt: 'phrases', or the folder or hub name of an NLLB or M2M100 model"),
-]
-ALL = "all"  # in place of a tool: every tool that is not named
-_RATE = re.compile(r"\s*fdr\s*=\s*([0-9.eE+-]+)\s*")
-_PROMISED: dict[str, Any] = {"type": "string", "pattern": r"^fdr=0?\.[0-9]+$"}
-_THRESHOLD: dict[str, Any] = {"anyOf": [{"type": "number"}, _PROMISED, {"type": "null"}]}
-
-
-def _given_thresholds(given: Any) -> Any:
-    """Parse the command line's text; leave out what is null, as Prefect's API lets every optional field be."""
-    if given is None:
-        return {}
-    if isinstance(given, str):
-        parts = [f"{ALL}={part}" if _RATE.fullmatch(part) else part for part in as_parts(given)]
-        rates = dict(part.split("=", 1) for part in parts if _RATE.fullmatch(part.partition("=")[2]))
-        numbers = thresholds(",".join(part for part in parts if part.partition("=")[0] not in rates))
-        given = {**numbers, **{tool.strip().lower(): rate for tool, rate in rates.items()}}
-    return {tool: value for tool, value in given.items() if value is not None} if isinstance(given, Mapping) else given
-
-
-def _checked_thresholds(given: dict[str, float | str]) -> dict[str, float | str]:
-    promised_rates(given)
-    if isinstance(given.get(ALL), float | int):
-        raise ValueError(f"{ALL}={given[ALL]} is no threshold: only a rate can be promised for all tools")
-    return given
-
-
-def promised_rates(tau_f: Mapping[str, float | str]) -> dict[str, float]:
-    """Return the rates of false discoveries among some thresholds, by tool or `ALL`.
-
-    Raises:
-        ValueError: a text is not `fdr=` and a number between 0 and 1.
-    """
-    rates = {}
-    for tool, value in tau_f.items():
-        if isinstance(value, str):
-            found = _RATE.fullmatch(value)
-            try:
-                rates[tool] = float(found[1]) if found else math.nan
-            except ValueError:
-                rates[tool] = math.nan
-            if not 0 < rates[tool] < 1:
-                raise ValueError(f"{value!r} is neither a number nor fdr= and a number between 0 and 1, e.g. fdr=0.05")
-    return rates
-
-
-# A threshold is a number of nats, or the rate of false discoveries that it is to have, as text. The interface draws an
-# input for each of `properties`, and one box of JSON where there are none. The threshold of a user's own tool is one of
-# `additionalProperties`.
-TauF = Annotated[
-    dict[str, float | str],
-    BeforeValidator(_given_thresholds),
-    AfterValidator(_checked_thresholds),
-    WithJsonSchema(
-        {
-            "type": "object",
-            "properties": {
-                tool: {**_THRESHOLD, "title": tool, "description": f"nats; paper: {tau_f_for(tool)}"} for tool in _KEYS
-            }
-            | {ALL: {**_THRESHOLD, "title": ALL, "description": "fdr=0.05: of every tool that is not named"}},
-            "additionalProperties": _THRESHOLD,
-        },
-    ),
-    Option(note=", e.g. calculator=0.5,qa=1.2 or fdr=0.05"),
-]
-
-
-def _given_prices(given: Any) -> Any:
-    """As `_given_thresholds`; no price is negative."""
-    prices = thresholds(given) if isinstance(given, str) else given or {}
-    if isinstance(prices, Mapping):
-        prices = {name: value for name, value in prices.items() if value is not None}
-        for name, value in prices.items():
-            if isinstance(value, int | float) and not value >= 0:
-                raise ValueError(f"{name}={value:g}: a price is a number of nats from 0 on")
-    return prices
-
-
-Prices = Annotated[
-    dict[str, float],
-    BeforeValidator(_given_prices),
-    WithJsonSchema({"type": "object", "additionalProperties": {"type": "number", "minimum": 0}}),
-]
-Trigger = Annotated[
-    str,
-    _text(r"^(fitted|/.+|[A-Za-z_]\w*=.+)?$"),
-    Field(
-        description="Call a tool only if p(' [') is at least this, by tool: 'fitted' for what `toolformer fit-trigger` "
-        "stored with the model, the file of such a fit, or numbers, calculator=0.2,qa=0.1 (default: k alone decides, "
-        "as in the paper)"
-    ),
 ]
 Gpus = Annotated[
     int | None,

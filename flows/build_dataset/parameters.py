@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, WithJsonSchema, model_validator
 
+from flows.call_forms import Prices, TauF, Wordings, promised_rates
 from flows.forms import (
     AUTO,
     FORM,
@@ -24,18 +25,14 @@ from flows.forms import (
     Passages,
     PathOrUrl,
     Phrases,
-    Prices,
     QAReader,
     References,
     ShardDocuments,
-    TauF,
     ToolChoice,
     Tools,
     TranslatorModel,
-    Wordings,
     as_parts,
     as_text,
-    promised_rates,
 )
 from toolformer_core.config import (
     MAX_DECOYS,

@@ -14,8 +14,8 @@ from typing import Any
 
 from flows.build_dataset.parameters import BuildParameters
 from flows.build_dataset.shard_size import auto_shard_documents
+from flows.call_forms import ALL, wordings_of
 from flows.chosen_tools import chosen_tools
-from flows.forms import ALL, wordings_of
 from tasks.build_spec import BuildSpec, RelevanceSpec
 from tasks.call_prices import SECOND, WORD
 from toolformer_core.annotate.ingest import corpus_files, file_digest, read_corpus
@@ -41,6 +41,8 @@ from warehouse.commits import check_name
 from warehouse.errors import StoreError
 
 __all__ = ["resolve"]
+
+_RESERVED = {ALL, SECOND, WORD}  # names that thresholds or prices use for something else than a tool
 
 
 @lru_cache(maxsize=4096)
@@ -95,6 +97,10 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
     if p.shard_documents == "auto":
         ingest = replace(ingest, shard_documents=auto_shard_documents(p.corpus, corpus_digest, ingest))
     built, settings = chosen_tools(p)
+    if reserved := _RESERVED & built.keys():
+        raise UsageError(
+            f"a tool cannot be named {min(reserved)!r}, which stands for other things in --tau-f and --call-price"
+        )
     for tool in p.tau_f:
         if tool not in TOOL_NAMES and tool not in built and tool != ALL:
             raise UnknownNameError("tool", tool, {*TOOL_NAMES, *built})

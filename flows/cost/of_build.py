@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.build_dataset.shard_size import documents_per_shard
+from flows.call_forms import ALL, wordings_of
 from flows.cost.assumptions import parse
 from flows.cost.defaults import SINGLE
 from flows.cost.plan import CostPlan, plan_cost
 from flows.cost.query import CostQuery, ToolQuery
 from flows.cost.sample import Sample, read_sample
-from flows.forms import ALL, wordings_of
 from toolformer_core.annotate.tool_prompt import chosen_wordings
 from toolformer_core.config import TOOL_NAMES, SampleConfig, check_tools, tau_f_for
 from toolformer_core.errors import UnknownNameError, UsageError

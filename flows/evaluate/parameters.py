@@ -10,6 +10,7 @@ from typing import Annotated
 
 from pydantic import Field, WithJsonSchema
 
+from flows.call_forms import Trigger
 from flows.forms import (
     FORM,
     AbsolutePath,
@@ -27,7 +28,6 @@ from flows.forms import (
     ToolChoice,
     Tools,
     TranslatorModel,
-    Trigger,
     WholeNumbers,
 )
 from toolformer_core.config import TOOL_NAMES

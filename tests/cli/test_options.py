@@ -20,9 +20,10 @@ from typer.testing import CliRunner
 from cli.main import app
 from cli.options import filled, hints_of, option_of, with_options
 from flows.build_dataset.parameters import BuildParameters, build_command
+from flows.call_forms import TauF, thresholds, wordings_of
 from flows.evaluate.parameters import EvaluateParameters
 from flows.finetune.parameters import FinetuneParameters
-from flows.forms import DataFolder, Listed, Option, TauF, as_text, thresholds, wordings_of
+from flows.forms import DataFolder, Listed, Option, as_text
 from flows.ground.parameters import GroundParameters
 from tests.support.commands import Run
 from toolformer_core.config import TOOL_NAMES

@@ -41,6 +41,11 @@ SELECT c.config::JSON->'not_annotated' AS tools, sum(b.rows)::BIGINT AS document
 FROM facts.commits AS c JOIN facts.current USING (commit_id) JOIN facts.balances AS b USING (commit_id)
 WHERE c.stage = 'assemble' AND b.unit = 'documents' AND b.kind = 'in' GROUP BY c.commit_id, c.config"""
 
+# Whether any current draws are of several wordings: only then are the draws themselves read, which may lie far away.
+_POOLED = """
+SELECT count(*) AS pooled FROM facts.commits AS c JOIN facts.current USING (commit_id)
+WHERE c.stage = 'sample' AND c.config::JSON->'wordings' IS NOT NULL"""
+
 # A call that several wordings drew counts for each of them. Snapshots of earlier program versions lack the column.
 _WORDINGS = """
 WITH drawn AS (
@@ -218,7 +223,8 @@ def stats(path: str | Path, thresholds: Iterable[float] = THRESHOLDS) -> Stats:
         yields = rows_in(connection, yield_sql(thresholds))
         assembled = rows_in(connection, _COVERAGE)
         tools = tuple(ToolCosts(**row) for row in rows_in(connection, TOOL_COSTS))
-        wordings = tuple(WordingYield(**row) for row in rows_in(connection, _WORDINGS))
+        pooled = rows_in(connection, _POOLED)[0]["pooled"]
+        wordings = tuple(WordingYield(**row) for row in rows_in(connection, _WORDINGS)) if pooled else ()
     grouped: dict[tuple[str, str, str], dict[str, Any]] = {}
     for row in counts:
         stage, tool, unit, kind, reason, rows, shards = row.values()

@@ -14,7 +14,7 @@ from flows.build_dataset.what_if import ask, materialise
 from tasks.build_spec import tool_of
 from tests.support.commands import Run
 from toolformer_core.config import SampleConfig
-from toolformer_core.errors import PromptError, ToolError, UnknownNameError
+from toolformer_core.errors import PromptError, ToolError, UnknownNameError, UsageError
 from toolformer_core.tools.custom.scaffold import new_python_tool
 from warehouse.queries import rows_of, tool_names
 from warehouse.store import Store
@@ -63,6 +63,11 @@ def test_what_a_tool_declares_is_what_the_build_uses(folder: Path) -> None:
     # what the user says comes before what the tool declares
     spec = resolve(parameters(folder, top_k=3, tau_f={"miles": 0.1}), "run")
     assert (spec.sample["miles"].top_k, spec.sample["miles"].draws, spec.assemble.tau_f) == (3, 10, {"miles": 0.1})
+
+
+def test_a_tool_cannot_have_a_name_that_thresholds_or_prices_use(folder: Path) -> None:
+    with pytest.raises(UsageError, match="a tool cannot be named 'second', which stands for other things"):
+        resolve(parameters(folder, tool=[f"Second={folder}/miles.py:miles"]), "run")
 
 
 def test_a_folder_of_prompts_comes_before_the_tools_own(folder: Path) -> None:
