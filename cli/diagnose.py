@@ -145,6 +145,7 @@ def _compare_wordings(
     """Print the figures of some wordings of the tools' prompts, each as soon as it is measured."""
     from flows.call_forms import wordings_of
     from toolformer_core.annotate.tool_prompt import chosen_wordings
+    from toolformer_core.diagnose.run import check_config
     from toolformer_core.diagnose.wordings import measure_wordings
     from toolformer_core.errors import UsageError
     from toolformer_core.lm.load import load_model
@@ -153,7 +154,8 @@ def _compare_wordings(
         numbers = wordings_of(wordings)
     except ValueError as exc:
         raise UsageError(f"--wordings: {exc}") from None
-    for key in tools:  # report mistakes before a model is loaded
+    check_config(tools, config)
+    for key in tools:  # also before a model is loaded
         chosen_wordings(key, numbers, config.prompts)
     lm, rows = load_model(model, credentials=model_credentials(model)), []
     for row in measure_wordings(lm, tools, texts, config, numbers):

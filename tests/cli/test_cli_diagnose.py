@@ -47,6 +47,21 @@ def test_a_step_in_the_way_is_named_with_what_to_do_and_exits_with_1() -> None:
     assert "calculator 8 texts sampled" in result.stderr
 
 
+def test_wordings_are_compared_without_a_verdict() -> None:
+    few = ["--tools", "calendar", "--documents", "4", "--top-k", "2", "--draws", "1", "--wordings", "1,5"]
+    result = run(*few, "--json")
+    assert result.exit_code == 0
+    rows = json.loads(result.stdout)["wordings"]
+    assert [(row["tool"], row["wording"]) for row in rows] == [("calendar", 1), ("calendar", 5)]
+    for row in rows:
+        assert row["well_formed"] > 0.5
+        assert row["right"] <= row["kept"]
+        assert row["precision"] == (row["right"] / row["kept"] if row["kept"] else None)
+    printed = run(*few)
+    assert printed.exit_code == 0
+    assert "Wordings, against gold calls" in printed.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -55,6 +70,10 @@ def test_a_step_in_the_way_is_named_with_what_to_do_and_exits_with_1() -> None:
         (["--tau-f", "calculator"], "--tau-f"),
         (["--tau-s", "2"], "tau_s"),
         (["--prompts", "nowhere"], "no prompt"),
+        (["--wordings", "none"], "--wordings: write numbers"),
+        (["--wordings", "9", "--tools", "qa"], "qa has no wording 9"),
+        (["--wordings", "all", "--tau-f", "abacus=1"], "abacus"),
+        (["--wordings", "all", "--out", "folder"], "leave --out out"),
         (["--gold", "nowhere"], "nowhere"),
         (["--model", "embeded"], "Did you mean"),
         (["--model", "no/folder/here"], "no folder"),

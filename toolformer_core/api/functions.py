@@ -67,7 +67,7 @@ def annotate_texts(
         draws: calls drawn per position. None is the paper's: 5, 10 for calculator and mt.
         positions: what the positions are chosen by: p(" [") (`trigger`, the paper's), the plain loss of the next five
             tokens (`need`, where tau_s is not used), or the product of the two (`both`).
-        draw_form: `free`, as in the paper, or `forced`: the tool's name and "(" are given, the model draws the rest.
+        draw_form: `free`, as in the paper, or `forced`: every draw begins with the tool's name and "(".
         tau_f: smallest gain of a call that is kept, in nats; for all tools, or by key. None is the paper's: 1, 0.5 for
             calculator and mt.
         seed: of the draws, and of the prefilter's random share.

@@ -27,7 +27,7 @@ from toolformer_core.records import Prompt
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.declaration import declaration_of
 
-__all__ = ["DOCUMENTS", "DiagnoseConfig", "Diagnosis", "Measured", "diagnose", "measure"]
+__all__ = ["DOCUMENTS", "DiagnoseConfig", "Diagnosis", "Measured", "check_config", "diagnose", "measure"]
 
 DOCUMENTS = 24  # per tool: about two minutes for five tools and the embedded model on two cores
 
@@ -125,6 +125,20 @@ class Diagnosis:
     verdict: Verdict
 
 
+def check_config(tools: Mapping[str, Tool], config: DiagnoseConfig) -> None:
+    """Report mistakes before a model is loaded.
+
+    Raises:
+        UsageError: a name or a setting is wrong, or a prompt cannot be read.
+    """
+    for key in config.tau_f:
+        if key not in TOOL_NAMES and key not in tools:
+            raise UnknownNameError("tool", key, {*TOOL_NAMES, *tools})
+    for tool in tools.values():
+        config.prompt(tool)
+        config.sampling(tool)
+
+
 def diagnose(
     model: str,
     tools: Mapping[str, Tool],
@@ -150,12 +164,7 @@ def diagnose(
     Raises:
         UsageError: the model cannot be found or loaded, or see `measure`.
     """
-    for key in config.tau_f:  # report mistakes before a model is loaded
-        if key not in TOOL_NAMES and key not in tools:
-            raise UnknownNameError("tool", key, {*TOOL_NAMES, *tools})
-    for tool in tools.values():
-        config.prompt(tool)
-        config.sampling(tool)
+    check_config(tools, config)
     try:
         lm = load_model(model, credentials=credentials)
     except TokenizerError as exc:
