@@ -44,7 +44,7 @@ WHERE c.stage = 'assemble' AND b.unit = 'documents' AND b.kind = 'in' GROUP BY c
 # Whether any current draws are of several wordings: only then are the draws themselves read, which may lie far away.
 _POOLED = """
 SELECT count(*) AS pooled FROM facts.commits AS c JOIN facts.current USING (commit_id)
-WHERE c.stage = 'sample' AND c.config::JSON->'wordings' IS NOT NULL"""
+WHERE c.stage = 'sample' AND (c.config::JSON->'wordings') IS NOT NULL"""
 
 # A call that several wordings drew counts for each of them. Snapshots of earlier program versions lack the column.
 _WORDINGS = """
