@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,7 +24,7 @@ import pyarrow.compute as pc
 
 from warehouse.catalog import Catalog
 from warehouse.errors import SnapshotError, error_line
-from warehouse.facts import Facts, facts_from_records
+from warehouse.facts import METADATA, Facts, facts_from_records
 from warehouse.files.base import temporary_beside
 from warehouse.files.folders import fsync_folder, make_folder, make_private, private_mode
 from warehouse.records import prompts_table, trainings_table
@@ -107,7 +108,7 @@ def run_snapshot(store: Store, catalog: Catalog, run_id: str) -> Iterator[Path]:
         CatalogError: the catalog could not be read.
     """
     published = store.local_folder / SNAPSHOT
-    source = RecordedFacts(_facts_of_run(catalog.facts(), run_id))
+    source = _FactsOfRun(catalog, run_id)
     temporary = temporary_beside(published)
     try:
         try:
@@ -127,20 +128,35 @@ def run_snapshot(store: Store, catalog: Catalog, run_id: str) -> Iterator[Path]:
         _remove(temporary)
 
 
-def _facts_of_run(facts: Facts, run_id: str) -> Facts:
-    """Return the facts about one run and the commits that it used, without datasets."""
-    is_of_run = pc.field("run_id") == run_id
-    used = facts["run_commits"].filter(is_of_run)
-    is_of_used_commit = pc.field("commit_id").isin(used["commit_id"].combine_chunks())
-    kept = {
-        name: rows.filter(is_of_used_commit) if "commit_id" in rows.column_names else rows
-        for name, rows in facts.items()
-    }
-    return kept | {
-        "run_commits": used,
-        "runs": facts["runs"].filter(is_of_run),
-        **{name: facts[name].slice(0, 0) for name in ("datasets", "dataset_files")},
-    }
+@dataclass(frozen=True, slots=True)
+class _FactsOfRun:
+    """The facts about one run and the commits that it used, without datasets; read as they are needed."""
+
+    catalog: Catalog
+    run_id: str
+
+    def identities(self) -> Facts:
+        """See `FactsSource`."""
+        facts = self.catalog.identities()
+        this_run = {"commits": [], "runs": [self.run_id], "datasets": []}
+        used = self.catalog.facts_of({name: _keys(name, ids) for name, ids in this_run.items()})["run_commits"]
+        is_of_run = pc.field("run_id") == self.run_id
+        return {
+            "commits": facts["commits"].filter(pc.field("commit_id").isin(used["commit_id"].combine_chunks())),
+            "runs": facts["runs"].filter(is_of_run),
+            "run_commits": facts["run_commits"].filter(is_of_run),
+            "datasets": facts["datasets"].slice(0, 0),
+        }
+
+    def facts_of(self, keys: Facts) -> Facts:
+        """See `FactsSource`."""
+        return self.catalog.facts_of(keys)
+
+
+def _keys(table: str, ids: list[str]) -> pa.Table:
+    """Return keys of a table as `FactsSource.facts_of` takes them; several columns only without keys."""
+    names = [column.name for column in METADATA.tables[table].primary_key.columns]
+    return pa.table({name: pa.array(ids, pa.string()) for name in names})
 
 
 def _remove(temporary: Path) -> None:

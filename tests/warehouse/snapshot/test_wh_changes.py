@@ -14,6 +14,7 @@ from wh_fixtures import make_run, put, scored
 
 from warehouse.catalog import Catalog
 from warehouse.commits import Commit, Dataset, dataset_version
+from warehouse.facts import Facts
 from warehouse.queries import rows_of, samples, yield_by_threshold
 from warehouse.snapshot import copying, places
 from warehouse.snapshot.publish import publish, run_snapshot
@@ -121,6 +122,36 @@ def test_a_snapshot_of_one_run_leaves_the_others_out(tmp_path: Path) -> None:
             assert rows_of(own, "SELECT run_id FROM runs") == [{"run_id": "r0"}]
             assert [one.doc_id for one in samples(own)] == ["d0"]
     assert [one.doc_id for one in samples(published)] == ["d1"]
+
+
+def test_a_snapshot_of_one_run_asks_only_for_facts_that_the_published_one_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    keys = [put(store, "score", "qa", f"s{n}", [scored(f"d{n}", "qa", 0, 1.0)]).key for n in range(3)]
+    store.write_run(make_run("r0", keys[:2]))
+    asked: list[int] = []
+    real = Catalog.facts_of
+    with Catalog(tmp_path / "catalog.duckdb", store=store) as catalog:
+        publish(store, catalog)
+        keys.append(put(store, "score", "qa", "s3", [scored("d3", "qa", 0, 1.0)]).key)
+        catalog.catch_up(store)
+        store.write_run(make_run("r1", keys[1:]))
+        catalog.record_run(store.runs(["r1"])[0])
+
+        def facts_of(self: Catalog, given: Facts) -> Facts:
+            asked.append(given["commits"].num_rows)
+            return real(self, given)
+
+        monkeypatch.setattr(Catalog, "facts_of", facts_of)
+        with run_snapshot(store, catalog, "r1") as own:
+            assert [row["doc_id"] for row in rows_of(own, "SELECT doc_id FROM scored ORDER BY ALL")] == [
+                "d1",
+                "d2",
+                "d3",
+            ]
+            assert rows_of(own, "SELECT run_id FROM facts.runs") == [{"run_id": "r1"}]
+    assert asked == [0, 1]  # which commits are the run's, and then of these the one that is new
 
 
 def test_many_files_are_listed_instead_of_looked_at_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
