@@ -24,6 +24,7 @@ from tasks.settings import seconds, shared_catalog
 from warehouse.catalog import Catalog
 from warehouse.commits import Commit, CommitKey, Run
 from warehouse.errors import LockHeldError, StoreError, WarehouseError
+from warehouse.queries import in_little_memory
 from warehouse.snapshot.publish import SNAPSHOT, publish, run_snapshot
 from warehouse.store import Store
 
@@ -210,10 +211,13 @@ class Ledger:
 
     @contextmanager
     def own_snapshot(self) -> Iterator[Path]:
-        """Write the run's manifest, and yield a snapshot that holds only this run; see `run_snapshot`."""
+        """Write the run's manifest, and yield a snapshot that holds only this run; see `run_snapshot`.
+
+        Queries inside this block take little memory.
+        """
         with self._turn:
             self.record("running")
-        with run_snapshot(self.store, self.catalog, self.run.run_id) as snapshot:
+        with run_snapshot(self.store, self.catalog, self.run.run_id) as snapshot, in_little_memory():
             yield snapshot
 
     def publish(self, state: str) -> None:

@@ -21,7 +21,7 @@ from tasks.thresholds import FOUND_THRESHOLDS, MEASURED_PRICES
 from toolformer_core.errors import UsageError
 from warehouse.commits import Dataset
 from warehouse.files.lock import FileLock
-from warehouse.queries import GainBin, gain_histogram, rows_of, samples, stats
+from warehouse.queries import GainBin, gain_histogram, in_little_memory, rows_of, samples, stats
 from warehouse.snapshot.analyst_views import with_text_column
 from warehouse.snapshot.publish import SNAPSHOT
 from warehouse.store import Store
@@ -120,7 +120,8 @@ def _make(tracking: Any, store: Store, data: str, dataset: Dataset, label: str) 
         started.metrics(_decided(parameters))
         started.text(card_of(store, dataset), "card.md")
         if current:
-            _figures(started, snapshot, dataset)
+            with in_little_memory():
+                _figures(started, snapshot, dataset)
     except BaseException:
         started.finish("FAILED")
         raise

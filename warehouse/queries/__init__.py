@@ -21,7 +21,7 @@ from warehouse.queries.builds import (
 )
 from warehouse.queries.calls import GainBin, Sample, calls_with_text, gain_histogram, nearest_call, samples, tool_names
 from warehouse.queries.evaluations import accuracies, evaluation_limits, perplexities
-from warehouse.queries.rows import open_snapshot, rows_in, rows_of
+from warehouse.queries.rows import in_little_memory, open_snapshot, rows_in, rows_of
 
 __all__ = [
     "Coverage",
@@ -40,6 +40,7 @@ __all__ = [
     "current_build",
     "evaluation_limits",
     "gain_histogram",
+    "in_little_memory",
     "nearest_call",
     "open_snapshot",
     "perplexities",
