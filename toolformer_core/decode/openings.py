@@ -172,7 +172,7 @@ def _read(hf_model: HFModel, rows: Sequence[_Row], top_k: int, name_tokens: int)
         common = 0 if hf_model.bos is None else 1
         drawn = draw_calls(hf_model, prefixes, common, at, [0] * len(at), name_tokens, 0.0) if at else []
     p = np.exp(log_p.astype(np.float64))
-    return [(*tokens[i], float(p[j]), drawn[j].text) for j, i in enumerate(inside)]
+    return [(*tokens[i], float(p[j]), drawn[j][0].text) for j, i in enumerate(inside)]
 
 
 def _measure(hf_model: HFModel, states: torch.Tensor, token: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:

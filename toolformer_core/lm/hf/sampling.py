@@ -24,7 +24,7 @@ from toolformer_core.lm.hf.prefix_trial import can_share_prefix
 from toolformer_core.lm.hf.prefixes import Continuation, CopiedPrefix, SharedPrefix
 from toolformer_core.syntax import find_close, name_begun
 
-__all__ = ["begun_name", "draw_calls", "draw_tokens", "uniform"]
+__all__ = ["begun_name", "draw_calls", "uniform"]
 
 
 def uniform(seeds: NDArray[np.uint64], step: int) -> NDArray[np.float64]:
@@ -38,26 +38,6 @@ def uniform(seeds: NDArray[np.uint64], step: int) -> NDArray[np.float64]:
 
 
 def draw_calls(
-    hf_model: HFModel,
-    prefixes: Sequence[KeyValues],
-    common: int,
-    places: list[tuple[int, int]],
-    seeds: list[int],
-    max_tokens: int,
-    temperature: float,
-    *,
-    many: bool = True,
-    name: str = "",
-    begin: str = "",
-) -> list[Draw]:
-    """Draw one continuation of " [" per place; see `draw_tokens`."""
-    drawn = draw_tokens(
-        hf_model, prefixes, common, places, seeds, max_tokens, temperature, many=many, name=name, begin=begin
-    )
-    return [draw for draw, _ in drawn]
-
-
-def draw_tokens(
     hf_model: HFModel,
     prefixes: Sequence[KeyValues],
     common: int,

@@ -19,7 +19,7 @@ from transformers import DynamicCache
 from toolformer_core.lm.base import Draw, DrawRequest
 from toolformer_core.lm.hf.batches import KeyValues, by_budget, fork, key_values, one_row, pad
 from toolformer_core.lm.hf.model import Beginning, HFModel
-from toolformer_core.lm.hf.sampling import draw_tokens
+from toolformer_core.lm.hf.sampling import draw_calls
 from toolformer_core.lm.hf.windowing import Window, windows_at_end, windows_of
 from toolformer_core.records import Prompt
 
@@ -146,7 +146,7 @@ class HFScan:
             at = [(keys.index((place.pass_index, place.row)), self._head_length + place.before + 1) for place in places]
             seeds = [requests[place.request].seed for place in places]
             length, kv = self._head_length, list(prefixes.values())
-            draws = draw_tokens(
+            draws = draw_calls(
                 hf_model, kv, length, at, seeds, max_tokens, temperature, many=many, name=name, begin=begin
             )
             out.update(zip((place.request for place in places), draws, strict=True))
