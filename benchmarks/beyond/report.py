@@ -102,7 +102,7 @@ def _row(seeds: Mapping[str, Any], path: tuple[str, ...], gold: int) -> list[str
 
 def _holds(holds: bool, reasons: Iterable[str]) -> str:
     given = sorted({reason for reason in reasons if reason})
-    return ("kept" if holds else "**broken**") + (f" ({', '.join(given)})" if given else "")
+    return ("holds" if holds else "**broken**") + (f" ({', '.join(given)})" if given else "")
 
 
 def _all_wrong(seeds: Mapping[str, Any], tool: str) -> list[str]:

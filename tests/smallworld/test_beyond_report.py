@@ -101,7 +101,7 @@ def test_the_page_says_where_a_promise_is_broken(tmp_path: Path) -> None:
     assert (
         "| known | calculator | 0.02 | 0.50 (0.50 to 0.50) | 200 | 0.050 (0.022 to 0.112) | 0.80 | **broken** |" in page
     )
-    assert "| known | calculator | 0.05 | 0.50 (0.50 to 0.50) | 200 | 0.050 (0.022 to 0.112) | 0.80 | kept |" in page
+    assert "| known | calculator | 0.05 | 0.50 (0.50 to 0.50) | 200 | 0.050 (0.022 to 0.112) | 0.80 | holds |" in page
     assert "mt, new, 0.01 (2 of 10 wrong ones tell a part)" in page
     assert "| calculator | 800 | 4 | 0 |" in page  # two seeds, two kinds of frames
     assert (tmp_path / "images/beyond-calibration.svg").is_file()
