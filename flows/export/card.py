@@ -1,8 +1,8 @@
 """The card and the manifest of an export.
 
 The card is a README of the Hugging Face hub: a YAML header, what was exported, and the dataset's own card with its
-thresholds, yields and sources. The manifest says the same to programs. Both hold digests, and neither holds a time or a
-path of this machine, so that the same export gives the same bytes.
+thresholds, yields and sources. The manifest says the same to programs. Both hold digests and neither says when the
+export was made, so that the same export gives the same bytes.
 """
 
 from __future__ import annotations

@@ -47,9 +47,10 @@ class Places:
     @classmethod
     def of(cls, out: Path) -> Places:
         """Return the places beside a file (`cstar.jsonl`) or folder (`cstar`)."""
-        name = out.with_name(out.stem)
-        beside = {what: out.with_name(f"{out.stem}.{what}") for what in ("manifest.json", "card.md")}
-        return cls(out, name.with_name(f"{out.stem}.dev{out.suffix}"), beside["manifest.json"], beside["card.md"])
+        dev, manifest, card = (
+            out.with_name(f"{out.stem}.{ending}") for ending in (f"dev{out.suffix}", "manifest.json", "card.md")
+        )
+        return cls(out, dev, manifest, card)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class ExportResult:
 
 def export_dataset(store: Store, name: str, format_: Format, out: Path, separator: str | None = None) -> int:
     """Export a dataset with the defaults of a format; return the number of examples. See `export_to`."""
-    return export_to(store, name, out, ExportSettings(format_, separator)).examples
+    return export_to(store, name, out, ExportSettings(format_, separator if format_ == "text" else None)).examples
 
 
 def export_to(store: Store, name: str, out: Path, settings: ExportSettings) -> ExportResult:
@@ -86,10 +87,10 @@ def export_to(store: Store, name: str, out: Path, settings: ExportSettings) -> E
         CorruptDataError: a file of the dataset is damaged or missing.
     """
     dataset = find_dataset(store, name)
+    _check_free(out)  # first: `.` has no name to which others belong
     places = Places.of(out)
-    for path in (places.train, *((places.dev,) if settings.dev else ()), places.manifest, places.card):
-        if path.exists():
-            raise UsageError(f"{path} exists already; name another, or remove it first")
+    for path in (*((places.dev,) if settings.dev else ()), places.manifest, places.card):
+        _check_free(path)
     prepared = prepare(store, dataset, settings)
     partial = out.with_name(out.name + ".partial")
     try:
@@ -102,6 +103,11 @@ def export_to(store: Store, name: str, out: Path, settings: ExportSettings) -> E
             _remove(partial)
     except OSError as exc:
         raise UsageError(f"{out} cannot be written: {exc.strerror or exc}") from exc
+
+
+def _check_free(path: Path) -> None:
+    if path.exists():
+        raise UsageError(f"{path} exists already; name another, or remove it first")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +166,8 @@ def _write(
         written = _write_rows(batches_of(store, dataset), prepared.make, sinks, held)
     notes = list(prepared.notes)
     if written.read and not written.rows["train"]:
+        if written.rows["dev"]:
+            raise UsageError(f"all that can be exported of {dataset.label} falls into the dev split: leave out --dev")
         raise UsageError(f"no example of {dataset.label} can be exported: {written.told()}")
     if "dev" in splits and not written.rows["dev"]:  # an empty file cannot be loaded
         _remove(splits.pop("dev"))

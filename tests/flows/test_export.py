@@ -295,6 +295,14 @@ def test_a_failure_leaves_nothing(store: Store, tmp_path: Path, monkeypatch: pyt
     assert list(out.parent.iterdir()) == []
 
 
+def test_a_folder_that_is_there_and_a_split_that_takes_all(tmp_path: Path) -> None:
+    store = stored(tmp_path / "data", [BOOKS])
+    with pytest.raises(UsageError, match="exists already"):
+        export_to(store, "cstar", Path("."), ExportSettings())
+    with pytest.raises(UsageError, match="falls into the dev split: leave out --dev"):
+        export_to(store, "cstar", tmp_path / "out.jsonl", ExportSettings(dev=0.05))
+
+
 @pytest.mark.parametrize("there", ["out.jsonl", "out.dev.jsonl", "out.card.md", "out.manifest.json"])
 def test_nothing_is_written_over(store: Store, tmp_path: Path, there: str) -> None:
     (tmp_path / there).write_text("mine", encoding="utf-8")
