@@ -402,6 +402,15 @@ def test_the_command(run: Command, store: Store, tmp_path: Path) -> None:
         assert said.err.startswith(says)
 
 
+def test_a_preview_in_colours(run: Command, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    said = run("export", "--data", store.local_folder, "--format", "segments", "--preview")
+    assert "-> \x1b[0m\x1b[30;43m529\x1b[0m\x1b[32m] 529 remain." in said.out  # black on yellow, then green
+    assert "⟦" not in said.out
+
+
 def test_what_was_left_out_is_told() -> None:
     written = Written(read=9)
     written.left_out.update({"spaces": 2, "end": 1})
