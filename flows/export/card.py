@@ -80,7 +80,8 @@ def file_entries(paths: Mapping[str, Path], written: Written | None) -> list[dic
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             with file.open("rb") as stream:
                 digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            rows = {} if written is None else {"split": split, "rows": written.rows[split]}
+            has_rows = not (path.is_dir() and file.suffix == ".json")  # those of a folder say what it holds
+            rows = {"split": split, "rows": written.rows[split]} if written is not None and has_rows else {}
             name = file.relative_to(path.parent).as_posix()
             entries.append({"name": name, **rows, "bytes": file.stat().st_size, "sha256": digest})
     return entries
@@ -196,7 +197,7 @@ def _export_lines(settings: ExportSettings, manifest: Mapping[str, Any]) -> list
     if tokenizer := manifest["tokenizer"]:
         lines.append(f"| tokenizer | {tokenizer['name']}, digest {tokenizer['digest']} |")
     lines += ["", "| file | rows | bytes | SHA-256 |", "|---|---|---|---|"]
-    lines += [f"| {f['name']} | {f['rows']:,} | {f['bytes']:,} | {f['sha256']} |" for f in manifest["files"]]
+    lines += [f"| {f['name']} | {f.get('rows', '')} | {f['bytes']:,} | {f['sha256']} |" for f in manifest["files"]]
     if "requests" in manifest:
         lines += ["", f"Each conversation begins with the request {manifest['requests']['first']!r}."]
     return lines + [line for note in manifest["notes"] for line in ("", f"Note: {note}.")]

@@ -44,20 +44,13 @@ class Row:
 Maker = Callable[[Sequence[Example]], list[Row | LeftOut]]
 
 
-def maker_of(
-    settings: ExportSettings,
-    tokenizer: LoadedTokenizer | None,
-    schemas: Mapping[str, ToolSchema],
-    *,
-    check: bool = True,
-) -> Maker:
+def maker_of(settings: ExportSettings, tokenizer: LoadedTokenizer | None, schemas: Mapping[str, ToolSchema]) -> Maker:
     """Return what makes the rows of a format.
 
     Args:
         settings: the format and its options.
         tokenizer: the one that the settings name.
         schemas: of the dataset's tools, by their names in calls; for conversations.
-        check: whether a chat template is tried first.
 
     Raises:
         UsageError: the chat template leaves out a part of a conversation.
@@ -73,7 +66,7 @@ def maker_of(
     if settings.format == "tokens":
         assert tokenizer is not None  # the settings have checked it
         return lambda examples: _tokens(tokenizer, examples)
-    if settings.spoken == "text" and check:
+    if settings.spoken == "text":
         assert tokenizer is not None
         check_template(tokenizer.tokenizer, settings.argument_form or "dict")
     return _each(lambda example: _chat(example, settings, tokenizer, schemas))

@@ -68,6 +68,7 @@ def _parts_of(settings: ExportSettings, prepared: Prepared) -> Callable[[Example
     tokenizer = prepared.tokenizer
 
     def tokens(example: Example) -> _Parts:
+        assert tokenizer is not None  # the settings have checked it
         (row,) = token_rows(tokenizer.tokenizer, [example], start=tokenizer.start, end=tokenizer.end)
         return [(text, label != NOT_TRAINED) for text, label in zip(row.texts, row.labels, strict=True)]
 

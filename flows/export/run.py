@@ -24,8 +24,8 @@ from flows.export.tools import schemas_of
 from tasks.arrow import examples_of
 from toolformer_core.errors import UsageError
 from toolformer_core.export.conversation import LeftOut
-from toolformer_core.export.schemas import ToolSchema
 from toolformer_core.finetune.split import held_out_share
+from toolformer_core.lm.load import LoadedTokenizer, load_tokenizer
 from toolformer_core.records import Example
 from warehouse.commits import Dataset
 from warehouse.store import Store
@@ -115,8 +115,7 @@ class Prepared:
     """What an export needs besides the examples."""
 
     make: Maker
-    tokenizer: Any  # a LoadedTokenizer, or None
-    schemas: dict[str, ToolSchema]
+    tokenizer: LoadedTokenizer | None
     notes: tuple[str, ...]
 
 
@@ -126,22 +125,15 @@ def prepare(store: Store, dataset: Dataset, settings: ExportSettings) -> Prepare
     Raises:
         UsageError: the tokenizer cannot be used.
     """
-    tokenizer = None
-    if settings.tokenizer:
-        from toolformer_core.lm.load import load_tokenizer  # imports transformers
-
-        tokenizer = load_tokenizer(settings.tokenizer)
+    tokenizer = load_tokenizer(settings.tokenizer) if settings.tokenizer else None
     schemas, notes = schemas_of(store, dataset) if settings.format == "chat" else ({}, [])
-    if (
-        settings.spoken == "openai"
-        and settings.argument_form == "dict"
-        and len({s.argument for s in schemas.values()}) > 1
-    ):
+    named = {schema.argument for schema in schemas.values()}
+    if settings.spoken == "openai" and settings.argument_form == "dict" and len(named) > 1:
         notes.append(
             "tools name their arguments differently: Arrow fills the dicts with nulls; load the file with "
             'on_mixed_types="use_json", or export with --arguments json'
         )
-    return Prepared(maker_of(settings, tokenizer, schemas), tokenizer, schemas, tuple(notes))
+    return Prepared(maker_of(settings, tokenizer, schemas), tokenizer, tuple(notes))
 
 
 def batches_of(store: Store, dataset: Dataset) -> Iterator[list[Example]]:

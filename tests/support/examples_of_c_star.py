@@ -1,11 +1,11 @@
-"""One document of C*, worked out by hand, and short ways to make others."""
+"""One document of C*, worked out by hand, a short way to make others, and a chat template that has tools."""
 
 from __future__ import annotations
 
 from toolformer_core.records import Call, Example, InsertedCall
 from toolformer_core.syntax import interleave, linearize
 
-__all__ = ["BOOKS", "an_example"]
+__all__ = ["BOOKS", "CHATML", "an_example"]
 
 _NAMES = {"calculator": "Calculator", "calendar": "Calendar", "qa": "QA"}
 
@@ -23,3 +23,14 @@ def an_example(text: str, *calls: tuple[int, str, str, str], doc_id: str = "d") 
 
 # "Of 587 books 58 are lent, so" has 28 characters: the call is inserted in front of the space behind them.
 BOOKS = an_example("Of 587 books 58 are lent, so 529 remain.", (28, "calculator", "587 - 58", "529"))
+
+# The form of ChatML, and of Hermes for calls: written here, as a template that has tools.
+CHATML = """\
+{%- if tools %}<|im_start|>system
+{% for tool in tools %}{{ tool.function.name }}: {{ tool.function.description }}
+{% endfor %}<|im_end|>
+{% endif %}
+{%- for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content }}
+{%- for call in message.tool_calls or [] %}<tool_call>{{ call.function | tojson }}</tool_call>{% endfor %}<|im_end|>
+{% endfor %}"""
