@@ -10,8 +10,6 @@ from __future__ import annotations
 import signal
 import sys
 import traceback
-from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,18 +20,18 @@ from cli.build import build
 from cli.demo.command import demo
 from cli.diagnose import diagnose
 from cli.evaluate import evaluate, tables
+from cli.export import export
 from cli.finetune import finetune
 from cli.fit_trigger import fit_trigger
 from cli.ground import ground_app
 from cli.index import index_app
 from cli.operate import doctor, up
-from cli.options import Data
 from cli.sql import sql
 from cli.terminal import leave, say, without_credentials
 from cli.tools import tools_app
 from cli.use.serve import serve
 from cli.use.text import chat, generate
-from cli.warehouse import built_store, gc, pack, reconcile
+from cli.warehouse import gc, pack, reconcile
 from flows.stopping import STOPPED, TERMINATED, Terminated, raise_on_sigterm
 
 __all__ = ["app", "main"]
@@ -48,14 +46,6 @@ app = typer.Typer(
 app.add_typer(tools_app, name="tools", rich_help_panel="use")
 
 _BUILD, _ASK, _TEACH, _OPERATE = "build", "ask", "teach", "operate"
-
-
-class ExportFormat(StrEnum):
-    """How C* leaves the warehouse."""
-
-    text = "text"
-    jsonl = "jsonl"
-    hf = "hf"
 
 
 def _print_version(wanted: bool) -> None:
@@ -84,26 +74,7 @@ app.command("what-if", rich_help_panel=_ASK)(what_if)
 app.command(rich_help_panel=_ASK)(sql)
 app.command(rich_help_panel=_BUILD)(datasets)
 app.add_typer(index_app, name="index", rich_help_panel=_BUILD)
-
-
-@app.command(rich_help_panel=_BUILD)
-def export(
-    out: Annotated[Path, typer.Argument(help="File (text, jsonl) or folder (hf) to write; it must not exist yet")],
-    dataset: Annotated[str, typer.Option(help="Name, or name@version; the newest version by default")] = "cstar",
-    format_: Annotated[ExportFormat, typer.Option("--format", help="text, jsonl or hf")] = ExportFormat.jsonl,
-    separator: Annotated[str, typer.Option(help="The line that ends each document of --format text")] = "<|endoftext|>",
-    data: Data = None,
-) -> None:
-    """Take C* away: as text, as JSONL with the calls' spans, or as a folder that `datasets.load_from_disk` reads.
-
-    Example: toolformer export --dataset cstar --format jsonl cstar.jsonl
-    """
-    from flows.export import export_dataset
-
-    written = export_dataset(built_store(data), dataset, format_.value, out, separator)
-    print(f"{written:,} examples written to {out}")
-
-
+app.command(rich_help_panel=_BUILD)(export)
 app.command(rich_help_panel=_TEACH)(diagnose)
 app.command(rich_help_panel=_TEACH)(finetune)
 app.command("fit-trigger", rich_help_panel=_TEACH)(fit_trigger)

@@ -98,7 +98,8 @@ from flows.export import export_dataset
 from warehouse.store import Store
 
 exported = folder / f"cstar-{built.version}.jsonl"
-exported.unlink(missing_ok=True)
+for before in folder.glob(f"{exported.stem}.*"):  # its card and manifest lie beside it
+    before.unlink()
 rows = export_dataset(Store(str(data)), "cstar", "jsonl", exported)
 print(f"{rows} texts in {exported.name}")
 

@@ -7,9 +7,27 @@ from fractions import Fraction
 from hypothesis import strategies as st
 
 from toolformer_core.annotate.arithmetic import NumberToken
-from toolformer_core.records import Document, DrawnCall, Example, Execution, InsertedCall, PrefilterResult, ScoredCall
+from toolformer_core.records import (
+    Call,
+    Document,
+    DrawnCall,
+    Example,
+    Execution,
+    InsertedCall,
+    PrefilterResult,
+    ScoredCall,
+)
+from toolformer_core.syntax import interleave, linearize
 
-__all__ = ["any_texts", "balanced_texts", "encodable_texts", "number_lists", "records", "texts_and_positions"]
+__all__ = [
+    "any_texts",
+    "balanced_texts",
+    "encodable_texts",
+    "examples_with_calls",
+    "number_lists",
+    "records",
+    "texts_and_positions",
+]
 
 # Every character but lone surrogates, which no UTF-8 text holds; brackets, arrows and spaces are drawn often.
 encodable_texts = st.text(
@@ -29,6 +47,25 @@ def texts_and_positions(draw: st.DrawFn) -> tuple[str, list[int]]:
     text = draw(encodable_texts)
     positions = draw(st.lists(st.integers(0, len(text)), unique=True, max_size=6))
     return text, positions
+
+
+@st.composite
+def examples_with_calls(draw: st.DrawFn) -> Example:
+    """A document of C* with one to four calls, many of them before a space; inputs and responses are anything."""
+    words = draw(st.lists(encodable_texts.filter(bool) | st.sampled_from(["so", "58", "9."]), min_size=1, max_size=6))
+    text = " ".join(words)
+    spaces = [at for at, character in enumerate(text) if character == " "]
+    places = st.integers(0, len(text)) | st.sampled_from(spaces) if spaces else st.integers(0, len(text))
+    positions = sorted(draw(st.lists(places, unique=True, min_size=1, max_size=4)))
+    tools = {"calculator": "Calculator", "calendar": "Calendar", "qa": "QA"}
+    drawn = [(draw(st.sampled_from(list(tools))), draw(encodable_texts), draw(encodable_texts)) for _ in positions]
+    written = [linearize(Call(tools[tool], input_), response) for tool, input_, response in drawn]
+    augmented, spans = interleave(text, zip(positions, written, strict=True))
+    calls = (
+        InsertedCall(tool, position, *span, input_, response, 1.0)
+        for (tool, input_, response), position, span in zip(drawn, positions, spans, strict=True)
+    )
+    return Example("d", augmented, tuple(calls))
 
 
 @st.composite

@@ -314,7 +314,7 @@ def test_export(run: Run, built: Built, tmp_path: Path) -> None:
     asked = ["export", "--data", data, "--dataset", f"cstar@{result.version}", out]
     assert run(*asked) == Said(0, f"{result.examples:,} examples written to {out}\n", "")
     assert len(out.read_text(encoding="utf-8").splitlines()) == result.examples
-    assert [p.name for p in out.parent.iterdir()] == ["cstar.jsonl"]
+    assert sorted(p.name for p in out.parent.iterdir()) == ["cstar.card.md", "cstar.jsonl", "cstar.manifest.json"]
     again = run(*asked)
     assert (again.code, again.err) == (2, f"error: {out} exists already; name another, or remove it first\n")
 
@@ -325,7 +325,8 @@ def test_export_goes_on_after_one_that_was_killed(run: Run, built: Built, tmp_pa
     assert run("export", "--data", data, "--format", "hf", tmp_path / "out").code == 0
     (tmp_path / "text.partial").mkdir()
     assert run("export", "--data", data, "--format", "text", tmp_path / "text").code == 0
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "text"]
+    names = [f"{out}{part}" for out in ("out", "text") for part in ("", ".card.md", ".manifest.json")]
+    assert sorted(p.name for p in tmp_path.iterdir()) == names
 
 
 @pytest.mark.parametrize(

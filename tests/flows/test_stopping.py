@@ -17,7 +17,6 @@ import pytest
 from prefect import flow
 from prefect.settings import PREFECT_API_URL
 
-from cli import main as cli
 from cli.finetune import _Stopping
 from flows.stopping import STOPPED, TERMINATED, exit_later, handle_stop, restore_stop_handler
 from tests.support.servers_up import soon, started, variables
@@ -101,8 +100,8 @@ def test_a_flow_that_no_command_runs_leaves_it_to_prefect(prefect_server: None) 
 def test_a_command_without_a_handler_of_its_own_ends_in_one_line(
     run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("flows.export.export_dataset", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-    monkeypatch.setattr(cli, "built_store", lambda data: data)
+    monkeypatch.setattr("flows.export.export_to", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr("cli.export.built_store", lambda data: data)
     assert run("export", tmp_path / "out") == (TERMINATED, "", f"{STOPPED}\n")
 
 

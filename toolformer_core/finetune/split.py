@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from toolformer_core.records import Example, digest_of
 from toolformer_core.syntax import strip
 
-__all__ = ["ARMS", "arm_text", "held_out"]
+__all__ = ["ARMS", "arm_text", "held_out", "held_out_share"]
 
 ARMS = ("toolformer", "cc")  # C*, and M + CC: the same documents with their calls removed (Toolformer, section 4.1)
 _SHARE = 10  # at most every tenth document is held out
@@ -22,8 +22,18 @@ def held_out(doc_ids: Iterable[str], most: int, seed: int) -> frozenset[str]:
 
     Which of two documents is chosen first depends only on the two and the seed.
     """
-    order = sorted((digest_of("dev", str(seed), doc_id), doc_id) for doc_id in doc_ids)
-    return frozenset(doc_id for _, doc_id in order[: min(most, len(order) // _SHARE)])
+    order = _in_order(doc_ids, seed)
+    return frozenset(order[: min(most, len(order) // _SHARE)])
+
+
+def held_out_share(doc_ids: Iterable[str], share: float, seed: int) -> frozenset[str]:
+    """Choose a share of the documents, rounded to whole ones but at least one, in the order of `held_out`."""
+    order = _in_order(doc_ids, seed)
+    return frozenset(order[: max(1, round(share * len(order)))])
+
+
+def _in_order(doc_ids: Iterable[str], seed: int) -> list[str]:
+    return [doc_id for _, doc_id in sorted((digest_of("dev", str(seed), doc_id), doc_id) for doc_id in doc_ids)]
 
 
 def arm_text(example: Example, arm: str) -> str:

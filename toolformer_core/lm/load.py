@@ -12,6 +12,7 @@ import difflib
 import hashlib
 import importlib.util
 import re
+from dataclasses import dataclass
 from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,15 +25,29 @@ from toolformer_core.records import digest_of
 if TYPE_CHECKING:
     from toolformer_core.lm.hf.engine import TransformersLM
 
-__all__ = ["TOKENIZER_FILES", "load_model", "load_parts", "model_digest", "model_digests", "model_folder"]
+__all__ = [
+    "TOKENIZER_FILES",
+    "LoadedTokenizer",
+    "load_model",
+    "load_parts",
+    "load_tokenizer",
+    "model_digest",
+    "model_digests",
+    "model_folder",
+]
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 TOKENIZER_FILES = ("tokenizer", "vocab", "merges", "special_tokens_map", "added_tokens", "chat_template")
 _MODEL_FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.bin")
+_WITHOUT_WEIGHTS = ("*.json", "*.model", "*.txt", "*.jinja")
 
 
-def model_folder(name: str) -> Path:
+def model_folder(name: str, *, weights: bool = True) -> Path:
     """Return the local folder of a model, downloading it from the hub if it is not there yet.
+
+    Args:
+        name: `embedded`, a folder, or a hub name.
+        weights: whether the model itself is wanted; else a folder with only a tokenizer will do.
 
     Raises:
         ModelError: there is no such folder, no such name on the hub, or no network to reach the hub.
@@ -46,6 +61,8 @@ def model_folder(name: str) -> Path:
         return MODEL
     path = Path(name).expanduser()
     if path.is_dir():
+        if not weights:
+            return path
         _refuse_adapter(path, name)
         if not (path / "config.json").is_file():
             raise ModelError(f"{name} is a folder without config.json; give a folder written by save_pretrained")
@@ -61,13 +78,14 @@ def model_folder(name: str) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        path = Path(snapshot_download(name, allow_patterns=list(_MODEL_FILES)))
+        path = Path(snapshot_download(name, allow_patterns=list(_MODEL_FILES if weights else _WITHOUT_WEIGHTS)))
     except (LocalEntryNotFoundError, HfHubHTTPError, HFValidationError, OSError) as exc:
         raise ModelError(
             f"there is no folder {name!r}, and it could not be downloaded from the hub ({type(exc).__name__}); "
             "give 'embedded', a folder written by save_pretrained, or a hub name that is cached or reachable"
         ) from exc
-    _refuse_adapter(path, name)
+    if weights:
+        _refuse_adapter(path, name)
     return path
 
 
@@ -107,12 +125,59 @@ def _with_server(name: str, digest: str) -> str:
 def model_digests(name: str) -> tuple[str, str, str]:
     """Return three digests of a model: of all its files (`model_digest`), without its tokenizer, of its tokenizer."""
     digests = _file_digests(name)
-    tokenizer = {file for file in digests if file.startswith(TOKENIZER_FILES) or file.endswith(".model")}
+    tokenizer = set(filter(_is_tokenizers, digests))
     return (
         _with_server(name, _combined_digest(digests)),
         _with_server(name, _combined_digest({f: digest for f, digest in digests.items() if f not in tokenizer})),
         _combined_digest({f: digest for f, digest in digests.items() if f in tokenizer}),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTokenizer:
+    """A tokenizer without its model."""
+
+    tokenizer: Any  # never gives a token that the model has no embedding for, if the model's size is known
+    start: int | None  # the token that starts every sequence; None: there is none
+    end: int | None  # the token behind every text; None: there is none
+    digest: str  # of its files, a chat template's among them
+
+
+def load_tokenizer(name: str) -> LoadedTokenizer:
+    """Load a model's tokenizer; no weights are read or downloaded.
+
+    Args:
+        name: `embedded`, a folder written by `save_pretrained` of a model or of a tokenizer, or a hub name.
+
+    Raises:
+        ModelError: it cannot be found or read, reports no character offsets, or belongs to another model.
+    """
+    from transformers import AutoConfig, AutoTokenizer
+
+    from toolformer_core.lm.tokens import check_embedded, drop_unembedded_tokens, start_token
+
+    folder = model_folder(name, weights=False)
+    try:
+        config = (
+            AutoConfig.from_pretrained(folder, local_files_only=True) if (folder / "config.json").is_file() else None
+        )
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, ImportError) as exc:
+        raise ModelError(_no_tokenizer(folder, name, exc)) from exc
+    if not tokenizer.is_fast:
+        raise ModelError(f"the tokenizer of {name!r} reports no character offsets; give one with a tokenizer.json")
+    start, end = start_token(tokenizer, config), tokenizer.eos_token_id
+    rows = getattr(config.get_text_config(), "vocab_size", None) if config is not None else None
+    if rows is not None:
+        check_embedded([i for i in (start, end) if i is not None], tokenizer, rows, name)
+        tokenizer = drop_unembedded_tokens(tokenizer, rows, name)
+    files = _digests_of(folder, _WITHOUT_WEIGHTS)
+    digest = _combined_digest({file: digest for file, digest in files.items() if _is_tokenizers(file)})
+    return LoadedTokenizer(tokenizer, start, end, digest)
+
+
+def _is_tokenizers(file: str) -> bool:
+    return file.startswith(TOKENIZER_FILES) or file.endswith(".model")
 
 
 def _combined_digest(digests: dict[str, str]) -> str:
@@ -121,9 +186,12 @@ def _combined_digest(digests: dict[str, str]) -> str:
 
 def _file_digests(name: str) -> dict[str, str]:
     """Return the digest of each of a model's files, in order of their names."""
-    folder = model_folder(name)
+    return _digests_of(model_folder(name), _MODEL_FILES)
+
+
+def _digests_of(folder: Path, patterns: tuple[str, ...]) -> dict[str, str]:
     out = {}
-    for file in sorted({f for pattern in _MODEL_FILES for f in folder.glob(pattern)}):
+    for file in sorted({f for pattern in patterns for f in folder.glob(pattern)}):
         h = hashlib.blake2b(digest_size=16)
         with file.open("rb") as stream:
             while block := stream.read(1 << 22):

@@ -90,8 +90,14 @@ def encode_behind(tokenizer: Any, before: str, text: str) -> list[int]:
 
 
 def start_token(tokenizer: Any, config: Any) -> int | None:
-    """Return the token that starts every sequence: bos, else eos; None if the model has neither."""
-    candidates = (tokenizer.bos_token_id, tokenizer.eos_token_id, config.get_text_config().bos_token_id)
+    """Return the token that starts every sequence: bos, else eos; None if the model has neither.
+
+    Args:
+        tokenizer: the model's tokenizer.
+        config: the model's; None: it is not known.
+    """
+    configured = None if config is None else config.get_text_config().bos_token_id
+    candidates = (tokenizer.bos_token_id, tokenizer.eos_token_id, configured)
     return next((int(token) for token in candidates if isinstance(token, int)), None)
 
 

@@ -144,7 +144,7 @@ def test_a_separator_that_a_text_holds_is_refused(built: tuple[BuildResult, Path
     for separator, says in ((first, "holds a line"), ("", "not blank"), ("a\nb", "one line")):
         with pytest.raises(UsageError, match=says):
             export_dataset(Store(data), "cstar", "text", tmp_path / "other", separator=separator)
-        assert [p.name for p in tmp_path.iterdir()] == ["out"]
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "out.card.md", "out.manifest.json"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,203 @@
+"""The card and the manifest of an export.
+
+The card is a README of the Hugging Face hub: a YAML header, what was exported, and the dataset's own card with its
+thresholds, yields and sources. The manifest says the same to programs. Both hold digests and neither says when the
+export was made, so that the same export gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from flows.export.settings import ExportSettings
+from toolformer_core import __version__
+from toolformer_core.lm.load import LoadedTokenizer
+from warehouse.commits import Dataset
+from warehouse.store import Store
+
+__all__ = ["Written", "card_text", "file_entries", "manifest_of", "manifest_text"]
+
+_VERSION = 1  # of the manifest's form
+_SPLITS = {"train": "train", "dev": "validation"}  # as the hub names them
+# Identifiers of the hub for licences that corpora commonly have; any other is stated by its name.
+_LICENCES = (
+    *("apache-2.0", "mit", "odc-by", "cc0-1.0", "cc-by-3.0", "cc-by-4.0", "cc-by-sa-3.0", "cc-by-sa-4.0", "gfdl"),
+    *("cc-by-nc-4.0", "cc-by-nc-sa-4.0", "cc-by-nd-4.0", "odbl", "pddl", "unlicense"),
+)
+_SIZES = (("n<1K", 1_000), ("1K<n<10K", 10_000), ("10K<n<100K", 100_000), ("100K<n<1M", 1_000_000))
+_ROWS = {
+    "text": "Plain text: the examples, each followed by a line {separator!r}.",
+    "jsonl": "JSON lines of `doc_id`, `text` and `calls` with their spans in the text, [start, end).",
+    "hf": "A folder for `datasets.load_from_disk`, with the columns `doc_id` and `text`.",
+    "tokens": "JSON lines of `input_ids`, `attention_mask` and `labels`; -100 stands where nothing is trained.",
+    "segments": "JSON lines of `segments`, each with a `label` (whether it is trained) and a `text`.",
+    "openai": "JSON lines of `messages` and `tools` (a JSON string).",
+    "sharegpt": "JSON lines of `conversations` and `tools` (a JSON string), as LLaMA-Factory reads them.",
+    "chat text": "JSON lines of `text`: conversations, rendered with the tokenizer's chat template.",
+}
+_LIMITS = """\
+- The calls were written by a model and kept because their responses lower its loss on what follows. That is no proof
+  that a response is right, nor that a call is where a person would put it.
+- Responses are what the tools said when the dataset was made. Square brackets in them are written as round ones.
+- Texts are those of the corpus: its licence, its mistakes and its biases hold here, too."""
+
+
+@dataclass(slots=True)
+class Written:
+    """What became of the examples."""
+
+    read: int = 0
+    rows: Counter[str] = field(default_factory=Counter)  # by split
+    left_out: Counter[str] = field(default_factory=Counter)  # by reason
+    counts: Counter[str] = field(default_factory=Counter)  # what is trained and what is masked
+    calls: Counter[str] = field(default_factory=Counter)  # by tool, in the rows
+
+    def told(self) -> str:
+        """Return what was left out, for a person."""
+        return (
+            f"of {self.read:,} left out: {', '.join(f'{reason} {n:,}' for reason, n in sorted(self.left_out.items()))}"
+        )
+
+
+def file_entries(paths: Mapping[str, Path], written: Written | None) -> list[dict[str, Any]]:
+    """Return name, split, bytes and SHA-256 of files; of a folder, those of its files.
+
+    Args:
+        paths: split -> file or folder.
+        written: the rows of each split; None: the files hold no rows.
+    """
+    entries: list[dict[str, Any]] = []
+    for split, path in paths.items():
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            with file.open("rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            has_rows = not (path.is_dir() and file.suffix == ".json")  # those of a folder say what it holds
+            rows = {"split": split, "rows": written.rows[split]} if written is not None and has_rows else {}
+            name = file.relative_to(path.parent).as_posix()
+            entries.append({"name": name, **rows, "bytes": file.stat().st_size, "sha256": digest})
+    return entries
+
+
+def manifest_of(
+    dataset: Dataset,
+    settings: ExportSettings,
+    tokenizer: LoadedTokenizer | None,
+    written: Written,
+    files: list[dict[str, Any]],
+    notes: Sequence[str],
+) -> dict[str, Any]:
+    """Return the manifest."""
+    chat = settings.spoken is not None
+    named = None
+    if tokenizer is not None:
+        name = settings.tokenizer or ""
+        named = {
+            "name": Path(name).name if Path(name).expanduser().is_dir() else name,
+            "digest": tokenizer.digest,
+            "start": tokenizer.start,
+            "end": tokenizer.end,
+        }
+    return {
+        "manifest": _VERSION,
+        "program": __version__,
+        "dataset": {
+            "name": dataset.name,
+            "version": dataset.version,
+            "made": dataset.made,
+            "model": dataset.model,
+            "licence": dataset.licence,
+            "thresholds": dataset.thresholds,
+        },
+        "format": settings.format,
+        **({"separator": settings.ending} if settings.format == "text" else {}),
+        **({"dialect": settings.spoken, "arguments": settings.argument_form} if chat else {}),
+        **({"requests": {"first": settings.requests.first, "next": settings.requests.next}} if chat else {}),
+        "tokenizer": named,
+        "dev": {"share": settings.dev, "seed": settings.seed} if settings.dev else None,
+        "examples": {
+            "read": written.read,
+            "train": written.rows["train"],
+            "dev": written.rows["dev"],
+            "left_out": dict(sorted(written.left_out.items())),
+        },
+        "calls": dict(sorted(written.calls.items())),
+        "counts": dict(written.counts),
+        "notes": list(notes),
+        "files": files,
+    }
+
+
+def manifest_text(manifest: Mapping[str, Any]) -> str:
+    """Return a manifest as it is written."""
+    return json.dumps(manifest, ensure_ascii=False, indent=2) + "\n"
+
+
+def card_text(store: Store, dataset: Dataset, settings: ExportSettings, manifest: Mapping[str, Any]) -> str:
+    """Return the card of an export: the hub's header, the export, its limits, and the dataset's own card."""
+    from flows.build_dataset.versions import card_of  # imports Prefect
+
+    header = yaml.safe_dump(_header(dataset, settings, manifest), sort_keys=False, allow_unicode=True)
+    own = card_of(store, dataset)
+    title, _, rest = own.partition("\n")
+    lines = [title, "", *_export_lines(settings, manifest), "", "## Limits", "", _LIMITS, "", "## The dataset"]
+    return f"---\n{header}---\n\n" + "\n".join(lines) + "\n" + re.sub(r"(?m)^(##+ )", r"#\1", rest)
+
+
+def _header(dataset: Dataset, settings: ExportSettings, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    rows = manifest["examples"]["train"] + manifest["examples"]["dev"]
+    header: dict[str, Any] = {
+        "pretty_name": f"{dataset.name}@{dataset.version}",
+        **_licence(dataset.licence),
+        "annotations_creators": ["machine-generated"],
+        "task_categories": ["text-generation"],
+        "tags": ["toolformer", "tool-use", "function-calling"],
+        "size_categories": [next((size for size, below in _SIZES if rows < below), "n>1M")],
+    }
+    if settings.format != "hf":  # which is read by `load_from_disk`
+        files = [{"split": _SPLITS[file["split"]], "path": file["name"]} for file in manifest["files"]]
+        header["configs"] = [{"config_name": "default", "data_files": files}]
+    return header
+
+
+def _licence(stated: str) -> dict[str, str]:
+    """Return the licence as the hub's header has it: one of its identifiers, else by name."""
+    plain = "-".join(stated.lower().split())
+    if not plain:
+        return {"license": "unknown"}
+    return {"license": plain} if plain in _LICENCES else {"license": "other", "license_name": " ".join(stated.split())}
+
+
+def _export_lines(settings: ExportSettings, manifest: Mapping[str, Any]) -> list[str]:
+    examples, counts = manifest["examples"], manifest["counts"]
+    what = {None: settings.format, "text": "chat text"}.get(settings.spoken, str(settings.spoken))
+    left_out = ", ".join(f"{reason} {n:,}" for reason, n in examples["left_out"].items()) or "none"
+    lines = [
+        "## Export",
+        "",
+        _ROWS[what].format(separator=settings.ending),
+        "",
+        "| | |",
+        "|---|---|",
+        f"| format | {settings.format}{f', {settings.spoken}' if settings.spoken else ''} |",
+        f"| examples | {examples['train']:,} to train on, {examples['dev']:,} in the dev split |",
+        f"| left out | {left_out} |",
+        f"| calls | {', '.join(f'{tool} {n:,}' for tool, n in manifest['calls'].items()) or 'none'} |",
+    ]
+    if counts:
+        lines.append(f"| in the rows | {', '.join(f'{n:,} {name}' for name, n in counts.items())} |")
+    if tokenizer := manifest["tokenizer"]:
+        lines.append(f"| tokenizer | {tokenizer['name']}, digest {tokenizer['digest']} |")
+    lines += ["", "| file | rows | bytes | SHA-256 |", "|---|---|---|---|"]
+    lines += [f"| {f['name']} | {f.get('rows', '')} | {f['bytes']:,} | {f['sha256']} |" for f in manifest["files"]]
+    if "requests" in manifest:
+        lines += ["", f"Each conversation begins with the request {manifest['requests']['first']!r}."]
+    return lines + [line for note in manifest["notes"] for line in ("", f"Note: {note}.")]

@@ -1,0 +1,228 @@
+"""Examples as the rows of each format, and what writes rows to a file or folder.
+
+A maker turns a batch of examples into rows, or says why one has none. A sink writes rows one after the other, so that
+memory does not grow with the dataset. Neither knows stores, splits or manifests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import pyarrow as pa
+
+from flows.export.settings import ExportSettings
+from toolformer_core.errors import UsageError
+from toolformer_core.export.conversation import Conversation, LeftOut, conversation_of
+from toolformer_core.export.dialects import check_template, openai_row, rendered, sharegpt_row, special_tokens_in
+from toolformer_core.export.schemas import ToolSchema
+from toolformer_core.export.segments import segment_row
+from toolformer_core.export.tokens import token_rows
+from toolformer_core.lm.load import LoadedTokenizer
+from toolformer_core.records import Example, digest_of
+from warehouse.commits import Dataset
+
+__all__ = ["SPECIAL", "Maker", "Row", "Sink", "maker_of", "sink_of"]
+
+SPECIAL = "special"  # the reason of a text that holds a special token of the tokenizer whose template renders it
+_HF_ROWS = 10_000  # per Arrow batch
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What is written of one example."""
+
+    content: Any  # lines of text, or the columns of an Arrow row
+    counts: Mapping[str, int] = field(default_factory=dict)  # what is trained and what is masked of it
+
+
+Maker = Callable[[Sequence[Example]], list[Row | LeftOut]]
+
+
+def maker_of(settings: ExportSettings, tokenizer: LoadedTokenizer | None, schemas: Mapping[str, ToolSchema]) -> Maker:
+    """Return what makes the rows of a format.
+
+    Args:
+        settings: the format and its options.
+        tokenizer: the one that the settings name.
+        schemas: of the dataset's tools, by their names in calls; for conversations.
+
+    Raises:
+        UsageError: the chat template leaves out a part of a conversation.
+    """
+    if settings.format == "text":
+        return _each(lambda example: _text(example, settings.ending))
+    if settings.format == "jsonl":
+        return _each(_jsonl)
+    if settings.format == "hf":
+        return _each(lambda example: Row({"doc_id": example.doc_id, "text": example.text}))
+    if settings.format == "segments":
+        return _each(_segments)
+    if settings.format == "tokens":
+        assert tokenizer is not None  # the settings have checked it
+        return lambda examples: _tokens(tokenizer, examples)
+    if settings.spoken == "text":
+        assert tokenizer is not None
+        check_template(tokenizer.tokenizer, settings.argument_form or "dict")
+    return _each(lambda example: _chat(example, settings, tokenizer, schemas))
+
+
+def _each(make: Callable[[Example], Row | LeftOut]) -> Maker:
+    return lambda examples: [make(example) for example in examples]
+
+
+def _line(row: Any, counts: Mapping[str, int] | None = None) -> Row:
+    return Row(json.dumps(row, ensure_ascii=False) + "\n", counts or {})
+
+
+def _text(example: Example, separator: str) -> Row:
+    end = f"\n{separator}\n"
+    if end in f"\n{example.text}\n":
+        raise UsageError(
+            f"document {example.doc_id} holds a line {separator!r} itself: choose another --separator, "
+            "or --format jsonl"
+        )
+    return Row(example.text + end)
+
+
+def _jsonl(example: Example) -> Row:
+    calls = [{name: getattr(call, name) for name in call.__slots__} for call in example.calls]
+    return _line({"doc_id": example.doc_id, "text": example.text, "calls": calls})
+
+
+def _segments(example: Example) -> Row:
+    row = segment_row(example)
+    trained = sum(len(segment["text"]) for segment in row["segments"] if segment["label"])
+    total = len(example.text)
+    return _line(row, {"characters": total, "trained": trained, "masked": total - trained})
+
+
+def _tokens(tokenizer: LoadedTokenizer, examples: Sequence[Example]) -> list[Row | LeftOut]:
+    def row_of(one: Any) -> Row:
+        total = len(one.input_ids)
+        return _line(one.row(), {"tokens": total, "trained": one.trained, "masked": total - one.trained})
+
+    return [row_of(one) for one in token_rows(tokenizer.tokenizer, examples, start=tokenizer.start, end=tokenizer.end)]
+
+
+def _chat(
+    example: Example, settings: ExportSettings, tokenizer: LoadedTokenizer | None, schemas: Mapping[str, ToolSchema]
+) -> Row | LeftOut:
+    conversation = conversation_of(example, settings.requests)
+    if isinstance(conversation, LeftOut):
+        return conversation
+    counts = {"turns": len(conversation.turns), "calls": len(example.calls)}
+    if settings.spoken == "sharegpt":
+        return _line(sharegpt_row(conversation, schemas, settings.requests), counts)
+    if settings.spoken == "openai":
+        return _line(openai_row(conversation, schemas, settings.argument_form or "json"), counts)
+    assert tokenizer is not None
+    if special_tokens_in(tokenizer.tokenizer, _said(conversation)):
+        return LeftOut(SPECIAL)
+    return _line(
+        {"text": rendered(tokenizer.tokenizer, conversation, schemas, settings.argument_form or "dict")}, counts
+    )
+
+
+def _said(conversation: Conversation) -> list[str]:
+    return [text for turn in conversation.turns for text in (turn.content, turn.call.input if turn.call else "")]
+
+
+class Sink(Protocol):
+    """Where the rows of a split go."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def write(self, content: Any) -> None: ...
+
+
+def sink_of(settings: ExportSettings, path: Path, dataset: Dataset, split: str) -> Sink:
+    """Return what writes the rows of a split to a path."""
+    if settings.format != "hf":
+        return _Lines(path)
+    # by its fingerprint `datasets` tells contents apart
+    parts = [split, f"{settings.dev:g}", str(settings.seed)]
+    return _HfFolder(path, dataset, digest_of(dataset.version, *parts)[:16] if settings.dev else dataset.version)
+
+
+class _Lines:
+    """A text file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> Self:
+        self._stream = self._path.open("w", encoding="utf-8", newline="\n")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+    def write(self, content: str) -> None:
+        self._stream.write(content)
+
+
+class _HfFolder:
+    """The layout of `save_to_disk`: one Arrow stream, `dataset_info.json`, `state.json`."""
+
+    _DATA = "data-00000-of-00001.arrow"
+    _SCHEMA = pa.schema([("doc_id", pa.string()), ("text", pa.string())])
+
+    def __init__(self, folder: Path, dataset: Dataset, fingerprint: str) -> None:
+        self._folder = folder
+        self._dataset = dataset
+        self._fingerprint = fingerprint
+        self._batch: list[dict[str, str]] = []
+
+    def __enter__(self) -> Self:
+        self._folder.mkdir(parents=True)
+        self._open = ExitStack()
+        sink = self._open.enter_context(pa.OSFile(str(self._folder / self._DATA), "wb"))
+        self._stream = self._open.enter_context(pa.ipc.new_stream(sink, self._SCHEMA))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with self._open:
+            if kind is None:
+                self._write_batch()
+        if kind is None:
+            self._write_info()
+
+    def write(self, content: dict[str, str]) -> None:
+        self._batch.append(content)
+        if len(self._batch) == _HF_ROWS:
+            self._write_batch()
+
+    def _write_batch(self) -> None:
+        if self._batch:
+            self._stream.write_batch(pa.RecordBatch.from_pylist(self._batch, self._SCHEMA))
+            self._batch = []
+
+    def _write_info(self) -> None:
+        dataset = self._dataset
+        text = {"dtype": "string", "_type": "Value"}
+        info = {
+            "citation": "",
+            "description": f"C* {dataset.name}@{dataset.version}, annotated by {dataset.model}",
+            "features": {"doc_id": text, "text": text},
+            "homepage": "",
+            "license": dataset.licence,
+        }
+        state: dict[str, Any] = {
+            "_data_files": [{"filename": self._DATA}],
+            "_fingerprint": self._fingerprint,
+            "_format_columns": None,
+            "_format_kwargs": {},
+            "_format_type": None,
+            "_output_all_columns": False,
+            "_split": None,
+        }
+        (self._folder / "dataset_info.json").write_text(json.dumps(info, indent=2), encoding="utf-8")
+        (self._folder / "state.json").write_text(json.dumps(state, indent=2), encoding="utf-8")

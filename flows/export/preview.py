@@ -1,0 +1,97 @@
+"""Some examples of an export, with what is trained and what is not. Nothing is written.
+
+    tokens        by tokens: masked is each token that shares a character with a response, and the first
+    segments      by segments
+    chat          by turns: the assistant's are trained, where the trainer is told to train on them alone
+
+The other formats are whole texts, in which nothing is masked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from flows.export.find import find_dataset
+from flows.export.formats import Row
+from flows.export.run import Prepared, batches_of, prepare
+from flows.export.settings import ExportSettings
+from toolformer_core.errors import UsageError
+from toolformer_core.export.conversation import Conversation, LeftOut, conversation_of
+from toolformer_core.export.segments import segment_row
+from toolformer_core.export.tokens import NOT_TRAINED, token_rows
+from toolformer_core.records import Example
+from toolformer_core.syntax import linearize
+from warehouse.store import Store
+
+__all__ = ["PREVIEWED", "Preview", "preview"]
+
+PREVIEWED = 10
+_Parts = list[tuple[str, bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """An example as a trainer will have it."""
+
+    doc_id: str
+    parts: tuple[tuple[str, bool], ...]  # (text, whether it is trained); no two neighbours are alike
+
+
+def preview(store: Store, name: str, settings: ExportSettings, count: int = PREVIEWED) -> list[Preview]:
+    """Return the first examples of an export that have a row.
+
+    Raises:
+        UsageError: the dataset does not exist, nothing is masked in the format, or the tokenizer cannot be used.
+        CorruptDataError: a file of the dataset is damaged or missing.
+    """
+    if settings.format not in ("tokens", "segments", "chat"):
+        raise UsageError(
+            f"--preview: the texts of --format {settings.format} are whole, and nothing in them is masked; it shows "
+            "--format tokens, segments or chat"
+        )
+    dataset = find_dataset(store, name)
+    prepared = prepare(store, dataset, settings)
+    parts_of = _parts_of(settings, prepared)
+    found: list[Preview] = []
+    for example in (example for batch in batches_of(store, dataset) for example in batch):
+        (row,) = prepared.make([example])
+        if isinstance(row, Row):
+            found.append(Preview(example.doc_id, tuple(_merged(parts_of(example)))))
+        if len(found) == count:
+            break
+    return found
+
+
+def _parts_of(settings: ExportSettings, prepared: Prepared) -> Callable[[Example], _Parts]:
+    tokenizer = prepared.tokenizer
+
+    def tokens(example: Example) -> _Parts:
+        assert tokenizer is not None  # the settings have checked it
+        (row,) = token_rows(tokenizer.tokenizer, [example], start=tokenizer.start, end=tokenizer.end)
+        return [(text, label != NOT_TRAINED) for text, label in zip(row.texts, row.labels, strict=True)]
+
+    def segments(example: Example) -> _Parts:
+        return [(segment["text"], segment["label"]) for segment in segment_row(example)["segments"]]
+
+    def turns(example: Example) -> _Parts:
+        found = conversation_of(example, settings.requests)
+        if isinstance(found, LeftOut):
+            return []
+        return list(_turns(found))
+
+    return {"tokens": tokens, "segments": segments}.get(settings.format, turns)
+
+
+def _turns(conversation: Conversation) -> Iterator[tuple[str, bool]]:
+    for turn in conversation.turns:
+        yield f"{turn.role}: ", False
+        call = turn.call if turn.role == "assistant" else None
+        yield turn.content + (linearize(call) if call else ""), turn.role == "assistant"
+        yield "\n", False
+
+
+def _merged(parts: _Parts) -> Iterator[tuple[str, bool]]:
+    for trained, group in groupby((part for part in parts if part[0]), key=lambda part: part[1]):
+        yield "".join(text for text, _ in group), trained

@@ -1,0 +1,221 @@
+"""The export of a dataset: its rows, a dev split, the card and the manifest, all of them or none.
+
+For `cstar.jsonl` these are `cstar.jsonl`, `cstar.dev.jsonl`, `cstar.manifest.json` and `cstar.card.md`. They are
+written into a folder `cstar.jsonl.partial` beside them and then renamed, `cstar.jsonl` last: where it is, all of it is.
+The dataset's files are read one after the other, and their digests checked. The same export gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from flows.export.card import Written, card_text, file_entries, manifest_of, manifest_text
+from flows.export.find import find_dataset
+from flows.export.formats import Maker, Sink, maker_of, sink_of
+from flows.export.settings import ExportSettings, Format
+from flows.export.tools import schemas_of
+from tasks.arrow import examples_of
+from toolformer_core.errors import UsageError
+from toolformer_core.export.conversation import LeftOut
+from toolformer_core.finetune.split import held_out_share
+from toolformer_core.lm.load import LoadedTokenizer, load_tokenizer
+from toolformer_core.records import Example
+from warehouse.commits import Dataset
+from warehouse.store import Store
+
+__all__ = ["ExportResult", "Places", "batches_of", "export_dataset", "export_to"]
+
+_BATCH = 256  # examples that are tokenized together
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the parts of an export lie."""
+
+    train: Path
+    dev: Path
+    manifest: Path
+    card: Path
+
+    @classmethod
+    def of(cls, out: Path) -> Places:
+        """Return the places beside a file (`cstar.jsonl`) or folder (`cstar`)."""
+        dev, manifest, card = (
+            out.with_name(f"{out.stem}.{ending}") for ending in (f"dev{out.suffix}", "manifest.json", "card.md")
+        )
+        return cls(out, dev, manifest, card)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportResult:
+    """What an export wrote."""
+
+    dataset: str  # name@version-made
+    files: tuple[Path, ...]  # the rows of each split, the manifest, the card
+    examples: int  # rows
+    dev: int  # of them in the dev split
+    left_out: dict[str, int]  # reason -> examples without a row
+    counts: dict[str, int]  # of tokens or characters, how many are trained and how many masked; of chats, turns, calls
+    notes: tuple[str, ...]
+    manifest: dict[str, Any]
+
+
+def export_dataset(store: Store, name: str, format_: Format, out: Path, separator: str | None = None) -> int:
+    """Export a dataset with the defaults of a format; return the number of examples. See `export_to`."""
+    return export_to(store, name, out, ExportSettings(format_, separator if format_ == "text" else None)).examples
+
+
+def export_to(store: Store, name: str, out: Path, settings: ExportSettings) -> ExportResult:
+    """Export a dataset.
+
+    Args:
+        store: holds it.
+        name: of the dataset, see `find_dataset`.
+        out: the file or folder to write; what comes with it lies beside it.
+        settings: the format and its options.
+
+    Raises:
+        UsageError: something of it exists already or cannot be written, the dataset does not exist, no example can be
+            exported, a text holds the separator, or the tokenizer cannot be used.
+        CorruptDataError: a file of the dataset is damaged or missing.
+    """
+    dataset = find_dataset(store, name)
+    _check_free(out)  # first: `.` has no name to which others belong
+    places = Places.of(out)
+    for path in (*((places.dev,) if settings.dev else ()), places.manifest, places.card):
+        _check_free(path)
+    prepared = prepare(store, dataset, settings)
+    partial = out.with_name(out.name + ".partial")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        _remove(partial)  # left by a killed export
+        partial.mkdir()
+        try:
+            return _write(store, dataset, settings, prepared, places, partial)
+        finally:
+            _remove(partial)
+    except OSError as exc:
+        raise UsageError(f"{out} cannot be written: {exc.strerror or exc}") from exc
+
+
+def _check_free(path: Path) -> None:
+    if path.exists():
+        raise UsageError(f"{path} exists already; name another, or remove it first")
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What an export needs besides the examples."""
+
+    make: Maker
+    tokenizer: LoadedTokenizer | None
+    notes: tuple[str, ...]
+
+
+def prepare(store: Store, dataset: Dataset, settings: ExportSettings) -> Prepared:
+    """Load the tokenizer and look the tools up, so that a mistake is found before anything is written.
+
+    Raises:
+        UsageError: the tokenizer cannot be used.
+    """
+    tokenizer = load_tokenizer(settings.tokenizer) if settings.tokenizer else None
+    schemas, notes = schemas_of(store, dataset) if settings.format == "chat" else ({}, [])
+    named = {schema.argument for schema in schemas.values()}
+    if settings.spoken == "openai" and settings.argument_form == "dict" and len(named) > 1:
+        notes.append(
+            "tools name their arguments differently: Arrow fills the dicts with nulls; load the file with "
+            'on_mixed_types="use_json", or export with --arguments json'
+        )
+    return Prepared(maker_of(settings, tokenizer, schemas), tokenizer, tuple(notes))
+
+
+def batches_of(store: Store, dataset: Dataset) -> Iterator[list[Example]]:
+    """Yield the examples of a dataset, some at a time."""
+    examples = (example for table in store.read_dataset(dataset) for example in examples_of(table))
+    while batch := list(islice(examples, _BATCH)):
+        yield batch
+
+
+def _write(
+    store: Store, dataset: Dataset, settings: ExportSettings, prepared: Prepared, places: Places, partial: Path
+) -> ExportResult:
+    held: frozenset[str] = frozenset()
+    if settings.dev:
+        ids = (doc_id for table in store.read_dataset(dataset, ["doc_id"]) for doc_id in table["doc_id"].to_pylist())
+        held = held_out_share(ids, settings.dev, settings.seed)
+    splits = {"train": partial / places.train.name}
+    if settings.dev:
+        splits["dev"] = partial / places.dev.name
+    with ExitStack() as stack:
+        sinks = {split: stack.enter_context(sink_of(settings, path, dataset, split)) for split, path in splits.items()}
+        written = _write_rows(batches_of(store, dataset), prepared.make, sinks, held)
+    notes = list(prepared.notes)
+    if written.read and not written.rows["train"]:
+        if written.rows["dev"]:
+            raise UsageError(f"all that can be exported of {dataset.label} falls into the dev split: leave out --dev")
+        raise UsageError(f"no example of {dataset.label} can be exported: {written.told()}")
+    if "dev" in splits and not written.rows["dev"]:  # an empty file cannot be loaded
+        _remove(splits.pop("dev"))
+        notes.append("there is no dev split: none of its documents has a row")
+    files = file_entries(splits, written)
+    manifest = manifest_of(dataset, settings, prepared.tokenizer, written, files, notes)
+    card = partial / places.card.name
+    card.write_text(card_text(store, dataset, settings, manifest), encoding="utf-8", newline="\n")
+    manifest["files"] += file_entries({"card": card}, None)
+    (partial / places.manifest.name).write_text(manifest_text(manifest), encoding="utf-8", newline="\n")
+    parts = (places.card, places.manifest, places.dev, places.train)
+    moved = _move([part for part in parts if (partial / part.name).exists()], partial)
+    return ExportResult(
+        dataset=dataset.label,
+        files=tuple(reversed(moved)),
+        examples=sum(written.rows.values()),
+        dev=written.rows["dev"],
+        left_out=dict(sorted(written.left_out.items())),
+        counts=dict(written.counts),
+        notes=tuple(notes),
+        manifest=manifest,
+    )
+
+
+def _write_rows(batches: Iterable[list[Example]], make: Maker, sinks: dict[str, Sink], held: frozenset[str]) -> Written:
+    written = Written()
+    for batch in batches:
+        for example, row in zip(batch, make(batch), strict=True):
+            written.read += 1
+            if isinstance(row, LeftOut):
+                written.left_out[row.reason] += 1
+                continue
+            split = "dev" if example.doc_id in held else "train"
+            sinks[split].write(row.content)
+            written.rows[split] += 1
+            written.counts.update(row.counts)
+            written.calls.update(Counter(call.tool for call in example.calls))
+    return written
+
+
+def _move(places: list[Path], partial: Path) -> list[Path]:
+    """Rename what was written to its places, in order; if one fails, none stays."""
+    moved: list[Path] = []
+    try:
+        for place in places:
+            (partial / place.name).rename(place)
+            moved.append(place)
+    except BaseException:
+        for place in moved:
+            _remove(place)
+        raise
+    return moved
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

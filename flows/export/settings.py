@@ -1,0 +1,109 @@
+"""What an export is asked for, and which of it fits together. Nothing is looked up here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from toolformer_core.errors import UnknownNameError, UsageError
+from toolformer_core.export.conversation import NEXT_REQUEST, REQUEST, Requests
+from toolformer_core.export.dialects import Arguments
+
+__all__ = ["MAX_DEV", "SEPARATOR", "Dialect", "ExportSettings", "Format"]
+
+Format = Literal["text", "jsonl", "hf", "tokens", "segments", "chat"]
+Dialect = Literal["openai", "sharegpt", "text"]
+SEPARATOR = "<|endoftext|>"  # the end of a document for GPT-2, GPT-Neo, GPT-J and Pythia
+MAX_DEV = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ExportSettings:
+    """How a dataset is exported. None stands for the default of the format, and for nothing where it has none.
+
+    Args:
+        format: `text` (x* one after another, each followed by a line that holds the separator), `jsonl` (doc_id, text
+            and calls with their spans, by which the plain text is recovered), `hf` (a folder for
+            `datasets.load_from_disk`), `tokens` (input_ids, attention_mask, labels), `segments` (axolotl's
+            `input_output`) or `chat` (conversations).
+        separator: of `text`.
+        dialect: of `chat`: `openai` (the default), `sharegpt` as LLaMA-Factory reads it, or `text`, rendered.
+        tokenizer: whose tokens, or whose chat template: `embedded`, a folder or a hub name.
+        arguments: of calls in the dialects openai (default `json`) and text (default `dict`).
+        request: what the user says in front of the text; "": nothing.
+        next_request: what the user says between a text and the next call (sharegpt).
+        dev: share of the documents that goes into a dev split; 0: there is none.
+        seed: of the dev split.
+
+    Raises:
+        UsageError: a value makes no sense, is missing, or belongs to another format.
+    """
+
+    format: Format = "jsonl"
+    separator: str | None = None
+    dialect: Dialect | None = None
+    tokenizer: str | None = None
+    arguments: Arguments | None = None
+    request: str | None = None
+    next_request: str | None = None
+    dev: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.format not in get_args(Format):
+            raise UnknownNameError("format", self.format, get_args(Format))
+        chat = self.format == "chat"
+        spoken = self.dialect or "openai" if chat else ""
+        if chat and spoken not in get_args(Dialect):
+            raise UnknownNameError("dialect", spoken, get_args(Dialect))
+        if self.arguments is not None and self.arguments not in get_args(Arguments):
+            raise UnknownNameError("form of arguments", self.arguments, get_args(Arguments))
+        separator = self.separator
+        if separator is not None and (not separator.strip() or separator.splitlines() != [separator]):
+            raise UsageError("--separator: give one line that is not blank")
+        templated = self.format == "tokens" or spoken == "text"
+        fitting = {
+            "separator": (self.format == "text", "--format text"),
+            "dialect": (chat, "--format chat"),
+            "tokenizer": (templated, "--format tokens, and to --format chat --dialect text"),
+            "arguments": (spoken in ("openai", "text"), "--format chat with --dialect openai or text"),
+            "request": (chat, "--format chat"),
+            "next_request": (spoken == "sharegpt", "--format chat --dialect sharegpt"),
+        }
+        for name, (fits, whose) in fitting.items():
+            if getattr(self, name) is not None and not fits:
+                raise UsageError(f"--{name.replace('_', '-')} belongs to {whose}")
+        if templated and not self.tokenizer:
+            what = "whose tokens it writes" if self.format == "tokens" else "whose chat template it renders"
+            raise UsageError(
+                f"--tokenizer: --format {self.format}{' --dialect text' if chat else ''} needs the model {what}: "
+                "embedded, a folder, or a hub name"
+            )
+        if not 0 <= self.dev <= MAX_DEV:
+            raise UsageError(
+                f"--dev takes a share of the documents of at most {MAX_DEV:g}, e.g. 0.05; got {self.dev:g}"
+            )
+
+    @property
+    def ending(self) -> str:
+        """The line behind each document of `text`."""
+        return SEPARATOR if self.separator is None else self.separator
+
+    @property
+    def spoken(self) -> Dialect | None:
+        """The dialect; None for formats that are no chat."""
+        return (self.dialect or "openai") if self.format == "chat" else None
+
+    @property
+    def argument_form(self) -> Arguments | None:
+        """The form of a call's arguments; None where the format leaves no choice."""
+        default: dict[str | None, Arguments] = {"openai": "json", "text": "dict"}
+        return self.arguments or default.get(self.spoken)
+
+    @property
+    def requests(self) -> Requests:
+        """What the user says in a chat."""
+        return Requests(
+            REQUEST if self.request is None else self.request,
+            NEXT_REQUEST if self.next_request is None else self.next_request,
+        )

@@ -1,0 +1,141 @@
+"""The rule that makes a conversation of a text with calls.
+
+    Of 587 books 58 are lent, so [Calculator(587 - 58) -> 529] 529 remain.
+
+    user        Continue this text. ...              a fixed request, an empty line, the text up to the call
+                Of 587 books 58 are lent, so
+    assistant   Calculator(587 - 58)                 the call
+    tool        529                                  the response, as the tool gave it
+    assistant   529 remain.                          the text behind the call, without the space at its beginning
+
+With several calls, the text between two of them is the content of the assistant's turn that holds the second call.
+
+Chat templates and servers trim what a turn begins with, and start each turn anew. So the text behind a call must begin
+with exactly one space: it is dropped, and `restore` puts it back. An example in which it does not is left out, as its
+turns would say that there is a space, or none, or no line break, where the document has it otherwise:
+
+    | reason  | left out because                                                                              |
+    |---------|-----------------------------------------------------------------------------------------------|
+    | plain   | there is no call                                                                              |
+    | start   | nothing but white space stands before the first call: there is nothing to continue            |
+    | end     | nothing but white space stands behind the last call: the assistant would end without a word    |
+    | newline | the text behind a call begins on a new line                                                    |
+    | spaces  | it begins with several spaces, or with white space of another kind                             |
+    | glued   | it begins without a space: within a word, before a punctuation mark, at the start of a line    |
+
+The first reason that holds counts, call by call. All of it concerns white space alone; texts in scripts that are
+written without spaces are mostly left out as `glued`. Nothing here knows tools, schemas or dialects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from toolformer_core.export.pieces import written_calls
+from toolformer_core.records import Call, Example
+
+__all__ = [
+    "DEFAULT_REQUESTS",
+    "NEXT_REQUEST",
+    "REASONS",
+    "REQUEST",
+    "Conversation",
+    "LeftOut",
+    "Requests",
+    "Turn",
+    "conversation_of",
+]
+
+REQUEST = "Continue this text. Call a tool where its answer helps to write what comes next."
+NEXT_REQUEST = "Go on."
+REASONS = ("plain", "start", "end", "newline", "spaces", "glued")
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """What the user says besides the text."""
+
+    first: str = REQUEST  # in front of the text; an empty line lies between
+    next: str = NEXT_REQUEST  # between a text and the next call, in dialects where the user must speak there
+
+    @property
+    def head(self) -> str:
+        """What stands in front of the text in the user's first turn."""
+        return f"{self.first}\n\n" if self.first else ""
+
+
+DEFAULT_REQUESTS = Requests()
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn."""
+
+    role: Literal["user", "assistant", "tool"]
+    content: str
+    call: Call | None = None  # the assistant's call behind the content, or the call that the tool answers
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """The turns of an example: user, then assistant with a call and tool for each call, then assistant."""
+
+    turns: tuple[Turn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Why an example has no row."""
+
+    reason: str
+
+
+def conversation_of(example: Example, requests: Requests = DEFAULT_REQUESTS) -> Conversation | LeftOut:
+    """Return the turns of an example, or why it has none.
+
+    Raises:
+        CallSyntaxError: the example's spans are not those of its calls.
+    """
+    calls = written_calls(example)
+    bounds = [0, *(offset for call in calls for offset in (call.start, call.end)), len(example.text)]
+    before, *behind = (example.text[at:end] for at, end in zip(bounds[::2], bounds[1::2], strict=True))
+    if reason := _why_not(before, behind):
+        return LeftOut(reason)
+
+    def turns() -> Iterator[Turn]:
+        yield Turn("user", requests.head + before)
+        content = ""
+        for call, text in zip(calls, behind, strict=True):
+            yield Turn("assistant", content, call.call)
+            yield Turn("tool", call.response, call.call)
+            content = text[1:]
+        yield Turn("assistant", content)
+
+    return Conversation(tuple(turns()))
+
+
+def _why_not(before: str, behind: list[str]) -> str:
+    """Return the reason why a text has no turns; "" if it has.
+
+    Args:
+        before: the text before the first call.
+        behind: the text behind each call, up to the next one or to the end.
+    """
+    if not behind:
+        return "plain"
+    if not before.strip():
+        return "start"
+    if not behind[-1].strip():
+        return "end"
+    return next((reason for text in behind if (reason := _wrong_beginning(text))), "")
+
+
+def _wrong_beginning(text: str) -> str:
+    white = text[: len(text) - len(text.lstrip())]
+    if white == " " and text != white:
+        return ""
+    if not white:
+        return "glued"
+    return "newline" if white.splitlines() != [white] else "spaces"

@@ -1,0 +1,160 @@
+"""Conversations as rows: in OpenAI's form, which TRL and axolotl read, as LLaMA-Factory reads ShareGPT, or as a text.
+
+    openai     {"messages": [...], "tools": "[...]"}; a call's arguments as a dict or as a JSON string
+    sharegpt   {"conversations": [{"from", "value"}], "tools": "[...]"}; human and observation alternate with gpt and
+               function_call, so a fixed human turn stands between a text of gpt and the next function_call
+    text       {"text": "..."}: the openai messages, rendered with a tokenizer's chat template
+
+`tools` is always a JSON string: Arrow, into which `datasets` reads rows, gives all structs the keys of all others, and
+schemas of different tools would fill with nulls. So would the arguments of calls, if tools name them differently; as a
+JSON string they do not. Whether a template takes the one or the other is a matter of the template: some write a string
+as a string within a string, and others refuse it. `check_template` renders a conversation to see.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from toolformer_core.errors import UsageError
+from toolformer_core.export.conversation import DEFAULT_REQUESTS, Conversation, Requests, Turn
+from toolformer_core.export.schemas import ToolSchema
+from toolformer_core.records import Call
+
+__all__ = ["Arguments", "check_template", "openai_row", "rendered", "sharegpt_row", "special_tokens_in"]
+
+Arguments = Literal["dict", "json"]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _messages(
+    conversation: Conversation, schemas: Mapping[str, ToolSchema], arguments: Arguments
+) -> list[dict[str, Any]]:
+    return [_message(turn, schemas, arguments) for turn in conversation.turns]
+
+
+def _message(turn: Turn, schemas: Mapping[str, ToolSchema], arguments: Arguments) -> dict[str, Any]:
+    if turn.call is None:
+        return {"role": turn.role, "content": turn.content}
+    if turn.role == "tool":
+        return {"role": "tool", "name": turn.call.tool, "content": turn.content}
+    given: Any = schemas[turn.call.tool].arguments(turn.call.input)
+    function = {"name": turn.call.tool, "arguments": _json(given) if arguments == "json" else given}
+    return {"role": "assistant", "content": turn.content, "tool_calls": [{"type": "function", "function": function}]}
+
+
+def openai_row(
+    conversation: Conversation, schemas: Mapping[str, ToolSchema], arguments: Arguments = "json"
+) -> dict[str, Any]:
+    """Return `messages` and `tools`.
+
+    Args:
+        conversation: the turns.
+        schemas: of every tool that the model may call, by its name in calls; those of the turns are among them.
+        arguments: as a JSON string or as a dict.
+    """
+    return {
+        "messages": _messages(conversation, schemas, arguments),
+        "tools": _json([schema.tool() for schema in schemas.values()]),
+    }
+
+
+def sharegpt_row(
+    conversation: Conversation,
+    schemas: Mapping[str, ToolSchema],
+    requests: Requests = DEFAULT_REQUESTS,
+) -> dict[str, Any]:
+    """Return `conversations` and `tools`; the arguments of a `function_call` are a dict within its JSON string.
+
+    Args:
+        conversation: the turns.
+        schemas: as in `openai_row`.
+        requests: the second of them is the human turn between a text and the next call.
+    """
+    turns: list[dict[str, str]] = []
+
+    def say(who: str, value: str) -> None:
+        turns.append({"from": who, "value": value})
+
+    for turn in conversation.turns:
+        if turn.role == "user":
+            say("human", turn.content)
+        elif turn.role == "tool":
+            say("observation", turn.content)
+        elif turn.call is None:
+            say("gpt", turn.content)
+        else:
+            if turn.content:
+                say("gpt", turn.content)
+                say("human", requests.next)
+            given = schemas[turn.call.tool].arguments(turn.call.input)
+            say("function_call", _json({"name": turn.call.tool, "arguments": given}))
+    return {"conversations": turns, "tools": _json([schema.function() for schema in schemas.values()])}
+
+
+def rendered(
+    tokenizer: Any, conversation: Conversation, schemas: Mapping[str, ToolSchema], arguments: Arguments = "dict"
+) -> str:
+    """Return a conversation as the tokenizer's chat template writes it.
+
+    Raises:
+        UsageError: the tokenizer has no chat template, or it refuses the turns.
+    """
+    if not getattr(tokenizer, "chat_template", None):
+        raise UsageError("the tokenizer has no chat template: name another, or export another dialect")
+    from jinja2 import TemplateError
+
+    messages = _messages(conversation, schemas, arguments)
+    tools = [schema.tool() for schema in schemas.values()]
+    try:
+        return str(tokenizer.apply_chat_template(messages, tools=tools, tokenize=False))
+    except (TemplateError, TypeError, ValueError) as exc:
+        raise UsageError(f"the chat template refuses the turns ({exc}); the other `--arguments` may do") from exc
+
+
+def check_template(tokenizer: Any, arguments: Arguments) -> None:
+    """Render a conversation and look for all that it says, so that a template which leaves calls out is found out.
+
+    Raises:
+        UsageError: the template refuses the turns, leaves a part of them out, or writes arguments as a string within a
+            string.
+    """
+    schema = ToolSchema("QuailTool", "Finds quails.", "quailinput")
+    call = Call("QuailTool", "quail in")
+    turns = (
+        Turn("user", "quail request"),
+        Turn("assistant", "", call),
+        Turn("tool", "quail response", call),
+        Turn("assistant", "quail between", call),
+        Turn("tool", "quail response", call),
+        Turn("assistant", "quail end"),
+    )
+    text = rendered(tokenizer, Conversation(turns), {schema.name: schema}, arguments)
+    parts = {
+        "the user's text": "quail request",
+        "the names of tools": "QuailTool",
+        "descriptions of tools": "Finds quails.",
+        "the arguments of calls": call.input,
+        "the responses of tools": "quail response",
+        "the text beside a call": "quail between",
+        "the text behind the calls": "quail end",
+    }
+    if missing := [what for what, words in parts.items() if words not in text]:
+        raise UsageError(f"the chat template leaves out {_listed(missing)}: name a tokenizer whose template has tools")
+    if '\\"quailinput' in text:
+        raise UsageError("the chat template writes arguments as a string within a string: export with --arguments dict")
+
+
+def _listed(parts: Sequence[str]) -> str:
+    *others, last = parts
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def special_tokens_in(tokenizer: Any, texts: Iterable[str]) -> list[str]:
+    """Return the special tokens that texts hold: in a rendered text they would be read as the template's own."""
+    texts = list(texts)
+    return [token for token in tokenizer.all_special_tokens if any(token in text for text in texts)]

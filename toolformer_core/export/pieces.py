@@ -1,0 +1,101 @@
+"""An example of C* as pieces, and which of them a model is trained to write.
+
+    text      `Of 587 books 58 are lent, so`
+    call      ` [Calculator(587 - 58) -> `
+    response  `529`
+    call      `]`
+    text      ` 529 remain.`
+
+A *response* is the characters from behind ` -> ` up to before `]`, without the space behind the arrow. All else is
+trained: the text, and the call with its arrow, which the model must write for the tool to be asked. A response is what
+the tool says; a model that is trained on it learns to guess what it should look up. The `]` is trained, too: it is
+form, the same behind every response, and a program that lets the model go on behind a response without closing the
+call for it depends on the model to close it.
+
+Nothing here knows tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from toolformer_core.errors import CallSyntaxError
+from toolformer_core.records import Call, Example, InsertedCall
+from toolformer_core.syntax import CLOSE, OPEN, linearize
+
+__all__ = ["Piece", "WrittenCall", "pieces_of", "written_calls"]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of x*; the pieces of an example, one after the other, are x*."""
+
+    kind: Literal["text", "call", "response"]
+    text: str  # never empty
+
+    @property
+    def trained(self) -> bool:
+        """Whether a model is trained to write it."""
+        return self.kind != "response"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenCall:
+    """A call as it stands in x*; all offsets are characters of x*."""
+
+    call: Call  # with the tool's name in calls
+    response: str  # as the tool gave it; x* holds it with round brackets in place of square ones
+    start: int  # [start, end): the call, with the space in front of it
+    end: int
+    response_start: int  # [response_start, response_end): the response
+    response_end: int
+
+
+def written_calls(example: Example) -> list[WrittenCall]:
+    """Return the calls of an example as they stand in x*, in text order.
+
+    Raises:
+        CallSyntaxError: a span holds something else than the call that is recorded for it, or spans overlap.
+    """
+    calls = sorted(example.calls, key=lambda call: call.start)
+    if any(before.end > call.start for before, call in pairwise(calls)):
+        raise CallSyntaxError(f"calls of document {example.doc_id} overlap")
+    return [_written(example, call) for call in calls]
+
+
+def _written(example: Example, inserted: InsertedCall) -> WrittenCall:
+    text = example.text[inserted.start : inserted.end]
+    call = Call(text.removeprefix(OPEN).partition("(")[0], inserted.input)
+    if text != linearize(call, inserted.response):
+        raise CallSyntaxError(
+            f"document {example.doc_id} holds {text[:80]!r} where a call of {inserted.tool} with the input "
+            f"{inserted.input[:80]!r} is recorded"
+        )
+    response_end = inserted.end - len(CLOSE)
+    # Escaping keeps the length.
+    return WrittenCall(
+        call, inserted.response, inserted.start, inserted.end, response_end - len(inserted.response), response_end
+    )
+
+
+def pieces_of(example: Example) -> list[Piece]:
+    """Return the pieces of x*, in order: a call is the piece up to behind ` -> `, the response, and the piece `]`.
+
+    Raises:
+        CallSyntaxError: see `written_calls`.
+    """
+
+    def parts() -> Iterator[Piece]:
+        at = 0
+        for call in written_calls(example):
+            yield Piece("text", example.text[at : call.start])
+            yield Piece("call", example.text[call.start : call.response_start])
+            yield Piece("response", example.text[call.response_start : call.response_end])
+            yield Piece("call", example.text[call.response_end : call.end])
+            at = call.end
+        yield Piece("text", example.text[at:])
+
+    return [piece for piece in parts() if piece.text]

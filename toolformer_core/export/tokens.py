@@ -1,0 +1,101 @@
+"""Examples as token rows: `input_ids`, `attention_mask` and `labels`, for trainers that take tokens as they are.
+
+x* is tokenized as a whole and as in finetuning: in front of it the token that starts every sequence, behind it the
+token that ends one, and no other special token. Pieces tokenized one by one would give other tokens than the model
+meets when it writes. The label of a token is its id, or -100, which losses pass over:
+
+    - for a token that shares a character with a response, also if it holds other characters: a merged `529]`, or the
+      space of ` 529`, which is no part of the response
+    - for the first token of a row, which nothing predicts
+
+Rows are as long as their texts: finetuning here cuts texts into pieces that all count, most trainers cut off what is
+too long. Nothing here knows models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolformer_core.export.pieces import written_calls
+from toolformer_core.lm.tokens import Tokens, tokenize
+from toolformer_core.records import Example
+
+__all__ = ["NOT_TRAINED", "TokenRow", "token_rows"]
+
+NOT_TRAINED = -100  # the label that PyTorch's cross-entropy and all trainers pass over
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """The tokens of an example."""
+
+    input_ids: list[int]  # (n,)
+    labels: list[int]  # (n,) the token's id, or -100
+    texts: list[str]  # (n,) the characters that each token adds; together with the special tokens, x*
+
+    def row(self) -> dict[str, list[int]]:
+        """Return the columns that trainers read."""
+        return {
+            "input_ids": self.input_ids,
+            "attention_mask": [1] * len(self.input_ids),
+            "labels": self.labels,
+        }
+
+    @property
+    def trained(self) -> int:
+        """The number of tokens that are trained."""
+        return sum(label != NOT_TRAINED for label in self.labels)
+
+
+def token_rows(tokenizer: Any, examples: Sequence[Example], *, start: int | None, end: int | None) -> list[TokenRow]:
+    """Tokenize examples.
+
+    Args:
+        tokenizer: a fast tokenizer.
+        examples: the examples.
+        start: token before each text; None: there is none.
+        end: token after each text; None: there is none.
+
+    Raises:
+        CallSyntaxError: an example's spans are not those of its calls.
+    """
+    tokenized = tokenize(tokenizer, [example.text for example in examples])
+    return [_row(tokenizer, *pair, start, end) for pair in zip(examples, tokenized, strict=True)]
+
+
+def _row(tokenizer: Any, example: Example, tokens: Tokens, start: int | None, end: int | None) -> TokenRow:
+    ids = [int(token) for token in tokens.ids]
+    ends = [*tokens.cuts[1:].tolist(), len(example.text)][: len(ids)]
+    texts = [example.text[at:until] for at, until in zip(tokens.cuts.tolist(), ends, strict=True)]
+    masked = _touch_a_response(tokens, np.asarray(ends, dtype=np.int64), example)
+    labels = [NOT_TRAINED if mask else token for token, mask in zip(ids, masked, strict=True)]
+    before = [] if start is None else [start]
+    behind = [] if end is None else [end]
+    special = [str(tokenizer.decode([token])) for token in (*before, *behind)]
+    row = TokenRow(
+        [*before, *ids, *behind],
+        [*before, *labels, *behind],
+        [*special[: len(before)], *texts, *special[len(before) :]],
+    )
+    row.labels[:1] = [NOT_TRAINED] * len(row.labels[:1])
+    return row
+
+
+def _touch_a_response(tokens: Tokens, ends: NDArray[np.int64], example: Example) -> NDArray[np.bool_]:
+    """Return which tokens share a character with a response: (n,).
+
+    A character may be split over several tokens, of which only the first starts it: the others begin where that did.
+    """
+    masked = np.zeros(len(tokens.ids), dtype=np.bool_)
+    if not len(masked):
+        return masked
+    starting = np.maximum.accumulate(np.where(tokens.starts_character, np.arange(len(masked)), 0))
+    starts = tokens.cuts[starting]
+    for call in written_calls(example):
+        masked |= (starts < call.response_end) & (ends > call.response_start)
+    return masked
