@@ -7,7 +7,8 @@
     python -m benchmarks.beyond --part report                   # docs/beyond.md and its plots, anew
 
 A seed is that of a pretrained model; `shipped` is the one that comes with the platform. Every part adds its figures to
-docs/beyond.json, and the report is written from all that are there. What a part has finished is not done again.
+docs/beyond.json, and the report is written from all that are there. A part that was stopped begins anew, but for
+`pretrain` and `trained`, which go on after the last step that they finished.
 """
 
 from __future__ import annotations
@@ -42,24 +43,33 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs"), help="folder of beyond.json, beyond.md and images")
     a = parser.parse_args()
     path = a.out / "beyond.json"
-    figures: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    a.out.mkdir(parents=True, exist_ok=True)  # before hours of work
     if a.part != "report":
         folder = a.work / (a.seed if a.seed == _SHIPPED else f"seed-{int(a.seed)}")
         folder.mkdir(parents=True, exist_ok=True)
         model = "embedded" if a.seed == _SHIPPED else str(pretrained(folder, int(a.seed), a.tokens).resolve())
         if a.part == "pretrain":
             return
-        figures.setdefault(a.seed, {})[a.part] = _part(a, folder, model)
+        measured = _part(a, folder, model)
+        figures = _figures(path)  # read now: another part may have ended meanwhile
+        figures.setdefault(a.seed, {})[a.part] = measured
         path.write_text(json.dumps(figures, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    figures = _figures(path)
     write_report(figures, a.out)
     if a.json:
         print_json(figures)
 
 
+def _figures(path: Path) -> dict[str, Any]:
+    """Return all figures so far."""
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+
+
 def _part(a: Any, folder: Path, model: str) -> dict[str, Any]:
     """Return the figures of one part."""
     if a.part == "trained":
-        return trained(folder.resolve() / "trained", model, Sizes(a.corpus, a.items, a.steps), progress)
+        own = folder.resolve() / f"trained-{a.corpus}-{a.items}-{a.steps}"  # other sizes are other work
+        return trained(own, model, Sizes(a.corpus, a.items, a.steps), progress)
     measure = calibration if a.part == "calibration" else sampling
     texts = frame_texts(a.work / "texts", a.documents)
     return {"documents": a.documents, **measure(load_model(model), texts, progress)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.small_world import gold_texts
@@ -99,7 +99,7 @@ def annotate(
         sampling: what differs from five positions and five draws.
     """
     chosen, its = frames.chosen(tool), frames.tools[tool]
-    config = replace(SampleConfig.for_tool(tool, top_k=TOP_K, draws=DRAWS), **sampling)  # type: ignore[arg-type]
+    config = SampleConfig.for_tool(tool, **{"top_k": TOP_K, "draws": DRAWS, **sampling})
     begin, tokens = time.perf_counter(), tokens_passed(lm)
     run = run_stages(
         lm, its, prompt_for(its), chosen.pairs, config, ExecuteConfig(), ScoreConfig(floor=None, decoys=decoys)

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
+from matplotlib.figure import Figure
 
-mpl.use("svg")
-mpl.rcParams["svg.hashsalt"] = "beyond"
-
-import matplotlib.pyplot as plt  # noqa: E402
-
-from benchmarks.beyond.calibration import PROMISES  # noqa: E402
-from benchmarks.beyond.pooled import Share  # noqa: E402
+from benchmarks.beyond.calibration import PROMISES
+from benchmarks.beyond.pooled import Share
 
 __all__ = ["Curve", "plot_calibration", "plot_curves"]
 
@@ -28,7 +23,8 @@ def plot_calibration(path: Path, rates: Mapping[str, Mapping[str, Mapping[float,
         path: of the picture.
         rates: frames -> tool -> promised rate -> true rate.
     """
-    figure, axes = plt.subplots(1, len(rates), figsize=(5 * len(rates), 4), sharey=True, squeeze=False)
+    figure = Figure(figsize=(5 * len(rates), 4))
+    axes = figure.subplots(1, len(rates), sharey=True, squeeze=False)
     for panel, (frames, tools) in zip(axes[0], rates.items(), strict=True):
         panel.plot(PROMISES, PROMISES, color="grey", linestyle="--", label="as promised")
         for i, (tool, by_promise) in enumerate(tools.items()):
@@ -46,7 +42,8 @@ def plot_calibration(path: Path, rates: Mapping[str, Mapping[str, Mapping[float,
 
 def plot_curves(path: Path, curves: Mapping[str, Curve], x: str, y: str) -> None:
     """Draw curves of labelled points."""
-    figure, panel = plt.subplots(figsize=(7, 4))
+    figure = Figure(figsize=(7, 4))
+    panel = figure.subplots()
     for name, points in curves.items():
         panel.plot([p[0] for p in points], [p[1] for p in points], marker="o", markersize=4, linewidth=1, label=name)
         for at_x, at_y, text in points:
@@ -56,8 +53,8 @@ def plot_curves(path: Path, curves: Mapping[str, Curve], x: str, y: str) -> None
     _save(figure, path)
 
 
-def _save(figure: Any, path: Path) -> None:
+def _save(figure: Figure, path: Path) -> None:
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+    with mpl.rc_context({"svg.hashsalt": "beyond"}):  # the same figures give the same bytes
+        figure.savefig(path, metadata={"Date": None})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from toolformer_core.config import POSITIONS, TOOL_NAMES
 __all__ = ["write_report"]
 
 _FRAMES = ("known", "new")
-_Cells = dict[tuple[str, str], tuple[int, int, int]]
 
 
 def write_report(figures: Mapping[str, Any], out: Path) -> None:
@@ -45,6 +44,15 @@ def _seeds(seeds: Mapping[str, Any]) -> str:
     return f"Models: {', '.join(seeds)}."
 
 
+def _command(part: str, documents: Sequence[int]) -> str:
+    """Say what measured a part, and on how many documents for each tool and kind of frames."""
+    sizes = " and ".join(map(str, documents))
+    return (
+        f"Measured by `python -m benchmarks.beyond --part {part} --documents {sizes}`, so many for each tool and kind of "
+        "frames."
+    )
+
+
 # --- calibration ------------------------------------------------------------------------------------------------------
 
 
@@ -68,10 +76,10 @@ def _calibration(seeds: Mapping[str, Any], out: Path) -> list[str]:
     plot_calibration(out / "images/beyond-calibration.svg", rates)
     head = ["frames", "tool", "promised", "tau_f", "kept", "wrong, share of the kept", "recall", "promise"]
     wrong = [[tool, *_all_wrong(seeds, tool)] for tool in TOOL_NAMES]
-    documents = next(each(seeds, "documents"))
+    documents = sorted(set(each(seeds, "documents")))
     return [
         "## A promised rate of wrong calls",
-        f"{_seeds(seeds)} {documents} documents for each tool and kind of frames, five positions, five draws and three "
+        f"{_seeds(seeds)} {_command('calibration', documents)} Five positions, five draws and three "
         "decoys. *Wrong*: neither the input nor the response of a call that is right in the document, and no response "
         "that holds a right value; the interval counts a document once. *Recall*: right calls found at their place.",
         "![True over promised rates](images/beyond-calibration.svg)",
@@ -128,10 +136,12 @@ def _sampling(seeds: Mapping[str, Any], _: Path) -> list[str]:
             for way in POSITIONS:
                 found = summed(each(seeds, frames, tool, "places", way))
                 places.append([frames, tool, way, *(f"{found[str(k)] / gold:.2f}" for k in PLACES)])
+    documents = sorted(set(each(seeds, "documents")))
     head = ["frames", "tool", "free", "forced", "forced / free", "right of kept, free", "forced"]
     return [
         "## Forced form",
-        f"{_seeds(seeds)} Right kept calls for a million tokens through the model (scan, draws and scores together), "
+        f"{_seeds(seeds)} {_command('sampling', documents)} Right kept calls for a million "
+        "tokens through the model (scan, draws and scores together), "
         "at the paper's thresholds, and the share of kept calls that are right.",
         "\n".join(table(head, forms)),
         "## Positions",

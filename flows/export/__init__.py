@@ -1,7 +1,7 @@
 """C* leaves the warehouse: as text, as JSONL, for `datasets`, and in the forms that trainers read.
 
 find       a dataset by its name
-settings   what is asked for, and which of it fits together
+settings   the options of an export, and which of them may stand together
 tools      what a chat row says of a dataset's tools
 formats    examples as the rows of each format, and what writes them
 run        the export: data, dev split, card and manifest, all or nothing

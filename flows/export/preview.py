@@ -2,7 +2,7 @@
 
     tokens        by tokens: masked is each token that shares a character with a response, and the first
     segments      by segments
-    chat          by turns: the assistant's are trained, where the trainer is told to train on them alone
+    chat          by turns: those of the assistant are trained, if the trainer uses an assistant-only loss
 
 The other formats are whole texts, in which nothing is masked.
 """

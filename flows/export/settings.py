@@ -1,4 +1,4 @@
-"""What an export is asked for, and which of it fits together. Nothing is looked up here."""
+"""The options of an export, and which of them may stand together. Nothing is looked up here."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def sampling() -> dict[str, Any]:
         "gold": 20,
         "places": {way: {str(k): min(20, 2 * k) for k in PLACES} for way in POSITIONS},
     }
-    return {frames: dict.fromkeys(TOOL_NAMES, tool) for frames in FRAMES}
+    return {"documents": 40, **{frames: dict.fromkeys(TOOL_NAMES, tool) for frames in FRAMES}}
 
 
 def asked(arm: str, ks: tuple[int, ...], right: int, called: int, needless: int) -> dict[str, Any]:
@@ -112,6 +112,7 @@ def test_the_page_compares_forms_and_positions(tmp_path: Path) -> None:
     page = (tmp_path / "beyond.md").read_text()
     assert "| known | qa | 18 | 45 | 2.50 | 0.90 (" in page  # right calls for a million tokens
     assert "| new | mt | need | 0.10 | 0.30 | 0.50 | 1.00 |" in page
+    assert "--part sampling --documents 40`" in page
     assert "calibration" not in page
 
 

@@ -1,4 +1,4 @@
-"""What a build is asked for by `--wordings`, and a small build with several of them."""
+"""The option `--wordings`: what it accepts, and a small build with several wordings."""
 
 from __future__ import annotations
 
