@@ -48,8 +48,8 @@ def _command(part: str, documents: Sequence[int]) -> str:
     """Say what measured a part, and on how many documents for each tool and kind of frames."""
     sizes = " and ".join(map(str, documents))
     return (
-        f"Measured by `python -m benchmarks.beyond --part {part} --documents {sizes}`, so many for each tool and kind of "
-        "frames."
+        f"Measured by `python -m benchmarks.beyond --part {part} --documents {sizes}`, so many for each tool "
+        "and kind of frames."
     )
 
 
