@@ -34,10 +34,12 @@ class TestSlurm:
         no_variables.setenv("TOOLFORMER_CATALOG", "postgresql+psycopg://user@host/toolformer")
         slurm = recipe("slurm.py")
         own = {"port": 0, "dashboard_address": ":0", "host": "127.0.0.1"}
-        with slurm["cpu_group"](scheduler_options=own) as cpu, slurm["gpu_group"](cpu.scheduler_address) as gpu:
-            assert gpu.scheduler_address == cpu.scheduler_address
-            cpu_script, gpu_script = cpu.job_script().splitlines(), gpu.job_script().splitlines()
+        with slurm["cpu_group"](scheduler_options=own) as cpu:
             address = cpu.scheduler_address
+            with slurm["gpu_group"](address) as gpu:
+                assert gpu.scheduler_address == address
+                cpu_script, gpu_script = cpu.job_script().splitlines(), gpu.job_script().splitlines()
+            assert cpu.scheduler.status.name == "running"  # closing a group leaves the scheduler that it only joined
         directives = [line.removeprefix("#SBATCH ") for line in cpu_script if line.startswith("#SBATCH")]
         # 32 GB in GiB, rounded up: 32e9 / 2^30 = 29.8
         assert directives == ["-J toolformer-cpu", "-p cpu", "-n 1", "--cpus-per-task=4", "--mem=30G", "-t 24:00:00"]

@@ -83,7 +83,9 @@ def gpu_group(scheduler: str, **changes: Any) -> Any:
         "scheduler_cls": RunningScheduler,
         "scheduler_options": {"address": scheduler},
     }
-    return SLURMCluster(**arguments | changes)
+    group = SLURMCluster(**arguments | changes)
+    group.shutdown_scheduler = False  # closing this group leaves the other one's scheduler running
+    return group
 
 
 def main() -> None:
