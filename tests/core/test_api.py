@@ -253,7 +253,10 @@ def test_no_text_is_no_annotation() -> None:
 # --- annotating, as a build does --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("chosen", [{}, {"positions": "both", "draw_form": "forced"}])
+@pytest.mark.parametrize(
+    "chosen",
+    [{}, pytest.param({"positions": "both", "draw_form": "forced"}, marks=pytest.mark.slow)],
+)
 def test_the_calls_are_those_of_the_stages_one_by_one(chosen: dict[str, str]) -> None:
     lm = tf.load_model("embedded")
     documents = [d for d in read_corpus(ASSETS / "corpus.jsonl.gz", IngestConfig(limit=6)) if isinstance(d, Document)]

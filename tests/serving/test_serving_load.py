@@ -82,6 +82,7 @@ async def _read(client: httpx.AsyncClient, url: str, i: int, prompt: str) -> tup
     return i, text, calls, finish
 
 
+@pytest.mark.slow
 def test_two_hundred_streams_at_once(server: ModelServer, alone: Toolformer) -> None:
     rows, taken = [], []
 

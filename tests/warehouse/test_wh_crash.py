@@ -47,7 +47,7 @@ def check(kind: str, steps: list[dict[str, Any]]) -> None:
             assert "\n" not in step["said"]
 
 
-@pytest.mark.parametrize("kind", ["kill", "full"])
+@pytest.mark.parametrize("kind", ["kill", pytest.param("full", marks=pytest.mark.slow)])
 def test_a_store_survives_every_step(kind: str, tmp_path: Path) -> None:
     steps = every_step(kind, "store", tmp_path)
     # per build a file each for run (twice), data, rejects and commit, a dataset in the second: 11 files. A file is

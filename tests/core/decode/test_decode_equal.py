@@ -21,6 +21,8 @@ from toolformer_core.lm.tokens import encode_following
 from toolformer_core.syntax import OPEN, parse, strip
 
 CLOSE = 1e-4
+# Two quite different ones where what is tested hardly depends on the family; `make test-slow` has the others.
+SOME_FAMILIES = [f if f in ("gpt2", "mistral") else pytest.param(f, marks=pytest.mark.slow) for f in FAMILIES]
 CALLS = GenerationSettings(max_new_tokens=20, top_k=120, max_calls=3, max_call_tokens=16)
 
 
@@ -105,7 +107,7 @@ def test_calls_in_a_batch_are_the_plain_computation(family: str) -> None:
     assert made >= 5  # or this test would show little
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", SOME_FAMILIES)
 def test_thresholds_in_a_batch_are_the_plain_computation(family: str) -> None:
     lm = caller(family)
     tools = [Double(), Late()]
@@ -121,7 +123,7 @@ def test_thresholds_in_a_batch_are_the_plain_computation(family: str) -> None:
     assert min(made, fewer) >= 3
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", SOME_FAMILIES)
 @pytest.mark.parametrize(
     "how",
     [{}, {"temperature": 0.8}, {"temperature": 1.2, "top_p": 0.7}, {"trigger": {"double": 0.001, "late": 0.002}}],

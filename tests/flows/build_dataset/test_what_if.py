@@ -105,6 +105,7 @@ def test_other_thresholds_give_what_a_build_with_them_gives(few_documents: Path,
     assert {row["stage"] for row in stages} == {"ingest", "prefilter", "sample", "execute", "score", "assemble"}
 
 
+@pytest.mark.slow
 def test_repeated_calls_are_kept_as_a_build_that_keeps_them_does(
     few_documents: Path, as_built: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -168,6 +168,7 @@ def test_one_process_alone_ends_within_a_thousandth_of_two(
     assert losses(alone) == pytest.approx(losses(undisturbed), abs=1e-3)
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_no_number_fails_with_its_reason(built: Built, tmp_path: Path) -> None:
     attempts: list[str] = []
     parameters = asked(built, tmp_path, learning_rate=1e30, retries=2)

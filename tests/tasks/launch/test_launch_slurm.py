@@ -95,6 +95,7 @@ def test_a_failure_is_told_by_every_source(table, job):
     assert launcher.state(handle) == ("gone", "Slurm knows no such job any more")
 
 
+@pytest.mark.slow
 def test_before_the_time_limit_the_program_leaves_a_checkpoint(table, job):
     request = job(STOPS_WHEN_TOLD)
     launcher = SlurmLauncher(gpus_per_node=0, time_limit="0:30", warn_s=28)  # so it is told after two seconds

@@ -161,6 +161,7 @@ def ranks(handle: str) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_two_nodes_meet_through_deepspeed(sshd, launched, tmp_path):
     folder = tmp_path / "job"
     folder.mkdir()

@@ -67,7 +67,7 @@ WINDOWS = st.sampled_from([None, 1, 2, 3])
 TAUS = st.fixed_dictionaries({tool: st.sampled_from([-2.0, 0.5, 1.0, 1.2]) for tool in TOOLS})
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(calls(), TAUS, st.sampled_from([None, 1, 2]), st.sampled_from([None, 0.3, 0.9]), WINDOWS, st.booleans())
 def test_yields_are_those_of_the_method(
     rows: Rows, tau: dict[str, float], k: int | None, tau_s: float | None, window: int | None, keep_repeats: bool
@@ -91,7 +91,7 @@ def test_yields_are_those_of_the_method(
         assert yields(path, CallFilter(tau, top_k, floors, keep_repeats)) == expected
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(calls(), WINDOWS, st.sampled_from([0.5, 1.0, 1.5]))
 def test_the_best_calls_above_a_threshold_are_those_of_the_method(rows: Rows, window: int | None, tau: float) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -181,7 +181,7 @@ def test_a_call_comes_and_goes_with_its_rivals(tmp_path: Path) -> None:
     assert [c.after.calls - c.before.calls for c in found.changes] == [0, 1, -2]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(calls(), TAUS, TAUS, st.sampled_from([None, 1, 2]), WINDOWS, st.booleans(), st.booleans())
 def test_what_comes_and_goes_is_what_the_method_says(
     rows: Rows,
