@@ -26,8 +26,10 @@ __all__ = [
     "accuracy",
     "call_rates",
     "call_split",
+    "cohens_kappa",
     "compare",
     "mcnemar",
+    "wilson",
 ]
 
 _DRAWS = 10_000
@@ -95,7 +97,7 @@ def accuracy(right: Iterable[bool], *, level: float = 0.95, draws: int = _DRAWS,
     if not n:
         return Accuracy(0, 0, math.nan, math.nan, math.nan)
     if k in (0, n):
-        return Accuracy(n, k, k / n, *_wilson(k, n, level))
+        return Accuracy(n, k, k / n, *wilson(k, n, level))
     shares = np.random.default_rng(seed).binomial(n, k / n, size=draws) / n
     low, high = np.quantile(shares, [(1 - level) / 2, (1 + level) / 2])
     return Accuracy(n, k, k / n, float(low), float(high))
@@ -148,7 +150,7 @@ def compare(
     counts = np.random.default_rng(seed).multinomial(n, [b / n, c / n, (n - b - c) / n], size=draws)  # (draws, 3)
     differences = (counts[:, 0] - counts[:, 1]) / n
     low, high = np.quantile(differences, [(1 - level) / 2, (1 + level) / 2])
-    unseen = _wilson(0, n, level)[1]  # the largest plausible share of a kind of pair that was never seen
+    unseen = wilson(0, n, level)[1]  # the largest plausible share of a kind of pair that was never seen
     if b == c == 0:
         low, high = -unseen, unseen
     elif n in (b, c):  # every pair differs in the same direction; those never seen may differ in the other
@@ -157,12 +159,39 @@ def compare(
     return Comparison(n, b, c, (b - c) / n, float(low), float(high), mcnemar(b, c), min(1.0, 2 * tail))
 
 
-def _wilson(successes: int, n: int, level: float) -> tuple[float, float]:
-    """Return Wilson's interval of a share; with no successes it is 0 to z^2 / (n + z^2)."""
+def wilson(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
+    """Return Wilson's interval of a share; with no successes it is 0 to z^2 / (n + z^2).
+
+    Raises:
+        ValueError: there are no trials, or more successes than trials.
+    """
     from scipy.stats import binomtest
 
     interval = binomtest(successes, n).proportion_ci(level, method="wilson")
     return float(interval.low), float(interval.high)
+
+
+def cohens_kappa(pairs: Iterable[tuple[str, str]]) -> float:
+    """Return how far two people agree beyond chance: (p_o - p_e) / (1 - p_e).
+
+    p_o is the share of items on which they agree; p_e the share on which they would by chance, if each kept to the
+    shares of verdicts that he or she gave. 1 is full agreement, 0 that of chance; nan if there are no items, or if both
+    gave all of them one verdict, where chance agrees as well as they do.
+
+    Args:
+        pairs: the two verdicts on each item.
+    """
+    counts = Counter(pairs)
+    n = sum(counts.values())
+    if not n:
+        return math.nan
+    first, second = Counter[str](), Counter[str]()
+    for (one, other), times in counts.items():
+        first[one] += times
+        second[other] += times
+    observed = sum(times for (one, other), times in counts.items() if one == other) / n
+    by_chance = sum(first[verdict] * second[verdict] for verdict in first) / n**2
+    return (observed - by_chance) / (1 - by_chance) if by_chance < 1 else math.nan
 
 
 def call_split(

@@ -19,7 +19,16 @@ from warehouse.queries.builds import (
     stats,
     yield_by_threshold,
 )
-from warehouse.queries.calls import GainBin, Sample, calls_with_text, gain_histogram, nearest_call, samples, tool_names
+from warehouse.queries.calls import (
+    GainBin,
+    Sample,
+    calls_of_documents,
+    calls_with_text,
+    gain_histogram,
+    nearest_call,
+    samples,
+    tool_names,
+)
 from warehouse.queries.evaluations import accuracies, evaluation_limits, perplexities
 from warehouse.queries.rows import in_little_memory, open_snapshot, rows_in, rows_of
 
@@ -35,6 +44,7 @@ __all__ = [
     "WordingYield",
     "Yield",
     "accuracies",
+    "calls_of_documents",
     "calls_with_text",
     "coverage",
     "current_build",

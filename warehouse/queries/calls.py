@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,16 @@ from warehouse.snapshot.index import BIN_NATS
 from warehouse.snapshot.relations import parquet_sql
 from warehouse.snapshot.views import MEASURED, RULES, survivors_sql
 
-__all__ = ["GainBin", "Sample", "calls_with_text", "gain_histogram", "nearest_call", "samples", "tool_names"]
+__all__ = [
+    "GainBin",
+    "Sample",
+    "calls_of_documents",
+    "calls_with_text",
+    "gain_histogram",
+    "nearest_call",
+    "samples",
+    "tool_names",
+]
 
 _TOOL_NAMES = "SELECT parameters::JSON->'tool_names' AS names FROM facts.runs ORDER BY started, run_id"
 
@@ -207,6 +217,33 @@ QUALIFY row_number() OVER (
             raise SnapshotError("the snapshot does not match its data: run toolformer reconcile")
         samples.append(_sample(call, texts, width))
     return tuple(samples)
+
+
+def calls_of_documents(path: str | Path, doc_ids: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the current scored calls of documents (doc_id, tool, position, input, response, gain), in no order.
+
+    Only the files of the documents' shards are read.
+
+    Raises:
+        SnapshotError: there is no snapshot, or data that it refers to is gone.
+    """
+    ids = sorted(set(doc_ids))
+    with open_snapshot(path) as connection:
+        root, scored = _root(connection), "scored"
+        if root is not None:
+            files = rows_in(
+                connection,
+                """SELECT DISTINCT f.path FROM facts.places AS p JOIN facts.homes AS h USING (home)
+                JOIN facts.slots AS s USING (shard) JOIN facts.files AS f USING (commit_id)
+                WHERE p.doc_id IN (SELECT unnest($ids)) AND f.table_name = 'scored' ORDER BY ALL""",
+                {"ids": ids},
+            )
+            if not files:
+                return []
+            scored = parquet_sql(f"{root}/{row['path']}" for row in files)
+        sql = f"""SELECT doc_id, tool, "position", input, response, gain FROM {scored}
+            WHERE doc_id IN (SELECT unnest($ids)) AND {MEASURED}"""
+        return rows_in(connection, sql, {"ids": ids})
 
 
 def _sample(call: dict[str, Any], texts: dict[str, str], width: int) -> Sample:

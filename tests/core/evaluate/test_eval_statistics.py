@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolformer_core.errors import UsageError
-from toolformer_core.evaluate.statistics import ItemOutcome, accuracy, call_rates, call_split, compare, mcnemar
+from toolformer_core.evaluate.statistics import (
+    ItemOutcome,
+    accuracy,
+    call_rates,
+    call_split,
+    cohens_kappa,
+    compare,
+    mcnemar,
+    wilson,
+)
 
 
 @pytest.mark.parametrize(
@@ -197,3 +206,27 @@ def test_the_split_adds_up(pairs):
     assert split.called.right + split.uncalled.right == split.all.right
     assert split.called.items + split.uncalled.items == split.all.items
     assert split.all.low <= split.all.high
+
+
+def test_wilsons_interval_by_hand():
+    # z = 1.96, z^2 = 3.84; centre (8 + 1.92) / (10 + 3.84) = .717; half z / 13.84 sqrt(8 * 2 / 10 + 3.84 / 4) = .2266
+    assert wilson(8, 10) == pytest.approx((0.4902, 0.9433), abs=2e-4)
+
+
+def test_kappa_by_hand():
+    # alike on 20 + 15 of 50 = .7; the first says yes to 25 of 50, the second to 30: by chance .5 * .6 + .5 * .4 = .5
+    pairs = [("yes", "yes")] * 20 + [("yes", "no")] * 5 + [("no", "yes")] * 10 + [("no", "no")] * 15
+    assert cohens_kappa(pairs) == pytest.approx((0.7 - 0.5) / (1 - 0.5))
+    assert cohens_kappa([("yes", "no"), ("no", "yes")]) == -1.0  # 0 of 2, by chance a half
+    assert math.isnan(cohens_kappa([]))
+    assert math.isnan(cohens_kappa([("yes", "yes")] * 3))
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc"))))
+def test_kappa_is_symmetric_and_at_most_one(pairs):
+    kappa = cohens_kappa(pairs)
+    mirrored = cohens_kappa([(second, first) for first, second in pairs])
+    assert kappa == pytest.approx(mirrored, nan_ok=True)
+    assert math.isnan(kappa) or kappa <= 1
+    if len(set(pairs)) > 1 and all(first == second for first, second in pairs):
+        assert kappa == pytest.approx(1)

@@ -1,0 +1,175 @@
+"""Marks: what people say of calls. They are only ever added, so nothing that somebody said is overwritten.
+
+    DATA/marks/<user>.jsonl                   in a local folder: a line for each mark, appended
+    DATA/marks/<user>/<time>-<random>.jsonl   on a URL: an object for each batch, as objects cannot grow
+
+A mark names its call by what it is (document, tool, position, input, response) and not by a version or a commit, so it
+holds wherever this call occurs. Of one user's marks on one call the last one counts; `none` takes back what was said.
+
+A batch is on the disk when `add_marks` returns. If the process dies before, at most the batch's last line is torn; the
+next batch begins on a line of its own, and readers count lines that are no marks. This module does not know which calls
+exist, nor what follows from a mark.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, astuple, dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Literal, get_args
+from urllib.parse import quote
+
+import filelock
+
+from warehouse.errors import StoreError, error_line
+from warehouse.files.folders import fsync_folder, make_folder
+from warehouse.store import Store
+
+__all__ = ["CallIdentity", "Mark", "Verdict", "add_marks", "read_marks", "standing"]
+
+Verdict = Literal["accept", "reject", "unsure", "none"]
+
+_FOLDER = "marks"
+_MOST_BYTES = 200  # of a file's name
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CallIdentity:
+    """What makes a call the same one in every version."""
+
+    doc_id: str
+    tool: str  # its key
+    position: int  # in the document's text, in characters
+    input: str
+    response: str
+
+    @property
+    def digest(self) -> str:
+        """A name for the call, of 32 hexadecimal digits."""
+        return blake2b(json.dumps(astuple(self)).encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One user's verdict on one call."""
+
+    call: CallIdentity
+    verdict: Verdict
+    user: str
+    at: str  # ISO UTC text that sorts
+
+
+def add_marks(store: Store, user: str, verdicts: Iterable[tuple[CallIdentity, Verdict]]) -> list[Mark]:
+    """Add a batch of a user's marks; return them.
+
+    Args:
+        store: the data folder's store.
+        user: the name under which the marks stand, any text but an empty one.
+        verdicts: calls and what is said of them, in this order.
+
+    Raises:
+        StoreError: the name or a verdict is none, or the marks could not be written; then none of them counts.
+    """
+    name = quote(user.strip(), safe="", errors="replace").replace(".", "%2E")
+    if not name or len(name) > _MOST_BYTES:
+        raise StoreError(f"{user!r} is no user's name: give one of 1 to about {_MOST_BYTES // 6} characters")
+    at = dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
+    marks = [Mark(call, verdict, user.strip(), at) for call, verdict in verdicts]
+    for mark in marks:
+        if mark.verdict not in get_args(Verdict):
+            raise StoreError(f"{mark.verdict!r} is no verdict: say {', '.join(get_args(Verdict))}")
+    if not marks:
+        return []
+    lines = "".join(json.dumps(_row(mark)) + "\n" for mark in marks).encode()
+    if store.is_local:
+        path = Path(store.root, _FOLDER, f"{name}.jsonl")
+        try:
+            _append(path, lines)
+        except OSError as exc:
+            raise StoreError(f"cannot write marks to {path}: {error_line(exc)}") from exc
+    else:
+        store.files.put(f"{_FOLDER}/{name}/{at.replace(':', '')}-{uuid.uuid4().hex[:8]}.jsonl", lines)
+    return marks
+
+
+def _row(mark: Mark) -> dict[str, Any]:
+    return {**asdict(mark.call), "verdict": mark.verdict, "user": mark.user, "at": mark.at}
+
+
+def _append(path: Path, lines: bytes) -> None:
+    """Add whole lines to a file, on which other processes wait meanwhile; if that fails, leave it as it was."""
+    make_folder(path.parent)
+    is_new = not path.exists()
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        filelock.lock_descriptor(handle, blocking=True)  # until the handle is closed
+        size = os.fstat(handle).st_size
+        if size and os.pread(handle, 1, size - 1) != b"\n":
+            lines = b"\n" + lines  # a writer died within a line
+        try:
+            written = 0
+            while written < len(lines):
+                written += os.write(handle, lines[written:])
+            os.fsync(handle)
+        except OSError:
+            os.ftruncate(handle, size)
+            raise
+    finally:
+        os.close(handle)
+    if is_new:
+        fsync_folder(path.parent)
+
+
+def read_marks(store: Store, until: str | None = None) -> tuple[list[Mark], int]:
+    """Return all users' marks in the order of their times, and how many lines are none.
+
+    Args:
+        store: the data folder's store.
+        until: only marks up to this time, in ISO UTC text; None: all.
+
+    Raises:
+        StoreError: the data folder cannot be read.
+    """
+    marks: list[Mark] = []
+    damaged = 0
+    for path in store.files.walk(_FOLDER, ".jsonl"):
+        *lines, _ = (store.files.get(path) or b"").split(b"\n")  # what has no end was never acknowledged
+        for line in filter(None, lines):
+            mark = _mark(line)
+            if mark is None:
+                damaged += 1
+            elif until is None or mark.at <= until:
+                marks.append(mark)
+    return sorted(marks, key=lambda mark: mark.at), damaged
+
+
+def _mark(line: bytes) -> Mark | None:
+    try:
+        row = json.loads(line)
+        call = CallIdentity(*(row[name] for name in CallIdentity.__dataclass_fields__))
+        mark = Mark(call, row["verdict"], row["user"], row["at"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    texts = (call.doc_id, call.tool, call.input, call.response, mark.user, mark.at)
+    is_sound = all(isinstance(text, str) for text in texts) and isinstance(call.position, int)
+    return mark if is_sound and mark.verdict in get_args(Verdict) else None
+
+
+def standing(marks: Iterable[Mark]) -> Mapping[CallIdentity, Mapping[str, Verdict]]:
+    """Return each user's last verdict on every call, call -> user -> verdict; what was taken back is left out.
+
+    Args:
+        marks: in the order of their times, as `read_marks` returns them.
+    """
+    found: dict[CallIdentity, dict[str, Verdict]] = {}
+    for mark in marks:
+        users = found.setdefault(mark.call, {})
+        users.pop(mark.user, None)
+        if mark.verdict != "none":
+            users[mark.user] = mark.verdict
+    return {call: users for call, users in found.items() if users}
