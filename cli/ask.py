@@ -12,7 +12,7 @@ import typer
 
 from cli.build import DaskWorkers, Runner, apply_runner_and_catalog, check_build_parameters
 from cli.cost_options import Assume, Documents, Gpu, GpuCount, GpuPrice, SampleFrom, check_cost_options
-from cli.options import AsJson, Data, SharedCatalog, parse_rates, parse_thresholds, with_options
+from cli.options import AsJson, Data, SharedCatalog, option_of, parse_rates, parse_thresholds, with_options
 from cli.terminal import print_json, say
 from cli.warehouse import built_store, published_snapshot
 from flows.build_dataset.parameters import BuildParameters
@@ -168,6 +168,8 @@ def what_if(
             "C* was assembled)",
         ),
     ] = None,
+    not_rejected: Annotated[bool, option_of(BuildParameters, "not_rejected")] = False,
+    only_accepted: Annotated[bool, option_of(BuildParameters, "only_accepted")] = False,
     materialise: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Assemble C* with these thresholds, as a new version of the dataset NAME"),
@@ -190,8 +192,9 @@ def what_if(
 
     store, snapshot = built_store(data), published_snapshot(data)
     thresholds = parse_thresholds(tau, "--tau")
-    from flows.build_dataset.what_if import ask, thresholds_for
+    from flows.build_dataset.what_if import ask, compare_marked, thresholds_for
     from flows.build_dataset.what_if import materialise as assemble
+    from flows.judging import chosen_marks
 
     rates = parse_rates(fdr)
     found = thresholds_for(store, snapshot, rates)
@@ -204,9 +207,13 @@ def what_if(
         return
     thresholds = {one.tool: one.tau_f for one in found} | thresholds
     prices = parse_thresholds(call_price, "--call-price")
-    what_if_query = ask(snapshot, thresholds, top_k, tau_s, keep_repeats, prices)
+    marks = chosen_marks(store, not_rejected=not_rejected, only_accepted=only_accepted)
+    what_if_query = ask(snapshot, thresholds, top_k, tau_s, keep_repeats, prices, marks)
     build = current_build(snapshot)
-    answer = answer_query(snapshot, what_if_query.before, what_if_query.after, samples)
+    if marks is None:
+        answer = answer_query(snapshot, what_if_query.before, what_if_query.after, samples)
+    else:
+        answer = compare_marked(store, what_if_query, samples)
     limit = int(what_if_query.stored.assembled.get("max_examples", 25_000))
     dataset = assemble(store, what_if_query, materialise) if materialise is not None else None
     if as_json:

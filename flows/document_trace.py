@@ -15,7 +15,8 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-from tasks.stages.assemble import LEFT_OUT, NOT_ANNOTATED, PositionFilter, calls_taking_part
+from flows.judging import mark_filter
+from tasks.stages.assemble import LEFT_OUT, MARKS, NOT_ANNOTATED, PositionFilter, calls_taking_part
 from tasks.training.registry import FinishedTraining, finished_finetunes
 from toolformer_core.annotate.assemble import OVER_LIMIT, survivors
 from toolformer_core.config import tau_f_for
@@ -65,7 +66,7 @@ def trace_document(store: Store, snapshot: Path, doc_id: str) -> DocumentTrace:
         remedy = f'list them: duckdb -readonly {snapshot} "SELECT doc_id FROM documents"'
         raise UsageError(f"{problem} an id beginning with {doc_id!r}{nearest}; {remedy}")
     explanation = explain(snapshot, doc_id if doc_id in ids else ids[0])
-    thresholds, calls = _fates(explanation)
+    thresholds, calls = _fates(store, explanation)
     checkpoints = _checkpoints(store, explanation)
     full = tuple((explanation.assembled or {}).get(NOT_ANNOTATED, ()))
     evaluations = _evaluations(snapshot, checkpoints)
@@ -93,7 +94,7 @@ def _positions(explanation: Explanation) -> tuple[dict[str, Any], ...]:
     return tuple(sorted(out.values(), key=lambda row: (row["tool"], row["rank"])))
 
 
-def _fates(explanation: Explanation) -> tuple[dict[str, float], tuple[dict[str, Any], ...]]:
+def _fates(store: Store, explanation: Explanation) -> tuple[dict[str, float], tuple[dict[str, Any], ...]]:
     """Return the thresholds, and every scored call with its fate by the rules of `assemble`."""
     config: dict[str, Any] = explanation.assembled or {}
     computed = ("gain", "bound")  # of the others, by the record itself
@@ -103,9 +104,14 @@ def _fates(explanation: Explanation) -> tuple[dict[str, float], tuple[dict[str, 
     ranks = {(row["tool"], row["doc_id"], row["position"]): row["rank"] for row in explanation.sampled}
     positions = PositionFilter(config.get("top_k", {}), config.get("tau_s", {}))
     eligible = calls_taking_part(positions, calls, ranks)
+    fates: dict[int, str] = {}
+    if (noted := config.get(MARKS)) is not None:
+        marks = mark_filter(store, noted["keep"], noted["until"])
+        eligible, left_out = marks.split(eligible)
+        fates = {id(call): marks.reason for call in left_out.values()}
     kept, dropped = survivors(eligible, config.get("tau_f"), keep_repeats=config.get("keep_repeats", False))
     in_examples = {(call["tool"], call["position"]) for example in explanation.examples for call in example["calls"]}
-    fates = {id(call): reason for call, reason in dropped}
+    fates |= {id(call): reason for call, reason in dropped}
     for call in kept:
         over_limit = explanation.assembled is not None and (call.tool, call.position) not in in_examples
         fates[id(call)] = OVER_LIMIT if over_limit else KEPT

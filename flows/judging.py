@@ -7,6 +7,7 @@ calls of the tool above the threshold only if these were chosen at random among 
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,14 +16,16 @@ from itertools import combinations
 from pathlib import Path
 from typing import Literal
 
+from tasks.mark_filter import Keep, MarkFilter
 from toolformer_core.config import tau_f_for
+from toolformer_core.errors import UsageError
 from toolformer_core.evaluate.statistics import cohens_kappa, wilson
 from warehouse.marks import CallIdentity, Verdict, read_marks, standing
 from warehouse.queries import calls_of_documents
 from warehouse.store import Store
 from warehouse.what_if import stored_scores
 
-__all__ = ["Agreement", "JudgedCall", "Judgements", "Precision", "judge", "judgements"]
+__all__ = ["Agreement", "JudgedCall", "Judgements", "Precision", "chosen_marks", "judge", "judgements", "mark_filter"]
 
 Judgement = Literal["right", "wrong", "open"]
 
@@ -88,6 +91,41 @@ def judge(verdicts: Iterable[Verdict]) -> Judgement:
     if counts["accept"] == counts["reject"]:
         return "open"
     return "right" if counts["accept"] > counts["reject"] else "wrong"
+
+
+def mark_filter(store: Store, keep: Keep, until: str | None = None) -> MarkFilter:
+    """Return which calls take part in C*, if only those do that are not rejected, or only those that are accepted.
+
+    Args:
+        store: the data folder's store.
+        keep: which.
+        until: only marks up to this time count, in ISO UTC text; None: all until now.
+
+    Raises:
+        StoreError: the marks cannot be read.
+    """
+    until = until or dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
+    wanted = "wrong" if keep == "not-rejected" else "right"
+    verdicts = standing(read_marks(store, until)[0])
+    calls = frozenset(call.digest for call, users in verdicts.items() if judge(users.values()) == wanted)
+    return MarkFilter(keep, until, calls)
+
+
+def chosen_marks(store: Store, *, not_rejected: bool, only_accepted: bool) -> MarkFilter | None:
+    """Return the filter that a user's two options ask for; None if neither does.
+
+    Raises:
+        UsageError: both are given, or nobody has accepted any call.
+        StoreError: the marks cannot be read.
+    """
+    if not_rejected and only_accepted:
+        raise UsageError("--only-accepted leaves out all that --not-rejected does: give one of them")
+    if not (not_rejected or only_accepted):
+        return None
+    found = mark_filter(store, "not-rejected" if not_rejected else "only-accepted")
+    if only_accepted and not found.calls:
+        raise UsageError(f"--only-accepted would keep nothing: nobody has accepted a call of {store.root} yet")
+    return found
 
 
 def judgements(store: Store, snapshot: str | Path, thresholds: Sequence[float] = (0.5, 1.0, 2.0)) -> Judgements:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from tasks.mark_filter import MarkFilter
 from tasks.model_thread import resident_model
 from tasks.settings import model_credentials, qa_credentials, seconds, shared_catalog
 from toolformer_core.config import (
@@ -98,6 +99,7 @@ class BuildSpec:
     retry_failures_before: str = ""  # ISO UTC: ask again what failed for a passing reason in earlier commits; "": none
     weights_digest: str = ""  # of the model's files but its tokenizer's; "": they are not told apart
     tokenizer_digest: str = ""  # of its tokenizer's files
+    marks: MarkFilter | None = None  # which calls take part by what people say of them; None: all
     overlay: Files | None = None  # stands before the data where work is only tried out: no model, no tool is asked
 
     def store(self) -> Store:

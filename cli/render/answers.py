@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
-from rich.table import Table
 
-from cli.render.console import Console
+from cli.render.console import Console, narrow_table
 from toolformer_core.annotate.false_discovery import REASONS, FoundThreshold
 from toolformer_core.records import Call
 from toolformer_core.syntax import linearize
@@ -43,7 +41,7 @@ _HEADERS = {
 def print_plan(plan: Plan) -> None:
     """Print what a build would do per stage and tool, why, and what it is expected to cost."""
     console = Console()
-    table = _narrow_table("What this build would do")
+    table = narrow_table("What this build would do")
     stages_by_reason: dict[str, list[str]] = {}  # printed below the table, which has room for figures alone
     for name in ("stage", "tool"):
         table.add_column(name, no_wrap=True)
@@ -158,17 +156,12 @@ def _print_rows(console: Console, title: str, rows: Sequence[dict[str, Any]], co
     if not rows:
         console.print(f"\n[bold]{escape(title)}[/bold]: nothing", highlight=False)
         return
-    table = _narrow_table(title)
+    table = narrow_table(title)
     for name in columns:
         table.add_column(_HEADERS.get(name, name), overflow="fold", no_wrap=name not in _FOLDED_COLUMNS)
     for row in rows:
         table.add_row(*(_format_value(row[name]) for name in columns))
     console.print(table)
-
-
-def _narrow_table(title: str) -> Table:
-    """Return an empty table with little space between columns, for terminals of 80 columns."""
-    return Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
 
 
 def _format_value(value: Any) -> str:
@@ -190,7 +183,7 @@ def print_what_if(
     console = Console()
     if build is not None:
         console.print(escape(f"now: {build}"), soft_wrap=True, highlight=False)
-    table = _narrow_table("Examples with calls, now and then")
+    table = narrow_table("Examples with calls, now and then")
     table.add_column("tool")
     for name in ("tau_f", "examples", "calls"):
         table.add_column(name, justify="right")
@@ -215,7 +208,7 @@ def print_what_if(
 
 def print_found_thresholds(found: Iterable[FoundThreshold]) -> None:
     """Print the thresholds for promised rates of false discoveries, with what is estimated at them."""
-    table = _narrow_table("Thresholds for a promised rate of false discoveries")
+    table = narrow_table("Thresholds for a promised rate of false discoveries")
     table.add_column("tool", no_wrap=True)
     for name in ("promised", "tau_f", "estimated", "95 % interval", "calls"):
         table.add_column(name, justify="right", no_wrap=True)

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import rich.console
+from rich.box import SIMPLE_HEAD
 from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Table
 
 from cli.terminal import visible
 
-__all__ = ["Console"]
+__all__ = ["Console", "narrow_table"]
 
 
 class Console(rich.console.Console):
@@ -24,3 +26,8 @@ class Console(rich.console.Console):
         """Render as Rich does, with each text made `visible`."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(visible(segment.text), segment.style)
+
+
+def narrow_table(title: str) -> Table:
+    """Return an empty table with little space between columns, for terminals of 80 columns."""
+    return Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)

@@ -96,6 +96,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
             "data": store.root,  # a URL may hold keys
             "tool_names": dict(spec.tool_names),
             "shard_documents": spec.ingest.shard_documents,  # what `auto` came to
+            **({"marks_until": spec.marks.until} if spec.marks is not None else {}),
         },
         corpus=parameters.corpus,
         model=parameters.model,

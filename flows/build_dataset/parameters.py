@@ -163,6 +163,12 @@ class BuildParameters(ToolChoice):
         description="Compute all three losses of every call, also of those that no threshold from 0 on can keep "
         "(default: only what L(eps) - L+ does not rule out); for `what-if` with thresholds below 0",
     )
+    not_rejected: Annotated[bool, _CALLS] = Field(
+        False, description="Leave out the calls that people's marks reject (see `toolformer marks`)"
+    )
+    only_accepted: Annotated[bool, _CALLS] = Field(
+        False, description="Keep only calls that people's marks accept, of those that pass the thresholds"
+    )
     max_examples: Annotated[int, _CALLS] = Field(
         _ASSEMBLE.max_examples, gt=0, description="Examples per tool at most (paper: 25,000)"
     )

@@ -16,6 +16,7 @@ from flows.build_dataset.parameters import BuildParameters
 from flows.build_dataset.shard_size import auto_shard_documents
 from flows.call_forms import ALL, wordings_of
 from flows.chosen_tools import chosen_tools
+from flows.judging import chosen_marks
 from tasks.build_spec import BuildSpec, RelevanceSpec
 from tasks.call_prices import SECOND, WORD
 from toolformer_core.annotate.ingest import corpus_files, file_digest, read_corpus
@@ -39,6 +40,7 @@ from toolformer_core.tools.base import Tool
 from toolformer_core.tools.declaration import declaration_of
 from warehouse.commits import check_name
 from warehouse.errors import StoreError
+from warehouse.store import Store
 
 __all__ = ["resolve"]
 
@@ -151,6 +153,7 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         price_rates={name: value for name, value in p.call_price.items() if name in (SECOND, WORD)},
         stop_when_full=p.stop_when_full,
         offline=p.offline,
+        marks=chosen_marks(Store(p.data), not_rejected=p.not_rejected, only_accepted=p.only_accepted),
         retry_failures_before=dt.datetime.now(dt.UTC).isoformat() if p.retry_failures else "",
     )
 

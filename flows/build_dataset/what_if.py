@@ -8,6 +8,7 @@ own that lists the commits it uses.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,20 +18,22 @@ from flows.build_dataset.versions import coverage_note, write_card, write_versio
 from flows.ledger import new_run_id, now, open_run, reporting_to
 from tasks.example_limit import last_ranks
 from tasks.false_discovery import find_thresholds, gains_by_tool
+from tasks.mark_filter import MarkFilter
 from tasks.run_shard import ShardResult, result_of
 from tasks.stage import Inputs, Shard, files_of, run_stage, shards_of
-from tasks.stages.assemble import ASSEMBLE, NOT_ANNOTATED, AssemblySpec, PositionFilter
+from tasks.stages.assemble import ASSEMBLE, NOT_ANNOTATED, AssemblySpec, PositionFilter, judged_calls
 from toolformer_core.annotate.false_discovery import FoundThreshold
 from toolformer_core.config import TOOL_NAMES, AssembleConfig, tau_f_for
 from toolformer_core.errors import UnknownNameError, UsageError
+from toolformer_core.records import ScoredCall
 from warehouse.commits import Commit, CommitKey, Dataset, Run, check_name
 from warehouse.errors import StoreError
-from warehouse.queries import coverage
+from warehouse.queries import Sample, Yield, coverage
 from warehouse.schema import WHAT_IF
 from warehouse.store import Store
-from warehouse.what_if import CallFilter, StoredScores, count_unranked, stored_scores
+from warehouse.what_if import CallFilter, Change, StoredScores, WhatIf, count_unranked, stored_scores
 
-__all__ = ["WhatIfQuery", "ask", "materialise", "thresholds_for"]
+__all__ = ["WhatIfQuery", "ask", "compare_marked", "materialise", "thresholds_for"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ class WhatIfQuery:
     before: CallFilter
     after: CallFilter
     notes: tuple[str, ...]
+    marks: MarkFilter | None = None  # which calls take part afterwards by what people say of them; None: all
 
 
 def ask(
@@ -50,6 +54,7 @@ def ask(
     tau_s: float | None = None,
     keep_repeats: bool | None = None,
     call_price: Mapping[str, float] | None = None,
+    marks: MarkFilter | None = None,
 ) -> WhatIfQuery:
     """Return the thresholds of the current C* and the other ones, filled in from the current scores.
 
@@ -60,6 +65,7 @@ def ask(
         tau_s: sampling threshold, for every tool; None: as sampled.
         keep_repeats: whether calls that are repeated nearby are kept; None: as C* was assembled.
         call_price: nats by tool that a call must gain besides its threshold.
+        marks: which calls take part afterwards by what people say of them; None: all.
 
     Raises:
         UsageError: a tool has no scores, or stored scores cannot answer any of the query.
@@ -102,7 +108,7 @@ def ask(
         if tau_s is not None:
             after_tau_s = _with_limit(after_tau_s, tool, tau_s, tau_s > sampled_tau_s)
     same_positions = (after_top_k, after_tau_s) == (dict(before.top_k), dict(before.tau_s))
-    if notes and not tau_f and not prices and keep_repeats is None and same_positions:
+    if notes and not tau_f and not prices and keep_repeats is None and marks is None and same_positions:
         raise UsageError(notes[0])
     if after_top_k and (unranked := count_unranked(snapshot)):
         notes.append(
@@ -114,7 +120,7 @@ def ask(
     asked = {**before.tau_f, **tau_f}
     asked |= {tool: asked[tool] + price for tool, price in prices.items()}
     after = CallFilter(asked, after_top_k, after_tau_s, repeats)
-    return WhatIfQuery(scores, before, after, tuple(notes))
+    return WhatIfQuery(scores, before, after, tuple(notes), marks)
 
 
 def thresholds_for(store: Store, snapshot: str | Path, rates: Sequence[float]) -> list[FoundThreshold]:
@@ -179,7 +185,7 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
         **config.get("tau_f", {}),
         **{tool: tau for tool, tau in query.after.tau_f.items() if tau != query.before.tau_f[tool]},
     }
-    positions = PositionFilter(query.after.top_k, query.after.tau_s)
+    positions = _positions(query.after)
     run = Run(
         run_id=new_run_id(),
         flow=WHAT_IF,
@@ -192,23 +198,20 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
             "tau_f": thresholds,
             "narrowing": _as_dict(positions),
             "keep_repeats": query.after.keep_repeats,
+            "not_rejected": query.marks is not None and query.marks.keep == "not-rejected",
+            "only_accepted": query.marks is not None and query.marks.keep == "only-accepted",
+            **({"marks_until": query.marks.until} if query.marks is not None else {}),
         },
         corpus=base.run.corpus,
         model=base.run.model,
     )
-    assembly = AssemblySpec(
-        run_id=run.run_id,
-        data=store.root,
-        config=AssembleConfig(
-            thresholds, config.get("max_examples", 25_000), config.get("seed", 0), keep_repeats=query.after.keep_repeats
-        ),
-        tool_names=base.tool_names,
-        positions=positions,
-        not_annotated=base.not_annotated,
-    )
+    assembly = _assembly(store, query, base, query.after, run.run_id, marks=query.marks)
+    assembly = replace(assembly, config=replace(assembly.config, tau_f=thresholds))
     notes = "Assembled from stored scores by `toolformer what-if`." + (
         f" Of the positions that were sampled, these take part: {_as_dict(positions)}." if positions else ""
     )
+    if query.marks is not None:
+        notes += f" Of the calls, by people's marks until {query.marks.until}: {query.marks.keep}."
     with open_run(store, run) as ledger, reporting_to(_report_nothing):
         ledger.expect("assemble", len(base.shards))
         assembly = replace(assembly, last_ranks=last_ranks(assembly, base.scored, base.sampled))
@@ -226,6 +229,80 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
             )
     write_card(store, dataset)
     return dataset
+
+
+def compare_marked(store: Store, query: WhatIfQuery, n: int = 5, width: int = 60) -> WhatIf:
+    """Compare what the two filters keep where marks decide as well: as `what_if`, but from all scores, shard by shard.
+
+    Args:
+        store: the data folder's store.
+        query: what `ask` returned, with marks.
+        n: how many calls to return at most of those that come, and of those that go.
+        width: characters of text before and after a call's position.
+
+    Raises:
+        UsageError: the build that made the scores has not finished.
+        WarehouseError: data is damaged.
+    """
+    base = _read_base_run(store, query.stored)
+    before = _assembly(store, query, base, query.before)
+    after = _assembly(store, query, base, query.after, marks=query.marks)
+    counts: dict[bool, tuple[Counter[str], Counter[str]]] = {side: (Counter(), Counter()) for side in (False, True)}
+    moved: dict[bool, list[tuple[float, str, int, ScoredCall, Shard]]] = {False: [], True: []}
+    for shard in base.shards:
+        kept = {side: judged_calls(base.inputs(one, shard)).kept for side, one in ((False, before), (True, after))}
+        for side, calls in kept.items():
+            examples, number = counts[side]
+            examples.update(tool for tool, _ in {(call.tool, call.doc_id) for call in calls})
+            number.update(call.tool for call in calls)
+            others = {(call.tool, call.doc_id, call.position) for call in kept[not side]}
+            fresh = [call for call in calls if (call.tool, call.doc_id, call.position) not in others]
+            ranked = [(-call.gain, call.doc_id, call.position, call, shard) for call in fresh]
+            moved[side] = sorted([*moved[side], *ranked], key=lambda one: one[:3])[:n]
+
+    def yield_of(tool: str, side: bool, tau_f: float) -> Yield:
+        return Yield(tool, tau_f, counts[side][0][tool], counts[side][1][tool])
+
+    changes = tuple(
+        Change(yield_of(tool, False, query.before.tau_f[tool]), yield_of(tool, True, query.after.tau_f[tool]))
+        for tool in sorted(query.before.tau_f)
+    )
+    comes, goes = (tuple(_sample(store, *one[3:], width) for one in moved[side]) for side in (True, False))
+    return WhatIf(changes, comes, goes)
+
+
+def _sample(store: Store, call: ScoredCall, shard: Shard, width: int) -> Sample:
+    """Return a call with the text around it."""
+    documents = store.read(shard.documents, columns=["doc_id", "text"])
+    text: str = documents["text"][documents["doc_id"].to_pylist().index(call.doc_id)].as_py()
+    around = text[max(0, call.position - width) : call.position], text[call.position : call.position + width]
+    return Sample(call.doc_id, call.tool, call.position, call.input, call.response, call.gain, *around)
+
+
+def _positions(call_filter: CallFilter) -> PositionFilter:
+    return PositionFilter(call_filter.top_k, call_filter.tau_s)
+
+
+def _assembly(
+    store: Store,
+    query: WhatIfQuery,
+    base: _BaseRun,
+    call_filter: CallFilter,
+    run_id: str = "",
+    marks: MarkFilter | None = None,
+) -> AssemblySpec:
+    """Return how C* is assembled by a filter; the limit on examples is not looked for yet."""
+    config: Mapping[str, Any] = query.stored.assembled
+    limit, seed = config.get("max_examples", 25_000), config.get("seed", 0)
+    return AssemblySpec(
+        run_id=run_id,
+        data=store.root,
+        config=AssembleConfig(call_filter.tau_f, limit, seed, keep_repeats=call_filter.keep_repeats),
+        tool_names=base.tool_names,
+        positions=_positions(call_filter),
+        marks=marks,
+        not_annotated=base.not_annotated,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tasks import arrow
+from tasks.mark_filter import MarkFilter
 from tasks.run_shard import ShardWriter, StageOutput
 from tasks.stage import Inputs, Stage, nonzero
 from toolformer_core.annotate.assemble import OVER_LIMIT, assemble, over_cap, survivors
@@ -27,6 +28,7 @@ from warehouse.store import Store
 __all__ = [
     "ASSEMBLE",
     "LEFT_OUT",
+    "MARKS",
     "NOT_ANNOTATED",
     "AssemblySpec",
     "JudgedCalls",
@@ -36,6 +38,7 @@ __all__ = [
 ]
 
 LEFT_OUT = "position_left_out"  # a reason: `PositionFilter` leaves out some of the sampled positions
+MARKS = "marks"  # in the config of an assembled shard: the filter by people's marks that left out some of its calls
 NOT_ANNOTATED = "not_annotated"  # in the config of an assembled shard: tools that had enough examples before it
 
 
@@ -64,6 +67,7 @@ class AssemblySpec:
     config: AssembleConfig
     tool_names: Mapping[str, str]  # key -> name in calls
     positions: PositionFilter = field(default_factory=PositionFilter)
+    marks: MarkFilter | None = None  # None: all calls take part, whatever people say of them
     last_ranks: Mapping[str, str] = field(default_factory=dict)  # of tools over the limit: see `ExampleCap`
     not_annotated: Mapping[str, Sequence[str]] = field(default_factory=dict)  # shard -> tools that had enough examples
     overlay: Files | None = None  # see `BuildSpec`
@@ -99,6 +103,7 @@ class JudgedCalls:
 
     calls: int  # in all
     left_out: int  # at positions that do not take part
+    marked_out: frozenset[str]  # digests of calls that do not take part by what people say of them
     kept: list[ScoredCall]
     reasons: Counter[str]  # of the others
     excess: frozenset[tuple[str, str]]  # tool and document of examples beyond the limit
@@ -115,10 +120,14 @@ def judged_calls(inputs: Inputs[AssemblySpec]) -> JudgedCalls:
     drawn = inputs.records("sample", arrow.drawn_of) if positions else []
     ranks = {(call.tool, call.doc_id, call.position): call.rank for call in drawn}
     taking_part = calls_taking_part(positions, calls, ranks)
+    left_out = len(calls) - len(taking_part)
+    marked_out: dict[str, ScoredCall] = {}
+    if assembly.marks is not None:
+        taking_part, marked_out = assembly.marks.split(taking_part)
     kept, dropped = survivors(taking_part, assembly.config.tau_f, keep_repeats=assembly.config.keep_repeats)
     excess = over_cap({(call.tool, call.doc_id) for call in kept}, assembly.last_ranks, assembly.config.seed)
     reasons = Counter(reason for _, reason in dropped)
-    return JudgedCalls(len(calls), len(calls) - len(taking_part), kept, reasons, frozenset(excess))
+    return JudgedCalls(len(calls), left_out, frozenset(marked_out), kept, reasons, frozenset(excess))
 
 
 def _judged_once(inputs: Inputs[AssemblySpec]) -> JudgedCalls:
@@ -134,6 +143,8 @@ def _run(inputs: Inputs[AssemblySpec], _: ShardWriter) -> StageOutput:
     _LAST.held = None
     reasons = Counter(judged.reasons)
     reasons[LEFT_OUT] = judged.left_out
+    if assembly.marks is not None:
+        reasons[assembly.marks.reason] = len(judged.marked_out)
     reasons[OVER_LIMIT] = sum(1 for c in judged.kept if (c.tool, c.doc_id) in judged.excess)
     kept = [c for c in judged.kept if (c.tool, c.doc_id) not in judged.excess]
     by_document: dict[str, list[Any]] = {}
@@ -157,7 +168,8 @@ def _run(inputs: Inputs[AssemblySpec], _: ShardWriter) -> StageOutput:
 
 def _digests(inputs: Inputs[AssemblySpec]) -> Mapping[str, str]:
     assembly = inputs.spec
-    excess = _judged_once(inputs).excess if assembly.last_ranks else ()
+    judged = _judged_once(inputs) if assembly.last_ranks or assembly.marks is not None else None
+    excess = judged.excess if judged is not None else ()
     parts = {
         "cap": digest_of("over", *(f"{tool}/{doc_id}" for tool, doc_id in sorted(excess))),
         "tools": digest_of(canonical_json(dict(assembly.tool_names))),
@@ -166,6 +178,8 @@ def _digests(inputs: Inputs[AssemblySpec]) -> Mapping[str, str]:
         parts["narrowing"] = digest_of(canonical_json(assembly.positions))
     if not_annotated := assembly.not_annotated.get(inputs.shard, ()):
         parts["not_annotated"] = digest_of(*not_annotated)
+    if judged is not None and judged.marked_out:  # else the shard is as it would be without marks
+        parts["marks"] = digest_of(*sorted(judged.marked_out))
     return parts
 
 
@@ -176,6 +190,8 @@ def _config_notes(inputs: Inputs[AssemblySpec]) -> Mapping[str, Any]:
         notes |= {"top_k": assembly.positions.top_k, "tau_s": assembly.positions.tau_s}
     if not_annotated := assembly.not_annotated.get(inputs.shard, ()):
         notes[NOT_ANNOTATED] = list(not_annotated)
+    if assembly.marks is not None and _judged_once(inputs).marked_out:
+        notes[MARKS] = {"keep": assembly.marks.keep, "until": assembly.marks.until}
     return notes
 
 

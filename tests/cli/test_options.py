@@ -48,7 +48,8 @@ FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
 NAMES = {
     BuildParameters: """--corpus --data --model --tools --tool --dataset --limit --tau-s --top-k --draws --positions
         --draw-form --wordings --tau-f --decoys --decoy-share --call-price
-        --inside-words --keep-repeats --score-all --max-examples --stop-when-full --temperature --max-call-tokens
+        --inside-words --keep-repeats --score-all --not-rejected --only-accepted
+        --max-examples --stop-when-full --temperature --max-call-tokens
         --mt-chunk-tokens --relevant-share --encoder --latest-date --seed --shard-documents --max-chars --text-column
         --url-column --date-column --text-unit
         --prompts --passages --index --qa-reader --phrases --translator --workers --gpus --licence --offline

@@ -1,0 +1,43 @@
+"""Which of the scored calls take part in C* by what people have said of them.
+
+What several people's marks on one call come to is decided elsewhere (`flows.judging`); here are only calls' digests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from toolformer_core.records import ScoredCall
+from warehouse.marks import CallIdentity
+
+__all__ = ["Keep", "MarkFilter"]
+
+Keep = Literal["not-rejected", "only-accepted"]
+
+
+@dataclass(frozen=True, slots=True)
+class MarkFilter:
+    """All calls but those that are rejected, or only those that are accepted."""
+
+    keep: Keep
+    until: str  # the time up to which marks were read, ISO UTC
+    calls: frozenset[str]  # digests of the calls that are rejected, or accepted
+
+    @property
+    def reason(self) -> str:
+        """Why a call is left out."""
+        return "rejected" if self.keep == "not-rejected" else "not_accepted"
+
+    def split(self, calls: Iterable[ScoredCall]) -> tuple[list[ScoredCall], dict[str, ScoredCall]]:
+        """Return the calls that take part, and by digest those that do not."""
+        taking_part: list[ScoredCall] = []
+        left_out: dict[str, ScoredCall] = {}
+        for call in calls:
+            digest = CallIdentity(call.doc_id, call.tool, call.position, call.input, call.response).digest
+            if (digest in self.calls) == (self.keep == "only-accepted"):
+                taking_part.append(call)
+            else:
+                left_out[digest] = call
+        return taking_part, left_out

@@ -1,0 +1,102 @@
+"""Builds and what-ifs that leave out what people reject, or keep only what they accept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flows.build_dataset.flow import run_build
+from flows.build_dataset.what_if import ask, compare_marked, materialise
+from flows.document_trace import trace_document
+from flows.judging import chosen_marks, mark_filter
+from tasks import arrow
+from tasks.mark_filter import MarkFilter
+from tests.support.small_builds import small_build
+from toolformer_core.errors import UsageError
+from toolformer_core.records import InsertedCall, ScoredCall
+from warehouse.marks import CallIdentity, add_marks
+from warehouse.queries import rows_of
+from warehouse.store import Store
+
+
+def held(store: Store, name: str = "cstar") -> list[CallIdentity]:
+    """The calls of the newest version of C*."""
+    newest = [dataset for dataset in store.datasets() if dataset.name == name][-1]
+    examples = [e for file in newest.files for e in arrow.examples_of(store.read(file))]
+    return sorted(identity(e.doc_id, call) for e in examples for call in e.calls)
+
+
+def identity(doc_id: str, call: InsertedCall) -> CallIdentity:
+    return CallIdentity(doc_id, call.tool, call.position, call.input, call.response)
+
+
+def test_a_rejected_call_is_left_out_and_nothing_else(few_documents: Path, as_built: Path) -> None:
+    store, snapshot = Store(as_built), as_built / "warehouse.duckdb"
+    first = run_build(small_build(few_documents, as_built))
+    before = held(store)
+    rejected = before[0]
+    add_marks(store, "a", [(rejected, "reject"), (before[1], "unsure"), (before[2], "accept")])
+    query = ask(snapshot, {}, marks=mark_filter(store, "not-rejected"))
+    answer = compare_marked(store, query)
+    assert [(one.doc_id, one.tool, one.position) for one in answer.goes] == [
+        (rejected.doc_id, rejected.tool, rejected.position)
+    ]
+    built = run_build(small_build(few_documents, as_built, not_rejected=True))
+    after = held(store)
+    assert built.done == 1  # one of the three shards holds it; the others are as they were
+    assert set(before) - set(after) == {rejected}
+    assert {(c.doc_id, c.tool, c.position) for c in set(after) - set(before)} == {
+        (one.doc_id, one.tool, one.position) for one in answer.comes
+    }
+    for change in answer.changes:
+        assert change.before.calls == sum(call.tool == change.before.tool for call in before)
+        assert change.after.calls == sum(call.tool == change.after.tool for call in after)
+    drops = "SELECT sum(rows)::INT AS n FROM drops WHERE stage = 'assemble' AND reason = 'rejected'"
+    assert rows_of(snapshot, drops) == [{"n": 1}]
+    [fate] = [
+        call["fate"]
+        for call in trace_document(store, snapshot, rejected.doc_id).calls
+        if (call["tool"], call["position"]) == (rejected.tool, rejected.position)
+        and (call["input"], call["response"]) == (rejected.input, rejected.response)
+    ]
+    assert fate == "rejected"
+    assert run_build(small_build(few_documents, as_built, not_rejected=True)).done == 0
+    again = run_build(small_build(few_documents, as_built))  # without marks all is as it was
+    assert (again.done, again.version) == (0, first.version)
+
+
+def test_what_if_makes_the_version_that_a_build_makes(few_documents: Path, as_built: Path) -> None:
+    store, snapshot = Store(as_built), as_built / "warehouse.duckdb"
+    run_build(small_build(few_documents, as_built))
+    before = held(store)
+    add_marks(store, "a", [(before[0], "accept"), (before[-1], "accept"), (before[1], "reject")])
+    query = ask(snapshot, {}, marks=mark_filter(store, "only-accepted"))
+    made = materialise(store, query, "accepted")
+    assert held(store, "accepted") == sorted({before[0], before[-1]})
+    answer = compare_marked(store, query, n=1)
+    assert sum(change.after.calls for change in answer.changes) == 2
+    assert (len(answer.comes), len(answer.goes)) == (0, 1)
+    built = run_build(small_build(few_documents, as_built, only_accepted=True))
+    assert (built.done, built.version) == (0, made.version)
+
+
+def test_options_that_cannot_be_meant(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert chosen_marks(store, not_rejected=False, only_accepted=False) is None
+    with pytest.raises(UsageError, match="give one of them"):
+        chosen_marks(store, not_rejected=True, only_accepted=True)
+    with pytest.raises(UsageError, match="nobody has accepted a call"):
+        chosen_marks(store, not_rejected=False, only_accepted=True)
+    nothing = chosen_marks(store, not_rejected=True, only_accepted=False)
+    assert nothing is not None
+    assert nothing.calls == frozenset()
+
+
+def test_a_call_is_known_by_all_that_it_is() -> None:
+    call = ScoredCall("d", "qa", 3, "Wo?", "hier", -1.0, 1, 2.0, 2.0, 1.0, seen_before=False, seen_after=False)
+    other = ScoredCall("d", "qa", 3, "Wo?", "dort", -1.0, 1, 2.0, 2.0, 1.0, seen_before=False, seen_after=False)
+    said = frozenset({CallIdentity("d", "qa", 3, "Wo?", "hier").digest})
+    assert MarkFilter("not-rejected", "", said).split([call, other]) == ([other], {next(iter(said)): call})
+    taking_part, left_out = MarkFilter("only-accepted", "", said).split([call, other])
+    assert (taking_part, list(left_out.values())) == ([call], [other])
