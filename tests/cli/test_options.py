@@ -56,7 +56,7 @@ NAMES = {
     EvaluateParameters: """--task --path --data --model --cc --toolformer --arms --k --trigger --limit --tools --tool
         --passages --index --qa-reader --phrases --translator --max-new-tokens --shard-items --workers --gpus""",
     FinetuneParameters: """--dataset --data --model --arm --profile --processes --steps --batch --learning-rate --warmup
-        --sequence-length --evaluate-every --dev-documents --keep --seed --retries""",
+        --sequence-length --evaluate-every --dev-documents --response-loss --keep --seed --retries""",
     GroundParameters: """--task --data --model --large-model --toolformer --limit --seed --answers --tools --tool
         --distractors --mock --demonstrations --passages --index --qa-reader --phrases --translator --encoder --patterns
         --gamma --smoothing --threshold --answer-prompt --max-answer-tokens --max-call-tokens --shard-items --workers

@@ -21,7 +21,7 @@ from tests.wh_fixtures import CREATED, make_commit, make_run
 from toolformer_core.errors import ModelError, UnknownNameError, UsageError
 from toolformer_core.export.conversation import REQUEST, Requests
 from toolformer_core.export.restore import restore
-from toolformer_core.finetune.split import held_out_share
+from toolformer_core.finetune.split import held_out_share, training_text
 from toolformer_core.finetune.texts import encode_texts
 from toolformer_core.records import Example
 from toolformer_core.syntax import strip
@@ -94,8 +94,10 @@ def test_tokens_are_those_of_a_finetuning(store: Store, coded: str, tmp_path: Pa
     assert all(set(row) == {"input_ids", "attention_mask", "labels"} for row in rows)
     own = tokenizer()
     end = own.eos_token_id
-    pieces = encode_texts(own, [example.text for example in EXAMPLES], start=end, end=end, length=1_000)
+    texts = [training_text(example, "toolformer", response_loss=False) for example in EXAMPLES]
+    pieces = encode_texts(own, texts, start=end, end=end, length=1_000)
     assert [row["input_ids"] for row in rows] == [piece.ids.tolist() for piece in pieces]
+    assert [[label != -100 for label in row["labels"]] for row in rows] == [piece.targets.tolist() for piece in pieces]
     for row in rows:
         assert row["labels"][0] == -100
         assert row["labels"][-1] == end
