@@ -96,6 +96,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
             "data": store.root,  # a URL may hold keys
             "tool_names": dict(spec.tool_names),
             "shard_documents": spec.ingest.shard_documents,  # what `auto` came to
+            "score_model": parameters.score_model if spec.other_model is not None else None,  # `model` is no other one
         },
         corpus=parameters.corpus,
         model=parameters.model,

@@ -204,7 +204,7 @@ def finetune(parameters: FinetuneParameters) -> FinetuneResult:
     restore_stop_handler()
     plan = resolve(parameters)
     check_machine(plan)
-    for note in notes_on_training(parameters.model, plan.spec.dataset.model):
+    for note in notes_on_training(parameters.model, plan.spec.dataset.model, plan.spec.dataset.score_model):
         get_run_logger().warning(note)
     with job_lock(plan.spec.folder):
         card = prepare_job(plan.spec, parameters.data)

@@ -263,7 +263,8 @@ def test_deepspeed_takes_the_plain_engine_s_steps(tmp_path: Path, model: str, ch
 def test_two_processes_average_over_the_targets_of_both(tmp_path: Path, model: str) -> None:
     masked = ((4, 7), (12, 13))
     job_in(tmp_path, model, masked, engine="deepspeed", micro_batch=1, packing=False)
-    words = ["-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=0", "-m", "toolformer_core.finetune"]
+    words = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2"]
+    words += ["-m", "toolformer_core.finetune"]
     environment = {**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, *words, str(tmp_path)], env=environment, check=True, capture_output=True)
     assert losses(tmp_path) == pytest.approx(plain_losses(model, masked)[0], abs=1e-3)
