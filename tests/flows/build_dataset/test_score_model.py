@@ -67,7 +67,7 @@ def loss_by_hand(lm: TransformersLM, text: str, position: int, prefix: str) -> f
 
 
 def test_one_model_samples_and_another_scores(
-    few_documents: Path, judge: str, empty_database: Path, tmp_path: Path, run: Run
+    prefect_server: None, few_documents: Path, judge: str, empty_database: Path, tmp_path: Path, run: Run
 ) -> None:
     data = tmp_path / "data"
     parameters = asked(few_documents, data, score_model=judge)
