@@ -1,7 +1,7 @@
 """What the loss on responses is worth: the small world's models, finetuned with it and without.
 
     python -m benchmarks.response_loss --work response-loss-runs                  # hours on two cores
-    python -m benchmarks.response_loss --documents 60 --items 4 --steps 4 --seeds 1 --out FOLDER      # a try of minutes
+    python -m benchmarks.response_loss --documents 60 --items 4 --steps 4 --texts 8 --seeds 1 --out FOLDER   # a try
 
 One C* of the demo's world, annotated once by the embedded model; for every seed of training, a model that is trained on
 responses and one that is not. Both answer the same items, with tools and with tools disabled, and read the same new
@@ -31,19 +31,20 @@ FRAMES = {"known": False, "new": True}
 ARMS = (("toolformer", 10), ("toolformer-disabled", 0))  # and k
 
 
-def measure(folder: Path, sizes: Sizes, seed: int) -> dict[str, Any]:
+def measure(folder: Path, sizes: Sizes, texts: int, seed: int) -> dict[str, Any]:
     """Return what the two models of a seed answer, by the loss on responses.
 
     Args:
         folder: where texts, data and finished steps lie; what is there is not done again.
         sizes: how much is annotated, trained and asked.
+        texts: how many perplexity is measured on.
         seed: of both trainings.
     """
     folder.mkdir(parents=True, exist_ok=True)
     world, data = folder / "world", folder / "data"
     if not (world / "plain.jsonl.gz").is_file():
         generate(world, documents=sizes.documents, per_tool=sizes.items, seed=WORLD_SEED)
-        generate(folder / "texts", documents=TEXTS, seed=TEXTS_SEED)
+        generate(folder / "texts", documents=texts, seed=TEXTS_SEED)
     where = ("--data", data, "--passages", world / "passages.jsonl.gz")
 
     def build() -> dict[str, Any]:
@@ -80,7 +81,7 @@ def report(figures: Mapping[str, Mapping[str, Any]]) -> str:
             f"## {sizes}",
             f"Seeds of training: {', '.join(seeds)}. Examples in C* with a call: "
             f"{', '.join(f'{tool} {kept.get(tool, 0)}' for tool in TOOL_NAMES)}. Percent of items answered right, of "
-            f"items that need no tool those with a call, and the perplexity, calls disabled, of {TEXTS} new texts:",
+            "items that need no tool those with a call, and the perplexity, calls disabled, of new texts:",
             "\n".join(_by_seeds(seeds)),
             "By tool, all seeds together, with Wilson's 95 % interval:",
             "\n".join(_by_tool(seeds)),
@@ -118,9 +119,9 @@ def _named(arm: str, k: int) -> str:
     return f"k = {k}" if k else "disabled"
 
 
-def size_name(sizes: Sizes) -> str:
+def size_name(sizes: Sizes, texts: int) -> str:
     """Return sizes as the page names them."""
-    return f"{sizes.documents} documents, {sizes.steps} steps, {sizes.items} items for each tool"
+    return f"{sizes.documents} documents, {sizes.steps} steps, {sizes.items} items for each tool, {texts} texts"
 
 
 def main() -> None:
@@ -130,17 +131,19 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=240, help="of the corpus; 240 are the demo's")
     parser.add_argument("--items", type=int, default=200, help="for each tool, half of them with new frames")
     parser.add_argument("--steps", type=int, default=240, help="of training, with three texts each")
+    parser.add_argument("--texts", type=int, default=TEXTS, help="new ones, on which perplexity is measured")
     parser.add_argument("--out", type=Path, default=Path("docs"), help="folder of response-loss.json and .md")
     given = parser.parse_args()
     sizes = Sizes(given.documents, given.items, given.steps)
     given.out.mkdir(parents=True, exist_ok=True)  # before hours of work
     path = given.out / "response-loss.json"
-    folder = given.work.resolve() / f"{sizes.documents}-{sizes.items}-{sizes.steps}"  # other sizes are other work
+    name = f"{sizes.documents}-{sizes.items}-{sizes.steps}-{given.texts}"  # other sizes are other work
+    folder = given.work.resolve() / name
     for seed in given.seeds:
-        measured = measure(folder, sizes, seed)
+        measured = measure(folder, sizes, given.texts, seed)
         progress(f"seed {seed}: measured")
         figures = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        figures.setdefault(size_name(sizes), {})[str(seed)] = measured
+        figures.setdefault(size_name(sizes, given.texts), {})[str(seed)] = measured
         path.write_text(json.dumps(figures, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         (given.out / "response-loss.md").write_text(report(figures), encoding="utf-8")
     say(report(figures))
