@@ -83,7 +83,7 @@ def gold_texts(folder: Path, held_out: bool, documents: int) -> tuple[dict[str, 
     return tools, read_gold(folder)
 
 
-def toolformer(*words: str | Path) -> dict[str, Any]:
+def toolformer(*words: str | float | Path) -> dict[str, Any]:
     """Return what a command of `toolformer` says with --json."""
     command = [sys.executable, "-m", "cli.main", *map(str, words), "--json"]
     said: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from tasks.mark_filter import MarkFilter
@@ -37,6 +37,7 @@ from warehouse.files.overlay import OverlayFiles
 from warehouse.store import Store
 
 __all__ = [
+    "BuildModel",
     "BuildSpec",
     "NotInOverlayError",
     "RelevanceSpec",
@@ -66,6 +67,16 @@ class RelevanceSpec:
     descriptions: Mapping[str, str]
     encoder: str = ""
     encoder_digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildModel:
+    """A model, as a build names it."""
+
+    name: str
+    digest: str  # of its files
+    weights_digest: str = ""  # of its files but its tokenizer's; "": they are not told apart
+    tokenizer_digest: str = ""  # of its tokenizer's files
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +111,7 @@ class BuildSpec:
     weights_digest: str = ""  # of the model's files but its tokenizer's; "": they are not told apart
     tokenizer_digest: str = ""  # of its tokenizer's files
     marks: MarkFilter | None = None  # which calls take part by what people say of them; None: all
+    other_model: BuildModel | None = None  # scores what `model` sampled (see `for_scoring`); None: `model` does
     overlay: Files | None = None  # stands before the data where work is only tried out: no model, no tool is asked
 
     def store(self) -> Store:
@@ -109,6 +121,19 @@ class BuildSpec:
     def model_digests(self) -> dict[str, str]:
         """Return the parts of a fingerprint that say which model answers."""
         return {"model": self.weights_digest or self.model_digest, "tokenizer": self.tokenizer_digest}
+
+    def for_scoring(self) -> BuildSpec:
+        """Return the build as `score` sees it: `model` is the model that scores, `other_model` the one that samples."""
+        if (scoring := self.other_model) is None:
+            return self
+        return replace(
+            self,
+            model=scoring.name,
+            model_digest=scoring.digest,
+            weights_digest=scoring.weights_digest,
+            tokenizer_digest=scoring.tokenizer_digest,
+            other_model=BuildModel(self.model, self.model_digest, self.weights_digest, self.tokenizer_digest),
+        )
 
 
 _LOADING = threading.Lock()  # two threads asking for one model must not load it twice
@@ -147,7 +172,9 @@ def _build_tool(key: str, settings: ToolSettings, digest: str) -> Tool:
 
 
 def model_of(spec: BuildSpec) -> LanguageModel:
-    """Return the model that annotates and scores, loaded once a process as long as no other is asked for.
+    """Return the build's model, loaded once a process as long as no other build's is asked for.
+
+    The model that scores is that of `spec.for_scoring()`. Of two models, both stay loaded.
 
     Raises:
         ModelError: it cannot be loaded.
@@ -159,7 +186,8 @@ def model_of(spec: BuildSpec) -> LanguageModel:
     def load() -> LanguageModel:
         return load_model(spec.model, digest=spec.model_digest, credentials=model_credentials(spec.model))
 
-    return resident_model(spec.model, spec.model_digest, load)
+    beside = [(other.name, other.digest)] if (other := spec.other_model) is not None else []
+    return resident_model(spec.model, spec.model_digest, load, beside=beside)
 
 
 def tool_of(spec: BuildSpec, key: str) -> Tool:

@@ -166,7 +166,7 @@ class DrawnCall:
     outcome: str  # ok | unterminated | wrong_tool | unparsable
     input: str  # the call's input; "" unless the outcome is ok
     count: int  # how many of the m draws gave exactly this text
-    window_end: int | None = None  # offset of the end of the five tokens that judge a call here; None: not recorded
+    window_end: int | None = None  # offset of the end of the five tokens from here on, as sampled; None: not recorded
     log_p_form: float | None = None  # log p(begins with "Name(" | P(x), x_1:i-1, " ["), if asked; None: a free draw
     wording: int | None = None  # of the prompt that it was drawn with, where there are several; None: there is one
 

@@ -254,7 +254,7 @@ class Dataset:
     counts: dict[str, int]  # tool -> examples with at least one of its calls
     thresholds: dict[str, float]  # tool -> tau_f
     run_id: str
-    model: str  # the model that annotated and scored
+    model: str  # the model that annotated, and scored unless `score_model` did
     corpus: str
     created: str  # ISO UTC
     licence: str = ""  # the corpus's licence, as its owner states it
@@ -263,6 +263,7 @@ class Dataset:
     yields: tuple[tuple[str, float, int], ...] = ()  # tool, tau_f in nats applied to all tools, examples
     sources: tuple[tuple[str, int], ...] = ()  # the largest files of the corpus, with their number of documents
     more_sources: int = 0  # number of files that `sources` leaves out
+    score_model: str = ""  # the model that scored what `model` sampled; "": `model` itself
 
     @property
     def id(self) -> str:
@@ -280,8 +281,9 @@ class Dataset:
         return f"{self.name}@{self.id}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return dataclasses.asdict(self)
+        """Return plain values; `score_model` only if there is one, which earlier program versions do not know."""
+        values = dataclasses.asdict(self)
+        return values if self.score_model else {name: one for name, one in values.items() if name != "score_model"}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Dataset:
@@ -308,6 +310,7 @@ def made_id(dataset: Dataset, run: Run) -> str:
     distinguish corpora, models, prompts, tools and settings even if all files are empty.
     """
     values = {name: getattr(dataset, name) for name in ("thresholds", "model", "corpus", "licence", "notes")}
+    values |= {"score_model": dataset.score_model} if dataset.score_model else {}
     files = [(file.path, file.digest) for file in dataset.files]
     commits = sorted({key.id for key in run.commits})
     return digest(canonical_json({**values, "flow": run.flow, "files": files, "commits": commits}))[:_MADE_DIGITS]

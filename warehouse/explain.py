@@ -74,6 +74,8 @@ class Explanation:
     datasets: tuple[dict[str, Any], ...]  # name, version, calls: the versions of C* with it, oldest first
     further: dict[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)  # stage of the user's own -> rows
     ranked_by: str = "trigger"  # what the positions were chosen by, `positions` of the build
+    sampled_by: str = ""  # the model that sampled, where another one scored; else ""
+    scored_by: str = ""  # that other model; "": one model did both
 
 
 def ids_with_prefix(path: str | Path, start: str, limit: int = 2) -> list[str]:
@@ -113,13 +115,16 @@ def explain(path: str | Path, doc_id: str) -> Explanation:
         [home] = homes
         files: dict[str, list[str]] = {"documents": [f"{root}/{home['path']}"]}
         assembled: dict[str, Any] | None = None
-        ranked_by = "trigger"
+        ranked_by, models = "trigger", ("", "")
         for row in rows_in(connection, _FILES, {"shard": home["shard"]}):
             files.setdefault(row["table_name"], []).append(f"{root}/{row['path']}")
             if row["table_name"] == "examples":
                 assembled = json.loads(row["config"])
             elif row["table_name"] == "sampled":
                 ranked_by = json.loads(row["config"]).get("positions", ranked_by)
+            elif row["table_name"] == "scored":
+                config = json.loads(row["config"])
+                models = config.get("sampled_by", ""), config.get("scored_by", "")
         document = _of_table(connection, files, "documents", "SELECT * FROM documents WHERE doc_id = $doc_id", doc_id)
         parts = {name: tuple(_of_table(connection, files, name, sql, doc_id)) for name, sql in _PARTS.items()}
         parts["sampled"] = tuple(sorted(parts["sampled"], key=_by_wording))
@@ -133,6 +138,8 @@ def explain(path: str | Path, doc_id: str) -> Explanation:
         datasets=datasets,
         further=further,
         ranked_by=ranked_by,
+        sampled_by=models[0],
+        scored_by=models[1],
     )
 
 

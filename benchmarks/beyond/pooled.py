@@ -8,7 +8,7 @@ from typing import Any
 
 from scipy.stats import binomtest
 
-__all__ = ["Share", "each", "of_part", "summed"]
+__all__ = ["Share", "accuracy_of", "answers_of", "each", "needless_of", "of_part", "right_share", "summed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,10 @@ class Share:
     def value(self) -> float:
         return self.part / self.whole
 
+    def percent(self) -> str:
+        """Return `3 (1 to 6)`."""
+        return f"{100 * self.value:.0f} ({100 * self.low:.0f} to {100 * self.high:.0f})"
+
     def said(self, digits: int = 3) -> str:
         """Return `0.026 (0.010 to 0.061)`."""
         return f"{self.value:.{digits}f} ({self.low:.{digits}f} to {self.high:.{digits}f})"
@@ -66,3 +70,27 @@ def each(seeds: Mapping[str, Any], *path: str) -> Iterator[Any]:
         for name in path:
             one = one[name]
         yield one
+
+
+def answers_of(asked: Mapping[str, Any], arm: str, k: int) -> list[dict[str, Any]]:
+    """Return the rows of an arm's answers, one for each tool and kind of frames (see `trained.ask`)."""
+    return [row for row in asked["answers"] if (row["arm"], row["k"]) == (arm, k)]
+
+
+def accuracy_of(asked: Mapping[str, Any], arm: str, k: int, new: bool) -> float:
+    """Return the percentage of items of one kind of frames that an arm answers right."""
+    row = summed(row for row in answers_of(asked, arm, k) if row["new"] == new)
+    return float(100 * row["right"] / row["items"])
+
+
+def right_share(asked: Iterable[Mapping[str, Any]], arm: str, k: int, new: bool, tool: str) -> Share | None:
+    """Return the share of a tool's items of one kind of frames that an arm answers right, all models together."""
+    rows = [row for one in asked for row in answers_of(one, arm, k) if (row["tool"], row["new"]) == (tool, new)]
+    total = summed({"right": row["right"], "items": row["items"]} for row in rows)
+    return Share.of(total.get("right", 0), total.get("items", 0))
+
+
+def needless_of(asked: Mapping[str, Any], arm: str, k: int) -> float | None:
+    """Return the percentage of items without need of a tool on which an arm calls one; None if none were asked."""
+    row = asked["needless"].get(f"{arm} {k}")
+    return 100 * row["called"] / row["items"] if row and row["items"] else None

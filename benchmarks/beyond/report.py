@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.beyond.calibration import PROMISES
 from benchmarks.beyond.plots import Curve, plot_calibration, plot_curves
-from benchmarks.beyond.pooled import Share, each, of_part, summed
+from benchmarks.beyond.pooled import Share, accuracy_of, answers_of, each, needless_of, of_part, right_share, summed
 from benchmarks.beyond.sampling import PLACES
 from benchmarks.small_world import spread, table
 from toolformer_core.config import POSITIONS, TOOL_NAMES
@@ -165,8 +165,8 @@ def _trained(seeds: Mapping[str, Any], out: Path) -> list[str]:
         for label, of, arm, k in arms:
             line = [name, label]
             for new in (False, True):
-                line.append(spread((_accuracy(one["cstar"][name][of], arm, k, new) for one in seeds.values()), 1))
-            line.append(spread((_needless(one["cstar"][name][of], arm, k) for one in seeds.values()), 1))
+                line.append(spread((accuracy_of(one["cstar"][name][of], arm, k, new) for one in seeds.values()), 1))
+            line.append(spread((needless_of(one["cstar"][name][of], arm, k) for one in seeds.values()), 1))
             line.append(spread(one["cstar"][name]["perplexity"] for one in seeds.values()) if not k else "")
             answers.append(line)
         for new in (False, True):
@@ -219,30 +219,9 @@ def _trained(seeds: Mapping[str, Any], out: Path) -> list[str]:
     ]
 
 
-def _rows(asked: Mapping[str, Any], arm: str, k: int) -> list[dict[str, Any]]:
-    return [row for row in asked["answers"] if (row["arm"], row["k"]) == (arm, k)]
-
-
-def _accuracy(asked: Mapping[str, Any], arm: str, k: int, new: bool) -> float:
-    row = summed(row for row in _rows(asked, arm, k) if row["new"] == new)
-    return float(100 * row["right"] / row["items"])
-
-
-def _needless(asked: Mapping[str, Any], arm: str, k: int) -> float | None:
-    row = asked["needless"].get(f"{arm} {k}")
-    return 100 * row["called"] / row["items"] if row and row["items"] else None
-
-
 def _cell(seeds: Mapping[str, Any], name: str, of: str, arm: str, k: int, new: bool, tool: str) -> str:
-    rows = [
-        row
-        for one in seeds.values()
-        for row in _rows(one["cstar"][name][of], arm, k)
-        if (row["tool"], row["new"]) == (tool, new)
-    ]
-    total = summed({"right": row["right"], "items": row["items"]} for row in rows)
-    share = Share.of(total.get("right", 0), total.get("items", 0))
-    return f"{100 * share.value:.0f} ({100 * share.low:.0f} to {100 * share.high:.0f})" if share else "-"
+    share = right_share((one["cstar"][name][of] for one in seeds.values()), arm, k, new, tool)
+    return share.percent() if share else "-"
 
 
 def _point(asked: list[Mapping[str, Any]], arm: str, k: int) -> tuple[float, float, float]:
@@ -250,7 +229,7 @@ def _point(asked: list[Mapping[str, Any]], arm: str, k: int) -> tuple[float, flo
     row = summed(
         {"right": row["right"], "items": row["items"], "called": row["called"]}
         for one in asked
-        for row in _rows(one, arm, k)
+        for row in answers_of(one, arm, k)
     )
     plain = summed(one["needless"][f"{arm} {k}"] for one in asked)
     calls = 100 * (row["called"] + plain["called"]) / (row["items"] + plain["items"])

@@ -18,10 +18,13 @@ from smallworld.generate import generate
 from toolformer_core.config import TOOL_NAMES
 from warehouse.queries import rows_of
 
-__all__ = ["PRICES", "PROBABILITIES", "Sizes", "trained"]
+__all__ = ["PRICES", "PROBABILITIES", "SAMPLING", "TRAINING", "Sizes", "ask", "perplexity_of", "trained"]
 
 WORLD_SEED = 60  # of corpus and items; the demo's and those of `annotated` are others
 PRICES = (0.25, 0.5, 1.0, 2.0)  # nats, of a call of any tool
+# Options of `toolformer`: those of the demo.
+SAMPLING = ("--top-k", str(TOP_K), "--draws", str(DRAWS), "--mt-chunk-tokens", str(MT_WORDS))
+TRAINING = ("--profile", "core", "--batch", "3", "--learning-rate", "6e-4")
 PROBABILITIES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)  # thresholds on p(" ["), the same for all tools
 
 
@@ -67,7 +70,7 @@ def trained(folder: Path, model: Path | str, sizes: Sizes, say: Say) -> dict[str
         trigger = ",".join(f"{tool}={p}" for tool in TOOL_NAMES)
         curve[str(p)] = once(
             folder / f"trigger-{p}.json",
-            lambda t=trigger: _asked(folder, model, found["paper"]["job"], where, "toolformer-trigger", t),
+            lambda t=trigger: ask(folder, model, found["paper"]["job"], where, "toolformer-trigger", t),
         )
         say(f"p(' [') >= {p}: {curve[str(p)]['needless']}")
     return {
@@ -82,36 +85,43 @@ def _one(
 ) -> dict[str, Any]:
     """Assemble one C*, train on it, and ask the model."""
     corpus = folder / "world/corpus.jsonl.gz"
-    sampling = (
-        "--top-k",
-        str(TOP_K),
-        "--draws",
-        str(DRAWS),
-        "--mt-chunk-tokens",
-        str(MT_WORDS),
-        "--decoys",
-        str(DECOYS),
-    )
+    sampling = (*SAMPLING, "--decoys", DECOYS)
     built = toolformer("build", "--corpus", corpus, "--model", model, "--dataset", name, *sampling, *options, *where)
-    training = ("--profile", "core", "--batch", "3", "--learning-rate", "6e-4", "--evaluate-every", str(sizes.steps))
+    training = (*TRAINING, "--evaluate-every", sizes.steps)
     data = where[:2]
-    job = toolformer("finetune", "--dataset", name, "--model", model, "--steps", str(sizes.steps), *training, *data)
+    job = toolformer("finetune", "--dataset", name, "--model", model, "--steps", sizes.steps, *training, *data)
     found = {"kept": built["counts"], "thresholds": built["thresholds"], "job": job["folder"]}
-    found["asked"] = _asked(folder, model, job["folder"], where, "toolformer,toolformer-disabled")
+    found["asked"] = ask(folder, model, job["folder"], where, "toolformer,toolformer-disabled")
     if name in ("paper", "fdr"):
         fitted = toolformer("fit-trigger", "--model", job["folder"], *data)
         found["fitted"] = fitted["thresholds"]
-        found["triggered"] = _asked(folder, model, job["folder"], where, "toolformer-trigger", "fitted")
-    texts = ("--task", "perplexity", "--path", folder / "texts/corpus.jsonl.gz", "--arms", "toolformer-disabled")
-    measured = toolformer("evaluate", *texts, "--model", model, "--toolformer", job["folder"], *where)
-    found["perplexity"] = measured["perplexities"][0]["perplexity"]
+        found["triggered"] = ask(folder, model, job["folder"], where, "toolformer-trigger", "fitted")
+    found["perplexity"] = perplexity_of(folder, model, job["folder"], where)
     return found
 
 
-def _asked(
+def perplexity_of(folder: Path, model: Path | str, job: str, where: tuple[Any, ...]) -> float:
+    """Return a finetuned model's perplexity, calls disabled, of the texts in `texts`."""
+    texts = ("--task", "perplexity", "--path", folder / "texts/corpus.jsonl.gz", "--arms", "toolformer-disabled")
+    measured = toolformer("evaluate", *texts, "--model", model, "--toolformer", job, *where)
+    return float(measured["perplexities"][0]["perplexity"])
+
+
+def ask(
     folder: Path, model: Path | str, job: str, where: tuple[Any, ...], arms: str, trigger: str = ""
 ) -> dict[str, Any]:
-    """Return answers and calls, by arm, tool and frames, and calls on items that need none."""
+    """Return a finetuned model's answers and calls to the items in `world`, by arm, tool and frames.
+
+    And its calls on items that need none.
+
+    Args:
+        folder: where `world` lies.
+        model: the pretrained model.
+        job: the folder of the training.
+        where: options that name the data and the passages.
+        arms: that are asked.
+        trigger: for the arm `toolformer-trigger`.
+    """
     asked = ("--model", model, "--toolformer", job, "--arms", arms, *where)
     asked += ("--trigger", trigger) if trigger else ("--k", "1,10")
     tools = toolformer("evaluate", "--task", "small-world", "--path", folder / "world/heldout.jsonl.gz", *asked)

@@ -41,6 +41,8 @@ _HEADERS = {
 def print_plan(plan: Plan) -> None:
     """Print what a build would do per stage and tool, why, and what it is expected to cost."""
     console = Console()
+    if plan.score_model:
+        console.print(escape(_models(plan.model, plan.score_model)), highlight=False, soft_wrap=True)
     table = narrow_table("What this build would do")
     stages_by_reason: dict[str, list[str]] = {}  # printed below the table, which has room for figures alone
     for name in ("stage", "tool"):
@@ -89,6 +91,10 @@ def print_plan(plan: Plan) -> None:
         console.print("Estimated in part from runs with another model.")
 
 
+def _models(sampled_by: str, scored_by: str) -> str:
+    return f"Calls are sampled by {sampled_by} and scored by {scored_by}."
+
+
 def _format_estimate(estimate: Estimate | None, to_do: int) -> tuple[str, str, str]:
     """Return seconds, LM tokens and kB as texts."""
     if estimate is None:
@@ -111,6 +117,9 @@ def print_document_trace(trace: DocumentTrace) -> None:
         origin = f"{document['source']}:{document['line']}  {document['url'] or ''}".rstrip()
         console.print(f"[bold]{document['doc_id']}[/bold]  {escape(origin)}", highlight=False)
         console.print(escape(document["text"]), highlight=False)
+    if explanation.scored_by:
+        models = _models(explanation.sampled_by, explanation.scored_by)
+        console.print(escape(models), highlight=False, soft_wrap=True)
     if trace.not_annotated:
         tools = ", ".join(trace.not_annotated)
         reason = "they had enough examples before its shard (--stop-when-full)"
@@ -257,6 +266,7 @@ def print_datasets(versions: Iterable[tuple[Dataset, Sequence[str]]]) -> None:
         card = {
             "examples": kept,
             "model": dataset.model,
+            "scored by": dataset.score_model,
             "corpus": dataset.corpus,
             "licence": dataset.licence,
             "run": dataset.run_id,

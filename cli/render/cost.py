@@ -64,6 +64,9 @@ def print_cost(plan: CostPlan) -> None:
     query = plan.query
     where = f"{query.gpu_count} x {query.gpu}" if query.gpu else f"{query.workers} workers without a card"
     _say(console, f"[bold]{amount(query.documents)} documents, {escape(query.model)}, {escape(where)}[/bold]")
+    if query.score_model:
+        shape = f"is computed with the shape of {escape(query.model)}; what a sample build has measured stands"
+        _say(console, f"Scoring by {escape(query.score_model)} {shape}.")
     _print_stages(console, plan)
     if plan.gpu_origin:
         _say(console, f"GPU hours are {plan.gpu_origin}: of one card at work, from FLOPs and memory traffic.")

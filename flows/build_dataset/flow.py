@@ -97,6 +97,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
             "tool_names": dict(spec.tool_names),
             "shard_documents": spec.ingest.shard_documents,  # what `auto` came to
             **({"marks_until": spec.marks.until} if spec.marks is not None else {}),
+            "score_model": parameters.score_model if spec.other_model is not None else None,  # `model` is no other one
         },
         corpus=parameters.corpus,
         model=parameters.model,

@@ -88,6 +88,11 @@ class BuildParameters(ToolChoice):
     )
     data: DataFolder = Field("toolformer-data", description="Data folder or URL: shards, commits, catalog, snapshot")
     model: ModelName = Field("embedded", description="'embedded', a folder written by save_pretrained, or a hub name")
+    score_model: ModelName | None = Field(
+        None,
+        description="Model that scores the calls that `model` has sampled, named in the same way (default: `model` "
+        "itself, as in the paper); both are loaded",
+    )
     tools: Annotated[Tools, _TOOLS_OR_AUTO] = Field(
         list(TOOL_NAMES),
         description=f"Tools to teach: {', '.join(TOOL_NAMES)}; with auto among them (alone: all five), each only on "

@@ -99,6 +99,7 @@ class Plan:
     documents: int
     model: str
     data: str
+    score_model: str = ""  # scores what `model` samples; "": `model` itself
     pilot: str = ""  # command of a small build to estimate from, if a stage has no past run
     notes: tuple[str, ...] = ()  # sentences for the user
 
@@ -163,7 +164,9 @@ class _Planner:
             results = {shard.name: self._add_annotation(shard, spec.tools) for shard in shards}
         self._add_assembly(shards, results, tools)
         notes = (*self.notes, *self._transient_notes())
-        return Plan(tuple(self._stage_plans()), tuple(self.planned), documents, spec.model, spec.data, notes=notes)
+        scorer = spec.other_model.name if spec.other_model is not None else ""
+        stages = tuple(self._stage_plans())
+        return Plan(stages, tuple(self.planned), documents, spec.model, spec.data, scorer, notes=notes)
 
     def _add_annotation_until_full(self, shards: list[Shard]) -> tuple[dict[str, tuple[str, ...]], dict[str, _Results]]:
         """Plan the annotation of each shard for the tools that do not have enough examples yet.
@@ -363,7 +366,6 @@ class _Planner:
             for planned in self.planned:
                 if planned.stage == stage.name:
                     groups.setdefault((stage.name, planned.tool), []).append(planned)
-        model = self.spec.weights_digest
         draw_stages = {  # whose cost grows with the number of draws
             stage.name for stage in self.stages if stage.per == "tool" and "sample" in (stage.name, *stage.reads)
         }
@@ -374,6 +376,7 @@ class _Planner:
             config = self.spec.sample[tool] if name in draw_stages else None
             draws = config.top_k * config.draws if config is not None else 0
             draws *= scans_of(len(self.spec.prompts[tool])) if name == "sample" else 1
+            model = (self.spec.for_scoring() if name == "score" else self.spec).weights_digest
             yield StagePlan(
                 stage=name,
                 tool=tool,

@@ -17,7 +17,7 @@ from flows.build_dataset.shard_size import auto_shard_documents
 from flows.call_forms import ALL, wordings_of
 from flows.chosen_tools import chosen_tools
 from flows.judging import chosen_marks
-from tasks.build_spec import BuildSpec, RelevanceSpec
+from tasks.build_spec import BuildModel, BuildSpec, RelevanceSpec
 from tasks.call_prices import SECOND, WORD
 from toolformer_core.annotate.ingest import corpus_files, file_digest, read_corpus
 from toolformer_core.annotate.sample import shared_draws
@@ -35,6 +35,7 @@ from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.grounding.encoders import encoder_digest
 from toolformer_core.lm.check import check_model
 from toolformer_core.lm.load import model_digests
+from toolformer_core.lm.served import served_model
 from toolformer_core.records import Prompt, digest_of
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.declaration import declaration_of
@@ -133,6 +134,7 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         model_digest=whole,
         weights_digest=weights,
         tokenizer_digest=tokenizer,
+        other_model=_score_model(p, whole),
         tools=tuple(built),
         tool_names={key: tool.name for key, tool in built.items()},
         tool_digests={key: tool.fingerprint for key, tool in built.items()},
@@ -156,6 +158,17 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         marks=chosen_marks(Store(p.data), not_rejected=p.not_rejected, only_accepted=p.only_accepted),
         retry_failures_before=dt.datetime.now(dt.UTC).isoformat() if p.retry_failures else "",
     )
+
+
+def _score_model(p: BuildParameters, model_digest: str) -> BuildModel | None:
+    """Return the model that scores, if it is another one than the model that samples."""
+    if p.score_model is None:
+        return None
+    if served_model(p.score_model) is not None:
+        raise UsageError("--score-model: a server draws calls and scores none; name the model without its server")
+    check_model(p.score_model)
+    digests = model_digests(p.score_model)
+    return None if digests[0] == model_digest else BuildModel(_model(p.score_model), *digests)
 
 
 def _prompts(

@@ -104,6 +104,7 @@ def _make(tracking: Any, store: Store, data: str, dataset: Dataset, label: str) 
             "dataset_digest": dataset.version,
             "tau_f": dataset.thresholds,
             "model": dataset.model,
+            **({"score_model": dataset.score_model} if dataset.score_model else {}),
             "corpus": dataset.corpus,
             "corpus_digest": digest,
             "licence": dataset.licence,

@@ -54,6 +54,7 @@ def cost_of_build(
         documents=documents,
         tools=_tools(p),
         model=p.model,
+        score_model=p.score_model or "",
         gpu=gpu,
         gpu_count=gpu_count,
         gpu_price=gpu_price,

@@ -36,6 +36,7 @@ class CostQuery:
     documents: float
     tools: tuple[ToolQuery, ...]
     model: str = "embedded"
+    score_model: str = ""  # scores in its place; its work is computed with the shape of `model`
     gpu: str = (
         ""  # a card of `cards.CARDS`, or any name with `tflops` and `bandwidth` given; "": the model runs on CPUs
     )

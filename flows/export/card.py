@@ -114,6 +114,7 @@ def manifest_of(
             "version": dataset.version,
             "made": dataset.made,
             "model": dataset.model,
+            **({"score_model": dataset.score_model} if dataset.score_model else {}),
             "licence": dataset.licence,
             "thresholds": dataset.thresholds,
         },

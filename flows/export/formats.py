@@ -207,10 +207,11 @@ class _HfFolder:
 
     def _write_info(self) -> None:
         dataset = self._dataset
+        scored = f", scored by {dataset.score_model}" if dataset.score_model else ""
         text = {"dtype": "string", "_type": "Value"}
         info = {
             "citation": "",
-            "description": f"C* {dataset.name}@{dataset.version}, annotated by {dataset.model}",
+            "description": f"C* {dataset.name}@{dataset.version}, annotated by {dataset.model}{scored}",
             "features": {"doc_id": text, "text": text},
             "homepage": "",
             "license": dataset.licence,

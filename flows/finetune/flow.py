@@ -10,7 +10,7 @@ If the flow run is killed without being cancelled, the training goes on, and the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -204,7 +204,7 @@ def finetune(parameters: FinetuneParameters) -> FinetuneResult:
     restore_stop_handler()
     plan = resolve(parameters)
     check_machine(plan)
-    for note in notes_on_training(parameters.model, plan.spec.dataset.model):
+    for note in notes_on_training(parameters.model, plan.spec.dataset.model, plan.spec.dataset.score_model):
         get_run_logger().warning(note)
     with job_lock(plan.spec.folder):
         card = prepare_job(plan.spec, parameters.data)
@@ -234,7 +234,7 @@ def finetune(parameters: FinetuneParameters) -> FinetuneResult:
         skipped=finished is not None,
         seconds=time.monotonic() - begin,
     )
-    publish_summary(_card(result, plan.spec.dataset.thresholds), "finetuned")
+    publish_summary(_card(result, plan.spec), "finetuned")
     publish_link(run.address, "finetune-mlflow-run", "The run in MLflow")
     return result
 
@@ -290,13 +290,14 @@ def _train(plan: FinetunePlan, run: Any, parameters: FinetuneParameters, started
     return outcome
 
 
-def _card(result: FinetuneResult, thresholds: Mapping[str, float]) -> str:
+def _card(result: FinetuneResult, spec: FinetuneSpec) -> str:
     def shown(value: float | None) -> str:
         return "not measured" if value is None else f"{value:.3f}"
 
     return (
         f"| | |\n|---|---|\n| model | `{result.model}` |\n| arm | {result.arm} |\n| dataset | {result.dataset} |\n"
-        f"| tau_f | {', '.join(f'{tool} {tau_f:g}' for tool, tau_f in thresholds.items())} |\n"
+        f"| tau_f | {', '.join(f'{tool} {tau_f:g}' for tool, tau_f in spec.dataset.thresholds.items())} |\n"
+        f"| loss on responses | {'on' if spec.recipe.response_loss else 'off'} |\n"
         f"| dev perplexity before | {shown(result.base_perplexity)} |\n"
         f"| best dev perplexity | {shown(result.best_perplexity)} at step {result.best_step} |\n"
         f"| MLflow run | {result.run_id} |\n"

@@ -32,7 +32,9 @@ def resolve(p: FinetuneParameters) -> FinetunePlan:
     profile = load_profile(p.profile)
     processes = p.processes or profile.processes_here()
     figures = ("steps", "batch", "learning_rate", "warmup", "sequence_length", "evaluate_every", "keep", "seed")
-    recipe = profile.recipe(processes, **{name: getattr(p, name) for name in figures})
+    # Without calls there are no responses: M + CC is the same training either way.
+    response_loss = p.response_loss == "on" or p.arm == "cc"
+    recipe = profile.recipe(processes, **{name: getattr(p, name) for name in figures}, response_loss=response_loss)
     if not profile.jobs and not store.is_local:
         raise UsageError(f"{p.data} is a URL: name a folder that the nodes share as `jobs` in the profile")
     check_model(p.model)

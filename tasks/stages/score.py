@@ -1,4 +1,9 @@
-"""Score: the three losses of every call that has a response, and the gains of its decoys if any are asked for."""
+"""Score: the three losses of every call that has a response, and the gains of its decoys if any are asked for.
+
+Another model may score than has sampled (`--score-model`). What reaches it of a call is text, and the position as an
+offset in characters: its tokens from there on count, or, where a token of its own goes across the position, those from
+the next one on.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +23,7 @@ __all__ = ["SCORE"]
 
 
 def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
-    spec = inputs.spec
+    spec = inputs.spec.for_scoring()
     contexts = {v.doc_id: v.context for v in inputs.records("prefilter", arrow.verdicts_of)}
     executions = {(e.input, e.context): e for e in inputs.records("execute", arrow.executions_of)}
     calls = inputs.records("sample", arrow.parsed_calls_of)
@@ -49,11 +54,15 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
 
 
 def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
-    return inputs.spec.model_digests()
+    return inputs.spec.for_scoring().model_digests()
 
 
 def _config_notes(inputs: Inputs[BuildSpec]) -> Mapping[str, Any]:
-    return {"reserve": RESERVE_NAME} if inputs.spec.score.decoys else {}
+    spec = inputs.spec
+    notes = {"reserve": RESERVE_NAME} if spec.score.decoys else {}
+    if spec.other_model is not None:
+        notes |= {"sampled_by": spec.model, "scored_by": spec.other_model.name}
+    return notes
 
 
 SCORE: Stage[BuildSpec] = Stage(

@@ -46,8 +46,8 @@ FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
 }
 # What users have in their scripts.
 NAMES = {
-    BuildParameters: """--corpus --data --model --tools --tool --dataset --limit --tau-s --top-k --draws --positions
-        --draw-form --wordings --tau-f --decoys --decoy-share --call-price
+    BuildParameters: """--corpus --data --model --score-model --tools --tool --dataset --limit --tau-s --top-k --draws
+        --positions --draw-form --wordings --tau-f --decoys --decoy-share --call-price
         --inside-words --keep-repeats --score-all --not-rejected --only-accepted
         --max-examples --stop-when-full --temperature --max-call-tokens
         --mt-chunk-tokens --relevant-share --encoder --latest-date --seed --shard-documents --max-chars --text-column
@@ -57,7 +57,7 @@ NAMES = {
     EvaluateParameters: """--task --path --data --model --cc --toolformer --arms --k --trigger --limit --tools --tool
         --passages --index --qa-reader --phrases --translator --max-new-tokens --shard-items --workers --gpus""",
     FinetuneParameters: """--dataset --data --model --arm --profile --processes --steps --batch --learning-rate --warmup
-        --sequence-length --evaluate-every --dev-documents --keep --seed --retries""",
+        --sequence-length --evaluate-every --dev-documents --response-loss --keep --seed --retries""",
     GroundParameters: """--task --data --model --large-model --toolformer --limit --seed --answers --tools --tool
         --distractors --mock --demonstrations --passages --index --qa-reader --phrases --translator --encoder --patterns
         --gamma --smoothing --threshold --answer-prompt --max-answer-tokens --max-call-tokens --shard-items --workers

@@ -21,7 +21,7 @@ from tests.wh_fixtures import CREATED, make_commit, make_run
 from toolformer_core.errors import ModelError, UnknownNameError, UsageError
 from toolformer_core.export.conversation import REQUEST, Requests
 from toolformer_core.export.restore import restore
-from toolformer_core.finetune.split import held_out_share
+from toolformer_core.finetune.split import held_out_share, training_text
 from toolformer_core.finetune.texts import encode_texts
 from toolformer_core.records import Example
 from toolformer_core.syntax import strip
@@ -94,8 +94,10 @@ def test_tokens_are_those_of_a_finetuning(store: Store, coded: str, tmp_path: Pa
     assert all(set(row) == {"input_ids", "attention_mask", "labels"} for row in rows)
     own = tokenizer()
     end = own.eos_token_id
-    pieces = encode_texts(own, [example.text for example in EXAMPLES], start=end, end=end, length=1_000)
+    texts = [training_text(example, "toolformer", response_loss=False) for example in EXAMPLES]
+    pieces = encode_texts(own, texts, start=end, end=end, length=1_000)
     assert [row["input_ids"] for row in rows] == [piece.ids.tolist() for piece in pieces]
+    assert [[label != -100 for label in row["labels"]] for row in rows] == [piece.targets.tolist() for piece in pieces]
     for row in rows:
         assert row["labels"][0] == -100
         assert row["labels"][-1] == end
@@ -201,6 +203,7 @@ def test_card_and_manifest(store: Store, tmp_path: Path) -> None:
         data = (tmp_path / file["name"]).read_bytes()
         assert (file["bytes"], file["sha256"]) == (len(data), hashlib.sha256(data).hexdigest())
     assert [file["name"] for file in manifest["files"]] == ["out.jsonl", "out.card.md"]
+    assert (manifest["dataset"]["model"], "score_model" in manifest["dataset"]) == ("m", False)
     card = (tmp_path / "out.card.md").read_text(encoding="utf-8")
     _, header, body = card.split("---\n", 2)
     assert yaml.safe_load(header) == {
@@ -217,6 +220,13 @@ def test_card_and_manifest(store: Store, tmp_path: Path) -> None:
     assert {path.name for path in done.files} == {"out.jsonl", "out.manifest.json", "out.card.md"}
     again = export_to(store, "cstar", tmp_path / "again" / "out.jsonl", ExportSettings("chat", dialect="sharegpt"))
     assert [p.read_bytes() for p in again.files] == [p.read_bytes() for p in done.files]
+
+
+def test_the_manifest_names_both_models_where_another_one_scored(store: Store, tmp_path: Path) -> None:
+    [dataset] = store.datasets()
+    store.write_dataset(replace(dataset, score_model="judge", made="f" * 12, created="9999"))
+    done = export_to(store, "cstar", tmp_path / "out.jsonl", ExportSettings("segments"))
+    assert (done.manifest["dataset"]["model"], done.manifest["dataset"]["score_model"]) == ("m", "judge")
 
 
 def test_a_licence_that_the_hub_does_not_know_is_named(tmp_path: Path) -> None:

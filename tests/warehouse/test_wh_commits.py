@@ -20,6 +20,7 @@ from warehouse.commits import (
     changed_parts,
     dataset_version,
     fingerprint,
+    made_id,
 )
 from warehouse.errors import ConservationError
 
@@ -76,6 +77,11 @@ def test_runs_and_datasets_survive_json() -> None:
     assert Run.from_json(orjson.loads(orjson.dumps(run.to_json()))) == run
     one = Dataset("n", "v", (DataFile("p", "d", 1, 2),), {"qa": 1}, {"qa": 0.5}, "r", "m", "c", "2024", "CC0", "note")
     assert Dataset.from_json(orjson.loads(orjson.dumps(one.to_json()))) == one
+    assert "score_model" not in one.to_json()  # what earlier versions of this program wrote and read
+    two = dataclasses.replace(one, score_model="judge")
+    assert Dataset.from_json(orjson.loads(orjson.dumps(two.to_json()))) == two
+    run = make_run("r", [])
+    assert made_id(one, run) != made_id(two, run)
 
 
 def test_the_content_digest_covers_the_data_alone() -> None:

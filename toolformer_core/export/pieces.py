@@ -26,7 +26,7 @@ from toolformer_core.errors import CallSyntaxError
 from toolformer_core.records import Call, Example, InsertedCall
 from toolformer_core.syntax import CLOSE, OPEN, linearize
 
-__all__ = ["Piece", "WrittenCall", "pieces_of", "written_calls"]
+__all__ = ["Piece", "WrittenCall", "pieces_of", "response_spans", "written_calls"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,15 @@ def written_calls(example: Example) -> list[WrittenCall]:
     if any(before.end > call.start for before, call in pairwise(calls)):
         raise CallSyntaxError(f"calls of document {example.doc_id} overlap")
     return [_written(example, call) for call in calls]
+
+
+def response_spans(example: Example) -> list[tuple[int, int]]:
+    """Return the characters [start, end) of x* that are responses, in text order.
+
+    Raises:
+        CallSyntaxError: see `written_calls`.
+    """
+    return [(call.response_start, call.response_end) for call in written_calls(example)]
 
 
 def _written(example: Example, inserted: InsertedCall) -> WrittenCall:

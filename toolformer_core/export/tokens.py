@@ -18,10 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from toolformer_core.export.pieces import written_calls
+from toolformer_core.export.pieces import response_spans
 from toolformer_core.lm.tokens import Tokens, tokenize
 from toolformer_core.records import Example
 
@@ -70,9 +67,9 @@ def token_rows(tokenizer: Any, examples: Sequence[Example], *, start: int | None
 
 def _row(tokenizer: Any, example: Example, tokens: Tokens, start: int | None, end: int | None) -> TokenRow:
     ids = [int(token) for token in tokens.ids]
-    ends = [*tokens.cuts[1:].tolist(), len(example.text)][: len(ids)]
-    texts = [example.text[at:until] for at, until in zip(tokens.cuts.tolist(), ends, strict=True)]
-    masked = _touch_a_response(tokens, np.asarray(ends, dtype=np.int64), example)
+    size = len(example.text)
+    texts = [example.text[at:until] for at, until in zip(tokens.cuts.tolist(), tokens.ends(size).tolist(), strict=True)]
+    masked = tokens.touching(response_spans(example), size)
     labels = [NOT_TRAINED if mask else token for token, mask in zip(ids, masked, strict=True)]
     before = [] if start is None else [start]
     behind = [] if end is None else [end]
@@ -84,18 +81,3 @@ def _row(tokenizer: Any, example: Example, tokens: Tokens, start: int | None, en
     )
     row.labels[:1] = [NOT_TRAINED] * len(row.labels[:1])
     return row
-
-
-def _touch_a_response(tokens: Tokens, ends: NDArray[np.int64], example: Example) -> NDArray[np.bool_]:
-    """Return which tokens share a character with a response: (n,).
-
-    A character may be split over several tokens, of which only the first starts it: the others begin where that did.
-    """
-    masked = np.zeros(len(tokens.ids), dtype=np.bool_)
-    if not len(masked):
-        return masked
-    starting = np.maximum.accumulate(np.where(tokens.starts_character, np.arange(len(masked)), 0))
-    starts = tokens.cuts[starting]
-    for call in written_calls(example):
-        masked |= (starts < call.response_end) & (ends > call.response_start)
-    return masked

@@ -9,6 +9,7 @@
     | steps                  | 2,000  | Toolformer, App. B      |
     | evaluation             | every 500 steps, 1,000 documents | Toolformer, App. B |
     | precision, ZeRO stage  | bf16, 3 | Toolformer, App. B     |
+    | loss on responses      | yes    | Toolformer, section 2   |
 
 The paper names no optimiser, decay or clipping: ours are AdamW (0.9, 0.999) without weight decay, a constant rate after
 the warmup, and gradients clipped at norm 1. A job is one JSON file, so that a node needs nothing but the shared folder.
@@ -73,6 +74,8 @@ class Recipe:
     deepspeed: Mapping[str, Any] = field(default_factory=dict)  # overrides the shipped DeepSpeed config
     gradient_checkpointing: bool = False
     lora: LoraRecipe | None = None
+    # False: the tokens of responses are read and not trained; the job's texts say which characters those are
+    response_loss: bool = field(default=True, metadata={"added_later": True})  # see `config.canonical_json`
 
     def __post_init__(self) -> None:
         for name in ("sequence_length", "batch", "steps", "evaluate_every", "keep", "micro_batch"):
@@ -99,7 +102,7 @@ class Job:
     """One training run. Paths are absolute, or relative to the job's folder."""
 
     model: str  # a folder written by save_pretrained, or a hub name
-    train: str = "train.jsonl"  # one {"text": ...} per line
+    train: str = "train.jsonl"  # one {"text": ...} per line; `masked` holds [start, end) of characters not trained
     dev: str | None = "dev.jsonl"
     device: str = "auto"  # auto, cpu or cuda
     recipe: Recipe = field(default_factory=Recipe)

@@ -4,6 +4,9 @@
             last token of the previous one, so that every token is a target exactly once
     row     one piece, or several consecutive ones; positions start at 0 with each piece
 
+A text may hold characters that are not trained, e.g. the responses of tools. A token that shares one of them is read,
+but it is no target, whichever piece it lies in. A piece without a target is left out.
+
 Which pieces a step holds depends only on seed and step, never on the number of processes or on the packing. Of n
 processes, each takes every n-th row. Nothing here knows models or optimisers.
 """
@@ -20,7 +23,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from toolformer_core.errors import CorpusError, UsageError
+from toolformer_core.errors import CorpusError, ModelError, UsageError
+from toolformer_core.finetune.split import Text
+from toolformer_core.lm.tokens import tokenize
 
 __all__ = [
     "MicroBatch",
@@ -33,6 +38,8 @@ __all__ = [
     "read_texts",
     "step_pieces",
 ]
+
+_OFFSETS_OF = 1000  # texts tokenized at a time: a token's offsets take several times the memory of its id
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,32 +67,35 @@ class MicroBatch:
         return int(self.weights.sum())
 
 
-def read_texts(path: Path) -> list[str]:
-    """Read the `text` of every line of a JSONL file.
+def read_texts(path: Path) -> list[Text]:
+    """Read every line of a JSONL file: `text`, and `masked` where the line has it.
 
     Raises:
-        CorpusError: the file cannot be read, or a line has no text.
+        CorpusError: the file cannot be read, a line has no text, or its spans do not lie within it.
     """
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except OSError as exc:
         raise CorpusError(f"the texts {path} cannot be read: {exc.strerror}") from exc
-    texts: list[str] = []
+    texts: list[Text] = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            text = json.loads(line)["text"]
-        except (ValueError, KeyError, TypeError) as exc:
+            row = json.loads(line)
+            text, masked = row["text"], tuple((int(start), int(end)) for start, end in row.get("masked", ()))
+        except (ValueError, KeyError, TypeError, AttributeError) as exc:
             raise CorpusError(f"{path}, line {number} is not a JSON object with a text") from exc
         if not isinstance(text, str):
             raise CorpusError(f"{path}, line {number}: text is not a string")
-        texts.append(text)
+        if not all(0 <= start <= end <= len(text) for start, end in masked):
+            raise CorpusError(f"{path}, line {number}: masked holds spans that do not lie within the text")
+        texts.append(Text(text, masked))
     return texts
 
 
 def encode_texts(
-    tokenizer: Any, texts: Sequence[str], *, start: int | None, end: int | None, length: int, score_end: bool = True
+    tokenizer: Any, texts: Sequence[Text], *, start: int | None, end: int | None, length: int, score_end: bool = True
 ) -> list[Piece]:
     """Encode texts and cut them into pieces.
 
@@ -99,17 +109,14 @@ def encode_texts(
 
     Raises:
         UsageError: no text holds a token to predict.
+        ModelError: characters are masked, and the tokenizer reports no character offsets.
     """
     pieces = []
-    encoded = (
-        tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False)["input_ids"] if texts else []
-    )
-    for ids in encoded:
-        whole = np.asarray([*([] if start is None else [start]), *ids, *([] if end is None else [end])], dtype=np.int64)
-        targets = np.ones(len(whole), dtype=np.bool_)
+    before, behind = ([] if token is None else [token] for token in (start, end))
+    for ids, trained in _encoded(tokenizer, texts):
+        whole = np.asarray([*before, *ids, *behind], dtype=np.int64)
+        targets = np.asarray([*[True] * len(before), *trained, *[score_end] * len(behind)], dtype=np.bool_)
         targets[:1] = False
-        if end is not None and not score_end:
-            targets[-1] = False
         for at in range(0, max(len(whole) - 1, 0), length - 1):
             piece_targets = targets[at : at + length].copy()
             piece_targets[0] = False
@@ -118,6 +125,22 @@ def encode_texts(
     if not pieces:
         raise UsageError("there is nothing to train on: no text holds a token to predict")
     return pieces
+
+
+def _encoded(tokenizer: Any, texts: Sequence[Text]) -> Iterator[tuple[Sequence[int], Sequence[bool]]]:
+    """Yield the tokens of each text, and which of them share no masked character."""
+    if not any(text.masked for text in texts):
+        plain = [one.text for one in texts]
+        if plain:
+            encoded = tokenizer(plain, add_special_tokens=False, return_attention_mask=False)
+            yield from ((ids, [True] * len(ids)) for ids in encoded["input_ids"])
+        return
+    if not getattr(tokenizer, "is_fast", True):
+        raise ModelError("the model's tokenizer reports no character offsets, by which tokens are masked")
+    for at in range(0, len(texts), _OFFSETS_OF):
+        batch = texts[at : at + _OFFSETS_OF]
+        for one, tokens in zip(batch, tokenize(tokenizer, [one.text for one in batch]), strict=True):
+            yield tokens.ids.tolist(), (~tokens.touching(one.masked, len(one.text))).tolist()
 
 
 def step_pieces(piece_count: int, batch_size: int, step: int, seed: int) -> list[int]:

@@ -48,6 +48,29 @@ class Tokens:
         usable = np.flatnonzero(self.starts_character & (self.cuts >= position))
         return int(usable[0]) if len(usable) else len(self.ids)
 
+    def ends(self, length: int) -> NDArray[np.int64]:
+        """Return the character offset behind each token, (n,), of a text of `length` characters."""
+        return np.append(self.cuts[1:], length)[: len(self.ids)]
+
+    def touching(self, spans: Iterable[tuple[int, int]], length: int) -> NDArray[np.bool_]:
+        """Return which tokens share a character with one of some spans [start, end) of characters: (n,).
+
+        A character may be split over several tokens. Only the first starts it; the others begin where that one did.
+
+        Args:
+            spans: the spans; an empty one shares nothing.
+            length: of the text, in characters.
+        """
+        touched = np.zeros(len(self.ids), dtype=np.bool_)
+        if not len(touched):
+            return touched
+        starting = np.maximum.accumulate(np.where(self.starts_character, np.arange(len(touched)), 0))
+        starts, ends = self.cuts[starting], self.ends(length)
+        for start, end in spans:
+            if start < end:
+                touched |= (starts < end) & (ends > start)
+        return touched
+
 
 def tokenize(tokenizer: Any, texts: list[str], *, follow: bool = False) -> list[Tokens]:
     """Tokenise texts without special tokens.

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -8,12 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import a_document, a_drawn
+from tests.tiny import tiny_lm
 from toolformer_core.annotate.assemble import survivors
 from toolformer_core.annotate.losses import weights
 from toolformer_core.annotate.score import score
 from toolformer_core.config import ScoreConfig
 from toolformer_core.errors import ScriptError
 from toolformer_core.lm.scripted import ScriptedLM
+from toolformer_core.lm.tokens import tokenize
 
 TEXT = "18 + 12 x 3 = 54 as said"
 AT = TEXT.index(" 54")
@@ -50,6 +53,22 @@ def test_three_losses_worked_by_hand():
     assert scored.loss_response == pytest.approx(0.6 / 3 + 1.4)  # 1.6
     assert scored.gain == pytest.approx(2.9 - 1.6)
     assert (scored.position, scored.input, scored.response, scored.count) == (AT, "18 + 12 * 3", "54", 1)
+
+
+def test_within_a_token_the_next_one_is_the_first_that_counts():
+    """Another model may have sampled the call, in other tokens: a position is an offset in characters."""
+    lm = tiny_lm()
+    text = "The Nile is 6,853 km long; its source is the White Nile."
+    cuts = tokenize(lm.hf_model.tokenizer, [text])[0].cuts.tolist()
+    before, behind = next((a, b) for a, b in pairwise(cuts) if b - a > 2)  # a token of three characters or more
+    found = {}
+    for position in (before, before + 1, before + 2, behind):
+        (found[position],) = score(
+            lm, "QA", {DOC.doc_id: text}, [(a_drawn(DOC, position, "how long?"), "long")], ScoreConfig()
+        )
+    assert found[before + 1].loss_plain == found[before + 2].loss_plain == found[behind].loss_plain
+    assert found[before + 1].log_p_response == found[behind].log_p_response
+    assert found[before].loss_plain != found[behind].loss_plain
 
 
 def test_at_a_texts_end_weights_are_not_spread_over_what_is_left():

@@ -5,8 +5,12 @@ from __future__ import annotations
 import errno
 import json
 import math
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,27 +25,40 @@ from toolformer_core.finetune.events import EVENTS_FILE, FAILURE_FILE, event_wri
 from toolformer_core.finetune.loop import LossError
 from toolformer_core.finetune.program import mixes_packed_texts, reason_of, train
 from toolformer_core.finetune.recipe import LoraRecipe, Recipe
-from toolformer_core.finetune.texts import step_pieces
+from toolformer_core.finetune.split import Text
+from toolformer_core.finetune.texts import encode_texts, make_micro_batch, step_pieces
 from toolformer_core.lm.hf.model import HFModel
 from toolformer_core.lm.load import load_model
 
 
-def plain_losses(model: str) -> tuple[list[float], float]:
-    """The plain way: one text at a time, gradients summed over a step, mean over its targets. And the dev loss."""
+def plain_losses(model: str, masked: tuple[tuple[int, int], ...] = ()) -> tuple[list[float], float]:
+    """The plain way: one text at a time, gradients summed over a step, mean over its targets. And the dev loss.
+
+    Each masked character is in a token of its own or in a longer one; neither is a target.
+    """
     lm = load_model(model, device="cpu").hf_model
     lm.model.requires_grad_(True)
     optimizer = torch.optim.AdamW(lm.model.parameters(), weight_decay=0.0)
-    texts = [torch.tensor([[0, *lm.encode(t), 0]]) for t in TRAIN]
     found = []
 
-    def nll(ids: torch.Tensor, last: int) -> torch.Tensor:
-        log_p = torch.log_softmax(lm.model(input_ids=ids).logits[0, :-1], dim=-1)
-        return -log_p[range(last), ids[0, 1 : last + 1]].sum()
+    def trained(text: str) -> tuple[torch.Tensor, list[int]]:
+        """The tokens between start and end, and the places of those that are targets."""
+        coded = lm.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        hidden = {at for span in masked for at in range(*span)}
+        own, before = [], 0
+        for j, (start, end) in enumerate(coded["offset_mapping"], 1):
+            own += [] if hidden & set(range(min(start, before), end)) else [j]  # its space may be left unreported
+            before = end
+        return torch.tensor([[0, *coded["input_ids"], 0]]), [*own, len(coded["input_ids"]) + 1]
 
+    def nll(ids: torch.Tensor, places: list[int]) -> torch.Tensor:
+        log_p = torch.log_softmax(lm.model(input_ids=ids).logits[0], dim=-1)
+        return -log_p[[j - 1 for j in places], ids[0, places]].sum()
+
+    texts = [trained(text) for text in TRAIN]
     for step in range(1, STEPS + 1):
         chosen = [texts[i] for i in step_pieces(len(texts), RECIPE.batch, step, RECIPE.seed)]
-        targets = sum(ids.shape[1] - 1 for ids in chosen)
-        loss = sum(nll(ids, ids.shape[1] - 1) for ids in chosen) / targets
+        loss = sum(nll(*one) for one in chosen) / sum(len(places) for _, places in chosen)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(lm.model.parameters(), 1.0)
         for group in optimizer.param_groups:
@@ -63,12 +80,60 @@ def disabled_loss(lm: HFModel, text: str) -> float:
     return float(torch.nn.functional.cross_entropy(logits, ids[0, 1:]))
 
 
+class Digits:
+    """A tokenizer of digits, each of which is its own id."""
+
+    def __call__(self, texts: list[str], **kwargs: Any) -> dict[str, Any]:
+        offsets = [[(i, i + 1) for i in range(len(text))] for text in texts]
+        return {"input_ids": [[int(c) for c in text] for text in texts], "offset_mapping": offsets}
+
+
+class _Table(torch.nn.Module):
+    """A model of two tokens whose logits are its weights: given p of token 0 at each place of one row."""
+
+    def __init__(self, p: list[float]) -> None:
+        super().__init__()
+        odds = [math.log(one / (1 - one)) for one in [*p, 0.5]]  # nothing is predicted behind the last token
+        self.logits = torch.nn.Parameter(torch.tensor([[[x, 0.0] for x in odds]]))
+
+    def forward(self, **_: Any) -> SimpleNamespace:
+        return SimpleNamespace(logits=self.logits)
+
+
 @pytest.mark.parametrize("changes", [{}, {"packing": False}, {"micro_batch": 1}, {"gradient_checkpointing": True}])
 def test_losses_are_those_of_the_plain_loop(tmp_path: Path, model: str, changes: dict[str, Any]) -> None:
     train(job_in(tmp_path, model, **changes), tmp_path)
     wanted, dev = plain_losses(model)
     assert losses(tmp_path) == pytest.approx(wanted, abs=1e-4)
     assert events(tmp_path, "evaluated")[-1]["loss"] == pytest.approx(dev, abs=1e-4)
+
+
+@pytest.mark.parametrize("changes", [{}, {"packing": False}, {"micro_batch": 1}])
+def test_masked_characters_are_read_and_not_trained(tmp_path: Path, model: str, changes: dict[str, Any]) -> None:
+    """The loss is the mean over the other targets, in whatever rows and passes they come."""
+    masked = ((4, 7), (12, 13))
+    train(job_in(tmp_path, model, masked, response_loss=False, **changes), tmp_path)
+    wanted, dev = plain_losses(model, masked)
+    assert losses(tmp_path) == pytest.approx(wanted, abs=1e-4)
+    assert events(tmp_path, "evaluated")[-1]["loss"] == pytest.approx(dev, abs=1e-4)
+    assert losses(tmp_path) != pytest.approx(plain_losses(model)[0], abs=1e-2)
+
+
+def test_a_masked_target_has_no_gradient() -> None:
+    # p of the four targets of a row is 1/2, 1/4, 1/8 and 1/2; the third is masked: (1 + 2 + 1) ln 2 of three targets
+    table = _Table([0.5, 0.25, 0.125, 0.5])
+    engine = PlainEngine(table, RECIPE, torch.device("cpu"))
+    pieces = encode_texts(Digits(), [Text("0000", masked=((2, 3),))], start=0, end=None, length=9)
+    batch = make_micro_batch([pieces])
+    assert batch.tokens == 3
+    summed = engine.loss(*(torch.from_numpy(x) for x in (batch.ids, batch.positions, batch.weights)))
+    engine.backward(summed / batch.tokens, last=True)
+    assert float(summed.detach()) / 3 == pytest.approx(4 * math.log(2) / 3)
+    # of a target's logits the gradient is p - 1 and 1 - p, divided by the number of targets
+    grad = table.logits.grad
+    assert grad is not None
+    assert grad[0, :, 0].tolist() == pytest.approx([-0.5 / 3, -0.75 / 3, 0, -0.5 / 3, 0])
+    assert grad[0, :, 1].tolist() == pytest.approx([0.5 / 3, 0.75 / 3, 0, 0.5 / 3, 0])
 
 
 def test_the_finished_model_is_the_best_one_and_loads_again(tmp_path: Path, model: str) -> None:
@@ -184,13 +249,25 @@ def test_deepspeed_takes_the_plain_engine_s_steps(tmp_path: Path, model: str, ch
     steps: dict[str, list[tuple[float, float]]] = {}
     for engine, more in (("plain", {}), ("deepspeed", changes)):
         folder = tmp_path / engine
-        job_in(folder, model, engine=engine, micro_batch=1, packing=False, **more)  # three passes a step
+        # three passes a step, of texts that are not trained as a whole
+        job_in(folder, model, ((4, 9),), engine=engine, micro_batch=1, packing=False, **more)
         done = run_program(folder, "import os; os.environ['DS_ACCELERATOR'] = 'cpu'")
         assert done.returncode == 0, done.stderr
         steps[engine] = [(e["loss"], e["grad_norm"]) for e in events(folder, "step")]
     tolerance = 0.1 if changes.get("precision") == "bf16" else 1e-3
     for one, other in zip(steps["plain"], steps["deepspeed"], strict=True):
         assert other == pytest.approx(one, rel=tolerance)
+
+
+@pytest.mark.slow
+def test_two_processes_average_over_the_targets_of_both(tmp_path: Path, model: str) -> None:
+    masked = ((4, 7), (12, 13))
+    job_in(tmp_path, model, masked, engine="deepspeed", micro_batch=1, packing=False)
+    words = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2"]
+    words += ["-m", "toolformer_core.finetune"]
+    environment = {**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, *words, str(tmp_path)], env=environment, check=True, capture_output=True)
+    assert losses(tmp_path) == pytest.approx(plain_losses(model, masked)[0], abs=1e-3)
 
 
 def test_a_wrong_job_is_said_in_one_line(tmp_path: Path, model: str) -> None:
