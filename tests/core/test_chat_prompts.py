@@ -146,6 +146,10 @@ def test_an_open_thought_is_closed(beginning: str, tail: str) -> None:
     assert written(template).tail == f"\nOutput:<|end|>\n{tail}"
 
 
+def test_a_prompt_may_end_with_a_word_of_thoughts_itself() -> None:
+    assert written(AS_PLAIN, prompt_from_text("qa", "Ask [QA(why?)].\n\n{text}\nReasons:")).tail == "\nReasons:"
+
+
 @pytest.mark.parametrize(
     ("template", "says"),
     [

@@ -220,7 +220,7 @@ class VllmScan(ScanWrapper[HFScan]):
             options["stop_token_ids"] = list(self._ends)
         choice = self._server.complete(prompt, **options, stop=[CLOSE], include_stop_str_in_output=True)
         # what is asked for the bracket's sake holds for a token that ends the turn, too
-        text = begun.text + str(choice.get("text", "")).removesuffix(self._ends.get(choice.get("stop_reason"), ""))
+        text = begun.text + str(choice.get("text", "")).removesuffix(self._ends.get(choice.get("stop_reason", -1), ""))
         close = find_close(text)
         if close is None and choice.get("stop_reason") == CLOSE:
             # that "]" closed an inner bracket: repeat the draw with its seed, without the stop string

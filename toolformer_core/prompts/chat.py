@@ -75,9 +75,9 @@ def prompt_in_chat(prompt: Prompt, tokenizer: Any, template: str = AUTO) -> Prom
         return prompt
     chat = _Chat(tokenizer, *_read(template, tokenizer))
     frame = chat.frame(prompt)
-    tail = chat.without_thought(frame.tail)
-    space = tail.endswith(" ")
-    turn = AssistantTurn(space, chat.end_of_turn(frame.after))
+    own = prompt.tail.rstrip()
+    tail = own + chat.without_thought(frame.tail.removeprefix(own))
+    turn = AssistantTurn(tail.endswith(" "), chat.end_of_turn(frame.after))
     return replace(prompt, head=frame.head, tail=tail.removesuffix(" "), turn=turn)
 
 
@@ -172,10 +172,9 @@ class _Chat:
             raise PromptError(f"{self.name} refuses the turns ({reason[0] if reason else type(exc).__name__})") from exc
 
     def _around(self, text: str, system: str, user: str, sample: str, before: str) -> tuple[str, str]:
-        """Return what a rendered text holds in front of the sample and behind it; a template may strip its turns."""
+        """Return what a rendered text holds in front of the sample and behind it; contents may be stripped."""
         kept = user.strip()
-        start = text.find(kept)
-        if system.strip() not in text[:start] or start < 0 or text.count(kept) > 1:
+        if text.count(kept) != 1 or system.strip() not in text[: (start := text.index(kept))]:
             raise PromptError(
                 f"{self.name} cannot be used: it changes the text of a turn, leaves it out or repeats it; name a Jinja "
                 "file that writes contents as they are"
@@ -183,18 +182,18 @@ class _Chat:
         start += len(before) - (len(user) - len(user.lstrip()))
         return text[:start], text[start + len(sample) :]
 
-    def without_thought(self, tail: str) -> str:
-        """Return the beginning of the assistant's turn with an empty thought, if it begins with an open one."""
-        opened = _OPEN_TAG.search(tail)
+    def without_thought(self, beginning: str) -> str:
+        """Return the beginning of the assistant's turn; a thought that is open there is closed, empty."""
+        opened = _OPEN_TAG.search(beginning)
         if opened is not None and _THOUGHT.search(tag := opened[1]):
-            return f"{tail[: opened.end(1)]}{_BLANK_LINE}{tag[0]}/{tag[1:]}{_BLANK_LINE}"
-        last = ["", *tail.split()][-1]
+            return f"{beginning[: opened.end(1)]}{_BLANK_LINE}{tag[0]}/{tag[1:]}{_BLANK_LINE}"
+        last = ["", *beginning.split()][-1]
         if _THOUGHT.search(last) and not _CLOSES.search(last):
             raise PromptError(
                 f"{self.name} cannot be used: the assistant's turn begins with an open thought, {last!r}, and how it "
                 "ends is not known; name a Jinja file that ends it"
             )
-        return tail
+        return beginning
 
     def end_of_turn(self, after: str) -> str:
         """Return the token that ends the assistant's turn, if what follows an answer begins with a special token."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -148,7 +148,7 @@ class HFScan:
             at = [(keys.index((place.pass_index, place.row)), self._head_length + place.before + 1) for place in places]
             seeds = [requests[place.request].seed for place in places]
             length, kv = self._head_length, list(prefixes.values())
-            options = {"many": many, "name": name, "begin": begin, "ends": self._ends}
+            options: dict[str, Any] = {"many": many, "name": name, "begin": begin, "ends": self._ends}
             draws = draw_calls(hf_model, kv, length, at, seeds, max_tokens, temperature, **options)
             out.update(zip((place.request for place in places), draws, strict=True))
 
