@@ -59,6 +59,13 @@ def diagnose(
             "calls, and no verdict"
         ),
     ] = "",
+    chat_template: Annotated[
+        str,
+        typer.Option(
+            help="Compare the prompts in plain text with the same prompts in the turns of a chat instead: auto (the "
+            "model's own template), or the path of a Jinja file. Prints what each gives, and no verdict"
+        ),
+    ] = "",
     gold: Annotated[
         Path | None,
         typer.Option(help="Folder with corpus.jsonl and gold.jsonl, plain or as .gz (default: the small world's)"),
@@ -76,7 +83,8 @@ def diagnose(
 
     Exit 0: every tool can be taught. Exit 1: a step stands in the way of at least one. Exit 2: wrong use.
 
-    With --wordings it compares wordings of the annotation prompts, and ends with 0.
+    With --wordings it compares wordings of the annotation prompts, with --chat-template each of them without and with
+    the template, and ends with 0.
 
     Example: toolformer diagnose --model EleutherAI/gpt-neo-125m --tools calculator,qa --out runs/diagnosis
     """
@@ -101,10 +109,11 @@ def diagnose(
         inside_words=inside_words,
         keep_repeats=keep_repeats,
     )
-    if wordings:
+    if wordings or chat_template:
         if out is not None:
-            raise UsageError("--wordings prints a table and draws no pictures: leave --out out")
-        _compare_wordings(model, loaded_tools, texts, config, wordings, as_json)
+            option = "--wordings" if wordings else "--chat-template"
+            raise UsageError(f"{option} prints a table and draws no pictures: leave --out out")
+        _compare_prompts(model, loaded_tools, texts, config, wordings or "1", chat_template, as_json)
         return
     reference = read_reference()
     if out is not None:
@@ -139,49 +148,69 @@ def diagnose(
         raise typer.Exit(1)
 
 
-def _compare_wordings(
-    model: str, tools: Mapping[str, Tool], texts: GoldTexts, config: DiagnoseConfig, wordings: str, as_json: bool
+def _compare_prompts(
+    model: str,
+    tools: Mapping[str, Tool],
+    texts: GoldTexts,
+    config: DiagnoseConfig,
+    wordings: str,
+    chat_template: str,
+    as_json: bool,
 ) -> None:
-    """Print the figures of some wordings of the tools' prompts, each as soon as it is measured."""
+    """Print the figures of some wordings of the tools' prompts, with a template also in a chat."""
     from flows.call_forms import wordings_of
-    from toolformer_core.annotate.tool_prompt import chosen_wordings
+    from toolformer_core.annotate.tool_prompt import prompts_for
     from toolformer_core.diagnose.run import check_config
     from toolformer_core.diagnose.wordings import measure_wordings
     from toolformer_core.errors import UsageError
-    from toolformer_core.lm.load import load_model
+    from toolformer_core.lm.load import load_model, load_tokenizer
+    from toolformer_core.prompts.chat import NONE, prompt_in_chat
 
     try:
         numbers = wordings_of(wordings)
     except ValueError as exc:
         raise UsageError(f"--wordings: {exc}") from None
     check_config(tools, config)
-    for key in tools:  # also before a model is loaded
-        chosen_wordings(key, numbers, config.prompts)
+    prompts = [prompt for tool in tools.values() for prompt in prompts_for(tool, numbers, config.prompts)]
+    templates = [NONE]
+    if chat_template not in ("", NONE):
+        templates.append(chat_template)
+        tokenizer = load_tokenizer(model).tokenizer
+        for prompt in prompts:  # also before a model is loaded
+            prompt_in_chat(prompt, tokenizer, chat_template)
     lm, rows = load_model(model, credentials=model_credentials(model)), []
-    for row in measure_wordings(lm, tools, texts, config, numbers):
+    for row in measure_wordings(lm, tools, texts, config, numbers, templates=templates):
         rows.append(row)
-        print(f"{row.tool:<10} wording {row.wording} measured", file=sys.stderr)
+        in_chat = "" if row.chat_template == NONE else " in a chat"
+        print(f"{row.tool:<10} wording {row.wording}{in_chat} measured", file=sys.stderr)
+    with_template = len(templates) > 1
     if as_json:
-        print_json({"model": model, "texts": texts.digest, "wordings": [asdict(row) for row in rows]})
+        left_out = set() if with_template else {"chat_template"}
+        printed = [{name: value for name, value in asdict(row).items() if name not in left_out} for row in rows]
+        print_json({"model": model, "texts": texts.digest, "wordings": printed})
     else:
-        _print_wordings(rows)
+        _print_wordings(rows, with_template=with_template)
 
 
-def _print_wordings(rows: Iterable[WordingFigures]) -> None:
+def _print_wordings(rows: Iterable[WordingFigures], *, with_template: bool) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     from cli.render.console import Console
 
-    table = Table(title="Wordings, against gold calls", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    title = "Prompts in plain text and in a chat" if with_template else "Wordings"
+    table = Table(title=f"{title}, against gold calls", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("tool")
+    if with_template:
+        table.add_column("chat template")
     for name in ("wording", "well-formed", "executes", "equals gold", "kept", "right", "precision", "recall"):
         table.add_column(name, justify="right")
     for one in rows:
         shares = (one.well_formed, one.executes, one.equals_gold, one.precision, one.recall)
         well_formed, executes, equals, precision, recall = ("-" if x is None else f"{x:.2f}" for x in shares)
         counts = (str(one.kept), str(one.right))
-        table.add_row(one.tool, str(one.wording), well_formed, executes, equals, *counts, precision, recall)
+        template = (one.chat_template,) if with_template else ()
+        table.add_row(one.tool, *template, str(one.wording), well_formed, executes, equals, *counts, precision, recall)
     console = Console(highlight=False, soft_wrap=True)
     console.print(table)
     console.print("well-formed and equals gold: of the draws at gold positions; kept: at the tool's tau_f")

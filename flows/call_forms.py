@@ -1,4 +1,4 @@
-"""Fields of forms that say which calls are drawn, kept and made: wordings, thresholds, rates, prices, triggers.
+"""Fields of forms that say which calls are drawn, kept and made: prompts, thresholds, rates, prices, triggers.
 
 They are types as in `forms`, whose conventions hold here. What a threshold found from a rate is, and what a price adds,
 `tasks` decides; here they are only parsed and checked.
@@ -13,10 +13,21 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from flows.forms import Option, as_parts
+from flows.forms import OneOf, Option, as_parts
 from toolformer_core.config import TOOL_NAMES, tau_f_for
+from toolformer_core.prompts.chat import AUTO, NONE
 
-__all__ = ["ALL", "Prices", "TauF", "Trigger", "Wordings", "promised_rates", "thresholds", "wordings_of"]
+__all__ = [
+    "ALL",
+    "ChatTemplate",
+    "Prices",
+    "TauF",
+    "Trigger",
+    "Wordings",
+    "promised_rates",
+    "thresholds",
+    "wordings_of",
+]
 
 ALL = "all"  # in place of a tool: every tool that is not named
 _RATE = re.compile(r"\s*fdr\s*=\s*([0-9.eE+-]+)\s*")
@@ -63,6 +74,7 @@ def _wordings(text: str) -> str:
 
 
 Wordings = Annotated[str, AfterValidator(_wordings)]
+ChatTemplate = Annotated[str, OneOf(lambda: (NONE, AUTO), "^/")]
 
 
 def _given_thresholds(given: Any) -> Any:

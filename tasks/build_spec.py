@@ -26,6 +26,7 @@ from toolformer_core.config import (
 )
 from toolformer_core.errors import ToolError, ToolformerError
 from toolformer_core.lm.base import LanguageModel
+from toolformer_core.prompts.chat import NONE
 from toolformer_core.records import Prompt
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.build import ToolSettings
@@ -100,6 +101,7 @@ class BuildSpec:
     execute: ExecuteConfig
     score: ScoreConfig
     assemble: AssembleConfig
+    chat_template: str = NONE  # by which the prompts were written: none, auto or a file's name
     filters: Mapping[str, DocumentFilter] = field(default_factory=dict)  # of tools that are none of the paper's
     relevance: RelevanceSpec | None = None  # None: tools are tried on all that the prefilter keeps
     rates: Mapping[str, float] = field(default_factory=dict)  # tool -> rate of false discoveries to find tau_f for

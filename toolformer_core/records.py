@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 __all__ = [
+    "AssistantTurn",
     "Call",
     "Document",
     "DrawnCall",
@@ -116,21 +117,34 @@ class Rejection:
 
 
 @dataclass(frozen=True, slots=True)
+class AssistantTurn:
+    """How the second copy of x stands in a chat: as the beginning of the assistant's turn (see `prompts.chat`)."""
+
+    space: bool  # whether a space stands between the prompt's tail and x
+    end: str = ""  # the token by which a model ends this turn; "": none but those that end a text
+
+
+@dataclass(frozen=True, slots=True)
 class Prompt:
     """An annotation prompt P_t(x) = head + x + tail, after which the model writes x again, with calls.
 
     The head (instruction, call syntax, demonstrations, `Input: `) is the same for every document, so its keys and
     values are computed once per tool. The tail is the text between the two copies of x (`\\nOutput:`).
+
+    Behind a plain prompt x follows a space, and the model's start token stands in front of the head. In a chat (`turn`)
+    both are as the template says.
     """
 
     tool: str
     head: str
     tail: str
     wording: int = 1  # which of the tool's wordings this is; not a part of the digest, which the text alone decides
+    turn: AssistantTurn | None = None  # head and tail are turns of a chat; None: plain text
 
     @property
     def digest(self) -> str:
-        return digest_of("prompt", self.tool, self.head, self.tail)
+        turn = () if self.turn is None else ("turn", "space" if self.turn.space else "", self.turn.end)
+        return digest_of("prompt", self.tool, self.head, self.tail, *turn)
 
 
 @dataclass(frozen=True, slots=True)

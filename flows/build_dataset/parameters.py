@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, WithJsonSchema, model_validator
 
-from flows.call_forms import Prices, TauF, Wordings, promised_rates
+from flows.call_forms import ChatTemplate, Prices, TauF, Wordings, promised_rates
 from flows.forms import (
     AUTO,
     FORM,
@@ -44,6 +44,7 @@ from toolformer_core.config import (
     ScoreConfig,
     tau_f_for,
 )
+from toolformer_core.prompts.chat import NONE
 
 __all__ = ["BuildParameters", "build_command"]
 
@@ -133,6 +134,12 @@ class BuildParameters(ToolChoice):
         description="Wordings of the annotation prompts, e.g. 1,3, or all: each is scanned, and at every position they "
         "share the draws, which are pooled; a tool uses those that it has. More than one: each text is read twice by "
         "every wording",
+    )
+    chat_template: Annotated[ChatTemplate, _CALLS] = Field(
+        NONE,
+        description="For a chat model: draw calls in the turns of a chat. auto: by the chat template of the model's "
+        "tokenizer; a path: by that Jinja file; none: in plain text, as in the paper. Scores need no prompt and do not "
+        "change",
     )
     tau_f: Annotated[TauF, _CALLS] = Field(
         default_factory=dict,

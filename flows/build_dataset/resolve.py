@@ -34,8 +34,9 @@ from toolformer_core.config import (
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.grounding.encoders import encoder_digest
 from toolformer_core.lm.check import check_model
-from toolformer_core.lm.load import model_digests
+from toolformer_core.lm.load import load_tokenizer, model_digests
 from toolformer_core.lm.served import served_model
+from toolformer_core.prompts.chat import AUTO, NONE, prompt_in_chat
 from toolformer_core.records import Prompt, digest_of
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.declaration import declaration_of
@@ -139,6 +140,7 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         tool_names={key: tool.name for key, tool in built.items()},
         tool_digests={key: tool.fingerprint for key, tool in built.items()},
         prompts=_prompts(p, built, sample),
+        chat_template=p.chat_template if p.chat_template in (NONE, AUTO) else Path(p.chat_template).name,
         filters={key: declared[key].filter for key in built if key not in TOOL_NAMES},
         tool_settings=settings,
         ingest=ingest,
@@ -174,12 +176,21 @@ def _score_model(p: BuildParameters, model_digest: str) -> BuildModel | None:
 def _prompts(
     p: BuildParameters, tools: Mapping[str, Tool], sample: Mapping[str, SampleConfig]
 ) -> dict[str, tuple[Prompt, ...]]:
-    """Return the wordings of each tool's prompt, of those that are asked for the ones that it has."""
+    """Return the wordings of each tool's prompt, of those that are asked for the ones that it has.
+
+    A chat template is applied here, so that workers are given texts and the fingerprint holds what the model reads.
+    """
     folder = Path(p.prompts).absolute() if p.prompts else None
     prompts = {key: prompts_for(tool, wordings_of(p.wordings), folder) for key, tool in tools.items()}
     for key, wordings in prompts.items():
         shared_draws(sample[key].draws, len(wordings))
-    return prompts
+    if p.chat_template == NONE:
+        return prompts
+    tokenizer = load_tokenizer(p.model).tokenizer
+    return {
+        key: tuple(prompt_in_chat(prompt, tokenizer, p.chat_template) for prompt in wordings)
+        for key, wordings in prompts.items()
+    }
 
 
 def _relevance(p: BuildParameters, tools: Mapping[str, Tool]) -> RelevanceSpec | None:

@@ -12,6 +12,7 @@ from tasks.model_thread import QueuedLM
 from tasks.run_shard import ShardWriter, StageOutput
 from tasks.stage import LM_TOKENS, Inputs, Stage, count_rows
 from toolformer_core.annotate.sample import sample
+from toolformer_core.prompts.chat import NONE
 from warehouse.commits import RowCounts
 
 __all__ = ["SAMPLE"]
@@ -52,7 +53,9 @@ def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
 
 def _config_notes(inputs: Inputs[BuildSpec]) -> Mapping[str, Any]:
     numbers = [prompt.wording for prompt in inputs.spec.prompts[inputs.tool]]
-    return {} if numbers == [1] else {"wordings": numbers}
+    wordings = {} if numbers == [1] else {"wordings": numbers}
+    template = inputs.spec.chat_template
+    return wordings | ({} if template == NONE else {"chat_template": template})
 
 
 SAMPLE: Stage[BuildSpec] = Stage(

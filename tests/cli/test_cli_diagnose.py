@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from cli.diagnose import _Display, _format_measure
 from cli.main import app
+from tests.support.chat_templates import AS_PLAIN
 from toolformer_core.diagnose.verdict import STEPS, Check
 from toolformer_core.errors import UsageError
 
@@ -52,6 +53,7 @@ def test_wordings_are_compared_without_a_verdict() -> None:
     result = run(*few, "--json")
     assert result.exit_code == 0
     rows = json.loads(result.stdout)["wordings"]
+    assert "chat_template" not in rows[0]
     assert [(row["tool"], row["wording"]) for row in rows] == [("calendar", 1), ("calendar", 5)]
     for row in rows:
         assert row["well_formed"] > 0.5
@@ -62,9 +64,29 @@ def test_wordings_are_compared_without_a_verdict() -> None:
     assert "Wordings, against gold calls" in printed.stdout
 
 
+def test_a_chat_is_compared_with_plain_text(tmp_path: Path) -> None:
+    """The template adds nothing, so both give the same."""
+    template = tmp_path / "contents.jinja"
+    template.write_text(AS_PLAIN, encoding="utf-8")
+    few = ["--tools", "calendar", "--documents", "4", "--top-k", "2", "--draws", "1", "--chat-template", str(template)]
+    result = run(*few, "--json")
+    assert result.exit_code == 0
+    plain, chat = json.loads(result.stdout)["wordings"]
+    assert (plain.pop("chat_template"), chat.pop("chat_template")) == ("none", str(template))
+    assert plain == chat
+    assert plain["draws"] > 0
+    assert [line.strip() for line in result.stderr.splitlines()] == [
+        "calendar   wording 1 measured",
+        "calendar   wording 1 in a chat measured",
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--chat-template", "auto"], "no chat template"),
+        (["--chat-template", "nowhere.jinja"], "cannot read the chat template nowhere.jinja"),
+        (["--chat-template", "auto", "--out", "folder"], "--chat-template prints a table"),
         (["--tools", "abacus"], "abacus"),
         (["--tau-f", "abacus=1"], "abacus"),
         (["--tau-f", "calculator"], "--tau-f"),

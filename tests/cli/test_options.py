@@ -47,7 +47,7 @@ FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
 # What users have in their scripts.
 NAMES = {
     BuildParameters: """--corpus --data --model --score-model --tools --tool --dataset --limit --tau-s --top-k --draws
-        --positions --draw-form --wordings --tau-f --decoys --decoy-share --call-price
+        --positions --draw-form --wordings --chat-template --tau-f --decoys --decoy-share --call-price
         --inside-words --keep-repeats --score-all --not-rejected --only-accepted
         --max-examples --stop-when-full --temperature --max-call-tokens
         --mt-chunk-tokens --relevant-share --encoder --latest-date --seed --shard-documents --max-chars --text-column

@@ -23,6 +23,7 @@ from toolformer_core.errors import TokenizerError, UnknownNameError
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.load import load_model
 from toolformer_core.lm.served import Credentials
+from toolformer_core.prompts.chat import NONE, prompt_in_chat
 from toolformer_core.records import Prompt
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.declaration import declaration_of
@@ -43,6 +44,7 @@ class DiagnoseConfig:
     tau_f: Mapping[str, float] = field(default_factory=dict)
     prompts: Path | None = None  # folder; None: the shipped ones
     wording: int = 1  # of the tools' prompts
+    chat_template: str = NONE  # by which they are written; see `prompt_in_chat`
     mt_chunk_tokens: int = 3  # the small world's foreign phrases are short
     seed: int = 0
     inside_words: bool = False  # let a call split a word or a number
@@ -97,11 +99,13 @@ def measure(
         on_progress: called with (tool, documents done, documents in total).
 
     Raises:
-        UsageError: a prompt cannot be read, a setting is wrong, or the texts hold no gold call of a tool.
+        UsageError: a prompt cannot be read or written as a chat, a setting is wrong, or the texts hold no gold call of
+            a tool.
     """
     occupied = {doc_id: [call.position for call in calls] for doc_id, calls in texts.calls.items()}
     prefilter = PrefilterConfig(chunk_tokens=config.mt_chunk_tokens, seed=config.seed)
-    prompts = {key: config.prompt(tool) for key, tool in tools.items()}
+    tokenizer = lm.hf_model.tokenizer
+    prompts = {key: prompt_in_chat(config.prompt(tool), tokenizer, config.chat_template) for key, tool in tools.items()}
     for key, tool in tools.items():
         declared = None if key in TOOL_NAMES else declaration_of(tool).filter
         chosen = choose(texts, key, config.documents, prefilter, seed=config.seed, declared=declared)

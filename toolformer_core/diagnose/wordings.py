@@ -1,7 +1,8 @@
-"""Compares wordings of annotation prompts on texts with gold calls: what each makes a model write, and what is kept.
+"""Compares annotation prompts on texts with gold calls: what each makes a model write, and what is kept.
 
-A wording is measured like any prompt (see `run.measure`), on the same documents and with the same settings as the
-others. This module judges nothing: which wording is best depends on the model and the texts.
+Prompts differ in their wording, or in the chat template by which they are written. Each is measured like any prompt
+(see `run.measure`), on the same documents and with the same settings as the others. This module judges nothing: which
+prompt is best depends on the model and the texts.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from toolformer_core.diagnose.figures import Figures, threshold_name
 from toolformer_core.diagnose.gold import GoldTexts
 from toolformer_core.diagnose.run import DiagnoseConfig, measure
 from toolformer_core.lm.hf.engine import TransformersLM
+from toolformer_core.prompts.chat import NONE
 from toolformer_core.tools.base import Tool
 
 __all__ = ["WordingFigures", "measure_wordings"]
@@ -22,10 +24,11 @@ __all__ = ["WordingFigures", "measure_wordings"]
 
 @dataclass(frozen=True, slots=True)
 class WordingFigures:
-    """What one wording of a tool's prompt gives. Shares are None where there is nothing to share."""
+    """What one prompt of a tool gives. Shares are None where there is nothing to share."""
 
     tool: str
     wording: int
+    chat_template: str  # by which the prompt was written; "none": plain text
     draws: int  # at gold positions
     well_formed: float | None  # share of these draws
     equals_gold: float | None  # share of these draws that have the gold input
@@ -43,16 +46,19 @@ def measure_wordings(
     config: DiagnoseConfig,
     wordings: Sequence[int] | None = None,
     on_progress: OnProgress | None = None,
+    *,
+    templates: Sequence[str] = (NONE,),
 ) -> Iterator[WordingFigures]:
-    """Yield the figures of each wording of each tool's prompt, by tool and number.
+    """Yield the figures of each wording of each tool's prompt, by tool, number and template.
 
     Args:
         lm: the model.
         tools: by key.
         texts: with gold calls.
-        config: how much to measure, and with which settings; its own wording is not used.
+        config: how much to measure, and with which settings; its own wording and template are not used.
         wordings: numbers from 1, of which those are measured that a tool has; None: all.
         on_progress: as for `measure`.
+        templates: chat templates, by each of which every wording is measured; see `prompt_in_chat`.
 
     Raises:
         UsageError: see `measure`; or a tool has none of the wordings.
@@ -60,16 +66,19 @@ def measure_wordings(
     numbers = {key: [p.wording for p in prompts_for(tool, wordings, config.prompts)] for key, tool in tools.items()}
     for key, tool in tools.items():
         for wording in numbers[key]:
-            for one in measure(lm, {key: tool}, texts, replace(config, wording=wording), on_progress):
-                yield _figures(one.figures, wording)
+            for template in templates:
+                measured = replace(config, wording=wording, chat_template=template)
+                for one in measure(lm, {key: tool}, texts, measured, on_progress):
+                    yield _figures(one.figures, measured)
 
 
-def _figures(figures: Figures, wording: int) -> WordingFigures:
+def _figures(figures: Figures, config: DiagnoseConfig) -> WordingFigures:
     kept = figures.kept[threshold_name(figures.filter.tau_f)]
     imitation = figures.imitation
     return WordingFigures(
         tool=figures.tool,
-        wording=wording,
+        wording=config.wording,
+        chat_template=config.chat_template,
         draws=imitation.at_gold,
         well_formed=imitation.well_formed,
         equals_gold=imitation.right,

@@ -21,18 +21,21 @@ from tokenizers import Tokenizer
 from toolformer_core.errors import ModelError
 
 __all__ = [
+    "WORD",
     "Tokens",
     "check_embedded",
     "drop_unembedded_tokens",
     "encode_behind",
+    "encode_between",
     "encode_following",
     "start_token",
     "tokenize",
+    "tokenize_behind",
 ]
 
 _LOG = logging.getLogger(__name__)
 _NAMED = 3  # tokens that a warning lists
-_WORD = "a"  # one character, and a separate token when a space follows
+WORD = "a"  # one character, and a separate token when a space follows
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +86,57 @@ def tokenize(tokenizer: Any, texts: list[str], *, follow: bool = False) -> list[
     """
     if not texts:
         return []
-    inputs = [_WORD + t for t in texts] if follow else texts
+    inputs = [WORD + t for t in texts] if follow else texts
     encoding = tokenizer(inputs, add_special_tokens=False, return_offsets_mapping=True, return_attention_mask=False)
     pairs = list(zip(encoding["input_ids"], encoding["offset_mapping"], strict=True))
     return [_tokens(*(_without_word(ids, offsets) if follow else (ids, offsets))) for ids, offsets in pairs]
 
 
+def tokenize_behind(tokenizer: Any, before: str, texts: list[str]) -> list[Tokens]:
+    """Tokenise texts that stand directly behind another text, whose tokens are removed.
+
+    A text that would share a token with what it follows is tokenised alone, so that all its characters are its own.
+
+    Args:
+        tokenizer: a fast tokenizer.
+        before: e.g. the header of a chat's turn.
+        texts: the texts.
+    """
+    if not texts:
+        return []
+    inputs = [before + t for t in texts]
+    encoding = tokenizer(inputs, add_special_tokens=False, return_offsets_mapping=True, return_attention_mask=False)
+    out = []
+    for text, ids, offsets in zip(texts, encoding["input_ids"], encoding["offset_mapping"], strict=True):
+        first = _border(offsets, n := len(before))
+        if first is None:
+            out += tokenize(tokenizer, [text])
+        else:
+            out.append(_tokens(ids[first:], [(max(start - n, 0), end - n) for start, end in offsets[first:]]))
+    return out
+
+
+def encode_between(tokenizer: Any, before: str, text: str, after: str) -> list[int]:
+    """Return the token ids of a text as it stands between two others; alone, if it would share a token with them.
+
+    A line end in front of a letter may be another token than one in front of another line end.
+    """
+    encoding = tokenizer(before + text + after, add_special_tokens=False, return_offsets_mapping=True)
+    first, last = (_border(encoding["offset_mapping"], n) for n in (len(before), len(before) + len(text)))
+    if first is None or last is None:
+        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+    return list(encoding["input_ids"][first:last])
+
+
+def _border(offsets: list[tuple[int, int]], n: int) -> int | None:
+    """Return how many tokens stand in front of character n; None if a token stands on both sides."""
+    first = next((j for j, (_, end) in enumerate(offsets) if end > n), len(offsets))
+    return None if first < len(offsets) and offsets[first][0] < n else first
+
+
 def encode_following(tokenizer: Any, text: str) -> list[int]:
     """Return the token ids of a text that follows other text (see `tokenize`)."""
-    with_word, word = (tokenizer(t, add_special_tokens=False)["input_ids"] for t in (_WORD + text, _WORD))
+    with_word, word = (tokenizer(t, add_special_tokens=False)["input_ids"] for t in (WORD + text, WORD))
     if with_word[: len(word)] == word:
         return list(with_word[len(word) :])
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -182,7 +227,7 @@ def check_embedded(ids: Iterable[int], tokenizer: Any, rows: int, name: str) -> 
 
 
 def _without_word(ids: list[int], offsets: list[tuple[int, int]]) -> tuple[list[int], list[tuple[int, int]]]:
-    n = len(_WORD)
+    n = len(WORD)
     first = next((j for j, (_, end) in enumerate(offsets) if end > n), len(ids))
     return ids[first:], [(max(start - n, 0), end - n) for start, end in offsets[first:]]
 

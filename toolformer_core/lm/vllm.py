@@ -18,7 +18,7 @@ import http.client
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -147,8 +147,10 @@ class VllmLM(TransformersLM):
         """
         self.check()
         head = self.hf_model.head_ids(prompt)
+        # those that end a text end a draw of the server by themselves
+        ends = {i: self.hf_model.text([i]) for i in sorted(self.hf_model.ends(prompt) - self.hf_model.end_ids)}
         for scan in scan_texts(self.hf_model, prompt, texts):
-            yield VllmScan(scan, self.server, head)
+            yield VllmScan(scan, self.server, head, ends)
 
     def check(self) -> None:
         """Compare the server's log-probabilities of a short text with the model's, once.
@@ -174,10 +176,11 @@ class VllmLM(TransformersLM):
 class VllmScan(ScanWrapper[HFScan]):
     """A scan made in this process, whose draws a server makes; see `base.Scan`."""
 
-    def __init__(self, scan: HFScan, server: VllmServer, head: list[int]) -> None:
+    def __init__(self, scan: HFScan, server: VllmServer, head: list[int], ends: Mapping[int, str]) -> None:
         super().__init__(scan)
         self._server = server
         self._head = head
+        self._ends = ends  # further tokens that end a draw, with their text
 
     def draw(
         self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = "", begin: str = ""
@@ -212,9 +215,12 @@ class VllmScan(ScanWrapper[HFScan]):
             return list(pool.map(draw_one, prompts, requests, begun))
 
     def _draw(self, prompt: list[int], seed: int, max_tokens: int, temperature: float, begun: Draw) -> Draw:
-        options = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed & (2**63 - 1)}
+        options: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed & (2**63 - 1)}
+        if self._ends:
+            options["stop_token_ids"] = list(self._ends)
         choice = self._server.complete(prompt, **options, stop=[CLOSE], include_stop_str_in_output=True)
-        text = begun.text + str(choice.get("text", ""))
+        # what is asked for the bracket's sake holds for a token that ends the turn, too
+        text = begun.text + str(choice.get("text", "")).removesuffix(self._ends.get(choice.get("stop_reason", -1), ""))
         close = find_close(text)
         if close is None and choice.get("stop_reason") == CLOSE:
             # that "]" closed an inner bracket: repeat the draw with its seed, without the stop string

@@ -11,7 +11,7 @@ import pytest
 import transformers
 from tiny import TEXTS, random_lm, tokenizer
 
-from tests.core.lm.test_plain import assert_alike
+from tests.support.plainly import assert_alike
 
 ENDS = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
 LLAMA: dict[str, Any] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,66 +14,15 @@ from hypothesis import strategies as st
 from tiny import PROMPT, TEXTS, tiny_lm
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.support.plainly import CLOSE, PREFIXES, asked_of, assert_alike, drawn, scanned
 from toolformer_core.errors import ModelError
-from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, ScoreRequest
-from toolformer_core.lm.hf.engine import TransformersLM
+from toolformer_core.lm.base import DrawRequest, ScoreRequest
 from toolformer_core.lm.hf.memory import _available, _below_limit, free_bytes
 from toolformer_core.lm.hf.plain import PlainLM
 from toolformer_core.lm.hf.windowing import score_start, windows_of
 
 FAMILIES = ["gpt2", "gptj", "gpt_neox", "llama", "qwen2", "mistral", "qwen2_mixed"]
-CLOSE = 1e-4  # largest difference of log-probabilities allowed in float32
 LONG = " ".join(f"In {1900 + i} there were {i} of them." for i in range(30))
-PREFIXES = ["", " [Calculator(1 + 1) -> ]", " [Calculator(400 / 1400) -> 0.29]"]
-
-
-def scanned(lm: LanguageModel, texts: Sequence[str]) -> dict[int, tuple[list[int], list[float]]]:
-    """Per text, its positions and log p(" [") there."""
-    return {
-        text: (positions.tolist(), log_probs.tolist())
-        for scan in lm.scan(PROMPT, texts)
-        for text, positions, log_probs in zip(scan.texts, scan.positions, scan.log_probs, strict=True)
-    }
-
-
-def drawn(lm: LanguageModel, texts: Sequence[str], temperature: float, tokens: int = 10) -> dict[DrawRequest, Draw]:
-    """Two draws each at the first, a middle and the last position of every text."""
-    out = {}
-    for scan in lm.scan(PROMPT, texts):
-        asked = [
-            DrawRequest(text, int(positions[at]), 77 * text + 7 * at + n)
-            for text, positions in zip(scan.texts, scan.positions, strict=True)
-            for at in sorted({0, len(positions) // 2, len(positions) - 1})
-            for n in range(2)
-        ]
-        out.update(zip(asked, scan.draw(asked, max_tokens=tokens, temperature=temperature), strict=True))
-        assert scan.draw([], max_tokens=tokens, temperature=temperature) == []
-    return out
-
-
-def asked_of(texts: Sequence[str], prefixes: Sequence[str] = PREFIXES) -> list[ScoreRequest]:
-    return [
-        ScoreRequest(prefix, text, position, 5)
-        for text in texts
-        for position in (0, len(text) // 3, len(text) - 1)
-        for prefix in prefixes
-    ]
-
-
-def assert_alike(lm: TransformersLM, texts: Sequence[str], prefixes: Sequence[str] = PREFIXES) -> None:
-    plain = PlainLM(lm.hf_model)
-    ours, theirs = scanned(lm, texts), scanned(plain, texts)
-    assert ours.keys() == theirs.keys() == set(range(len(texts)))
-    for text, (positions, log_probs) in theirs.items():
-        assert ours[text][0] == positions
-        assert np.abs(np.subtract(ours[text][1], log_probs)).max() < CLOSE
-    for temperature in (0.0, 1.0):
-        assert drawn(lm, texts, temperature) == drawn(plain, texts, temperature)
-    requests = asked_of(texts, prefixes)
-    for got, wanted in zip(lm.log_probs(requests), plain.log_probs(requests), strict=True):
-        assert len(got) == len(wanted)
-        assert (np.isnan(got) == np.isnan(wanted)).all()
-        assert np.nanmax(np.abs(got - wanted), initial=0) < CLOSE
 
 
 def test_a_configuration_that_says_nothing_is_kept() -> None:

@@ -22,9 +22,11 @@ from toolformer_core.lm.hf.head import LMHead
 from toolformer_core.lm.hf.memory import Budget
 from toolformer_core.lm.hf.probe import check_passes, embedding_rows
 from toolformer_core.lm.tokens import (
+    WORD,
     check_embedded,
     drop_unembedded_tokens,
     encode_behind,
+    encode_between,
     encode_following,
     start_token,
 )
@@ -175,8 +177,28 @@ class HFModel:
         return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def head_ids(self, prompt: Prompt) -> list[int]:
-        """Return the tokens of [bos] and the prompt's head."""
-        return ([] if self.bos is None else [self.bos]) + self.encode(prompt.head.removesuffix(" "))
+        """Return the tokens of [bos] and the prompt's head.
+
+        A chat template may write the tokenizer's bos itself: it stands there once. If the tokenizer has none, a chat
+        begins with none, where a plain prompt begins with eos.
+        """
+        head = prompt.head.removesuffix(" ")
+        if prompt.turn is None:
+            return ([] if self.bos is None else [self.bos]) + self.encode(head)
+        ids = encode_between(self.tokenizer, "", head, prompt.head[len(head) :] + WORD)
+        bos = self.tokenizer.bos_token_id
+        return ids if bos is None or ids[:1] == [bos] else [bos, *ids]
+
+    def tail_ids(self, prompt: Prompt) -> list[int]:
+        """Return the tokens of the prompt's tail."""
+        if prompt.turn is None:
+            return encode_following(self.tokenizer, prompt.tail)
+        return encode_between(self.tokenizer, WORD, prompt.tail, " " * prompt.turn.space + WORD)
+
+    def ends(self, prompt: Prompt) -> frozenset[int]:
+        """Return the tokens that end a draw: those that end a text and, in a chat, the one that ends a turn."""
+        end = self.tokenizer.get_vocab().get(prompt.turn.end) if prompt.turn is not None else None
+        return self.end_ids if end is None else self.end_ids | {end}
 
     def head(self, prompt: Prompt) -> tuple[int, KeyValues]:
         """Return the prompt head's length and its keys and values per layer (1, H, P, D), computed once per prompt.

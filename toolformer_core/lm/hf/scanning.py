@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -61,12 +61,14 @@ class HFScan:
         head_length: int,
         windows: dict[int, list[Window]],
         passes: list[_Pass],
+        ends: frozenset[int],
     ) -> None:
         self._hf_model = hf_model
         self._head = head
         self._head_length = head_length
         self._windows = windows
         self._passes = passes
+        self._ends = ends
 
     @property
     def context_length(self) -> int:
@@ -146,9 +148,8 @@ class HFScan:
             at = [(keys.index((place.pass_index, place.row)), self._head_length + place.before + 1) for place in places]
             seeds = [requests[place.request].seed for place in places]
             length, kv = self._head_length, list(prefixes.values())
-            draws = draw_calls(
-                hf_model, kv, length, at, seeds, max_tokens, temperature, many=many, name=name, begin=begin
-            )
+            options: dict[str, Any] = {"many": many, "name": name, "begin": begin, "ends": self._ends}
+            draws = draw_calls(hf_model, kv, length, at, seeds, max_tokens, temperature, **options)
             out.update(zip((place.request for place in places), draws, strict=True))
 
         with hf_model.lock, torch.inference_mode():
@@ -220,18 +221,19 @@ def call_at_end(
 
 def _scan_windows(hf_model: HFModel, prompt: Prompt, windows: Sequence[list[Window]]) -> Iterator[HFScan]:
     head_length, head = hf_model.head(prompt)
+    ends = hf_model.ends(prompt)
     order = sorted(range(len(windows)), key=lambda i: (len(windows[i]), sum(len(w.ids) for w in windows[i]), i))
     batch: list[int] = []
     for i in order:
         rows = [w for j in (*batch, i) for w in windows[j]]
         tokens = len(rows) * (head_length + max(len(w.ids) for w in rows))
         if batch and tokens > _PASSES_PER_SCAN * hf_model.token_budget:
-            yield (scan := _scan_batch(hf_model, head, head_length, {j: windows[j] for j in batch}))
+            yield (scan := _scan_batch(hf_model, head, head_length, {j: windows[j] for j in batch}, ends))
             scan.release()
             batch = []
         batch.append(i)
     if batch:
-        yield _scan_batch(hf_model, head, head_length, {j: windows[j] for j in batch})
+        yield _scan_batch(hf_model, head, head_length, {j: windows[j] for j in batch}, ends)
 
 
 def _scan_batch(
@@ -239,6 +241,7 @@ def _scan_batch(
     head: KeyValues,
     head_length: int,
     windows: dict[int, list[Window]],
+    ends: frozenset[int],
 ) -> HFScan:
     rows = [w for ws in windows.values() for w in ws]
     passes: list[_Pass] = []
@@ -260,7 +263,7 @@ def _scan_batch(
                     kept_tokens += tokens
                 passes.append(pass_)
             done += len(batch)
-    return HFScan(hf_model, head, head_length, windows, passes)
+    return HFScan(hf_model, head, head_length, windows, passes, ends)
 
 
 def _run_pass(

@@ -9,19 +9,22 @@ Both rules are exact for a text that fits: one window, everything seen. What a s
 head, which all documents share, and behind it the document twice:
 
     [bos] head | x tail | x        the positions are those of the second x
+
+In a chat (`Prompt.turn`) head and tail are turns, and the second x begins the assistant's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_core.errors import ContextError
 from toolformer_core.lm.hf.model import CALL_RESERVE, HFModel
-from toolformer_core.lm.tokens import Tokens, encode_following, tokenize
+from toolformer_core.lm.tokens import Tokens, tokenize, tokenize_behind
 from toolformer_core.records import Prompt
 
 __all__ = ["Window", "score_start", "window_bounds", "windows_at_end", "windows_of"]
@@ -74,38 +77,60 @@ def windows_of(hf_model: HFModel, prompt: Prompt, texts: Sequence[str]) -> list[
         ContextError: prompt and call leave too little of the context for a document.
     """
     head_length = len(hf_model.head_ids(prompt))
-    tail = encode_following(hf_model.tokenizer, prompt.tail)
-    space = " " if prompt.head.endswith(" ") else ""
+    tail = hf_model.tail_ids(prompt)
     width = (hf_model.context_length - head_length - len(tail) - len(hf_model.trigger) - CALL_RESERVE) // 2
     if width < _SMALLEST_WINDOW:
         raise ContextError(
             f"model {hf_model.name!r} has a context of {hf_model.context_description}, of which the {prompt.tool} "
             f"prompt takes {head_length}; use a shorter prompt or a model with a longer context"
         )
-    # the first copy of x follows "Input:", the second one "Output:"
-    first_copies = tokenize(hf_model.tokenizer, [space + t for t in texts], follow=bool(space))
-    second_copies = first_copies if space else tokenize(hf_model.tokenizer, [" " + t for t in texts], follow=True)
+    first_copies, second_copies = _copies(hf_model.tokenizer, prompt, list(texts))
     return [
-        [_window(i, first, second, tail, w) for w in window_bounds(len(second.ids), width)]
+        [_window(i, first, second, tail, w) for w in window_bounds(len(second.tokens.ids), width)]
         for i, (first, second) in enumerate(zip(first_copies, second_copies, strict=True))
     ]
 
 
+class _Copy(NamedTuple):
+    """One of the two copies of a document in a prompt."""
+
+    tokens: Tokens
+    lead: int  # characters of its tokens that stand in front of the document: 1 for a space, else 0
+
+
+def _copies(tokenizer: Any, prompt: Prompt, texts: list[str]) -> tuple[list[_Copy], list[_Copy]]:
+    """Return the first and the second copies of some documents; two that have the same tokens are the same object.
+
+    The first copy follows "Input:", the second one "Output:" or, in a chat, the header of the assistant's turn.
+    """
+    spaced = [" " + text for text in texts]
+
+    def behind(before: str, space: bool) -> list[_Copy]:
+        line = before[before.rstrip("\n").rfind("\n") + 1 :]  # earlier lines change no token here
+        return [_Copy(t, int(space)) for t in tokenize_behind(tokenizer, line, spaced if space else texts)]
+
+    space = prompt.head.endswith(" ")
+    if prompt.turn is not None:
+        return behind(prompt.head.removesuffix(" "), space), behind(prompt.tail, prompt.turn.space)
+    second = [_Copy(t, 1) for t in tokenize(tokenizer, spaced, follow=True)]
+    return second if space else [_Copy(t, 0) for t in tokenize(tokenizer, texts)], second
+
+
 def _window(
-    text: int, first_copy: Tokens, second_copy: Tokens, tail: list[int], window: tuple[int, int, int, int]
+    text: int, first_copy: _Copy, second_copy: _Copy, tail: list[int], window: tuple[int, int, int, int]
 ) -> Window:
     start, end, first, last = window
-    cut_from = int(second_copy.cuts[start])
-    cut_to = int(second_copy.cuts[end]) if end < len(second_copy.ids) else None
+    tokens, lead = second_copy
     if first_copy is second_copy:
-        copy = first_copy.ids[start:end]
-    else:  # the first copy is tokenised without the leading space, so its cuts lie one character to the left
-        a = first_copy.token_at(max(0, cut_from - 1))
-        copy = first_copy.ids[a:] if cut_to is None else first_copy.ids[a : first_copy.token_at(cut_to - 1)]
-    scanned = np.flatnonzero(second_copy.starts_character[first:last]) + first
-    positions = np.maximum(second_copy.cuts[scanned] - 1, 0)  # the leading space is not part of the document
+        copy = tokens.ids[start:end]
+    else:  # the same characters, which may lie in other tokens
+        other, shift = first_copy.tokens, first_copy.lead - lead
+        a = other.token_at(int(tokens.cuts[start]) + shift) if start else 0
+        copy = other.ids[a : other.token_at(int(tokens.cuts[end]) + shift)] if end < len(tokens.ids) else other.ids[a:]
+    scanned = np.flatnonzero(tokens.starts_character[first:last]) + first
+    positions = np.maximum(tokens.cuts[scanned] - lead, 0)  # a leading space is not part of the document
     keep = np.concatenate([[True], positions[1:] > positions[:-1]]) if len(positions) else np.zeros(0, dtype=np.bool_)
-    ids = np.concatenate([copy, np.asarray(tail, dtype=np.int64), second_copy.ids[start:end]])
+    ids = np.concatenate([copy, np.asarray(tail, dtype=np.int64), tokens.ids[start:end]])
     return Window(text, ids, (scanned[keep] - start) + len(copy) + len(tail) - 1, positions[keep])
 
 
