@@ -64,12 +64,14 @@ class Option:
         convert: makes the field's value of what was given, or of None if nothing was. Default: what was given is the
             value, else the field's default.
         repeated: the option may be given several times, once for each element of a list.
+        argument: it is given by its place on the command line, not by its name.
     """
 
     panel: str = ""
     note: str = ""
     convert: Callable[[Any], Any] | None = None
     repeated: bool = False
+    argument: bool = False
 
 
 @dataclass(frozen=True, slots=True)
