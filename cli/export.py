@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,11 +29,13 @@ def export(
 ) -> None:
     """Take C* away: as text, as JSONL with the calls' spans, for `datasets`, or in the form that a trainer reads.
 
-    A card in the hub's form and a manifest with digests are written beside it.
+    A card in the hub's form and a manifest with digests are written beside it. --push uploads all of it in one commit.
 
     Example: toolformer export --format chat --dialect sharegpt --dev 0.05 cstar.jsonl
 
     Another: toolformer export --format tokens --tokenizer path/to/model --preview
+
+    To the hub: toolformer export --format chat cstar.jsonl --push OWNER/NAME
     """
     from flows.export import preview as preview_of
     from toolformer_core.errors import UsageError
@@ -65,7 +68,8 @@ def _export(parameters: ExportParameters) -> ExportResult:
 
 def _print_result(result: ExportResult, out: str, *, as_json: bool) -> None:
     if as_json:
-        print_json({**result.manifest, "out": [str(path) for path in result.files]})
+        pushed = {"pushed": asdict(result.pushed)} if result.pushed is not None else {}
+        print_json({**result.manifest, "out": [str(path) for path in result.files], **pushed})
         return
     dev = f", {result.dev:,} of them in the dev split" if result.dev else ""
     say(f"{result.examples:,} examples written to {out}{dev}")
@@ -77,6 +81,9 @@ def _print_result(result: ExportResult, out: str, *, as_json: bool) -> None:
         say(f"{result.counts['masked']:,} of {total:,} {unit} masked")
     for note in result.notes:
         say(f"note: {note}")
+    if (pushed := result.pushed) is not None:
+        made = "made, " if pushed.created else ""
+        say(f"{pushed.url} ({made}{'private' if pushed.private else 'public'}), commit {pushed.commit}")
 
 
 def _print_preview(shown: list[Preview], *, as_json: bool) -> None:

@@ -43,6 +43,7 @@ __all__ = [
     "Phrases",
     "QAReader",
     "References",
+    "Repository",
     "ShardDocuments",
     "ToolChoice",
     "Tools",
@@ -180,6 +181,7 @@ _SERVED = r"^(?!vllm\+[^#]*[@?])(?!vllm\+.*#.*#)(?!(?!vllm\+https?://).*://)[^.~
 ModelName = Annotated[str, AfterValidator(_without_credentials), _text(_SERVED)]
 DatasetName = Annotated[str, _text(f"^{_NAME}$")]
 Version = Annotated[str, _text(f"^{_NAME}(@{_NAME})?$")]
+Repository = Annotated[str, _text("^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*$")]  # on the hub
 
 
 # A list, or on the command line a text with commas between its parts.

@@ -2,13 +2,15 @@
 
 parameters the one declaration of form and options
 flow       the flow `export`, with progress and a table of what was written
-delivery   what flow and command have in common: from the form to the files
+delivery   what flow and command have in common: from the form to the files and the hub
 find       a dataset by its name
 settings   the options of an export, and which of them may stand together
 tools      what a chat row says of a dataset's tools
 formats    examples as the rows of each format, and what writes them
 run        the export: data, dev split, card and manifest, all or nothing
 card       the card, in the hub's form, and the manifest
+earlier    an export that was written earlier, for a push that is repeated
+hub        a dataset repository on the Hugging Face hub: looked at, then pushed to
 previews   some examples, with what is trained and what is not
 
 The names in `__all__` are imported when the first of them is used: the command line's help needs the parameters alone.

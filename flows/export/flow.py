@@ -1,14 +1,14 @@
 """The flow `export`: C* in files that a trainer reads, from a form.
 
 It shows progress, and at its end a table of the counts and of where the files lie: on the machine of the worker that
-ran it. What is written is not known here.
+ran it, and on the hub. What is written is not known here.
 """
 
 from __future__ import annotations
 
 from prefect import flow, get_run_logger
 
-from flows.artifacts import WorkProgress, publish_summary, run_name_from
+from flows.artifacts import WorkProgress, publish_link, publish_summary, run_name_from
 from flows.export.delivery import deliver
 from flows.export.parameters import ExportParameters
 from flows.export.run import ExportResult
@@ -22,10 +22,10 @@ __all__ = ["export", "run_export"]
 
 @flow(name="export", flow_run_name=run_name_from("export {dataset} as {format}"))
 def export(parameters: ExportParameters) -> ExportResult:
-    """Write C* in the format that a trainer reads, with a card and a manifest beside it.
+    """Write C* in the format that a trainer reads, with a card and a manifest; push it to the hub if asked.
 
     Args:
-        parameters: dataset, file and format.
+        parameters: dataset, file, format and repository.
     """
     prepare_environment()
     record_server()
@@ -40,6 +40,8 @@ def export(parameters: ExportParameters) -> ExportResult:
     for note in result.notes:
         get_run_logger().warning(note)
     publish_summary(_summary(result), "exported")
+    if result.pushed is not None:
+        publish_link(result.pushed.url, "export-hub", "The dataset on the hub")
     return result
 
 
@@ -56,6 +58,8 @@ def _summary(result: ExportResult) -> str:
         ("machine", host()),
         *(("file", f"`{path}`") for path in result.files),
     ]
+    if result.pushed is not None:
+        rows += [("repository", result.pushed.url), ("commit", result.pushed.commit)]
     return "| | |\n|---|---|\n" + "".join(f"| {name} | {value} |\n" for name, value in rows)
 
 
@@ -63,7 +67,7 @@ def run_export(parameters: ExportParameters) -> ExportResult:
     """Run the flow in this process.
 
     Raises:
-        UsageError, CorruptDataError: see `export_to`.
+        UsageError, CorruptDataError, PushError: see `deliver`.
     """
     guard_prefect_server()
     return export(parameters)

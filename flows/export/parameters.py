@@ -12,11 +12,13 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from flows.export.settings import MAX_DEV, ExportSettings, Format
-from flows.forms import AUTO, FORM, AbsolutePath, DataFolder, ModelName, Option, Version
+from flows.forms import AUTO, FORM, AbsolutePath, DataFolder, ModelName, Option, Repository, Version
+from toolformer_core.errors import UsageError
 
 __all__ = ["ExportParameters"]
 
 _CHATS = Option("Chats")
+_HUB = Option("Hub")
 
 
 class ExportParameters(BaseModel):
@@ -50,6 +52,13 @@ class ExportParameters(BaseModel):
     )
     dev: float = Field(0.0, ge=0, le=MAX_DEV, description="Share of the documents for a dev split beside it, e.g. 0.05")
     seed: int = Field(0, description="Of the dev split")
+    push: Annotated[Repository | None, _HUB] = Field(
+        None, description="Dataset repository on the Hugging Face hub to push it to, OWNER/NAME; needs HF_TOKEN"
+    )
+    public: Annotated[bool, _HUB] = Field(False, description="Whether all may read that repository (default: private)")
+    replace: Annotated[bool, _HUB] = Field(
+        False, description="Push also where other files lie; those of the same name are replaced"
+    )
 
     def settings(self) -> ExportSettings:
         """Return the options of the export.
@@ -57,5 +66,8 @@ class ExportParameters(BaseModel):
         Raises:
             UsageError: a value is missing, or belongs to another format.
         """
+        for name in ("public", "replace"):
+            if getattr(self, name) and self.push is None:
+                raise UsageError(f"--{name} belongs to --push")
         given = {field.name: getattr(self, field.name) for field in fields(ExportSettings)}
         return ExportSettings(**{name: None if value == AUTO else value for name, value in given.items()})

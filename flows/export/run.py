@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from flows.export.card import Written, card_text, file_entries, manifest_of, manifest_text
+from flows.export.card import Written, asked_of, card_text, file_entries, manifest_of, manifest_text
 from flows.export.find import find_dataset
 from flows.export.formats import Maker, Sink, maker_of, sink_of
 from flows.export.settings import ExportSettings, Format
@@ -30,7 +30,7 @@ from toolformer_core.records import Example
 from warehouse.commits import Dataset
 from warehouse.store import Store
 
-__all__ = ["ExportResult", "OnProgress", "Places", "batches_of", "export_dataset", "export_to"]
+__all__ = ["ExportResult", "OnProgress", "Places", "Pushed", "batches_of", "export_dataset", "export_to"]
 
 _BATCH = 256  # examples that are tokenized together
 
@@ -56,10 +56,22 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
+class Pushed:
+    """Where an export lies on the hub."""
+
+    repository: str  # OWNER/NAME
+    url: str
+    commit: str
+    private: bool
+    created: bool  # it was missing
+
+
+@dataclass(frozen=True, slots=True)
 class ExportResult:
     """What an export wrote."""
 
     dataset: str  # name@version-made
+    out: Path
     files: tuple[Path, ...]  # the rows of each split, the manifest, the card
     examples: int  # rows
     dev: int  # of them in the dev split
@@ -67,6 +79,7 @@ class ExportResult:
     counts: dict[str, int]  # of tokens or characters, how many are trained and how many masked; of chats, turns, calls
     notes: tuple[str, ...]
     manifest: dict[str, Any]
+    pushed: Pushed | None = None
 
 
 def export_dataset(store: Store, name: str, format_: Format, out: Path, separator: str | None = None) -> int:
@@ -177,7 +190,7 @@ def _write(
         _remove(splits.pop("dev"))
         notes.append("there is no dev split: none of its documents has a row")
     files = file_entries(splits, written)
-    manifest = manifest_of(dataset, settings, prepared.tokenizer, written, files, notes)
+    manifest = manifest_of(asked_of(dataset, settings, prepared.tokenizer), written, files, notes)
     card = partial / places.card.name
     card.write_text(card_text(store, dataset, settings, manifest), encoding="utf-8", newline="\n")
     manifest["files"] += file_entries({"card": card}, None)
@@ -186,6 +199,7 @@ def _write(
     moved = _move([part for part in parts if (partial / part.name).exists()], partial)
     return ExportResult(
         dataset=dataset.label,
+        out=places.train,
         files=tuple(reversed(moved)),
         examples=sum(written.rows.values()),
         dev=written.rows["dev"],

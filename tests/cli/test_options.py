@@ -58,7 +58,7 @@ NAMES = {
     EvaluateParameters: """--task --path --data --model --cc --toolformer --arms --k --trigger --limit --tools --tool
         --passages --index --qa-reader --phrases --translator --max-new-tokens --shard-items --workers --gpus""",
     ExportParameters: """--dataset --data out --format --separator --tokenizer --dialect --arguments --request
-        --next-request --dev --seed""",
+        --next-request --dev --seed --push --public --replace""",
     FinetuneParameters: """--dataset --data --model --arm --profile --processes --steps --batch --learning-rate --warmup
         --sequence-length --evaluate-every --dev-documents --keep --seed --retries""",
     GroundParameters: """--task --data --model --large-model --toolformer --limit --seed --answers --tools --tool
