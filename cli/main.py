@@ -25,6 +25,7 @@ from cli.finetune import finetune
 from cli.fit_trigger import fit_trigger
 from cli.ground import ground_app
 from cli.index import index_app
+from cli.lineage import lineage
 from cli.operate import doctor, up
 from cli.sql import sql
 from cli.terminal import leave, say, without_credentials
@@ -72,6 +73,7 @@ app.command(rich_help_panel=_ASK)(stats)
 app.command(rich_help_panel=_ASK)(explain)
 app.command("what-if", rich_help_panel=_ASK)(what_if)
 app.command(rich_help_panel=_ASK)(sql)
+app.command(rich_help_panel=_ASK)(lineage)
 app.command(rich_help_panel=_BUILD)(datasets)
 app.add_typer(index_app, name="index", rich_help_panel=_BUILD)
 app.command(rich_help_panel=_BUILD)(export)

@@ -30,6 +30,7 @@ from flows.finetune.profiles import load_profile
 from flows.finetune.resolve import resolve
 from flows.finetune.tracking import close_run, start_run
 from flows.ledger import republish
+from flows.lineage.send import send_run
 from flows.server import guard_prefect_server, record_server
 from flows.stopping import restore_stop_handler
 from tasks.environment import prepare_environment
@@ -230,6 +231,7 @@ def _record(folder: Path, store: Store) -> None:
         if (training := finished_finetune(folder)) is not None:
             record_training(store, training)
             republish(store)
+            send_run(store, folder.name)
     except WarehouseError as exc:
         get_run_logger().warning("this training is not recorded in the warehouse: %s", exc)
 
