@@ -68,8 +68,8 @@ def _export(parameters: ExportParameters) -> ExportResult:
 
 def _print_result(result: ExportResult, out: str, *, as_json: bool) -> None:
     if as_json:
-        pushed = {"pushed": asdict(result.pushed)} if result.pushed is not None else {}
-        print_json({**result.manifest, "out": [str(path) for path in result.files], **pushed})
+        hub = {"pushed": asdict(result.pushed)} if result.pushed is not None else {}
+        print_json({**result.manifest, "out": [str(path) for path in result.files], **hub})
         return
     dev = f", {result.dev:,} of them in the dev split" if result.dev else ""
     say(f"{result.examples:,} examples written to {out}{dev}")

@@ -191,11 +191,10 @@ def _parameter(form: type[BaseModel], name: str, *, optional: bool = False) -> i
         kind = kind | None
     if hints_of(field).argument:
         given = typer.Argument(help=_help(form, field, hints_of(field)), show_default=False)
-        annotation = Annotated[kind, given]  # type: ignore[valid-type]
-        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-    option = option_of(form, name)
-    option.rich_help_panel = hints_of(field).panel or None
-    annotation = Annotated[kind, option]  # type: ignore[valid-type]
+    else:
+        given = option_of(form, name)
+        given.rich_help_panel = hints_of(field).panel or None
+    annotation = Annotated[kind, given]  # type: ignore[valid-type]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 

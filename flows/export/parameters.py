@@ -7,7 +7,7 @@ the export runs.
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -69,5 +69,6 @@ class ExportParameters(BaseModel):
         for name in ("public", "replace"):
             if getattr(self, name) and self.push is None:
                 raise UsageError(f"--{name} belongs to --push")
-        given = {field.name: getattr(self, field.name) for field in fields(ExportSettings)}
-        return ExportSettings(**{name: None if value == AUTO else value for name, value in given.items()})
+        given: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(ExportSettings)}
+        given |= {name: None for name, value in given.items() if value == AUTO}
+        return ExportSettings(**given)
