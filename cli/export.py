@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from pathlib import Path
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import AsJson, Data
-from cli.terminal import print_json, say
+from cli.options import AsJson, with_options
+from cli.terminal import hide_logged_failures, print_json, say
 from cli.warehouse import built_store
+from flows.export.parameters import ExportParameters
+from tasks.environment import names_server, prepare_environment
 
 if TYPE_CHECKING:
     from flows.export import ExportResult, Preview
@@ -18,102 +19,57 @@ if TYPE_CHECKING:
 __all__ = ["export"]
 
 
-class ExportFormat(StrEnum):
-    """How C* leaves the warehouse."""
-
-    text = "text"
-    jsonl = "jsonl"
-    hf = "hf"
-    tokens = "tokens"
-    segments = "segments"
-    chat = "chat"
-
-
-class Dialect(StrEnum):
-    """How a conversation is written."""
-
-    openai = "openai"
-    sharegpt = "sharegpt"
-    text = "text"
-
-
-class ArgumentForm(StrEnum):
-    """How the arguments of a call are written."""
-
-    dict = "dict"
-    json = "json"
-
-
+@with_options(ExportParameters, optional={"out"})
 def export(
-    out: Annotated[Path | None, typer.Argument(help="File (hf: folder) to write; it must not exist yet")] = None,
-    dataset: Annotated[str, typer.Option(help="Name, or name@version; the newest version by default")] = "cstar",
-    format_: Annotated[
-        ExportFormat, typer.Option("--format", help="Whole texts, or what a trainer reads: docs/export.md")
-    ] = ExportFormat.jsonl,
-    separator: Annotated[
-        str | None, typer.Option(help="The line that ends each document of --format text (default: <|endoftext|>)")
-    ] = None,
-    dialect: Annotated[
-        Dialect | None,
-        typer.Option(
-            help="Of --format chat: openai for TRL and axolotl (default), sharegpt for LLaMA-Factory, or text"
-        ),
-    ] = None,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(help="Whose tokens, or whose chat template --dialect text renders: embedded, folder, hub name"),
-    ] = None,
-    arguments: Annotated[
-        ArgumentForm | None,
-        typer.Option(help="Of calls in chats (default: a JSON string in openai, a dict for a template)"),
-    ] = None,
-    request: Annotated[str | None, typer.Option(help="What the user of a chat says in front of the text")] = None,
-    next_request: Annotated[
-        str | None, typer.Option(help="What the user says between a text and the next call (sharegpt)")
-    ] = None,
-    dev: Annotated[float, typer.Option(help="Share of the documents for a dev split beside it, e.g. 0.05")] = 0.0,
-    seed: Annotated[int, typer.Option(help="Of the dev split")] = 0,
+    parameters: ExportParameters,
     preview: Annotated[
-        bool, typer.Option(help="Show ten examples, what is trained and what is not; write nothing")
+        bool, typer.Option("--preview", help="Show ten examples, what is trained and what is not; write nothing")
     ] = False,
-    data: Data = None,
     as_json: AsJson = False,
 ) -> None:
     """Take C* away: as text, as JSONL with the calls' spans, for `datasets`, or in the form that a trainer reads.
 
-    A card in the hub's form and a manifest with digests are written beside it.
+    A card in the hub's form and a manifest with digests are written beside it. --push uploads all of it in one commit.
 
     Example: toolformer export --format chat --dialect sharegpt --dev 0.05 cstar.jsonl
 
     Another: toolformer export --format tokens --tokenizer path/to/model --preview
+
+    To the hub: toolformer export --format chat cstar.jsonl --push OWNER/NAME
     """
-    from flows.export import ExportSettings, export_to
     from flows.export import preview as preview_of
     from toolformer_core.errors import UsageError
 
-    settings = ExportSettings(
-        format=format_.value,
-        separator=separator,
-        dialect=dialect.value if dialect else None,
-        tokenizer=tokenizer,
-        arguments=arguments.value if arguments else None,
-        request=request,
-        next_request=next_request,
-        dev=dev,
-        seed=seed,
-    )
+    settings = parameters.settings()
     if preview:
-        shown = preview_of(built_store(data), dataset, settings)
-        _print_preview(shown, as_json=as_json)
+        _print_preview(preview_of(built_store(parameters.data), parameters.dataset, settings), as_json=as_json)
         return
-    if out is None:
+    if not parameters.out:
         raise UsageError("name the file to write, or look at the examples with --preview")
-    _print_result(export_to(built_store(data), dataset, out, settings), out, as_json=as_json)
+    built_store(parameters.data)
+    _print_result(_export(parameters), parameters.out, as_json=as_json)
 
 
-def _print_result(result: ExportResult, out: Path, *, as_json: bool) -> None:
+def _export(parameters: ExportParameters) -> ExportResult:
+    """Export in a flow run where a Prefect server is named, which shows it to others; else without any server.
+
+    A server of the command's own would take seconds to start, and end with the command.
+    """
+    prepare_environment()
+    if names_server():
+        from flows.export.flow import run_export
+
+        hide_logged_failures()
+        return run_export(parameters)
+    from flows.export import deliver
+
+    return deliver(parameters)
+
+
+def _print_result(result: ExportResult, out: str, *, as_json: bool) -> None:
     if as_json:
-        print_json({**result.manifest, "out": [str(path) for path in result.files]})
+        hub = {"pushed": asdict(result.pushed)} if result.pushed is not None else {}
+        print_json({**result.manifest, "out": [str(path) for path in result.files], **hub})
         return
     dev = f", {result.dev:,} of them in the dev split" if result.dev else ""
     say(f"{result.examples:,} examples written to {out}{dev}")
@@ -125,6 +81,9 @@ def _print_result(result: ExportResult, out: Path, *, as_json: bool) -> None:
         say(f"{result.counts['masked']:,} of {total:,} {unit} masked")
     for note in result.notes:
         say(f"note: {note}")
+    if (pushed := result.pushed) is not None:
+        made = "made, " if pushed.created else ""
+        say(f"{pushed.url} ({made}{'private' if pushed.private else 'public'}), commit {pushed.commit}")
 
 
 def _print_preview(shown: list[Preview], *, as_json: bool) -> None:

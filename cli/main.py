@@ -25,6 +25,7 @@ from cli.finetune import finetune
 from cli.fit_trigger import fit_trigger
 from cli.ground import ground_app
 from cli.index import index_app
+from cli.lineage import lineage
 from cli.marks import marks
 from cli.operate import doctor, up
 from cli.sql import sql
@@ -74,6 +75,7 @@ app.command(rich_help_panel=_ASK)(explain)
 app.command("what-if", rich_help_panel=_ASK)(what_if)
 app.command(rich_help_panel=_ASK)(marks)
 app.command(rich_help_panel=_ASK)(sql)
+app.command(rich_help_panel=_ASK)(lineage)
 app.command(rich_help_panel=_BUILD)(datasets)
 app.add_typer(index_app, name="index", rich_help_panel=_BUILD)
 app.command(rich_help_panel=_BUILD)(export)

@@ -140,6 +140,7 @@ def hints_of(field: FieldInfo) -> Option:
                 option.note or hints.note,
                 option.convert or hints.convert,
                 option.repeated or hints.repeated,
+                option.argument or hints.argument,
             )
     return hints
 
@@ -182,15 +183,18 @@ def parse_rates(text: str, option: str = "--fdr") -> list[float]:
 
 
 def _parameter(form: type[BaseModel], name: str, *, optional: bool = False) -> inspect.Parameter:
-    """Return the parameter from which Typer makes a field's option."""
+    """Return the parameter from which Typer makes a field's option, or its argument."""
     field = form.model_fields[name]
     kind = list[str] if hints_of(field).repeated else _type(field.annotation)
     default = "" if optional else default_of(field)
     if default is None:
         kind = kind | None
-    option = option_of(form, name)
-    option.rich_help_panel = hints_of(field).panel or None
-    annotation = Annotated[kind, option]  # type: ignore[valid-type]
+    if hints_of(field).argument:
+        given = typer.Argument(help=_help(form, field, hints_of(field)), show_default=False)
+    else:
+        given = option_of(form, name)
+        given.rich_help_panel = hints_of(field).panel or None
+    annotation = Annotated[kind, given]  # type: ignore[valid-type]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 

@@ -27,6 +27,7 @@ PAGES: Mapping[str, str] = {
     "README.md": "defaults",
     "docs/build.md": "build",
     "docs/evaluation.md": "evaluate",
+    "docs/export.md": "export",
     "docs/finetune.md": "finetune",
     "docs/ground.md": "ground benchmarks",
 }
@@ -65,6 +66,8 @@ def _options(command: str) -> str:
 
 
 def _names(option: Any) -> str:
+    if option.param_type_name == "argument":
+        return f"`{option.name.upper()}`"
     return ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
 
 

@@ -21,7 +21,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 from httpx import HTTPError
-from prefect.artifacts import create_link_artifact, create_markdown_artifact
+from prefect.artifacts import (
+    create_link_artifact,
+    create_markdown_artifact,
+    create_progress_artifact,
+    update_progress_artifact,
+)
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.exceptions import PrefectException
@@ -36,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EVERY_S",
     "ProgressArtifacts",
+    "WorkProgress",
     "publish_link",
     "publish_summary",
     "report_progress",
@@ -46,6 +52,7 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 EVERY_S = 10.0  # seconds between two updates of a stage's artifact
+_WORK_EVERY_S = 2.0  # ... and of work that is one piece
 _NO_ANSWER = (HTTPError, PrefectException)
 
 
@@ -178,6 +185,37 @@ def report_progress(
             thread.join()
             ledger.watchers.remove(artifacts.note)
             artifacts.update()
+
+
+class WorkProgress:
+    """The progress artifact of a flow run whose work has no stages; if Prefect does not answer, the work goes on.
+
+    Args:
+        key: of the artifact.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, key: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._shown = -math.inf
+        self._id: UUID | None = None
+        with _logging_failures():
+            self._id = create_progress_artifact(0.0, key=key, description="starting")  # type: ignore[assignment]
+
+    def show(self, percent: float, line: str) -> None:
+        """Show how far the work is, unless that was done less than two seconds ago."""
+        if self._clock() - self._shown > _WORK_EVERY_S:
+            self._shown = self._clock()
+            self._send(percent, line)
+
+    def done(self, line: str) -> None:
+        """Show that the work is done."""
+        self._send(100.0, line)
+
+    def _send(self, percent: float, line: str) -> None:
+        if self._id is not None:
+            with _logging_failures():
+                update_progress_artifact(self._id, percent, description=line)
 
 
 def publish_summary(markdown: str, key: str, description: str = "") -> None:

@@ -43,6 +43,7 @@ __all__ = [
     "Phrases",
     "QAReader",
     "References",
+    "Repository",
     "ShardDocuments",
     "ToolChoice",
     "Tools",
@@ -64,12 +65,14 @@ class Option:
         convert: makes the field's value of what was given, or of None if nothing was. Default: what was given is the
             value, else the field's default.
         repeated: the option may be given several times, once for each element of a list.
+        argument: it is given by its place on the command line, not by its name.
     """
 
     panel: str = ""
     note: str = ""
     convert: Callable[[Any], Any] | None = None
     repeated: bool = False
+    argument: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +181,7 @@ _SERVED = r"^(?!vllm\+[^#]*[@?])(?!vllm\+.*#.*#)(?!(?!vllm\+https?://).*://)[^.~
 ModelName = Annotated[str, AfterValidator(_without_credentials), _text(_SERVED)]
 DatasetName = Annotated[str, _text(f"^{_NAME}$")]
 Version = Annotated[str, _text(f"^{_NAME}(@{_NAME})?$")]
+Repository = Annotated[str, _text("^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*$")]  # on the hub
 
 
 # A list, or on the command line a text with commas between its parts.

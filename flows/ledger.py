@@ -19,6 +19,7 @@ from pathlib import Path
 
 from prefect import get_run_logger
 
+from flows.lineage.send import send_run
 from tasks.run_shard import ShardResult
 from tasks.settings import seconds, shared_catalog
 from warehouse.catalog import Catalog
@@ -235,6 +236,8 @@ class Ledger:
 def open_run(store: Store, run: Run) -> Iterator[Ledger]:
     """Open a run: lock the data folder's catalog, waiting for another flow if necessary; publish results at its end.
 
+    Of a run that completed, lineage is sent if $TOOLFORMER_LINEAGE asks for it.
+
     A catalog that several machines share is not locked, so their flows run at the same time.
 
     First, temporary files of killed writers are removed, and the catalog is brought up to date with the commits.
@@ -262,6 +265,7 @@ def open_run(store: Store, run: Run) -> Iterator[Ledger]:
                 _log.warning("the end of the run is not recorded: %s", exc)
             raise
         ledger.publish("completed")
+    send_run(store, run.run_id)  # nothing waits for the catalog any more
 
 
 def republish(store: Store) -> None:

@@ -1,6 +1,7 @@
 """Deployments: the flows as forms in Prefect's UI, run by workers that have this package installed.
 
     build-dataset    work pool `cpu`
+    export           work pool `cpu`
     evaluate         work pool `gpu`
     ground           work pool `gpu`
     finetune         work pool `gpu`: one worker a GPU node, `prefect worker start --pool gpu --type process --limit 1`
@@ -89,6 +90,7 @@ class Deployment:
 
 DEPLOYMENTS = (
     Deployment("flows.build_dataset.flow.build_dataset", "cpu", ("toolformer", "data"), corpora=True),
+    Deployment("flows.export.flow.export", "cpu", ("toolformer", "data")),
     Deployment("flows.evaluate.flow.evaluate", "gpu", ("toolformer", "evaluation")),
     Deployment("flows.finetune.flow.finetune", "gpu", ("toolformer", "training")),
     Deployment("flows.ground.flow.ground", "gpu", ("toolformer", "evaluation")),

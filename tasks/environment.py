@@ -18,7 +18,7 @@ from toolformer_core.errors import UsageError
 from warehouse.errors import LockHeldError
 from warehouse.files.lock import FileLock
 
-__all__ = ["environment", "forget_server", "own_server_home", "prepare_environment", "use_own_server"]
+__all__ = ["environment", "forget_server", "names_server", "own_server_home", "prepare_environment", "use_own_server"]
 
 _DEFAULTS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -99,10 +99,15 @@ def use_own_server(address: str | None) -> None:
         _own_server.append(address)
 
 
+def names_server() -> bool:
+    """Return whether the environment names a Prefect server other than this process's own."""
+    return os.environ.get("PREFECT_API_URL") not in (None, *_own_server)
+
+
 def own_server_home() -> Path | None:
     """Return the folder of this process's own server; None where PREFECT_API_URL names another one."""
     home = os.environ.get("PREFECT_HOME")
-    return Path(home) if home and os.environ.get("PREFECT_API_URL") in (None, *_own_server) else None
+    return Path(home) if home and not names_server() else None
 
 
 def _server_home(data: str) -> Path:

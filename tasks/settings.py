@@ -18,6 +18,9 @@
     TOOLFORMER_MODEL_KEY_<HOST>_<PORT>  the same for one server, before the former, e.g. ..._GPU_EXAMPLE_8000
     TOOLFORMER_QA_KEY      the same for the server that reads passages for QA (`--qa-reader https://...`), and
     TOOLFORMER_QA_KEY_<HOST>_<PORT>  for one such server, before the former
+    TOOLFORMER_LINEAGE     a file, or the address of a server, to which each flow sends OpenLineage events at its end
+                           (default: nowhere)
+    OPENLINEAGE_API_KEY    what that server asks for, as a bearer token (default: nothing)
     TOOLFORMER_ALLOWED_HOSTS    names, separated by commas, under which Prefect's and MLflow's servers answer
                            besides localhost, 127.0.0.1 and [::1]
     TOOLFORMER_ALLOWED_ORIGINS  addresses (https://name), separated by commas, whose web pages may use Prefect's server
@@ -47,6 +50,8 @@ __all__ = [
     "api_key",
     "cache_folder",
     "data_folder",
+    "lineage_key",
+    "lineage_target",
     "model_credentials",
     "model_key_variable",
     "pin_workers",
@@ -259,6 +264,16 @@ def visible_gpus() -> tuple[str, ...]:
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = [str(n) for n in range(count)] if named is None else [name.strip() for name in named.split(",")]
     return tuple(names[:count])  # CUDA ignores all names from the first unknown one on
+
+
+def lineage_target() -> str:
+    """Return where flows send OpenLineage events, a file or a server's address: $TOOLFORMER_LINEAGE; "": nowhere."""
+    return os.environ.get("TOOLFORMER_LINEAGE", "").strip()
+
+
+def lineage_key() -> str:
+    """Return the key of the server that takes OpenLineage events: $OPENLINEAGE_API_KEY, as its clients have it."""
+    return os.environ.get("OPENLINEAGE_API_KEY", "")
 
 
 def shared_catalog() -> str | None:

@@ -1,7 +1,8 @@
-"""Small records beside the commits: the annotation prompts that builds used, and finished trainings.
+"""Small records beside the commits: the annotation prompts that builds used, finished trainings, and exports.
 
     DATA/prompts/<tool>-<digest>.json   a prompt's text; commits of `sample` refer to it by its digest
     DATA/trainings/<job>.json           the inputs and results of a training; its checkpoint lies elsewhere
+    DATA/exports/<id>.json              what was exported, and where its files lie
 
 Data folders of earlier program versions lack these records, and nothing depends on them. This module does not know what
 a prompt or a recipe means.
@@ -17,10 +18,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from warehouse.commits import canonical_json, check_name
+from warehouse.commits import canonical_json, check_name, digest
 from warehouse.store import Store
 
-__all__ = ["Training", "prompts_table", "trainings_table", "write_prompt", "write_training"]
+__all__ = [
+    "Export",
+    "Training",
+    "exports",
+    "prompts_table",
+    "trainings",
+    "trainings_table",
+    "write_export",
+    "write_prompt",
+    "write_training",
+]
 
 _TEXT, _INT, _REAL = pa.string(), pa.int64(), pa.float64()
 _PROMPTS = pa.schema([("tool", _TEXT), ("digest", _TEXT), ("text", _TEXT)])
@@ -72,6 +83,27 @@ class Training:
     finished: str  # ISO UTC
 
 
+@dataclass(frozen=True, slots=True)
+class Export:
+    """Files of a dataset outside of the data folder."""
+
+    dataset: str  # the record's key, NAME/VERSION-MADE
+    format: str
+    folder: str  # where the files lie, on the machine that wrote them
+    files: tuple[Mapping[str, Any], ...]  # name, bytes, sha256, and of rows also split and rows
+    program: str  # version of the program that wrote them
+    created: str  # ISO UTC
+    hub: str | None = None  # address of the hub that they were pushed to
+    repository: str | None = None  # OWNER/NAME there
+    revision: str | None = None  # commit there
+
+    @property
+    def id(self) -> str:
+        """16 hex digits: the same export to the same place has the same id, whenever it is made."""
+        values = dataclasses.asdict(dataclasses.replace(self, created=""))
+        return digest(canonical_json(values))[:16]
+
+
 def write_prompt(store: Store, tool: str, digest: str, text: str) -> None:
     """Write a prompt's text, unless it is stored already.
 
@@ -99,6 +131,35 @@ def write_training(store: Store, training: Training) -> None:
     store.write_json(path, dataclasses.asdict(training))
 
 
+def write_export(store: Store, export: Export) -> str:
+    """Write an export's record, unless it is stored already; return its id.
+
+    Raises:
+        StoreError: the disk is full.
+    """
+    path = f"exports/{export.id}.json"
+    if store.files.stat(path) is None:
+        store.write_json(path, dataclasses.asdict(export))
+    return export.id
+
+
+def exports(store: Store) -> dict[str, Export]:
+    """Return the readable records of exports by id."""
+    values = {name: store.read_json(f"exports/{name}.json") for name in sorted(store.names("exports"))}
+    return {
+        name: Export(**{**value, "files": tuple(value["files"])}) for name, value in values.items() if value is not None
+    }
+
+
+def trainings(store: Store) -> list[dict[str, Any]]:
+    """Return the records of finished trainings, by job; `checkpoint` is an absolute path."""
+    return [{**row, "checkpoint": _checkpoint(store, row["checkpoint"])} for row in _records(store, "trainings")]
+
+
+def _checkpoint(store: Store, path: str) -> str:
+    return str(Path(store.root, path)) if store.is_local else path
+
+
 def prompts_table(store: Store) -> pa.Table:
     """Return the prompts whose text is stored (tool, digest, text)."""
     return _table(_records(store, "prompts"), _PROMPTS)
@@ -106,14 +167,7 @@ def prompts_table(store: Store) -> pa.Table:
 
 def trainings_table(store: Store) -> pa.Table:
     """Return the finished trainings, one per row; `recipe` is JSON text, `checkpoint` an absolute path."""
-    rows = [
-        {
-            **row,
-            "recipe": canonical_json(row["recipe"]).decode(),
-            "checkpoint": str(Path(store.root, row["checkpoint"])) if store.is_local else row["checkpoint"],
-        }
-        for row in _records(store, "trainings")
-    ]
+    rows = [{**row, "recipe": canonical_json(row["recipe"]).decode()} for row in trainings(store)]
     return _table(rows, _TRAININGS)
 
 

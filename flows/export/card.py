@@ -24,7 +24,7 @@ from toolformer_core.lm.load import LoadedTokenizer
 from warehouse.commits import Dataset
 from warehouse.store import Store
 
-__all__ = ["Written", "card_text", "file_entries", "manifest_of", "manifest_text"]
+__all__ = ["Written", "asked_of", "card_text", "file_entries", "manifest_of", "manifest_text", "sha256_of"]
 
 _VERSION = 1  # of the manifest's form
 _SPLITS = {"train": "train", "dev": "validation"}  # as the hub names them
@@ -78,24 +78,21 @@ def file_entries(paths: Mapping[str, Path], written: Written | None) -> list[dic
     entries: list[dict[str, Any]] = []
     for split, path in paths.items():
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-            with file.open("rb") as stream:
-                digest = hashlib.file_digest(stream, "sha256").hexdigest()
             has_rows = not (path.is_dir() and file.suffix == ".json")  # those of a folder say what it holds
             rows = {"split": split, "rows": written.rows[split]} if written is not None and has_rows else {}
             name = file.relative_to(path.parent).as_posix()
-            entries.append({"name": name, **rows, "bytes": file.stat().st_size, "sha256": digest})
+            entries.append({"name": name, **rows, "bytes": file.stat().st_size, "sha256": sha256_of(file)})
     return entries
 
 
-def manifest_of(
-    dataset: Dataset,
-    settings: ExportSettings,
-    tokenizer: LoadedTokenizer | None,
-    written: Written,
-    files: list[dict[str, Any]],
-    notes: Sequence[str],
-) -> dict[str, Any]:
-    """Return the manifest."""
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes, hex."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def asked_of(dataset: Dataset, settings: ExportSettings, tokenizer: LoadedTokenizer | None) -> dict[str, Any]:
+    """Return the part of the manifest that says what was asked for; the same gives the same files."""
     chat = settings.spoken is not None
     named = None
     if tokenizer is not None:
@@ -124,6 +121,15 @@ def manifest_of(
         **({"requests": {"first": settings.requests.first, "next": settings.requests.next}} if chat else {}),
         "tokenizer": named,
         "dev": {"share": settings.dev, "seed": settings.seed} if settings.dev else None,
+    }
+
+
+def manifest_of(
+    asked: Mapping[str, Any], written: Written, files: list[dict[str, Any]], notes: Sequence[str]
+) -> dict[str, Any]:
+    """Return the manifest: what was asked for (see `asked_of`), and what came of it."""
+    return {
+        **asked,
         "examples": {
             "read": written.read,
             "train": written.rows["train"],

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from flows.export.card import Written, card_text, file_entries, manifest_of, manifest_text
+from flows.export.card import Written, asked_of, card_text, file_entries, manifest_of, manifest_text
 from flows.export.find import find_dataset
 from flows.export.formats import Maker, Sink, maker_of, sink_of
 from flows.export.settings import ExportSettings, Format
@@ -30,9 +30,11 @@ from toolformer_core.records import Example
 from warehouse.commits import Dataset
 from warehouse.store import Store
 
-__all__ = ["ExportResult", "Places", "batches_of", "export_dataset", "export_to"]
+__all__ = ["ExportResult", "OnProgress", "Places", "Pushed", "batches_of", "export_dataset", "export_to"]
 
 _BATCH = 256  # examples that are tokenized together
+
+OnProgress = Callable[[int, int], None]  # examples read so far, and in all
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +56,22 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
+class Pushed:
+    """Where an export lies on the hub."""
+
+    repository: str  # OWNER/NAME
+    url: str
+    commit: str
+    private: bool
+    created: bool  # it was missing
+
+
+@dataclass(frozen=True, slots=True)
 class ExportResult:
     """What an export wrote."""
 
     dataset: str  # name@version-made
+    out: Path
     files: tuple[Path, ...]  # the rows of each split, the manifest, the card
     examples: int  # rows
     dev: int  # of them in the dev split
@@ -65,6 +79,7 @@ class ExportResult:
     counts: dict[str, int]  # of tokens or characters, how many are trained and how many masked; of chats, turns, calls
     notes: tuple[str, ...]
     manifest: dict[str, Any]
+    pushed: Pushed | None = None
 
 
 def export_dataset(store: Store, name: str, format_: Format, out: Path, separator: str | None = None) -> int:
@@ -72,7 +87,9 @@ def export_dataset(store: Store, name: str, format_: Format, out: Path, separato
     return export_to(store, name, out, ExportSettings(format_, separator if format_ == "text" else None)).examples
 
 
-def export_to(store: Store, name: str, out: Path, settings: ExportSettings) -> ExportResult:
+def export_to(
+    store: Store, name: str, out: Path, settings: ExportSettings, on_progress: OnProgress | None = None
+) -> ExportResult:
     """Export a dataset.
 
     Args:
@@ -80,6 +97,7 @@ def export_to(store: Store, name: str, out: Path, settings: ExportSettings) -> E
         name: of the dataset, see `find_dataset`.
         out: the file or folder to write; what comes with it lies beside it.
         settings: the format and its options.
+        on_progress: called with the examples read so far, and how many the dataset has.
 
     Raises:
         UsageError: something of it exists already or cannot be written, the dataset does not exist, no example can be
@@ -98,7 +116,7 @@ def export_to(store: Store, name: str, out: Path, settings: ExportSettings) -> E
         _remove(partial)  # left by a killed export
         partial.mkdir()
         try:
-            return _write(store, dataset, settings, prepared, places, partial)
+            return _write(store, dataset, settings, prepared, places, partial, on_progress)
         finally:
             _remove(partial)
     except OSError as exc:
@@ -144,7 +162,13 @@ def batches_of(store: Store, dataset: Dataset) -> Iterator[list[Example]]:
 
 
 def _write(
-    store: Store, dataset: Dataset, settings: ExportSettings, prepared: Prepared, places: Places, partial: Path
+    store: Store,
+    dataset: Dataset,
+    settings: ExportSettings,
+    prepared: Prepared,
+    places: Places,
+    partial: Path,
+    on_progress: OnProgress | None,
 ) -> ExportResult:
     held: frozenset[str] = frozenset()
     if settings.dev:
@@ -155,7 +179,8 @@ def _write(
         splits["dev"] = partial / places.dev.name
     with ExitStack() as stack:
         sinks = {split: stack.enter_context(sink_of(settings, path, dataset, split)) for split, path in splits.items()}
-        written = _write_rows(batches_of(store, dataset), prepared.make, sinks, held)
+        batches = _reported(batches_of(store, dataset), sum(file.rows for file in dataset.files), on_progress)
+        written = _write_rows(batches, prepared.make, sinks, held)
     notes = list(prepared.notes)
     if written.read and not written.rows["train"]:
         if written.rows["dev"]:
@@ -165,7 +190,7 @@ def _write(
         _remove(splits.pop("dev"))
         notes.append("there is no dev split: none of its documents has a row")
     files = file_entries(splits, written)
-    manifest = manifest_of(dataset, settings, prepared.tokenizer, written, files, notes)
+    manifest = manifest_of(asked_of(dataset, settings, prepared.tokenizer), written, files, notes)
     card = partial / places.card.name
     card.write_text(card_text(store, dataset, settings, manifest), encoding="utf-8", newline="\n")
     manifest["files"] += file_entries({"card": card}, None)
@@ -174,6 +199,7 @@ def _write(
     moved = _move([part for part in parts if (partial / part.name).exists()], partial)
     return ExportResult(
         dataset=dataset.label,
+        out=places.train,
         files=tuple(reversed(moved)),
         examples=sum(written.rows.values()),
         dev=written.rows["dev"],
@@ -182,6 +208,15 @@ def _write(
         notes=tuple(notes),
         manifest=manifest,
     )
+
+
+def _reported(batches: Iterable[list[Example]], total: int, on_progress: OnProgress | None) -> Iterator[list[Example]]:
+    read = 0
+    for batch in batches:
+        yield batch
+        read += len(batch)
+        if on_progress is not None:
+            on_progress(read, total)
 
 
 def _write_rows(batches: Iterable[list[Example]], make: Maker, sinks: dict[str, Sink], held: frozenset[str]) -> Written:

@@ -16,15 +16,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 from prefect import flow, get_run_logger, task
-from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.logging.loggers import flow_run_logger
 from prefect.runtime import flow_run as this_run
 
-from flows.artifacts import publish_link, publish_summary, run_name_from
+from flows.artifacts import WorkProgress, publish_link, publish_summary, run_name_from
 from flows.build_dataset.notes import notes_on_training
 from flows.finetune.parameters import FinetuneParameters
 from flows.finetune.plan import FinetunePlan, check_machine, jobs_folder
@@ -32,6 +30,7 @@ from flows.finetune.profiles import load_profile
 from flows.finetune.resolve import resolve
 from flows.finetune.tracking import close_run, start_run
 from flows.ledger import republish
+from flows.lineage.send import send_run
 from flows.server import guard_prefect_server, record_server
 from flows.stopping import restore_stop_handler
 from tasks.environment import prepare_environment
@@ -57,7 +56,6 @@ __all__ = [
     "run_finetune",
 ]
 
-_ARTIFACT_S = 2.0  # seconds between two updates of the progress artifact
 _FLOW_NOTE = "flow_run"  # in the job's folder: the flow run that follows it
 
 Report = Callable[[TrainingEvent], None]
@@ -121,13 +119,13 @@ def train_job(plan: FinetunePlan, run: Any, started: float) -> TrainingOutcome:
     (folder / _FLOW_NOTE).write_text(f"{this_run.id}\n", encoding="utf-8")
     handle = launch(plan.launcher, folder, plan.processes, plan.profile.python or None)
     logger.info("%s: %s, output in %s", plan.launcher.name, handle, folder / "log.txt")
-    progress = _Progress(plan.spec.recipe.steps)
+    progress, steps = WorkProgress("finetune"), plan.spec.recipe.steps
     report = _report.get()
 
     def on_events(events: list[TrainingEvent]) -> None:
         run.record(events)
         new = [event for event in events if event["t"] >= started]  # a retry reads the whole file again
-        progress.show(events)
+        _show_step(progress, events, steps)
         for event in new:
             if event["event"] == "evaluated":
                 logger.info("step %s: perplexity %.3f on the dev documents", event["step"], event["perplexity"])
@@ -141,31 +139,19 @@ def train_job(plan: FinetunePlan, run: Any, started: float) -> TrainingOutcome:
         logger.info("not begun yet: %s", detail or "no reason given")
 
     outcome = follow(plan.launcher, handle, folder, on_events, on_wait=on_wait)
-    progress.done()
+    progress.done(f"{steps:,} steps")
     return outcome
 
 
-class _Progress:
-    """The flow run's progress artifact."""
-
-    def __init__(self, steps: int) -> None:
-        self._steps = steps
-        self._id: UUID = create_progress_artifact(0.0, key="finetune", description="starting")  # type: ignore[assignment]
-        self._shown = 0.0
-
-    def show(self, events: list[TrainingEvent]) -> None:
-        steps = [event for event in events if event["event"] == "step"]
-        if steps and time.monotonic() - self._shown > _ARTIFACT_S:
-            self._shown = time.monotonic()
-            last = steps[-1]
-            line = (
-                f"step {last['step']:,} of {self._steps:,}, loss {last['loss']:.3f}, "
-                f"{last['tokens_per_second']:,.0f} tokens/s, {last['eta_s']:,.0f} s left"
-            )
-            update_progress_artifact(self._id, 100.0 * last["step"] / self._steps, description=line)
-
-    def done(self) -> None:
-        update_progress_artifact(self._id, 100.0, description=f"{self._steps:,} steps")
+def _show_step(progress: WorkProgress, events: list[TrainingEvent], total: int) -> None:
+    """Show the last step in the flow run's progress artifact."""
+    last = next((event for event in reversed(events) if event["event"] == "step"), None)
+    if last is not None:
+        line = (
+            f"step {last['step']:,} of {total:,}, loss {last['loss']:.3f}, "
+            f"{last['tokens_per_second']:,.0f} tokens/s, {last['eta_s']:,.0f} s left"
+        )
+        progress.show(100.0 * last["step"] / total, line)
 
 
 def end_cancelled(flow: Any, flow_run: Any, state: Any) -> None:
@@ -245,6 +231,7 @@ def _record(folder: Path, store: Store) -> None:
         if (training := finished_finetune(folder)) is not None:
             record_training(store, training)
             republish(store)
+            send_run(store, folder.name)
     except WarehouseError as exc:
         get_run_logger().warning("this training is not recorded in the warehouse: %s", exc)
 

@@ -22,6 +22,7 @@ from cli.options import filled, hints_of, option_of, with_options
 from flows.build_dataset.parameters import BuildParameters, build_command
 from flows.call_forms import TauF, thresholds, wordings_of
 from flows.evaluate.parameters import EvaluateParameters
+from flows.export.parameters import ExportParameters
 from flows.finetune.parameters import FinetuneParameters
 from flows.forms import DataFolder, Listed, Option, as_text
 from flows.ground.parameters import GroundParameters
@@ -40,6 +41,7 @@ FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
         {"--runner", "--dask-workers", "--catalog", "--json"}
         | {"--documents", "--gpu", "--gpu-count", "--gpu-price", "--from", "--assume"},
     ),
+    "export": (ExportParameters, {"--preview", "--json"}),
     "evaluate": (EvaluateParameters, {"--runner", "--dask-workers", "--json"}),
     "finetune": (FinetuneParameters, {"--dry-run", "--json"}),
     "ground": (GroundParameters, {"--no-answers", "--runner", "--dask-workers", "--json"}),
@@ -56,6 +58,8 @@ NAMES = {
         --retry-failures""",
     EvaluateParameters: """--task --path --data --model --cc --toolformer --arms --k --trigger --limit --tools --tool
         --passages --index --qa-reader --phrases --translator --max-new-tokens --shard-items --workers --gpus""",
+    ExportParameters: """--dataset --data out --format --separator --tokenizer --dialect --arguments --request
+        --next-request --dev --seed --push --public --replace""",
     FinetuneParameters: """--dataset --data --model --arm --profile --processes --steps --batch --learning-rate --warmup
         --sequence-length --evaluate-every --dev-documents --response-loss --keep --seed --retries""",
     GroundParameters: """--task --data --model --large-model --toolformer --limit --seed --answers --tools --tool
@@ -75,7 +79,9 @@ def test_a_command_has_an_option_for_each_field_and_its_own_and_no_other(command
     form, own = FORMS[command]
     written = {name for one in COMMANDS[command].params for name in (*one.opts, *one.secondary_opts)}
     assert written == set(NAMES[form].split()) | own
-    assert [f"--{name.replace('_', '-')}" for name in form.model_fields] == NAMES[form].split()
+    by_place = {name for name, field in form.model_fields.items() if hints_of(field).argument}
+    names = [name if name in by_place else f"--{name.replace('_', '-')}" for name in form.model_fields]
+    assert names == NAMES[form].split()
 
 
 @pytest.mark.parametrize("command", FORMS)
@@ -88,7 +94,7 @@ def test_an_option_says_what_its_field_says(command: str) -> None:
         assert field.description
         first = field.description.split("`")[0]  # behind it stands another field's name
         assert option.help.startswith(first), name
-        optional = (command, name) == ("plan", "corpus")  # --documents instead
+        optional = (command, name) in (("plan", "corpus"), ("export", "out"))  # --documents, --preview instead
         assert option.required == (field.is_required() and not optional), name
         if name == "data":  # a command takes it from the environment, which is read when it runs
             assert option.default is None

@@ -1,0 +1,76 @@
+"""An export as a form asks for it, from the options to the files and the hub. Flow and command call it.
+
+It knows no Prefect.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+from flows.export.earlier import written_earlier
+from flows.export.hub import look_at, push
+from flows.export.parameters import ExportParameters
+from flows.export.run import ExportResult, OnProgress, Places, export_to
+from flows.lineage.send import send_run
+from warehouse.errors import WarehouseError
+from warehouse.records import Export, write_export
+from warehouse.store import Store
+
+__all__ = ["deliver"]
+
+_log = logging.getLogger(__name__)
+
+
+def deliver(parameters: ExportParameters, on_progress: OnProgress | None = None) -> ExportResult:
+    """Export a dataset as a form asks for it, and push it to the hub if the form names a repository.
+
+    The data folder keeps a record of it, from which its lineage follows.
+
+    What an earlier call wrote is pushed as it is, so a push that failed is repeated by the same call.
+
+    Args:
+        parameters: the form.
+        on_progress: called with the examples read so far, and how many there are.
+
+    Raises:
+        UsageError, CorruptDataError: see `export_to` and `look_at`.
+        PushError: the hub could not be reached, or refused; what was written stays.
+    """
+    store = Store(parameters.data)
+    result = _delivered(store, parameters, on_progress)
+    _record(store, result)
+    return result
+
+
+def _delivered(store: Store, parameters: ExportParameters, on_progress: OnProgress | None) -> ExportResult:
+    settings, out = parameters.settings(), Path(parameters.out)
+    if parameters.push is None:
+        return export_to(store, parameters.dataset, out, settings, on_progress)
+    repository = look_at(parameters.push, Places.of(out), public=parameters.public, replace=parameters.replace)
+    result = written_earlier(store, parameters.dataset, out, settings) or export_to(
+        store, parameters.dataset, out, settings, on_progress
+    )
+    return replace(result, pushed=push(repository, result, public=parameters.public))
+
+
+def _record(store: Store, result: ExportResult) -> None:
+    """Record an export in the data folder, for lineage. A failure is only logged: the files exist."""
+    manifest, pushed = result.manifest, result.pushed
+    export = Export(
+        dataset=result.dataset.replace("@", "/", 1),
+        format=manifest["format"],
+        folder=str(result.out.absolute().parent),
+        files=tuple(manifest["files"]),
+        program=manifest["program"],
+        created=dt.datetime.now(dt.UTC).isoformat(timespec="microseconds"),
+        hub=pushed.url.removesuffix(f"/datasets/{pushed.repository}") if pushed else None,
+        repository=pushed.repository if pushed else None,
+        revision=pushed.commit if pushed else None,
+    )
+    try:
+        send_run(store, write_export(store, export))
+    except (WarehouseError, OSError) as exc:
+        _log.warning("this export is not recorded in the data folder: %s", exc)

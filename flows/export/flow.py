@@ -1,0 +1,73 @@
+"""The flow `export`: C* in files that a trainer reads, from a form.
+
+It shows progress, and at its end a table of the counts and of where the files lie: on the machine of the worker that
+ran it, and on the hub. What is written is not known here.
+"""
+
+from __future__ import annotations
+
+from prefect import flow, get_run_logger
+
+from flows.artifacts import WorkProgress, publish_link, publish_summary, run_name_from
+from flows.export.delivery import deliver
+from flows.export.parameters import ExportParameters
+from flows.export.run import ExportResult
+from flows.server import guard_prefect_server, record_server
+from flows.stopping import restore_stop_handler
+from tasks.environment import prepare_environment
+from tasks.provenance import host
+
+__all__ = ["export", "run_export"]
+
+
+@flow(name="export", flow_run_name=run_name_from("export {dataset} as {format}"))
+def export(parameters: ExportParameters) -> ExportResult:
+    """Write C* in the format that a trainer reads, with a card and a manifest; push it to the hub if asked.
+
+    Args:
+        parameters: dataset, file, format and repository.
+    """
+    prepare_environment()
+    record_server()
+    restore_stop_handler()
+    progress = WorkProgress("export")
+
+    def show(read: int, total: int) -> None:
+        progress.show(100.0 * read / max(1, total), f"{read:,} of {total:,} examples read")
+
+    result = deliver(parameters, show)
+    progress.done(f"{result.examples:,} examples written")
+    for note in result.notes:
+        get_run_logger().warning(note)
+    publish_summary(_summary(result), "exported")
+    if result.pushed is not None:
+        publish_link(result.pushed.url, "export-hub", "The dataset on the hub")
+    return result
+
+
+def _summary(result: ExportResult) -> str:
+    """Return the counts and the files as Markdown."""
+    left_out = ", ".join(f"{reason} {n:,}" for reason, n in result.left_out.items()) or "none"
+    rows = [
+        ("dataset", result.dataset),
+        ("format", result.manifest["format"]),
+        ("examples", f"{result.examples:,}"),
+        ("of them in the dev split", f"{result.dev:,}"),
+        ("left out", left_out),
+        *((name, f"{n:,}") for name, n in result.counts.items()),
+        ("machine", host()),
+        *(("file", f"`{path}`") for path in result.files),
+    ]
+    if result.pushed is not None:
+        rows += [("repository", result.pushed.url), ("commit", result.pushed.commit)]
+    return "| | |\n|---|---|\n" + "".join(f"| {name} | {value} |\n" for name, value in rows)
+
+
+def run_export(parameters: ExportParameters) -> ExportResult:
+    """Run the flow in this process.
+
+    Raises:
+        UsageError, CorruptDataError, PushError: see `deliver`.
+    """
+    guard_prefect_server()
+    return export(parameters)

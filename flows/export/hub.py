@@ -1,0 +1,198 @@
+"""A push: the files of an export in a dataset repository of the Hugging Face hub, in one commit.
+
+The repository is looked at before anything is written, so that a mistake costs nothing. It is made if it is missing,
+private unless asked otherwise. The card becomes README.md, and the manifest lies beside the files: by it the next push
+knows which files are an export's, replaces these, and removes those that the new export lacks. Files that no manifest
+lists are never touched without --replace, and never removed. The commit names the state that was looked at as its
+parent, so the hub refuses it if somebody else has written there meanwhile.
+
+HF_TOKEN (or `hf auth login`) says who pushes, HF_ENDPOINT where to; both are read by `huggingface_hub` alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from flows.export.run import ExportResult, Places, Pushed
+from toolformer_core import __version__
+from toolformer_core.errors import ToolformerError, UsageError
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+__all__ = ["MANIFEST", "README", "PushError", "Repository", "look_at", "push"]
+
+MANIFEST = "toolformer.manifest.json"
+README = "README.md"
+_MADE_BY_HUB = ".gitattributes"
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+_TOKENS = "https://huggingface.co/settings/tokens"
+_LISTED = 3  # files that a message names
+_DO = {
+    401: f"it does not accept the token: set HF_TOKEN to one with write access, from {_TOKENS}",
+    403: "the token may not write there: set HF_TOKEN to one with write access to it, or name a repository of your own",
+    409: "it was changed meanwhile: run the same command again",
+    412: "it was changed meanwhile: run the same command again",
+    429: "it has had too many requests: run the same command again later",
+}
+
+
+class PushError(ToolformerError):
+    """The hub could not be reached, or refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A dataset repository as it was before a push."""
+
+    name: str  # OWNER/NAME
+    commit: str | None  # its newest; None: it is missing
+    private: bool = True
+    files: frozenset[str] = frozenset()
+    exported: frozenset[str] = field(default=frozenset())  # of these, what an earlier push wrote
+
+
+def look_at(name: str, places: Places, *, public: bool = False, replace: bool = False) -> Repository:
+    """Return a repository's state, if an export may be pushed there.
+
+    Args:
+        name: OWNER/NAME.
+        places: of the export, whose names its files will have.
+        public: whether all may read it.
+        replace: whether it may hold other files, and files of the same name are replaced.
+
+    Raises:
+        UsageError: the name is none, there is no token, or the repository holds other files or is public.
+        PushError: the hub could not be reached, or refused.
+    """
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"--push takes the name of a dataset repository, OWNER/NAME; got {name!r}")
+    with _asking(name) as api:
+        try:
+            info = api.dataset_info(name)
+        except GatedRepoError:
+            raise
+        except RepositoryNotFoundError:
+            return Repository(name, None, private=not public)
+        files = frozenset(sibling.rfilename for sibling in info.siblings or ())
+        listed = _listed(api, name, info.sha) if MANIFEST in files else None
+    own = {_MADE_BY_HUB} if listed is None else {_MADE_BY_HUB, README, MANIFEST, *listed}
+    found = Repository(name, info.sha, bool(info.private), files, frozenset(files & own))
+    _check(found, None if listed is None else places, public=public, replace=replace)
+    return found
+
+
+def _check(found: Repository, places: Places | None, *, public: bool, replace: bool) -> None:
+    """Check that nobody's files are lost and no text becomes public that was not to be; `places` None: no export."""
+    if not found.private and not public:
+        raise UsageError(f"{found.name} is public: add --public if all may read this export, or name another")
+    others = sorted(found.files - found.exported)
+    if places is not None:
+        names = (places.train.name, places.dev.name)
+        others = [file for file in others if file.partition("/")[0] in names]
+    if others and not replace:
+        shown = ", ".join(others[:_LISTED]) + (", ..." if len(others) > _LISTED else "")
+        raise UsageError(
+            f"{found.name} holds files that are no export of this program ({shown}): name another repository, or add "
+            "--replace, which replaces files of the same name"
+        )
+
+
+def _listed(api: HfApi, name: str, commit: str | None) -> list[str] | None:
+    """Return the files that a repository's manifest lists; None if it is no manifest of ours."""
+    with TemporaryDirectory() as folder:
+        path = api.hf_hub_download(name, MANIFEST, repo_type="dataset", revision=commit, local_dir=folder)
+        try:
+            manifest = json.loads(Path(path).read_text(encoding="utf-8"))
+            return [str(file["name"]) for file in manifest["files"]] if manifest["manifest"] else None
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+def push(repository: Repository, result: ExportResult, *, public: bool = False) -> Pushed:
+    """Upload an export's files, card and manifest in one commit.
+
+    Args:
+        repository: what `look_at` returned; it is made if it was missing.
+        result: the export.
+        public: whether all may read a repository that is made.
+
+    Raises:
+        UsageError: there is no token.
+        PushError: the hub could not be reached, or refused.
+    """
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+    uploads = _uploads(result)
+    stale = sorted(repository.exported - {_MADE_BY_HUB, *uploads})
+    with _asking(repository.name) as api:
+        if repository.commit is None:
+            api.create_repo(repository.name, repo_type="dataset", private=not public)
+        commit = api.create_commit(
+            repository.name,
+            [
+                *(CommitOperationAdd(name, str(path)) for name, path in uploads.items()),
+                *(CommitOperationDelete(name) for name in stale),
+            ],
+            commit_message=f"Export of {result.dataset} as {result.manifest['format']}",
+            repo_type="dataset",
+            parent_commit=repository.commit,
+        )
+        url = f"{api.endpoint}/datasets/{repository.name}"
+    return Pushed(repository.name, url, str(commit.oid), repository.private, repository.commit is None)
+
+
+def _uploads(result: ExportResult) -> Mapping[str, Path]:
+    """Return the files of an export by their paths in the repository."""
+    folder, entries = result.out.parent, result.manifest["files"]
+    places = Places.of(result.out)
+    rows = {entry["name"]: folder / entry["name"] for entry in entries if entry["name"] != places.card.name}
+    return {**rows, README: places.card, MANIFEST: places.manifest}
+
+
+@contextmanager
+def _asking(name: str) -> Iterator[HfApi]:
+    """Yield the hub's client, and turn its errors into one line each, without the token.
+
+    Raises:
+        UsageError: there is no token.
+        PushError: the hub could not be reached, or refused.
+    """
+    import httpx2
+    from huggingface_hub import HfApi, get_token
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    token = get_token()
+    if token is None:
+        raise UsageError(f"--push needs a token of the hub: set HF_TOKEN to one with write access, from {_TOKENS}")
+    api = HfApi(token=token, library_name="toolformer-platform", library_version=__version__)
+    try:
+        yield api
+    except OfflineModeIsEnabled:
+        raise PushError(
+            f"{name} cannot be pushed offline: unset HF_HUB_OFFLINE and run the same command again"
+        ) from None
+    except HfHubHTTPError as exc:
+        status = exc.response.status_code
+        why = _DO.get(status) or _line(exc.server_message or exc, token)
+        raise PushError(f"{name}: the hub at {api.endpoint} answered {status}; {why}") from None
+    except httpx2.HTTPError as exc:
+        raise PushError(
+            f"{name}: the hub at {api.endpoint} cannot be reached ({_line(exc, token)}): run the same command again"
+        ) from None
+    except (OSError, RuntimeError, ValueError) as exc:  # of the transfer of large files, or of a refused card
+        raise PushError(f"{name} was not pushed ({_line(exc, token)}): run the same command again") from None
+
+
+def _line(exc: Any, token: str) -> str:
+    """Return the first line of a message, without the token."""
+    return next(iter(str(exc).replace(token, "***").strip().splitlines()), type(exc).__name__)

@@ -1,0 +1,323 @@
+"""The steps of a flow run, from its commits: one for the run, and one for each stage and tool.
+
+A commit names the files that it read by their digests, so the chain follows from commits alone. Where files of several
+tables have the same bytes (two empty ones), the stage's declaration says which of them it reads. A run's step covers
+all commits that its manifest lists, also those that an earlier run had made: so the chain of a single run is whole.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from flows.lineage.names import benchmark_at, model_at, place, table_at, training_of
+from flows.lineage.steps import Data, Step
+from tasks.stage import is_read_for
+from tasks.stages import BUILD_STAGES, EVALUATION_STAGES
+from warehouse.commits import Commit, DataFile, Run, canonical_json, digest
+from warehouse.schema import OPTIONAL_COLUMNS, REJECTS, STAGES
+from warehouse.store import Store
+
+__all__ = ["contents", "dataset_at", "model", "run_steps"]
+
+_DECLARED = {stage.name: stage for stage in (*BUILD_STAGES, *EVALUATION_STAGES)}
+_RANK = {name: rank for rank, name in enumerate(_DECLARED)}
+_TYPES = {"int64": "long", "large_string": "string"}  # as other producers name them
+_MODELS = ("model", "large_model")  # in the config of commits, with `<name>_digest` beside it
+
+_Key = tuple[str, str]  # stage and tool
+
+
+@dataclass(slots=True)
+class _Table:
+    """The files of a stage and tool that a run made or found."""
+
+    commits: list[Commit] = field(default_factory=list)
+    files: dict[str, DataFile] = field(default_factory=dict)  # by path
+    rejects: dict[str, DataFile] = field(default_factory=dict)
+
+    def add(self, commit: Commit) -> None:
+        self.commits.append(commit)
+        for file in commit.files:
+            (self.rejects if file.path.startswith("rejects/") else self.files)[file.path] = file
+
+
+def run_steps(store: Store, run: Run, checkpoints: Mapping[str, str]) -> list[Step]:
+    """Return the steps of a flow run, the run's own first, then stages in the order in which they run.
+
+    Args:
+        store: holds its commits; what `gc` has deleted is passed over.
+        run: the manifest.
+        checkpoints: training job -> path of its checkpoint.
+    """
+    tables: dict[_Key, _Table] = defaultdict(_Table)
+    for key in run.commits:
+        if (commit := store.read_commit(key)) is not None:
+            tables[key.stage, key.tool].add(commit)
+    made_elsewhere = _others(store, tables)
+    order = sorted(tables, key=lambda key: (_RANK.get(key[0], len(_RANK)), key))
+    commits = [commit for key in order for commit in tables[key].commits]
+    return [
+        _run_step(run, commits),
+        *(_stage_step(store, run, key, tables, made_elsewhere, checkpoints) for key in order),
+    ]
+
+
+def _others(store: Store, tables: Mapping[_Key, _Table]) -> dict[_Key, _Table]:
+    """Return the tables of other runs, if this run's commits read files that it does not list."""
+    known = {file.digest for table in tables.values() for file in table.files.values()}
+    read = {read for table in tables.values() for commit in table.commits for read in commit.inputs}
+    others: dict[_Key, _Table] = defaultdict(_Table)
+    if not read <= known:
+        for commit in store.commits():
+            others[commit.stage, commit.tool].add(commit)
+    return others
+
+
+def _run_step(run: Run, commits: Sequence[Commit]) -> Step:
+    return Step(
+        job=run.flow,
+        run=run.run_id,
+        kind="FLOW",
+        about="A flow run; its stages are runs of jobs of their own.",
+        state=run.state,
+        started=run.started,
+        ended=run.finished or "",
+        program=_program(commits),
+        facts={
+            "flow": run.flow,
+            "corpus": run.corpus,
+            "model": run.model,
+            "dataset": run.dataset,
+            "parameters": run.parameters,
+            **_work(run, commits),
+        },
+    )
+
+
+def _stage_step(
+    store: Store,
+    run: Run,
+    key: _Key,
+    tables: Mapping[_Key, _Table],
+    others: Mapping[_Key, _Table],
+    checkpoints: Mapping[str, str],
+) -> Step:
+    stage, tool = key
+    table = tables[key]
+    started, ended = _times(run, table.commits)
+    outputs = [_table(store, key, table.files.values())] if table.files else []
+    if table.rejects:
+        outputs.append(_rejects(store, key, table.rejects.values()))
+    inputs = [*_sources(run, table.commits), *_tables_read(store, key, tables, others)]
+    return Step(
+        job=".".join(filter(None, (run.flow, stage, tool))),
+        run=run.run_id,
+        kind="STAGE",
+        about=STAGES[stage].about if stage in STAGES else f"The stage {stage}.",
+        state=run.state,
+        started=started,
+        ended=ended,
+        inputs=(*inputs, *_models(run, table.commits, checkpoints)),
+        outputs=tuple(outputs),
+        parent=(run.flow, run.run_id),
+        program=_program(table.commits),
+        facts={
+            "stage": stage,
+            "tool": tool,
+            "stageVersion": ", ".join(sorted({commit.stage_version for commit in table.commits})),
+            "rows": _rows(table.commits),
+            "parts": _common_parts(table.commits),
+            **_work(run, table.commits),
+        },
+    )
+
+
+def _tables_read(
+    store: Store, key: _Key, tables: Mapping[_Key, _Table], others: Mapping[_Key, _Table]
+) -> Iterator[Data]:
+    """Yield the tables that a stage read for a tool, with the files that it read of each."""
+    read = {read for commit in tables[key].commits for read in commit.inputs}
+    for other in sorted({*tables, *others}, key=lambda one: (_RANK.get(one[0], len(_RANK)), one)):
+        if not _may_read(key, other):
+            continue
+        whole = list(tables[other].files.values()) if other in tables else []
+        files = [file for file in whole if file.digest in read]
+        if not files and other in others:
+            files = whole = _distinct(file for file in others[other].files.values() if file.digest in read)
+        if files:
+            yield _table(store, other, files, whole)
+
+
+def _may_read(key: _Key, other: _Key) -> bool:
+    declared = _DECLARED.get(key[0])
+    reads = other[0] != key[0] if declared is None else other[0] in declared.reads
+    return reads and is_read_for(key[1], other[1])
+
+
+def _distinct(files: Iterable[DataFile]) -> list[DataFile]:
+    return list({file.digest: file for file in files}.values())
+
+
+def _table(store: Store, key: _Key, files: Iterable[DataFile], whole: Iterable[DataFile] | None = None) -> Data:
+    """Return a stage's table as it is read or written: `files` of it, of `whole`, by which its version is named."""
+    stage, tool = key
+    facts = STAGES.get(stage)
+    optional = OPTIONAL_COLUMNS.get(facts.table, ()) if facts is not None else ()
+    columns = () if facts is None else tuple((f.name, _type(f.type)) for f in facts.schema if f.name not in optional)
+    about = {"stage": stage, "tool": tool}
+    return contents(table_at(store, "shards", stage, tool or "_"), files, columns, about, whole)
+
+
+def _rejects(store: Store, key: _Key, files: Iterable[DataFile]) -> Data:
+    columns = tuple((f.name, _type(f.type)) for f in REJECTS)
+    return contents(
+        table_at(store, "rejects", key[0], key[1] or "_"), files, columns, {"stage": key[0], "tool": key[1]}
+    )
+
+
+def contents(
+    at: tuple[str, str],
+    files: Iterable[DataFile],
+    columns: tuple[tuple[str, str], ...] = (),
+    facts: Mapping[str, Any] | None = None,
+    whole: Iterable[DataFile] | None = None,
+    version: str = "",
+) -> Data:
+    """Return data files as a dataset; without a version of its own it is named by the files' digests, in any order."""
+    listed = list(files)
+    named = digest(canonical_json(sorted(file.digest for file in (listed if whole is None else whole))))
+    return Data(
+        *at,
+        kind="TABLE",
+        version=version or named[:16],
+        rows=sum(file.rows for file in listed),
+        bytes=sum(file.bytes for file in listed),
+        files=len(listed),
+        columns=columns,
+        facts={**(facts or {}), "digest": named},
+    )
+
+
+def dataset_at(store: Store, name: str) -> tuple[str, str]:
+    """Return namespace and name of C*, of which a dataset record is a version."""
+    return table_at(store, "datasets", name)
+
+
+def _type(kind: Any) -> str:
+    text = str(kind).partition("<")[0]
+    return _TYPES.get(text, "array" if text == "list" else text)
+
+
+def _sources(run: Run, commits: Sequence[Commit]) -> Iterator[Data]:
+    """Yield what a stage read from outside of the store: a corpus, or a benchmark."""
+    for commit in commits:
+        if commit.stage == "ingest":
+            rows = sum(balance.rows_in for balance in commit.balances)
+            yield Data(*place(run.corpus), kind="FILE", version=commit.parts.get("inputs", ""), rows=rows)
+        if commit.stage == "benchmark":
+            at = benchmark_at(str(commit.config.get("task", "")), str(commit.config.get("path") or ""))
+            yield Data(*at, kind="FILE", version=commit.parts.get("source", ""))
+
+
+def _models(run: Run, commits: Sequence[Commit], checkpoints: Mapping[str, str]) -> list[Data]:
+    """Return the models that a stage asked, with their digests; one that was asked for by several names is one."""
+    models: dict[tuple[str, str], Data] = {}
+    for commit in commits:
+        for name, version in _named_models(run, commit):
+            named = model(name, version, checkpoints)
+            models.setdefault(named.key, named)
+    return [models[key] for key in sorted(models)]
+
+
+def model(name: str, version: str, checkpoints: Mapping[str, str]) -> Data:
+    """Return a model that was asked or trained.
+
+    Args:
+        name: as a user names it.
+        version: its digest. A checkpoint of this data folder has its training's as its version, as it has where it is
+            made; the digest of its files is nothing that a training records.
+        checkpoints: training job -> path of its checkpoint.
+    """
+    trained = training_of(name, checkpoints).rpartition("-")[2]
+    facts = {"digest": version} if version else {}
+    return Data(*model_at(name, checkpoints), kind="MODEL", version=trained or version, facts=facts)
+
+
+def _named_models(run: Run, commit: Commit) -> Iterator[tuple[str, str]]:
+    """Yield name and digest of each model of a commit.
+
+    Evaluations have both in the commit. A build has the digest there and the name among its parameters: that of a
+    stage's own model (`score_model`) before that of all stages.
+    """
+    for name in _MODELS:
+        if commit.config.get(name) and commit.config.get(f"{name}_digest"):
+            yield str(commit.config[name]), str(commit.config[f"{name}_digest"])
+    if "model" in commit.parts and "model_digest" not in commit.config:
+        yield str(run.parameters.get(f"{commit.stage}_model") or run.model), commit.parts["model"]
+    if "encoder" in commit.parts and run.parameters.get("encoder"):
+        yield str(run.parameters["encoder"]), commit.parts["encoder"]
+
+
+def _times(run: Run, commits: Sequence[Commit]) -> tuple[str, str]:
+    """Return begin and end of a stage in a run, from the commits that the run made; of none, the run's begin."""
+    made = [commit for commit in commits if commit.run_id == run.run_id]
+    if not made:
+        return run.started, run.started
+    begins = [dt.datetime.fromisoformat(c.created) - dt.timedelta(seconds=c.seconds) for c in made]
+    ends = [dt.datetime.fromisoformat(c.created) for c in made]
+    return min(begins).isoformat(timespec="microseconds"), max(ends).isoformat(timespec="microseconds")
+
+
+def _rows(commits: Iterable[Commit]) -> list[dict[str, Any]]:
+    """Return where rows went, by unit, as `toolformer stats` adds them up."""
+    sums: dict[str, tuple[Counter[str], Counter[str], Counter[str]]] = {}
+    for balance in (balance for commit in commits for balance in commit.balances):
+        counts, dropped, failed = sums.setdefault(balance.unit, (Counter(), Counter(), Counter()))
+        counts.update({"in": balance.rows_in, "kept": balance.kept})
+        dropped.update(balance.dropped)
+        failed.update(balance.failed)
+    return [
+        {
+            "unit": unit,
+            "in": counts["in"],
+            "kept": counts["kept"],
+            "dropped": dict(sorted(dropped.items())),
+            "failed": dict(sorted(failed.items())),
+        }
+        for unit, (counts, dropped, failed) in sums.items()
+    ]
+
+
+def _common_parts(commits: Sequence[Commit]) -> dict[str, str]:
+    """Return the parts of the fingerprints that all shards share: code, config, model, prompt, tool."""
+    first = commits[0].parts
+    shared = {name for name in first if all(commit.parts.get(name) == first[name] for commit in commits)}
+    return {name: first[name] for name in sorted(shared - {"inputs"})}
+
+
+def _work(run: Run, commits: Sequence[Commit]) -> dict[str, Any]:
+    """Return how many commits a run made, how many it found done, and the seconds that the former took."""
+    made = [commit for commit in commits if commit.run_id == run.run_id]
+    seconds = round(sum(commit.seconds for commit in made), 3)
+    return {
+        "commits": len(commits),
+        "reused": len(commits) - len(made),
+        "seconds": seconds,
+        "versions": _versions(made),
+    }
+
+
+def _versions(commits: Iterable[Commit]) -> dict[str, str]:
+    found: dict[str, set[str]] = defaultdict(set)
+    for commit in commits:
+        for package, version in commit.versions.items():
+            found[package].add(version)
+    return {package: ", ".join(sorted(versions)) for package, versions in sorted(found.items())}
+
+
+def _program(commits: Iterable[Commit]) -> str:
+    return _versions(commits).get("toolformer-platform", "")

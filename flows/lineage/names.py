@@ -1,0 +1,71 @@
+"""Datasets as OpenLineage names them, so that what another producer says of the same file meets what is said here.
+
+| what                      | namespace             | name                            |
+|---------------------------|-----------------------|---------------------------------|
+| a file or folder          | file                  | its path                        |
+| a place in a bucket       | s3://bucket           | its path in the bucket          |
+| anything at another URL   | scheme://host:port    | its path                        |
+| a model or dataset of the | https://huggingface.co| OWNER/NAME, datasets/OWNER/NAME |
+|   Hugging Face hub        |                       |                                 |
+| what ships with this      | toolformer            | models/embedded, benchmarks/... |
+|   program                 |                       |                                 |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePath
+from urllib.parse import urlsplit
+
+from tasks.settings import shown_url
+from warehouse.store import Store
+
+__all__ = ["HUB", "JOBS", "benchmark_at", "model_at", "place", "table_at", "training_of"]
+
+JOBS = "toolformer"  # the namespace of jobs, and of what ships with this program
+HUB = "https://huggingface.co"
+_FILES = "file"
+
+
+def place(path_or_url: str) -> tuple[str, str]:
+    """Return namespace and name of a file or folder; a URL loses its credentials."""
+    if "://" not in path_or_url:
+        return _FILES, path_or_url
+    parts = urlsplit(shown_url(path_or_url))
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}", parts.path.strip("/") or "/"
+
+
+def table_at(store: Store, *folders: str) -> tuple[str, str]:
+    """Return namespace and name of a folder of a store, e.g. `shards/sample/calculator`."""
+    return place(store.locate("/".join(folders)))
+
+
+def model_at(name: str, checkpoints: Mapping[str, str]) -> tuple[str, str]:
+    """Return namespace and name of a model as a user names it.
+
+    Args:
+        name: `embedded`, a folder, a hub name, or a served model's URL.
+        checkpoints: training job -> path of its checkpoint. A folder that has a job's name in its path is that job's
+            checkpoint, whichever folder it was given relative to.
+    """
+    if name == "embedded":
+        return JOBS, "models/embedded"
+    if "://" in name:
+        url, _, served = name.removeprefix("vllm+").partition("#")
+        namespace, path = place(url)
+        return namespace, served or path
+    if job := training_of(name, checkpoints):
+        return place(checkpoints[job])
+    return (_FILES, name) if name.startswith(("/", "~", ".")) or name.count("/") > 1 else (HUB, name)
+
+
+def training_of(name: str, checkpoints: Mapping[str, str]) -> str:
+    """Return the training job whose checkpoint a model's name is; "" if it is none."""
+    parts = PurePath(name).parts
+    return next((job for job in checkpoints if job in parts), "")
+
+
+def benchmark_at(task: str, path: str) -> tuple[str, str]:
+    """Return namespace and name of a benchmark: its file, or what ships or is generated under its name."""
+    return place(path) if path else (JOBS, f"benchmarks/{task}")

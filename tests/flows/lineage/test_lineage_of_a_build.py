@@ -1,0 +1,108 @@
+"""The events of a real build, small: the chain is whole, and the figures are those that `toolformer stats` shows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("openlineage", reason="the extra `lineage` is not installed")
+
+from flows.build_dataset.flow import BuildResult
+from flows.lineage.events import as_json, events_of
+from flows.lineage.select import steps_of
+from tests.support.openlineage_rules import check_event
+from toolformer_core.finetune.recipe import Recipe
+from warehouse.commits import Run
+from warehouse.queries import stats
+from warehouse.records import Training, write_training
+from warehouse.store import Store
+
+Built = tuple[BuildResult, Path, list[str]]
+
+
+def a_training(result: BuildResult) -> Training:
+    """What a training on the build's C* would have left."""
+    figures: dict[str, Any] = dict.fromkeys(("train_loss", "dev_loss", "dev_perplexity", "base_perplexity"))
+    figures |= dict.fromkeys(("run_id", "best_step", "best_perplexity"))
+    return Training(
+        job=f"{result.dataset}-toolformer-0123456789abcdef",
+        arm="toolformer",
+        dataset=result.dataset,
+        version=result.version,
+        model="embedded",
+        model_digest=None,
+        recipe=asdict(Recipe(steps=2)),
+        steps=2,
+        checkpoint="finetunes/job/model",
+        seconds=1.0,
+        finished="2100-01-01T00:00:00.000000+00:00",
+        **figures,
+    )
+
+
+def test_the_chain_of_a_build(built: Built, as_built: Path) -> None:
+    result = built[0]
+    store = Store(as_built)
+    write_training(store, a_training(result))
+    events = [json.loads(as_json(event)) for event in events_of(steps_of(store, dataset=result.dataset))]
+    for event in events:
+        check_event(event)
+    ends = [event for event in events if event["eventType"] == "COMPLETE"]
+    made_from = {
+        made["name"]: [read["name"] for read in event["inputs"]] for event in ends for made in event["outputs"]
+    }
+    # From the checkpoint back, everything has a maker but the corpus and the model.
+    seen, left = set(), [f"{store.root}/finetunes/job/model"]
+    while left:
+        name = left.pop()
+        seen.add(name)
+        left += [one for one in made_from.get(name, []) if one not in seen]
+    (run,) = store.runs([result.run_id])
+    assert {name for name in seen if name not in made_from} == {run.corpus, "models/embedded"}
+    tables = {name.removeprefix(f"{store.root}/shards/") for name in seen if "/shards/" in name}
+    stages = ("prefilter", "sample", "execute", "score")
+    assert tables == {
+        "ingest/_",
+        "assemble/_",
+        *(f"{stage}/{tool}" for stage in stages for tool in ("calculator", "calendar")),
+    }
+    assert f"{store.root}/datasets/cstar" in seen
+    _check_figures(store, run, ends, result)
+
+
+def _check_figures(store: Store, run: Run, ends: list[dict[str, Any]], result: BuildResult) -> None:
+    told = {}
+    for event in ends:
+        facet = event["run"]["facets"]["toolformer_run"]
+        for rows in facet.get("rows", ()):
+            told[facet["stage"], facet["tool"], rows["unit"]] = rows
+    balances = stats(Path(store.root) / "warehouse.duckdb").balances
+    assert told == {
+        (one.stage, one.tool, one.unit): {
+            "unit": one.unit,
+            "in": one.rows_in,
+            "kept": one.kept,
+            "dropped": one.dropped,
+            "failed": one.failed,
+        }
+        for one in balances
+    }
+    written = {
+        made["name"].removeprefix(f"{store.root}/"): made["outputFacets"]["outputStatistics"]["rowCount"]
+        for event in ends
+        for made in event["outputs"]
+        if "outputStatistics" in made["outputFacets"]
+    }
+    rows: dict[str, int] = {}
+    for key in run.commits:
+        commit = store.read_commit(key)
+        assert commit is not None
+        for file in commit.files:
+            folder = file.path.rpartition("/")[0]
+            rows[folder] = rows.get(folder, 0) + file.rows
+    assert {name: n for name, n in written.items() if not name.startswith("datasets/")} == rows
+    assert written["datasets/cstar"] == result.examples

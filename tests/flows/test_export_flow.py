@@ -1,0 +1,71 @@
+"""The flow `export`: the same files as the command writes, and what Prefect shows of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
+
+from flows.export import ExportParameters, ExportSettings, export_to
+from flows.export.flow import run_export
+from tests.flows.test_export import EXAMPLES, stored
+from tests.support.commands import Run as Command
+from toolformer_core.errors import UsageError
+from warehouse.store import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return stored(tmp_path / "data", EXAMPLES[:2], EXAMPLES[2:])
+
+
+def shown(key: str) -> list[Any]:
+    """The artifacts of a key, the newest last."""
+    with get_client(sync_client=True) as client:
+        found = client.read_artifacts(artifact_filter=ArtifactFilter(key=ArtifactFilterKey(any_=[key])))
+    return sorted(found, key=lambda artifact: artifact.created)
+
+
+def test_the_flow_writes_what_the_function_writes_and_tells_of_it(
+    prefect_server: None, store: Store, tmp_path: Path
+) -> None:
+    out = tmp_path / "flow" / "out.jsonl"
+    done = run_export(ExportParameters(data=store.root, out=str(out), format="chat", dialect="sharegpt"))
+    plain = export_to(store, "cstar", tmp_path / "out.jsonl", ExportSettings("chat", dialect="sharegpt"))
+    assert [path.read_bytes() for path in done.files] == [path.read_bytes() for path in plain.files]
+    progress = shown("export")[-1]
+    assert (progress.data, progress.description) == (100.0, "2 examples written")
+    table = shown("exported")[-1].data
+    for says in ("| left out | glued 1 |", "| examples | 2 |", *(f"| file | `{path}` |" for path in done.files)):
+        assert says in table
+
+
+def test_progress_counts_the_examples_read(store: Store, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    export_to(store, "cstar", tmp_path / "out.jsonl", ExportSettings(), lambda read, total: told.append((read, total)))
+    assert told == [(3, 3)]  # fewer than are tokenized together
+
+
+def test_what_does_not_fit_together_is_told_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--dialect belongs to --format chat"):
+        ExportParameters(out="o", dialect="openai").settings()
+    assert ExportParameters(out="o", format="chat").settings() == ExportSettings("chat")
+
+
+def test_the_command_is_a_flow_run_where_a_server_is_named(
+    run: Command, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[ExportParameters] = []
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    monkeypatch.setattr("flows.export.flow.run_export", lambda parameters: asked.append(parameters) or _stop())
+    said = run("export", "--data", store.root, "--format", "text", tmp_path / "out.txt")
+    assert (said.code, said.err) == (2, "error: enough\n")
+    assert asked == [ExportParameters(data=store.root, format="text", out=str(tmp_path / "out.txt"))]
+    assert not (tmp_path / "out.txt").exists()
+
+
+def _stop() -> None:
+    raise UsageError("enough")

@@ -1,0 +1,234 @@
+"""Pushes to a stand-in for the Hugging Face hub: what arrives there, what is refused, what a user is told."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import constants
+
+from flows.export import ExportParameters, deliver
+from flows.export.hub import MANIFEST, PushError
+from tests.flows.test_export import EXAMPLES, stored
+from tests.support.commands import Run as Command
+from tests.support.hub_server import TOKEN, HubServer, Repo, hub_server
+from toolformer_core.errors import UsageError
+from warehouse.store import Store
+
+NAME = "owner/cstar"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return stored(tmp_path / "data", EXAMPLES[:2], EXAMPLES[2:])
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
+    """The hub that this process's `huggingface_hub` talks to: it reads the environment when it is imported."""
+    with hub_server() as server:
+        monkeypatch.setattr(constants, "ENDPOINT", server.url)
+        files = f"{server.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", files)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)  # as the other tests have it
+        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        yield server
+
+
+def asked(store: Store, out: Path, **changes: Any) -> ExportParameters:
+    return ExportParameters(**{"data": store.root, "out": str(out), "push": NAME, **changes})
+
+
+def test_files_card_and_manifest_arrive_in_one_commit(hub: HubServer, store: Store, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    done = deliver(asked(store, out, format="segments", dev=0.4))
+    repo = hub.repos[NAME]
+    local = {"out.jsonl": "out.jsonl", "out.dev.jsonl": "out.dev.jsonl"}
+    local |= {"README.md": "out.card.md", MANIFEST: "out.manifest.json"}
+    assert repo.files == {".gitattributes": b""} | {
+        name: (tmp_path / file).read_bytes() for name, file in local.items()
+    }
+    (commit,) = repo.commits
+    assert commit["summary"] == f"Export of {done.dataset} as segments"
+    assert repo.private
+    assert done.pushed is not None
+    assert (done.pushed.url, done.pushed.commit) == (f"{hub.url}/datasets/{NAME}", repo.sha)
+    assert (done.pushed.private, done.pushed.created) == (True, True)
+
+
+def test_a_folder_keeps_its_files_names(hub: HubServer, store: Store, tmp_path: Path) -> None:
+    deliver(asked(store, tmp_path / "cstar", format="hf"))
+    parts = {f"cstar/{name}" for name in ("data-00000-of-00001.arrow", "dataset_info.json", "state.json")}
+    assert hub.repos[NAME].files.keys() == {".gitattributes", "README.md", MANIFEST, *parts}
+
+
+def test_the_next_push_replaces_and_removes_what_the_last_one_wrote(
+    hub: HubServer, store: Store, tmp_path: Path
+) -> None:
+    deliver(asked(store, tmp_path / "1" / "out.jsonl", format="segments", dev=0.4))
+    repo = hub.repos[NAME]
+    repo.files["LICENSE"] = b"theirs"
+    before = repo.sha
+    done = deliver(asked(store, tmp_path / "2" / "out.jsonl", format="segments"))
+    assert repo.files.keys() == {".gitattributes", "LICENSE", "README.md", MANIFEST, "out.jsonl"}
+    assert repo.files["LICENSE"] == b"theirs"
+    assert repo.files["out.jsonl"] == (tmp_path / "2" / "out.jsonl").read_bytes()
+    assert (repo.commits[-1]["parentCommit"], repo.commits[-1]["deleted"]) == (before, ["out.dev.jsonl"])
+    assert done.pushed is not None
+    assert not done.pushed.created
+
+
+def test_the_same_export_again_is_no_commit(hub: HubServer, store: Store, tmp_path: Path) -> None:
+    deliver(asked(store, tmp_path / "out.jsonl"))
+    done = deliver(asked(store, tmp_path / "out.jsonl"))  # found, not written
+    assert len(hub.repos[NAME].commits) == 1
+    assert done.pushed is not None
+    assert done.pushed.commit == hub.repos[NAME].sha
+
+
+def test_a_push_that_failed_is_repeated_with_what_was_written(
+    hub: HubServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out.jsonl"
+    hub.refuse["/commit/main"] = 403
+    with pytest.raises(PushError, match=r"owner/cstar: the hub at .* answered 403; the token may not write there"):
+        deliver(asked(store, out, format="chat"))
+    hub.refuse.clear()
+    written = out.stat().st_mtime_ns
+    done = deliver(asked(store, out, format="chat"))
+    assert out.stat().st_mtime_ns == written
+    assert (done.examples, done.left_out) == (2, {"glued": 1})
+    assert hub.repos[NAME].files["out.jsonl"] == out.read_bytes()
+    with pytest.raises(UsageError, match=r"out.jsonl exists already, and is not this export"):
+        deliver(asked(store, out, format="segments"))
+    out.write_text("altered", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"out.jsonl exists already, and is not this export"):
+        deliver(asked(store, out, format="chat"))
+
+
+def test_other_files_are_not_written_over(hub: HubServer, store: Store, tmp_path: Path) -> None:
+    hub.repos[NAME] = Repo(True, {"README.md": b"theirs", "out.jsonl": b"theirs", "notes.txt": b"theirs"})
+    out = tmp_path / "out.jsonl"
+    with pytest.raises(UsageError, match=r"owner/cstar holds files .* \(README.md, notes.txt, out.jsonl\): name"):
+        deliver(asked(store, out))
+    assert not out.exists()  # it was looked at first
+    deliver(asked(store, out, replace=True))
+    files = hub.repos[NAME].files
+    assert (files["notes.txt"], files["out.jsonl"]) == (b"theirs", out.read_bytes())
+
+
+def test_a_file_of_the_same_name_that_no_manifest_lists_is_not_written_over(
+    hub: HubServer, store: Store, tmp_path: Path
+) -> None:
+    deliver(asked(store, tmp_path / "1" / "first.jsonl"))
+    hub.repos[NAME].files |= {"out.jsonl": b"theirs", "LICENSE": b"theirs"}
+    with pytest.raises(UsageError, match=r"holds files .* \(out.jsonl\): name"):
+        deliver(asked(store, tmp_path / "2" / "out.jsonl"))
+
+
+@pytest.mark.parametrize("manifest", [b"no JSON", b'{"files": []}', b"[]"])
+def test_a_manifest_that_is_not_ours_says_nothing(
+    hub: HubServer, store: Store, tmp_path: Path, manifest: bytes
+) -> None:
+    hub.repos[NAME] = Repo(True, {MANIFEST: manifest})
+    with pytest.raises(UsageError, match=rf"holds files .* \({MANIFEST}\)"):
+        deliver(asked(store, tmp_path / "out.jsonl"))
+
+
+def test_nothing_becomes_public_unasked(hub: HubServer, store: Store, tmp_path: Path) -> None:
+    hub.repos[NAME] = Repo(private=False)
+    with pytest.raises(UsageError, match="owner/cstar is public: add --public"):
+        deliver(asked(store, tmp_path / "out.jsonl"))
+    deliver(asked(store, tmp_path / "out.jsonl", public=True))
+    done = deliver(asked(store, tmp_path / "out.jsonl", push="owner/open", public=True))
+    assert not hub.repos["owner/open"].private
+    assert done.pushed is not None
+    assert not done.pushed.private
+
+
+def test_a_repository_that_is_written_to_meanwhile_is_left_alone(hub: HubServer, store: Store, tmp_path: Path) -> None:
+    hub.repos[NAME] = Repo(True)
+    hub.before_commit = lambda repo: repo.files.update({"theirs.txt": b"theirs"})
+    with pytest.raises(PushError, match="answered 412; it was changed meanwhile: run the same command again"):
+        deliver(asked(store, tmp_path / "out.jsonl"))
+    assert hub.repos[NAME].commits == []
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "says"),
+    [
+        ("/repos/create", 403, "answered 403; the token may not write there"),
+        ("/repos/create", 409, "answered 409; it was changed meanwhile"),
+        (f"/datasets/{NAME}", 429, "answered 429; it has had too many requests"),
+        (f"/datasets/{NAME}", 418, "answered 418; so it was told"),
+    ],
+)
+def test_refusals(hub: HubServer, store: Store, tmp_path: Path, end: str, status: int, says: str) -> None:
+    hub.refuse[end] = status
+    with pytest.raises(PushError, match=says):
+        deliver(asked(store, tmp_path / "out.jsonl"))
+
+
+def test_no_token_a_wrong_one_and_no_network(
+    hub: HubServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parameters = asked(store, tmp_path / "out.jsonl")
+    monkeypatch.setenv("HF_TOKEN", "hf_other")
+    with pytest.raises(PushError, match="answered 401; it does not accept the token: set HF_TOKEN") as refused:
+        deliver(parameters)
+    assert "hf_other" not in str(refused.value)
+    monkeypatch.delenv("HF_TOKEN")
+    with pytest.raises(UsageError, match="--push needs a token of the hub: set HF_TOKEN"):
+        deliver(parameters)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(PushError, match="owner/cstar cannot be pushed offline: unset HF_HUB_OFFLINE"):
+        deliver(parameters)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # the port of `discard`, where nobody listens
+    with pytest.raises(PushError, match=r"the hub at http://127.0.0.1:9 cannot be reached \("):
+        deliver(parameters)
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_options_that_belong_to_a_push(store: Store, tmp_path: Path) -> None:
+    for name in ("public", "replace"):
+        with pytest.raises(UsageError, match=f"--{name} belongs to --push"):
+            deliver(asked(store, tmp_path / "out.jsonl", push=None, **{name: True}))
+    with pytest.raises(UsageError, match="OWNER/NAME; got 'cstar'"):
+        deliver(asked(store, tmp_path / "out.jsonl", push="cstar"))
+
+
+def test_the_command_says_where_it_lies_and_nowhere_stands_the_token(
+    run: Command, hub: HubServer, store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    out = tmp_path / "out.jsonl"
+    words = ["export", "--data", store.root, "--format", "chat", out, "--push", NAME]
+    said = run(*words)
+    assert said.code == 0
+    assert said.out.splitlines() == [
+        f"2 examples written to {out}",
+        "1 left out: glued 1",
+        f"{hub.url}/datasets/{NAME} (made, private), commit {hub.repos[NAME].sha}",
+    ]
+    told = json.loads(run(*words, "--json").out)
+    assert told["pushed"] == {
+        "repository": NAME,
+        "url": f"{hub.url}/datasets/{NAME}",
+        "commit": hub.repos[NAME].sha,
+        "private": True,
+        "created": False,
+    }
+    hub.refuse["/preupload/main"] = 403
+    said = run(*words)
+    assert (said.code, said.out) == (1, "")
+    assert said.err.startswith(f"error: {NAME}: the hub at {hub.url} answered 403; the token may not write there")
+    assert TOKEN not in caplog.text
+    held = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert not any(TOKEN.encode() in data for data in held)
