@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from cli.main import app
 from cli.options import filled, hints_of, option_of, with_options
+from flows.bootstrap.parameters import BootstrapParameters
 from flows.build_dataset.parameters import BuildParameters, build_command
 from flows.call_forms import TauF, thresholds, wordings_of
 from flows.evaluate.parameters import EvaluateParameters
@@ -42,26 +43,30 @@ FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
         | {"--documents", "--gpu", "--gpu-count", "--gpu-price", "--from", "--assume"},
     ),
     "export": (ExportParameters, {"--preview", "--json"}),
+    "bootstrap": (BootstrapParameters, {"--runner", "--dask-workers", "--dry-run", "--json"}),
     "evaluate": (EvaluateParameters, {"--runner", "--dask-workers", "--json"}),
     "finetune": (FinetuneParameters, {"--dry-run", "--json"}),
     "ground": (GroundParameters, {"--no-answers", "--runner", "--dask-workers", "--json"}),
 }
 # What users have in their scripts.
-NAMES = {
-    BuildParameters: """--corpus --data --model --score-model --tools --tool --dataset --limit --tau-s --top-k --draws
+_BUILD = """--corpus --data --model --score-model --tools --tool --dataset --limit --tau-s --top-k --draws
         --positions --draw-form --wordings --chat-template --tau-f --decoys --decoy-share --call-price
         --inside-words --keep-repeats --score-all --not-rejected --only-accepted
         --max-examples --stop-when-full --temperature --max-call-tokens
         --mt-chunk-tokens --relevant-share --encoder --latest-date --seed --shard-documents --max-chars --text-column
         --url-column --date-column --text-unit
         --prompts --passages --index --qa-reader --phrases --translator --workers --gpus --licence --offline
-        --retry-failures""",
+        --retry-failures"""
+_TRAINING = """--profile --processes --steps --batch --learning-rate --warmup --sequence-length --evaluate-every
+        --dev-documents --response-loss --keep --retries"""
+NAMES = {
+    BuildParameters: _BUILD,
+    BootstrapParameters: f"{_BUILD} {_TRAINING} --rounds --self-judge --task --k --min-gain",
     EvaluateParameters: """--task --path --data --model --cc --toolformer --arms --k --trigger --limit --tools --tool
         --passages --index --qa-reader --phrases --translator --max-new-tokens --shard-items --workers --gpus""",
     ExportParameters: """--dataset --data out --format --separator --tokenizer --dialect --arguments --request
         --next-request --dev --seed --push --public --replace""",
-    FinetuneParameters: """--dataset --data --model --arm --profile --processes --steps --batch --learning-rate --warmup
-        --sequence-length --evaluate-every --dev-documents --response-loss --keep --seed --retries""",
+    FinetuneParameters: f"--dataset --data --model --arm {_TRAINING} --seed",
     GroundParameters: """--task --data --model --large-model --toolformer --limit --seed --answers --tools --tool
         --distractors --mock --demonstrations --passages --index --qa-reader --phrases --translator --encoder --patterns
         --gamma --smoothing --threshold --answer-prompt --max-answer-tokens --max-call-tokens --shard-items --workers

@@ -1,0 +1,1 @@
+"""Rounds of self-teaching."""
