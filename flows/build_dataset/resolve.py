@@ -170,7 +170,9 @@ def _score_model(p: BuildParameters, model_digest: str) -> BuildModel | None:
         raise UsageError("--score-model: a server draws calls and scores none; name the model without its server")
     check_model(p.score_model)
     digests = model_digests(p.score_model)
-    return None if digests[0] == model_digest else BuildModel(_model(p.score_model), *digests)
+    # Where a server draws for the model, the model itself is here, and scores.
+    here = model_digest if (served := served_model(p.model)) is None else model_digests(served.model)[0]
+    return None if digests[0] == here else BuildModel(_model(p.score_model), *digests)
 
 
 def _prompts(

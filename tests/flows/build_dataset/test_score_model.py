@@ -131,6 +131,8 @@ def test_the_model_itself_is_no_other_model(few_documents: Path, judge: str, tmp
     data = tmp_path / "data"
     assert resolve(asked(few_documents, data, score_model="embedded"), "run").other_model is None
     assert resolve(asked(few_documents, data, score_model=str(MODEL)), "run").other_model is None  # its files
+    served = f"vllm+http://host/v1#{judge}"  # the server draws, and the model here has scored all along
+    assert resolve(asked(few_documents, data, model=served, score_model=judge), "run").other_model is None
     other = resolve(asked(few_documents, data, score_model=judge), "run")
     assert other.other_model is not None
     assert other.other_model.name == judge
