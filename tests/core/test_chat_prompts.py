@@ -68,6 +68,12 @@ def written(template: str, prompt: Prompt = PROMPT) -> Prompt:
             AssistantTurn(space=False, end="</s>"),
         ),
         (
+            "endless",
+            f"<|system|>{SYSTEM}<|user|>Input: ",
+            "\nOutput:<|model|>",
+            AssistantTurn(space=False, end="<|user|>"),
+        ),
+        (
             "channelled",
             f"<|turn|>system\n{SYSTEM}<|end|><|turn|>user\nInput: ",
             "\nOutput:<|end|><|turn|>assistant<|final|>",

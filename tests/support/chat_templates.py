@@ -56,6 +56,11 @@ TEMPLATES = {
         "{% else %}{{ m.content }}{% endif %}{% endfor %}"
         "{% if add_generation_prompt %}<|model|><think>{{ '\n' }}{% endif %}"
     ),
+    # a turn ends where the next one begins
+    "endless": (
+        "{% for m in messages %}<|{{ 'model' if m.role == 'assistant' else m.role }}|>{{ m.content }}{% endfor %}"
+        "{% if add_generation_prompt %}<|model|>{% endif %}"
+    ),
     # an answer stands in a channel that the beginning of the turn does not name
     "channelled": (
         "{% for m in messages %}<|turn|>{{ m.role + ('<|final|>' if m.role == 'assistant' else '\n') }}"

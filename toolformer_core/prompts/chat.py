@@ -17,7 +17,8 @@ what stands in front of the sample is the head of the prompt, what follows it th
 - It strips its contents: the document stands within the user's turn, away from its ends. The assistant's turn is
   rendered up to its beginning only and the document is put behind it, exactly as it is.
 - It writes something between the beginning of the assistant's turn and an answer (a space, the name of a channel): so
-  does the prompt. What it writes behind an answer, if that is a token of its own, ends a draw.
+  does the prompt. What it writes behind an answer (the end of the turn, or the next one), if that is a token of its
+  own, ends a draw.
 - It lets the model think first: it is told not to (`enable_thinking=False`), and where the turn begins with an open
   thought all the same, an empty one is closed. A thought whose end is not known is refused.
 - It changes the text of a turn, or writes another frame for another text: it is refused.
@@ -57,7 +58,7 @@ class _Frame(NamedTuple):
 
     head: str  # in front of the document
     tail: str  # between the document and what the assistant says
-    after: str  # behind an answer; "" if there was none
+    after: str  # behind an answer, be it the next turn; "" if there was none
 
 
 def prompt_in_chat(prompt: Prompt, tokenizer: Any, template: str = AUTO) -> Prompt:
@@ -143,15 +144,23 @@ class _Chat:
         turns = [{"role": "system", "content": system}] if system else []
         turns.append({"role": "user", "content": user})
         head, tail = self._around(self._render(turns, beginning=True), system, user, sample, before)
+        turns.append({"role": "assistant", "content": _ANSWER})
         try:
-            answered = self._render([*turns, {"role": "assistant", "content": _ANSWER}], beginning=False)
-            answered_head, rest = self._around(answered, system, user, sample, before)
+            answered_head, rest = self._around(self._render(turns, beginning=False), system, user, sample, before)
         except PromptError:  # some templates take questions only
             return _Frame(head, tail, "")
         answered_tail, found, after = rest.partition(_ANSWER)
         if not found or answered_head != head:
             return _Frame(head, tail, "")
-        return _Frame(head, answered_tail if answered_tail.startswith(tail) else tail, after)
+        return _Frame(head, answered_tail if answered_tail.startswith(tail) else tail, after or self._next_turn(turns))
+
+    def _next_turn(self, turns: list[dict[str, str]]) -> str:
+        """Return what follows an answer if the user goes on; some templates end a turn by beginning the next one."""
+        try:
+            text = self._render([*turns, {"role": "user", "content": _SAMPLES[-1]}], beginning=False)
+        except PromptError:
+            return ""
+        return text.rpartition(_ANSWER)[2]
 
     def _render(self, turns: list[dict[str, str]], *, beginning: bool) -> str:
         from jinja2 import TemplateError
