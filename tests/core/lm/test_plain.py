@@ -20,7 +20,7 @@ from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, ScoreReque
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.hf.memory import _available, _below_limit, free_bytes
 from toolformer_core.lm.hf.plain import PlainLM
-from toolformer_core.lm.hf.windowing import score_start, windows_of
+from toolformer_core.lm.windowing import score_start, windows_of
 
 FAMILIES = ["gpt2", "gptj", "gpt_neox", "llama", "qwen2", "mistral", "qwen2_mixed"]
 CLOSE = 1e-4  # largest difference of log-probabilities allowed in float32

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_core.errors import ContextError
-from toolformer_core.lm.hf.model import CALL_RESERVE, HFModel
+from toolformer_core.lm.prompt_tokenizer import CALL_RESERVE, PromptTokenizer
 from toolformer_core.lm.tokens import Tokens, encode_following, tokenize
 from toolformer_core.records import Prompt
 
@@ -67,24 +67,24 @@ def score_start(token: int, tokens: int, width: int) -> int:
     return 0 if excess <= 0 else -(-excess // half) * half
 
 
-def windows_of(hf_model: HFModel, prompt: Prompt, texts: Sequence[str]) -> list[list[Window]]:
+def windows_of(model: PromptTokenizer, prompt: Prompt, texts: Sequence[str]) -> list[list[Window]]:
     """Return each text's windows: one if the text fits, else several (`window_bounds`).
 
     Raises:
         ContextError: prompt and call leave too little of the context for a document.
     """
-    head_length = len(hf_model.head_ids(prompt))
-    tail = encode_following(hf_model.tokenizer, prompt.tail)
+    head_length = len(model.head_ids(prompt))
+    tail = encode_following(model.tokenizer, prompt.tail)
     space = " " if prompt.head.endswith(" ") else ""
-    width = (hf_model.context_length - head_length - len(tail) - len(hf_model.trigger) - CALL_RESERVE) // 2
+    width = (model.context_length - head_length - len(tail) - len(model.trigger) - CALL_RESERVE) // 2
     if width < _SMALLEST_WINDOW:
         raise ContextError(
-            f"model {hf_model.name!r} has a context of {hf_model.context_description}, of which the {prompt.tool} "
+            f"model {model.name!r} has a context of {model.context_description}, of which the {prompt.tool} "
             f"prompt takes {head_length}; use a shorter prompt or a model with a longer context"
         )
     # the first copy of x follows "Input:", the second one "Output:"
-    first_copies = tokenize(hf_model.tokenizer, [space + t for t in texts], follow=bool(space))
-    second_copies = first_copies if space else tokenize(hf_model.tokenizer, [" " + t for t in texts], follow=True)
+    first_copies = tokenize(model.tokenizer, [space + t for t in texts], follow=bool(space))
+    second_copies = first_copies if space else tokenize(model.tokenizer, [" " + t for t in texts], follow=True)
     return [
         [_window(i, first, second, tail, w) for w in window_bounds(len(second.ids), width)]
         for i, (first, second) in enumerate(zip(first_copies, second_copies, strict=True))
@@ -109,21 +109,21 @@ def _window(
     return Window(text, ids, (scanned[keep] - start) + len(copy) + len(tail) - 1, positions[keep])
 
 
-def windows_at_end(hf_model: HFModel, prompt: Prompt, texts: Sequence[str]) -> list[Window | None]:
+def windows_at_end(model: PromptTokenizer, prompt: Prompt, texts: Sequence[str]) -> list[Window | None]:
     """Return windows that hold a text once, behind the prompt's head, and whose only position is the text's end.
 
     A text that does not fit into the model's context has no window: None.
 
     Args:
-        hf_model: the model.
+        model: the model's tokenizer.
         prompt: its head; the tail is left out.
         texts: none of them empty.
     """
     space = " " if prompt.head.endswith(" ") else ""
-    room = hf_model.context_length - len(hf_model.head_ids(prompt)) - len(hf_model.trigger) - CALL_RESERVE
+    room = model.context_length - len(model.head_ids(prompt)) - len(model.trigger) - CALL_RESERVE
     windows: list[Window | None] = []
     for i, (text, tokens) in enumerate(
-        zip(texts, tokenize(hf_model.tokenizer, [space + t for t in texts], follow=True), strict=True)
+        zip(texts, tokenize(model.tokenizer, [space + t for t in texts], follow=True), strict=True)
     ):
         end = len(tokens.ids) - 1
         fits = len(tokens.ids) <= room
