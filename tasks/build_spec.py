@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from tasks.model_thread import resident_model
 from tasks.settings import model_credentials, qa_credentials, seconds, shared_catalog
@@ -34,6 +35,9 @@ from warehouse.claims import Claims
 from warehouse.files.base import Files
 from warehouse.files.overlay import OverlayFiles
 from warehouse.store import Store
+
+if TYPE_CHECKING:
+    from toolformer_core.lm.remote.identity import RemoteModel
 
 __all__ = [
     "BuildSpec",
@@ -98,6 +102,7 @@ class BuildSpec:
     retry_failures_before: str = ""  # ISO UTC: ask again what failed for a passing reason in earlier commits; "": none
     weights_digest: str = ""  # of the model's files but its tokenizer's; "": they are not told apart
     tokenizer_digest: str = ""  # of its tokenizer's files
+    remote: RemoteModel | None = None  # the model, if it lives behind a server alone
     overlay: Files | None = None  # stands before the data where work is only tried out: no model, no tool is asked
 
     def store(self) -> Store:
@@ -153,9 +158,13 @@ def model_of(spec: BuildSpec) -> LanguageModel:
     if spec.overlay is not None:
         raise NotInOverlayError(f"the model {spec.model}")
     from toolformer_core.lm.load import load_model
+    from toolformer_core.lm.remote.engine import load_remote_model
 
     def load() -> LanguageModel:
-        return load_model(spec.model, digest=spec.model_digest, credentials=model_credentials(spec.model))
+        credentials = model_credentials(spec.model)
+        if spec.remote is not None:
+            return load_remote_model(spec.model, model=spec.remote, credentials=credentials)
+        return load_model(spec.model, digest=spec.model_digest, credentials=credentials)
 
     return resident_model(spec.model, spec.model_digest, load)
 

@@ -87,7 +87,15 @@ class BuildParameters(ToolChoice):
         ".zst, .bz2 or .xz"
     )
     data: DataFolder = Field("toolformer-data", description="Data folder or URL: shards, commits, catalog, snapshot")
-    model: ModelName = Field("embedded", description="'embedded', a folder written by save_pretrained, or a hub name")
+    model: ModelName = Field(
+        "embedded",
+        description="'embedded', a folder written by save_pretrained, or a hub name; remote+http://HOST/v1#MODEL for a "
+        "model that a vLLM server serves and that is not loaded here, vllm+http://HOST/v1#MODEL for one that is, and "
+        "whose draws the server makes",
+    )
+    tokenizer: str = Field(
+        "", description="Folder or hub name of the tokenizer of a remote+ model (default: the MODEL in its name)"
+    )
     tools: Annotated[Tools, _TOOLS_OR_AUTO] = Field(
         list(TOOL_NAMES),
         description=f"Tools to teach: {', '.join(TOOL_NAMES)}; with auto among them (alone: all five), each only on "

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.build_dataset.parameters import BuildParameters
+from flows.build_dataset.remote_model import remote_model_of
 from flows.build_dataset.shard_size import auto_shard_documents
 from flows.call_forms import ALL, wordings_of
 from flows.chosen_tools import chosen_tools
@@ -34,6 +35,7 @@ from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.grounding.encoders import encoder_digest
 from toolformer_core.lm.check import check_model
 from toolformer_core.lm.load import model_digests
+from toolformer_core.lm.remote.identity import RemoteModel
 from toolformer_core.records import Prompt, digest_of
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.declaration import declaration_of
@@ -120,8 +122,8 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         for tool in built
     }
     tau_f = {key: tau_f for key, one in declared.items() if (tau_f := one.tau_f) is not None}
-    check_model(p.model)
-    whole, weights, tokenizer = model_digests(p.model)
+    remote = remote_model_of(p)
+    whole, weights, tokenizer = _digests(p.model, remote)
     return BuildSpec(
         run_id=run_id,
         data=_absolute(p.data),
@@ -131,6 +133,7 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         model_digest=whole,
         weights_digest=weights,
         tokenizer_digest=tokenizer,
+        remote=remote,
         tools=tuple(built),
         tool_names={key: tool.name for key, tool in built.items()},
         tool_digests={key: tool.fingerprint for key, tool in built.items()},
@@ -153,6 +156,18 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         offline=p.offline,
         retry_failures_before=dt.datetime.now(dt.UTC).isoformat() if p.retry_failures else "",
     )
+
+
+def _digests(model: str, remote: RemoteModel | None) -> tuple[str, str, str]:
+    """Return the digests of a model, of it without its tokenizer, and of its tokenizer.
+
+    Raises:
+        ModelError: its files, if it has any here, are not complete.
+    """
+    if remote is not None:
+        return digest_of("remote", remote.digest, remote.tokenizer_digest), remote.digest, remote.tokenizer_digest
+    check_model(model)
+    return model_digests(model)
 
 
 def _prompts(

@@ -46,8 +46,8 @@ FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
 }
 # What users have in their scripts.
 NAMES = {
-    BuildParameters: """--corpus --data --model --tools --tool --dataset --limit --tau-s --top-k --draws --positions
-        --draw-form --wordings --tau-f --decoys --decoy-share --call-price
+    BuildParameters: """--corpus --data --model --tokenizer --tools --tool --dataset --limit --tau-s --top-k --draws
+        --positions --draw-form --wordings --tau-f --decoys --decoy-share --call-price
         --inside-words --keep-repeats --score-all --max-examples --stop-when-full --temperature --max-call-tokens
         --mt-chunk-tokens --relevant-share --encoder --latest-date --seed --shard-documents --max-chars --text-column
         --url-column --date-column --text-unit

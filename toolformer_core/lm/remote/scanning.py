@@ -32,7 +32,8 @@ from toolformer_core.syntax import OPEN, find_close
 
 __all__ = ["RemoteScan", "ScanReader", "scan_texts"]
 
-_Seen = tuple[NDArray[np.float32], NDArray[np.float32]]  # log p(" [") at positions, -inf if unseen; what it is at most
+# log p(" [") at positions, -inf where it is not seen, and what it is at most.  (n,), (n,)
+_Seen = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 _ENTRIES_AT_ONCE = 2_000_000  # log-probabilities in responses that are read at a time, some hundreds of bytes each
 _WINDOWS_PER_SCAN = 2 * AT_ONCE
@@ -69,7 +70,7 @@ class RemoteScan:
         reader: what it reads with.
         head: tokens in front of every window.
         windows: by text.
-        seen: per text, log p(" [") at its positions, -inf where it is not seen, and its bounds.
+        seen: per text, what is seen of p(" [") at its positions.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class RemoteScan:
         model = self._reader.model
         prompts = self._prompts(requests)
         begun = [(Draw("", False), list[int]())] * len(requests)
-        if begin:
+        if begin and requests:
             begun = self._begin(requests, prompts, begin, temperature)
         draws = draw_on(
             self._reader.server,
@@ -233,10 +234,8 @@ def _scan_batch(reader: ScanReader, head: list[int], batch: Mapping[int, list[Wi
     return RemoteScan(reader, head, batch, joined)
 
 
-def _scan_window(
-    reader: ScanReader, head: list[int], window: Window
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return log p(" [") at a window's positions, -inf where it is not seen, and what it is at most.  (n,), (n,)"""
+def _scan_window(reader: ScanReader, head: list[int], window: Window) -> _Seen:
+    """Return what is seen of p(" [") at a window's positions."""
     first, *rest = reader.model.trigger
     ids = [*head, *window.ids.tolist()]
     places = reader.likely_tokens(ids, reader.logprobs)  # what stands at token j is told at j - 1
