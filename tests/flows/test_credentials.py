@@ -222,3 +222,13 @@ def test_a_readers_credentials_go_from_the_command_line_into_the_environment(
     assert environment()["TOOLFORMER_QA_KEY_HOST"] == "me:pw@"
     assert "in TOOLFORMER_QA_KEY_HOST" in capsys.readouterr().err
     assert without_credentials(["--qa-reader", "org/bert", "--qa-reader"]) == ["--qa-reader", "org/bert", "--qa-reader"]
+
+
+def test_the_credentials_of_a_model_behind_a_server_alone_go_into_the_environment_too(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    public = without_credentials(["build", "--model", "remote+http://me:pw@host/v1#70b"])
+    assert public == ["build", "--model", "remote+http://host/v1#70b"]
+    assert environment()["TOOLFORMER_MODEL_KEY_HOST"] == "me:pw@"
+    assert model_credentials(public[-1]) == Credentials(login="me:pw")
+    assert "in TOOLFORMER_MODEL_KEY_HOST" in capsys.readouterr().err

@@ -30,7 +30,7 @@ LONG = " ".join(f"In {1900 + i} there were {i} of them." for i in range(30))
 
 def remote_of(server: FakeVllm, local: TransformersLM, logprobs: int = 20) -> RemoteLM:
     """The server's model, with the tokenizer of the model here."""
-    hf_model, client = local.hf_model, VllmServer(server.url, SERVED, timeout_s=60)
+    hf_model, client = local.hf_model, VllmServer(server.url, SERVED)
     loaded = LoadedTokenizer(hf_model.tokenizer, hf_model.bos, hf_model.tokenizer.eos_token_id, "tokenizer")
     context = hf_model.context_length
     probe = probe_of(client, tokenizer_for(loaded, "m", context))
@@ -74,7 +74,8 @@ def assert_below_or_equal(seen: Seen, all_of_them: Seen, logprobs: int) -> None:
 def test_with_all_the_vocabulary_a_scan_is_that_of_the_model_here(merged_trigger: bool) -> None:
     local = tiny_lm("gpt2", context=256, merged_trigger=merged_trigger)
     assert len(local.hf_model.trigger) == (1 if merged_trigger else 2)
-    texts = [*TEXTS[:3], LONG]  # the last in several windows
+    # the long one in several windows; with two tokens there is a request for each position
+    texts = [*TEXTS[:3], LONG] if merged_trigger else [TEXTS[1], TEXTS[4]]
     with remote(local, local.hf_model.lm_head.size) as lm:
         seen, here = scanned(lm, texts), scanned(local, texts)
         read = tokens_passed(lm)
