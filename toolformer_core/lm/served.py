@@ -76,6 +76,8 @@ def public_name(name: str) -> str:
 def _unreadable(name: str) -> str:
     prefix = _prefix(name) or _PREFIXES[0]
     remedy = f"write {prefix}http://host:port/v1#model, with the folder or hub name given to `vllm serve`"
+    if not _prefix(name):
+        remedy += ", or remote+http://host:port/v1#model if the model is not to be loaded here"
     if holds_no_secret(name):
         return f"model {name!r} does not name a server and a model; {remedy}"
     scheme = urlsplit(name.removeprefix(prefix)).scheme

@@ -46,6 +46,10 @@ def test_a_name_says_that_the_server_does_it_all() -> None:
     assert public_name("remote+http://me:p/w@h/v1#m") == "remote+***"
     with pytest.raises(ModelError, match=r"write remote\+http://host:port/v1#model"):
         served_model("remote+gpu.example#m")
+    with pytest.raises(
+        ModelError, match=r"write vllm\+http.*, or remote\+http://host:port/v1#model if the model is not"
+    ):
+        served_model("http://gpu.example:8000/v1#m")
 
 
 @pytest.mark.parametrize("use", [load_model, model_digest, model_folder])
