@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 _READER = "--qa-reader"
-_SERVER_MODEL = re.compile(r"(?P<option>--[\w-]+=)?(?P<model>vllm\+https?://.*)", re.DOTALL)
+_SERVER_MODEL = re.compile(r"(?P<option>--[\w-]+=)?(?P<model>(?:vllm|remote)\+https?://.*)", re.DOTALL)
 
 # Control characters but line feed and tab (ESC steers a terminal), marks that reorder text, lone surrogates.
 _INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")

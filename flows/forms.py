@@ -177,7 +177,7 @@ Phrases = Annotated[
     AbsolutePath | None, Field(description="Phrase table for mt: language, source, english, separated by tabs")
 ]
 # A folder's path from the root, a hub name, or `embedded`; of a server no credentials, which the API would store.
-_SERVED = r"^(?!vllm\+[^#]*[@?])(?!vllm\+.*#.*#)(?!(?!vllm\+https?://).*://)[^.~ ]"
+_SERVED = r"^(?!(vllm|remote)\+[^#]*[@?])(?!(vllm|remote)\+.*#.*#)(?!(?!(vllm|remote)\+https?://).*://)[^.~ ]"
 ModelName = Annotated[str, AfterValidator(_without_credentials), _text(_SERVED)]
 DatasetName = Annotated[str, _text(f"^{_NAME}$")]
 Version = Annotated[str, _text(f"^{_NAME}(@{_NAME})?$")]

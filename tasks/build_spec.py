@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from tasks.mark_filter import MarkFilter
 from tasks.model_thread import resident_model
@@ -36,6 +37,9 @@ from warehouse.claims import Claims
 from warehouse.files.base import Files
 from warehouse.files.overlay import OverlayFiles
 from warehouse.store import Store
+
+if TYPE_CHECKING:
+    from toolformer_core.lm.remote.identity import RemoteModel
 
 __all__ = [
     "BuildModel",
@@ -114,6 +118,7 @@ class BuildSpec:
     tokenizer_digest: str = ""  # of its tokenizer's files
     marks: MarkFilter | None = None  # which calls take part by what people say of them; None: all
     other_model: BuildModel | None = None  # scores what `model` sampled (see `for_scoring`); None: `model` does
+    remote: RemoteModel | None = None  # the model, if it lives behind a server alone
     overlay: Files | None = None  # stands before the data where work is only tried out: no model, no tool is asked
 
     def store(self) -> Store:
@@ -184,9 +189,13 @@ def model_of(spec: BuildSpec) -> LanguageModel:
     if spec.overlay is not None:
         raise NotInOverlayError(f"the model {spec.model}")
     from toolformer_core.lm.load import load_model
+    from toolformer_core.lm.remote.engine import load_remote_model
 
     def load() -> LanguageModel:
-        return load_model(spec.model, digest=spec.model_digest, credentials=model_credentials(spec.model))
+        credentials = model_credentials(spec.model)
+        if spec.remote is not None:
+            return load_remote_model(spec.model, model=spec.remote, credentials=credentials)
+        return load_model(spec.model, digest=spec.model_digest, credentials=credentials)
 
     beside = [(other.name, other.digest)] if (other := spec.other_model) is not None else []
     return resident_model(spec.model, spec.model_digest, load, beside=beside)

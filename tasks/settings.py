@@ -13,8 +13,9 @@
     TOOLFORMER_PIN_WORKERS  1: each Dask worker on this machine stays on one core, where none has a GPU (default 0)
     CUDA_VISIBLE_DEVICES   the GPUs for Dask workers on this machine, one each (default: all)
     TOOLFORMER_SWEEP_S     seconds after which a temporary file counts as left by a dead writer (default 3600)
-    TOOLFORMER_MODEL_KEY   credentials for the server of a model `vllm+http://...`: a key (a bearer token), or
-                           `user:password@`, `?name=value` or both, as they would stand in its URL (default: nothing)
+    TOOLFORMER_MODEL_KEY   credentials for the server of a model `vllm+http://...` or `remote+http://...`: a key (a
+                           bearer token), or `user:password@`, `?name=value` or both, as they would stand in its URL
+                           (default: nothing)
     TOOLFORMER_MODEL_KEY_<HOST>_<PORT>  the same for one server, before the former, e.g. ..._GPU_EXAMPLE_8000
     TOOLFORMER_QA_KEY      the same for the server that reads passages for QA (`--qa-reader https://...`), and
     TOOLFORMER_QA_KEY_<HOST>_<PORT>  for one such server, before the former

@@ -7,7 +7,8 @@
     │   ├── PromptError        an annotation prompt without its placeholder
     │   └── ModelError         a model that cannot be loaded or used
     │       ├── ContextError   its context is too short for the prompt and a document
-    │       └── TokenizerError its tokenizer cannot write a call
+    │       ├── TokenizerError its tokenizer cannot write a call
+    │       └── ServerRefusalError   the server that it lives behind refuses a request
     ├── ToolError              a tool that does not answer at all
     ├── RunnerError            what runs a flow's tasks ended, or gave one up
     ├── CallSyntaxError        a text that is not a call
@@ -29,6 +30,7 @@ __all__ = [
     "PromptError",
     "RunnerError",
     "ScriptError",
+    "ServerRefusalError",
     "TokenizerError",
     "ToolError",
     "ToolformerError",
@@ -86,6 +88,10 @@ class ContextError(ModelError):
 
 class TokenizerError(ModelError):
     """A model whose tokenizer cannot write " [", so that it can never write a call."""
+
+
+class ServerRefusalError(ModelError):
+    """A server's answer that a request is wrong, e.g. for more log-probabilities than it allows."""
 
 
 class ToolError(ToolformerError):

@@ -19,6 +19,7 @@ from flows.build_dataset.notes import notes_on_build
 from flows.build_dataset.nothing_kept import nothing_kept
 from flows.build_dataset.parameters import BuildParameters
 from flows.build_dataset.pipeline import Assembled, run_pipeline
+from flows.build_dataset.remote_model import REMOTE_MODEL, scan_notes, unseen_notes
 from flows.build_dataset.resolve import resolve
 from flows.build_dataset.summary import build_summary
 from flows.build_dataset.tracking import track_build_if_in_use
@@ -82,7 +83,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
     restore_stop_handler()
     check_gpus(parameters.workers, parameters.gpus)  # before a corpus is read
     spec = resolve(parameters, run_id=new_run_id())
-    for note in notes_on_build(parameters):
+    for note in (*scan_notes(spec), *notes_on_build(parameters)):
         get_run_logger().warning(note)
     store = spec.store()
     run = Run(
@@ -98,6 +99,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
             "shard_documents": spec.ingest.shard_documents,  # what `auto` came to
             **({"marks_until": spec.marks.until} if spec.marks is not None else {}),
             "score_model": parameters.score_model if spec.other_model is not None else None,  # `model` is no other one
+            **({REMOTE_MODEL: spec.remote.as_json()} if spec.remote is not None else {}),
         },
         corpus=parameters.corpus,
         model=parameters.model,
@@ -109,11 +111,17 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
     ):
         for prompt in (wording for wordings in spec.prompts.values() for wording in wordings):
             write_prompt(store, prompt.tool, prompt.digest, f"{prompt.head}{PLACEHOLDER}{prompt.tail}")
+        if spec.remote is not None:
+            ledger.record("running")  # a later build recognises the model, however this one ends
         assembled = _build(spec, store, ledger, parameters.workers)
         files = list(assembled.shards.values())
         if told := assembled.decided.as_parameters():
             ledger.run = replace(ledger.run, parameters={**ledger.run.parameters, **told})
+        unseen = unseen_notes(store, ledger.keys, spec.tools) if spec.remote is not None else []
+        for note in unseen:
+            get_run_logger().warning(note)
         notes = (
+            "\n".join(f"- {note}" for note in unseen),
             coverage_note(store, files) if parameters.stop_when_full else "",
             thresholds_note(assembled.decided.found),
             price_note(spec.prices, assembled.decided.prices),

@@ -88,11 +88,19 @@ class BuildParameters(ToolChoice):
         ".zst, .bz2 or .xz"
     )
     data: DataFolder = Field("toolformer-data", description="Data folder or URL: shards, commits, catalog, snapshot")
-    model: ModelName = Field("embedded", description="'embedded', a folder written by save_pretrained, or a hub name")
+    model: ModelName = Field(
+        "embedded",
+        description="'embedded', a folder written by save_pretrained, or a hub name; remote+http://HOST/v1#MODEL for a "
+        "model that a vLLM server serves and that is not loaded here, vllm+http://HOST/v1#MODEL for one that is, and "
+        "whose draws the server makes",
+    )
+    tokenizer: str = Field(
+        "", description="Folder or hub name of the tokenizer of a remote+ model (default: the MODEL in its name)"
+    )
     score_model: ModelName | None = Field(
         None,
-        description="Model that scores the calls that `model` has sampled, named in the same way (default: `model` "
-        "itself, as in the paper); both are loaded",
+        description="Model that scores what `model` has sampled: 'embedded', a folder or a hub name (default: "
+        "`model` itself, as in the paper); both are loaded",
     )
     tools: Annotated[Tools, _TOOLS_OR_AUTO] = Field(
         list(TOOL_NAMES),

@@ -24,6 +24,7 @@ from flows.build_dataset.estimate import Estimate, PastCommits, Total, total_of
 from flows.build_dataset.notes import notes_on_build
 from flows.build_dataset.parameters import BuildParameters, build_command
 from flows.build_dataset.pipeline import assembly_spec_of
+from flows.build_dataset.remote_model import scan_notes
 from flows.build_dataset.resolve import resolve
 from tasks.build_spec import BuildSpec, NotInOverlayError
 from tasks.example_limit import ExampleCounter, examples_in_shard, last_ranks, shard_order
@@ -52,6 +53,7 @@ _PART_NAMES = {
     "detector": "language detector",
     "follows": "failures asked again",
     "inputs": "data",
+    "logprobs": "tokens that the server tells",
     "model": "model",
     "not_annotated": "tools with enough examples",
     "prompt": "prompt",
@@ -128,7 +130,7 @@ def plan_build(parameters: BuildParameters) -> Plan:
     with tempfile.TemporaryDirectory(prefix="toolformer-plan-") as folder:
         spec = replace(spec, overlay=OverlayFiles(open_files(spec.data), Path(folder)))
         plan = _Planner(spec).plan()
-    plan = replace(plan, notes=(*plan.notes, *notes_on_build(parameters)))
+    plan = replace(plan, notes=(*plan.notes, *scan_notes(spec), *notes_on_build(parameters)))
     if plan.total_at_most.lower_bound and (limit := min(_PILOT_DOCUMENTS, plan.documents // 10)):
         return replace(plan, pilot=build_command(parameters, limit=limit))
     return plan

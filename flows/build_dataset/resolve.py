@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.build_dataset.parameters import BuildParameters
+from flows.build_dataset.remote_model import remote_model_of
 from flows.build_dataset.shard_size import auto_shard_documents
 from flows.call_forms import ALL, wordings_of
 from flows.chosen_tools import chosen_tools
@@ -35,6 +36,7 @@ from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.grounding.encoders import encoder_digest
 from toolformer_core.lm.check import check_model
 from toolformer_core.lm.load import load_tokenizer, model_digests
+from toolformer_core.lm.remote.identity import RemoteModel
 from toolformer_core.lm.served import served_model
 from toolformer_core.prompts.chat import AUTO, NONE, prompt_in_chat
 from toolformer_core.records import Prompt, digest_of
@@ -124,8 +126,8 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         for tool in built
     }
     tau_f = {key: tau_f for key, one in declared.items() if (tau_f := one.tau_f) is not None}
-    check_model(p.model)
-    whole, weights, tokenizer = model_digests(p.model)
+    remote = remote_model_of(p)
+    whole, weights, tokenizer = _digests(p.model, remote)
     return BuildSpec(
         run_id=run_id,
         data=_absolute(p.data),
@@ -136,10 +138,11 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         weights_digest=weights,
         tokenizer_digest=tokenizer,
         other_model=_score_model(p, whole),
+        remote=remote,
         tools=tuple(built),
         tool_names={key: tool.name for key, tool in built.items()},
         tool_digests={key: tool.fingerprint for key, tool in built.items()},
-        prompts=_prompts(p, built, sample),
+        prompts=_prompts(p, built, sample, remote.tokenizer if remote is not None else p.model),
         chat_template=p.chat_template if p.chat_template in (NONE, AUTO) else Path(p.chat_template).name,
         filters={key: declared[key].filter for key in built if key not in TOOL_NAMES},
         tool_settings=settings,
@@ -167,16 +170,29 @@ def _score_model(p: BuildParameters, model_digest: str) -> BuildModel | None:
     if p.score_model is None:
         return None
     if served_model(p.score_model) is not None:
-        raise UsageError("--score-model: a server draws calls and scores none; name the model without its server")
+        raise UsageError("--score-model is loaded here: name the model without its server")
     check_model(p.score_model)
     digests = model_digests(p.score_model)
     # Where a server draws for the model, the model itself is here, and scores.
-    here = model_digest if (served := served_model(p.model)) is None else model_digests(served.model)[0]
+    served = served_model(p.model)
+    here = model_digest if served is None or served.remote else model_digests(served.model)[0]
     return None if digests[0] == here else BuildModel(_model(p.score_model), *digests)
 
 
+def _digests(model: str, remote: RemoteModel | None) -> tuple[str, str, str]:
+    """Return the digests of a model, of it without its tokenizer, and of its tokenizer.
+
+    Raises:
+        ModelError: its files, if it has any here, are not complete.
+    """
+    if remote is not None:
+        return digest_of("remote", remote.digest, remote.tokenizer_digest), remote.digest, remote.tokenizer_digest
+    check_model(model)
+    return model_digests(model)
+
+
 def _prompts(
-    p: BuildParameters, tools: Mapping[str, Tool], sample: Mapping[str, SampleConfig]
+    p: BuildParameters, tools: Mapping[str, Tool], sample: Mapping[str, SampleConfig], tokenizer_name: str
 ) -> dict[str, tuple[Prompt, ...]]:
     """Return the wordings of each tool's prompt, of those that are asked for the ones that it has.
 
@@ -188,7 +204,7 @@ def _prompts(
         shared_draws(sample[key].draws, len(wordings))
     if p.chat_template == NONE:
         return prompts
-    tokenizer = load_tokenizer(p.model).tokenizer
+    tokenizer = load_tokenizer(tokenizer_name).tokenizer
     return {
         key: tuple(prompt_in_chat(prompt, tokenizer, p.chat_template) for prompt in wordings)
         for key, wordings in prompts.items()

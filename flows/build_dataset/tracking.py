@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from flows.build_dataset.remote_model import REMOTE_MODEL
 from flows.build_dataset.versions import card_of
 from tasks.settings import seconds, tracking_uri
 from tasks.thresholds import FOUND_THRESHOLDS, MEASURED_PRICES
@@ -31,7 +32,8 @@ __all__ = ["KIND", "in_use", "track_build", "track_build_if_in_use"]
 _log = logging.getLogger(__name__)
 
 KIND = "build"  # the tag `kind` of these runs
-_ELSEWHERE = ("tau_f", FOUND_THRESHOLDS, MEASURED_PRICES)  # parameters that are not shown among those of the build
+# Parameters that are not shown among those of the build.
+_ELSEWHERE = ("tau_f", FOUND_THRESHOLDS, MEASURED_PRICES, REMOTE_MODEL)
 _CALLS_SHOWN = 100  # in the table of the most helpful calls, with their text
 _CURRENT = f"""
 SELECT count(DISTINCT df.path) AS files FROM {with_text_column("dataset_files", "made")} AS df

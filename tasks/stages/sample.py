@@ -15,7 +15,11 @@ from toolformer_core.annotate.sample import sample
 from toolformer_core.prompts.chat import NONE
 from warehouse.commits import RowCounts
 
-__all__ = ["SAMPLE"]
+__all__ = ["POSITIONS", "SAMPLE", "UNSEEN_POSITIONS"]
+
+# Counters of commits, with a model behind a server: positions at which a call may stand, and those of them at which
+# p(" [") is not told and may exceed tau_s.
+POSITIONS, UNSEEN_POSITIONS = "positions", "unseen_positions"
 
 
 def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
@@ -42,12 +46,21 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
     unused = ["log_p_form"] if spec.sample[tool].draw_form == "free" else []
     unused += ["wording"] if len(spec.prompts[tool]) == 1 else []
     table = table.drop_columns(unused)
-    return StageOutput(counts, table, {LM_TOKENS: tokens})
+    counters = {LM_TOKENS: tokens}
+    if spec.remote is not None:
+        counters |= {
+            POSITIONS: sum(s.positions for s in sampled),
+            UNSEEN_POSITIONS: sum(s.unseen for s in sampled),
+        }
+    return StageOutput(counts, table, counters)
 
 
 def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
     prompts = inputs.spec.prompts[inputs.tool]
     parts = {f"prompt {p.wording}" if p.wording > 1 else "prompt": p.digest for p in prompts}
+    remote = inputs.spec.remote
+    if remote is not None:  # what a scan sees depends on it
+        parts["logprobs"] = str(remote.logprobs)
     return {**inputs.spec.model_digests(), **parts}
 
 

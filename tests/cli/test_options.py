@@ -49,7 +49,7 @@ FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
     "ground": (GroundParameters, {"--no-answers", "--runner", "--dask-workers", "--json"}),
 }
 # What users have in their scripts.
-_BUILD = """--corpus --data --model --score-model --tools --tool --dataset --limit --tau-s --top-k --draws
+_BUILD = """--corpus --data --model --tokenizer --score-model --tools --tool --dataset --limit --tau-s --top-k --draws
         --positions --draw-form --wordings --chat-template --tau-f --decoys --decoy-share --call-price
         --inside-words --keep-repeats --score-all --not-rejected --only-accepted
         --max-examples --stop-when-full --temperature --max-call-tokens

@@ -31,6 +31,8 @@ REFUSED = (
     "vllm+http://user:pw@host/v1#m",
     "vllm+http://host/v1?key=K#m",
     "vllm+http://user:p/w@host/v1#m",
+    "remote+http://user:pw@host/v1#m",
+    "remote+http://host/v1?key=K#m",
     "VLLM+http://user:pw@host/v1#m",  # near misses: no server is meant that is asked, and the login is one all the same
     "http://user:pw@host/v1#m",
     " vllm+http://user:pw@host/v1#m",
@@ -118,7 +120,7 @@ def test_a_server_that_refuses_repeats_no_secret(
 def test_a_form_refuses_credentials_and_does_not_repeat_them(url: str) -> None:
     secret = "user" if "user" in url else "key=K"
     for field, kind in (("model", BuildParameters), ("model", EvaluateParameters), ("cc", EvaluateParameters)):
-        with pytest.raises(ValueError, match="vllm") as caught:
+        with pytest.raises(ValueError, match=r"vllm|remote\+") as caught:
             kind.model_validate({"corpus": "c.jsonl", "task": "svamp", field: url})
         assert secret not in str(caught.value)
         told = str(caught.value)
@@ -129,6 +131,7 @@ def test_a_form_refuses_credentials_and_does_not_repeat_them(url: str) -> None:
     with pytest.raises(jsonschema.ValidationError):  # so the API refuses it, before it is in a database
         jsonschema.validate(url, deployed)
     jsonschema.validate("vllm+http://host:8000/v1#/models/x", deployed)
+    jsonschema.validate("remote+http://host:8000/v1#70b", deployed)
 
 
 def test_a_data_folders_keys_go_into_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,3 +222,13 @@ def test_a_readers_credentials_go_from_the_command_line_into_the_environment(
     assert environment()["TOOLFORMER_QA_KEY_HOST"] == "me:pw@"
     assert "in TOOLFORMER_QA_KEY_HOST" in capsys.readouterr().err
     assert without_credentials(["--qa-reader", "org/bert", "--qa-reader"]) == ["--qa-reader", "org/bert", "--qa-reader"]
+
+
+def test_the_credentials_of_a_model_behind_a_server_alone_go_into_the_environment_too(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    public = without_credentials(["build", "--model", "remote+http://me:pw@host/v1#70b"])
+    assert public == ["build", "--model", "remote+http://host/v1#70b"]
+    assert environment()["TOOLFORMER_MODEL_KEY_HOST"] == "me:pw@"
+    assert model_credentials(public[-1]) == Credentials(login="me:pw")
+    assert "in TOOLFORMER_MODEL_KEY_HOST" in capsys.readouterr().err

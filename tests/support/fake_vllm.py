@@ -6,28 +6,37 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import numpy as np
 import torch
-from tiny import plain_log_probs, tiny_lm
 
+from tests.tiny import tiny_lm
 from toolformer_core.lm.hf.engine import TransformersLM
-from toolformer_core.lm.hf.sampling import uniform
+from toolformer_core.lm.randomness import uniform
 
 SERVED = "folder/served"
 
 
 class FakeVllm(ThreadingHTTPServer):
-    """`/v1/completions` as vLLM answers it: token ids in, seeded draws, stop strings, prompt_logprobs of own tokens."""
+    """Answers as vLLM does: token ids in, seeded draws, stop strings, prompt_logprobs up to a limit; and its models.
+
+    Args:
+        lm: the model that it serves; another one may take its place at any time.
+        served: the model's name.
+        max_logprobs: as the option of `vllm serve`: -1 allows the whole vocabulary.
+    """
 
     daemon_threads = True
+    request_queue_size = 128  # clients ask 64 at a time
 
-    def __init__(self, lm: TransformersLM, served: str) -> None:
+    def __init__(self, lm: TransformersLM, served: str, max_logprobs: int = 20) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.lm = lm
         self.served = served
+        self.max_logprobs = max_logprobs
         self.wanted: tuple[str, str] | None = None  # the query and the header Authorization of every request
         self.asked: list[dict[str, Any]] = []
         self.lock = threading.Lock()  # one model, many threads
@@ -37,27 +46,40 @@ class FakeVllm(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}/v1"
 
+    def models(self) -> dict[str, Any]:
+        context = self.lm.hf_model.context_length
+        told = {"id": self.served, "object": "model", "owned_by": "vllm", "root": self.served, "parent": None}
+        return {"object": "list", "data": [{**told, "max_model_len": context}]}
+
     def complete(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         if body["model"] != self.served:
             return 404, {"error": {"message": f"The model `{body['model']}` does not exist.", "code": 404}}
         hf_model, ids = self.lm.hf_model, body["prompt"]
-        told = None
-        if body.get("prompt_logprobs") is not None:
-            table = plain_log_probs(self.lm, ids)
-            told = [None] + [
-                {str(token): {"logprob": float(table[i, token]), "rank": 1, "decoded_token": hf_model.text([token])}}
-                for i, token in enumerate(ids[1:])
-            ]
+        wanted, vocabulary = body.get("prompt_logprobs"), self.lm.hf_model.lm_head.size
+        wanted = vocabulary if wanted == -1 else wanted
+        limit = vocabulary if self.max_logprobs == -1 else self.max_logprobs
+        if wanted is not None and wanted > limit:
+            return 400, {"error": {"message": f"Requested {wanted} logprobs, more than max allowed: {limit}"}}
+        if len(ids) + body["max_tokens"] > hf_model.context_length:
+            return 400, {"error": {"message": f"This model's maximum context length is {hf_model.context_length}"}}
+        with torch.inference_mode():
+            out = hf_model.model(input_ids=torch.tensor([ids]), use_cache=True)
+        told = (
+            None if wanted is None else [None, *self._told(torch.log_softmax(out.logits[0].float(), -1), ids, wanted)]
+        )
         written: list[int] = []
         text, finish, why = "", "length", None
         for step in range(body["max_tokens"]):
-            p = plain_log_probs(self.lm, [*ids, *written])[-1].double()
+            p = torch.log_softmax(out.logits[0, -1].float(), dim=-1).double()
             if body["temperature"] == 0:
                 token = int(p.argmax())
             else:
                 edges = torch.softmax(p / body["temperature"], 0).cumsum(0)
-                u = float(uniform(np.asarray([body["seed"]], dtype=np.uint64), step)[0]) * float(edges[-1])
-                token = int(torch.searchsorted(edges, torch.tensor(u, dtype=torch.float64), right=True))
+                seed = body["seed"] % 2**64  # a client may send it with a sign
+                u = float(uniform(np.asarray([seed], dtype=np.uint64), step)[0])
+                token = int(
+                    torch.searchsorted(edges, torch.tensor(u * float(edges[-1]), dtype=torch.float64), right=True)
+                )
             if token in hf_model.end_ids:
                 finish = "stop"
                 break
@@ -73,6 +95,10 @@ class FakeVllm(ThreadingHTTPServer):
                 if not body.get("include_stop_str_in_output"):
                     text = text[: -len(why)]
                 break
+            if step + 1 < body["max_tokens"]:
+                with torch.inference_mode():
+                    row = torch.tensor([[token]])
+                    out = hf_model.model(input_ids=row, past_key_values=out.past_key_values, use_cache=True)
         choice = {
             "index": 0,
             "text": text,
@@ -83,21 +109,48 @@ class FakeVllm(ThreadingHTTPServer):
         }
         return 200, {"object": "text_completion", "model": self.served, "choices": [choice]}
 
+    def _told(self, table: torch.Tensor, ids: list[int], wanted: int) -> list[dict[str, Any]]:
+        """What vLLM tells of each token but the first: the most likely ones at its place, and itself."""
+        hf_model, out = self.lm.hf_model, []
+        values, tokens = table.topk(wanted, dim=-1) if wanted else (table[:, :0], table[:, :0].long())
+        for row, token in zip(range(len(ids) - 1), ids[1:], strict=True):
+            likely = dict(zip(tokens[row].tolist(), values[row].tolist(), strict=True))
+            likely.setdefault(token, float(table[row, token]))
+            out.append(
+                {
+                    str(one): {"logprob": value, "rank": rank, "decoded_token": self._texts(hf_model, one)}
+                    for rank, (one, value) in enumerate(likely.items(), 1)
+                }
+            )
+        return out
+
+    @staticmethod
+    @cache
+    def _texts(hf_model: Any, token: int) -> str:
+        return str(hf_model.text([token]))
+
 
 class _Handler(BaseHTTPRequestHandler):
     server: FakeVllm
 
+    def do_GET(self) -> None:
+        self._answer({}, 200, self.server.models())
+
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+    def _answer(self, body: dict[str, Any], status: int = 0, answer: Any = None) -> None:
         with self.server.lock:
-            self.server.asked.append(body)
+            if body:
+                self.server.asked.append(body)
             wanted = self.server.wanted
             if wanted is not None and (self.path.partition("?")[2], self.headers["Authorization"]) != wanted:
                 status, told = 401, json.dumps({"error": {"message": f"who are you, {self.path}?"}}).encode()
             elif self.server.answers:
                 status, told = self.server.answers.pop(0)
             else:
-                status, answer = self.server.complete(body)
+                if body:
+                    status, answer = self.server.complete(body)
                 told = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -110,9 +163,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def fake_vllm(served: str = SERVED, lm: TransformersLM | None = None) -> Iterator[FakeVllm]:
+def fake_vllm(served: str = SERVED, lm: TransformersLM | None = None, max_logprobs: int = 20) -> Iterator[FakeVllm]:
     """A server while the block runs."""
-    with FakeVllm(lm or tiny_lm("gpt2"), served) as server:
+    with FakeVllm(lm or tiny_lm("gpt2"), served, max_logprobs) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         yield server
         server.shutdown()

@@ -33,6 +33,10 @@ ranked by the largest of their values; so k is the number of positions as ever, 
 ranks it best. At every chosen position all wordings draw: of m draws each makes m // W, and the first m % W one more. A
 draw says by which wording it was made, so the same text drawn by two of them is two records, whose counts `score` adds.
 
+A model behind a server may not tell p(" [") at every position (`lm.base.PartialScan`). Where it does not, the position
+does not count, by p(" [") or by the product; it is reported if p(" [") may exceed tau_s there. By L_i(eps) alone it
+counts as ever, and its `log_p` is -inf.
+
 If the prefilter names spans, each is scanned as a separate text and its positions are mapped back to the document's
 offsets; the top k is taken over the whole document. A position followed only by whitespace is never sampled, because a
 call there has nothing to predict. Neither is a position inside a word or a number (see `boundaries`), unless the config
@@ -56,7 +60,7 @@ from toolformer_core.annotate.boundaries import inside_words
 from toolformer_core.annotate.losses import PlainLosses, plain_losses
 from toolformer_core.config import SampleConfig
 from toolformer_core.errors import CallSyntaxError, UsageError
-from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan
+from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, bounds_of
 from toolformer_core.records import Document, DrawnCall, PrefilterResult, Prompt, numbers_of
 from toolformer_core.syntax import CLOSE, find_close, name_begun, parse
 
@@ -73,6 +77,8 @@ class SampledDocument:
     doc_id: str
     outcome: str  # sampled | no_call | no_position
     calls: tuple[DrawnCall, ...] = ()
+    positions: int = 0  # at which a call may stand; counted only where a scan may not see all of them
+    unseen: int = 0  # of these, where p(" [") is not known and may exceed tau_s
 
 
 class _Candidate(NamedTuple):
@@ -96,6 +102,8 @@ class _DocumentState:
     seen: set[int] = field(default_factory=set)
     candidates: list[_Candidate] = field(default_factory=list)
     drawn: list[_Drawn] = field(default_factory=list)
+    possible: set[int] = field(default_factory=set)  # positions at which a call may stand
+    unseen: set[int] = field(default_factory=set)  # of these, where p(" [") is not known and may exceed tau_s
 
 
 class _Drawn(NamedTuple):
@@ -238,15 +246,21 @@ def _add_candidates(
         config: tau_s, k, and what positions are chosen by.
     """
     floor = math.log(config.tau_s) if config.tau_s > 0 else -math.inf
-    for index, positions, log_probs in zip(scan.texts, scan.positions, scan.log_probs, strict=True):
+    bounds = bounds_of(scan)
+    for at, (index, positions, log_probs) in enumerate(zip(scan.texts, scan.positions, scan.log_probs, strict=True)):
         state = owner[index]
         start = state.pieces[index]
         last = len(state.document.text.rstrip())
         allowed = positions + start < last
-        if config.positions != "need":
-            allowed &= log_probs.astype(np.float64) > floor
         if forbidden:
             allowed &= ~forbidden[index][positions]
+        if bounds is not None:
+            state.possible.update((positions[allowed] + start).tolist())
+        if config.positions != "need":
+            if bounds is not None:
+                unseen = allowed & (log_probs < bounds[at]) & (bounds[at].astype(np.float64) > floor)
+                state.unseen.update((positions[unseen] + start).tolist())
+            allowed &= log_probs.astype(np.float64) > floor
         values = _values(log_probs, None if state.losses is None else state.losses.at(positions + start), config)
         chosen = np.flatnonzero(allowed)
         if len(chosen) > config.top_k:
@@ -354,7 +368,7 @@ def _judge(draw: Draw, tool_name: str) -> tuple[str, str]:
 def _result(state: _DocumentState, tool_name: str) -> SampledDocument:
     # the sort is stable, so draws at the same position keep their order
     calls = tuple(sorted(_calls(state, tool_name), key=lambda c: c.position))
-    if not calls:
-        return SampledDocument(state.document.doc_id, "no_position")
-    outcome = "sampled" if any(call.outcome == "ok" for call in calls) else "no_call"
-    return SampledDocument(state.document.doc_id, outcome, calls)
+    outcome = "no_position"
+    if calls:
+        outcome = "sampled" if any(call.outcome == "ok" for call in calls) else "no_call"
+    return SampledDocument(state.document.doc_id, outcome, calls, len(state.possible), len(state.unseen))

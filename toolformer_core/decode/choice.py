@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from toolformer_core.decode.sequence import DecodeSequence
-from toolformer_core.lm.hf.sampling import uniform
+from toolformer_core.lm.randomness import uniform
 
 __all__ = ["Choice", "choose"]
 

@@ -29,8 +29,8 @@ from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.hf.model import HFModel
 from toolformer_core.lm.hf.prefixes import CopiedPrefix
 from toolformer_core.lm.hf.sampling import draw_calls
-from toolformer_core.lm.hf.windowing import window_bounds
 from toolformer_core.lm.tokens import encode_following, tokenize
+from toolformer_core.lm.windowing import window_bounds
 from toolformer_core.records import Example
 from toolformer_core.syntax import CLOSE, OPEN, parse
 

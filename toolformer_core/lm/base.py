@@ -20,10 +20,12 @@ __all__ = [
     "Draw",
     "DrawRequest",
     "LanguageModel",
+    "PartialScan",
     "Scan",
     "ScanWrapper",
     "ScoreRequest",
     "TokenLogProbs",
+    "bounds_of",
     "tokens_passed",
 ]
 
@@ -100,6 +102,25 @@ class Scan(Protocol):
         ...
 
 
+@runtime_checkable
+class PartialScan(Protocol):
+    """A scan that does not see p(" [") at every position; `log_probs` is -inf where it does not."""
+
+    @property
+    def bounds(self) -> Sequence[NDArray[np.float32]] | None:
+        """Per text, what log p(" [") is at most at each position: itself where it is seen. None: all are seen.  (n_i,)
+
+        Where it is not seen, " [" is not among the N most likely tokens, so that it is at most as likely as the N-th of
+        them, and at most 1 / (N + 1).
+        """
+        ...
+
+
+def bounds_of(scan: Scan) -> Sequence[NDArray[np.float32]] | None:
+    """Return what log p(" [") is at most at each position of a scan; None if the scan sees all of them."""
+    return scan.bounds if isinstance(scan, PartialScan) else None
+
+
 Inner = TypeVar("Inner", bound=Scan)
 
 
@@ -123,6 +144,11 @@ class ScanWrapper(Generic[Inner]):
     def log_probs(self) -> Sequence[NDArray[np.float32]]:
         """See `Scan`."""
         return self.inner.log_probs
+
+    @property
+    def bounds(self) -> Sequence[NDArray[np.float32]] | None:
+        """See `PartialScan`."""
+        return bounds_of(self.inner)
 
 
 class LanguageModel(Protocol):

@@ -1,6 +1,7 @@
 """Finds and loads a model by the name a user gives: `embedded`, a folder, or a name on the Hugging Face hub.
 
-`vllm+http://host:port/v1#model` names such a model too; a vLLM server makes its draws (see `vllm`).
+`vllm+http://host:port/v1#model` names such a model too; a vLLM server makes its draws (see `vllm`). A model that lives
+only behind a server, `remote+http://host:port/v1#model`, is not loaded here but asked (see `remote`).
 
 The digest is computed from files alone, so a plan can be made without loading anything. Loading a hub name needs the
 network once, or the hub's cache; with HF_HUB_OFFLINE=1 only the cache is read.
@@ -52,7 +53,13 @@ def model_folder(name: str, *, weights: bool = True) -> Path:
     Raises:
         ModelError: there is no such folder, no such name on the hub, or no network to reach the hub.
     """
-    name = _split_server(name)[1]
+    served = served_model(name)
+    if served is not None and served.remote and weights:
+        raise ModelError(
+            f"model {served.name!r} lives behind its server alone, which can annotate (build, plan); this needs the "
+            "model here: give its folder or hub name"
+        )
+    name = name if served is None else served.model
     if not name.strip():
         raise ModelError("no model named; give 'embedded', a folder written by save_pretrained, or a hub name")
     if name == "embedded":
@@ -99,16 +106,6 @@ def _refuse_adapter(folder: Path, name: str) -> None:
         )
 
 
-def _split_server(name: str) -> tuple[str | None, str]:
-    """Return the address of the server that makes the draws (None if none does) and the model's own name.
-
-    Raises:
-        ModelError: the name holds a server but no model.
-    """
-    served = served_model(name)
-    return (None, name) if served is None else (served.url, served.model)
-
-
 def model_digest(name: str) -> str:
     """Return the digest of the model's files (weights, architecture, tokenizer), in order of their names.
 
@@ -119,7 +116,7 @@ def model_digest(name: str) -> str:
 
 
 def _with_server(name: str, digest: str) -> str:
-    return digest if _split_server(name)[0] is None else digest_of("vllm", digest)
+    return digest if served_model(name) is None else digest_of("vllm", digest)
 
 
 def model_digests(name: str) -> tuple[str, str, str]:
@@ -239,7 +236,8 @@ def load_model(
     lm = TransformersLM(model, tokenizer, name=name, digest=digest or model_digest(name))
     if served is None:
         return lm
-    from toolformer_core.lm.vllm import VllmLM, VllmServer
+    from toolformer_core.lm.vllm import VllmLM
+    from toolformer_core.lm.vllm_server import VllmServer
 
     server = VllmServer(served.url, served.model, credentials=credentials or served.credentials)
     return VllmLM(lm, server, name=name, digest=lm.digest)

@@ -1,4 +1,7 @@
-"""Names of models behind a server, `vllm+http://host:port/v1#model`; the address is one of `toolformer_core.endpoints`.
+"""Names of models behind a server; the address is one of `toolformer_core.endpoints`.
+
+    vllm+http://host:port/v1#model     the server makes the draws; the model is loaded here too, to scan and to score
+    remote+http://host:port/v1#model   the server does it all; of the model only its tokenizer is here
 
 Credentials are never part of a model's name. Code that stores, shows or digests a name uses the one without them
 (`public_name`), so the same server with a different key is the same model. This module does not know where credentials
@@ -15,28 +18,30 @@ from toolformer_core.errors import ModelError
 
 __all__ = ["NO_CREDENTIALS", "Credentials", "ServedModel", "public_name", "served_model"]
 
-_PREFIX = "vllm+"
+_PREFIXES = ("vllm+", "remote+")
 _HIDDEN = "***"
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model that is loaded here and whose draws a server makes.
+    """A model that a server serves.
 
     Args:
         url: the server's address, without credentials.
-        model: a folder or hub name.
+        model: the name by which the server knows it; a folder or hub name if the model is loaded here as well.
         credentials: those in the name.
+        remote: whether the server does it all.
     """
 
     url: str
     model: str
     credentials: Credentials = NO_CREDENTIALS
+    remote: bool = False
 
     @property
     def name(self) -> str:
         """The name without credentials."""
-        return f"{_PREFIX}{self.url}#{self.model}"
+        return f"{_PREFIXES[self.remote]}{self.url}#{self.model}"
 
 
 def served_model(name: str) -> ServedModel | None:
@@ -46,12 +51,17 @@ def served_model(name: str) -> ServedModel | None:
         ModelError: the name holds a server but no model, or the credentials cannot be separated from the rest; the
             message holds nothing that may be secret.
     """
-    if not name.startswith(_PREFIX) and "://" not in name:
+    prefix = _prefix(name)
+    if not prefix and "://" not in name:
         return None
-    endpoint = parse_endpoint(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
+    endpoint = parse_endpoint(name.removeprefix(prefix)) if prefix else None
     if endpoint is None:
         raise ModelError(_unreadable(name))
-    return ServedModel(endpoint.url, endpoint.model, endpoint.credentials)
+    return ServedModel(endpoint.url, endpoint.model, endpoint.credentials, remote=prefix == "remote+")
+
+
+def _prefix(name: str) -> str:
+    return next((prefix for prefix in _PREFIXES if name.startswith(prefix)), "")
 
 
 def public_name(name: str) -> str:
@@ -59,16 +69,19 @@ def public_name(name: str) -> str:
     try:
         served = served_model(name)
     except ModelError:
-        return name if holds_no_secret(name) else f"{_PREFIX}{_HIDDEN}"
+        return name if holds_no_secret(name) else f"{_prefix(name) or _PREFIXES[0]}{_HIDDEN}"
     return name if served is None else served.name
 
 
 def _unreadable(name: str) -> str:
-    remedy = "write vllm+http://host:port/v1#model, with the folder or hub name given to `vllm serve`"
+    prefix = _prefix(name) or _PREFIXES[0]
+    remedy = f"write {prefix}http://host:port/v1#model, with the folder or hub name given to `vllm serve`"
+    if not _prefix(name):
+        remedy += ", or remote+http://host:port/v1#model if the model is not to be loaded here"
     if holds_no_secret(name):
         return f"model {name!r} does not name a server and a model; {remedy}"
-    scheme = urlsplit(name.removeprefix(_PREFIX)).scheme
-    redacted = f"{_PREFIX}{scheme if scheme in ('http', 'https') else _HIDDEN}://{_HIDDEN}"
+    scheme = urlsplit(name.removeprefix(prefix)).scheme
+    redacted = f"{prefix}{scheme if scheme in ('http', 'https') else _HIDDEN}://{_HIDDEN}"
     return (
         f"model {redacted} cannot be parsed; {remedy}, and its key in the environment; in a password in a URL write @ "
         "as %40, / as %2F, ? as %3F and # as %23"

@@ -10,7 +10,7 @@ from tiny import PROMPT, TEXTS, encode, plain_log_probs, sentencepiece, tiny_lm
 from toolformer_core.errors import ContextError, ModelError
 from toolformer_core.lm.base import DrawRequest, ScoreRequest
 from toolformer_core.lm.hf.engine import TransformersLM
-from toolformer_core.lm.hf.sampling import uniform
+from toolformer_core.lm.randomness import uniform
 from toolformer_core.records import Prompt
 from toolformer_core.syntax import find_close
 

@@ -19,9 +19,10 @@ from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.hf.head import LMHead
 from toolformer_core.lm.hf.plain import PlainLM
-from toolformer_core.lm.hf.sampling import uniform
+from toolformer_core.lm.randomness import uniform
 from toolformer_core.lm.tokens import encode_behind
-from toolformer_core.lm.vllm import VllmLM, VllmServer
+from toolformer_core.lm.vllm import VllmLM
+from toolformer_core.lm.vllm_server import VllmServer
 from toolformer_core.syntax import find_close
 
 BEGIN = "WikiSearch("  # several tokens of every tokenizer here

@@ -19,7 +19,7 @@ from toolformer_core.errors import ModelError
 from toolformer_core.lm.base import DrawRequest, ScoreRequest
 from toolformer_core.lm.hf.memory import _available, _below_limit, free_bytes
 from toolformer_core.lm.hf.plain import PlainLM
-from toolformer_core.lm.hf.windowing import score_start, windows_of
+from toolformer_core.lm.windowing import score_start, windows_of
 
 FAMILIES = ["gpt2", "gptj", "gpt_neox", "llama", "qwen2", "mistral", "qwen2_mixed"]
 LONG = " ".join(f"In {1900 + i} there were {i} of them." for i in range(30))

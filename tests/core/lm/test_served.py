@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.served import Credentials, public_name, served_model
-from toolformer_core.lm.vllm import VllmServer
+from toolformer_core.lm.vllm_server import VllmServer
 
 _UNRESERVED = st.text("abcXYZ019-._~%", min_size=1, max_size=12)
 

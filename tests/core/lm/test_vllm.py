@@ -17,7 +17,8 @@ from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, ScoreReque
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.hf.plain import PlainLM
 from toolformer_core.lm.load import load_model, model_digest, model_digests, model_folder
-from toolformer_core.lm.vllm import VllmLM, VllmServer
+from toolformer_core.lm.vllm import VllmLM
+from toolformer_core.lm.vllm_server import VllmServer
 
 MUST_BE_SAID = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}  # else generation_config.json's
 
@@ -108,7 +109,7 @@ def test_another_model_is_found_out_before_anything_is_drawn(server: FakeVllm) -
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        ((500, b"<html>"), "refused to draw from 'folder/served': 500"),
+        ((500, b"<html>"), "refused a request to 'folder/served': 500"),
         ((400, b'{"error": {"message": "This model\'s maximum context length is 8"}}'), "maximum context length is 8"),
         ((400, b'{"message": "prompt_logprobs\\nand more"}'), "400 prompt_logprobs"),
         ((200, b"not json"), "no vLLM server answers at"),

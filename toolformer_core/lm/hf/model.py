@@ -6,9 +6,8 @@ lock while a pass runs.
 
 from __future__ import annotations
 
-import re
 import threading
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,41 +15,19 @@ from numpy.typing import NDArray
 from transformers import DynamicCache
 from transformers.activations import FastGELUActivation, NewGELUActivation
 
-from toolformer_core.errors import ContextError, ModelError, TokenizerError
+from toolformer_core.errors import ModelError
 from toolformer_core.lm.hf.batches import KeyValues, key_values
 from toolformer_core.lm.hf.head import LMHead
 from toolformer_core.lm.hf.memory import Budget
 from toolformer_core.lm.hf.probe import check_passes, embedding_rows
-from toolformer_core.lm.tokens import (
-    WORD,
-    check_embedded,
-    drop_unembedded_tokens,
-    encode_behind,
-    encode_between,
-    encode_following,
-    start_token,
-)
+from toolformer_core.lm.prompt_tokenizer import PromptTokenizer
+from toolformer_core.lm.tokens import check_embedded, drop_unembedded_tokens, start_token
 from toolformer_core.records import Prompt
-from toolformer_core.syntax import OPEN
 
-__all__ = ["CALL_RESERVE", "Beginning", "HFModel", "fuse_gelu"]
-
-_BYTE = re.compile("<0x[0-9A-F]{2}>")  # how tokenizers with byte fallback name the token of a byte
-CALL_RESERVE = 64  # tokens of the context kept free for a call
+__all__ = ["HFModel", "fuse_gelu"]
 
 
-class Beginning(NamedTuple):
-    """What draws begin with, in tokens; both are empty where they begin with nothing.
-
-    The last token of a text such as `Name(` is not given, because a tokenizer may write what follows in one token with
-    it, as in `()]`: a draw behind a lone `(` could no longer become that.
-    """
-
-    given: list[int]  # all tokens of the text but the last one
-    allowed: list[int]  # tokens that may follow, ascending: with each of them the text is complete
-
-
-class HFModel:
+class HFModel(PromptTokenizer):
     """A model on its device, with its tokenizer and budgets.
 
     Args:
@@ -83,26 +60,16 @@ class HFModel:
         self.tokens = 0  # processed so far, padding included
         check_passes(model, self.hidden, self.device, name)
         rows = embedding_rows(model)
-        self.bos = start_token(tokenizer, model.config)
-        check_embedded([] if self.bos is None else [self.bos], tokenizer, rows, name)
-        self.tokenizer = tokenizer = drop_unembedded_tokens(tokenizer, rows, name)
+        bos = start_token(tokenizer, model.config)
+        check_embedded([] if bos is None else [bos], tokenizer, rows, name)
+        tokenizer = drop_unembedded_tokens(tokenizer, rows, name)
         self.budget = Budget.automatic(model, self.device)
         self.budget.tokens = self.budget.tokens if token_budget is None else token_budget
         self.budget.cache = self.budget.cache if cache_budget is None else cache_budget
         self.lm_head = LMHead(model)
-        self.context_length, self._context_by = _context_length(model, tokenizer, name)
-        self.end_ids = frozenset(i for i in (tokenizer.eos_token_id, self.bos) if i is not None)
-        self.trigger = encode_following(self.tokenizer, OPEN)
-        if not self.trigger or tokenizer.decode(self.trigger).strip() != OPEN.strip():
-            raise TokenizerError(f"the tokenizer of {name!r} cannot write {OPEN!r}")
+        super().__init__(tokenizer, name=name, bos=bos, context_lengths=_context_lengths(model))
         self._heads: dict[str, tuple[int, KeyValues]] = {}
-        self._beginnings = {"": Beginning([], [])}
         self.lock = threading.RLock()  # one forward pass at a time: two would compete for the same cores
-
-    @property
-    def context_description(self) -> str:
-        """The context length in words, with its origin if the model does not state it."""
-        return f"{self.context_length} tokens{self._context_by}"
 
     @property
     def token_budget(self) -> int:
@@ -146,60 +113,6 @@ class HFModel:
         """Return log p of one target (N,) after each hidden state (N, D); no (N, V) tensor is ever held."""
         return self.lm_head.log_p(hidden, targets).cpu().numpy()
 
-    def encode(self, text: str) -> list[int]:
-        """Return the token ids of a text that starts a sequence."""
-        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-
-    def beginning(self, begin: str) -> Beginning:
-        """Return what a draw behind " [" begins with in tokens (see `encode_behind`), computed once per text.
-
-        Raises:
-            TokenizerError: the tokenizer has no tokens for just this text.
-            ContextError: it is longer than what is kept free for a call.
-        """
-        if begin not in self._beginnings:
-            ids = encode_behind(self.tokenizer, OPEN, begin)
-            if self.text(ids) != begin:
-                raise TokenizerError(f"the tokenizer of {self.name!r} cannot write {begin!r} behind {OPEN!r}")
-            if len(ids) > CALL_RESERVE:
-                raise ContextError(f"{begin!r} takes {len(ids)} tokens of {self.name!r}, of {CALL_RESERVE} for a call")
-            given = ids[:-1]
-            candidates = [t for t in range(len(self.tokenizer)) if begin[-1] in self.text([t])]
-            completing = [t for t in candidates if self.text([*given, t]).startswith(begin)]
-            # a single byte's text would change with the bytes that follow it
-            names = zip(completing, self.tokenizer.convert_ids_to_tokens(completing), strict=True)
-            allowed = [t for t, name in names if t == ids[-1] or not _BYTE.fullmatch(name)]
-            self._beginnings[begin] = Beginning(given, [t for t in allowed if t not in self.end_ids])
-        return self._beginnings[begin]
-
-    def text(self, ids: list[int]) -> str:
-        """Return the text of tokens, special ones included."""
-        return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
-
-    def head_ids(self, prompt: Prompt) -> list[int]:
-        """Return the tokens of [bos] and the prompt's head.
-
-        A chat template may write the tokenizer's bos itself: it stands there once. If the tokenizer has none, a chat
-        begins with none, where a plain prompt begins with eos.
-        """
-        head = prompt.head.removesuffix(" ")
-        if prompt.turn is None:
-            return ([] if self.bos is None else [self.bos]) + self.encode(head)
-        ids = encode_between(self.tokenizer, "", head, prompt.head[len(head) :] + WORD)
-        bos = self.tokenizer.bos_token_id
-        return ids if bos is None or ids[:1] == [bos] else [bos, *ids]
-
-    def tail_ids(self, prompt: Prompt) -> list[int]:
-        """Return the tokens of the prompt's tail."""
-        if prompt.turn is None:
-            return encode_following(self.tokenizer, prompt.tail)
-        return encode_between(self.tokenizer, WORD, prompt.tail, " " * prompt.turn.space + WORD)
-
-    def ends(self, prompt: Prompt) -> frozenset[int]:
-        """Return the tokens that end a draw: those that end a text and, in a chat, the one that ends a turn."""
-        end = self.tokenizer.get_vocab().get(prompt.turn.end) if prompt.turn is not None else None
-        return self.end_ids if end is None else self.end_ids | {end}
-
     def head(self, prompt: Prompt) -> tuple[int, KeyValues]:
         """Return the prompt head's length and its keys and values per layer (1, H, P, D), computed once per prompt.
 
@@ -229,22 +142,11 @@ def fuse_gelu(model: torch.nn.Module) -> None:
                 setattr(module, name, torch.nn.GELU(approximate="tanh"))
 
 
-def _context_length(model: Any, tokenizer: Any, name: str) -> tuple[int, str]:
-    """Return the tokens of a model's context, and a note if the tokenizer sets the limit."""
+def _context_lengths(model: Any) -> list[int]:
+    """Return what a model's configuration says of the tokens of its context; empty if it says nothing."""
     config = model.config.get_text_config()
     stated = _lengths([getattr(config, n, None) for n in ("max_position_embeddings", "n_positions", "n_ctx")])
-    stated = stated or _lengths([getattr(config, n, None) for n in ("max_seq_len", "seq_length")])  # MPT, BLOOM
-    limit = _lengths([tokenizer.model_max_length])
-    if not stated and not limit:
-        raise ModelError(
-            f"model {name!r} does not say how long its context is (max_position_embeddings); "
-            "set tokenizer.model_max_length to it, and save the tokenizer beside the model"
-        )
-    length = min(stated + limit)
-    if stated and min(stated) == length:
-        return length, ""
-    model_limit = f"; the model's own is {min(stated)}" if stated else ""
-    return length, f" (model_max_length of its tokenizer{model_limit})"
+    return stated or _lengths([getattr(config, n, None) for n in ("max_seq_len", "seq_length")])  # MPT, BLOOM
 
 
 def _bytes(kv: KeyValues) -> int:
@@ -252,4 +154,4 @@ def _bytes(kv: KeyValues) -> int:
 
 
 def _lengths(values: list[Any]) -> list[int]:
-    return [int(n) for n in values if isinstance(n, int) and 0 < n < 10**7]  # a tokenizer without a limit says 10**30
+    return [int(n) for n in values if isinstance(n, int) and 0 < n < 10**7]

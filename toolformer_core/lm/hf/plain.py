@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from toolformer_core.lm.base import Draw, DrawRequest, ScoreRequest, TokenLogProbs
 from toolformer_core.lm.hf.model import HFModel
-from toolformer_core.lm.hf.sampling import begun_name, uniform
-from toolformer_core.lm.hf.windowing import Window, score_start, windows_of
+from toolformer_core.lm.hf.sampling import begun_name
+from toolformer_core.lm.randomness import uniform
 from toolformer_core.lm.tokens import tokenize
+from toolformer_core.lm.windowing import Window, score_start, windows_of
 from toolformer_core.records import Prompt
 from toolformer_core.syntax import find_close
 

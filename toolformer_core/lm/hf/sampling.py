@@ -5,7 +5,7 @@ Draws at the same position share a row as long as their texts are equal, and spl
 A draw's randomness comes from its seed and the step only (SplitMix64 into an inverse CDF), never from a generator's
 state; step 0 is the first token that is drawn, also behind tokens that were given. So the same seed at the same place
 gives the same draw, whatever else is in the batch. Behind given tokens the first draw is from a few allowed tokens only
-(see `model.Beginning`). This module does not know what a call means.
+(see `prompt_tokenizer.Beginning`). This module does not know what a call means.
 """
 
 from __future__ import annotations
@@ -15,26 +15,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from toolformer_core.lm.base import Draw
 from toolformer_core.lm.hf.batches import KeyValues
-from toolformer_core.lm.hf.model import Beginning, HFModel
+from toolformer_core.lm.hf.model import HFModel
 from toolformer_core.lm.hf.prefix_trial import can_share_prefix
 from toolformer_core.lm.hf.prefixes import Continuation, CopiedPrefix, SharedPrefix
+from toolformer_core.lm.prompt_tokenizer import Beginning
+from toolformer_core.lm.randomness import uniform
 from toolformer_core.syntax import find_close, name_begun
 
-__all__ = ["begun_name", "draw_calls", "uniform"]
-
-
-def uniform(seeds: NDArray[np.uint64], step: int) -> NDArray[np.float64]:
-    """Return one number in [0, 1) per seed for this step: SplitMix64's output function, top 53 bits.  (R,)"""
-    with np.errstate(over="ignore"):
-        z = seeds + np.uint64(step + 1) * np.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        z = z ^ (z >> np.uint64(31))
-    return np.asarray((z >> np.uint64(11)).astype(np.float64) / float(1 << 53))
+__all__ = ["begun_name", "draw_calls"]
 
 
 def draw_calls(

@@ -18,9 +18,10 @@ from transformers import DynamicCache
 
 from toolformer_core.lm.base import Draw, DrawRequest
 from toolformer_core.lm.hf.batches import KeyValues, by_budget, fork, key_values, one_row, pad
-from toolformer_core.lm.hf.model import Beginning, HFModel
+from toolformer_core.lm.hf.model import HFModel
 from toolformer_core.lm.hf.sampling import draw_calls
-from toolformer_core.lm.hf.windowing import Window, windows_at_end, windows_of
+from toolformer_core.lm.prompt_tokenizer import Beginning
+from toolformer_core.lm.windowing import Window, windows_at_end, windows_of
 from toolformer_core.records import Prompt
 
 __all__ = ["HFScan", "call_at_end", "scan_texts"]

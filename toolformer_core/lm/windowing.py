@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_core.errors import ContextError
-from toolformer_core.lm.hf.model import CALL_RESERVE, HFModel
+from toolformer_core.lm.prompt_tokenizer import CALL_RESERVE, PromptTokenizer
 from toolformer_core.lm.tokens import Tokens, tokenize, tokenize_behind
 from toolformer_core.records import Prompt
 
@@ -70,21 +70,21 @@ def score_start(token: int, tokens: int, width: int) -> int:
     return 0 if excess <= 0 else -(-excess // half) * half
 
 
-def windows_of(hf_model: HFModel, prompt: Prompt, texts: Sequence[str]) -> list[list[Window]]:
+def windows_of(model: PromptTokenizer, prompt: Prompt, texts: Sequence[str]) -> list[list[Window]]:
     """Return each text's windows: one if the text fits, else several (`window_bounds`).
 
     Raises:
         ContextError: prompt and call leave too little of the context for a document.
     """
-    head_length = len(hf_model.head_ids(prompt))
-    tail = hf_model.tail_ids(prompt)
-    width = (hf_model.context_length - head_length - len(tail) - len(hf_model.trigger) - CALL_RESERVE) // 2
+    head_length = len(model.head_ids(prompt))
+    tail = model.tail_ids(prompt)
+    width = (model.context_length - head_length - len(tail) - len(model.trigger) - CALL_RESERVE) // 2
     if width < _SMALLEST_WINDOW:
         raise ContextError(
-            f"model {hf_model.name!r} has a context of {hf_model.context_description}, of which the {prompt.tool} "
+            f"model {model.name!r} has a context of {model.context_description}, of which the {prompt.tool} "
             f"prompt takes {head_length}; use a shorter prompt or a model with a longer context"
         )
-    first_copies, second_copies = _copies(hf_model.tokenizer, prompt, list(texts))
+    first_copies, second_copies = _copies(model.tokenizer, prompt, list(texts))
     return [
         [_window(i, first, second, tail, w) for w in window_bounds(len(second.tokens.ids), width)]
         for i, (first, second) in enumerate(zip(first_copies, second_copies, strict=True))
@@ -134,21 +134,21 @@ def _window(
     return Window(text, ids, (scanned[keep] - start) + len(copy) + len(tail) - 1, positions[keep])
 
 
-def windows_at_end(hf_model: HFModel, prompt: Prompt, texts: Sequence[str]) -> list[Window | None]:
+def windows_at_end(model: PromptTokenizer, prompt: Prompt, texts: Sequence[str]) -> list[Window | None]:
     """Return windows that hold a text once, behind the prompt's head, and whose only position is the text's end.
 
     A text that does not fit into the model's context has no window: None.
 
     Args:
-        hf_model: the model.
+        model: the model's tokenizer.
         prompt: its head; the tail is left out.
         texts: none of them empty.
     """
     space = " " if prompt.head.endswith(" ") else ""
-    room = hf_model.context_length - len(hf_model.head_ids(prompt)) - len(hf_model.trigger) - CALL_RESERVE
+    room = model.context_length - len(model.head_ids(prompt)) - len(model.trigger) - CALL_RESERVE
     windows: list[Window | None] = []
     for i, (text, tokens) in enumerate(
-        zip(texts, tokenize(hf_model.tokenizer, [space + t for t in texts], follow=True), strict=True)
+        zip(texts, tokenize(model.tokenizer, [space + t for t in texts], follow=True), strict=True)
     ):
         end = len(tokens.ids) - 1
         fits = len(tokens.ids) <= room

@@ -1,0 +1,169 @@
+"""A build whose model lives behind a server: the same C* as with the model here; no result of two models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from flows.build_dataset.flow import run_build
+from flows.build_dataset.parameters import BuildParameters
+from flows.build_dataset.plan import plan_build
+from flows.build_dataset.remote_model import REMOTE_MODEL
+from flows.build_dataset.versions import card_of
+from tests.support.fake_vllm import SERVED, FakeVllm, fake_vllm
+from tests.tiny import tiny_lm
+from toolformer_core.embedded import MODEL
+from toolformer_core.errors import ModelError, UsageError
+from toolformer_core.lm.hf.engine import TransformersLM
+from toolformer_core.lm.load import load_model
+from warehouse.commits import Commit, Dataset
+from warehouse.store import Store
+
+pytestmark = [
+    pytest.mark.usefixtures("prefect_server"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning"),
+]
+
+TEXTS = [
+    "Ida bought 14 boxes of 23 pens, that is 322 pens in all, and gave 22 away, so that 300 are left.",
+    "The hall has 12 rows of 30 seats, 360 seats together. Of these 90 are taken, so 270 are free.",
+]
+
+
+@pytest.fixture(scope="module")
+def embedded() -> TransformersLM:
+    return load_model("embedded", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def other() -> TransformersLM:
+    """Another model, with the same tokenizer."""
+    lm = load_model("embedded", device="cpu")
+    with torch.no_grad():
+        lm.hf_model.model.lm_head.weight.mul_(1.3)
+    return lm
+
+
+@pytest.fixture
+def server(embedded: TransformersLM) -> Iterator[FakeVllm]:
+    with fake_vllm(lm=embedded) as server:
+        yield server
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    return path
+
+
+def parameters(corpus: Path, data: Path, **changes: object) -> BuildParameters:
+    """A build of little work; 0.05 is the least tau_s for which 20 tokens a position tell all: 1 / (20 + 1) = 0.048."""
+    few = {"tools": ["calculator"], "tau_s": 0.05, "top_k": 2, "draws": 2, "max_call_tokens": 16, "workers": 1}
+    little = {**few, "tau_f": {"calculator": -5.0}, "score_all": True}
+    return BuildParameters.model_validate({"corpus": str(corpus), "data": str(data), **little, **changes})
+
+
+def behind(server: FakeVllm) -> dict[str, str]:
+    return {"model": f"remote+{server.url}#{SERVED}", "tokenizer": str(MODEL)}
+
+
+def made(data: Path) -> tuple[Dataset, list[dict[str, object]]]:
+    """A folder's last version and its examples."""
+    store = Store(data)
+    dataset = store.datasets()[-1]
+    return dataset, [row for file in dataset.files for row in store.read(file).to_pylist()]
+
+
+def commits(data: Path, stage: str) -> list[Commit]:
+    return [commit for commit in Store(data).commits() if commit.stage == stage]
+
+
+def test_the_same_c_star_as_with_the_model_here_and_of_another_model_nothing_is_found_done(
+    server: FakeVllm, other: TransformersLM, corpus: Path, tmp_path: Path
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    run_build(parameters(corpus, here))
+    built = run_build(parameters(corpus, there, **behind(server)))
+    assert built.examples > 0
+    (_, local), (dataset, remote) = made(here), made(there)
+    texts = [[row["text"] for row in rows] for rows in (local, remote)]
+    assert texts[0] == texts[1]
+    assert any("[Calculator(" in str(text) for text in texts[1])
+    assert dataset.model == behind(server)["model"]
+
+    (sampled,) = commits(there, "sample")
+    assert sampled.counters["unseen_positions"] == 0  # what is not told has at most 1 / 21 of the probability
+    assert sampled.counters["positions"] > 0
+    assert "positions" not in commits(here, "sample")[0].counters
+    assert sampled.parts["logprobs"] == "20"
+
+    again = run_build(parameters(corpus, there, **behind(server)))
+    assert (again.done, again.version) == (0, built.version)
+    (known,) = {str(run.parameters[REMOTE_MODEL]) for run in Store(there).runs()}
+    assert SERVED in known
+
+    server.lm = other  # a name that stays, with another model behind it: nothing that was made counts for it
+    plan = plan_build(parameters(corpus, there, **behind(server)))
+    assert {reason for shard in plan.shards if shard.stage == "sample" for reason in shard.because} == {"model"}
+
+
+def test_a_server_restarted_with_another_model_ends_the_build_and_nothing_of_it_is_stored(
+    server: FakeVllm, other: TransformersLM, corpus: Path, tmp_path: Path
+) -> None:
+    first, complete = server.lm, server.complete
+
+    def restarted(body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        server.lm = other if "seed" in body else server.lm  # when the first call is drawn
+        return complete(body)
+
+    server.complete = restarted  # type: ignore[method-assign]
+    data = tmp_path / "data"
+    with pytest.raises(ModelError, match="serves another model under the name 'folder/served'"):
+        run_build(parameters(corpus, data, **behind(server)))
+    assert [len(commits(data, stage)) for stage in ("prefilter", "sample", "score")] == [1, 0, 0]
+    server.lm = first  # so the same command goes on: the first model is recognised
+    states = {shard.stage: shard.state for shard in plan_build(parameters(corpus, data, **behind(server))).shards}
+    assert (states["prefilter"], states["sample"]) == ("cached", "to do")
+
+
+def test_a_lower_tau_s_is_told_in_the_plan_and_its_unseen_positions_are_counted(
+    server: FakeVllm, corpus: Path, tmp_path: Path
+) -> None:
+    asked = parameters(corpus, tmp_path / "data", tau_s=0.0, top_k=1, draws=1, **behind(server))
+    (note,) = [note for note in plan_build(asked).notes if "most likely tokens" in note]
+    assert "for a tau_s of at least 0.048 (calculator 0)" in note
+    assert not (tmp_path / "data").exists()
+    run_build(asked)
+    (sampled,) = commits(tmp_path / "data", "sample")
+    unseen, positions = sampled.counters["unseen_positions"], sampled.counters["positions"]
+    assert 0 < unseen <= positions
+    dataset, _ = made(tmp_path / "data")
+    told = f"at {unseen:,.0f} of {positions:,.0f} positions the server did not tell p(' [')"
+    assert told in card_of(Store(tmp_path / "data"), dataset)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"relevant_share": 0.5}, "--relevant-share compares hidden states, which no server gives"),
+        ({"model": "embedded"}, "--tokenizer is for a model behind a server"),
+        ({"tokenizer": ""}, "name the tokenizer of 'folder/served' with --tokenizer"),
+    ],
+)
+def test_what_a_build_cannot_ask_of_a_server(
+    server: FakeVllm, corpus: Path, tmp_path: Path, changes: dict[str, object], says: str
+) -> None:
+    with pytest.raises(UsageError, match=says):
+        plan_build(parameters(corpus, tmp_path / "data", **(behind(server) | changes)))
+
+
+def test_a_tokenizer_of_another_model(server: FakeVllm, corpus: Path, tmp_path: Path) -> None:
+    tiny_lm("gpt2").hf_model.tokenizer.save_pretrained(tmp_path / "other")
+    with pytest.raises(ModelError, match=r"is not that of 'folder/served': token \d+ is .* here and .* on the server"):
+        plan_build(parameters(corpus, tmp_path / "data", **behind(server) | {"tokenizer": str(tmp_path / "other")}))

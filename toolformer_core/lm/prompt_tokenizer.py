@@ -1,0 +1,141 @@
+"""A model's tokenizer as annotation uses it: how prompts, " [" and the beginnings of calls become tokens of the model.
+
+It knows a model's name, start token and context length, but no weights, so that a model behind a server has the same
+tokens as one that is loaded here.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from toolformer_core.errors import ContextError, ModelError, TokenizerError
+from toolformer_core.lm.tokens import WORD, encode_behind, encode_between, encode_following
+from toolformer_core.records import Prompt
+from toolformer_core.syntax import OPEN
+
+__all__ = ["CALL_RESERVE", "Beginning", "PromptTokenizer"]
+
+_BYTE = re.compile("<0x[0-9A-F]{2}>")  # how tokenizers with byte fallback name the token of a byte
+CALL_RESERVE = 64  # tokens of the context kept free for a call
+
+
+class Beginning(NamedTuple):
+    """What draws begin with, in tokens; both are empty where they begin with nothing.
+
+    The last token of a text such as `Name(` is not given, because a tokenizer may write what follows in one token with
+    it, as in `()]`: a draw behind a lone `(` could no longer become that.
+    """
+
+    given: list[int]  # all tokens of the text but the last one
+    allowed: list[int]  # tokens that may follow, ascending: with each of them the text is complete
+
+
+class PromptTokenizer:
+    """A tokenizer with what annotation needs to know of its model.
+
+    Args:
+        tokenizer: a fast tokenizer.
+        name: the user's name for the model.
+        bos: the token that starts every sequence; None: there is none.
+        context_lengths: tokens of the model's context, by every account of the model itself; empty: it does not say.
+
+    Raises:
+        TokenizerError: the tokenizer cannot write " [".
+        ModelError: neither the model nor its tokenizer says how long the context is.
+    """
+
+    def __init__(self, tokenizer: Any, *, name: str, bos: int | None, context_lengths: list[int]) -> None:
+        self.tokenizer = tokenizer
+        self.name = name
+        self.bos = bos
+        self.context_length, self._context_by = _context_length(context_lengths, tokenizer, name)
+        self.end_ids = frozenset(i for i in (tokenizer.eos_token_id, bos) if i is not None)
+        self.trigger = encode_following(tokenizer, OPEN)
+        if not self.trigger or tokenizer.decode(self.trigger).strip() != OPEN.strip():
+            raise TokenizerError(f"the tokenizer of {name!r} cannot write {OPEN!r}")
+        self._beginnings = {"": Beginning([], [])}
+
+    @property
+    def context_description(self) -> str:
+        """The context length in words, with its origin if the model does not state it."""
+        return f"{self.context_length} tokens{self._context_by}"
+
+    @property
+    def lead(self) -> list[int]:
+        """The tokens in front of every sequence: the start token, if there is one."""
+        return [] if self.bos is None else [self.bos]
+
+    def encode(self, text: str) -> list[int]:
+        """Return the token ids of a text that starts a sequence."""
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def beginning(self, begin: str) -> Beginning:
+        """Return what a draw behind " [" begins with in tokens (see `encode_behind`), computed once per text.
+
+        Raises:
+            TokenizerError: the tokenizer has no tokens for just this text.
+            ContextError: it is longer than what is kept free for a call.
+        """
+        if begin not in self._beginnings:
+            ids = encode_behind(self.tokenizer, OPEN, begin)
+            if self.text(ids) != begin:
+                raise TokenizerError(f"the tokenizer of {self.name!r} cannot write {begin!r} behind {OPEN!r}")
+            if len(ids) > CALL_RESERVE:
+                raise ContextError(f"{begin!r} takes {len(ids)} tokens of {self.name!r}, of {CALL_RESERVE} for a call")
+            given = ids[:-1]
+            candidates = [t for t in range(len(self.tokenizer)) if begin[-1] in self.text([t])]
+            completing = [t for t in candidates if self.text([*given, t]).startswith(begin)]
+            # a single byte's text would change with the bytes that follow it
+            names = zip(completing, self.tokenizer.convert_ids_to_tokens(completing), strict=True)
+            allowed = [t for t, name in names if t == ids[-1] or not _BYTE.fullmatch(name)]
+            self._beginnings[begin] = Beginning(given, [t for t in allowed if t not in self.end_ids])
+        return self._beginnings[begin]
+
+    def text(self, ids: list[int]) -> str:
+        """Return the text of tokens, special ones included."""
+        return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def head_ids(self, prompt: Prompt) -> list[int]:
+        """Return the tokens of [bos] and the prompt's head.
+
+        A chat template may write the tokenizer's bos itself: it stands there once. If the tokenizer has none, a chat
+        begins with none, where a plain prompt begins with eos.
+        """
+        head = prompt.head.removesuffix(" ")
+        if prompt.turn is None:
+            return self.lead + self.encode(head)
+        ids = encode_between(self.tokenizer, "", head, prompt.head[len(head) :] + WORD)
+        bos = self.tokenizer.bos_token_id
+        return ids if bos is None or ids[:1] == [bos] else [bos, *ids]
+
+    def tail_ids(self, prompt: Prompt) -> list[int]:
+        """Return the tokens of the prompt's tail."""
+        if prompt.turn is None:
+            return encode_following(self.tokenizer, prompt.tail)
+        return encode_between(self.tokenizer, WORD, prompt.tail, " " * prompt.turn.space + WORD)
+
+    def ends(self, prompt: Prompt) -> frozenset[int]:
+        """Return the tokens that end a draw: those that end a text and, in a chat, the one that ends a turn."""
+        end = self.tokenizer.get_vocab().get(prompt.turn.end) if prompt.turn is not None else None
+        return self.end_ids if end is None else self.end_ids | {end}
+
+    def turn_ends(self, prompt: Prompt) -> dict[int, str]:
+        """Return the tokens that end a draw and no text, with their own texts: a server must be told of them."""
+        return {token: self.text([token]) for token in sorted(self.ends(prompt) - self.end_ids)}
+
+
+def _context_length(stated: list[int], tokenizer: Any, name: str) -> tuple[int, str]:
+    """Return the tokens of a model's context, and a note if the tokenizer sets the limit."""
+    limit = tokenizer.model_max_length
+    limits = [int(limit)] if isinstance(limit, int) and 0 < limit < 10**7 else []  # without a limit it says 10**30
+    if not stated and not limits:
+        raise ModelError(
+            f"model {name!r} does not say how long its context is (max_position_embeddings); "
+            "set tokenizer.model_max_length to it, and save the tokenizer beside the model"
+        )
+    length = min(stated + limits)
+    if stated and min(stated) == length:
+        return length, ""
+    model_limit = f"; the model's own is {min(stated)}" if stated else ""
+    return length, f" (model_max_length of its tokenizer{model_limit})"

@@ -1,0 +1,227 @@
+"""Which model a server serves: what the server says of it, and what a fixed text shows.
+
+Names may stay while the model behind them changes. So the server is asked for the log-probabilities of a fixed text,
+the probe. A server computes in floats of 16 bits, and its numbers depend on what else is in the batch. Rounding does
+not mend that: a number may lie at the border between two rounded ones. So two probes are those of one model if they
+differ by less than `TOLERANCE` nats per token on average, and the digest is that of the first probe: whoever knows an
+earlier one passes it to `recognised`.
+
+This module reads no tokens but those of the probe, and stores nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from toolformer_core.errors import ModelError, ServerRefusalError
+from toolformer_core.lm.load import LoadedTokenizer, load_tokenizer
+from toolformer_core.lm.prompt_tokenizer import PromptTokenizer
+from toolformer_core.lm.vllm_server import VllmServer
+from toolformer_core.records import digest_of
+
+__all__ = [
+    "MOST_LOGPROBS",
+    "TOLERANCE",
+    "RemoteModel",
+    "describe",
+    "difference",
+    "probe_ids",
+    "probe_of",
+    "tokenizer_for",
+]
+
+MOST_LOGPROBS = 1_000  # of a place, however many a server allows: a response has so many entries per token
+TOLERANCE = 0.05  # nats per token, mean over the probe
+_DECIMALS = 2  # of a log-probability in the digest
+_SPACES = " \n▁ĠĊ"
+_OTHER_SPELLINGS = 0.1  # share of the probe's tokens that a server may write otherwise
+_DEFAULT_LIMIT = 20  # vLLM's --max-logprobs, where nothing else is said
+
+# Prose, arithmetic, dates, other languages, code and a call: models that differ, differ somewhere here.
+_PROBE = (
+    "Of the 30 apples, 12 are red, and [Calculator(30 - 12) -> 18] 18 are green. The river rises in the hills north of "
+    "the town and flows west for 240 kilometres. On Monday, 3 March 2014, the council met for the first time. "
+    "La maison est près de la gare. Das Wetter war kalt, aber schön. 今日は雨です。 def area(r): return 3.14 * r ** 2"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteModel:
+    """A model behind a server, in plain values that travel to workers.
+
+    Args:
+        name: by which the server knows it.
+        root: the folder or hub name that the server loaded; "" if it does not say.
+        context: tokens of its context; 0 if the server does not say.
+        logprobs: how many of the most likely tokens the server tells at a place, at most `MOST_LOGPROBS`.
+        tokenizer: folder or hub name of its tokenizer.
+        tokenizer_digest: of the tokenizer's files.
+        probe: log-probabilities of the probe's tokens but the first, natural logarithms.
+    """
+
+    name: str
+    root: str
+    context: int
+    logprobs: int
+    tokenizer: str
+    tokenizer_digest: str
+    probe: tuple[float, ...]
+
+    @property
+    def digest(self) -> str:
+        """Digest of what the model is: its names, its context, its probe, rounded to hundredths of a nat.
+
+        How many tokens the server tells is no part of it, nor is the tokenizer; a scan depends on the one as well, and
+        all results on the other.
+        """
+        rounded = [f"{value:.{_DECIMALS}f}" for value in self.probe]
+        return digest_of("remote", self.name, self.root, str(self.context), *rounded)
+
+    def is_model(self, other: RemoteModel) -> bool:
+        """Return whether another description is of the same model."""
+        names = (self.name, self.root, self.context, self.tokenizer_digest)
+        same_names = names == (other.name, other.root, other.context, other.tokenizer_digest)
+        return same_names and difference(self.probe, other.probe) < TOLERANCE
+
+    def recognised(self, known: Iterable[RemoteModel]) -> RemoteModel:
+        """Return this description with the probe of the first of some known models that is this one."""
+        return next((replace(self, probe=one.probe) for one in known if self.is_model(one)), self)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields as JSON has them; `from_json` reads them back."""
+        return {**asdict(self), "probe": list(self.probe)}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> RemoteModel:
+        """Return the description that `as_json` wrote."""
+        return cls(**{**fields, "probe": tuple(fields["probe"])})
+
+
+def difference(probe: Sequence[float], other: Sequence[float]) -> float:
+    """Return the mean absolute difference of two probes, in nats per token; infinite if their lengths differ."""
+    if len(probe) != len(other):
+        return float("inf")
+    return float(np.abs(np.subtract(probe, other)).mean())
+
+
+def tokenizer_for(loaded: LoadedTokenizer, model: str, context: int) -> PromptTokenizer:
+    """Return a tokenizer with what annotation needs of its model.
+
+    Args:
+        loaded: the tokenizer.
+        model: the user's name for the model.
+        context: tokens of the model's context; 0: the tokenizer alone says how many.
+
+    Raises:
+        ModelError: see `PromptTokenizer`.
+    """
+    return PromptTokenizer(
+        loaded.tokenizer, name=model, bos=loaded.start, context_lengths=[context] if context > 0 else []
+    )
+
+
+def describe(server: VllmServer, tokenizer: str, model: str) -> RemoteModel:
+    """Ask a server which model it serves.
+
+    Args:
+        server: the server.
+        tokenizer: folder or hub name of the model's tokenizer; "": the name by which the server knows the model.
+        model: the user's name for it, for messages.
+
+    Raises:
+        ModelError: nobody answers, the server does not serve the model or tells no log-probabilities, or the tokenizer
+            cannot be loaded or belongs to another model.
+    """
+    told = server.description()
+    root, context = str(told.get("root") or ""), told.get("max_model_len")
+    name = tokenizer or server.model
+    try:
+        loaded = load_tokenizer(name)
+    except ModelError as exc:
+        if tokenizer:
+            raise
+        hint = f" (the server loaded {root!r})" if root not in ("", server.model) else ""
+        raise ModelError(f"{exc}; name the tokenizer of {server.model!r} with --tokenizer{hint}") from exc
+    context = context if isinstance(context, int) else 0
+    coded = tokenizer_for(loaded, model, context)
+    probe = probe_of(server, coded)
+    _check_spelling(server, coded, name)
+    most = min(MOST_LOGPROBS, len(loaded.tokenizer))
+    return RemoteModel(
+        name=server.model,
+        root=root,
+        context=context,
+        logprobs=_most_logprobs(server, probe_ids(coded)[:2], most),
+        tokenizer=name,
+        tokenizer_digest=loaded.digest,
+        probe=probe,
+    )
+
+
+def probe_ids(model: PromptTokenizer) -> list[int]:
+    """Return the tokens of the probe, as many as the model's context holds."""
+    return [*model.lead, *model.encode(_PROBE)][: model.context_length - 1]
+
+
+def probe_of(server: VllmServer, model: PromptTokenizer) -> tuple[float, ...]:
+    """Return the log-probabilities of the probe's tokens but the first, to a thousandth of a nat.
+
+    Raises:
+        ModelError: nobody answers, or the answer holds no log-probabilities.
+    """
+    values = server.log_probs(probe_ids(model))
+    if not all(value < 1e-3 for value in values):  # NaN is none either
+        raise ModelError(
+            f"what {server.url} gives as prompt_logprobs are no log-probabilities; start it without --logprobs-mode"
+        )
+    return tuple(round(value, 3) for value in values)
+
+
+def _check_spelling(server: VllmServer, model: PromptTokenizer, tokenizer: str) -> None:
+    """Refuse a tokenizer whose tokens the server reads as other texts.
+
+    Only ASCII is compared, without spaces: servers write those, and parts of other characters, in their own way.
+    """
+    ids = probe_ids(model)
+    pairs = [(token, model.text([token]), told) for token, told in zip(ids[1:], server.spelling(ids), strict=True)]
+    pairs = [(token, here, told) for token, here, told in pairs if here.isascii()]
+    other = [(token, here, told) for token, here, told in pairs if here.strip() != told.strip(_SPACES)]
+    if len(other) > _OTHER_SPELLINGS * len(pairs):
+        token, here, told = other[0]
+        raise ModelError(
+            f"the tokenizer of {tokenizer!r} is not that of {server.model!r}: token {token} is {here!r} here and "
+            f"{told!r} on the server; name the model's own with --tokenizer"
+        )
+
+
+def _most_logprobs(server: VllmServer, prompt: list[int], most: int) -> int:
+    """Return how many of the most likely tokens a server tells, at most `most`.
+
+    No endpoint says so: more and more are asked for, for a prompt of two tokens, until the server refuses.
+
+    Raises:
+        ModelError: none but the prompt's own.
+    """
+
+    def allows(n: int) -> bool:
+        try:
+            return len(server.likely_tokens(prompt, n)[0]) >= n
+        except ServerRefusalError:
+            return False
+
+    allowed, refused = 0, most + 1
+    guesses = [most, _DEFAULT_LIMIT, _DEFAULT_LIMIT + 1]
+    while refused - allowed > 1:
+        guess = guesses.pop(0) if guesses else (allowed + refused) // 2
+        if allowed < guess < refused:
+            allowed, refused = (guess, refused) if allows(guess) else (allowed, guess)
+    if not allowed:
+        raise ModelError(
+            f"{server.url} tells the log-probabilities of a prompt's own tokens alone, and a scan needs those of "
+            "likely ones; start the server with --max-logprobs 20 or more"
+        )
+    return allowed

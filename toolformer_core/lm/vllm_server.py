@@ -1,0 +1,259 @@
+"""A client of a vLLM server: completions of token ids, the log-probabilities of a prompt's tokens, draws.
+
+    GET  /v1/models        what is served: id, root (what was loaded), max_model_len
+    POST /v1/completions   `prompt` as token ids; `prompt_logprobs: n` adds, for every token of the prompt but the
+                           first, the n most likely ones at its place and the token itself: {id: {logprob, rank, ...}}
+
+vLLM wants `max_tokens` of at least 1, so every request writes a token. vLLM is not imported and need not be installed
+here. This module knows no texts but those that are drawn, no positions and no models of this process.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from toolformer_core.errors import ModelError, ServerRefusalError
+from toolformer_core.lm.base import Draw
+from toolformer_core.lm.served import NO_CREDENTIALS, Credentials
+from toolformer_core.syntax import CLOSE, find_close
+
+__all__ = ["AT_ONCE", "VllmServer", "draw_on"]
+
+AT_ONCE = 64  # concurrent requests; the server batches them itself
+_KEY_HINT = " (the key of a server is read from the environment variable TOOLFORMER_MODEL_KEY)"
+_TRANSIENT = frozenset({408, 429, 502, 503, 504})  # statuses of a server that is busy or restarting
+_LONGEST_WAIT_S = 30.0
+_NO_ENDS: Mapping[int, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class VllmServer:
+    """A vLLM server's OpenAI-compatible endpoints.
+
+    Args:
+        url: its address with `/v1`, without credentials.
+        model: the name of the model it serves.
+        timeout_s: seconds allowed for one response; one that takes longer is not asked for again.
+        credentials: sent with every request; never part of a message or a `repr`.
+        tries: how often a request is sent while nobody answers or the server says that it is busy; the waits between
+            are 1, 2, 4, ... seconds, at most 30.
+        sleep: waits so many seconds.
+    """
+
+    url: str
+    model: str
+    timeout_s: float = 600.0
+    credentials: Credentials = NO_CREDENTIALS
+    tries: int = 1
+    sleep: Callable[[float], None] = field(default=time.sleep, repr=False, compare=False)
+
+    def complete(self, prompt: Sequence[int], **options: Any) -> dict[str, Any]:
+        """Return the single choice of a completion of token ids, drawn from the model's unchanged distribution.
+
+        Raises:
+            ModelError: the server cannot be reached, refuses, or gives another kind of response.
+        """
+        # without these the server would apply the values in the model's generation_config.json
+        unchanged = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "skip_special_tokens": False}
+        body = {"model": self.model, "prompt": list(prompt), "n": 1, **unchanged, **options}
+        response = self._request("/completions", body)
+        try:
+            return dict(response["choices"][0])
+        except (KeyError, IndexError, TypeError, ValueError) as exc:
+            raise ModelError(f"{self.url} answered without choices; is it a vLLM server?") from exc
+
+    def likely_tokens(self, prompt: Sequence[int], n: int) -> list[dict[int, float]]:
+        """Return the log-probabilities of likely tokens at every place of a prompt but the first.  (len(prompt) - 1,)
+
+        Args:
+            prompt: token ids.
+            n: how many of the most likely tokens are told; the prompt's own is, in any case.
+
+        Returns:
+            Per place, the natural logarithm of a token's probability there, by its id.
+
+        Raises:
+            ServerRefusalError: the server allows fewer.
+            ModelError: as `complete`; or the response holds no log-probabilities.
+        """
+        try:
+            return [
+                {int(token): float(told["logprob"]) for token, told in place.items()}
+                for place in self._prompt_logprobs(prompt, n)
+            ]
+        except (KeyError, TypeError, ValueError) as exc:
+            raise ModelError(self._no_logprobs()) from exc
+
+    def log_probs(self, prompt: Sequence[int]) -> list[float]:
+        """Return the log-probability of every token of a prompt except the first.
+
+        Raises:
+            ModelError: as `likely_tokens`.
+        """
+        return [place[token] for place, token in zip(self.likely_tokens(prompt, 0), prompt[1:], strict=True)]
+
+    def spelling(self, prompt: Sequence[int]) -> list[str]:
+        """Return the texts of a prompt's tokens but the first, as the server's tokenizer writes each of them alone.
+
+        Raises:
+            ModelError: as `likely_tokens`.
+        """
+        places = self._prompt_logprobs(prompt, 0)
+        return [str(place[str(token)].get("decoded_token")) for place, token in zip(places, prompt[1:], strict=True)]
+
+    def _prompt_logprobs(self, prompt: Sequence[int], n: int) -> list[dict[str, Any]]:
+        places = self.complete(prompt, max_tokens=1, temperature=0.0, prompt_logprobs=n).get("prompt_logprobs")
+        if not isinstance(places, list) or len(places) != len(prompt):
+            raise ModelError(self._no_logprobs())
+        for place, token in zip(places[1:], prompt[1:], strict=True):
+            if not isinstance(place, dict) or not isinstance(place.get(str(token)), dict):
+                raise ModelError(self._no_logprobs())
+        return places[1:]
+
+    def _no_logprobs(self) -> str:
+        return f"{self.url} answered without prompt_logprobs; is it a vLLM server?"
+
+    def description(self) -> dict[str, Any]:
+        """Return what the server says of the model: `id`, and mostly `root` and `max_model_len`.
+
+        Raises:
+            ModelError: the server cannot be reached, refuses, or does not serve the model.
+        """
+        response = self._request("/models")
+        listed = response.get("data") if isinstance(response, dict) else None
+        models = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        for one in models:
+            if one.get("id") == self.model:
+                return one
+        served = ", ".join(repr(str(one.get("id"))) for one in models) or "no model"
+        raise ModelError(f"{self.url} serves {served}, not {self.model!r}; write one of its names behind the #")
+
+    def draw(
+        self,
+        prompt: Sequence[int],
+        seed: int,
+        max_tokens: int,
+        temperature: float,
+        begun: Draw,
+        ends: Mapping[int, str] = _NO_ENDS,
+    ) -> Draw:
+        """Return a draw that goes on from `begun`, whose tokens end the prompt, until a "]" closes it.
+
+        Args:
+            ends: tokens that end the draw besides those that end a text, with their own texts.
+
+        Raises:
+            ModelError: as `complete`.
+        """
+        options: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
+        if ends:
+            options["stop_token_ids"] = list(ends)
+        choice = self.complete(prompt, **options, stop=[CLOSE], include_stop_str_in_output=True)
+        # what is asked for the bracket's sake holds for a token that ends the turn, too
+        text = begun.text + str(choice.get("text", "")).removesuffix(ends.get(choice.get("stop_reason", -1), ""))
+        close = find_close(text)
+        if close is None and choice.get("stop_reason") == CLOSE:
+            # that "]" closed an inner bracket: repeat the draw with its seed, without the stop string
+            text = begun.text + str(self.complete(prompt, **options).get("text", ""))
+            close = find_close(text)
+        return begun._replace(text=text if close is None else text[:close], ended=close is not None)
+
+    def _request(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        """Return the JSON of a response; of a GET without a body."""
+        tried = 0
+        while True:
+            try:
+                return self._send(path, body)
+            except urllib.error.HTTPError as exc:
+                message = f"{self.url} refused a request to {self.model!r}: {self.credentials.redact(_reason(exc))}"
+                error: ModelError = ServerRefusalError(message + (_KEY_HINT if exc.code in (401, 403) else ""))
+                transient = exc.code in _TRANSIENT
+            except (OSError, ValueError, http.client.HTTPException) as exc:
+                # other errors, e.g. InvalidURL, repeat the request in an escaped form that is not recognised as secret
+                reason = str(exc) if isinstance(exc, OSError | json.JSONDecodeError) else type(exc).__name__
+                error = ModelError(
+                    f"no vLLM server answers at {self.url} ({self.credentials.redact(reason)}); start one with "
+                    f"`vllm serve {self.model}`"
+                )
+                transient = _is_transient(exc)
+            tried += 1
+            if not transient or tried >= self.tries:
+                raise error  # not from its cause, which holds the URL with its credentials
+            self.sleep(min(2.0 ** (tried - 1), _LONGEST_WAIT_S))
+
+    def _send(self, path: str, body: dict[str, Any] | None) -> Any:
+        query = f"?{self.credentials.query}" if self.credentials.query else ""
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            self.url.rstrip("/") + path + query, data, {"Content-Type": "application/json"} if data else {}
+        )
+        if header := self.credentials.authorization():
+            request.add_unredirected_header("Authorization", header)  # a redirect must not pass it to another host
+        with direct.open(request, timeout=self.timeout_s) as response:
+            return json.load(response)
+
+
+def draw_on(
+    server: VllmServer,
+    prompts: Sequence[list[int]],
+    seeds: Sequence[int],
+    begun: Sequence[tuple[Draw, list[int]]],
+    *,
+    max_tokens: int,
+    temperature: float,
+    context_length: int,
+    ends: Mapping[int, str] = _NO_ENDS,
+) -> list[Draw]:
+    """Return draws that a server makes, `AT_ONCE` at a time.
+
+    Args:
+        server: the server.
+        prompts: per draw, the tokens in front of it, " [" included.
+        seeds: per draw, as the server takes them.
+        begun: per draw, what is drawn already, and its tokens; one that has ended stays as it is.
+        max_tokens: tokens that a draw may take, those that are drawn already included.
+        temperature: see `Scan.draw`.
+        context_length: tokens of the model's context.
+        ends: see `VllmServer.draw`.
+
+    Raises:
+        ModelError: see `VllmServer.complete`.
+    """
+
+    def draw_one(prompt: list[int], seed: int, start: tuple[Draw, list[int]]) -> Draw:
+        draw, ids = start
+        room = min(max_tokens, context_length - len(prompt)) - len(ids)
+        if draw.ended or room <= 0:
+            return draw
+        return server.draw([*prompt, *ids], seed, room, temperature, draw, ends)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(draw_one, prompts, seeds, begun))
+
+
+def _is_transient(exc: Exception) -> bool:
+    """Return whether a request may go through later: nobody listens, or the connection broke; no slow answer."""
+    reason = exc.reason if isinstance(exc, urllib.error.URLError) else exc
+    if isinstance(reason, TimeoutError | http.client.InvalidURL):
+        return False
+    return isinstance(reason, ConnectionError | http.client.HTTPException)
+
+
+def _reason(exc: urllib.error.HTTPError) -> str:
+    """Return the status and the first line of an error's message."""
+    try:
+        body = json.loads(exc.read())
+        message = body.get("error", body).get("message") or exc.reason
+    except (OSError, ValueError, AttributeError):
+        message = exc.reason
+    return f"{exc.code} {str(message).strip().splitlines()[0] if str(message).strip() else ''}".strip()
