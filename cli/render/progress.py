@@ -64,6 +64,7 @@ class BuildDisplay:
         self.rows: dict[str, TaskID] = {}
         self.stages: dict[str, StageProgress] = {}
         self.started: dict[str, float] = {}  # by `clock`
+        self.finished: dict[str, int] = {}  # stage -> its finished shards, when one was last told of
         self.totals: dict[str, int] = {}  # stage -> all its shards; the stage that finished a shard last is last
         self.clock = clock
         self.last_change = clock()  # when a shard finished, or a stage began
@@ -90,6 +91,10 @@ class BuildDisplay:
         """Show that one more shard of a stage is finished."""
         with self.lines.lock:
             self.last_change = self.clock()
+            if finished <= self.finished.get(stage, 0):  # the stage begins anew in another flow, e.g. the next round's
+                for of_stage in (self.stages, self.started, self.totals):
+                    of_stage.pop(stage, None)
+            self.finished[stage] = finished
             progress = self.stages.setdefault(stage, StageProgress())
             progress.note(result)
             if self.console.is_terminal:

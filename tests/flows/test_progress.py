@@ -206,3 +206,14 @@ def test_a_training_is_told_of_once_a_minute(world: World, capsys: pytest.Captur
     world.now += 1.0
     display.lines.poll()
     assert lines(capsys) == ["toolformer starting; nothing new for 2 min"]
+
+
+def test_a_stage_of_another_flow_is_counted_anew(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    with world.display() as display:
+        for _ in range(2):  # two rounds of two shards, eight documents each
+            for finished in (1, 2):
+                world.now += 1
+                display("score", finished, 2, done("score"))
+    said = [line for line in lines(capsys) if line.startswith("score")]
+    assert [line.partition(";")[0] for line in said] == ["score      1 of 2 shards", "score      2 of 2 shards"] * 2
+    assert "16 documents, 8 kept" in said[-1]
