@@ -141,13 +141,15 @@ def _tables_read(
 ) -> Iterator[Data]:
     """Yield the tables that a stage read for a tool, with the files that it read of each."""
     read = {read for commit in tables[key].commits for read in commit.inputs}
+    elsewhere = read - {file.digest for table in tables.values() for file in table.files.values()}
     for other in sorted({*tables, *others}, key=lambda one: (_RANK.get(one[0], len(_RANK)), one)):
         if not _may_read(key, other):
             continue
         whole = list(tables[other].files.values()) if other in tables else []
         files = [file for file in whole if file.digest in read]
-        if not files and other in others:
-            files = whole = _distinct(file for file in others[other].files.values() if file.digest in read)
+        if other in others:
+            found = _distinct(file for file in others[other].files.values() if file.digest in elsewhere)
+            files, whole = files + found, whole + found
         if files:
             yield _table(store, other, files, whole)
 

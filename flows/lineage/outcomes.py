@@ -28,8 +28,16 @@ def cstar(store: Store, dataset: Dataset) -> Data:
     return contents(dataset_at(store, dataset.name), dataset.files, facts=facts, version=dataset.id)
 
 
-def version_step(store: Store, run: Run, dataset: Dataset) -> Step:
-    """Return the step in which a run gave what it had assembled a name and a version."""
+def version_step(store: Store, run: Run, dataset: Dataset, program: str) -> Step:
+    """Return the step in which a run gave what it had assembled a name and a version, or found that it had them.
+
+    Args:
+        store: the data folder.
+        run: the run.
+        dataset: the record of C*.
+        program: version of this program with which the run's commits were made.
+    """
+    at = dataset.created if dataset.run_id == run.run_id else run.started
     assembled = contents(
         table_at(store, "shards", "assemble", "_"), dataset.files, facts={"stage": "assemble", "tool": ""}
     )
@@ -39,11 +47,12 @@ def version_step(store: Store, run: Run, dataset: Dataset) -> Step:
         kind="VERSION",
         about="C*: the assembled examples under a name and a version.",
         state=run.state,
-        started=dataset.created,
-        ended=dataset.created,
+        started=at,
+        ended=at,
         inputs=(assembled,),
         outputs=(cstar(store, dataset),),
         parent=(run.flow, run.run_id),
+        program=program,
         facts={"dataset": dataset.key},
     )
 

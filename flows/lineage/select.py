@@ -28,11 +28,12 @@ class _Records:
         self.exports = exports(store)
         self.checkpoints = {job: str(row["checkpoint"]) for job, row in self.trainings.items()}
 
-    def run(self, run: Run) -> Iterator[Step]:
-        """Yield a flow run's steps, and the version that came of it."""
-        yield from run_steps(self.store, run, self.checkpoints)
-        if (dataset := self._dataset(run.dataset)) is not None:
-            yield version_step(self.store, run, dataset)
+    def run(self, run: Run, dataset: Dataset | None) -> list[Step]:
+        """Return a flow run's steps, the last of them the version of C* that came of it."""
+        steps = run_steps(self.store, run, self.checkpoints)
+        if dataset is not None:
+            steps.append(version_step(self.store, run, dataset, steps[0].program))
+        return steps
 
     def training(self, training: Mapping[str, Any]) -> Step:
         """Return a training's step."""
@@ -54,7 +55,8 @@ class _Records:
     def of_run(self, name: str) -> Iterator[list[Step]]:
         """Yield the steps of a flow run, a training or an export, by its id."""
         if name in self.runs:
-            yield list(self.run(self.runs[name]))
+            run = self.runs[name]
+            yield self.run(run, self._dataset(run.dataset))
         elif name in self.trainings:
             yield [self.training(self.trainings[name])]
         elif name in self.exports:
@@ -65,8 +67,7 @@ class _Records:
     def of_dataset(self, dataset: Dataset) -> Iterator[list[Step]]:
         """Yield the steps of the run that made a record of C*, and of what was made of it."""
         if dataset.run_id in self.runs:
-            run = self.runs[dataset.run_id]
-            yield [*run_steps(self.store, run, self.checkpoints), version_step(self.store, run, dataset)]
+            yield self.run(self.runs[dataset.run_id], dataset)
         for training in self.trainings.values():
             if self.trained_on(training) == dataset:
                 yield [self.training(training)]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
+from httpx import ConnectError
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 
+from flows.artifacts import WorkProgress
 from flows.export import ExportParameters, ExportSettings, export_to
 from flows.export.flow import run_export
 from tests.flows.test_export import EXAMPLES, stored
@@ -65,6 +68,32 @@ def test_the_command_is_a_flow_run_where_a_server_is_named(
     assert (said.code, said.err) == (2, "error: enough\n")
     assert asked == [ExportParameters(data=store.root, format="text", out=str(tmp_path / "out.txt"))]
     assert not (tmp_path / "out.txt").exists()
+
+
+def test_progress_is_sent_every_two_seconds_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[tuple[float, str]] = []
+    now = [100.0]
+    monkeypatch.setattr("flows.artifacts.create_progress_artifact", lambda *_, **__: UUID(int=7))
+    monkeypatch.setattr(
+        "flows.artifacts.update_progress_artifact",
+        lambda one, percent, description: sent.append((percent, description)),
+    )
+    progress = WorkProgress("work", clock=lambda: now[0])
+    for at, percent in ((100.0, 1.0), (101.9, 2.0), (102.1, 3.0)):
+        now[0] = at
+        progress.show(percent, f"{percent:g} %")
+    progress.done("all of it")
+    assert sent == [(1.0, "1 %"), (3.0, "3 %"), (100.0, "all of it")]  # 1.9 s after the first is too soon
+
+
+def test_the_work_goes_on_where_prefect_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ConnectError("nobody is there")
+
+    monkeypatch.setattr("flows.artifacts.create_progress_artifact", refuse)
+    progress = WorkProgress("work")
+    progress.show(50.0, "half")
+    progress.done("all of it")
 
 
 def _stop() -> None:

@@ -17,9 +17,10 @@ from tests.support.plainly import assert_alike, drawn, scanned
 from toolformer_core.lm.base import Draw, ScoreRequest
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.hf.plain import PlainLM
-from toolformer_core.lm.hf.windowing import windows_of
 from toolformer_core.lm.tokens import tokenize
-from toolformer_core.lm.vllm import VllmLM, VllmServer
+from toolformer_core.lm.vllm import VllmLM
+from toolformer_core.lm.vllm_server import VllmServer
+from toolformer_core.lm.windowing import windows_of
 from toolformer_core.prompts.chat import prompt_in_chat
 from toolformer_core.prompts.load import prompt_from_text
 from toolformer_core.records import AssistantTurn, Prompt

@@ -133,7 +133,10 @@ def test_a_run_that_found_everything_done_has_the_whole_chain_too(store: Store) 
         assert (before[job].inputs, before[job].outputs) == (after[job].inputs, after[job].outputs)
     score = after["build-dataset.score.calculator"]
     assert (score.facts["commits"], score.facts["reused"], score.facts["seconds"]) == (2, 2, 0)
-    assert score.started == score.ended == "2024-06-01T00:00:00.000000+00:00"
+    version = after["build-dataset.version"]
+    for step in (score, version):
+        assert step.started == step.ended == "2024-06-01T00:00:00.000000+00:00"
+    assert before["build-dataset.version"].started == "2024-05-01T12:00:01+00:00"  # when it was recorded
 
 
 def test_what_another_run_made_is_found_by_its_digest(tmp_path: Path) -> None:
