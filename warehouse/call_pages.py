@@ -8,16 +8,19 @@ position; `explain` has all.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
+
+import duckdb
 
 from warehouse.queries import Sample, calls_with_text, open_snapshot, rows_in
 from warehouse.snapshot.relations import sql_text
 from warehouse.snapshot.views import survivors_sql
 from warehouse.what_if import BY_GAIN, CallFilter, allowed_sql, moved_sql
 
-__all__ = ["CallKey", "CallPage", "Outcome", "calls_by_gain", "moved_calls"]
+__all__ = ["CallKey", "CallPage", "MovedCalls", "Outcome", "calls_by_gain", "moved_calls"]
 
 # kept; below the threshold; allowed by it, but a better call at the position or nearby is kept instead; any of these
 Outcome = Literal["kept", "below_threshold", "outdone", ""]
@@ -39,6 +42,14 @@ class CallPage:
     calls: tuple[Sample, ...]
     total: int  # on all pages
     last: CallKey | None  # behind which the next page begins; None: this is the last page
+
+
+@dataclass(frozen=True, slots=True)
+class MovedCalls:
+    """Pages of the calls on which two filters disagree."""
+
+    comes: CallPage  # that survive only the second
+    goes: CallPage  # ... only the first
 
 
 def calls_by_gain(
@@ -82,37 +93,68 @@ def calls_by_gain(
     conditions = [f"tool = {sql_text(tool)}"] if tool else []
     conditions += [f"gain >= {low!r}::DOUBLE"] if math.isfinite(low) else []
     conditions += [f"gain < {high!r}::DOUBLE"] if math.isfinite(high) else []
-    return _page(path, f"FROM ({calls}) WHERE {' AND '.join(conditions) or 'true'}", n, after, width)
+    with open_snapshot(path) as connection:
+        [page] = _pages(connection, calls, n, {" AND ".join(conditions) or "true": after}, width)
+    return page
 
 
 def moved_calls(
-    path: str | Path, kept: CallFilter, other: CallFilter, n: int, after: CallKey | None = None, width: int = 60
-) -> CallPage:
-    """Return a page of the calls that survive one filter and do not survive another.
+    path: str | Path,
+    before: CallFilter,
+    after: CallFilter,
+    n: int,
+    *,
+    comes_after: CallKey | None = None,
+    goes_after: CallKey | None = None,
+    width: int = 60,
+) -> MovedCalls:
+    """Return a page of the calls that survive only the second of two filters, and one of those only the first keeps.
 
     Args:
         path: the snapshot.
-        kept: the filter that they survive.
-        other: the filter that they do not survive, with the same tools.
-        n: how many calls to return at most.
-        after: the last call of the page before; None: this is the first page.
+        before: the first filter.
+        after: the second filter, with the same tools.
+        n: how many calls to return at most of each list.
+        comes_after: where the last page of those that come ended; None: this is the first page.
+        goes_after: ... of those that go.
         width: characters of text before and after a call's position.
 
     Raises:
         SnapshotError: there is no snapshot, or data that it refers to is gone.
     """
-    return _page(path, f"FROM ({moved_sql(other, kept)}) WHERE holds", n, after, width)
-
-
-def _page(path: str | Path, calls: str, n: int, after: CallKey | None, width: int) -> CallPage:
-    """Return a page of a list, given as SQL of a relation with the columns slot, tool, doc, "position" and gain."""
-    sql = f"""WITH listed AS MATERIALIZED ({calls})
-        SELECT *, (SELECT count(*) FROM listed) AS total FROM listed WHERE {_follows_sql(after)}
-        {BY_GAIN} LIMIT {int(n) + 1}"""
     with open_snapshot(path) as connection:
-        rows = rows_in(connection, sql)
-        found = calls_with_text(connection, rows[:n], width)
-    return CallPage(found, rows[0]["total"] if rows else 0, _key(rows[n - 1]) if len(rows) > n else None)
+        lists = {"holds": comes_after, "NOT holds": goes_after}
+        comes, goes = _pages(connection, moved_sql(before, after), n, lists, width)
+    return MovedCalls(comes, goes)
+
+
+def _pages(
+    connection: duckdb.DuckDBPyConnection, calls: str, n: int, lists: Mapping[str, CallKey | None], width: int
+) -> list[CallPage]:
+    """Return a page of each of several lists.
+
+    Args:
+        connection: to the snapshot.
+        calls: SQL of a relation with the columns slot, tool, doc, "position", gain and those of the conditions.
+        n: calls of a page.
+        lists: for each list the condition by which it is chosen, and the last call of its page before.
+        width: characters of text before and after a call's position.
+    """
+    parts = [
+        f"""(SELECT {number} AS list, slot, tool, doc, "position", gain,
+             (SELECT count(*) FROM listed WHERE {condition}) AS total
+             FROM listed WHERE {condition} AND {_follows_sql(key)} {BY_GAIN} LIMIT {int(n) + 1})"""
+        for number, (condition, key) in enumerate(lists.items())
+    ]
+    order = BY_GAIN.replace("ORDER BY", "ORDER BY list,")
+    sql = f"WITH listed AS MATERIALIZED ({calls}) {' UNION ALL '.join(parts)} {order}"
+    rows = rows_in(connection, sql)
+    out = []
+    for number in range(len(lists)):
+        own = [row for row in rows if row["list"] == number]
+        found = calls_with_text(connection, own[:n], width)
+        out.append(CallPage(found, own[0]["total"] if own else 0, _key(own[n - 1]) if len(own) > n else None))
+    return out
 
 
 def _key(row: dict[str, Any]) -> CallKey:

@@ -1,0 +1,122 @@
+"""The data folder that the pages show, and what is asked again and again about one snapshot of it.
+
+Every request opens the published snapshot anew, so a snapshot that a flow publishes is seen by the next one. Answers
+that cost time and depend on the snapshot alone are kept until it is replaced. This module knows no HTTP.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from flows.build_dataset.what_if_query import WhatIfQuery, ask
+from toolformer_core.config import TOOL_NAMES
+from warehouse.errors import SnapshotError
+from warehouse.queries import (
+    CurrentBuild,
+    GainBin,
+    Yield,
+    current_build,
+    gain_histogram,
+    rows_of,
+    tool_names,
+)
+from warehouse.snapshot.publish import SNAPSHOT
+from warehouse.store import Store
+from warehouse.what_if import yields
+
+__all__ = ["ViewedData"]
+
+Answer = TypeVar("Answer")
+
+_VERSIONS = (
+    "SELECT name, version, made, counts, thresholds, run_id, corpus, created FROM datasets ORDER BY created DESC"
+)
+_RUNS = "SELECT run_id, flow, started, finished, state, corpus, model FROM runs ORDER BY started DESC LIMIT $limit"
+_DROPS = "SELECT stage, tool, unit, reason, kind, rows FROM drops ORDER BY rows DESC, stage, tool, reason"
+_TABLES = """
+SELECT view_name AS name, comment FROM duckdb_views() WHERE NOT internal AND schema_name = 'main'
+UNION ALL SELECT table_name, comment FROM duckdb_tables() WHERE schema_name = 'main' ORDER BY name"""
+_MAX_RUNS = 50
+_MAX_ANSWERS = 64
+
+
+class ViewedData:
+    """A data folder.
+
+    Args:
+        data: the folder or URL.
+    """
+
+    def __init__(self, data: str) -> None:
+        self.data = data
+        self.store = Store(data)
+        self.snapshot: Path = self.store.local_folder / SNAPSHOT
+        self._answers: dict[Hashable, Any] = {}
+        self._of: tuple[int, int] | None = None  # the snapshot that the answers are about
+        self._turn = threading.Lock()
+
+    def build(self) -> CurrentBuild | None:
+        """Return the current build.
+
+        Raises:
+            SnapshotError: there is no snapshot.
+        """
+        return self._known("build", lambda: current_build(self.snapshot))
+
+    def names(self) -> dict[str, str]:
+        """Return the tools' names in calls, by key."""
+        return self._known("names", lambda: {**TOOL_NAMES, **tool_names(self.snapshot)})
+
+    def versions(self) -> list[dict[str, Any]]:
+        """Return the versions of C*, the newest first, one row for each way in which a version was made."""
+        return self._known("versions", lambda: rows_of(self.snapshot, _VERSIONS))
+
+    def runs(self) -> list[dict[str, Any]]:
+        """Return the newest runs."""
+        return self._known("runs", lambda: rows_of(self.snapshot, _RUNS, {"limit": _MAX_RUNS}))
+
+    def drops(self) -> list[dict[str, Any]]:
+        """Return what the stages dropped: stage, tool, unit, reason, kind, rows."""
+        return self._known("drops", lambda: rows_of(self.snapshot, _DROPS))
+
+    def tables(self) -> list[dict[str, Any]]:
+        """Return the tables and views that a query can ask: name and comment."""
+        return self._known("tables", lambda: rows_of(self.snapshot, _TABLES))
+
+    def histogram(self) -> list[GainBin]:
+        """Return how many scored calls of each tool gain how much."""
+        return self._known("histogram", lambda: gain_histogram(self.snapshot))
+
+    def thresholds(self) -> WhatIfQuery:
+        """Return the thresholds of the current C*.
+
+        Raises:
+            UsageError: nothing was scored yet.
+        """
+        return self._known("thresholds", lambda: ask(self.snapshot, {}))
+
+    def yields_now(self) -> list[Yield]:
+        """Return what the thresholds of the current C* yield."""
+        return self._known("yields", lambda: yields(self.snapshot, self.thresholds().before))
+
+    def _known(self, question: Hashable, answer: Callable[[], Answer]) -> Answer:
+        """Return an answer about the snapshot that is published now; it is worked out once."""
+        try:
+            stat = self.snapshot.stat()
+        except OSError as exc:
+            raise SnapshotError(f"there is no snapshot at {self.snapshot} yet; build a dataset, or reconcile") from exc
+        current = (stat.st_ino, stat.st_mtime_ns)
+        with self._turn:
+            if current != self._of or len(self._answers) > _MAX_ANSWERS:
+                self._answers, self._of = {}, current
+            if question in self._answers:
+                known: Answer = self._answers[question]
+                return known
+        found = answer()  # two requests may both work it out
+        with self._turn:
+            if current == self._of:
+                self._answers[question] = found
+        return found
