@@ -38,7 +38,7 @@ def up(
     watch: Annotated[str, typer.Option(help="A folder; every corpus file that arrives in it is built")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Start Prefect, MLflow, the viewer, every flow's form and a worker for each pool, on this machine. Ctrl-C ends all.
+    """Start Prefect, MLflow, the viewer, every form and a worker for each pool, on this machine alone. Ctrl-C ends all.
 
     Flows that are running are stopped at a point from which they can continue: run them again. A second Ctrl-C does
     not wait for that. With --json one line of JSON is printed when everything is healthy. Web pages of other origins

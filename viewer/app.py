@@ -23,7 +23,7 @@ from toolformer_core.errors import UsageError
 from viewer.data import ViewedData
 from viewer.materialising import Materialiser
 from viewer.pages import calls, document, documents, sql, thresholds, versions
-from viewer.query import Query, WrongQueryError
+from viewer.query import NotThereError, Query, WrongQueryError
 from viewer.rendering import render
 from viewer.security import Guard, is_from_elsewhere
 from warehouse.errors import SnapshotError, WarehouseError
@@ -116,6 +116,10 @@ def _add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(WrongQueryError)
     async def wrong_query(request: Request, exc: WrongQueryError) -> Response:
         return told(400, str(exc))
+
+    @app.exception_handler(NotThereError)
+    async def not_there(request: Request, exc: NotThereError) -> Response:
+        return told(404, str(exc))
 
     @app.exception_handler(UsageError)
     async def wrong_use(request: Request, exc: UsageError) -> Response:

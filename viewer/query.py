@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 
 from warehouse.call_pages import CallKey
 
-__all__ = ["Query", "WrongQueryError", "document_link", "link", "shown_key"]
+__all__ = ["NotThereError", "Query", "WrongQueryError", "document_link", "link", "shown_key"]
 
 _MAX_CHARS = 10_000  # of one value
 _MAX_WHOLE = 2.0**53
@@ -20,6 +20,10 @@ _MAX_WHOLE = 2.0**53
 
 class WrongQueryError(Exception):
     """A value of the query string is wrong; the message says which, in one line."""
+
+
+class NotThereError(Exception):
+    """What a URL names is not in the data; the message says so, in one line."""
 
 
 class Query:

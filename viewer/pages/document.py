@@ -16,7 +16,7 @@ from toolformer_core.records import Call
 from toolformer_core.syntax import linearize
 from viewer.data import ViewedData
 from viewer.next_tokens import next_tokens, token_texts
-from viewer.query import Query, WrongQueryError, document_link
+from viewer.query import NotThereError, Query, WrongQueryError, document_link
 from warehouse.queries.documents import example_of
 
 __all__ = ["FATES", "Piece", "page", "pieces_of"]
@@ -56,16 +56,16 @@ def page(viewed: ViewedData, query: Query, doc_id: str) -> Mapping[str, Any]:
 
     Raises:
         WrongQueryError: there is no such version or call of the document.
-        UsageError: there is no such document.
+        NotThereError: there is no such document.
         SnapshotError: there is no snapshot, or data that it refers to is gone.
     """
     version = query.text("version")
     names = viewed.names()
     try:
         trace = trace_document(viewed.store, viewed.snapshot, doc_id)
-    except UsageError:
+    except UsageError as exc:
         if not version:
-            raise
+            raise NotThereError(str(exc)) from exc
         return _of_another_corpus(viewed, names, doc_id, version)
     explanation = trace.explanation
     document = explanation.document or {}
@@ -230,12 +230,12 @@ def _of_another_corpus(viewed: ViewedData, names: Mapping[str, str], doc_id: str
     """Return what the page shows of a version's document that the current build has not read: its text with calls.
 
     Raises:
-        UsageError: the version does not have it either.
+        NotThereError: the version does not have it either.
     """
     dataset, _, digest = version.rpartition("@")
     example = example_of(viewed.snapshot, dataset, digest, doc_id)
     if example is None:
-        raise UsageError(f"neither the current build nor {version[:100]} has a document {doc_id[:100]!r}")
+        raise NotThereError(f"neither the current build nor {version[:100]} has a document {doc_id[:100]!r}")
     pieces, at = [], 0
     for call in sorted(example["calls"], key=lambda one: one["start"]):
         pieces += [
