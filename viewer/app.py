@@ -104,7 +104,7 @@ def _query(request: Request) -> Query:
 
 
 def _shown(template: str, path: str, viewed: ViewedData, page: Page, query: Query) -> Response:
-    with in_little_memory(_MEMORY):
+    with in_little_memory(_MEMORY), viewed.opened():
         values = page(viewed, query)
         return HTMLResponse(render(template, path=path, query=query, data=viewed.data, **values))
 

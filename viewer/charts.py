@@ -39,10 +39,10 @@ def gain_chart(tool: str, bins: Sequence[GainBin], thresholds: Mapping[str, floa
             parts.append(f'<text class="tick" x="{x}" y="{_HEIGHT + 14}">{one.low:g}</text>')
     lines = {name: value for name, value in thresholds.items() if name == "now" or value != thresholds.get("now")}
     for name, threshold in lines.items():
-        x = _place(bins, threshold)
+        at = _place(bins, threshold)
         parts.append(
-            f'<line class="threshold {escape(name)}" x1="{x}" x2="{x}" y1="0" y2="{_HEIGHT}"/>'
-            f'<text class="threshold {escape(name)}" x="{x}" y="{_HEIGHT + 28}">{escape(name)}</text>'
+            f'<line class="threshold {escape(name)}" x1="{at}" x2="{at}" y1="0" y2="{_HEIGHT}"/>'
+            f'<text class="threshold {escape(name)}" x="{at}" y="{_HEIGHT + 28}">{escape(name)}</text>'
         )
     said = ", ".join(f"threshold {name} {threshold:g}" for name, threshold in lines.items())
     total = sum(one.calls for one in bins)

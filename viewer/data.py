@@ -7,7 +7,8 @@ that cost time and depend on the snapshot alone are kept until it is replaced. T
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from warehouse.queries import (
     Yield,
     current_build,
     gain_histogram,
+    open_snapshot,
     rows_of,
     tool_names,
 )
@@ -57,6 +59,12 @@ class ViewedData:
         self._answers: dict[Hashable, Any] = {}
         self._of: tuple[int, int] | None = None  # the snapshot that the answers are about
         self._turn = threading.Lock()
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Keep the snapshot open while the block runs: all its queries see the same one, and open it quickly."""
+        with open_snapshot(self.snapshot) if self.snapshot.is_file() else nullcontext():
+            yield
 
     def build(self) -> CurrentBuild | None:
         """Return the current build.

@@ -56,7 +56,7 @@ def next_tokens(call: Mapping[str, Any], texts: Sequence[str] | None) -> list[Ne
     if not plain or not response:
         return []
     without_call = bare is None or call["loss_call"] is None or call["loss_plain"] <= call["loss_call"]
-    reference = plain if without_call else bare
+    reference: Sequence[float] = plain if without_call or bare is None else bare
     return [
         NextToken(
             text=None if texts is None else texts[t],

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
+from tests.support.vendored import PACKAGES, Package, altered
 from viewer.sql_process import ask_in_process
 
 
@@ -80,3 +81,8 @@ def test_a_query_only_reads_and_ends(data: Path, sql: str, problem: str) -> None
     answer = ask_in_process(data / "warehouse.duckdb", sql.format(folder=data), 0.5)
     assert problem in answer.problem
     assert answer.rows == ()
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_what_others_wrote_is_what_they_published(package: Package) -> None:
+    assert altered(package) == []

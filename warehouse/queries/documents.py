@@ -73,6 +73,7 @@ _NO_EXAMPLES = """SELECT NULL::VARCHAR AS doc_id, NULL::VARCHAR AS text,
     NULL::STRUCT(tool VARCHAR, gain DOUBLE)[] AS calls WHERE false"""
 _HOST = "lower(regexp_extract(d.url, '^[a-zA-Z][a-zA-Z0-9+.-]*://([^/?#@]*@)?([^/:?#]+)', 2))"
 _LAST = chr(0x10FFFF)  # sorts after every id
+_NEXT = "\x01"  # a name with this behind it is followed by the same names as the name itself
 
 
 class DocumentKey(NamedTuple):
@@ -160,7 +161,7 @@ def find_documents(
     found: list[tuple[DocumentKey, FoundDocument]] = []
     searched = ""
     with open_snapshot(path) as connection:
-        for part in _parts(connection, wanted, after.name if after else ""):
+        for part in _parts(connection, wanted, _first_name(after)):
             if searched and time.monotonic() > ends:
                 return DocumentPage(tuple(one for _, one in found), DocumentKey(searched, _LAST), False)
             begin = after.doc_id if after is not None and part.name == after.name else ""
@@ -191,10 +192,18 @@ def example_of(path: str | Path, dataset: str, version: str, doc_id: str) -> dic
     return rows[0] if rows else None
 
 
+def _first_name(after: DocumentKey | None) -> str:
+    """Return the name from which files are searched: a file that was searched to its end is not searched again."""
+    if after is None:
+        return ""
+    return after.name + _NEXT if after.doc_id == _LAST else after.name
+
+
 def _parts(connection: duckdb.DuckDBPyConnection, wanted: DocumentFilter, first: str) -> Iterator[_Part]:
     """Yield the files to search, from one name on."""
     root = _root(connection)
-    sql, parameters = _CURRENT, {"limit": _PARTS}
+    parameters: dict[str, Any] = {"limit": _PARTS}
+    sql = _CURRENT
     if wanted.version:
         if not rows_in(connection, _HAS_VERSIONS):
             return
@@ -215,7 +224,7 @@ def _parts(connection: duckdb.DuckDBPyConnection, wanted: DocumentFilter, first:
             )
         if len(rows) < _PARTS:
             return
-        first = rows[-1]["name"] + "\x01"  # nothing lies between
+        first = rows[-1]["name"] + _NEXT
 
 
 def _search(
