@@ -12,7 +12,7 @@ from warehouse.call_pages import calls_by_gain
 
 __all__ = ["OUTCOMES", "page"]
 
-_ROWS = 50
+_ROWS = 25
 OUTCOMES = {
     "kept": "kept in C*, unless a tool had enough examples",
     "below_threshold": "gains less than its tool's threshold",

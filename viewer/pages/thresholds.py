@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any
 
 from flows.build_dataset.what_if_query import WhatIfQuery, ask
@@ -19,7 +21,7 @@ from warehouse.what_if import yields
 
 __all__ = ["asked", "page"]
 
-_ROWS = 20
+_ROWS = 10
 _MAX_TAU = 100.0  # nats
 _SLIDER_TAU = 5.0  # where the slider ends; the field beside it takes more
 
@@ -39,15 +41,14 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
     except (UsageError, WrongQueryError) as exc:  # told beside the sliders, which stay
         problem, what_if, changes = str(exc), current, {}
     before, after = what_if.before, what_if.after
-    then = viewed.yields_now() if before == after else yields(viewed.snapshot, after)
-    moved = moved_calls(
-        viewed.snapshot,
-        before,
-        after,
-        _ROWS,
-        comes_after=None if problem else query.key("comes"),
-        goes_after=None if problem else query.key("goes"),
-    )
+    comes_after, goes_after = (None if problem else query.key(name) for name in ("comes", "goes"))
+    with ThreadPoolExecutor(1) as beside:  # while the files of the calls that are shown are read, yields are counted
+        counted = beside.submit(
+            copy_context().run,
+            lambda: viewed.yields_now() if before == after else yields(viewed.snapshot, after),
+        )
+        moved = moved_calls(viewed.snapshot, before, after, _ROWS, comes_after=comes_after, goes_after=goes_after)
+        then = counted.result()
     names = viewed.names()
     bins = viewed.histogram()
     now = {one.tool: one for one in viewed.yields_now()}
