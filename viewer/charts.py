@@ -13,7 +13,7 @@ from warehouse.queries import GainBin
 
 __all__ = ["gain_chart"]
 
-_BAR, _GAP, _HEIGHT, _FOOT = 22, 4, 120, 34  # pixels
+_BAR, _GAP, _HEIGHT, _FOOT = 22, 4, 64, 34  # pixels
 
 
 def gain_chart(tool: str, bins: Sequence[GainBin], thresholds: Mapping[str, float]) -> Markup:

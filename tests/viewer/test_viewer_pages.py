@@ -50,7 +50,7 @@ def test_a_call_is_shown_with_losses_helps_and_rivals(page: Get) -> None:
     assert "without the call 1.6667" in shown
     assert "with the call, no response 1.5667" in shown
     assert "with the call and its response 0.8333" in shown
-    assert 'rank 1 of the document\'s for this tool; p(" [") = 0.3679' in shown  # e^-1
+    assert 'rank 1 of the document\'s for this tool; p(" [") = 0.368' in shown  # e^-1
     # 5/15 * (-0.3 + 2.7) = 0.8; 1/15 * (-2 + 1) = -0.067; they add up to 11/15
     assert "1 0.333 +0.800 -3.000 -2.700 -0.300" in shown
     assert "5 0.067 -0.067 -1.000 -1.000 -2.000" in shown

@@ -70,8 +70,8 @@ def test_a_chart_says_in_words_what_it_shows() -> None:
     chart = gain_chart("<a>", bins, {"now": 0.25, "then": 9.0})
     assert 'role="img" ' in chart
     assert "Gains of 9 scored calls of &lt;a&gt;, in nats; threshold now 0.25, threshold then 9" in chart
-    assert '<rect class="bar" x="0" y="60.0" width="22" height="60.0">' in chart  # 3 of 6, of 120 pixels
-    assert 'x="26" y="0.0" width="22" height="120.0"' in chart
+    assert '<rect class="bar" x="0" y="32.0" width="22" height="32.0">' in chart  # 3 of 6, of 64 pixels
+    assert 'x="26" y="0.0" width="22" height="64.0"' in chart
     # 0.25 lies half a bin behind the first one: (1 + 0.5) * 26 - 2; 9 is beyond the chart: (1 + 1.5) * 26 - 2
     assert 'class="threshold now" x1="37.0"' in chart
     assert 'class="threshold then" x1="63.0"' in chart
