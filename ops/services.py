@@ -97,7 +97,9 @@ class Services:
             self.logs / "viewer.log",
             {"PREFECT_API_URL": self.addresses.api},
             lambda: _get(f"{self.addresses.viewer}/health") is not None,
-            Path.cwd(),  # of data at a URL, what needs a local disk is below this folder
+            Path.cwd()
+            if "://" in self.data
+            else None,  # of data at a URL, what needs a local disk is below this folder
         )
 
     def deployments(self, options: Sequence[str]) -> Service:

@@ -83,8 +83,9 @@ def make_app(data: str, *, hosts: Iterable[str] = (), origins: Iterable[str] = (
 
     @app.get("/sql")
     def show_sql(request: Request) -> Response:
-        runs = not is_from_elsewhere(dict(request.headers))
-        return _shown("sql.html", "/sql", viewed, lambda v, q: sql.page(v, q, runs), _query(request))
+        query = _query(request)
+        answer = None if is_from_elsewhere(dict(request.headers)) else sql.answer_to(viewed, query)
+        return _shown("sql.html", "/sql", viewed, lambda v, q: sql.page(v, q, answer), query)
 
     @app.get("/versions/new")
     def show_materialisation() -> Response:

@@ -43,6 +43,7 @@ SELECT view_name AS name, comment FROM duckdb_views() WHERE NOT internal AND sch
 UNION ALL SELECT table_name, comment FROM duckdb_tables() WHERE schema_name = 'main' ORDER BY name"""
 _MAX_RUNS = 50
 _MAX_ANSWERS = 64
+_MAX_WAIT_S = 5.0  # for pages that show an older snapshot; then that one is shown
 
 
 class ViewedData:
@@ -58,13 +59,29 @@ class ViewedData:
         self.snapshot: Path = self.store.local_folder / SNAPSHOT
         self._answers: dict[Hashable, Any] = {}
         self._of: tuple[int, int] | None = None  # the snapshot that the answers are about
-        self._turn = threading.Lock()
+        self._readers = 0  # blocks in which the snapshot is open
+        self._opened: tuple[int, int] | None = None  # the snapshot that they have
+        self._turn = threading.Condition()
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Keep the snapshot open while the block runs: all its queries see the same one, and open it quickly."""
-        with open_snapshot(self.snapshot) if self.snapshot.is_file() else nullcontext():
-            yield
+        """Keep the snapshot open while the block runs: all its queries see the same one, and open it quickly.
+
+        DuckDB opens a path once in a process: who opens it while it is open gets the same file, even if another one has
+        been published there. So who comes after a publication waits for those who came before it.
+        """
+        with self._turn:
+            current = self._identity()
+            self._turn.wait_for(lambda: not self._readers or self._opened == current, _MAX_WAIT_S)
+            self._readers += 1
+            self._opened = current
+        try:
+            with open_snapshot(self.snapshot) if current else nullcontext():
+                yield
+        finally:
+            with self._turn:
+                self._readers -= 1
+                self._turn.notify_all()
 
     def build(self) -> CurrentBuild | None:
         """Return the current build.
@@ -110,13 +127,19 @@ class ViewedData:
         """Return what the thresholds of the current C* yield."""
         return self._known("yields", lambda: yields(self.snapshot, self.thresholds().before))
 
-    def _known(self, question: Hashable, answer: Callable[[], Answer]) -> Answer:
-        """Return an answer about the snapshot that is published now; it is worked out once."""
+    def _identity(self) -> tuple[int, int] | None:
+        """Return what distinguishes the published snapshot from others; None if there is none."""
         try:
             stat = self.snapshot.stat()
-        except OSError as exc:
-            raise SnapshotError(f"there is no snapshot at {self.snapshot} yet; build a dataset, or reconcile") from exc
-        current = (stat.st_ino, stat.st_mtime_ns)
+        except OSError:
+            return None
+        return stat.st_ino, stat.st_mtime_ns
+
+    def _known(self, question: Hashable, answer: Callable[[], Answer]) -> Answer:
+        """Return an answer about the snapshot that is published now; it is worked out once."""
+        current = self._identity()
+        if current is None:
+            raise SnapshotError(f"there is no snapshot at {self.snapshot} yet; build a dataset, or reconcile")
         with self._turn:
             if current != self._of or len(self._answers) > _MAX_ANSWERS:
                 self._answers, self._of = {}, current
