@@ -21,6 +21,7 @@ COPY ops ./ops
 COPY serving ./serving
 COPY tasks ./tasks
 COPY toolformer_core ./toolformer_core
+COPY viewer ./viewer
 COPY warehouse ./warehouse
 RUN pip install --constraint constraints.txt ".[$EXTRAS]"
 

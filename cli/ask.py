@@ -12,7 +12,16 @@ import typer
 
 from cli.build import DaskWorkers, Runner, apply_runner_and_catalog, check_build_parameters
 from cli.cost_options import Assume, Documents, Gpu, GpuCount, GpuPrice, SampleFrom, check_cost_options
-from cli.options import AsJson, Data, SharedCatalog, option_of, parse_rates, parse_thresholds, with_options
+from cli.options import (
+    AsJson,
+    Data,
+    SharedCatalog,
+    option_of,
+    parse_by_tool,
+    parse_rates,
+    parse_thresholds,
+    with_options,
+)
 from cli.terminal import print_json, say
 from cli.warehouse import built_store, published_snapshot
 from flows.build_dataset.parameters import BuildParameters
@@ -155,11 +164,14 @@ def what_if(
         ),
     ] = "",
     top_k: Annotated[
-        int | None, typer.Option(min=1, help="Only the k best positions of a document, as they were ranked")
-    ] = None,
+        str,
+        typer.Option(
+            help="Only the k best positions of a document, as they were ranked; or by tool, calculator=3,qa=2"
+        ),
+    ] = "",
     tau_s: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Only positions where p(' [') is above this")
-    ] = None,
+        str, typer.Option(help="Only positions where p(' [') is above this; or by tool, calculator=0.1,qa=0.2")
+    ] = "",
     keep_repeats: Annotated[
         bool | None,
         typer.Option(
@@ -192,8 +204,9 @@ def what_if(
 
     store, snapshot = built_store(data), published_snapshot(data)
     thresholds = parse_thresholds(tau, "--tau")
-    from flows.build_dataset.what_if import ask, compare_marked, thresholds_for
+    from flows.build_dataset.what_if import compare_marked, thresholds_for
     from flows.build_dataset.what_if import materialise as assemble
+    from flows.build_dataset.what_if_query import ask
     from flows.judging import chosen_marks
 
     rates = parse_rates(fdr)
@@ -207,8 +220,12 @@ def what_if(
         return
     thresholds = {one.tool: one.tau_f for one in found} | thresholds
     prices = parse_thresholds(call_price, "--call-price")
+    k, p = parse_by_tool(top_k, "--top-k", 1), parse_by_tool(tau_s, "--tau-s", 0, 1)
+    positions = (
+        {tool: int(value) for tool, value in k.items()} if isinstance(k, dict) else None if k is None else int(k)
+    )
     marks = chosen_marks(store, not_rejected=not_rejected, only_accepted=only_accepted)
-    what_if_query = ask(snapshot, thresholds, top_k, tau_s, keep_repeats, prices, marks)
+    what_if_query = ask(snapshot, thresholds, positions, p, keep_repeats, prices, marks)
     build = current_build(snapshot)
     if marks is None:
         answer = answer_query(snapshot, what_if_query.before, what_if_query.after, samples)

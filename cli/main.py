@@ -34,6 +34,7 @@ from cli.terminal import leave, say, without_credentials
 from cli.tools import tools_app
 from cli.use.serve import serve
 from cli.use.text import chat, generate
+from cli.view import view
 from cli.warehouse import gc, pack, reconcile
 from flows.stopping import STOPPED, TERMINATED, Terminated, raise_on_sigterm
 
@@ -77,6 +78,7 @@ app.command("what-if", rich_help_panel=_ASK)(what_if)
 app.command(rich_help_panel=_ASK)(marks)
 app.command(rich_help_panel=_ASK)(sql)
 app.command(rich_help_panel=_ASK)(lineage)
+app.command(rich_help_panel=_ASK)(view)
 app.command(rich_help_panel=_BUILD)(datasets)
 app.add_typer(index_app, name="index", rich_help_panel=_BUILD)
 app.command(rich_help_panel=_BUILD)(export)

@@ -32,12 +32,13 @@ def up(
         int, typer.Option(min=0, max=65535, help="Port of Prefect's server and UI; 0 takes a free one")
     ] = 4200,
     mlflow_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of MLflow; 0 takes a free one")] = 5000,
+    view_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the viewer; 0 takes a free one")] = 8001,
     corpus: Annotated[str, typer.Option(help="Corpus for the build form and for --schedule")] = "",
     schedule: Annotated[str, typer.Option(help="When to build it: a cron line in UTC, e.g. '0 2 * * *'")] = "",
     watch: Annotated[str, typer.Option(help="A folder; every corpus file that arrives in it is built")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Start Prefect, MLflow, every flow's form and a worker for each pool, on this machine alone. Ctrl-C ends them all.
+    """Start Prefect, MLflow, the viewer, every form and a worker for each pool, on this machine alone. Ctrl-C ends all.
 
     Flows that are running are stopped at a point from which they can continue: run them again. A second Ctrl-C does
     not wait for that. With --json one line of JSON is printed when everything is healthy. Web pages of other origins
@@ -57,6 +58,7 @@ def up(
         folder,
         prefect_port=prefect_port,
         mlflow_port=mlflow_port,
+        view_port=view_port,
         corpus=corpus,
         schedule=schedule,
         watch=watch,
@@ -107,6 +109,7 @@ def _print_addresses(addresses: Addresses) -> None:
         "Prefect UI": addresses.ui,
         "Prefect API": addresses.api,
         "MLflow": addresses.mlflow,
+        "viewer": addresses.viewer,
         "DuckDB": addresses.warehouse,
         "logs": addresses.logs,
     }

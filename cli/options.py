@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 from typer.models import OptionInfo
 
 from cli.terminal import only_json
-from flows.call_forms import thresholds
+from flows.call_forms import ALL, thresholds
 from flows.forms import DATA_NOTE, Option, as_text
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import UsageError
@@ -34,6 +34,7 @@ __all__ = [
     "hints_of",
     "option_name",
     "option_of",
+    "parse_by_tool",
     "parse_rates",
     "parse_thresholds",
     "with_options",
@@ -165,6 +166,28 @@ def parse_thresholds(text: str, option: str = "--tau-f") -> dict[str, float]:
         return thresholds(text)
     except ValueError as exc:
         raise UsageError(f"{option}: {exc}") from None
+
+
+def parse_by_tool(text: str, option: str, low: float, high: float = math.inf) -> float | dict[str, float] | None:
+    """Parse `3`, a value of every tool, or `calculator=3,qa=2`; None if the text is empty.
+
+    Args:
+        text: what was given.
+        option: its name in messages.
+        low: the smallest value.
+        high: the largest value; if there is none, the values are whole numbers.
+
+    Raises:
+        UsageError: the text has another form, or a value is out of range.
+    """
+    if not text.strip():
+        return None
+    by_tool = parse_thresholds(text if "=" in text else f"{ALL}={text}", option)
+    for value in by_tool.values():
+        if not low <= value <= high or (math.isinf(high) and value != int(value)):
+            wanted = f"whole numbers from {low:g}" if math.isinf(high) else f"numbers from {low:g} to {high:g}"
+            raise UsageError(f"{option} takes {wanted}, one for every tool or calculator=3,qa=2; got {text!r}")
+    return by_tool if "=" in text else by_tool[ALL]
 
 
 def parse_rates(text: str, option: str = "--fdr") -> list[float]:

@@ -2,10 +2,12 @@
 
     python docs/screenshots.py                  two synthetic runs, in a folder that is thrown away
     python docs/screenshots.py --data DIR       the two newest finished trainings of a data folder
+    python docs/screenshots.py --view DIR       the viewer over a data folder with a build, and nothing else
 
 Writes images/mlflow-compare.png beside this file: two runs in MLflow's compare view, their thresholds and perplexities
-side by side. That both stand in the page's text is asserted before the picture is taken. Needs Debian's `chromium` and
-the package `playwright`; no browser is downloaded, and the server is reachable from this machine alone.
+side by side. That both stand in the page's text is asserted before the picture is taken. With --view it writes
+images/viewer-document.png, the kept call with the largest gain, and images/viewer-thresholds.png. Needs Debian's
+`chromium` and the package `playwright`; no browser is downloaded, and the server is reachable from this machine alone.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -43,6 +46,8 @@ __all__ = [
     "mlflow_server",
     "newest_runs",
     "synthetic_runs",
+    "view_pages",
+    "viewer",
 ]
 
 IMAGES = Path(__file__).parent / "images"
@@ -275,14 +280,61 @@ def _picture(page: Page, path: Path, down_to: str) -> None:
     page.screenshot(path=path, animations="disabled")
 
 
+@contextlib.contextmanager
+def viewer(data: str) -> Iterator[str]:
+    """Run the viewer of a data folder on a free port; yield its address."""
+    from viewer.server import ViewerServer
+
+    server = ViewerServer(data, port=0)
+    thread = threading.Thread(target=server.serve_until_ended)
+    thread.start()
+    try:
+        yield server.url
+    finally:
+        server.end()
+        thread.join()
+
+
+def view_pages(address: str, snapshot: Path, folder: Path) -> None:
+    """Take pictures of the viewer: a document with its best call, and thresholds that were moved.
+
+    Args:
+        address: of the viewer.
+        snapshot: of the data folder that it shows.
+        folder: where the pictures go.
+    """
+    from warehouse.queries import rows_of
+
+    best = "SELECT doc_id, tool, position FROM kept_calls ORDER BY gain DESC, doc_id LIMIT 1"
+    most = "SELECT tool FROM kept_calls GROUP BY tool ORDER BY count(*) DESC, tool LIMIT 1"
+    [call], [kept] = rows_of(snapshot, best), rows_of(snapshot, most)
+    paths = {
+        "viewer-document.png": f"/documents/{call['doc_id']}?call={call['tool']}:{call['position']}:0",
+        "viewer-thresholds.png": f"/thresholds?tau.{kept['tool']}=2.5",
+    }
+    with browser_page(_WIDTH_PX, _HEIGHT_PX) as page:
+        for name, path in paths.items():
+            page.goto(address + path, wait_until="networkidle")
+            last = page.locator("#comes").bounding_box() if "thresholds" in name else None
+            height = _HEIGHT_PX if last is None else math.ceil(last["y"] + last["height"] + 20)
+            page.set_viewport_size({"width": _WIDTH_PX, "height": height})
+            page.screenshot(path=folder / name, animations="disabled")
+
+
 def main() -> None:
     """Take every picture."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--data", help="a data folder with at least two finished trainings")
-    data = parser.parse_args().data
+    parser.add_argument("--view", help="a data folder with a build: take the viewer's pictures alone")
+    arguments = parser.parse_args()
+    data = arguments.data
     if chromium() is None:
         raise SystemExit("there is no chromium on PATH: install Debian's package `chromium`")
     prepare_environment()
+    if arguments.view:
+        with viewer(arguments.view) as address:
+            view_pages(address, Path(arguments.view) / "warehouse.duckdb", IMAGES)
+        return
     from mlflow import MlflowClient
 
     with tempfile.TemporaryDirectory() as scratch:

@@ -81,7 +81,7 @@ for row in rows_of(built.snapshot, "SELECT input, response, gain FROM best_calls
 # Scores are kept for every call, so another threshold needs no model.
 
 # %%
-from flows.build_dataset.what_if import ask
+from flows.build_dataset.what_if_query import ask
 from warehouse.what_if import yields
 
 asked = ask(built.snapshot, {"calculator": 1.0})

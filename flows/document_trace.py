@@ -26,7 +26,7 @@ from warehouse.explain import Explanation, explain, ids_with_prefix, nearest_ids
 from warehouse.queries import rows_of
 from warehouse.store import Store
 
-__all__ = ["DocumentTrace", "trace_document"]
+__all__ = ["KEPT", "DocumentTrace", "trace_document"]
 
 KEPT = "kept"
 _MIN_SIMILARITY = 0.75  # share of the requested characters that an id must contain to be suggested

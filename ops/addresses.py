@@ -39,6 +39,7 @@ class Addresses:
     logs: str
     pid: int  # of `toolformer up`
     seconds: float  # from the start until everything was healthy
+    viewer: str = ""  # of C*; "" where an earlier program version runs
 
 
 def up_folder(store: Store) -> Path:

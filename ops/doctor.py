@@ -53,7 +53,7 @@ class DoctorOptions:
         model: `embedded`, a folder or a hub name; the model is looked for but not loaded.
         profile: where trainings are to run; the check looks for what that needs.
         passages: a file of passages for wikisearch and qa; "": the embedded ones.
-        ports: the ports of Prefect's and MLflow's servers and of `serve`, each with the option that changes it.
+        ports: the ports of Prefect's and MLflow's servers, the viewer, `serve`; each with the option that changes it.
     """
 
     data: str
@@ -63,6 +63,7 @@ class DoctorOptions:
     ports: tuple[tuple[str, int], ...] = (
         ("up --prefect-port", 4200),
         ("up --mlflow-port", 5000),
+        ("up --view-port", 8001),
         ("serve --port", 8000),
     )
 

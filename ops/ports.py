@@ -26,9 +26,12 @@ def choose_ports(requested: dict[str, int]) -> dict[str, int]:
         PortTakenError: somebody listens on a requested port.
         UsageError: two options name the same port, or a port is reserved.
     """
-    named = [port for port in requested.values() if port]
-    if len(named) != len(set(named)):
-        raise UsageError(f"{' and '.join(requested)} are both {named[0]}: choose two different ports")
+    by_port: dict[int, list[str]] = {}
+    for option, port in requested.items():
+        by_port.setdefault(port, []).append(option)
+    for port, options in by_port.items():
+        if port and len(options) > 1:
+            raise UsageError(f"{' and '.join(options[:2])} are both {port}: choose two different ports")
     for option, port in requested.items():
         if port and (holder := port_holder(port)):
             raise PortTakenError(f"port {port} is taken by {holder}: stop it, or choose another port with {option}")

@@ -1,5 +1,5 @@
-"""The programs that `toolformer up` runs: Prefect's server, MLflow's server, the deployments and a worker for each
-pool.
+"""The programs that `toolformer up` runs: Prefect's server, MLflow's server, the viewer, the deployments and a worker
+for each pool.
 
 Each is described here as a `Service`: its command, its environment, its log, and how to tell that it is healthy. How
 services are started, supervised and ended is in `processes`.
@@ -85,6 +85,21 @@ class Services:
             },
             lambda: _get(f"{self.addresses.mlflow}/health") is not None,
             umask=0o777 & ~private_mode(self.home),
+        )
+
+    def viewer(self) -> Service:
+        """Return the viewer of the data folder."""
+        port = self.addresses.viewer.rpartition(":")[2]
+        words = [f"--data={self.data}", "--host", LOOPBACK, "--port", port]
+        return Service(
+            "viewer",
+            (sys.executable, "-m", "viewer.server", *words),
+            self.logs / "viewer.log",
+            {"PREFECT_API_URL": self.addresses.api},
+            lambda: _get(f"{self.addresses.viewer}/health") is not None,
+            Path.cwd()
+            if "://" in self.data
+            else None,  # of data at a URL, what needs a local disk is below this folder
         )
 
     def deployments(self, options: Sequence[str]) -> Service:

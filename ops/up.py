@@ -1,4 +1,4 @@
-"""`toolformer up`: Prefect's server, MLflow's server, the deployments and a worker for each pool, on loopback.
+"""`toolformer up`: the servers of Prefect and MLflow, the viewer, the deployments, a worker for each pool, on loopback.
 
 It checks the ports, starts the programs, waits until each is healthy, supervises them, and ends everything they have
 started. Only one `up` runs per data folder. A file lock ensures this, and the kernel frees the lock when its holder
@@ -35,9 +35,9 @@ from warehouse.files.lock import FileLock
 from warehouse.snapshot.publish import SNAPSHOT
 from warehouse.store import Store
 
-__all__ = ["MLFLOW_PORT", "PREFECT_PORT", "Up", "UpError"]
+__all__ = ["MLFLOW_PORT", "PREFECT_PORT", "VIEW_PORT", "Up", "UpError"]
 
-PREFECT_PORT, MLFLOW_PORT = 4200, 5000
+PREFECT_PORT, MLFLOW_PORT, VIEW_PORT = 4200, 5000, 8001
 _POOLS = ("cpu", "gpu")
 _START_TIMEOUT_S = 180.0  # on a busy machine; the first start creates databases
 _SUPERVISE_INTERVAL_S = 0.5
@@ -58,6 +58,7 @@ class Up:
         data: the data folder or URL; with a URL, files that need a local disk are in the folder `toolformer-remote`.
         prefect_port: the port of Prefect's server; 0: any free one.
         mlflow_port: the port of MLflow's server; 0: any free one.
+        view_port: the port of the viewer; 0: any free one.
         corpus: the corpus that the build form is filled in with.
         schedule: when to build that corpus, as a cron line in UTC; "": never.
         watch: a folder; every corpus file that arrives in it is built.
@@ -75,6 +76,7 @@ class Up:
         *,
         prefect_port: int = PREFECT_PORT,
         mlflow_port: int = MLFLOW_PORT,
+        view_port: int = VIEW_PORT,
         corpus: str = "",
         schedule: str = "",
         watch: str = "",
@@ -93,7 +95,9 @@ class Up:
         except LockHeldError as exc:
             raise UpError(_already_running(self._store, exc)) from exc
         try:
-            ports = choose_ports({"--prefect-port": prefect_port, "--mlflow-port": mlflow_port})
+            ports = choose_ports(
+                {"--prefect-port": prefect_port, "--mlflow-port": mlflow_port, "--view-port": view_port}
+            )
         except BaseException:
             self._lock.close()
             raise
@@ -106,6 +110,7 @@ class Up:
             logs=str(folder),
             pid=os.getpid(),
             seconds=math.nan,
+            viewer=f"http://{LOOPBACK}:{ports['--view-port']}",
         )
         self._group = ProcessGroup()
         self._servers: list[Service] = []
@@ -140,9 +145,14 @@ class Up:
         services = Services(
             self.addresses, up_folder(self._store), self._store.local_folder, self._data, _START_TIMEOUT_S
         )
-        prefect, mlflow = self._servers = [services.prefect_server(), services.mlflow_server()]
+        prefect, mlflow, viewer = self._servers = [
+            services.prefect_server(),
+            services.mlflow_server(),
+            services.viewer(),
+        ]
         process = self._group.start(prefect)
         self._group.start(mlflow)
+        self._group.start(viewer)
         deployments = services.deployments(self._options)
         self._group.start(deployments)
         self._group.wait_until_healthy([prefect], _START_TIMEOUT_S)
@@ -152,7 +162,7 @@ class Up:
         self._workers = [services.worker(pool) for pool in _POOLS]
         for worker in self._workers:
             self._group.start(worker)
-        self._group.wait_until_healthy([mlflow, *self._workers], _START_TIMEOUT_S)
+        self._group.wait_until_healthy([mlflow, viewer, *self._workers], _START_TIMEOUT_S)
 
     def supervise(self, stop: threading.Event) -> None:
         """Restart what ends and build what arrives, until the event is set.

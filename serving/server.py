@@ -7,7 +7,6 @@ environment variables; the command line does.
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import socket
 from collections.abc import Callable, Mapping
@@ -20,12 +19,13 @@ import uvicorn
 from serving.app import MAX_BODY, make_app
 from serving.connections import Connection, ConnectionLimits, open_files
 from serving.engine_thread import EngineThread
+from serving.listening import is_loopback, listen, url_of
 from serving.routing.records import RouterSettings
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import UsageError
 from toolformer_core.records import unencodable
 
-__all__ = ["ModelServer", "ServerSettings", "is_loopback"]
+__all__ = ["ModelServer", "ServerSettings"]
 
 _log = logging.getLogger(__name__)
 
@@ -82,14 +82,6 @@ class ServerSettings:
                 raise UsageError(f"{what} is not UTF-8 text ({flaw}); choose another")
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 class ModelServer(uvicorn.Server):
     """Serves a model.
 
@@ -129,7 +121,7 @@ class ModelServer(uvicorn.Server):
                 timeout_graceful_shutdown=int(settings.grace_s) + 10,
             )
         )
-        self._socket = _listen(settings.host, settings.port)
+        self._socket = listen(settings.host, settings.port)
 
     def _connection_limit(self) -> int:
         wanted = self.settings.connections or 4 * self.engine_thread.places + 256
@@ -146,8 +138,7 @@ class ModelServer(uvicorn.Server):
     @property
     def url(self) -> str:
         """The server's address."""
-        host, port = self._socket.getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return url_of(self._socket)
 
     def end(self) -> None:
         """Make `run` return; may be called from any thread."""
@@ -172,19 +163,3 @@ class ModelServer(uvicorn.Server):
         """Shut down in an orderly way at the first signal, at once at the second."""
         self.force_exit = self.should_exit
         self.should_exit = True
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(address)
-        except OSError:
-            listener.close()
-            raise
-    except (OSError, OverflowError) as exc:
-        raise UsageError(f"cannot listen on {host} port {port}: {exc}; choose another --host or --port") from exc
-    listener.listen(2048)
-    return listener

@@ -42,7 +42,7 @@ def test_the_quickstart_ends_in_two_trainings_that_mlflow_compares(tmp_path: Pat
     bin_ = shlex.quote(str(VENV / "bin"))
     prepared = f"mkdir .venv && ln -s {bin_} .venv/bin && touch .venv/.run .venv/.dev && export PYTHONPATH=$PWD"
     # Ports that others have are no concern of this test.
-    served = f"exec {last} --prefect-port 0 --mlflow-port 0 --json"
+    served = f"exec {last} --prefect-port 0 --mlflow-port 0 --view-port 0 --json"
     script = "\n".join([clone, enter, prepared, *middle, served])
     not_a_newcomers = ("PREFECT_API_URL", "PREFECT_HOME", "MLFLOW_TRACKING_URI", "OMP_NUM_THREADS")
     own = {k: v for k, v in os.environ.items() if k not in not_a_newcomers}

@@ -22,7 +22,23 @@ from warehouse.schema import WHAT_IF
 from warehouse.snapshot.relations import sql_text
 from warehouse.snapshot.views import count_sql, survivors_sql
 
-__all__ = ["CallFilter", "Change", "StoredScores", "WhatIf", "count_unranked", "stored_scores", "what_if", "yields"]
+__all__ = [
+    "BY_GAIN",
+    "CallFilter",
+    "Change",
+    "StoredScores",
+    "WhatIf",
+    "allowed_sql",
+    "count_unranked",
+    "lowest_sql",
+    "moved_sql",
+    "stored_scores",
+    "what_if",
+    "yields",
+]
+
+
+BY_GAIN = 'ORDER BY gain DESC, slot, doc, "position"'  # the order of lists of calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +158,7 @@ def _thresholds_sql(call_filter: CallFilter) -> str:
     return f"SELECT * FROM (VALUES {', '.join(rows)}) AS t(tool, tau_f, k, floor)"
 
 
-def _allowed_sql(call_filter: CallFilter) -> str:
+def allowed_sql(call_filter: CallFilter) -> str:
     """Return SQL of whether the filter allows a row of `gains` with its tool; it uses constants and joins nothing."""
     cases = []
     for tool, tau in call_filter.tau_f.items():
@@ -153,7 +169,7 @@ def _allowed_sql(call_filter: CallFilter) -> str:
     return f"coalesce(CASE tool {' '.join(cases)} ELSE false END, false)" if cases else "false"
 
 
-def _lowest_sql(call_filter: CallFilter) -> str:
+def lowest_sql(call_filter: CallFilter) -> str:
     """Return SQL of a condition that every kept call meets, which excludes most calls before anything is joined."""
     return f"g.gain >= {float(min(call_filter.tau_f.values(), default=0.0))!r}::DOUBLE"
 
@@ -161,7 +177,7 @@ def _lowest_sql(call_filter: CallFilter) -> str:
 def _yields(connection: duckdb.DuckDBPyConnection, call_filter: CallFilter) -> list[Yield]:
     thresholds = _thresholds_sql(call_filter)
     rows = f"""SELECT g.*, tool FROM facts.gains AS g JOIN facts.slots USING (slot)
-        WHERE {_lowest_sql(call_filter)} AND {_allowed_sql(call_filter)}"""
+        WHERE {lowest_sql(call_filter)} AND {allowed_sql(call_filter)}"""
     survivors = survivors_sql(rows, _bool(call_filter.keep_repeats))
     sql = count_sql(f"SELECT tool, tau_f FROM ({thresholds})", survivors)
     return [Yield(**row) for row in rows_in(connection, sql)]
@@ -174,20 +190,29 @@ def _bool(value: bool) -> str:
 def _moved(
     connection: duckdb.DuckDBPyConnection, before: CallFilter, after: CallFilter, n: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the calls that survive only the second filter, and those that survive only the first: the largest gains.
+    """Return the calls that survive only the second filter, and those that survive only the first, the best first."""
+    rows = rows_in(
+        connection,
+        f"""WITH moved AS MATERIALIZED ({moved_sql(before, after)})
+        (FROM moved WHERE holds {BY_GAIN} LIMIT {int(n)}) UNION ALL
+        (FROM moved WHERE NOT holds {BY_GAIN} LIMIT {int(n)})
+        {BY_GAIN}""",
+    )
+    return [row for row in rows if row["holds"]], [row for row in rows if not row["holds"]]
+
+
+def moved_sql(before: CallFilter, after: CallFilter) -> str:
+    """Return SQL of the calls (slot, tool, doc, "position", gain, holds) that survive one of two filters.
 
     A call without a rival at its position or in its window survives every filter that allows it. The other calls are
     only examined in documents in which the two filters allow different ones of them: elsewhere the same calls survive.
     """
     other_rule = _bool(before.keep_repeats != after.keep_repeats)
-    first = 'ORDER BY gain DESC, slot, doc, "position"'
-    rows = rows_in(
-        connection,
-        f"""
+    return f"""
 WITH kept AS MATERIALIZED (
-    SELECT g.*, tool, contested OR repeated AS rivalled, {_allowed_sql(before)} AS held, {_allowed_sql(after)} AS holds
+    SELECT g.*, tool, contested OR repeated AS rivalled, {allowed_sql(before)} AS held, {allowed_sql(after)} AS holds
     FROM facts.gains AS g JOIN facts.slots USING (slot)
-    WHERE ({_lowest_sql(before)} OR {_lowest_sql(after)}) AND (held OR holds) AND (rivalled OR held <> holds)
+    WHERE ({lowest_sql(before)} OR {lowest_sql(after)}) AND (held OR holds) AND (rivalled OR held <> holds)
 ), rivals AS MATERIALIZED (
     SELECT * FROM kept SEMI JOIN (SELECT doc FROM kept WHERE rivalled AND (held <> holds OR {other_rule})) AS changed
     USING (doc) WHERE rivalled
@@ -195,12 +220,9 @@ WITH kept AS MATERIALIZED (
     SELECT *, false AS holds FROM ({survivors_sql("FROM rivals WHERE held", _bool(before.keep_repeats))})
     UNION ALL
     SELECT *, true AS holds FROM ({survivors_sql("FROM rivals WHERE holds", _bool(after.keep_repeats))})
-), moved AS MATERIALIZED (
+), either AS (
     SELECT slot, tool, doc, "position", gain, holds FROM kept WHERE NOT rivalled
     UNION ALL
     SELECT slot, tool, doc, "position", any_value(gain), any_value(holds) FROM survives GROUP BY ALL HAVING count(*) = 1
 )
-(FROM moved WHERE holds {first} LIMIT {int(n)}) UNION ALL (FROM moved WHERE NOT holds {first} LIMIT {int(n)})
-{first}""",
-    )
-    return [row for row in rows if row["holds"]], [row for row in rows if not row["holds"]]
+SELECT * FROM either"""

@@ -18,7 +18,7 @@ from warehouse.commits import Dataset
 
 if TYPE_CHECKING:
     from flows.build_dataset.plan import Estimate, Plan, Total
-    from flows.build_dataset.what_if import WhatIfQuery
+    from flows.build_dataset.what_if_query import WhatIfQuery
     from flows.document_trace import DocumentTrace
     from warehouse.queries import CurrentBuild, Sample
     from warehouse.what_if import WhatIf

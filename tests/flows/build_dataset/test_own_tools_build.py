@@ -10,7 +10,8 @@ import pytest
 from flows.build_dataset.flow import run_build
 from flows.build_dataset.parameters import BuildParameters, build_command
 from flows.build_dataset.resolve import resolve
-from flows.build_dataset.what_if import ask, materialise
+from flows.build_dataset.what_if import materialise
+from flows.build_dataset.what_if_query import ask
 from tasks.build_spec import tool_of
 from tests.support.commands import Run
 from toolformer_core.config import SampleConfig

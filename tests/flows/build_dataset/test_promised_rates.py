@@ -11,7 +11,8 @@ from flows.build_dataset.flow import BuildResult, run_build
 from flows.build_dataset.parameters import BuildParameters, build_command
 from flows.build_dataset.plan import plan_build
 from flows.build_dataset.resolve import resolve
-from flows.build_dataset.what_if import ask, materialise, thresholds_for
+from flows.build_dataset.what_if import materialise, thresholds_for
+from flows.build_dataset.what_if_query import ask
 from tasks import arrow as translate
 from tests.support.commands import Run
 from tests.support.small_builds import small_build

@@ -13,7 +13,8 @@ import duckdb
 import pytest
 
 from flows.build_dataset.flow import BuildResult, run_build
-from flows.build_dataset.what_if import ask, materialise
+from flows.build_dataset.what_if import materialise
+from flows.build_dataset.what_if_query import ask
 from flows.export import export_dataset, find_dataset
 from tests.support.commands import Run
 from tests.support.small_builds import small_build

@@ -12,7 +12,8 @@ from flows.build_dataset.flow import BuildResult, run_build
 from flows.build_dataset.plan import plan_build
 from flows.build_dataset.resolve import resolve
 from flows.build_dataset.versions import card_of
-from flows.build_dataset.what_if import ask, materialise
+from flows.build_dataset.what_if import materialise
+from flows.build_dataset.what_if_query import ask
 from tasks import arrow as translate
 from tests.support.small_builds import small_build
 from toolformer_core.errors import UsageError

@@ -1,0 +1,44 @@
+"""The command `view`: pages over a data folder's snapshot. `cli.main` registers it.
+
+It imports what it needs when it runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from cli.options import Data
+from tasks.environment import prepare_environment
+from tasks.settings import data_folder
+
+__all__ = ["view"]
+
+
+def view(
+    data: Data = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one")] = 8001,
+    host: Annotated[
+        str, typer.Option(help="Address to bind; who reaches it reads the data and may make versions of C*")
+    ] = "127.0.0.1",
+) -> None:
+    """Show C* in a browser: documents with their calls, why each was kept, what other thresholds would keep, SQL.
+
+    The pages read the published snapshot, also while a build runs, and load nothing from the network. They write
+    nothing but the versions that Materialise makes, as what-if --materialise does. Other host names than localhost and
+    pages of other origins are refused; TOOLFORMER_ALLOWED_HOSTS and TOOLFORMER_ALLOWED_ORIGINS allow more.
+
+    Example: toolformer view --data runs/c4     then open http://127.0.0.1:8001
+    """
+    prepare_environment()
+    from serving.listening import is_loopback
+    from viewer.server import ViewerServer
+
+    server = ViewerServer(data_folder(data), host, port)
+    if not is_loopback(host):
+        warning = f"warning: {host} can be reached from other machines, and the viewer asks nobody for a password"
+        print(warning, file=sys.stderr)
+    print(f"the viewer of {data_folder(data)}: {server.url}; Ctrl-C ends it", flush=True)
+    server.serve_until_ended()

@@ -1,0 +1,131 @@
+"""Other thresholds as a query on stored scores: filled in from the current C*, with notes on what stays unknown.
+
+Stored scores cannot say what more positions than those sampled would add, and then a note says so. What the query
+yields is counted in `warehouse.what_if`. This module loads no model and does not import Prefect.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tasks.mark_filter import MarkFilter
+from toolformer_core.config import tau_f_for
+from toolformer_core.errors import UnknownNameError, UsageError
+from warehouse.queries import coverage
+from warehouse.what_if import CallFilter, StoredScores, count_unranked, stored_scores
+
+__all__ = ["WhatIfQuery", "ask"]
+
+Number = TypeVar("Number", int, float)
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfQuery:
+    """The current thresholds, the other ones, and notes on what stored scores cannot answer."""
+
+    stored: StoredScores
+    before: CallFilter
+    after: CallFilter
+    notes: tuple[str, ...]
+    marks: MarkFilter | None = None  # which calls take part afterwards by what people say of them; None: all
+
+
+def ask(
+    snapshot: str | Path,
+    tau_f: Mapping[str, float],
+    top_k: int | Mapping[str, int] | None = None,
+    tau_s: float | Mapping[str, float] | None = None,
+    keep_repeats: bool | None = None,
+    call_price: Mapping[str, float] | None = None,
+    marks: MarkFilter | None = None,
+) -> WhatIfQuery:
+    """Return the thresholds of the current C* and the other ones, filled in from the current scores.
+
+    Args:
+        snapshot: path of the published snapshot.
+        tau_f: other filtering thresholds in nats, by tool; the rest stay as they are.
+        top_k: positions per document, for every tool or by tool; None, or a tool not named: as sampled.
+        tau_s: sampling threshold, for every tool or by tool; None, or a tool not named: as sampled.
+        keep_repeats: whether calls that are repeated nearby are kept; None: as C* was assembled.
+        call_price: nats by tool that a call must gain besides its threshold.
+        marks: which calls take part afterwards by what people say of them; None: all.
+
+    Raises:
+        UsageError: a tool has no scores, or stored scores cannot answer any of the query.
+        SnapshotError: there is no snapshot.
+    """
+    scores = stored_scores(snapshot)
+    if not scores.sampled:
+        raise UsageError("no scores are stored yet: run toolformer build to its end first")
+    prices = call_price or {}
+    ks, least_p = _by_tool(top_k, scores.sampled), _by_tool(tau_s, scores.sampled)
+    for tool in (*tau_f, *prices, *ks, *least_p):
+        if tool not in scores.sampled:
+            raise UnknownNameError("tool", tool, scores.sampled)
+    for tool, price in prices.items():
+        if price < 0:
+            raise UsageError(f"--call-price {tool}={price:g}: a price is a number of nats from 0 on")
+    for tool in tau_f:
+        if tau_f[tool] < scores.floors.get(tool, -math.inf):
+            raise UsageError(
+                f"{tool} was scored to the end only where the gain can reach {scores.floors[tool]:g}: what "
+                f"--tau {tool}={tau_f[tool]:g} would add cannot be known from the stored scores; "
+                "toolformer build --score-all finds out"
+            )
+    config: Mapping[str, Any] = scores.assembled
+    before = CallFilter(
+        tau_f={tool: tau_f_for(tool, config.get("tau_f")) for tool in scores.sampled},
+        top_k=dict(config.get("top_k", {})),
+        tau_s=dict(config.get("tau_s", {})),
+        keep_repeats=bool(config.get("keep_repeats", False)),
+    )
+    after_top_k, after_tau_s = dict(before.top_k), dict(before.tau_s)
+    notes: list[str] = []
+    for tool, sampled in scores.sampled.items():
+        sampled_tau_s = 0.0 if sampled.get("positions") == "need" else sampled["tau_s"]  # need does not use it
+        if (k := ks.get(tool)) is not None:
+            if k > sampled["top_k"]:
+                notes.append(_unsampled_note(tool, "k", sampled["top_k"], f"--top-k {k}"))
+            after_top_k = _with_limit(after_top_k, tool, k, k < sampled["top_k"])
+        if (p := least_p.get(tool)) is not None:
+            if p < sampled_tau_s:
+                notes.append(_unsampled_note(tool, "tau_s", sampled_tau_s, f"--tau-s {p:g}"))
+            after_tau_s = _with_limit(after_tau_s, tool, p, p > sampled_tau_s)
+    same_positions = (after_top_k, after_tau_s) == (dict(before.top_k), dict(before.tau_s))
+    if notes and not tau_f and not prices and keep_repeats is None and marks is None and same_positions:
+        raise UsageError(notes[0])
+    if after_top_k and (unranked := count_unranked(snapshot)):
+        notes.append(
+            f"{unranked:,} calls take no part under --top-k: the draws they came from are gone, and their ranks with "
+            "them"
+        )
+    notes += map(str, coverage(snapshot))
+    repeats = before.keep_repeats if keep_repeats is None else keep_repeats
+    asked = {**before.tau_f, **tau_f}
+    asked |= {tool: asked[tool] + price for tool, price in prices.items()}
+    after = CallFilter(asked, after_top_k, after_tau_s, repeats)
+    return WhatIfQuery(scores, before, after, tuple(notes), marks)
+
+
+def _unsampled_note(tool: str, parameter: str, sampled: Any, option: str) -> str:
+    return (
+        f"{tool} was sampled with {parameter} = {sampled:g}: what {option} would add cannot be known from the stored "
+        f"scores; toolformer build {option} finds out"
+    )
+
+
+def _with_limit(limits: dict[str, Any], tool: str, limit: Any, excludes: bool) -> dict[str, Any]:
+    """Return limits by tool with that of one tool replaced, or removed if it would exclude no sampled position."""
+    others = {name: value for name, value in limits.items() if name != tool}
+    return {**others, tool: limit} if excludes else others
+
+
+def _by_tool(value: Number | Mapping[str, Number] | None, tools: Collection[str]) -> dict[str, Number]:
+    """Return a parameter by tool: one value is that of every tool."""
+    if value is None:
+        return {}
+    return dict(value) if isinstance(value, Mapping) else dict.fromkeys(tools, value)

@@ -1,0 +1,88 @@
+"""What a browser may be made to do with the viewer, and what its SQL cell may do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.support.vendored import PACKAGES, Package, altered
+from viewer.sql_process import ask_in_process
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example"},
+        {"host": "127.0.0.1.evil.example:8001"},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"},
+        {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "iframe"},
+        {"sec-fetch-site": "same-site", "sec-fetch-mode": "cors"},
+    ],
+)
+def test_other_hosts_and_origins_are_refused(client: TestClient, headers: dict[str, str]) -> None:
+    assert client.get("/", headers=headers).status_code == 403
+    assert client.post("/versions", headers=headers, content="name=x").status_code == 403
+
+
+def test_pages_of_other_origins_may_link_here_and_nothing_more(client: TestClient) -> None:
+    followed = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    assert client.get("/", headers=followed).status_code == 200
+    assert client.post("/versions", headers=followed, content="name=x").status_code == 403
+    shown = client.get("/sql", params={"q": "SELECT 41 + 1"}, headers=followed).text
+    assert "SELECT 41 + 1" in shown
+    assert "read the query, then run it" in shown  # a link cannot run it
+
+
+def test_responses_forbid_what_is_not_the_viewer_s_own(client: TestClient) -> None:
+    for path in ("/", "/none", "/static/viewer.css", "/sql"):
+        headers = client.get(path).headers
+        assert "default-src 'self'" in headers["content-security-policy"]
+        assert "unsafe" not in headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_no_page_has_inline_script_or_style(client: TestClient) -> None:
+    for path in ("/", "/documents", "/documents/apples?call=calculator:16:0", "/calls", "/thresholds", "/sql"):
+        shown = client.get(path).text
+        assert "<style" not in shown
+        assert "style=" not in shown
+        assert shown.count("<script") == shown.count('<script src="/static/') == 2
+
+
+def test_forms_are_small(client: TestClient) -> None:
+    assert client.post("/versions", content="name=" + "x" * 70_000).status_code == 413
+    answer = client.post("/versions", content="name=../x")
+    assert answer.status_code == 400
+    assert "../x" in answer.text
+
+
+def test_a_query_is_answered(client: TestClient) -> None:
+    shown = client.get("/sql", params={"q": "SELECT '<i>' AS \"<u>\", NULL AS n, count(*) AS c FROM documents"}).text
+    assert "<bdi>&lt;u&gt;</bdi>" in shown
+    assert "<td><bdi>&lt;i&gt;</bdi></td><td><i>NULL</i></td><td><bdi>5</bdi></td>" in shown
+
+
+@pytest.mark.parametrize(
+    ("sql", "problem"),
+    [
+        ("DELETE FROM facts.gains", "DELETE is refused, as queries only read"),
+        ("ATTACH '{folder}/other.duckdb'", "ATTACH is refused"),
+        ("FROM read_text('/etc/hostname')", "queries read the data folder alone"),
+        ("SELECT count(*) FROM range(1000000000000) AS a, range(1000000000000) AS b", "took longer than 0.5 s"),
+    ],
+)
+def test_a_query_only_reads_and_ends(data: Path, sql: str, problem: str) -> None:
+    answer = ask_in_process(data / "warehouse.duckdb", sql.format(folder=data), 0.5)
+    assert problem in answer.problem
+    assert answer.rows == ()
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_what_others_wrote_is_what_they_published(package: Package) -> None:
+    assert altered(package) == []

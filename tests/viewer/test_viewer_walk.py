@@ -1,0 +1,171 @@
+"""A person's walk through the viewer, in Debian's Chromium: a real small build, and hostile texts.
+
+Nothing may be logged as an error, nothing may be asked of another machine, and axe-core may find nothing serious.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+
+from flows.build_dataset.what_if_query import ask
+from tests.support.vendored import PACKAGES
+from viewer.server import ViewerServer
+from warehouse.queries import rows_of
+from warehouse.what_if import what_if
+
+CHROMIUM = shutil.which("chromium")
+SHOW_MS = 30_000
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on PATH: install Debian's package `chromium`"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning"),
+]
+
+
+@contextmanager
+def serving(data: Path) -> Iterator[str]:
+    """Serve a data folder and yield the address."""
+    server = ViewerServer(str(data), port=0)
+    thread = threading.Thread(target=server.serve_until_ended)
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield server.url
+    finally:
+        server.end()
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    """One page, and a list of what went wrong in it or left this machine."""
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        found = browser.new_page()
+        found.set_default_timeout(SHOW_MS)
+        wrong: list[str] = []
+        found.on("pageerror", lambda error: wrong.append(str(error)))
+        found.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
+        found.on("dialog", lambda dialog: wrong.append(dialog.message))
+        found.on("request", lambda r: None if "//127.0.0.1" in r.url or r.url == "data:," else wrong.append(r.url))
+        yield found
+        browser.close()
+    assert wrong == []
+
+
+def check_accessibility(page: Page) -> None:
+    """Have axe-core look at the page."""
+    [axe] = [package for package in PACKAGES if package.name == "axe-core"]
+    page.evaluate((axe.own_folder / "axe.min.js").read_text(encoding="utf-8"))
+    found = page.evaluate("() => axe.run().then(found => found.violations)")
+    serious = [
+        (one["id"], [node["html"][:200] for node in one["nodes"][:3]])
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
+    assert serious == [], page.url
+
+
+def test_a_walk_through_a_real_build(page: Page, as_built: Path) -> None:
+    snapshot = as_built / "warehouse.duckdb"
+    [call] = rows_of(snapshot, "FROM kept_calls ORDER BY gain DESC, doc_id LIMIT 1")
+    with serving(as_built) as url:
+        # Read: from the version to a document and a call.
+        page.goto(url)
+        check_accessibility(page)
+        page.get_by_role("link", name=re.compile("^cstar@")).first.click()
+        expect(page.get_by_role("heading", level=1)).to_contain_text("Documents of cstar@")
+        check_accessibility(page)
+        page.locator(f'a[href^="/documents/{call["doc_id"]}"]').click()
+        inline = page.locator("a.call", has_text=f"({call['input']}) -> {call['response']}]").first
+        expect(inline).to_be_visible()
+        inline.focus()
+        page.keyboard.press("Enter")
+        panel = page.get_by_role("region", name="The call")
+        expect(panel).to_contain_text(f"{call['gain']:+.3f} nats")
+        expect(panel).to_be_focused()
+        expect(page).to_have_url(re.compile("call="))
+        # The tokens' texts are those behind the position, and what the response helped them adds up to the gain.
+        said = page.locator(".panel .tokens").inner_text()
+        text = rows_of(snapshot, "SELECT text FROM documents WHERE doc_id = $id", {"id": call["doc_id"]})[0]["text"]
+        assert said.strip() in text[call["position"] :]
+        helps = page.locator(".panel td[class*=help]").all_inner_texts()
+        assert sum(map(float, helps)) == pytest.approx(call["gain"], abs=0.0005 * len(helps))
+        check_accessibility(page)
+        page.reload()
+        expect(panel).to_contain_text(f"{call['gain']:+.3f} nats")  # the URL is all that it takes
+
+        # Find: a dropped call says why.
+        page.get_by_role("link", name="Calls", exact=True).click()
+        page.get_by_label("Outcome").select_option("below_threshold")
+        page.get_by_role("button", name="Find").click()
+        expect(page).to_have_url(re.compile("outcome=below_threshold"))
+        check_accessibility(page)
+        page.locator("tbody a").first.click()
+        expect(panel).to_contain_text("dropped: below threshold")
+        page.get_by_role("link", name="Documents", exact=True).click()
+        page.get_by_label("Words or document id").fill(text[:30].split(" ")[0])
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("status")).to_contain_text("documents on this page")
+
+        # Move: with the keys, and the answer is that of what-if.
+        page.get_by_role("link", name="Thresholds").click()
+        check_accessibility(page)
+        slider = page.get_by_label("tau_f of calendar, slider")
+        slider.focus()
+        page.keyboard.press("End")
+        expect(page.get_by_label("tau_f of calendar", exact=True)).to_have_value("5")
+        query = ask(snapshot, {"calendar": 5.0})
+        answer = what_if(snapshot, query.before, query.after, 1000)
+        expect(page.locator("#goes h2")).to_have_text(f"Calls that would be removed: {len(answer.goes)}")
+        expect(page.locator("#comes h2")).to_have_text(f"Calls that would be added: {len(answer.comes)}")
+        shown = page.locator("#goes tbody tr th").all_inner_texts()
+        assert shown == [f"{call.input} → {call.response}".strip() for call in answer.goes][:10]
+        expect(page.locator("pre")).to_have_text(f"toolformer what-if --tau calendar=5.0 --data {as_built}")
+        expect(page).to_have_url(re.compile(r"tau\.calendar=5"))
+        check_accessibility(page)
+
+        # Materialise: the version is the flow's.
+        page.get_by_label("Dataset").fill("strict")
+        page.get_by_role("button", name="Materialise").click()
+        made = page.get_by_role("link", name=re.compile("^strict@"))
+        expect(made).to_be_visible(timeout=120_000)
+        check_accessibility(page)
+        label = made.inner_text()
+        made.click()
+        expect(page.get_by_role("heading", level=1)).to_have_text(f"Documents of {label}")
+        thresholds = rows_of(snapshot, "SELECT thresholds->>'calendar' AS tau FROM datasets WHERE name = 'strict'")
+        assert [float(row["tau"]) for row in thresholds] == [5.0]
+
+        # SQL.
+        page.get_by_role("link", name="SQL").click()
+        page.get_by_role("textbox").fill("SELECT 41 + 1 AS answer")
+        page.get_by_role("button", name="Run").click()
+        expect(page.get_by_role("region", name="Rows")).to_have_text(re.compile(r"answer\s*42"))
+        check_accessibility(page)
+
+
+def test_hostile_texts_do_nothing(page: Page, data: Path) -> None:
+    with serving(data) as url:
+        for path in ("/documents", "/documents/hostile?call=calculator:25:0", "/calls", "/thresholds?tau.calculator=3"):
+            page.goto(url + path)
+            assert page.locator("main img, main b:text('bold'), main script").count() == 0
+            check_accessibility(page)
+        page.goto(f"{url}/sql")
+        page.get_by_role("textbox").fill("SELECT '<img src=x onerror=alert(1)>' AS x")
+        page.get_by_role("button", name="Run").click()
+        expect(page.locator("tbody td")).to_have_text("<img src=x onerror=alert(1)>")

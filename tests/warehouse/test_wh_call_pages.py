@@ -1,0 +1,148 @@
+"""Lists of calls and documents in pages: every one on exactly one page, whatever a page holds."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from wh_fixtures import put, scored
+
+from warehouse.call_pages import CallPage, Outcome, calls_by_gain, moved_calls
+from warehouse.queries import Sample
+from warehouse.queries.documents import DocumentFilter, example_of, find_documents
+from warehouse.snapshot.publish import publish
+from warehouse.store import Store
+from warehouse.what_if import CallFilter, what_if
+
+TOOLS = ("calculator", "qa")
+Rows = dict[str, list[dict[str, Any]]]
+
+
+def calls() -> st.SearchStrategy[Rows]:
+    """Few documents, positions and gains, so that calls meet at a position and gain alike."""
+    one = st.fixed_dictionaries(
+        {
+            "doc_id": st.sampled_from(["d1", "d2", "d3"]),
+            "position": st.integers(0, 3),
+            "gain": st.sampled_from([0.2, 0.5, 1.0, 1.5, float("nan")]),
+            "input": st.sampled_from(["a", "b"]),
+        }
+    )
+    return st.fixed_dictionaries({tool: st.lists(one, max_size=8) for tool in TOOLS})
+
+
+def published(store: Store, rows: Rows) -> Path:
+    """One shard: its documents, and draws and scored calls whose windows are two characters long."""
+    documents = [{"doc_id": one, "text": "0123456789"} for one in ("d1", "d2", "d3")]
+    first = put(store, "ingest", "", "s0", documents)
+    for tool, own in rows.items():
+        full = [scored(r.pop("doc_id"), tool, r.pop("position"), r.pop("gain"), **r) for r in map(dict, own)]
+        full = [{**row, "window_end": row["position"] + 2} for row in full]
+        put(store, "sample", tool, "s0", [{**row, "rank": row["position"], "outcome": "ok"} for row in full])
+        put(store, "score", tool, "s0", full, inputs=(first.files[0].digest,))
+    return publish(store, None)
+
+
+def moved(path: Path, before: CallFilter, after: CallFilter, n: int) -> tuple[list[Sample], list[Sample]]:
+    """Return both lists, read page by page."""
+    out: list[list[Sample]] = []
+    for name in ("comes", "goes"):
+        own: list[Sample] = []
+        key = None
+        while True:
+            pages = moved_calls(path, before, after, n, **{f"{name}_after": key})
+            page: CallPage = getattr(pages, name)
+            own += page.calls
+            assert len(page.calls) <= n
+            key = page.last
+            if key is None:
+                break
+        assert page.total == len(own) or not own
+        out.append(own)
+    return out[0], out[1]
+
+
+@settings(max_examples=3, deadline=None)
+@given(calls(), st.sampled_from([0.3, 0.5, 1.0]), st.sampled_from([0.3, 1.0, 1.2]), st.integers(1, 4))
+def test_pages_of_moved_calls_are_what_if_s_lists(rows: Rows, tau: float, qa: float, n: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = published(Store(folder), rows)
+        before, after = CallFilter({"calculator": 0.5, "qa": 0.5}), CallFilter({"calculator": tau, "qa": qa})
+        answer = what_if(path, before, after, 100)
+        assert moved(path, before, after, n) == (list(answer.comes), list(answer.goes))
+
+
+@settings(max_examples=3, deadline=None)
+@given(calls(), st.sampled_from([0.3, 1.0]), st.integers(1, 4))
+def test_every_call_has_one_outcome_and_is_on_one_page(rows: Rows, tau: float, n: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = published(Store(folder), rows)
+        now = CallFilter({"calculator": tau, "qa": 0.5})
+
+        def listed(outcome: Outcome) -> list[Sample]:
+            out: list[Sample] = []
+            key = None
+            while True:
+                page = calls_by_gain(path, now, n, outcome=outcome, after=key)
+                out += page.calls
+                key = page.last
+                if key is None:
+                    return out
+
+        everything = listed("")
+        assert len(everything) == len(set(everything)) == calls_by_gain(path, now, 100).total
+        assert [call.gain for call in everything] == sorted((call.gain for call in everything), reverse=True)
+        parts = [listed(outcome) for outcome in ("kept", "below_threshold", "outdone")]
+        assert sorted(repr(call) for part in parts for call in part) == sorted(map(repr, everything))
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> Path:
+    """Seven documents in three files."""
+    store = Store(tmp_path)
+    for shard, ids in (("s0", "bad"), ("s1", "c"), ("s2", "gfe")):
+        rows = [{"doc_id": one, "text": f"Text {one} of all", "url": f"http://{one}.example:80/x"} for one in ids]
+        first = put(store, "ingest", "", shard, rows)
+        put(store, "prefilter", "qa", shard, [{"doc_id": ids[0], "tool": "qa"}], inputs=(first.files[0].digest,))
+    return publish(store, None)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 8])
+def test_every_document_is_on_one_page(documents: Path, n: int) -> None:
+    ids: list[str] = []
+    key = None
+    while True:
+        page = find_documents(documents, DocumentFilter(text="of"), n, key)
+        ids += [one.doc_id for one in page.documents]
+        key = page.last
+        if key is None:
+            break
+        assert page.full
+    assert ids == ["a", "b", "d", "c", "e", "f", "g"]
+
+
+def test_a_search_ends_when_its_time_is_over_and_goes_on_from_there(documents: Path) -> None:
+    page = find_documents(documents, DocumentFilter(text='"Text g"'), 5, seconds=0)
+    assert (page.documents, page.full) == ((), False)  # one file was searched
+    page = find_documents(documents, DocumentFilter(text='"Text g"'), 5, page.last, seconds=0)
+    assert page.documents == ()  # ... and the second
+    page = find_documents(documents, DocumentFilter(text='"Text g"'), 5, page.last, seconds=0)
+    assert [one.doc_id for one in page.documents] == ["g"]
+    assert page.last is None
+
+
+def test_a_host_is_that_of_the_url(documents: Path) -> None:
+    for host, found in (("A.example", ["a"]), ("example", list("abdcefg")), ("xample", [])):
+        page = find_documents(documents, DocumentFilter(host=host), 9)
+        assert [one.doc_id for one in page.documents] == found
+
+
+def test_unknown_stages_and_versions(documents: Path) -> None:
+    with pytest.raises(ValueError, match="reasons are searched in prefilter, sample, execute, not in 'score'"):
+        find_documents(documents, DocumentFilter(stage="score", reason="x"), 1)
+    assert find_documents(documents, DocumentFilter(dataset="a", version="0"), 1).documents == ()
+    assert example_of(documents, "a", "0", "b") is None

@@ -1,0 +1,143 @@
+"""The application: a URL, the page that answers it, and the errors in words.
+
+A page is a function from the data and the query string to the values of a template (`pages/`). Pages are written whole,
+on the server; the script htmx only replaces the part that changed, so everything works without it as links and forms.
+Hosts and origins are checked by `serving.origins`, all else that a browser could be made to do by `security`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+from anyio import to_thread
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
+from starlette.exceptions import HTTPException
+from starlette.staticfiles import StaticFiles
+
+from serving.origins import OwnOriginOnly
+from toolformer_core.errors import UsageError
+from viewer.data import ViewedData
+from viewer.materialising import Materialiser
+from viewer.pages import calls, document, documents, sql, thresholds, versions
+from viewer.query import NotThereError, Query, WrongQueryError
+from viewer.rendering import render
+from viewer.security import Guard, is_from_elsewhere
+from warehouse.errors import SnapshotError, WarehouseError
+from warehouse.queries import in_little_memory
+
+__all__ = ["make_app"]
+
+_THREADS = 4  # requests answered at a time; DuckDB uses all cores for each
+_MEMORY = "192MB"  # of the connection to the snapshot
+_ADVICE = "TOOLFORMER_ALLOWED_HOSTS and TOOLFORMER_ALLOWED_ORIGINS allow more"
+
+Page = Callable[[ViewedData, Query], Mapping[str, Any]]
+_PAGES: dict[str, tuple[str, Page]] = {
+    "/": ("versions.html", versions.page),
+    "/documents": ("documents.html", documents.page),
+    "/calls": ("calls.html", calls.page),
+    "/thresholds": ("thresholds.html", thresholds.page),
+}
+
+
+def make_app(data: str, *, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> FastAPI:
+    """Return the application for a data folder.
+
+    Args:
+        data: the folder or URL.
+        hosts: names besides the loopback ones under which it answers.
+        origins: origins besides its own whose pages may use it.
+    """
+    viewed, materialiser = ViewedData(data), Materialiser(ViewedData(data).store)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        to_thread.current_default_thread_limiter().total_tokens = _THREADS
+        yield
+
+    app = FastAPI(title="Toolformer viewer", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
+    app.add_middleware(Guard)
+    app.add_middleware(OwnOriginOnly, hosts=hosts, origins=origins, advice=_ADVICE)
+    app.mount("/static", StaticFiles(packages=[("viewer", "static")]), name="static")
+    _add_error_handlers(app)
+
+    @app.get("/health")
+    def health() -> dict[str, bool]:
+        return {"live": True}
+
+    def add(path: str, template: str, page: Page) -> None:
+        @app.get(path)
+        def show(request: Request) -> Response:
+            return _shown(template, path, viewed, page, _query(request))
+
+    for path, (template, page) in _PAGES.items():
+        add(path, template, page)
+
+    @app.get("/documents/{doc_id:path}")
+    def show_document(doc_id: str, request: Request) -> Response:
+        return _shown("document.html", "/documents", viewed, lambda v, q: document.page(v, q, doc_id), _query(request))
+
+    @app.get("/sql")
+    def show_sql(request: Request) -> Response:
+        query = _query(request)
+        answer = None if is_from_elsewhere(dict(request.headers)) else sql.answer_to(viewed, query)
+        return _shown("sql.html", "/sql", viewed, lambda v, q: sql.page(v, q, answer), query)
+
+    @app.get("/versions/new")
+    def show_materialisation() -> Response:
+        return HTMLResponse(render("materialisation.html", path="/thresholds", last=materialiser.last))
+
+    @app.post("/versions")
+    async def make_version(request: Request) -> Response:
+        form = Query(parse_qsl((await request.body()).decode(errors="replace")))
+        await to_thread.run_sync(lambda: materialiser.start(thresholds.asked(viewed, form)[0], form.text("name")))
+        return RedirectResponse("/versions/new", 303)
+
+    return app
+
+
+def _query(request: Request) -> Query:
+    return Query(request.query_params.multi_items())
+
+
+def _shown(template: str, path: str, viewed: ViewedData, page: Page, query: Query) -> Response:
+    with in_little_memory(_MEMORY), viewed.opened():
+        values = page(viewed, query)
+        return HTMLResponse(render(template, path=path, query=query, data=viewed.data, **values))
+
+
+def _add_error_handlers(app: FastAPI) -> None:
+    def told(status: int, message: str) -> Response:
+        return HTMLResponse(render("problem.html", path="", message=message, status=status), status)
+
+    @app.exception_handler(WrongQueryError)
+    async def wrong_query(request: Request, exc: WrongQueryError) -> Response:
+        return told(400, str(exc))
+
+    @app.exception_handler(NotThereError)
+    async def not_there(request: Request, exc: NotThereError) -> Response:
+        return told(404, str(exc))
+
+    @app.exception_handler(UsageError)
+    async def wrong_use(request: Request, exc: UsageError) -> Response:
+        return told(400, str(exc))
+
+    @app.exception_handler(SnapshotError)
+    async def no_snapshot(request: Request, exc: SnapshotError) -> Response:
+        return told(503, str(exc))
+
+    @app.exception_handler(WarehouseError)
+    async def no_data(request: Request, exc: WarehouseError) -> Response:
+        return told(500, str(exc))
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, exc: HTTPException) -> Response:
+        return told(exc.status_code, f"{exc.detail}: {request.method} {request.url.path}")
+
+    @app.exception_handler(Exception)
+    async def failed(request: Request, exc: Exception) -> Response:
+        return told(500, "the viewer failed; its log says why")

@@ -1,0 +1,62 @@
+"""Charts as SVG, made on the server: text in the page, with a title that says in words what they show.
+
+Colours come from the style sheet, by class. Nothing in a chart depends on a script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from markupsafe import Markup, escape
+
+from warehouse.queries import GainBin
+
+__all__ = ["gain_chart"]
+
+_BAR, _GAP, _HEIGHT, _FOOT = 22, 4, 64, 34  # pixels
+
+
+def gain_chart(tool: str, bins: Sequence[GainBin], thresholds: Mapping[str, float]) -> Markup:
+    """Return a histogram of a tool's gains, with thresholds as lines.
+
+    Args:
+        tool: the tool's name, for the title.
+        bins: the tool's bins in rising order; the first and the last are open.
+        thresholds: the lines' names ("now", "then") and where they stand, in nats. One that stands where "now" does is
+            left out.
+    """
+    most = max((one.calls for one in bins), default=0) or 1
+    width = len(bins) * (_BAR + _GAP)
+    parts = []
+    for number, one in enumerate(bins):
+        height = round(_HEIGHT * one.calls / most, 1)
+        x, y = number * (_BAR + _GAP), round(_HEIGHT - height, 1)
+        label = escape(f"{one.label} nats: {one.calls:,} calls")
+        parts.append(
+            f'<rect class="bar" x="{x}" y="{y}" width="{_BAR}" height="{height}"><title>{label}</title></rect>'
+        )
+        if one.low is not None and one.low == int(one.low):
+            parts.append(f'<text class="tick" x="{x}" y="{_HEIGHT + 14}">{one.low:g}</text>')
+    lines = {name: value for name, value in thresholds.items() if name == "now" or value != thresholds.get("now")}
+    for name, threshold in lines.items():
+        at = _place(bins, threshold)
+        parts.append(
+            f'<line class="threshold {escape(name)}" x1="{at}" x2="{at}" y1="0" y2="{_HEIGHT}"/>'
+            f'<text class="threshold {escape(name)}" x="{at}" y="{_HEIGHT + 28}">{escape(name)}</text>'
+        )
+    said = ", ".join(f"threshold {name} {threshold:g}" for name, threshold in lines.items())
+    total = sum(one.calls for one in bins)
+    title = escape(f"Gains of {total:,} scored calls of {tool}, in nats; {said}")
+    return Markup(
+        f'<svg class="chart" role="img" viewBox="-4 0 {width + 8} {_HEIGHT + _FOOT}" width="{width + 8}" '
+        f'height="{_HEIGHT + _FOOT}" aria-label="{title}">{"".join(parts)}</svg>'
+    )
+
+
+def _place(bins: Sequence[GainBin], gain: float) -> float:
+    """Return the x of a gain; gains beyond the chart stand at its edge."""
+    inner = [one for one in bins if one.low is not None and one.high is not None]
+    if not inner or inner[0].low is None or inner[-1].high is None or inner[0].high is None:
+        return 0.0
+    low, step = inner[0].low, inner[0].high - inner[0].low
+    return round((1 + min(max((gain - low) / step, -0.5), len(inner) + 0.5)) * (_BAR + _GAP) - _GAP / 2, 1)

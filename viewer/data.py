@@ -1,0 +1,153 @@
+"""The data folder that the pages show, and what is asked again and again about one snapshot of it.
+
+Every request opens the published snapshot anew, so a snapshot that a flow publishes is seen by the next one. Answers
+that cost time and depend on the snapshot alone are kept until it is replaced. This module knows no HTTP.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, TypeVar
+
+from flows.build_dataset.what_if_query import WhatIfQuery, ask
+from toolformer_core.config import TOOL_NAMES
+from warehouse.errors import SnapshotError
+from warehouse.queries import (
+    CurrentBuild,
+    GainBin,
+    Yield,
+    current_build,
+    gain_histogram,
+    open_snapshot,
+    rows_of,
+    tool_names,
+)
+from warehouse.snapshot.publish import SNAPSHOT
+from warehouse.store import Store
+from warehouse.what_if import yields
+
+__all__ = ["ViewedData"]
+
+Answer = TypeVar("Answer")
+
+_VERSIONS = (
+    "SELECT name, version, made, counts, thresholds, run_id, corpus, created FROM datasets ORDER BY created DESC"
+)
+_RUNS = "SELECT run_id, flow, started, finished, state, corpus, model FROM runs ORDER BY started DESC LIMIT $limit"
+_DROPS = "SELECT stage, tool, unit, reason, kind, rows FROM drops ORDER BY rows DESC, stage, tool, reason"
+_TABLES = """
+SELECT view_name AS name, comment FROM duckdb_views() WHERE NOT internal AND schema_name = 'main'
+UNION ALL SELECT table_name, comment FROM duckdb_tables() WHERE schema_name = 'main' ORDER BY name"""
+_MAX_RUNS = 50
+_MAX_ANSWERS = 64
+_MAX_WAIT_S = 5.0  # for pages that show an older snapshot; then that one is shown
+
+
+class ViewedData:
+    """A data folder.
+
+    Args:
+        data: the folder or URL.
+    """
+
+    def __init__(self, data: str) -> None:
+        self.data = data
+        self.store = Store(data)
+        self.snapshot: Path = self.store.local_folder / SNAPSHOT
+        self._answers: dict[Hashable, Any] = {}
+        self._of: tuple[int, int] | None = None  # the snapshot that the answers are about
+        self._readers = 0  # blocks in which the snapshot is open
+        self._opened: tuple[int, int] | None = None  # the snapshot that they have
+        self._turn = threading.Condition()
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Keep the snapshot open while the block runs: all its queries see the same one, and open it quickly.
+
+        DuckDB opens a path once in a process: who opens it while it is open gets the same file, even if another one has
+        been published there. So who comes after a publication waits for those who came before it.
+        """
+        with self._turn:
+            current = self._identity()
+            self._turn.wait_for(lambda: not self._readers or self._opened == current, _MAX_WAIT_S)
+            self._readers += 1
+            self._opened = current
+        try:
+            with open_snapshot(self.snapshot) if current else nullcontext():
+                yield
+        finally:
+            with self._turn:
+                self._readers -= 1
+                self._turn.notify_all()
+
+    def build(self) -> CurrentBuild | None:
+        """Return the current build.
+
+        Raises:
+            SnapshotError: there is no snapshot.
+        """
+        return self._known("build", lambda: current_build(self.snapshot))
+
+    def names(self) -> dict[str, str]:
+        """Return the tools' names in calls, by key."""
+        return self._known("names", lambda: {**TOOL_NAMES, **tool_names(self.snapshot)})
+
+    def versions(self) -> list[dict[str, Any]]:
+        """Return the versions of C*, the newest first, one row for each way in which a version was made."""
+        return self._known("versions", lambda: rows_of(self.snapshot, _VERSIONS))
+
+    def runs(self) -> list[dict[str, Any]]:
+        """Return the newest runs."""
+        return self._known("runs", lambda: rows_of(self.snapshot, _RUNS, {"limit": _MAX_RUNS}))
+
+    def drops(self) -> list[dict[str, Any]]:
+        """Return what the stages dropped: stage, tool, unit, reason, kind, rows."""
+        return self._known("drops", lambda: rows_of(self.snapshot, _DROPS))
+
+    def tables(self) -> list[dict[str, Any]]:
+        """Return the tables and views that a query can ask: name and comment."""
+        return self._known("tables", lambda: rows_of(self.snapshot, _TABLES))
+
+    def histogram(self) -> list[GainBin]:
+        """Return how many scored calls of each tool gain how much."""
+        return self._known("histogram", lambda: gain_histogram(self.snapshot))
+
+    def thresholds(self) -> WhatIfQuery:
+        """Return the thresholds of the current C*.
+
+        Raises:
+            UsageError: nothing was scored yet.
+        """
+        return self._known("thresholds", lambda: ask(self.snapshot, {}))
+
+    def yields_now(self) -> list[Yield]:
+        """Return what the thresholds of the current C* yield."""
+        return self._known("yields", lambda: yields(self.snapshot, self.thresholds().before))
+
+    def _identity(self) -> tuple[int, int] | None:
+        """Return what distinguishes the published snapshot from others; None if there is none."""
+        try:
+            stat = self.snapshot.stat()
+        except OSError:
+            return None
+        return stat.st_ino, stat.st_mtime_ns
+
+    def _known(self, question: Hashable, answer: Callable[[], Answer]) -> Answer:
+        """Return an answer about the snapshot that is published now; it is worked out once."""
+        current = self._identity()
+        if current is None:
+            raise SnapshotError(f"there is no snapshot at {self.snapshot} yet; build a dataset, or reconcile")
+        with self._turn:
+            if current != self._of or len(self._answers) > _MAX_ANSWERS:
+                self._answers, self._of = {}, current
+            if question in self._answers:
+                known: Answer = self._answers[question]
+                return known
+        found = answer()  # two requests may both work it out
+        with self._turn:
+            if current == self._of:
+                self._answers[question] = found
+        return found

@@ -1,0 +1,44 @@
+"""Find: the best call of each tool at each position, by gain, with what the current thresholds make of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from viewer.data import ViewedData
+from viewer.query import Query, shown_key
+from warehouse.call_pages import calls_by_gain
+
+__all__ = ["OUTCOMES", "page"]
+
+_ROWS = 25
+OUTCOMES = {
+    "kept": "kept in C*, unless a tool had enough examples",
+    "below_threshold": "gains less than its tool's threshold",
+    "outdone": "reaches its threshold, but a better call at the position or nearby is kept",
+}
+
+
+def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
+    """Return what the page shows.
+
+    Raises:
+        WrongQueryError: a value is wrong.
+        UsageError: nothing was scored yet.
+        SnapshotError: there is no snapshot, or data that it refers to is gone.
+    """
+    now = viewed.thresholds().before
+    low, high = query.number("low"), query.number("high")
+    found = calls_by_gain(
+        viewed.snapshot,
+        now,
+        _ROWS,
+        outcome=query.choice("outcome", OUTCOMES),  # type: ignore[arg-type]  # one of its words
+        tool=query.choice("tool", now.tau_f),
+        low=-math.inf if low is None else low,
+        high=math.inf if high is None else high,
+        after=query.key("after"),
+    )
+    further = query.to("/calls", after=shown_key(found.last)) if found.last else None
+    return {"found": found, "further": further, "names": viewed.names(), "tau_f": now.tau_f, "outcomes": OUTCOMES}

@@ -1,0 +1,263 @@
+"""Read: one document with its calls inline, everything about one of them, and what every stage dropped.
+
+Shown are the calls of a version of C*, or those of the current build. The call that the URL names is shown inline too,
+even if it was dropped. What became of each call is `flows.document_trace`'s answer, the same as `toolformer explain`'s.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from flows.document_trace import KEPT, DocumentTrace, trace_document
+from toolformer_core.errors import UsageError
+from toolformer_core.records import Call
+from toolformer_core.syntax import linearize
+from viewer.data import ViewedData
+from viewer.next_tokens import next_tokens, token_texts
+from viewer.query import NotThereError, Query, WrongQueryError, document_link
+from warehouse.queries.documents import example_of
+
+__all__ = ["FATES", "Piece", "page", "pieces_of"]
+
+_MAX_CHARS = 100_000  # of the text on one page
+_MAX_ROWS = 200  # of each list of what was dropped
+_LONG = 2_000  # characters of an input or a response that a panel shows
+
+FATES = {
+    "kept": "in C*",
+    "below_threshold": "it gains less than its tool's threshold",
+    "seen_only_after": "the text has its input after the position and not before: the model looked ahead",
+    "lower_gain": "another call at the same position gains more",
+    "repeated_nearby": "the same call within five tokens gains more",
+    "over_limit": "its tool has enough examples",
+    "position_left_out": "its position takes no part in the current C*",
+}
+
+
+class Piece(NamedTuple):
+    """A part of the document: plain text, or a call with the tool's key."""
+
+    text: str
+    tool: str = ""
+    link: str = ""
+    chosen: bool = False
+    dropped: bool = False
+
+
+def page(viewed: ViewedData, query: Query, doc_id: str) -> Mapping[str, Any]:
+    """Return what the page shows.
+
+    Args:
+        viewed: the data folder.
+        query: the query string: `version` (name@version) and `call` (tool:position:n, the n-th call of a tool there).
+        doc_id: the document's id, or the beginning of it.
+
+    Raises:
+        WrongQueryError: there is no such version or call of the document.
+        NotThereError: there is no such document.
+        SnapshotError: there is no snapshot, or data that it refers to is gone.
+    """
+    version = query.text("version")
+    names = viewed.names()
+    try:
+        trace = trace_document(viewed.store, viewed.snapshot, doc_id)
+    except UsageError as exc:
+        if not version:
+            raise NotThereError(str(exc)) from exc
+        return _of_another_corpus(viewed, names, doc_id, version)
+    explanation = trace.explanation
+    document = explanation.document or {}
+    doc_id, text = document["doc_id"], document["text"]
+    versions = {f"{row['name']}@{row['version']}": row["calls"] for row in explanation.datasets}
+    if version and version not in versions:
+        raise WrongQueryError(f"{version[:100]} does not have this document; these do: {', '.join(versions) or 'none'}")
+    calls = _numbered(trace.calls)
+    shown = [{**call, "nth": _nth(calls, call)} for call in versions[version]] if version else []
+    shown = shown or [call for call in calls if not version and call["fate"] == KEPT]
+    chosen = _chosen(calls, query.text("call"))
+    start = _start(query, text, chosen)
+    return {
+        "doc_id": doc_id,
+        "document": document,
+        "version": version,
+        "versions": list(versions),
+        "names": names,
+        "pieces": pieces_of(text, shown, chosen, names, doc_id, version, start),
+        "start": start,
+        "parts": _parts(query, doc_id, text, start),
+        "chosen": chosen and _panel(viewed, trace, calls, chosen, version),
+        "calls": [{**call, "link": document_link(doc_id, call, version)} for call in calls],
+        "dropped": _dropped(trace),
+        "thresholds": trace.thresholds,
+        "fates": FATES,
+        "max_rows": _MAX_ROWS,
+        "trace": trace,
+    }
+
+
+def pieces_of(
+    text: str,
+    calls: Iterable[Mapping[str, Any]],
+    chosen: Mapping[str, Any] | None,
+    names: Mapping[str, str],
+    doc_id: str,
+    version: str = "",
+    start: int = 0,
+) -> list[Piece]:
+    """Return the text with its calls as pieces, from an offset on.
+
+    Args:
+        text: the document.
+        calls: the calls to show inline.
+        chosen: the call of the panel; it is shown inline even if it is not among the calls.
+        names: the tools' names in calls, by key.
+        doc_id: the document's id.
+        version: name@version; "": the current C*.
+        start: where the page begins.
+    """
+    inline = [(call, False) for call in calls if not _same(call, chosen)]
+    inline += [(chosen, chosen.get("fate") != KEPT)] if chosen is not None else []
+    stop = start + _MAX_CHARS
+    out, at = [], start
+    for call, dropped in sorted(inline, key=lambda one: (one[0]["position"], one[1], one[0]["tool"])):
+        if not start <= call["position"] <= stop:
+            continue
+        out.append(Piece(text[at : call["position"]]))
+        at = call["position"]
+        written = linearize(Call(names.get(call["tool"], call["tool"]), call["input"]), call["response"])
+        is_chosen = call is chosen
+        out.append(Piece(written, call["tool"], document_link(doc_id, call, version), is_chosen, dropped))
+    return [piece for piece in (*out, Piece(text[at:stop])) if piece.text]
+
+
+def _numbered(calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return calls with their number among those of a tool at a position: the best is the first."""
+    counts: dict[tuple[str, int], int] = {}
+    out = []
+    for call in calls:
+        place = (call["tool"], call["position"])
+        counts[place] = counts.get(place, -1) + 1
+        out.append({**call, "nth": counts[place]})
+    return out
+
+
+def _same(call: Mapping[str, Any], other: Mapping[str, Any] | None) -> bool:
+    return other is not None and all(call[name] == other[name] for name in ("tool", "position", "input", "response"))
+
+
+def _nth(calls: Iterable[Mapping[str, Any]], call: Mapping[str, Any]) -> int:
+    """Return the number of a version's call among the current scores; 0 if it is not among them."""
+    return next((one["nth"] for one in calls if _same(one, call)), 0)
+
+
+def _chosen(calls: Iterable[Mapping[str, Any]], wanted: str) -> Mapping[str, Any] | None:
+    if not wanted:
+        return None
+    for call in calls:
+        if f"{call['tool']}:{call['position']}:{call['nth']}" == wanted:
+            return call
+    raise WrongQueryError(f"the current scores of this document have no call {wanted[:100]!r}")
+
+
+def _start(query: Query, text: str, chosen: Mapping[str, Any] | None) -> int:
+    """Return where the page's part of a long text begins: as asked for, unless the chosen call lies elsewhere."""
+    start = min(query.whole("from") or 0, max(len(text) - 1, 0))
+    if chosen is None or start <= chosen["position"] <= start + _MAX_CHARS:
+        return start
+    return max(0, int(chosen["position"]) - _MAX_CHARS // 2)
+
+
+def _parts(query: Query, doc_id: str, text: str, start: int) -> list[tuple[str, str]]:
+    """Return links to the parts before and behind the one that is shown."""
+    parts = {}
+    if start > 0:
+        parts["before this"] = max(0, start - _MAX_CHARS)
+    if start + _MAX_CHARS < len(text):
+        parts["behind this"] = start + _MAX_CHARS
+    path = document_link(doc_id)
+    return [(name, query.to(path, call=None, **{"from": at or None})) for name, at in parts.items()]
+
+
+def _panel(
+    viewed: ViewedData,
+    trace: DocumentTrace,
+    calls: Sequence[Mapping[str, Any]],
+    chosen: Mapping[str, Any],
+    version: str,
+) -> dict[str, Any]:
+    """Return everything about one call."""
+    document = trace.explanation.document or {}
+    build = viewed.build()
+    texts = token_texts(build.model, document["text"], chosen) if build else None
+    place = {"tool": chosen["tool"], "position": chosen["position"]}
+    position = next((row for row in trace.positions if place.items() <= row.items()), None)
+    at = calls.index(chosen)
+    return {
+        "call": chosen,
+        "long": {name: len(chosen[name]) > _LONG for name in ("input", "response")},
+        "short": {name: chosen[name][:_LONG] for name in ("input", "response")},
+        "tau_f": trace.thresholds.get(chosen["tool"]),
+        "position": position,
+        "p": math.exp(chosen["log_p"]),
+        "tokens": next_tokens(chosen, texts),
+        "has_texts": texts is not None,
+        "rivals": [
+            {**one, "link": document_link(document["doc_id"], one, version)}
+            for one in calls
+            if one["position"] == chosen["position"] and one is not chosen
+        ],
+        "neighbours": [
+            (label, document_link(document["doc_id"], calls[other], version))
+            for label, other in (("Previous call", at - 1), ("Next call", at + 1))
+            if 0 <= other < len(calls)
+        ],
+    }
+
+
+def _dropped(trace: DocumentTrace) -> dict[str, list[dict[str, Any]]]:
+    """Return what each stage dropped of the document, in the order of the stages."""
+    explanation = trace.explanation
+    return {
+        "prefilter": [row for row in explanation.prefiltered if not row["kept"]],
+        "sample": [row for row in explanation.sampled if row["outcome"] != "ok"],
+        "execute": [row for row in explanation.executed if row["failure"]],
+    }
+
+
+def _of_another_corpus(viewed: ViewedData, names: Mapping[str, str], doc_id: str, version: str) -> dict[str, Any]:
+    """Return what the page shows of a version's document that the current build has not read: its text with calls.
+
+    Raises:
+        NotThereError: the version does not have it either.
+    """
+    dataset, _, digest = version.rpartition("@")
+    example = example_of(viewed.snapshot, dataset, digest, doc_id)
+    if example is None:
+        raise NotThereError(f"neither the current build nor {version[:100]} has a document {doc_id[:100]!r}")
+    pieces, at = [], 0
+    for call in sorted(example["calls"], key=lambda one: one["start"]):
+        pieces += [
+            Piece(example["text"][at : call["start"]]),
+            Piece(example["text"][call["start"] : call["end"]], call["tool"]),
+        ]
+        at = call["end"]
+    pieces = [piece for piece in (*pieces, Piece(example["text"][at:])) if piece.text]
+    return {
+        "doc_id": doc_id,
+        "document": {"doc_id": doc_id, "url": None, "created": None, "source": "", "line": None},
+        "version": version,
+        "versions": [version],
+        "names": names,
+        "pieces": pieces,
+        "start": 0,
+        "parts": [],
+        "chosen": None,
+        "calls": [],
+        "dropped": {},
+        "thresholds": {},
+        "fates": FATES,
+        "max_rows": _MAX_ROWS,
+        "trace": None,
+    }

@@ -1,0 +1,138 @@
+"""Move: other thresholds, their yields, the calls that would come and go, the command that does the same.
+
+Where nothing is given for a tool, it stays as the current C* has it. The answer is `toolformer what-if`'s.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any
+
+from flows.build_dataset.what_if_query import WhatIfQuery, ask
+from toolformer_core.errors import UsageError
+from viewer.charts import gain_chart
+from viewer.data import ViewedData
+from viewer.query import Query, WrongQueryError, shown_key
+from warehouse.call_pages import moved_calls
+from warehouse.what_if import yields
+
+__all__ = ["asked", "page"]
+
+_ROWS = 10
+_MAX_TAU = 100.0  # nats
+_SLIDER_TAU = 5.0  # where the slider ends; the field beside it takes more
+
+
+def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
+    """Return what the page shows.
+
+    Raises:
+        WrongQueryError: a value is wrong.
+        UsageError: nothing was scored yet.
+        SnapshotError: there is no snapshot, or data that it refers to is gone.
+    """
+    problem = ""
+    current = viewed.thresholds()
+    try:
+        what_if, changes = asked(viewed, query)
+    except (UsageError, WrongQueryError) as exc:  # told beside the sliders, which stay
+        problem, what_if, changes = str(exc), current, {}
+    before, after = what_if.before, what_if.after
+    comes_after, goes_after = (None if problem else query.key(name) for name in ("comes", "goes"))
+    with ThreadPoolExecutor(1) as beside:  # while the files of the calls that are shown are read, yields are counted
+        counted = beside.submit(
+            copy_context().run,
+            lambda: viewed.yields_now() if before == after else yields(viewed.snapshot, after),
+        )
+        moved = moved_calls(viewed.snapshot, before, after, _ROWS, comes_after=comes_after, goes_after=goes_after)
+        then = counted.result()
+    names = viewed.names()
+    bins = viewed.histogram()
+    now = {one.tool: one for one in viewed.yields_now()}
+    tools = [
+        {
+            "key": one.tool,
+            "now": now[one.tool],
+            "then": one,
+            "chart": gain_chart(
+                names.get(one.tool, one.tool),
+                [part for part in bins if part.tool == one.tool],
+                {"now": before.tau_f[one.tool], "then": after.tau_f[one.tool]},
+            ),
+            "bins": [part for part in bins if part.tool == one.tool],
+            **_fields(what_if, one.tool),
+        }
+        for one in then
+    ]
+    return {
+        "problem": problem,
+        "notes": what_if.notes,
+        "tools": tools,
+        "names": names,
+        "repeats": after.keep_repeats,
+        "lists": (
+            ("comes", "Calls that would be added", moved.comes, _further(query, "comes", moved.comes.last)),
+            ("goes", "Calls that would be removed", moved.goes, _further(query, "goes", moved.goes.last)),
+        ),
+        "command": _command(viewed.data, changes),
+        "limit": int(what_if.stored.assembled.get("max_examples", 25_000)),
+        "slider_tau": _SLIDER_TAU,
+    }
+
+
+def asked(viewed: ViewedData, query: Query) -> tuple[WhatIfQuery, dict[str, Any]]:
+    """Return the thresholds of a query string or a form, and those that are not the current ones, by option.
+
+    Raises:
+        WrongQueryError: a value is wrong.
+        UsageError: stored scores cannot answer any of it.
+    """
+    current = viewed.thresholds()
+    now = current.before
+    tau_f: dict[str, float] = {}
+    top_k: dict[str, int] = {}
+    tau_s: dict[str, float] = {}
+    for tool, sampled in current.stored.sampled.items():
+        if (tau := query.number(f"tau.{tool}", -_MAX_TAU, _MAX_TAU)) is not None and tau != now.tau_f[tool]:
+            tau_f[tool] = tau
+        k, p = query.whole(f"k.{tool}", 1), query.number(f"p.{tool}", 0, 1)
+        if k is not None and k != now.top_k.get(tool, sampled["top_k"]):
+            top_k[tool] = k
+        if p is not None and p != now.tau_s.get(tool, sampled["tau_s"]):
+            tau_s[tool] = p
+    repeats = {"": None, "keep": True, "drop": False}[query.choice("repeats", ("keep", "drop"))]
+    repeats = None if repeats == now.keep_repeats else repeats
+    changes = {"--tau": tau_f, "--top-k": top_k, "--tau-s": tau_s, "repeats": repeats}
+    return ask(viewed.snapshot, tau_f, top_k or None, tau_s or None, repeats), changes
+
+
+def _fields(what_if: WhatIfQuery, tool: str) -> dict[str, Any]:
+    """Return the values of a tool's fields, and how far its sliders go."""
+    sampled, after = what_if.stored.sampled[tool], what_if.after
+    floor = what_if.stored.floors.get(tool)
+    return {
+        "tau": after.tau_f[tool],
+        "low": -_SLIDER_TAU if floor is None else floor,
+        "k": after.top_k.get(tool, sampled["top_k"]),
+        "most_k": sampled["top_k"],
+        "p": after.tau_s.get(tool, sampled["tau_s"]),
+        "least_p": sampled["tau_s"],
+    }
+
+
+def _further(query: Query, name: str, last: Any) -> str | None:
+    return None if last is None else query.to("/thresholds", **{name: shown_key(last)}) + f"#{name}"
+
+
+def _command(data: str, changes: Mapping[str, Any]) -> str:
+    """Return the command line that answers the same."""
+    words = ["toolformer", "what-if"]
+    for option in ("--tau", "--top-k", "--tau-s"):
+        if values := changes.get(option):
+            words += [option, ",".join(f"{tool}={value!r}" for tool, value in values.items())]
+    if (repeats := changes.get("repeats")) is not None:
+        words.append("--keep-repeats" if repeats else "--drop-repeats")
+    return shlex.join([*words, "--data", data])

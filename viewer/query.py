@@ -1,0 +1,134 @@
+"""The query string of a page: its values as numbers and texts, and links to the same page with other values.
+
+All that a page shows follows from its URL, so every view can be shared, kept and reached without a script.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from warehouse.call_pages import CallKey
+
+__all__ = ["NotThereError", "Query", "WrongQueryError", "document_link", "link", "shown_key"]
+
+_MAX_CHARS = 10_000  # of one value
+_MAX_WHOLE = 2.0**53
+
+
+class WrongQueryError(Exception):
+    """A value of the query string is wrong; the message says which, in one line."""
+
+
+class NotThereError(Exception):
+    """What a URL names is not in the data; the message says so, in one line."""
+
+
+class Query:
+    """The values of a query string or a form.
+
+    Args:
+        pairs: names and values; of a name that is given several times, the last value counts.
+    """
+
+    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
+        self.values = {name: value.strip() for name, value in pairs if value.strip()}
+
+    def text(self, name: str) -> str:
+        """Return a text; "" if it is not given.
+
+        Raises:
+            WrongQueryError: it is too long.
+        """
+        value = self.values.get(name, "")
+        if len(value) > _MAX_CHARS:
+            raise WrongQueryError(f"{name} may have at most {_MAX_CHARS:,} characters")
+        return value
+
+    def choice(self, name: str, choices: Iterable[str]) -> str:
+        """Return one of some texts; "" if it is not given.
+
+        Raises:
+            WrongQueryError: it is none of them.
+        """
+        value, known = self.text(name), sorted(set(choices))
+        if value and value not in known:
+            raise WrongQueryError(f"{name} is one of {', '.join(known)}, not {value[:100]!r}")
+        return value
+
+    def number(self, name: str, low: float = -math.inf, high: float = math.inf) -> float | None:
+        """Return a number; None if it is not given.
+
+        Raises:
+            WrongQueryError: it is none, or out of range.
+        """
+        text = self.text(name)
+        if not text:
+            return None
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not (math.isfinite(value) and low <= value <= high):
+            bounds = [f"from {low:g}"] if math.isfinite(low) else []
+            bounds += [f"to {high:g}"] if high < _MAX_WHOLE else []
+            raise WrongQueryError(f"{name} is a number {' '.join(bounds)}".rstrip() + f", not {text[:100]!r}")
+        return value
+
+    def whole(self, name: str, low: int = 0) -> int | None:
+        """Return a whole number; None if it is not given.
+
+        Raises:
+            WrongQueryError: it is none, or too small.
+        """
+        value = self.number(name, low, _MAX_WHOLE)
+        if value is not None and value != int(value):
+            raise WrongQueryError(f"{name} is a whole number, not {value:g}")
+        return None if value is None else int(value)
+
+    def key(self, name: str) -> CallKey | None:
+        """Return a call's place in a list, as `shown_key` writes it; None if it is not given.
+
+        Raises:
+            WrongQueryError: it has another form.
+        """
+        text = self.text(name)
+        if not text:
+            return None
+        try:
+            gain, slot, doc, position = text.split(",")
+            key = CallKey(float(gain), int(slot), int(doc), int(position))
+            if not (math.isfinite(key.gain) and max(key.slot, key.position) < 2**31 and 0 <= key.doc < 2**64):
+                raise ValueError
+        except ValueError:
+            raise WrongQueryError(f"{name} is no place in a list: {text[:100]!r}") from None
+        return key
+
+    def to(self, path: str, **changes: Any) -> str:
+        """Return a link to a page with these values and some changes; None removes a value."""
+        return link(path, **{**self.values, **changes})
+
+
+def shown_key(key: CallKey | None) -> str | None:
+    """Return a call's place in a list as text."""
+    return None if key is None else ",".join(map(repr, key))
+
+
+def link(path: str, **values: Any) -> str:
+    """Return a link with a query string; what is None or "" is left out."""
+    given = {name: str(value) for name, value in values.items() if value not in (None, "")}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def document_link(doc_id: str, call: Mapping[str, Any] | None = None, version: str = "") -> str:
+    """Return the link to a document.
+
+    Args:
+        doc_id: its id.
+        call: a call of it, with `tool` and `position` (and `nth` among several there), that is to be shown.
+        version: name@version; "": the current C*.
+    """
+    chosen = None if call is None else f"{call['tool']}:{call['position']}:{call.get('nth', 0)}"
+    return link(f"/documents/{quote(doc_id, safe='')}", version=version, call=chosen) + ("#call" if chosen else "")

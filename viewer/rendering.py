@@ -1,0 +1,58 @@
+"""Templates, which escape every text that they are given, and the few words and forms that they share."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from viewer.query import document_link, link
+
+__all__ = ["render", "shown", "tool_class"]
+
+_COLOURS = 8  # of tools, in the style sheet
+_PAGES = {
+    "/": "Versions",
+    "/documents": "Documents",
+    "/calls": "Calls",
+    "/thresholds": "Thresholds",
+    "/sql": "SQL",
+}
+_SHOWN_CHARS = 160
+
+
+def render(template: str, **values: Any) -> str:
+    """Return a page.
+
+    Args:
+        template: its file in `templates/`.
+        values: what it shows; `path` is that of the menu's entry.
+    """
+    return _environment().get_template(template).render(pages=_PAGES, **values)
+
+
+def shown(text: str, characters: int = _SHOWN_CHARS) -> str:
+    """Return the beginning of a text, for a list."""
+    return text if len(text) <= characters else text[: characters - 1] + "…"
+
+
+def tool_class(tool: str, tools: Any) -> str:
+    """Return the class that gives a tool its colour: by its place among the tools, sorted by key."""
+    keys = sorted(tools)
+    return f"tool-{keys.index(tool) % _COLOURS if tool in keys else 'other'}"
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("viewer"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.filters |= {"shown": shown, "nats": "{:+.3f}".format, "number": "{:,}".format, "short": "{:g}".format}
+    environment.globals |= {"link": link, "document_link": document_link, "tool_class": tool_class}
+    return environment

@@ -1,0 +1,86 @@
+"""ASGI middleware: what a browser may do with the pages, and what may be sent to them.
+
+    | refused                                                                                     | status |
+    |---------------------------------------------------------------------------------------------|--------|
+    | a host or an origin that is not this server's, see `serving.origins`                        | 403    |
+    | what a page of another origin loads or sends, by `Sec-Fetch-Site`; it may link here         | 403    |
+    | a body that is larger than a form                                                           | 413    |
+
+Every response forbids the browser scripts, styles and connections beyond this server, and to show it in a frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from starlette.responses import PlainTextResponse
+
+__all__ = ["HEADERS", "Guard", "is_from_elsewhere"]
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+MAX_BODY = 1 << 16  # bytes
+
+HEADERS = {
+    "content-security-policy": "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; "
+    "form-action 'self'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",  # with none at all, a browser sends forms with the origin `null`
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+class Guard:
+    """Passes requests on to `app`, except those that it refuses.
+
+    Args:
+        app: the application.
+    """
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message = {**message, "headers": [*message["headers"], *own]}
+            await send(message)
+
+        refused = _refusal(scope)
+        if refused is not None:
+            await refused(scope, receive, send_with_headers)
+        else:
+            await self._app(scope, receive, send_with_headers)
+
+
+def is_from_elsewhere(headers: dict[str, str]) -> bool:
+    """Return whether a page of another origin made a browser send a request.
+
+    Args:
+        headers: of the request, by name in lower case.
+    """
+    return headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+
+
+def _refusal(scope: Scope) -> PlainTextResponse | None:
+    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+    followed = scope["method"] == "GET" and headers.get("sec-fetch-mode") == "navigate"
+    framed = headers.get("sec-fetch-dest", "document") != "document"
+    if is_from_elsewhere(headers) and (not followed or framed):
+        return PlainTextResponse("this server takes requests from its own pages; others may only link to it\n", 403)
+    if scope["method"] not in ("GET", "HEAD"):
+        size = headers.get("content-length", "")
+        if not size.isdigit() or int(size) > MAX_BODY:
+            return PlainTextResponse(f"send a form of at most {MAX_BODY:,} bytes\n", 413)
+    return None

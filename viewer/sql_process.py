@@ -1,0 +1,93 @@
+"""A user's own query, in a process of its own: it only reads, within bounds, and can always be ended.
+
+What a query may do is decided in `warehouse.queries.guarded`. Its restrictions hold for all connections of a process to
+the snapshot, and its memory is the process's: so that the pages keep theirs, the query runs beside them. It is
+interrupted when its time is over, and its process is killed if it does not end then.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+__all__ = ["MAX_ROWS", "TIMEOUT_S", "SqlAnswer", "ask_in_process", "main"]
+
+TIMEOUT_S = 10.0
+MAX_ROWS = 500
+_MEMORY = "500MB"
+_MAX_CHARS = 2_000  # of a cell
+_MAX_ANSWER = 16 << 20  # bytes
+_GRACE_S = 10.0  # for the process to start, and to end after the interrupt
+
+
+@dataclass(frozen=True, slots=True)
+class SqlAnswer:
+    """The first rows of a query, or why there are none."""
+
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[str | None, ...], ...] = ()  # cells as text; None: NULL
+    more: bool = False  # whether there are further rows
+    problem: str = ""
+
+
+def ask_in_process(snapshot: Path, sql: str, timeout_s: float = TIMEOUT_S) -> SqlAnswer:
+    """Run a query and return its first rows.
+
+    Args:
+        snapshot: the snapshot.
+        sql: one statement that returns rows.
+        timeout_s: seconds that it may take.
+    """
+    command = [sys.executable, "-m", "viewer.sql_process", str(snapshot), str(timeout_s)]
+    try:
+        done = subprocess.run(
+            command, input=sql.encode(), capture_output=True, check=False, timeout=timeout_s + _GRACE_S, close_fds=True
+        )
+        said = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        return SqlAnswer(problem=f"the query took longer than {timeout_s:g} s and was ended")
+    except ValueError:
+        return SqlAnswer(problem="the query's process ended without an answer: it may have needed too much memory")
+    return SqlAnswer(tuple(said["columns"]), tuple(tuple(row) for row in said["rows"]), said["more"], said["problem"])
+
+
+def _answer(snapshot: Path, sql: str, timeout_s: float) -> dict[str, Any]:
+    from warehouse.errors import WarehouseError
+    from warehouse.queries.guarded import run_query
+
+    try:
+        with run_query(snapshot, sql, timeout_s, _MEMORY) as rows:
+            shown, size = [], 0
+            for row in islice(rows, MAX_ROWS + 1):
+                shown.append([_cell(value) for value in row])
+                size += sum(len(cell or "") for cell in shown[-1])
+                if size > _MAX_ANSWER // 4:
+                    break
+            columns = list(rows.columns)
+    except WarehouseError as exc:
+        return {"columns": [], "rows": [], "more": False, "problem": " ".join(str(exc).split())}
+    more = len(shown) > MAX_ROWS or size > _MAX_ANSWER // 4
+    return {"columns": columns, "rows": shown[:MAX_ROWS], "more": more, "problem": ""}
+
+
+def _cell(value: Any) -> str | None:
+    if value is None:
+        return None
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= _MAX_CHARS else text[: _MAX_CHARS - 1] + "…"
+
+
+def main() -> None:
+    """Answer the query on standard input; the arguments are the snapshot and the seconds that it may take."""
+    snapshot, timeout_s = sys.argv[1:]
+    sql = sys.stdin.buffer.read().decode(errors="replace")
+    sys.stdout.write(json.dumps(_answer(Path(snapshot), sql, float(timeout_s))))
+
+
+if __name__ == "__main__":
+    main()
