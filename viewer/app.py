@@ -8,9 +8,10 @@ Hosts and origins are checked by `serving.origins`, all else that a browser coul
 from __future__ import annotations
 
 import contextlib
+import getpass
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote, unquote
 
 from anyio import to_thread
 from fastapi import FastAPI, Request, Response
@@ -22,7 +23,7 @@ from serving.origins import OwnOriginOnly
 from toolformer_core.errors import UsageError
 from viewer.data import ViewedData
 from viewer.materialising import Materialiser
-from viewer.pages import calls, document, documents, sql, thresholds, versions
+from viewer.pages import calls, document, documents, judge, sql, thresholds, versions
 from viewer.query import NotThereError, Query, WrongQueryError
 from viewer.rendering import render
 from viewer.security import Guard, is_from_elsewhere
@@ -33,6 +34,7 @@ __all__ = ["make_app"]
 
 _THREADS = 4  # requests answered at a time; DuckDB uses all cores for each
 _MEMORY = "192MB"  # of the connection to the snapshot
+_USER, _MAX_NAME, _YEAR_S = "toolformer_user", 30, 365 * 86_400  # the cookie with the name of who judges
 _ADVICE = "TOOLFORMER_ALLOWED_HOSTS and TOOLFORMER_ALLOWED_ORIGINS allow more"
 
 Page = Callable[[ViewedData, Query], Mapping[str, Any]]
@@ -87,13 +89,32 @@ def make_app(data: str, *, hosts: Iterable[str] = (), origins: Iterable[str] = (
         answer = None if is_from_elsewhere(dict(request.headers)) else sql.answer_to(viewed, query)
         return _shown("sql.html", "/sql", viewed, lambda v, q: sql.page(v, q, answer), query)
 
+    @app.get("/judge")
+    def show_judge(request: Request) -> Response:
+        return _shown("judge.html", "/judge", viewed, lambda v, q: judge.page(v, q, _user(request)), _query(request))
+
+    @app.post("/judge/name")
+    async def name_user(request: Request) -> Response:
+        form = await _form(request)
+        response = RedirectResponse(_back(form), 303)
+        response.set_cookie(
+            _USER, quote(form.text("user")[:_MAX_NAME]), max_age=_YEAR_S, httponly=True, samesite="strict"
+        )
+        return response
+
+    @app.post("/marks")
+    async def add_mark(request: Request) -> Response:
+        form = await _form(request)
+        await to_thread.run_sync(lambda: judge.mark(viewed, form, _user(request)))
+        return RedirectResponse(_back(form), 303)
+
     @app.get("/versions/new")
     def show_materialisation() -> Response:
         return HTMLResponse(render("materialisation.html", path="/thresholds", last=materialiser.last))
 
     @app.post("/versions")
     async def make_version(request: Request) -> Response:
-        form = Query(parse_qsl((await request.body()).decode(errors="replace")))
+        form = await _form(request)
         await to_thread.run_sync(lambda: materialiser.start(thresholds.asked(viewed, form)[0], form.text("name")))
         return RedirectResponse("/versions/new", 303)
 
@@ -102,6 +123,26 @@ def make_app(data: str, *, hosts: Iterable[str] = (), origins: Iterable[str] = (
 
 def _query(request: Request) -> Query:
     return Query(request.query_params.multi_items())
+
+
+async def _form(request: Request) -> Query:
+    return Query(parse_qsl((await request.body()).decode(errors="replace")))
+
+
+def _back(form: Query) -> str:
+    """Return the page that a form was on: a path of this server, and no other address."""
+    back = form.text("back")
+    return back if back.startswith("/") and not back.startswith(("//", "/\\")) else "/judge"
+
+
+def _user(request: Request) -> str:
+    """Return who judges: the name that was given here before, else that of the account that runs the viewer."""
+    if name := unquote(request.cookies.get(_USER, "")).strip():
+        return name[:_MAX_NAME]
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # an account without a name
+        return "me"
 
 
 def _shown(template: str, path: str, viewed: ViewedData, page: Page, query: Query) -> Response:

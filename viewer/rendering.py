@@ -17,6 +17,7 @@ _PAGES = {
     "/documents": "Documents",
     "/calls": "Calls",
     "/thresholds": "Thresholds",
+    "/judge": "Judge",
     "/sql": "SQL",
 }
 _SHOWN_CHARS = 160

@@ -8,7 +8,7 @@ position; `explain` has all.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -20,7 +20,7 @@ from warehouse.snapshot.relations import sql_text
 from warehouse.snapshot.views import survivors_sql
 from warehouse.what_if import BY_GAIN, CallFilter, allowed_sql, moved_sql
 
-__all__ = ["CallKey", "CallPage", "MovedCalls", "Outcome", "calls_by_gain", "moved_calls"]
+__all__ = ["CallKey", "CallPage", "DrawnCall", "MovedCalls", "Outcome", "calls_by_gain", "draw_call", "moved_calls"]
 
 # kept; below the threshold; allowed by it, but a better call at the position or nearby is kept instead; any of these
 Outcome = Literal["kept", "below_threshold", "outdone", ""]
@@ -50,6 +50,53 @@ class MovedCalls:
 
     comes: CallPage  # that survive only the second
     goes: CallPage  # ... only the first
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnCall:
+    """The next call of a random order, and how many there are."""
+
+    call: Sample | None  # None: there are no more
+    total: int  # kept calls of the tool
+    left: int  # of them, those that may still be drawn, this one included
+
+
+def draw_call(
+    path: str | Path,
+    call_filter: CallFilter,
+    tool: str,
+    seed: int,
+    without: Iterable[tuple[str, int]] = (),
+    width: int = 60,
+) -> DrawnCall:
+    """Return the next of a tool's kept calls in an order that the seed shuffles.
+
+    Args:
+        path: the snapshot.
+        call_filter: which calls are kept.
+        tool: the tool's key.
+        seed: of the order; the same seed gives the same order.
+        without: document and position of calls that are passed over.
+        width: characters of text before and after the call's position.
+
+    Raises:
+        SnapshotError: there is no snapshot, or data that it refers to is gone.
+    """
+    passed = sorted(set(without))
+    indexed = f"SELECT g.*, tool FROM facts.gains AS g JOIN facts.slots USING (slot) WHERE {allowed_sql(call_filter)}"
+    kept = survivors_sql(indexed, "true" if call_filter.keep_repeats else "false")
+    sql = f"""
+WITH kept AS MATERIALIZED (FROM ({kept}) WHERE tool = $tool),
+passed AS (SELECT hash(unnest($ids)) AS doc, unnest($positions) AS "position"),
+open AS MATERIALIZED (FROM kept ANTI JOIN passed USING (doc, "position"))
+SELECT *, (SELECT count(*) FROM kept) AS total, (SELECT count(*) FROM open) AS "left"
+FROM (SELECT 1) LEFT JOIN (FROM open ORDER BY hash(doc, "position", $seed), slot LIMIT 1) ON true"""
+    ids, positions = [one for one, _ in passed], [position for _, position in passed]
+    with open_snapshot(path) as connection:
+        asked = {"tool": tool, "ids": ids, "positions": positions, "seed": seed}
+        [row] = rows_in(connection, sql, asked)
+        found = calls_with_text(connection, [row], width) if row["left"] else (None,)
+    return DrawnCall(found[0], row["total"], row["left"])
 
 
 def calls_by_gain(

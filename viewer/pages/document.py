@@ -16,6 +16,7 @@ from toolformer_core.records import Call
 from toolformer_core.syntax import linearize
 from viewer.data import ViewedData
 from viewer.next_tokens import next_tokens, token_texts
+from viewer.pages.judge import marks_of
 from viewer.query import NotThereError, Query, WrongQueryError, document_link
 from warehouse.queries.documents import example_of
 
@@ -33,6 +34,8 @@ FATES = {
     "repeated_nearby": "the same call within five tokens gains more",
     "over_limit": "its tool has enough examples",
     "position_left_out": "its position takes no part in the current C*",
+    "rejected": "people's marks reject it",
+    "not_accepted": "people's marks do not accept it",
 }
 
 
@@ -203,6 +206,8 @@ def _panel(
         "p": math.exp(chosen["log_p"]),
         "tokens": next_tokens(chosen, texts),
         "has_texts": texts is not None,
+        "marks": marks_of(viewed, document["doc_id"], chosen),
+        "here": document_link(document["doc_id"], chosen, version).partition("#")[0],
         "rivals": [
             {**one, "link": document_link(document["doc_id"], one, version)}
             for one in calls

@@ -16,3 +16,14 @@ document.addEventListener("htmx:afterSettle", (event) => {
   const panel = event.target.id === "document" && document.getElementById("call");
   if (panel) panel.focus({ preventScroll: true });
 });
+
+// Keys that judge a call, while the focus is within its form; on a page of nothing else it begins there.
+document.addEventListener("keydown", (event) => {
+  const form = event.target.closest && event.target.closest("form.verdict");
+  if (!form || event.ctrlKey || event.metaKey || event.altKey) return;
+  const button = form.querySelector(`button[data-key="${CSS.escape(event.key)}"]`);
+  if (button) button.click();
+});
+
+const judged = document.querySelector('nav a[href="/judge"][aria-current]') && document.querySelector("form.verdict");
+if (judged) judged.focus({ preventScroll: true });

@@ -1,0 +1,131 @@
+"""Judging in the viewer: calls drawn in a seeded order, marks under a name, the precision that follows."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.viewer.test_viewer_pages import words
+from viewer.app import make_app
+from warehouse.call_pages import draw_call
+from warehouse.marks import CallIdentity, read_marks
+from warehouse.snapshot.publish import publish
+from warehouse.store import Store
+from warehouse.what_if import CallFilter
+
+NOW = CallFilter({"calculator": 0.5, "qa": 1.0})
+KEPT = {("apples", 16), ("hostile", 25), ("long", 110_000)}
+
+
+@pytest.fixture
+def own(data: Path, tmp_path: Path) -> Path:
+    """A copy of the data folder, which marks may change."""
+    folder = Path(shutil.copytree(data, tmp_path / "data"))
+    (folder / "warehouse.duckdb").unlink()
+    publish(Store(folder), None)
+    return folder
+
+
+@pytest.fixture
+def client(own: Path) -> Iterator[TestClient]:
+    with TestClient(
+        make_app(str(own)), base_url="http://127.0.0.1:8001", headers={"origin": "http://127.0.0.1:8001"}
+    ) as found:
+        yield found
+
+
+def hidden(page: str, name: str) -> str:
+    """The value of a hidden field of the form that judges."""
+    form = page.partition('class="verdict"')[2]
+    found = re.search(rf'name="{name}" value="([^"]*)"', form)
+    assert found is not None
+    return unescape(found[1])
+
+
+def judge(client: TestClient, page: str, verdict: str) -> str:
+    """Press a button of the form on a page; return the page that follows."""
+    fields = {name: hidden(page, name) for name in ("doc", "call", "back")}
+    answer = client.post("/marks", data={**fields, "verdict": verdict})
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+def test_every_kept_call_is_drawn_once_in_an_order_of_the_seed(own: Path) -> None:
+    snapshot = own / "warehouse.duckdb"
+    orders = []
+    for seed in range(4):
+        seen: list[tuple[str, int]] = []
+        while (drawn := draw_call(snapshot, NOW, "calculator", seed, seen)).call is not None:
+            assert (drawn.total, drawn.left) == (3, 3 - len(seen))
+            seen.append((drawn.call.doc_id, drawn.call.position))
+        assert drawn.left == 0
+        assert set(seen) == KEPT
+        orders.append(tuple(seen))
+    assert len(set(orders)) > 1
+    assert draw_call(snapshot, NOW, "qa", 0).call is None  # its only call gains too little
+
+
+def test_marks_are_made_one_call_after_another_and_a_precision_follows(client: TestClient, own: Path) -> None:
+    client.post("/judge/name", data={"user": "Zoë <b>", "back": "/judge"})
+    page = client.get("/judge").text
+    assert "0 of 3 kept calls of calculator judged by Zoë <b>" in words(page)
+    for number, verdict in enumerate(["accept", "reject", "accept"], 1):
+        page = judge(client, page, verdict)
+        assert f"{number} of 3 kept calls of calculator judged by Zoë <b>" in words(page)
+    assert "No kept call of calculator is left to judge." in words(page)
+    assert "calculator 0.5 2 1 0 0.667 0.208 to 0.939" in words(page)  # Wilson, 2 of 3
+    marks, damaged = read_marks(Store(own))
+    assert [(mark.user, mark.verdict) for mark in marks] == [("Zoë <b>", one) for one in ("accept", "reject", "accept")]
+    assert {(mark.call.doc_id, mark.call.position) for mark in marks} == KEPT
+    assert damaged == 0
+    client.post("/judge/name", data={"user": "b", "back": "/judge?tool=calculator"})
+    page = judge(client, client.get("/judge").text, "unsure")
+    assert "Zoë <b> , b 1 0 " in words(page) or "b , Zoë <b> 1 0 " in words(page)
+
+
+def test_a_call_of_a_document_is_judged_and_the_mark_taken_back(client: TestClient, own: Path) -> None:
+    at = "/documents/hostile?call=calculator:25:0"
+    page = judge(client, client.get(at).text, "reject")
+    assert re.search(r"Judged: \S+ reject", words(page))
+    assert "Take back" in page
+    page = judge(client, page, "none")
+    assert "Judged:" not in words(page)
+    marks, _ = read_marks(Store(own))
+    assert [mark.verdict for mark in marks] == ["reject", "none"]
+    assert marks[0].call == CallIdentity("hostile", "calculator", 25, '"><img src=x onerror=alert(2)>', "<b>bold</b>")
+
+
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [
+        ({"verdict": "yes"}, 400),
+        ({"call": "0" * 32}, 404),
+        ({"doc": "nobody"}, 404),
+    ],
+)
+def test_what_is_no_mark_is_refused(client: TestClient, own: Path, changes: dict[str, str], status: int) -> None:
+    page = client.get("/judge").text
+    fields = {name: hidden(page, name) for name in ("doc", "call", "back")}
+    answer = client.post("/marks", data={**fields, "verdict": "accept", **changes})
+    assert answer.status_code == status
+    assert read_marks(Store(own)) == ([], 0)
+
+
+@pytest.mark.parametrize("back", ["//evil.example/", "https://evil.example/", "/\\evil.example", ""])
+def test_nobody_is_sent_elsewhere(client: TestClient, back: str) -> None:
+    answer = client.post("/judge/name", data={"user": "a", "back": back}, follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/judge")
+
+
+def test_another_page_cannot_judge(client: TestClient, own: Path) -> None:
+    page = client.get("/judge").text
+    fields = {name: hidden(page, name) for name in ("doc", "call", "back")}
+    answer = client.post("/marks", data={**fields, "verdict": "accept"}, headers={"origin": "http://evil.example"})
+    assert answer.status_code == 403
+    assert read_marks(Store(own)) == ([], 0)

@@ -1,0 +1,104 @@
+"""Judge: kept calls of one tool in a random order, one at a time, and what people's marks come to so far.
+
+The order depends on a seed alone, so the calls that are judged are a random sample, and their precision speaks for all
+of the tool's kept calls. What a mark is and what follows from it is known in `warehouse.marks` and `flows.judging`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from flows.judging import judgements
+from toolformer_core.records import Call
+from toolformer_core.syntax import linearize
+from viewer.data import ViewedData
+from viewer.query import NotThereError, Query, WrongQueryError
+from warehouse.call_pages import draw_call
+from warehouse.marks import CallIdentity, Verdict, add_marks, read_marks, standing
+from warehouse.queries import calls_of_documents
+
+__all__ = ["VERDICTS", "mark", "marks_of", "page"]
+
+_WIDTH = 600  # characters of text around the call
+# verdict -> what the button says, and the key that presses it
+VERDICTS: dict[Verdict, tuple[str, str]] = {
+    "accept": ("Accept", "a"),
+    "reject": ("Reject", "r"),
+    "unsure": ("Unsure", "u"),
+}
+
+
+def page(viewed: ViewedData, query: Query, user: str) -> Mapping[str, Any]:
+    """Return what the page shows.
+
+    Args:
+        viewed: the data folder.
+        query: `tool` and `seed`.
+        user: who judges: calls that he or she has marked are passed over.
+
+    Raises:
+        WrongQueryError: a value is wrong.
+        UsageError: nothing was scored yet.
+        WarehouseError: marks, snapshot or data cannot be read.
+    """
+    now, names = viewed.thresholds().before, viewed.names()
+    kept = [one.tool for one in viewed.yields_now() if one.calls]
+    tool = query.choice("tool", now.tau_f) or next(iter(kept or now.tau_f))
+    seed = query.whole("seed") or 0
+    said = judgements(viewed.store, viewed.snapshot, ())
+    own = [one.call for one in said.calls if user in one.verdicts and one.call.tool == tool]
+    drawn = draw_call(viewed.snapshot, now, tool, seed, [(call.doc_id, call.position) for call in own], _WIDTH)
+    found = drawn.call
+    shown: dict[str, Any] = {}
+    if found is not None:
+        shown = {
+            "written": linearize(Call(names.get(tool, tool), found.input), found.response),
+            "digest": CallIdentity(found.doc_id, tool, found.position, found.input, found.response).digest,
+        }
+    return {
+        "tool": tool,
+        "tools": list(now.tau_f),
+        "seed": seed,
+        "names": names,
+        "call": found,
+        "left": drawn.left,
+        "total": drawn.total,
+        "said": said,
+        "user": user,
+        "verdicts": VERDICTS,
+        "back": query.to("/judge"),
+        **shown,
+    }
+
+
+def mark(viewed: ViewedData, form: Query, user: str) -> None:
+    """Add a user's mark.
+
+    Args:
+        viewed: the data folder.
+        form: `doc`, the document's id; `call`, the digest of one of its calls; `verdict`.
+        user: who says so.
+
+    Raises:
+        WrongQueryError: the verdict is none.
+        NotThereError: the current scores do not hold the call.
+        WarehouseError: the mark could not be written; then it does not count.
+    """
+    verdict = next((one for one in get_args(Verdict) if one == form.text("verdict")), None)
+    if verdict is None:
+        raise WrongQueryError(f"verdict is one of {', '.join(get_args(Verdict))}")
+    for row in calls_of_documents(viewed.snapshot, [form.text("doc")]):
+        call = CallIdentity(row["doc_id"], row["tool"], row["position"], row["input"], row["response"])
+        if call.digest == form.text("call"):
+            add_marks(viewed.store, user, [(call, verdict)])
+            return
+    raise NotThereError("the current scores do not hold this call any more")
+
+
+def marks_of(viewed: ViewedData, doc_id: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a call's panel needs to judge it: its digest, and each user's last verdict on it."""
+    call = CallIdentity(doc_id, row["tool"], row["position"], row["input"], row["response"])
+    marks, _ = read_marks(viewed.store)
+    users = standing(one for one in marks if one.call == call).get(call, {})
+    return {"digest": call.digest, "users": dict(sorted(users.items())), "verdicts": VERDICTS}
