@@ -54,7 +54,8 @@ def make_app(data: str, *, hosts: Iterable[str] = (), origins: Iterable[str] = (
         hosts: names besides the loopback ones under which it answers.
         origins: origins besides its own whose pages may use it.
     """
-    viewed, materialiser = ViewedData(data), Materialiser(ViewedData(data).store)
+    viewed = ViewedData(data)
+    materialiser = Materialiser(viewed.store)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -43,10 +43,15 @@ def ask_in_process(snapshot: Path, sql: str, timeout_s: float = TIMEOUT_S) -> Sq
         sql: one statement that returns rows.
         timeout_s: seconds that it may take.
     """
-    command = [sys.executable, "-m", "viewer.sql_process", str(snapshot), str(timeout_s)]
+    command = [sys.executable, "-m", "viewer.sql_process", str(snapshot.absolute()), str(timeout_s)]
     try:
         done = subprocess.run(
-            command, input=sql.encode(), capture_output=True, check=False, timeout=timeout_s + _GRACE_S, close_fds=True
+            command,
+            input=sql.encode(errors="replace"),
+            capture_output=True,
+            check=False,
+            timeout=timeout_s + _GRACE_S,
+            cwd=Path(__file__).parents[1],  # where no file of the user's is imported as a module
         )
         said = json.loads(done.stdout)
     except subprocess.TimeoutExpired:

@@ -18,7 +18,7 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 from cli.main import app
-from cli.options import filled, hints_of, option_of, with_options
+from cli.options import filled, hints_of, option_of, parse_by_tool, with_options
 from flows.bootstrap.parameters import BootstrapParameters
 from flows.build_dataset.parameters import BuildParameters, build_command
 from flows.call_forms import TauF, thresholds, wordings_of
@@ -320,3 +320,15 @@ def test_wordings_are_numbers_from_one_or_all() -> None:
     for text in ("0", "", "1,all", "two", "-1", "²"):
         with pytest.raises(UsageError, match="--wordings: write numbers of wordings from 1"):
             filled(BuildParameters, **form, wordings=text)
+
+
+def test_a_value_of_every_tool_or_by_tool() -> None:
+    assert parse_by_tool("", "--top-k", 1) is None
+    assert parse_by_tool("3", "--top-k", 1) == 3
+    assert parse_by_tool("qa=3, MT=1", "--top-k", 1) == {"qa": 3, "mt": 1}
+    assert parse_by_tool("0.25", "--tau-s", 0, 1) == 0.25
+    for text, low, high in (("0", 1, float("inf")), ("1.5", 1, float("inf")), ("qa=2", 0, 1), ("-1", 0, 1)):
+        with pytest.raises(UsageError, match=r"--x takes (whole )?numbers from"):
+            parse_by_tool(text, "--x", low, high)
+    with pytest.raises(UsageError, match="--x: 'qa=' is not tool=number"):
+        parse_by_tool("qa=", "--x", 1)

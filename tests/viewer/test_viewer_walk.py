@@ -17,7 +17,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
+from flows.build_dataset.flow import run_build
 from flows.build_dataset.what_if_query import ask
+from tests.support.small_builds import small_build
 from tests.support.vendored import PACKAGES
 from viewer.server import ViewerServer
 from warehouse.queries import rows_of
@@ -80,7 +82,8 @@ def check_accessibility(page: Page) -> None:
     assert serious == [], page.url
 
 
-def test_a_walk_through_a_real_build(page: Page, as_built: Path) -> None:
+def test_a_walk_through_a_real_build(page: Page, as_built: Path, few_documents: Path) -> None:
+    run_build(small_build(few_documents, as_built))  # its snapshot is to refer to this copy
     snapshot = as_built / "warehouse.duckdb"
     [call] = rows_of(snapshot, "FROM kept_calls ORDER BY gain DESC, doc_id LIMIT 1")
     with serving(as_built) as url:

@@ -58,6 +58,7 @@ def moved(path: Path, before: CallFilter, after: CallFilter, n: int) -> tuple[li
             page: CallPage = getattr(pages, name)
             own += page.calls
             assert len(page.calls) <= n
+            assert len(own) <= page.total
             key = page.last
             if key is None:
                 break
@@ -74,6 +75,17 @@ def test_pages_of_moved_calls_are_what_if_s_lists(rows: Rows, tau: float, qa: fl
         before, after = CallFilter({"calculator": 0.5, "qa": 0.5}), CallFilter({"calculator": tau, "qa": qa})
         answer = what_if(path, before, after, 100)
         assert moved(path, before, after, n) == (list(answer.comes), list(answer.goes))
+
+
+def test_calls_that_gain_alike_are_told_apart(tmp_path: Path) -> None:
+    places = [("d1", 0), ("d1", 3), ("d2", 0), ("d3", 6)]
+    alike = [{"doc_id": one, "position": at, "gain": 1.0, "input": "a"} for one, at in places]
+    path = published(Store(tmp_path), {"calculator": alike, "qa": []})
+    loose, strict = (CallFilter({"calculator": tau, "qa": 0.5}) for tau in (0.5, 2.0))
+    for n in (1, 2, 3, 4):
+        comes, goes = moved(path, loose, strict, n)
+        assert comes == []
+        assert sorted((call.doc_id, call.position) for call in goes) == places
 
 
 @settings(max_examples=3, deadline=None)

@@ -140,6 +140,8 @@ def test_fewer_positions_are_a_part_of_those_sampled(data: Path) -> None:
     # what is current is still what was built, with all positions; what was left out stands in the version's commits
     again = ask(snapshot, {}, top_k=1)
     assert (again.before.top_k, again.after.top_k) == ({}, {"calculator": 1, "calendar": 1})
+    for_one = ask(snapshot, {}, top_k={"calendar": 1}, tau_s={"calculator": 0.5})
+    assert (for_one.after.top_k, for_one.after.tau_s) == ({"calendar": 1}, {"calculator": 0.5})
     assert rows_of(snapshot, "FROM drops WHERE reason = 'position_left_out'") == []
     sql = """SELECT sum(b.rows) AS rows FROM facts.balances AS b
         JOIN (SELECT DISTINCT commit_id FROM lineage WHERE dataset = 'first') USING (commit_id)
