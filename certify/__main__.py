@@ -87,7 +87,8 @@ def _case_rows(loader: Loader, files: Files, python: Path, environments: Path) -
     texts = frozenset(row["text"] for row in files.rows("jsonl.jsonl"))
     pieces = {name: byte_pieces(AutoTokenizer.from_pretrained(files.tokenizer(name))) for name in ("plain", *TEMPLATES)}
     for case, answer in zip(cases, done["answers"], strict=True):
-        yield _row(case, done["version"], check(case.expected, answer, pieces[case.tokenizer], texts))
+        version = done["versions"]["transformers" if case.by == "Trainer" else loader.package]
+        yield _row(case, version, check(case.expected, answer, pieces[case.tokenizer], texts))
 
 
 def _row(case: Case, version: str, finding: Finding) -> TableRow:
@@ -107,7 +108,7 @@ def _overfit_rows(files: Files, python: Path, environments: Path) -> Iterator[Ta
             by, form = ("Trainer", "tokens") if kind == "plain" else ("TRL SFTTrainer", "chat openai, json")
             yield TableRow(
                 f"{by}, trained",
-                done["version"],
+                done["versions"]["transformers" if kind == "plain" else "trl"],
                 form,
                 "" if kind == "plain" else kind,
                 finding.rows_in,

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from certify.cases import Expectation
-from certify.promise import NOT_TRAINED, BrokenPromiseError, Promise, labels_of
+from certify.promise import BrokenPromiseError, Promise, labels_of
 from toolformer_core.errors import UsageError
 from toolformer_core.export.restore import restore
+from toolformer_core.export.tokens import NOT_TRAINED
 
 __all__ = ["Finding", "check"]
 

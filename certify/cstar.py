@@ -92,8 +92,8 @@ def difficult_cstar(folder: Path, documents: int = 26) -> Store:
 
 
 def short_cstar(folder: Path, documents: int = 8) -> Store:
-    """Write a store with a C* of short documents, with calls of the calculator and the calendar that have turns."""
-    tools = build_tools(["calculator", "calendar"])
+    """Write a store with a C* of short documents, with calls of the calculator that have turns."""
+    tools = build_tools(["calculator"])
     fitting = (one for one in _of_the_corpus(tools) if isinstance(conversation_of(one), Conversation))
     return _stored(folder, sorted(fitting, key=lambda one: len(one.text))[:documents], tools)
 

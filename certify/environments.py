@@ -77,7 +77,7 @@ def environment(key: str, folder: Path) -> Path:
         _run([*pip, "--no-deps", "--requirement", str(requirements)])
     except subprocess.CalledProcessError as exc:
         lines = [line for line in exc.stderr.splitlines() if line.startswith("ERROR")] or [str(exc)]
-        raise NotInstalledError(lines[-1]) from exc
+        raise NotInstalledError(lines[-1].removeprefix("ERROR: ")) from exc
     stamp.write_text(digest)
     return python
 

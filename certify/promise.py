@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
+from toolformer_core.export.tokens import NOT_TRAINED
+
 __all__ = [
-    "NOT_TRAINED",
     "BrokenPromiseError",
     "Promise",
     "Stretch",
@@ -22,8 +23,6 @@ __all__ = [
     "segments_promise",
     "tokens_promise",
 ]
-
-NOT_TRAINED = -100
 
 
 class BrokenPromiseError(Exception):

@@ -1,7 +1,7 @@
 """Answers the jobs that `certify` gives to a program of another environment. It imports the standard library alone.
 
 A job is a dict: `file`, `tokenizer` (a folder), `how` (what the program is to do) and what else it needs. The program
-writes one JSON object: the version of its package and, for each job in order, rows or the error that it met.
+writes one JSON object: versions of packages and, for each job in order, rows or the error that it met.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def answer_jobs(package: str, answer: Answer) -> None:
     """Answer the jobs of the file that is the first argument; write the answers to the second.
 
     Args:
-        package: whose version is told.
+        package: whose version is told, beside that of transformers.
         answer: answers one job. What it raises is that job's error: a loader may raise anything.
     """
     jobs, out = Path(sys.argv[1]), Path(sys.argv[2])
@@ -33,7 +33,8 @@ def answer_jobs(package: str, answer: Answer) -> None:
             answers.append({"error": "", **answer(job)})
         except Exception as exc:  # noqa: BLE001
             answers.append({"error": f"{type(exc).__name__}: {exc}", "rows": []})
-    out.write_text(json.dumps({"version": version(package), "answers": answers}), encoding="utf-8")
+    versions = {name: version(name) for name in (package, "transformers")}
+    out.write_text(json.dumps({"versions": versions, "answers": answers}), encoding="utf-8")
 
 
 def rows_of_batch(batch: Any) -> list[dict[str, list[int]]]:
