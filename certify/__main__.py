@@ -1,0 +1,122 @@
+"""Has the trainers' own loaders read our exports, and prints what they made of them.
+
+    python -m certify --environments .certify           # all loaders; minutes, and some gigabytes at the first time
+    python -m certify --only trl --json
+
+Exit 1 if a loader that is installed reads something else than was promised, or if `datasets` or TRL cannot be
+installed. Another loader that cannot be installed is a row of its own and fails nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.report import parser_of, print_json, progress, say
+from certify.cases import LOADERS, Case, Files, Loader, cases_of
+from certify.chat_templates import TEMPLATES, save_tokenizer
+from certify.checks import Finding, check
+from certify.cstar import difficult_cstar, export_all
+from certify.environments import NotInstalledError, environment, pinned, run_program
+from certify.overfitting import KINDS, eight_rows, judge, overfit_jobs
+from certify.promise import byte_pieces
+from certify.table import TableRow, as_json, failed, table_lines
+from toolformer_core.errors import ToolformerError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    parser = parser_of(__doc__)
+    parser.add_argument(
+        "--environments", type=Path, default=Path(".certify"), help="where environments and logs are kept"
+    )
+    parser.add_argument("--only", choices=[loader.key for loader in LOADERS], help="one loader alone")
+    options = parser.parse_args(arguments)
+    options.environments.mkdir(parents=True, exist_ok=True)
+    rows: list[TableRow] = []
+    with TemporaryDirectory() as folder:
+        files = _exported(Path(folder))
+        for loader in LOADERS:
+            if options.only in (None, loader.key):
+                rows += _rows_of(loader, files, options.environments)
+    say()
+    for line in table_lines(rows):
+        say(line)
+    if options.json:
+        print_json(as_json(rows))
+    return 1 if failed(rows) else 0
+
+
+def _exported(folder: Path) -> Files:
+    """Write tokenizers, a C* and its exports."""
+    progress("making C*, and exporting it in every format")
+    files = Files(folder / "exports", folder / "tokenizers")
+    for name, template in {"plain": None, **TEMPLATES}.items():
+        save_tokenizer(files.tokenizer(name), template)
+    export_all(difficult_cstar(folder / "data"), files.exports, files.tokenizers)
+    return files
+
+
+def _rows_of(loader: Loader, files: Files, environments: Path) -> Iterator[TableRow]:
+    """Yield the rows of a loader."""
+    version = pinned(loader.key, loader.package)
+    try:
+        progress(f"{loader.package} {version}: its environment")
+        python = environment(loader.key, environments)
+    except NotInstalledError as exc:
+        yield TableRow(loader.package, version, result=f"not installed: {exc}", fails=loader.required)
+        return
+    try:
+        yield from _case_rows(loader, files, python, environments)
+        if loader.key == "trl":
+            yield from _overfit_rows(files, python, environments)
+    except ToolformerError as exc:
+        yield TableRow(loader.package, version, result=str(exc), fails=True)
+
+
+def _case_rows(loader: Loader, files: Files, python: Path, environments: Path) -> Iterator[TableRow]:
+    from transformers import AutoTokenizer
+
+    cases = [case for case in cases_of(files) if case.loader == loader.key]
+    progress(f"{loader.package}: {len(cases)} files to read")
+    done = run_program(
+        python, f"with_{loader.key}", [case.job(files) for case in cases], environments / f"{loader.key}.log"
+    )
+    texts = frozenset(row["text"] for row in files.rows("jsonl.jsonl"))
+    pieces = {name: byte_pieces(AutoTokenizer.from_pretrained(files.tokenizer(name))) for name in ("plain", *TEMPLATES)}
+    for case, answer in zip(cases, done["answers"], strict=True):
+        version = done["versions"]["transformers" if case.by == "Trainer" else loader.package]
+        yield _row(case, version, check(case.expected, answer, pieces[case.tokenizer], texts))
+
+
+def _row(case: Case, version: str, finding: Finding) -> TableRow:
+    numbers = (finding.rows_in, finding.rows_read, finding.trained, finding.masked)
+    result = finding.failure or "ok"
+    return TableRow(case.by, version, case.format, case.template, *numbers, result, bool(finding.failure))
+
+
+def _overfit_rows(files: Files, python: Path, environments: Path) -> Iterator[TableRow]:
+    """Yield a row for each kind of rows that a tiny model learns by heart."""
+    with TemporaryDirectory() as folder:
+        eight = eight_rows(Path(folder), files.tokenizers)
+        progress(f"trl: {len(KINDS)} models learn eight rows by heart")
+        done = run_program(python, "overfit", overfit_jobs(eight), environments / "overfit.log")
+        for kind, answer in zip(KINDS, done["answers"], strict=True):
+            finding, words = judge(kind, answer, eight)
+            by, form = ("Trainer", "tokens") if kind == "plain" else ("TRL SFTTrainer", "chat openai, json")
+            yield TableRow(
+                f"{by}, trained",
+                done["versions"]["transformers" if kind == "plain" else "trl"],
+                form,
+                "" if kind == "plain" else kind,
+                finding.rows_in,
+                finding.rows_read,
+                result=finding.failure or words,
+                fails=bool(finding.failure),
+            )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

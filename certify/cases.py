@@ -1,0 +1,250 @@
+"""Which loader reads which file, and what it is to make of each row.
+
+A case is one file, read by one loader in one way. Its expectation is worked out here, from the file and the templates,
+before any loader has run: rows as they stand in the file, or promises of tokens.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from certify.chat_templates import TEMPLATES, ChatTemplate
+from certify.cstar import rows_of
+from certify.promise import Promise, Stretch, segments_promise, tokens_promise
+
+__all__ = ["DATASET_INFO", "LOADERS", "Case", "Expectation", "Files", "Loader", "cases_of"]
+
+_SEPARATOR = "<|endoftext|>"  # the default of the format `text`
+# What docs/export.md tells users of LLaMA-Factory to write; a test compares the two.
+DATASET_INFO: dict[str, Any] = {
+    "file_name": "cstar.jsonl",
+    "formatting": "sharegpt",
+    "columns": {"messages": "conversations", "tools": "tools"},
+    "tags": {
+        "role_tag": "from",
+        "content_tag": "value",
+        "user_tag": "human",
+        "assistant_tag": "gpt",
+        "observation_tag": "observation",
+        "function_tag": "function_call",
+        "system_tag": "system",
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Loader:
+    """A trainer whose loader is asked, in an environment of its own."""
+
+    key: str  # names `requirements/<key>.txt` and `programs/with_<key>.py`
+    package: str  # whose version the table shows
+    required: bool  # whether the command fails if it cannot be installed
+
+
+LOADERS = (
+    Loader("datasets", "datasets", True),
+    Loader("trl", "trl", True),
+    Loader("axolotl", "axolotl", False),
+    Loader("llamafactory", "llamafactory", False),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Where exports and tokenizers lie."""
+
+    exports: Path
+    tokenizers: Path
+
+    def export(self, name: str) -> Path:
+        """Return the place of an exported file."""
+        return self.exports / name
+
+    def tokenizer(self, name: str) -> Path:
+        """Return the folder of a tokenizer: `plain`, or a template's name."""
+        return self.tokenizers / name
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """Return the rows of an exported file of JSON lines."""
+        return rows_of(self.exports / name)
+
+    def ends(self) -> tuple[str, str]:
+        """Return the texts of the tokens that start and end a sequence of `tokens`, as its manifest names them."""
+        from transformers import AutoTokenizer
+
+        named = json.loads((self.exports / "tokens.manifest.json").read_text(encoding="utf-8"))["tokenizer"]
+        tokenizer = AutoTokenizer.from_pretrained(self.tokenizer("plain"))
+        return str(tokenizer.decode([named["start"]])), str(tokenizer.decode([named["end"]]))
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What a loader is to give: rows as they stand, or tokens with labels; one of the two."""
+
+    rows: list[dict[str, Any]] | None = None
+    promises: list[Promise] | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows if self.rows is not None else self.promises or [])
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One file, read by one loader in one way."""
+
+    loader: str
+    by: str  # who reads it, for the table
+    format: str
+    file: str
+    how: str  # what the loader's program is to do
+    expected: Expectation
+    tokenizer: str = "plain"
+    more: dict[str, Any] = field(default_factory=dict)  # further keys of the job
+
+    @property
+    def template(self) -> str:
+        """The chat template, for the table."""
+        return "" if self.tokenizer == "plain" else self.tokenizer
+
+    def job(self, files: Files) -> dict[str, Any]:
+        """Return what the loader's program is told."""
+        places = {"file": str(files.export(self.file)), "tokenizer": str(files.tokenizer(self.tokenizer))}
+        return {**places, "how": self.how, "mixed": False, "more": {}, **self.more}
+
+
+def cases_of(files: Files) -> Iterator[Case]:
+    """Yield all cases."""
+    yield from _datasets(files)
+    yield from _trl(files)
+    yield from _axolotl(files)
+    yield from _llamafactory(files)
+
+
+def _chat(files: Files, template: ChatTemplate, file: str) -> Expectation:
+    return Expectation(promises=[Promise(tuple(template.stretches(row))) for row in files.rows(file)])
+
+
+def _tokens(files: Files) -> Expectation:
+    start, end = files.ends()
+    return Expectation(promises=[tokens_promise(row, start, end) for row in files.rows("jsonl.jsonl")])
+
+
+def _segments(files: Files) -> Expectation:
+    return Expectation(promises=[segments_promise(row) for row in files.rows("jsonl.jsonl")])
+
+
+def _texts(files: Files, file: str, end: str) -> Expectation:
+    """Texts that are trained as a whole, with the token behind them that ends one, where they do not end so."""
+    texts = [row["text"] for row in files.rows(file)]
+    return Expectation(
+        promises=[Promise((Stretch(text if text.endswith(end) else text + end, True),)) for text in texts]
+    )
+
+
+def _datasets(files: Files) -> Iterator[Case]:
+    texts = [{"text": row["text"]} for row in files.rows("jsonl.jsonl")]
+    whole = [{"doc_id": row["doc_id"], "text": row["text"]} for row in files.rows("jsonl.jsonl")]
+    separator = {"separator": f"\n{_SEPARATOR}\n"}
+    by = "datasets"
+    yield Case(by, by, "text", "text.txt", "text", Expectation(rows=texts), more=separator)
+    yield Case(by, by, "hf", "hf", "folder", Expectation(rows=whole))
+    for name in ("jsonl", "tokens", "segments", "openai-json", "openai-dict", "sharegpt"):
+        file, mixed = f"{name}.jsonl", {"mixed": True} if name == "openai-dict" else {}
+        yield Case(by, by, _format(name), file, "json", Expectation(rows=files.rows(file)), more=mixed)
+    for template in TEMPLATES.values():
+        file = f"rendered-{template.name}.jsonl"
+        yield Case(by, by, "chat text", file, "json", Expectation(rows=files.rows(file)), template.name)
+    by = "datasets, transformers"
+    for name in ("openai-json", "openai-dict"):
+        for template in TEMPLATES.values():
+            file, mixed = f"{name}.jsonl", {"mixed": True} if name == "openai-dict" else {}
+            yield Case("datasets", by, _format(name), file, "chat", _chat(files, template, file), template.name, mixed)
+
+
+def _trl(files: Files) -> Iterator[Case]:
+    by = "TRL SFTTrainer"
+    for name in ("openai-json", "openai-dict"):
+        for template in TEMPLATES.values():
+            file, mixed = f"{name}.jsonl", {"mixed": True} if name == "openai-dict" else {}
+            yield Case("trl", by, _format(name), file, "chat", _chat(files, template, file), template.name, mixed)
+    for template in TEMPLATES.values():
+        file = f"rendered-{template.name}.jsonl"
+        yield Case("trl", by, "chat text", file, "rows", _texts(files, file, template.end), template.name)
+    end = files.ends()[1]
+    yield Case("trl", by, "tokens", "tokens.jsonl", "rows", _tokens(files))
+    yield Case("trl", by, "jsonl", "jsonl.jsonl", "rows", _texts(files, "jsonl.jsonl", end))
+    yield Case("trl", by, "hf", "hf", "folder", _texts(files, "jsonl.jsonl", end))
+    yield Case("trl", "Trainer", "tokens", "tokens.jsonl", "trainer", _tokens(files))
+
+
+def _axolotl(files: Files) -> Iterator[Case]:
+    by = "axolotl"
+    yield Case(by, by, "tokens", "tokens.jsonl", "", _tokens(files))
+    yield Case(by, by, "segments", "segments.jsonl", "input_output", _segments(files))
+    yield Case(by, by, "jsonl", "jsonl.jsonl", "completion", _texts(files, "jsonl.jsonl", files.ends()[1]))
+    for name in ("openai-json", "openai-dict"):
+        for template in TEMPLATES.values():
+            file = f"{name}.jsonl"
+            yield Case(by, by, _format(name), file, "chat_template", _chat(files, template, file), template.name)
+
+
+def _llamafactory(files: Files) -> Iterator[Case]:
+    info = {"dataset_info": {**DATASET_INFO, "file_name": str(files.export("sharegpt.jsonl"))}}
+    for tokenizer, (own, turns) in _OWN_TEMPLATES.items():
+        promises = [turns.promise(row) for row in files.rows("sharegpt.jsonl")]
+        expected = Expectation(promises=promises)
+        yield Case(
+            "llamafactory", f"LLaMA-Factory, {own}", "chat sharegpt", "sharegpt.jsonl", own, expected, tokenizer, info
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnTurns:
+    """The assistant's turns as a template of LLaMA-Factory's own writes them, up to what it trains of them."""
+
+    call: str  # with {name} and {arguments}
+    text: str  # with {text}
+
+    def promise(self, row: dict[str, Any]) -> Promise:
+        """Return the promise of a row of the dialect sharegpt; what frames the turns is the template's affair."""
+        stretches = []
+        for turn in row["conversations"]:
+            value = turn["value"]
+            if turn["from"] == "function_call":
+                called = json.loads(value)
+                given = {key: json.dumps(called[key], ensure_ascii=False) for key in ("name", "arguments")}
+                stretches.append(Stretch(self.call.format(**given), True))
+            elif turn["from"] == "gpt":
+                stretches.append(Stretch(self.text.format(text=value), True))
+            else:
+                stretches.append(Stretch(value, False))
+        return Promise(tuple(stretches), whole=False)
+
+
+# Our tokenizer of a template -> LLaMA-Factory's template with the same special tokens; it reads no Jinja. What ends a
+# turn is trained, and of ChatML the line break behind it as well.
+_OWN_TEMPLATES = {
+    "chatml": (
+        "qwen",
+        _OwnTurns(
+            '<tool_call>\n{{"name": {name}, "arguments": {arguments}}}\n</tool_call><|im_end|>\n', "{text}<|im_end|>\n"
+        ),
+    ),
+    "llama3": ("llama3", _OwnTurns('{{"name": {name}, "parameters": {arguments}}}<|eot_id|>', "{text}<|eot_id|>")),
+    "mistral": (
+        "mistral",
+        _OwnTurns('[TOOL_CALLS] [{{"name": {name}, "arguments": {arguments}}}]</s>', " {text}</s>"),
+    ),
+}
+
+
+def _format(name: str) -> str:
+    """Return a file's name as the table shows its format."""
+    dialect, _, arguments = name.partition("-")
+    if dialect == "sharegpt":
+        return "chat sharegpt"
+    return f"chat openai, {arguments}" if arguments else name

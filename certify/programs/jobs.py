@@ -1,0 +1,44 @@
+"""Answers the jobs that `certify` gives to a program of another environment. It imports the standard library alone.
+
+A job is a dict: `file`, `tokenizer` (a folder), `how` (what the program is to do) and what else it needs. The program
+writes one JSON object: versions of packages and, for each job in order, rows or the error that it met.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+__all__ = ["answer_jobs", "rows_of_batch"]
+
+Answer = Callable[[dict[str, Any]], dict[str, Any]]  # a job -> {"rows": [...], and what else was seen}
+
+
+def answer_jobs(package: str, answer: Answer) -> None:
+    """Answer the jobs of the file that is the first argument; write the answers to the second.
+
+    Args:
+        package: whose version is told, beside that of transformers.
+        answer: answers one job. What it raises is that job's error: a loader may raise anything.
+    """
+    jobs, out = Path(sys.argv[1]), Path(sys.argv[2])
+    answers = []
+    for job in json.loads(jobs.read_text(encoding="utf-8")):
+        sys.stderr.write(f"{package}: {job['how']} {job['file']} {job['tokenizer']}\n")
+        try:
+            answers.append({"error": "", **answer(job)})
+        except Exception as exc:  # noqa: BLE001
+            answers.append({"error": f"{type(exc).__name__}: {exc}", "rows": []})
+    versions = {name: version(name) for name in (package, "transformers")}
+    out.write_text(json.dumps({"versions": versions, "answers": answers}), encoding="utf-8")
+
+
+def rows_of_batch(batch: Any) -> list[dict[str, list[int]]]:
+    """Return the rows of a collated batch, with their padding."""
+    names = ("input_ids", "attention_mask", "labels")
+    columns = [batch[name].tolist() for name in names]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]

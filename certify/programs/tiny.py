@@ -1,0 +1,38 @@
+"""A tiny model with random weights, and a tokenizer from a folder; for the programs whose environment has torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["load_tokenizer", "tiny_model"]
+
+
+def load_tokenizer(folder: str) -> Any:
+    """Return the tokenizer of a folder; where it has no token for padding, the one that ends a text pads."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def tiny_model(tokenizer: Any, width: int = 16, layers: int = 1, seed: int = 0) -> Any:
+    """Return a model in Llama's form for the tokens of a tokenizer."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(seed)
+    ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=width,
+        intermediate_size=2 * width,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=4096,
+        pad_token_id=tokenizer.pad_token_id,
+        **ends,
+    )
+    return LlamaForCausalLM(config)

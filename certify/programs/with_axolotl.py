@@ -1,0 +1,44 @@
+"""Reads exports with axolotl: the preparation of a training's data, from the configuration to the batches."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any
+
+from jobs import answer_jobs, rows_of_batch
+from tiny import load_tokenizer
+
+
+def answer(job: dict[str, Any]) -> dict[str, Any]:
+    """Return the rows of the batches, in the order of the file."""
+    from axolotl.utils.collators import DataCollatorForSeq2Seq
+    from axolotl.utils.data import prepare_datasets
+    from axolotl.utils.dict import DictDefault
+
+    tokenizer = load_tokenizer(job["tokenizer"])
+    with tempfile.TemporaryDirectory() as out:
+        settings = {
+            "datasets": [{"path": job["file"], "ds_type": "json", "type": job["how"] or None, **job["more"]}],
+            "dataset_prepared_path": out,
+            "train_on_inputs": False,
+            "sequence_len": 8192,  # longer rows would be left out
+            "shuffle_merged_datasets": False,
+            "val_set_size": 0,
+            "dataset_num_proc": 1,
+            "num_epochs": 1,
+            "micro_batch_size": 4,
+            "gradient_accumulation_steps": 1,
+            "batch_size": 4,
+            "world_size": 1,
+            "seed": 0,
+        }
+        rows, *_ = prepare_datasets(DictDefault(settings), tokenizer)
+        collate = DataCollatorForSeq2Seq(tokenizer)
+        columns = ("input_ids", "attention_mask", "labels")
+        features = [{name: row[name] for name in columns} for row in rows]
+    batches = [features[at : at + 4] for at in range(0, len(features), 4)]
+    return {"rows": [row for batch in batches for row in rows_of_batch(collate(batch))]}
+
+
+if __name__ == "__main__":
+    answer_jobs("axolotl", answer)
