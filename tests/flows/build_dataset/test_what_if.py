@@ -235,7 +235,9 @@ def test_of_positions_by_need_any_sampling_threshold_leaves_some_out(
     """Need does not know tau_s, so a smaller one than the config's is a question to what was sampled."""
     scores = stored_scores(data / "warehouse.duckdb")
     by_need = {tool: {**config, "positions": "need"} for tool, config in scores.sampled.items()}
-    monkeypatch.setattr("flows.build_dataset.what_if.stored_scores", lambda snapshot: replace(scores, sampled=by_need))
+    monkeypatch.setattr(
+        "flows.build_dataset.what_if_query.stored_scores", lambda snapshot: replace(scores, sampled=by_need)
+    )
     asked = ask(data / "warehouse.duckdb", {}, tau_s=0.01)
     assert asked.after.tau_s == {"calculator": 0.01, "calendar": 0.01}
     assert not [note for note in asked.notes if "tau_s" in note]
