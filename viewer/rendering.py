@@ -17,6 +17,7 @@ _PAGES = {
     "/documents": "Documents",
     "/calls": "Calls",
     "/thresholds": "Thresholds",
+    "/compare": "Compare",
     "/judge": "Judge",
     "/sql": "SQL",
 }

@@ -20,7 +20,7 @@ from viewer.pages.judge import marks_of
 from viewer.query import NotThereError, Query, WrongQueryError, document_link
 from warehouse.queries.documents import example_of
 
-__all__ = ["FATES", "Piece", "page", "pieces_of"]
+__all__ = ["FATES", "Piece", "example_pieces", "page", "pieces_of"]
 
 _MAX_CHARS = 100_000  # of the text on one page
 _MAX_ROWS = 200  # of each list of what was dropped
@@ -231,6 +231,22 @@ def _dropped(trace: DocumentTrace) -> dict[str, list[dict[str, Any]]]:
     }
 
 
+def example_pieces(example: Mapping[str, Any]) -> list[Piece]:
+    """Return a version's text with its calls as pieces.
+
+    Args:
+        example: what `example_of` returns.
+    """
+    pieces, at = [], 0
+    for call in sorted(example["calls"], key=lambda one: one["start"]):
+        pieces += [
+            Piece(example["text"][at : call["start"]]),
+            Piece(example["text"][call["start"] : call["end"]], call["tool"]),
+        ]
+        at = call["end"]
+    return [piece for piece in (*pieces, Piece(example["text"][at:])) if piece.text]
+
+
 def _of_another_corpus(viewed: ViewedData, names: Mapping[str, str], doc_id: str, version: str) -> dict[str, Any]:
     """Return what the page shows of a version's document that the current build has not read: its text with calls.
 
@@ -241,21 +257,13 @@ def _of_another_corpus(viewed: ViewedData, names: Mapping[str, str], doc_id: str
     example = example_of(viewed.snapshot, dataset, digest, doc_id)
     if example is None:
         raise NotThereError(f"neither the current build nor {version[:100]} has a document {doc_id[:100]!r}")
-    pieces, at = [], 0
-    for call in sorted(example["calls"], key=lambda one: one["start"]):
-        pieces += [
-            Piece(example["text"][at : call["start"]]),
-            Piece(example["text"][call["start"] : call["end"]], call["tool"]),
-        ]
-        at = call["end"]
-    pieces = [piece for piece in (*pieces, Piece(example["text"][at:])) if piece.text]
     return {
         "doc_id": doc_id,
         "document": {"doc_id": doc_id, "url": None, "created": None, "source": "", "line": None},
         "version": version,
         "versions": [version],
         "names": names,
-        "pieces": pieces,
+        "pieces": example_pieces(example),
         "start": 0,
         "parts": [],
         "chosen": None,

@@ -1,0 +1,79 @@
+"""Two versions in the viewer: what differs, and a document of both."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from wh_fixtures import CREATED, make_run, put
+
+from tests.viewer.test_viewer_pages import words
+from viewer.app import make_app
+from warehouse.commits import Dataset, dataset_version
+from warehouse.snapshot.publish import publish
+from warehouse.store import Store
+
+
+@pytest.fixture
+def client(data: Path, tmp_path: Path) -> Iterator[TestClient]:
+    """The hand-made folder with a second version, which holds one of the first one's calls and one of its own."""
+    folder = Path(shutil.copytree(data, tmp_path / "data"))
+    store = Store(folder)
+    call = {
+        "tool": "calculator",
+        "position": 16,
+        "start": 16,
+        "end": 42,
+        "input": "2 + 2",
+        "response": "4",
+        "gain": 0.7,
+    }
+    other = {**call, "tool": "qa", "position": 0, "start": 0, "end": 5, "input": "<i>", "response": "b", "gain": 2.0}
+    rows = [
+        {"doc_id": "apples", "text": "Two and two make [Calculator(2 + 2) -> 4] 4", "calls": [call]},
+        {"doc_id": "plain", "text": "[QA] Nothing", "calls": [other]},
+    ]
+    commit = put(store, "assemble", "", "s9", rows, parts={"config": "other"})
+    run = make_run("r2", [commit.key], parameters={"tools": ["qa"], "seed": 1}, flow="what-if", finished=CREATED)
+    store.write_run(run)
+    version = dataset_version(commit.files)
+    store.write_dataset(Dataset("strict", version, commit.files, {"qa": 1}, {"qa": 2.0}, "r2", "m", "c", CREATED))
+    (folder / "warehouse.duckdb").unlink()
+    publish(store, None)
+    with TestClient(make_app(str(folder)), base_url="http://127.0.0.1:8001") as found:
+        yield found
+
+
+def labels(client: TestClient) -> dict[str, str]:
+    page = client.get("/compare").text
+    named = {part.partition("@")[0]: part for part in words(page).split() if "@" in part}
+    return {"a": named["cstar"], "b": named["strict"]}
+
+
+def test_what_differs_and_what_the_runs_were_told(client: TestClient) -> None:
+    shown = words(client.get("/compare", params=labels(client)).text)
+    assert "calculator 1 2 0 3 → 1" in shown  # of three calls one is in both
+    assert "qa 0 0 1 0 → 1" in shown
+    assert "seed None 1" in shown
+    goes, comes = shown.partition("Calls of strict@")[0], shown.partition("Calls of strict@")[2]
+    assert "hostile at 25" in goes
+    assert "long at 110000" in goes
+    assert "<i> → b plain at 0" in comes
+
+
+def test_a_document_side_by_side(client: TestClient) -> None:
+    asked = labels(client)
+    shown = words(client.get("/compare", params={**asked, "doc": "apples"}).text)
+    assert shown.count("[Calculator(2 + 2) -> 4]") == 2
+    shown = words(client.get("/compare", params={**asked, "doc": "plain"}).text)
+    assert "No call of this document is in this version." in shown
+    assert client.get("/compare", params={**asked, "doc": "nobody"}).status_code == 404
+
+
+def test_wrong_values_are_told(client: TestClient) -> None:
+    asked = labels(client)
+    assert client.get("/compare", params={**asked, "a": "x@y"}).status_code == 400
+    assert client.get("/compare", params={**asked, "goes": "1"}).status_code == 400

@@ -1,0 +1,113 @@
+"""Compare: two versions of C*: counts, the calls that only one holds, what their runs were told, a document of both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from viewer.data import ViewedData
+from viewer.pages.document import example_pieces
+from viewer.query import NotThereError, Query, WrongQueryError, document_link
+from warehouse.queries import rows_of
+from warehouse.queries.comparing import CallPlace, VersionCall, compare_versions
+from warehouse.queries.documents import example_of
+
+__all__ = ["page"]
+
+_ROWS = 25
+_MAX_CHARS = 100_000  # of a text on the page
+_PARAMETERS = "SELECT parameters FROM runs WHERE run_id = $run_id"
+_OF_THE_RUN = ("marks_until", "remote_model")  # parameters that say when and where, not what was asked for
+
+
+def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
+    """Return what the page shows: `a` and `b` name the versions, `doc` a document of both.
+
+    Raises:
+        WrongQueryError: a value is wrong.
+        NotThereError: neither version has the document.
+        SnapshotError: there is no snapshot, or data that it refers to is gone.
+    """
+    labels = list(dict.fromkeys(f"{row['name']}@{row['version']}" for row in viewed.versions()))
+    first, second = query.text("a"), query.text("b")
+    shown: dict[str, Any] = {"versions": labels, "a": first, "b": second, "names": viewed.names(), "found": None}
+    if not (first and second):
+        return shown
+    for label in (first, second):
+        if label not in labels:
+            raise WrongQueryError(f"there is no version {label[:100]!r}")
+    if doc_id := query.text("doc"):
+        return {**shown, **_document(viewed, query, doc_id)}
+    goes, comes = _place(query, "goes"), _place(query, "comes")
+    found = compare_versions(viewed.snapshot, _pair(first), _pair(second), _ROWS, goes_after=goes, comes_after=comes)
+    lists = (
+        (
+            "goes",
+            f"Calls of {first} alone",
+            _linked(query, found.goes),
+            _further(query, "goes", found.goes, found.more_goes),
+        ),
+        (
+            "comes",
+            f"Calls of {second} alone",
+            _linked(query, found.comes),
+            _further(query, "comes", found.comes, found.more_comes),
+        ),
+    )
+    return {**shown, "found": found, "lists": lists, "differing": _differing(viewed, first, second), "texts": None}
+
+
+def _pair(label: str) -> tuple[str, str]:
+    name, _, version = label.rpartition("@")
+    return name, version
+
+
+def _linked(query: Query, calls: tuple[VersionCall, ...]) -> list[tuple[VersionCall, str]]:
+    """Return calls with links to their documents in both versions."""
+    return [(call, query.to("/compare", doc=call.place.doc_id, goes=None, comes=None)) for call in calls]
+
+
+def _place(query: Query, name: str) -> CallPlace | None:
+    """Return a place in a list, as `_further` writes it."""
+    text = query.text(name)
+    if not text:
+        return None
+    try:
+        doc_id, position, tool, written, response = json.loads(text)
+        return CallPlace(str(doc_id), int(position), str(tool), str(written), str(response))
+    except (ValueError, TypeError):
+        raise WrongQueryError(f"{name} is no place in a list: {text[:100]!r}") from None
+
+
+def _further(query: Query, name: str, calls: tuple[VersionCall, ...], more: bool) -> str | None:
+    return query.to("/compare", **{name: json.dumps(calls[-1].place)}) + f"#{name}" if more else None
+
+
+def _differing(viewed: ViewedData, first: str, second: str) -> list[tuple[str, Any, Any]]:
+    """Return the parameters in which the runs that made two versions differ: name, and the values of both."""
+    made = {f"{row['name']}@{row['version']}": row for row in reversed(viewed.versions())}  # the newest counts
+    told = []
+    for label in (first, second):
+        rows = rows_of(viewed.snapshot, _PARAMETERS, {"run_id": made[label]["run_id"]})
+        parameters = json.loads(rows[0]["parameters"] or "{}") if rows else {}
+        told.append({**parameters, "thresholds": _plain(made[label]["thresholds"]), "corpus": made[label]["corpus"]})
+    names = sorted({*told[0], *told[1]} - {*_OF_THE_RUN, "tau_f"})
+    return [(name, told[0].get(name), told[1].get(name)) for name in names if told[0].get(name) != told[1].get(name)]
+
+
+def _plain(column: Any) -> Any:
+    return json.loads(column) if isinstance(column, str) else column
+
+
+def _document(viewed: ViewedData, query: Query, doc_id: str) -> dict[str, Any]:
+    """Return a document's texts in both versions."""
+    texts = []
+    for name in ("a", "b"):
+        label = query.text(name)
+        example = example_of(viewed.snapshot, *_pair(label), doc_id)
+        pieces = example_pieces({**example, "text": example["text"][:_MAX_CHARS]}) if example else None
+        texts.append((label, pieces, document_link(doc_id, version=label)))
+    if all(pieces is None for _, pieces, _ in texts):
+        raise NotThereError(f"neither version has a document {doc_id[:100]!r}")
+    return {"texts": texts, "doc_id": doc_id, "back": query.to("/compare", doc=None)}

@@ -1,0 +1,144 @@
+"""Two versions of C*, call by call: what both hold, and what only one of them does, a page at a time.
+
+A call is the same one in both if document, tool, position, input and response are. This module reads the versions' own
+files, so it works whatever is current.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import duckdb
+
+from warehouse.errors import SnapshotError
+from warehouse.queries.rows import open_snapshot, rows_in
+from warehouse.snapshot.relations import parquet_sql
+
+__all__ = ["CallPlace", "ComparedTool", "Comparison", "VersionCall", "compare_versions"]
+
+_FILES = "SELECT path FROM facts.version_files WHERE dataset = $dataset AND version = $version ORDER BY path"
+_HAS_VERSIONS = "SELECT 1 FROM duckdb_tables() WHERE table_name = 'version_files'"
+_NO_CALLS = """
+SELECT '' AS doc_id, '' AS tool, 0 AS "position", '' AS input, '' AS response, 0.0 AS gain WHERE false"""
+_SAME = 'doc_id, "position", tool, input, response'
+
+_COUNTS = f"""
+SELECT tool, count(*) FILTER (f AND s) AS both, count(*) FILTER (f AND NOT s) AS only_first,
+       count(*) FILTER (s AND NOT f) AS only_second,
+       count(DISTINCT doc_id) FILTER (f) AS first_examples, count(DISTINCT doc_id) FILTER (s) AS second_examples
+FROM (SELECT {_SAME}, bool_or(side = 1) AS f, bool_or(side = 2) AS s FROM calls GROUP BY ALL)
+GROUP BY tool ORDER BY tool"""
+
+_ONLY = f"""
+SELECT {_SAME}, any_value(gain) AS gain FROM calls GROUP BY {_SAME} HAVING bool_and(side = $side)
+AND ($doc_id IS NULL OR (doc_id, "position", tool, input, response) > ($doc_id, $position, $tool, $input, $response))
+ORDER BY {_SAME} LIMIT $limit"""
+
+
+class CallPlace(NamedTuple):
+    """A call's place in the order of a list: by document and position."""
+
+    doc_id: str
+    position: int
+    tool: str
+    input: str
+    response: str
+
+
+@dataclass(frozen=True, slots=True)
+class VersionCall:
+    """A call of a version."""
+
+    place: CallPlace
+    gain: float
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedTool:
+    """How the calls of one tool differ."""
+
+    tool: str
+    both: int  # calls that both versions hold
+    only_first: int
+    only_second: int
+    first_examples: int  # documents with a call of the tool
+    second_examples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How two versions differ."""
+
+    tools: tuple[ComparedTool, ...]
+    goes: tuple[VersionCall, ...]  # of the first version alone, a page of them
+    comes: tuple[VersionCall, ...]  # of the second
+    more_goes: bool
+    more_comes: bool
+
+
+def compare_versions(
+    path: str | Path,
+    first: tuple[str, str],
+    second: tuple[str, str],
+    n: int,
+    *,
+    goes_after: CallPlace | None = None,
+    comes_after: CallPlace | None = None,
+) -> Comparison:
+    """Compare two versions of C*.
+
+    Args:
+        path: the snapshot.
+        first: name and version.
+        second: name and version.
+        n: how many calls of each list to return at most.
+        goes_after: the last call of the page before, of those that only the first holds; None: this is the first page.
+        comes_after: ... of those that only the second holds.
+
+    Raises:
+        SnapshotError: there is no snapshot, or no such version in it, or its data is gone.
+    """
+    with open_snapshot(path) as connection:
+        sides = [
+            f"SELECT {side} AS side, * FROM ({_calls_sql(connection, v)})" for side, v in ((1, first), (2, second))
+        ]
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE calls AS {' UNION ALL '.join(sides)}")
+        try:
+            tools = tuple(ComparedTool(**row) for row in rows_in(connection, _COUNTS))
+            goes, more_goes = _only(connection, 1, n, goes_after)
+            comes, more_comes = _only(connection, 2, n, comes_after)
+        finally:
+            connection.execute("DROP TABLE calls")
+    return Comparison(tools, goes, comes, more_goes, more_comes)
+
+
+def _calls_sql(connection: duckdb.DuckDBPyConnection, version: tuple[str, str]) -> str:
+    dataset, digest = version
+    known = "SELECT 1 FROM facts.datasets WHERE name = $dataset AND version = $version LIMIT 1"
+    asked = {"dataset": dataset, "version": digest}
+    if not rows_in(connection, known, asked):
+        raise SnapshotError(f"there is no version {dataset}@{digest}")
+    files = rows_in(connection, _FILES, asked) if rows_in(connection, _HAS_VERSIONS) else []
+    if not files:
+        return _NO_CALLS
+    near = rows_in(connection, "SELECT value FROM facts.about WHERE name = 'near'")[0]["value"]
+    relation = parquet_sql(_under(str(near), (row["path"] for row in files)))
+    names = ", ".join(f'c."{name}"' for name in ("tool", "position", "input", "response", "gain"))
+    return f"SELECT doc_id, {names} FROM (SELECT doc_id, unnest(calls) AS c FROM {relation})"
+
+
+def _under(root: str, paths: Iterable[str]) -> list[str]:
+    return [f"{root}/{path}" for path in paths]
+
+
+def _only(
+    connection: duckdb.DuckDBPyConnection, side: int, n: int, after: CallPlace | None
+) -> tuple[tuple[VersionCall, ...], bool]:
+    """Return a page of the calls of one side alone, and whether there are further ones."""
+    place: dict[str, Any] = dict.fromkeys(CallPlace._fields) if after is None else after._asdict()
+    rows = rows_in(connection, _ONLY, {"side": side, "limit": n + 1, **place})
+    calls = [VersionCall(CallPlace(*(row[name] for name in CallPlace._fields)), row["gain"]) for row in rows]
+    return tuple(calls[:n]), len(calls) > n
