@@ -29,6 +29,7 @@ from cli.index import index_app
 from cli.lineage import lineage
 from cli.marks import marks
 from cli.operate import doctor, up
+from cli.report import report
 from cli.sql import sql
 from cli.terminal import leave, say, without_credentials
 from cli.tools import tools_app
@@ -76,6 +77,7 @@ app.command(rich_help_panel=_ASK)(stats)
 app.command(rich_help_panel=_ASK)(explain)
 app.command("what-if", rich_help_panel=_ASK)(what_if)
 app.command(rich_help_panel=_ASK)(marks)
+app.command(rich_help_panel=_ASK)(report)
 app.command(rich_help_panel=_ASK)(sql)
 app.command(rich_help_panel=_ASK)(lineage)
 app.command(rich_help_panel=_ASK)(view)

@@ -1,0 +1,42 @@
+"""The command `report`: a version of C* as one HTML file. `cli.main` registers it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.options import Data
+from cli.warehouse import built_store
+from toolformer_core.errors import UsageError
+
+__all__ = ["report"]
+
+
+def report(
+    out: Annotated[Path, typer.Argument(metavar="OUT.html", help="The file to write")],
+    dataset: Annotated[str, typer.Option(help="name or name@version; the newest version by default")] = "cstar",
+    data: Data = None,
+    examples: Annotated[int, typer.Option(min=0, help="Calls of each tool to show, drawn at random")] = 5,
+    seed: Annotated[int, typer.Option(help="Seed of that draw")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace OUT.html if it exists")] = False,
+) -> None:
+    """Write a version of C* as one HTML page: figures by tool, gains, examples, where the rows went, parameters.
+
+    The page needs no other file and no network: attach it to a paper, a model card or a message.
+
+    Example: toolformer report cstar.html --data runs/c4
+    """
+    from flows.export import find_dataset
+    from viewer.report import report_page
+
+    if out.exists() and (out.is_dir() or not force):
+        raise UsageError(f"{out} is a folder" if out.is_dir() else f"{out} exists already; give --force to replace it")
+    if not out.absolute().parent.is_dir():
+        raise UsageError(f"there is no folder {out.absolute().parent}")
+    store = built_store(data)
+    found = find_dataset(store, dataset)
+    page = report_page(store, found, examples, seed)
+    out.write_text(page, encoding="utf-8")
+    print(f"{out}: {found.label}, {len(page.encode()):,} bytes")

@@ -1,0 +1,163 @@
+"""A version of C* on one self-contained page: the figures that a paper or a model card needs, and examples.
+
+All figures come from the version's own record, commits and files, so any version can be reported, not just the current
+one. The page loads nothing and runs no script.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import insort
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from importlib.resources import files
+from statistics import quantiles
+from typing import Any, NamedTuple
+
+from flows.judging import judge
+from toolformer_core.config import TOOL_NAMES
+from viewer.charts import gain_chart
+from viewer.rendering import render
+from warehouse.commits import Dataset, RowCounts
+from warehouse.marks import CallIdentity, read_marks, standing
+from warehouse.queries import GainBin
+from warehouse.store import Store
+
+__all__ = ["report_page"]
+
+_LOW, _HIGH, _WIDTH = 0.0, 6.0, 0.5  # nats: the bins of the histograms between the open ones
+_AROUND = 160  # characters of text before and after a call of the examples
+_SHOWN_PARAMETERS = ("tau_s", "top_k", "draws", "positions", "draw_form", "wordings", "chat_template", "decoys")
+
+
+class _Shown(NamedTuple):
+    """A call that is shown, in the order of its key."""
+
+    key: str
+    tool: str
+    gain: float
+    before: str
+    written: str
+    after: str
+
+
+@dataclass(slots=True)
+class _Tool:
+    """What the version holds of one tool."""
+
+    examples: int
+    gains: list[float]
+    right: int = 0
+    wrong: int = 0
+
+
+def report_page(store: Store, dataset: Dataset, examples: int = 5, seed: int = 0) -> str:
+    """Return the page.
+
+    Args:
+        store: the data folder's store.
+        dataset: the version.
+        examples: calls of each tool to show, drawn by the seed.
+        seed: of the draw.
+
+    Raises:
+        WarehouseError: files or commits of the version are damaged or gone.
+    """
+    run = next(iter(store.runs([dataset.run_id])), None)
+    parameters: Mapping[str, Any] = run.parameters if run is not None else {}
+    names = {**TOOL_NAMES, **(parameters.get("tool_names") or {})}
+    tools, shown = _read(store, dataset, examples, seed)
+    thresholds = sorted({tau for _, tau, _ in dataset.yields})
+    by_threshold = {(tool, tau): n for tool, tau, n in dataset.yields}
+    rows = [
+        {
+            "key": tool,
+            "tau_f": tau_f,
+            "examples": (own := tools.get(tool, _Tool(0, []))).examples,
+            "calls": len(own.gains),
+            "quartiles": quantiles(own.gains, n=4) if len(own.gains) > 1 else own.gains * 3,
+            "right": own.right,
+            "wrong": own.wrong,
+            "at": [by_threshold.get((tool, tau), 0) for tau in thresholds],
+            "chart": gain_chart(names.get(tool, tool), _bins(tool, own.gains), {"now": tau_f}) if own.gains else "",
+            "shown": shown.get(tool, ()),
+        }
+        for tool, tau_f in dataset.thresholds.items()
+    ]
+    return render(
+        "report.html",
+        dataset=dataset,
+        examples=sum(file.rows for file in dataset.files),
+        thresholds=thresholds,
+        tools=rows,
+        names=names,
+        asked={name: parameters[name] for name in _SHOWN_PARAMETERS if parameters.get(name) not in (None, "", [])},
+        balances=_balances(store, dataset),
+        parameters=json.dumps(parameters, indent=1, sort_keys=True, default=str),
+        style=files("viewer").joinpath("static/viewer.css").read_text(encoding="utf-8"),
+    )
+
+
+def _read(store: Store, dataset: Dataset, most: int, seed: int) -> tuple[dict[str, _Tool], dict[str, list[_Shown]]]:
+    """Return what the version's files hold of each tool, and the calls that are shown, file by file."""
+    said = {call.digest: judge(users.values()) for call, users in standing(read_marks(store)[0]).items()}
+    tools: dict[str, _Tool] = {}
+    shown: dict[str, list[_Shown]] = {}
+    for file in dataset.files:
+        for row in store.read(file).to_pylist():
+            for tool in {call["tool"] for call in row["calls"]}:
+                tools.setdefault(tool, _Tool(0, [])).examples += 1
+            for call in row["calls"]:
+                identity = CallIdentity(row["doc_id"], call["tool"], call["position"], call["input"], call["response"])
+                own = tools[call["tool"]]
+                own.gains.append(call["gain"])
+                own.right += said.get(identity.digest) == "right"
+                own.wrong += said.get(identity.digest) == "wrong"
+                _keep(shown.setdefault(call["tool"], []), most, _drawn(row["text"], call, identity, seed))
+    return tools, shown
+
+
+def _drawn(text: str, call: Mapping[str, Any], identity: CallIdentity, seed: int) -> _Shown:
+    key = blake2b(f"{seed} {identity.digest}".encode(), digest_size=16).hexdigest()
+    start, end = call["start"], call["end"]
+    around = text[max(0, start - _AROUND) : start], text[end : end + _AROUND]
+    return _Shown(key, call["tool"], call["gain"], around[0], text[start:end], around[1])
+
+
+def _keep(shown: list[_Shown], most: int, one: _Shown) -> None:
+    """Keep the calls with the smallest keys: which ones does not depend on the order in which they are read."""
+    if len(shown) < most or (shown and one < shown[-1]):
+        insort(shown, one)
+        del shown[most:]
+
+
+def _bins(tool: str, gains: Iterable[float]) -> list[GainBin]:
+    """Return a histogram of gains; the first and the last bin are open."""
+    number = int((_HIGH - _LOW) / _WIDTH)
+    counts = Counter(max(-1, min(number, int((gain - _LOW) // _WIDTH))) for gain in gains)
+    edges = [None, *(_LOW + _WIDTH * n for n in range(number + 1)), None]
+    return [GainBin(tool, edges[n], edges[n + 1], counts.get(n - 1, 0)) for n in range(number + 2)]
+
+
+def _balances(store: Store, dataset: Dataset) -> list[dict[str, Any]]:
+    """Return where the rows of the run that made the version went, by stage, tool and unit."""
+    run = next(iter(store.runs([dataset.run_id])), None)
+    sums: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for stage, tool, one in _counts(store, run.commits if run is not None else ()):
+        row = sums.setdefault((stage, tool, one.unit), {"in": 0, "kept": 0, "reasons": Counter()})
+        row["in"] += one.rows_in
+        row["kept"] += one.kept
+        row["reasons"].update({**one.dropped, **one.failed})
+    return [
+        {"stage": stage, "tool": tool, "unit": unit, **row, "reasons": row["reasons"].most_common()}
+        for (stage, tool, unit), row in sums.items()
+    ]
+
+
+def _counts(store: Store, keys: Iterable[Any]) -> Iterator[tuple[str, str, RowCounts]]:
+    order = {"ingest": 0, "prefilter": 1, "relevance": 2, "sample": 3, "execute": 4, "score": 5, "assemble": 6}
+    for key in sorted(keys, key=lambda one: (order.get(one.stage, len(order)), one.tool, one.shard)):
+        if (commit := store.read_commit(key)) is not None:
+            yield from ((key.stage, key.tool, one) for one in commit.balances)
