@@ -22,7 +22,9 @@ from flows.build_dataset.what_if_query import ask
 from tests.support.small_builds import small_build
 from tests.support.vendored import PACKAGES
 from viewer.server import ViewerServer
+from warehouse.marks import read_marks
 from warehouse.queries import rows_of
+from warehouse.store import Store
 from warehouse.what_if import what_if
 
 CHROMIUM = shutil.which("chromium")
@@ -154,6 +156,31 @@ def test_a_walk_through_a_real_build(page: Page, as_built: Path, few_documents: 
         thresholds = rows_of(snapshot, "SELECT thresholds->>'calendar' AS tau FROM datasets WHERE name = 'strict'")
         assert [float(row["tau"]) for row in thresholds] == [5.0]
 
+        # Compare: what the stricter version has lost is listed, and a document is shown side by side.
+        page.get_by_role("link", name="Compare").click()
+        labels = page.locator('select[name="a"] option').all_text_contents()
+        page.locator('select[name="a"]').select_option(next(one for one in labels if one != label))
+        page.locator('select[name="b"]').select_option(label)
+        page.get_by_role("button", name="Compare").click()
+        expect(page.locator("#goes tbody tr").first).to_be_visible()
+        check_accessibility(page)
+        page.locator("#goes tbody a").first.click()
+        expect(page.get_by_role("region", name=label)).to_be_visible()
+        check_accessibility(page)
+
+        # Judge: by keys alone, one call after another.
+        page.get_by_role("link", name="Judge").click()
+        page.locator('select[name="tool"]').select_option("calendar")
+        page.get_by_role("button", name="Show").click()
+        expect(page.locator("form.verdict")).to_be_focused()
+        check_accessibility(page)
+        for number, key in enumerate("ar", 1):
+            page.keyboard.press(key)
+            expect(page.get_by_role("status")).to_contain_text(re.compile(rf"^{number} of \d+ kept calls of calendar"))
+        expect(page.locator("tbody tr").first).to_contain_text("0.500")  # one right, one wrong
+        check_accessibility(page)
+        assert [mark.verdict for mark in read_marks(Store(as_built))[0]] == ["accept", "reject"]
+
         # SQL.
         page.get_by_role("link", name="SQL").click()
         page.get_by_role("textbox").fill("SELECT 41 + 1 AS answer")
@@ -164,7 +191,13 @@ def test_a_walk_through_a_real_build(page: Page, as_built: Path, few_documents: 
 
 def test_hostile_texts_do_nothing(page: Page, data: Path) -> None:
     with serving(data) as url:
-        for path in ("/documents", "/documents/hostile?call=calculator:25:0", "/calls", "/thresholds?tau.calculator=3"):
+        for path in (
+            "/documents",
+            "/documents/hostile?call=calculator:25:0",
+            "/calls",
+            "/thresholds?tau.calculator=3",
+            "/judge",
+        ):
             page.goto(url + path)
             assert page.locator("main img, main b:text('bold'), main script").count() == 0
             check_accessibility(page)
