@@ -58,6 +58,8 @@ def test_everything_answers_on_loopback(up: Running) -> None:
     found = up.ask("/deployments/filter", {})
     assert {(one["name"], one["work_pool_name"]) for one in found} == {
         ("build-dataset", "cpu"),
+        ("export", "cpu"),
+        ("bootstrap", "gpu"),
         ("evaluate", "gpu"),
         ("finetune", "gpu"),
         ("ground", "gpu"),

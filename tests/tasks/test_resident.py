@@ -53,7 +53,7 @@ def drop() -> None:
 def build(model: str, beside: str = "") -> None:
     """Ask for a build's model; `beside` is the other one, of two."""
     other = BuildModel(beside, f"digest of {beside}") if beside else None
-    spec = SimpleNamespace(overlay=None, model=model, model_digest=f"digest of {model}", other_model=other)
+    spec = SimpleNamespace(remote=None, overlay=None, model=model, model_digest=f"digest of {model}", other_model=other)
     model_of(cast(BuildSpec, spec))
 
 

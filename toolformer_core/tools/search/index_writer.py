@@ -11,6 +11,7 @@ and depends on nothing but the passages in their order. tantivy is imported on u
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
@@ -114,9 +115,11 @@ def build_index(
         progress = _index(source, writer, progress, on_progress, commit_passages, commit_s)
         if not progress.passages:
             raise UsageError(f"{source.path} holds no passages")
-        writer.finish()
-    finally:
-        writer.close()
+    except BaseException:
+        with contextlib.suppress(ValueError):  # of a merge, after the error that counts
+            writer.close()
+        raise
+    writer.close()
     return _finish(source, folder, progress)
 
 
@@ -193,13 +196,13 @@ class _Writer:
         self._writer.commit()
         _save(self.folder, progress)
 
-    def finish(self) -> None:
-        """Wait until the segments are merged."""
-        self._writer.wait_merging_threads()
-
     def close(self) -> None:
-        """Give up the lock; what is not committed is lost."""
-        self._writer = None
+        """Wait until the segments are merged, and give up the lock; what is not committed is lost.
+
+        A merge that went on behind it would take away files of the next writer, or of a reader.
+        """
+        writer, self._writer = self._writer, None
+        writer.wait_merging_threads()
 
 
 def _check_same(
