@@ -15,8 +15,8 @@ with its own prompt. Two minutes.
     probe           mean difference of the probe from that of the model in float32, in nats per token
     scan, score     CPU seconds of the process for a document, by those of the model here
 
-A server that is this process has no network, and no batches but one prompt each: of the time, the ratio is what is told
-as JSON, and what is not shared between texts. vLLM on a GPU has other figures.
+The server is this process: there is no network, and a batch holds one prompt. So the ratio of the times is the cost of
+JSON, and of sharing nothing between texts. vLLM on a GPU has other figures.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class Case:
         return "" if self.tokenizer == "plain" else self.tokenizer
 
     def job(self, files: Files) -> dict[str, Any]:
-        """Return what the loader's program is told."""
+        """Return the job that the loader's program is given."""
         places = {"file": str(files.export(self.file)), "tokenizer": str(files.tokenizer(self.tokenizer))}
         return {**places, "how": self.how, "mixed": False, "more": {}, **self.more}
 

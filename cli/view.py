@@ -21,13 +21,16 @@ def view(
     data: Data = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one")] = 8001,
     host: Annotated[
-        str, typer.Option(help="Address to bind; who reaches it reads the data and may make versions of C*")
+        str,
+        typer.Option(
+            help="Address to bind; who reaches it reads the data, and may judge calls and make versions of C*"
+        ),
     ] = "127.0.0.1",
 ) -> None:
     """Show C* in a browser: documents with their calls, why each was kept, what other thresholds would keep, SQL.
 
     The pages read the published snapshot, also while a build runs, and load nothing from the network. They write
-    nothing but the versions that Materialise makes, as what-if --materialise does. Other host names than localhost and
+    marks (see toolformer marks), and the versions that Materialise makes, as what-if --materialise does. Other host names than localhost and
     pages of other origins are refused; TOOLFORMER_ALLOWED_HOSTS and TOOLFORMER_ALLOWED_ORIGINS allow more.
 
     Example: toolformer view --data runs/c4     then open http://127.0.0.1:8001

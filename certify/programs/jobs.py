@@ -22,7 +22,7 @@ def answer_jobs(package: str, answer: Answer) -> None:
     """Answer the jobs of the file that is the first argument; write the answers to the second.
 
     Args:
-        package: whose version is told, beside that of transformers.
+        package: its version is written with the answers, and that of transformers.
         answer: answers one job. What it raises is that job's error: a loader may raise anything.
     """
     jobs, out = Path(sys.argv[1]), Path(sys.argv[2])

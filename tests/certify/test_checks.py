@@ -1,4 +1,4 @@
-"""What a loader gives is compared row by row and token by token; a difference is told and fails the command."""
+"""What a loader gives is compared row by row and token by token; a difference is named and fails the command."""
 
 from __future__ import annotations
 
