@@ -29,9 +29,10 @@ def view(
 ) -> None:
     """Show C* in a browser: documents with their calls, why each was kept, what other thresholds would keep, SQL.
 
-    The pages read the published snapshot, also while a build runs, and load nothing from the network. They write
-    marks (see toolformer marks), and the versions that Materialise makes, as what-if --materialise does. Other host names than localhost and
-    pages of other origins are refused; TOOLFORMER_ALLOWED_HOSTS and TOOLFORMER_ALLOWED_ORIGINS allow more.
+    The pages read the published snapshot, also while a build runs, and load nothing from the network. They write marks
+    (see toolformer marks), and the versions that Materialise makes, as what-if --materialise does. Other host names
+    than localhost and pages of other origins are refused; TOOLFORMER_ALLOWED_HOSTS and TOOLFORMER_ALLOWED_ORIGINS
+    allow more.
 
     Example: toolformer view --data runs/c4     then open http://127.0.0.1:8001
     """

@@ -14,7 +14,7 @@ from itertools import pairwise
 from prefect import flow, get_run_logger
 
 from flows.artifacts import publish_link, publish_summary, run_name_from
-from flows.bootstrap.parameters import BootstrapParameters, of_build, of_evaluations, of_training
+from flows.bootstrap.parameters import BootstrapParameters, check_rounds, of_build, of_evaluations, of_training
 from flows.bootstrap.rounds import Round, gain_of, round_of
 from flows.bootstrap.tracking import RoundsRun
 from flows.build_dataset.flow import build_dataset
@@ -52,8 +52,8 @@ def bootstrap(parameters: BootstrapParameters) -> BootstrapResult:
     prepare_environment()
     record_server()
     restore_stop_handler()
-    resolve_build(of_build(parameters, 0, parameters.model), run_id="check")  # mistakes, before anything runs
-    of_evaluations(parameters, "")
+    check_rounds(parameters)
+    resolve_build(of_build(parameters, 0, parameters.model), run_id="check")
     store = Store(parameters.data)
     run = RoundsRun(parameters, store)
     rounds: list[Round] = []

@@ -6,6 +6,7 @@ lets a judge score, and finetunes a fresh model. The functions below say what a 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -14,8 +15,10 @@ from flows.build_dataset.parameters import BuildParameters
 from flows.evaluate.parameters import EvaluateParameters
 from flows.finetune.parameters import FinetuneParameters, TrainingChoice
 from flows.forms import FORM, DatasetName, Listed, Option
+from toolformer_core.errors import UnknownNameError, UsageError
+from toolformer_core.lm.served import served_model
 
-__all__ = ["BootstrapParameters", "of_build", "of_evaluations", "of_training"]
+__all__ = ["BootstrapParameters", "check_rounds", "of_build", "of_evaluations", "of_training"]
 
 _ROUNDS = Option("Rounds")
 _TOOL_DATA = ("tools", "tool", "passages", "index", "qa_reader", "phrases", "translator")  # what evaluations share
@@ -51,6 +54,23 @@ class BootstrapParameters(TrainingChoice, BuildParameters):
         description="Stop after a round that gains no more than this: mean accuracy of the benchmarks, as a share; "
         "without benchmarks, kept calls for a thousand documents",
     )
+
+
+def check_rounds(p: BootstrapParameters) -> None:
+    """Find mistakes that would show only behind hours of annotation.
+
+    Raises:
+        UsageError: the model lives behind a server, which cannot be finetuned, or a benchmark is none.
+    """
+    from toolformer_core.evaluate.tasks import tasks  # the command line's help imports every form
+
+    if served_model(p.model) is not None:
+        raise UsageError(f"{p.model} is behind a server, and rounds finetune the model: name its folder or hub name")
+    for asked in of_evaluations(p, ""):
+        if asked.task not in tasks():
+            raise UnknownNameError("benchmark", asked.task, tasks())
+        if asked.path is not None and not Path(asked.path).exists():
+            raise UsageError(f"--task {asked.task}={asked.path}: there is no such file")
 
 
 def of_build(p: BootstrapParameters, number: int, sampler: str) -> BuildParameters:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flows.bootstrap.parameters import BootstrapParameters, of_build
+from flows.bootstrap.parameters import BootstrapParameters, check_rounds, of_build
 from flows.build_dataset.plan import plan_build
 from flows.cost.of_build import cost_of_build
 
@@ -48,6 +48,7 @@ def plan_rounds(p: BootstrapParameters) -> RoundsPlan:
     Raises:
         UsageError: something asked for is wrong.
     """
+    check_rounds(p)
     first = of_build(p, 0, p.model)
     documents = plan_build(first).documents
     cost = cost_of_build(first, documents, assume=[f"{name}={getattr(p, name)}" for name in _RECIPE])

@@ -14,7 +14,7 @@ from wh_fixtures import make_run, put, scored
 
 from flows.bootstrap import flow as rounds_flow
 from flows.bootstrap.flow import rounds_card, run_bootstrap
-from flows.bootstrap.parameters import BootstrapParameters, of_build, of_evaluations, of_training
+from flows.bootstrap.parameters import BootstrapParameters, check_rounds, of_build, of_evaluations, of_training
 from flows.bootstrap.rounds import Answers, Round, gain_of
 from flows.build_dataset.flow import BuildResult
 from flows.build_dataset.parameters import BuildParameters
@@ -22,6 +22,7 @@ from flows.evaluate.metrics import ArmFigures, EvaluateResult
 from flows.evaluate.parameters import EvaluateParameters
 from flows.finetune.flow import FinetuneResult
 from flows.finetune.parameters import FinetuneParameters
+from toolformer_core.errors import UsageError
 from warehouse.commits import Dataset, RowCounts, dataset_version
 from warehouse.store import Store
 
@@ -59,6 +60,20 @@ def test_what_a_round_asks_for(tmp_path: Path) -> None:
 def test_who_judges(tmp_path: Path, changes: dict[str, Any], judges: list[str | None]) -> None:
     p = parameters(tmp_path, **changes)
     assert [of_build(p, 0, p.model).score_model, of_build(p, 1, "/checkpoint").score_model] == judges
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"model": "remote+http://127.0.0.1:1/v1#m"}, "rounds finetune the model"),
+        ({"task": ["swamp"]}, "unknown benchmark 'swamp'"),
+        ({"task": ["svamp=/nowhere.json"]}, "there is no such file"),
+    ],
+)
+def test_mistakes_are_found_before_anything_is_annotated(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        check_rounds(parameters(tmp_path, **changes))
+    check_rounds(parameters(tmp_path, task=["svamp"]))
 
 
 def a_round(number: int, calls: int, accuracy: float | None = None) -> Round:
