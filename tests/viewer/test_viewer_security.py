@@ -74,7 +74,7 @@ def test_a_query_is_answered(client: TestClient) -> None:
         ("DELETE FROM facts.gains", "DELETE is refused, as queries only read"),
         ("ATTACH '{folder}/other.duckdb'", "ATTACH is refused"),
         ("FROM read_text('/etc/hostname')", "queries read the data folder alone"),
-        ("SELECT count(*) FROM range(1000000000000) AS a, range(1000000000000) AS b", "took longer than 0.5 s"),
+        ("SELECT sum(range % 7) FROM range(1000000000000)", "took longer than 0.5 s"),  # long, and in little memory
     ],
 )
 def test_a_query_only_reads_and_ends(data: Path, sql: str, problem: str) -> None:
