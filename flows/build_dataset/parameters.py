@@ -35,9 +35,11 @@ from flows.forms import (
     as_text,
 )
 from toolformer_core.config import (
+    MAX_CHAIN_DEPTH,
     MAX_DECOYS,
     TOOL_NAMES,
     AssembleConfig,
+    ChainConfig,
     IngestConfig,
     PrefilterConfig,
     SampleConfig,
@@ -60,6 +62,7 @@ _TOOLS_OR_AUTO = WithJsonSchema(
 )
 _INGEST, _PREFILTER, _SAMPLE, _ASSEMBLE = IngestConfig(), PrefilterConfig(), SampleConfig(), AssembleConfig()
 _SCORE = ScoreConfig()
+_CHAINS = ChainConfig()
 
 DECOYS_FOR_RATES = 3  # of a call, where a threshold is to be found by them
 
@@ -188,6 +191,19 @@ class BuildParameters(ToolChoice):
     )
     only_accepted: Annotated[bool, _CALLS] = Field(
         False, description="Keep only calls that people's marks accept, of those that pass the thresholds"
+    )
+    chain_depth: Annotated[int, _CALLS] = Field(
+        _CHAINS.depth,
+        ge=1,
+        le=MAX_CHAIN_DEPTH,
+        description="Calls of a chain at most: the second is drawn behind the first one's response, at the same "
+        "position, and so on (default: 1, no chains, as in the paper)",
+    )
+    chain_starts: Annotated[int, _CALLS] = Field(
+        _CHAINS.starts,
+        gt=0,
+        description="With `chain_depth`: executed calls of a document behind which further ones are drawn, those that "
+        "leave most to gain; `plan` says what that costs",
     )
     max_examples: Annotated[int, _CALLS] = Field(
         _ASSEMBLE.max_examples, gt=0, description="Examples per tool at most (paper: 25,000)"

@@ -26,6 +26,7 @@ from toolformer_core.annotate.tool_prompt import prompts_for
 from toolformer_core.config import (
     TOOL_NAMES,
     AssembleConfig,
+    ChainConfig,
     ExecuteConfig,
     IngestConfig,
     PrefilterConfig,
@@ -150,6 +151,7 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         prefilter=PrefilterConfig(chunk_tokens=p.mt_chunk_tokens, latest_date=p.latest_date, seed=p.seed),
         relevance=_relevance(p, built),
         sample=sample,
+        chains=_chains(p),
         execute=ExecuteConfig(),
         score=_score(p, [*tau_f.values(), *p.thresholds.values()]),
         assemble=AssembleConfig(
@@ -235,6 +237,14 @@ def _score(p: BuildParameters, thresholds: list[float]) -> ScoreConfig:
     if not decoys:
         return ScoreConfig(floor=floor)
     return ScoreConfig(floor=floor, decoys=decoys, decoy_share=p.decoy_share, decoy_seed=p.seed)
+
+
+def _chains(p: BuildParameters) -> ChainConfig:
+    if p.chain_depth > 1 and p.stop_when_full:
+        raise UsageError(
+            "--stop-when-full ends each tool by itself, and chains need the responses of all tools: leave one out"
+        )
+    return ChainConfig(p.chain_depth, p.chain_starts)
 
 
 def _rates(p: BuildParameters, tools: Mapping[str, Tool]) -> dict[str, float]:

@@ -19,8 +19,8 @@ from tasks.example_limit import last_ranks
 from tasks.false_discovery import find_thresholds, gains_by_tool
 from tasks.mark_filter import MarkFilter
 from tasks.run_shard import ShardResult, result_of
-from tasks.stage import Inputs, Shard, files_of, run_stage, shards_of
-from tasks.stages.assemble import ASSEMBLE, NOT_ANNOTATED, AssemblySpec, PositionFilter, judged_calls
+from tasks.stage import Inputs, Shard, files_by_stage, files_of, run_stage, shards_of
+from tasks.stages.assemble import ASSEMBLE, NOT_ANNOTATED, SCORES, AssemblySpec, PositionFilter, judged_calls
 from toolformer_core.annotate.false_discovery import FoundThreshold
 from toolformer_core.config import TOOL_NAMES, AssembleConfig
 from toolformer_core.errors import UsageError
@@ -211,7 +211,7 @@ class _BaseRun:
     run: Run
     tool_names: Mapping[str, str]  # key -> name in calls
     shards: list[Shard]
-    scored: dict[str, list[ShardResult]]  # shard -> results of `score`, one per tool
+    scored: dict[str, list[ShardResult]]  # shard -> results of `score`, one per tool and depth of chains
     sampled: dict[str, list[ShardResult]]  # shard -> results of `sample`, one per tool
     not_annotated: dict[str, list[str]]  # shard -> tools that had enough examples before it
     reused: list[ShardResult]  # of all stages but `assemble`
@@ -222,7 +222,7 @@ class _BaseRun:
         return tuple(self.tool_names)
 
     def inputs(self, assembly: AssemblySpec, shard: Shard) -> Inputs[AssemblySpec]:
-        files = {"ingest": (shard.documents,), "score": files_of(self.scored[shard.name])}
+        files = {"ingest": (shard.documents,), **files_by_stage(self.scored[shard.name])}
         if assembly.positions:
             files["sample"] = files_of(self.sampled[shard.name])
         return Inputs(assembly, shard.name, files=files)
@@ -251,6 +251,9 @@ def _read_base_run(store: Store, stored: StoredScores) -> _BaseRun:
             {shard: [results[stage, tool, shard] for tool in shard_tools] for shard, shard_tools in annotated.items()}
             for stage in ("score", "sample")
         )
+        for (stage, _, shard), result in results.items():
+            if stage in SCORES[1:]:
+                scored[shard].append(result)
     except KeyError as exc:
         raise UsageError(f"run {run.run_id} has not scored every shard: run the same toolformer build again") from exc
     return _BaseRun(run, tool_names, shards, scored, sampled, not_annotated, list(results.values()))

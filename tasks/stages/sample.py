@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+import pyarrow as pa
+
 from tasks import arrow
 from tasks.build_spec import BuildSpec, model_of
 from tasks.model_thread import QueuedLM
@@ -13,9 +15,18 @@ from tasks.run_shard import ShardWriter, StageOutput
 from tasks.stage import LM_TOKENS, Inputs, Stage, count_rows
 from toolformer_core.annotate.sample import sample
 from toolformer_core.prompts.chat import NONE
+from toolformer_core.records import PrefilterResult
 from warehouse.commits import RowCounts
 
-__all__ = ["POSITIONS", "SAMPLE", "UNSEEN_POSITIONS"]
+__all__ = [
+    "POSITIONS",
+    "SAMPLE",
+    "UNSEEN_POSITIONS",
+    "prompt_digests",
+    "prompt_notes",
+    "relevant_verdicts",
+    "without_unused_columns",
+]
 
 # Counters of commits, with a model behind a server: positions at which a call may stand, and those of them at which
 # p(" [") is not told and may exceed tau_s.
@@ -25,8 +36,7 @@ POSITIONS, UNSEEN_POSITIONS = "positions", "unseen_positions"
 def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
     spec, tool = inputs.spec, inputs.tool
     documents = {d.doc_id: d for d in inputs.records("ingest", arrow.documents_of)}
-    irrelevant = {doc_id for table in inputs.tables("relevance") for doc_id in arrow.irrelevant_of(table)}
-    kept = [v for v in inputs.records("prefilter", arrow.verdicts_of) if v.kept and v.doc_id not in irrelevant]
+    kept = relevant_verdicts(inputs)
     sampled, tokens = [], 0
     if kept:
         pairs = [(documents[v.doc_id], v) for v in kept]
@@ -41,11 +51,7 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
         count_rows("documents", (s.outcome for s in sampled), "sampled"),
         RowCounts("draws", draws.total(), draws.pop("ok", 0), dropped=dict(sorted(draws.items()))),
     )
-    table = arrow.stage_table("sample", calls)
-    # all files of a build have the same columns, whatever was drawn
-    unused = ["log_p_form"] if spec.sample[tool].draw_form == "free" else []
-    unused += ["wording"] if len(spec.prompts[tool]) == 1 else []
-    table = table.drop_columns(unused)
+    table = without_unused_columns(arrow.stage_table("sample", calls), spec, tool)
     counters = {LM_TOKENS: tokens}
     if spec.remote is not None:
         counters |= {
@@ -55,7 +61,21 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
     return StageOutput(counts, table, counters)
 
 
-def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
+def relevant_verdicts(inputs: Inputs[BuildSpec]) -> list[PrefilterResult]:
+    """Return the prefilter's results for the documents that it, and `relevance` if it ran, kept."""
+    irrelevant = {doc_id for table in inputs.tables("relevance") for doc_id in arrow.irrelevant_of(table)}
+    return [v for v in inputs.records("prefilter", arrow.verdicts_of) if v.kept and v.doc_id not in irrelevant]
+
+
+def without_unused_columns(table: pa.Table, spec: BuildSpec, tool: str) -> pa.Table:
+    """Return a table of draws: all files of a build have the same columns, whatever was drawn."""
+    unused = ["log_p_form"] if spec.sample[tool].draw_form == "free" else []
+    unused += ["wording"] if len(spec.prompts[tool]) == 1 else []
+    return table.drop_columns(unused)
+
+
+def prompt_digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
+    """Return the parts of a fingerprint that say which model draws with which prompts."""
     prompts = inputs.spec.prompts[inputs.tool]
     parts = {f"prompt {p.wording}" if p.wording > 1 else "prompt": p.digest for p in prompts}
     remote = inputs.spec.remote
@@ -64,7 +84,8 @@ def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
     return {**inputs.spec.model_digests(), **parts}
 
 
-def _config_notes(inputs: Inputs[BuildSpec]) -> Mapping[str, Any]:
+def prompt_notes(inputs: Inputs[BuildSpec]) -> Mapping[str, Any]:
+    """Return what a commit says of its prompts, for people to read."""
     numbers = [prompt.wording for prompt in inputs.spec.prompts[inputs.tool]]
     wordings = {} if numbers == [1] else {"wordings": numbers}
     template = inputs.spec.chat_template
@@ -80,6 +101,6 @@ SAMPLE: Stage[BuildSpec] = Stage(
     reads=("ingest", "prefilter", "relevance"),
     run=_run,
     config=lambda inputs: inputs.spec.sample[inputs.tool],
-    digests=_digests,
-    config_notes=_config_notes,
+    digests=prompt_digests,
+    config_notes=prompt_notes,
 )
