@@ -124,7 +124,8 @@ WITH RECURSIVE used(name, version, made, run_id, commit_id) AS (
     JOIN facts.commit_inputs AS i ON i.commit_id = u.commit_id
     JOIN facts.files AS f ON f.digest = i.digest AND f.commit_id <> u.commit_id
     JOIN facts.commits AS source ON source.commit_id = f.commit_id
-    WHERE (source.tool = target.tool OR source.tool = '' OR target.tool = '')
+    WHERE (source.tool = target.tool OR source.tool = '' OR target.tool = ''
+           OR starts_with(target.stage, 'sample_'))  -- further calls of chains follow calls of any tool
       AND (EXISTS (FROM facts.run_commits AS rc WHERE rc.run_id = u.run_id AND rc.commit_id = source.commit_id)
            OR NOT EXISTS (FROM facts.run_commits AS rc WHERE rc.run_id = u.run_id))
 )
