@@ -65,7 +65,7 @@ def examples_in_shard(assembly: AssemblySpec, scored: Sequence[ShardResult]) -> 
         scored: the losses, of every tool that is annotated on the shard.
     """
     inputs = Inputs(assembly, "", files=files_by_stage(scored))
-    return Counter(tool for tool, _ in {(call.tool, call.doc_id) for call in _survivors(inputs)})
+    return Counter(tool for tool, _ in {(tool, call.doc_id) for call in _survivors(inputs) for tool in call.tools})
 
 
 def last_ranks(
@@ -94,7 +94,8 @@ def last_ranks(
         files = files_by_stage((*results, *(sampled or {}).get(shard, ())))
         documents: dict[str, set[str]] = {}
         for call in _survivors(Inputs(assembly, shard, files=files)):
-            documents.setdefault(call.tool, set()).add(call.doc_id)
+            for tool in call.tools:
+                documents.setdefault(tool, set()).add(call.doc_id)
         for tool, doc_ids in documents.items():
             cap.add(tool, doc_ids)
     return cap.last_ranks()

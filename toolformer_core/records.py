@@ -266,6 +266,11 @@ class ScoredCall:
         return (least if self.loss_call is None else min(least, self.loss_call)) - self.loss_response
 
     @property
+    def tools(self) -> tuple[str, ...]:
+        """The tools of a chain's calls, in order; of a single call its own."""
+        return (*(one.tool for one in self.behind), self.tool)
+
+    @property
     def links(self) -> int:
         """How many calls the chain has; 1: it is a single call."""
         return 1 + len(self.behind)

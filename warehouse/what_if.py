@@ -63,6 +63,7 @@ class StoredScores:
     floors: Mapping[str, float] = field(
         default_factory=dict
     )  # tool -> gain below which calls are not scored to the end
+    chained: bool = False  # whether calls were chained; the index knows single calls alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def stored_scores(path: str | Path) -> StoredScores:
         SnapshotError: there is no snapshot.
     """
     sql = """SELECT c.stage, c.tool, any_value(c.config) AS config FROM facts.commits AS c
-        JOIN facts.current USING (commit_id) WHERE c.stage IN ('sample', 'assemble') GROUP BY ALL ORDER BY ALL"""
+        JOIN facts.current USING (commit_id) WHERE c.stage IN ('sample', 'assemble', 'score_2') GROUP BY ALL ORDER BY ALL"""
     floors = """SELECT c.tool, max(TRY_CAST(c.config::JSON->>'floor' AS DOUBLE)) AS floor FROM facts.commits AS c
         JOIN facts.current USING (commit_id) WHERE c.stage = 'score' GROUP BY c.tool HAVING floor IS NOT NULL"""
     newest = f"""SELECT run_id FROM facts.runs WHERE flow <> '{WHAT_IF}' AND run_id IN (
@@ -102,7 +103,8 @@ def stored_scores(path: str | Path) -> StoredScores:
         lowest = {row["tool"]: row["floor"] for row in rows_in(connection, floors)}
     sampled = {row["tool"]: json.loads(row["config"]) for row in configs if row["stage"] == "sample"}
     assembled: dict[str, Any] = next((json.loads(row["config"]) for row in configs if row["stage"] == "assemble"), {})
-    return StoredScores(sampled, assembled, runs[0]["run_id"] if runs else "", lowest)
+    chained = any(row["stage"] == "score_2" for row in configs)
+    return StoredScores(sampled, assembled, runs[0]["run_id"] if runs else "", lowest, chained)
 
 
 def count_unranked(path: str | Path) -> int:

@@ -140,6 +140,7 @@ def print_document_trace(trace: DocumentTrace) -> None:
     calls = [
         {
             **call,
+            "loss_shorter": call.get("loss_shorter"),
             "gain": _gain(call),
             "best_decoy": max(call.get("decoy_gains") or (), default=None),
             "answered": _in_chain(call, f"{call['input']} -> {call['response']}".strip()),

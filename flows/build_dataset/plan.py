@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.build_dataset.estimate import Estimate, PastCommits, Total, total_of
-from flows.build_dataset.notes import notes_on_build
+from flows.build_dataset.notes import notes_on_build, notes_on_chains
 from flows.build_dataset.parameters import BuildParameters, build_command
 from flows.build_dataset.pipeline import assembly_spec_of
 from flows.build_dataset.remote_model import scan_notes
@@ -165,7 +165,7 @@ class _Planner:
             tools = dict.fromkeys((shard.name for shard in shards), spec.tools)
             results = {shard.name: self._add_annotation(shard, spec.tools) for shard in shards}
         self._add_assembly(shards, results, tools)
-        notes = (*self.notes, *self._transient_notes())
+        notes = (*self.notes, *self._transient_notes(), *notes_on_chains(spec, documents))
         scorer = spec.other_model.name if spec.other_model is not None else ""
         stages = tuple(self._stage_plans())
         return Plan(stages, tuple(self.planned), documents, spec.model, spec.data, scorer, notes=notes)

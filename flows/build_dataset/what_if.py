@@ -32,7 +32,7 @@ from warehouse.schema import WHAT_IF
 from warehouse.store import Store
 from warehouse.what_if import CallFilter, Change, StoredScores, WhatIf, stored_scores
 
-__all__ = ["compare_marked", "materialise", "thresholds_for"]
+__all__ = ["compare_by_shard", "materialise", "thresholds_for"]
 
 
 def thresholds_for(store: Store, snapshot: str | Path, rates: Sequence[float]) -> list[FoundThreshold]:
@@ -130,12 +130,14 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
     return dataset
 
 
-def compare_marked(store: Store, query: WhatIfQuery, n: int = 5, width: int = 60) -> WhatIf:
-    """Compare what the two filters keep where marks decide as well: as `what_if`, but from all scores, shard by shard.
+def compare_by_shard(store: Store, query: WhatIfQuery, n: int = 5, width: int = 60) -> WhatIf:
+    """Compare what two filters keep where marks decide, or calls are chained: as `what_if`, but from all scores.
+
+    These are read shard by shard. A chain counts for the tool of each of its calls.
 
     Args:
         store: the data folder's store.
-        query: what `ask` returned, with marks.
+        query: what `ask` returned.
         n: how many calls to return at most of those that come, and of those that go.
         width: characters of text before and after a call's position.
 
@@ -152,10 +154,10 @@ def compare_marked(store: Store, query: WhatIfQuery, n: int = 5, width: int = 60
         kept = {side: judged_calls(base.inputs(one, shard)).kept for side, one in ((False, before), (True, after))}
         for side, calls in kept.items():
             examples, number = counts[side]
-            examples.update(tool for tool, _ in {(call.tool, call.doc_id) for call in calls})
-            number.update(call.tool for call in calls)
-            others = {(call.tool, call.doc_id, call.position) for call in kept[not side]}
-            fresh = [call for call in calls if (call.tool, call.doc_id, call.position) not in others]
+            examples.update(tool for tool, _ in {(tool, call.doc_id) for call in calls for tool in call.tools})
+            number.update(tool for call in calls for tool in call.tools)
+            others = {(call.tools, call.doc_id, call.position) for call in kept[not side]}
+            fresh = [call for call in calls if (call.tools, call.doc_id, call.position) not in others]
             ranked = [(-call.gain, call.doc_id, call.position, call, shard) for call in fresh]
             moved[side] = sorted([*moved[side], *ranked], key=lambda one: one[:3])[:n]
 

@@ -114,6 +114,10 @@ class JudgedCalls:
     reasons: Counter[tuple[bool, str]]  # of the others, chains (True) apart from single calls
     excess: frozenset[tuple[str, str]]  # tool and document of examples beyond the limit
 
+    def is_over_limit(self, call: ScoredCall) -> bool:
+        """Return whether a tool of a kept call, or of a chain, has enough examples without its document."""
+        return any((tool, call.doc_id) in self.excess for tool in call.tools)
+
     def row_counts(self) -> Iterator[RowCounts]:
         """Yield where the single calls went and, if there are any, the chains."""
         for chains, unit in ((False, "calls"), (True, "chains")):
@@ -121,7 +125,7 @@ class JudgedCalls:
             if not rows and chains:
                 continue
             kept = [call for call in self.kept if _is_chain(call) is chains]
-            over = sum((call.tool, call.doc_id) in self.excess for call in kept)
+            over = sum(map(self.is_over_limit, kept))
             reasons = {reason: n for (of_chains, reason), n in self.reasons.items() if of_chains is chains}
             yield RowCounts(unit, rows, len(kept) - over, dropped=nonzero({**reasons, OVER_LIMIT: over}))
 
@@ -149,7 +153,8 @@ def judged_calls(inputs: Inputs[AssemblySpec]) -> JudgedCalls:
         taking_part, marked_out = assembly.marks.split(taking_part)
         reasons.update((_is_chain(call), assembly.marks.reason) for call in marked_out.values())
     kept, dropped = survivors(taking_part, assembly.config.tau_f, keep_repeats=assembly.config.keep_repeats)
-    excess = over_cap({(call.tool, call.doc_id) for call in kept}, assembly.last_ranks, assembly.config.seed)
+    examples = {(tool, call.doc_id) for call in kept for tool in call.tools}
+    excess = over_cap(examples, assembly.last_ranks, assembly.config.seed)
     reasons.update((_is_chain(call), reason) for call, reason in dropped)
     return JudgedCalls(calls, frozenset(marked_out), kept, reasons, frozenset(excess))
 
@@ -165,7 +170,7 @@ def _judged_once(inputs: Inputs[AssemblySpec]) -> JudgedCalls:
 def _run(inputs: Inputs[AssemblySpec], _: ShardWriter) -> StageOutput:
     assembly, judged = inputs.spec, _judged_once(inputs)
     _LAST.held = None
-    kept = [c for c in judged.kept if (c.tool, c.doc_id) not in judged.excess]
+    kept = [call for call in judged.kept if not judged.is_over_limit(call)]
     by_document: dict[str, list[Any]] = {}
     for call in kept:
         by_document.setdefault(call.doc_id, []).append(call)
