@@ -39,8 +39,7 @@ class MarkFilter:
         left_out: dict[str, ScoredCall] = {}
         for call in calls:
             digests = [
-                CallIdentity(call.doc_id, one.tool, call.position, one.input, one.response).digest
-                for one in (*call.behind, call)
+                CallIdentity(call.doc_id, one.tool, call.position, one.input, one.response).digest for one in call.chain
             ]
             if all((digest in self.calls) == (self.keep == "only-accepted") for digest in digests):
                 taking_part.append(call)

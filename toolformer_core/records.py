@@ -266,8 +266,13 @@ class ScoredCall:
         return (least if self.loss_call is None else min(least, self.loss_call)) - self.loss_response
 
     @property
+    def chain(self) -> tuple[AnsweredCall, ...]:
+        """The calls of the chain in order, the last one being this; a single call is alone in it."""
+        return (*self.behind, AnsweredCall(self.tool, self.input, self.response))
+
+    @property
     def tools(self) -> tuple[str, ...]:
-        """The tools of a chain's calls, in order; of a single call its own."""
+        """The tools of the calls of the chain, in order."""
         return (*(one.tool for one in self.behind), self.tool)
 
     @property

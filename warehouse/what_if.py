@@ -90,7 +90,8 @@ def stored_scores(path: str | Path) -> StoredScores:
         SnapshotError: there is no snapshot.
     """
     sql = """SELECT c.stage, c.tool, any_value(c.config) AS config FROM facts.commits AS c
-        JOIN facts.current USING (commit_id) WHERE c.stage IN ('sample', 'assemble', 'score_2') GROUP BY ALL ORDER BY ALL"""
+        JOIN facts.current USING (commit_id) WHERE c.stage IN ('sample', 'assemble', 'score_2')
+        GROUP BY ALL ORDER BY ALL"""
     floors = """SELECT c.tool, max(TRY_CAST(c.config::JSON->>'floor' AS DOUBLE)) AS floor FROM facts.commits AS c
         JOIN facts.current USING (commit_id) WHERE c.stage = 'score' GROUP BY c.tool HAVING floor IS NOT NULL"""
     newest = f"""SELECT run_id FROM facts.runs WHERE flow <> '{WHAT_IF}' AND run_id IN (

@@ -52,7 +52,7 @@ FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
 _BUILD = """--corpus --data --model --tokenizer --score-model --tools --tool --dataset --limit --tau-s --top-k --draws
         --positions --draw-form --wordings --chat-template --tau-f --decoys --decoy-share --call-price
         --inside-words --keep-repeats --score-all --not-rejected --only-accepted
-        --max-examples --stop-when-full --temperature --max-call-tokens
+        --chain-depth --chain-starts --max-examples --stop-when-full --temperature --max-call-tokens
         --mt-chunk-tokens --relevant-share --encoder --latest-date --seed --shard-documents --max-chars --text-column
         --url-column --date-column --text-unit
         --prompts --passages --index --qa-reader --phrases --translator --workers --gpus --licence --offline

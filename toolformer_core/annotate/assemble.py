@@ -165,9 +165,7 @@ def assemble(document: Document, calls: Iterable[ScoredCall], names: Mapping[str
             raise ValueError(f"a call of document {call.doc_id} was given with document {document.doc_id}")
     if len({call.position for call in ordered}) < len(ordered):
         raise ValueError(f"two calls share a position of document {document.doc_id}; select calls with `survivors`")
-    links = [
-        (call, link) for call in ordered for link in (*call.behind, AnsweredCall(call.tool, call.input, call.response))
-    ]
+    links = [(call, link) for call in ordered for link in call.chain]
     pieces = [
         (call.position, linearize(Call(name_of.get(link.tool, link.tool), link.input), link.response))
         for call, link in links

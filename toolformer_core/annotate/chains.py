@@ -35,7 +35,7 @@ from toolformer_core.annotate.assemble import looked_ahead
 from toolformer_core.annotate.sample import judged, shared_draws
 from toolformer_core.config import SampleConfig
 from toolformer_core.lm.base import Draw, DrawRequest, Insertion, LanguageModel
-from toolformer_core.records import AnsweredCall, Call, DrawnCall, Prompt, ScoredCall, numbers_of
+from toolformer_core.records import Call, DrawnCall, Prompt, ScoredCall, numbers_of
 from toolformer_core.syntax import linearize_chain
 
 __all__ = ["REPEATED", "TOO_LONG", "extend", "left_to_gain", "starts_of"]
@@ -65,11 +65,6 @@ def starts_of(scored: Iterable[ScoredCall], most: int) -> dict[str, list[ScoredC
 
 def _order(call: ScoredCall) -> tuple[float, int, int, str, str, str, str]:
     return (-left_to_gain(call), -call.count, call.position, call.tool, call.input, call.response, str(call.behind))
-
-
-def _links(call: ScoredCall) -> tuple[AnsweredCall, ...]:
-    """Return the calls of a chain with their responses, its last one included."""
-    return (*call.behind, AnsweredCall(call.tool, call.input, call.response))
 
 
 def extend(
@@ -130,7 +125,7 @@ def extend(
 
 
 def _insertion(text: str, call: ScoredCall, names: Mapping[str, str]) -> Insertion:
-    links = [(Call(names.get(one.tool, one.tool), one.input), one.response) for one in _links(call)]
+    links = [(Call(names.get(one.tool, one.tool), one.input), one.response) for one in call.chain]
     return Insertion(text, call.position, linearize_chain(links))
 
 
@@ -146,7 +141,7 @@ def _ranks(chosen: Sequence[ScoredCall]) -> list[int]:
 
 def _seeds(seed: int, tool: str, start: ScoredCall, draws: int, wording: int) -> list[int]:
     """Return the 64-bit seeds of the draws behind a start; they do not depend on how many there are."""
-    links = [part for one in _links(start) for part in (one.tool, one.input, one.response)]
+    links = [part for one in start.chain for part in (one.tool, one.input, one.response)]
     other = () if wording == 1 else (f"wording {wording}",)
     return numbers_of("chain", str(seed), start.doc_id, tool, str(start.position), *links, *other, count=draws)
 
@@ -158,7 +153,7 @@ def _merged(
     out = []
     for draw, count in Counter(one._replace(log_p_begin=draws[0].log_p_begin) for one in draws).items():
         outcome, input_ = judged(draw, name)
-        if outcome == "ok" and any((one.tool, one.input) == (tool, input_) for one in _links(start)):
+        if outcome == "ok" and any((one.tool, one.input) == (tool, input_) for one in start.chain):
             outcome, input_ = REPEATED, ""
         out.append(
             _drawn(start, tool, log_p, rank, draw.text, outcome, input_, count, form=draw.log_p_begin, wording=wording)
@@ -192,5 +187,5 @@ def _drawn(
         window_end=start.window_end,
         log_p_form=form,
         wording=wording,
-        behind=_links(start),
+        behind=start.chain,
     )
