@@ -47,6 +47,7 @@ class ToolBasis:
     examples: float  # of C*, per document of the corpus
     scan_tokens: float  # per document kept
     draw_tokens: float  # per draw
+    start_tokens: float  # per start of a chain; 0: there are no chains
     score_tokens: float  # per scored call
     relevance_tokens: float  # per document of the prefilter; 0: none is left out
     call_seconds: float
@@ -255,6 +256,7 @@ def _tool(basis: Basis, tool: ToolQuery, sample: Sample | None) -> ToolBasis:
         examples=own("examples", m.examples(tool.tau_f), "examples", *examples),
         scan_tokens=_scan_tokens(basis, tool, m, draw_tokens, source),
         draw_tokens=draw_tokens,
+        start_tokens=_start_tokens(basis, key, m, draw_tokens, source),
         score_tokens=_score_tokens(basis, key, m, source, draws * ok_share * scored),
         relevance_tokens=_relevance_tokens(basis, key, m, source),
         call_seconds=rate("call_seconds", m.call_seconds()),
@@ -281,6 +283,22 @@ def _scan_tokens(basis: Basis, tool: ToolQuery, m: MeasuredTool, draw_tokens: fl
     copies_read = "text_copies" + (f" x {scans} scans" if (scans := scans_of(tool.wordings)) > 1 else "")
     copies_read = copies_read if basis.query.positions == "trigger" else f"({copies_read} + 1)"
     why = f"a document kept: text_tokens x {copies_read} x padding"
+    return basis.assumptions.add(name, value, "tokens", COMPUTED, why)
+
+
+def _start_tokens(basis: Basis, key: str, m: MeasuredTool, draw_tokens: float, source: str) -> float:
+    """Return the tokens that are read behind a prompt before calls are drawn at a start: a text, and it half again."""
+    if basis.query.chain_depth == 1:
+        return 0.0
+    name = f"{key}.start_tokens"
+    totals = m.stage("sample_2")
+    starts = totals.counters.get("starts", 0) if totals is not None else 0
+    if totals is not None and starts:
+        why = f"its LM tokens less draws x draw_tokens; {source}"
+        value = totals.scanned_tokens(draw_tokens) / starts * _tokens_ratio(basis)
+        return basis.assumptions.add(name, value, "tokens", MEASURED, why)
+    value = (1.5 * basis.text_tokens + basis.single("call_tokens")) * basis.single("padding")
+    why = "a start: the text, half of it again and a call, x padding"
     return basis.assumptions.add(name, value, "tokens", COMPUTED, why)
 
 
