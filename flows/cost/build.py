@@ -6,7 +6,7 @@
 
 Where calls are chained, each further depth draws m calls of every tool behind the starts of a document:
 
-    starts  = kept x the smaller of chain_starts and the calls scored for a document, of all tools
+    starts  = documents x the smaller of chain_starts and the calls scored for a document, of all tools
     draws   = starts x m                                    LM tokens of sample_n = starts x start_tokens + draws x ...
 
     LM tokens of sample = kept x scan_tokens + draws x draw_tokens         of score = scored x score_tokens
@@ -135,7 +135,7 @@ def _chain_costs(basis: Basis, tool: ToolBasis, depth: int) -> Iterator[StageCos
     """Yield the costs of a further depth of chains, whose last calls are the tool's."""
     query = basis.query
     per_document = sum(one.kept_share * one.draws * one.ok_share * one.scored for one in basis.tools)
-    kept = query.documents * tool.kept_share * (query.relevant_share or 1.0)
+    kept = query.documents * (tool.kept_share if tool.key == "calendar" else 1.0)  # which needs a date
     starts = kept * min(query.chain_starts, per_document)
     m = next(one.draws for one in query.tools if one.key == tool.key)
     draws = starts * m

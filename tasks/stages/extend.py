@@ -1,8 +1,10 @@
 """Extend: further calls, drawn by the model behind calls that were executed, for chains (`annotate.chains`).
 
 At depth n the calls of all tools that were executed and scored at depth n - 1 are candidates. Those of them that leave
-most to gain are the starts of their document, whichever tool is to follow. A tool follows only in documents that its
-prefilter, and `relevance` if it ran, kept.
+most to gain are the starts of their document, whichever tool is to follow.
+
+What a tool's prefilter looks for in a text, numbers or a foreign phrase, may stand in the response that its call goes
+on from. So a tool follows in documents that its prefilter dropped, too, unless it lacks the date that it would read.
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ from tasks.build_spec import BuildSpec, model_of
 from tasks.model_thread import QueuedLM
 from tasks.run_shard import ShardWriter, StageOutput
 from tasks.stage import LM_TOKENS, Inputs, Stage, at_depth
-from tasks.stages.sample import prompt_digests, prompt_notes, relevant_verdicts, without_unused_columns
+from tasks.stages.sample import prompt_digests, prompt_notes, without_unused_columns
 from tasks.stages.score import names_digest
 from toolformer_core.annotate.chains import extend, starts_of
+from toolformer_core.annotate.prefilter import NO_DATE
 from warehouse.commits import RowCounts
 
 __all__ = ["STARTS", "extend_stage"]
@@ -30,9 +33,9 @@ STARTS = "starts"  # the counter of a commit: calls behind which others were dra
 
 def _run(depth: int, inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
     spec, tool = inputs.spec, inputs.tool
-    kept = {verdict.doc_id for verdict in relevant_verdicts(inputs)}
+    undated = {v.doc_id for v in inputs.records("prefilter", arrow.verdicts_of) if v.reason == NO_DATE}
     scored = inputs.records(at_depth("score", depth - 1), arrow.scored_of)
-    by_document = starts_of((call for call in scored if call.doc_id in kept), spec.chains.starts)
+    by_document = starts_of((call for call in scored if call.doc_id not in undated), spec.chains.starts)
     starts = [call for calls in by_document.values() for call in calls]
     drawn, tokens = [], 0
     if starts:
@@ -66,7 +69,7 @@ def extend_stage(depth: int) -> Stage[BuildSpec]:
         unit="draws",
         per="tool",
         needs="model",
-        reads=("ingest", "prefilter", "relevance", scores),
+        reads=("ingest", "prefilter", scores),
         across=(scores,),
         run=partial(_run, depth),
         config=lambda inputs: inputs.spec.sample[inputs.tool],

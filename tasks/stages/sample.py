@@ -15,7 +15,6 @@ from tasks.run_shard import ShardWriter, StageOutput
 from tasks.stage import LM_TOKENS, Inputs, Stage, count_rows
 from toolformer_core.annotate.sample import sample
 from toolformer_core.prompts.chat import NONE
-from toolformer_core.records import PrefilterResult
 from warehouse.commits import RowCounts
 
 __all__ = [
@@ -24,7 +23,6 @@ __all__ = [
     "UNSEEN_POSITIONS",
     "prompt_digests",
     "prompt_notes",
-    "relevant_verdicts",
     "without_unused_columns",
 ]
 
@@ -36,7 +34,8 @@ POSITIONS, UNSEEN_POSITIONS = "positions", "unseen_positions"
 def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
     spec, tool = inputs.spec, inputs.tool
     documents = {d.doc_id: d for d in inputs.records("ingest", arrow.documents_of)}
-    kept = relevant_verdicts(inputs)
+    irrelevant = {doc_id for table in inputs.tables("relevance") for doc_id in arrow.irrelevant_of(table)}
+    kept = [v for v in inputs.records("prefilter", arrow.verdicts_of) if v.kept and v.doc_id not in irrelevant]
     sampled, tokens = [], 0
     if kept:
         pairs = [(documents[v.doc_id], v) for v in kept]
@@ -59,12 +58,6 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
             UNSEEN_POSITIONS: sum(s.unseen for s in sampled),
         }
     return StageOutput(counts, table, counters)
-
-
-def relevant_verdicts(inputs: Inputs[BuildSpec]) -> list[PrefilterResult]:
-    """Return the prefilter's results for the documents that it, and `relevance` if it ran, kept."""
-    irrelevant = {doc_id for table in inputs.tables("relevance") for doc_id in arrow.irrelevant_of(table)}
-    return [v for v in inputs.records("prefilter", arrow.verdicts_of) if v.kept and v.doc_id not in irrelevant]
 
 
 def without_unused_columns(table: pa.Table, spec: BuildSpec, tool: str) -> pa.Table:
