@@ -140,7 +140,7 @@ class ChainWorld(World):
         parts = [part for part in ("{s}", "{a}", "{y}") if part[1] in need.fill]
         value = next(part for part in ("<{c}>", "<{e}>", "<{v}>") if part[2] in need.fill)
         i, frame = self._frame(group.frames, held_out, *parts, value)
-        fill = self._filling(day) | need.fill
+        fill = {**self._filling(day), **need.fill}
         sentence, starts_with_name = self._fill(
             frame, fill, family, f"{family}/{name}/{i}", i, need.chains[0][-1].response, dict((need.argument,))
         )

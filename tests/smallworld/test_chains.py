@@ -22,12 +22,15 @@ from smallworld.chains import ChainWorld, is_needed
 from smallworld.frames import ARITHMETIC, DATES, FACTS, TRANSLATIONS, is_held_out
 from smallworld.generate import generate, phrases_from, write_lines
 from smallworld.generate_chains import chain_items, chain_rows, generate_chains
+from smallworld.lessons import lessons
 from smallworld.lexicon import GOODS, PLACES, THINGS
+from smallworld.pretrain import pretrain
 from smallworld.registers import FILLER, REGISTER_FILLER
 from smallworld.worlds import Slot, SlotCall, World
 from toolformer_core.annotate.ingest import read_corpus
 from toolformer_core.config import TOOL_NAMES, IngestConfig
 from toolformer_core.embedded import ASSETS
+from toolformer_core.errors import UsageError
 from toolformer_core.records import Call, Document, ToolResponse
 from toolformer_core.syntax import interleave, linearize
 from toolformer_core.tools.build import ToolSettings, build_tools
@@ -153,6 +156,35 @@ def test_the_embedded_tools_answer_every_gold_call_as_gold_says(tmp_path: Path) 
                 assert said == ToolResponse(call.response), (slot.family, call)
                 asked[call.tool] += 1
     assert set(asked) == set(TOOL_NAMES)
+
+
+# Pretraining.
+
+
+def test_lessons_have_chains_only_if_asked_and_then_of_invented_tools() -> None:
+    # blake2b of 400 lessons as the code at 639dd51, which had no chains, wrote them
+    told = "\0".join(itertools.islice(lessons(7), 400))
+    assert hashlib.blake2b(told.encode(), digest_size=8).hexdigest() == "e9bf11cdb1ba50cc"
+    chain = re.compile(r" \[(\w+)\(([^\n]*?)\) -> ([^\n]*?)\] \[(\w+)\(([^\n]*?)\)\]")
+    assert not chain.search(told)
+    texts = list(itertools.islice(lessons(7, ("Calen", "dar", "Wiki", "Search", "MT", "QA"), chains=1.0), 400))
+    found = [match.groups() for text in texts for match in chain.finditer(text)]
+    # three texts of four, with four to five documents each
+    assert len(found) > 0.7 * 400 * 4
+    assert not {name for first, _, _, second, _ in found for name in (first, second)} & set(TOOL_NAMES.values())
+    real = re.compile("|".join(rf"\b{name}\(" for name in TOOL_NAMES.values()) + "|Calculator|Calendar|WikiSearch")
+    assert [text for text in texts if real.search(text)] == []
+    assert not any(" > " in text for text in texts)  # WikiSearch's form
+    # the second call reads the first one's response: one of its words, or its year
+    read = [set(re.findall(r"\w+", response)) & set(re.findall(r"\w+", input)) for _, _, response, _, input in found]
+    assert all(read)
+    some = list(itertools.islice(lessons(7, chains=0.2), 400))
+    assert 0.1 * 400 < sum(bool(chain.search(text)) for text in some) < 0.2 * 400  # three quarters of a fifth: 60
+
+
+def test_a_share_of_chains_is_one() -> None:
+    with pytest.raises(UsageError, match="from 0 to 1, got 2"):
+        pretrain(Path("nothing"), minutes=1, chains=2)
 
 
 # Files.
