@@ -40,12 +40,12 @@ class CountingFiles(LocalFiles):
 
 
 def table(stage: str, rows: list[dict[str, Any]]) -> pa.Table:
-    """Rows of a stage; columns that are not given take a plain value of their type, and optional ones are left out."""
+    """Rows of a stage; columns that are not given take a plain value of their type, and optional ones none."""
     facts = stage_facts(stage)
-    left_out = set(OPTIONAL_COLUMNS.get(facts.table, ())) - {name for row in rows for name in row}
-    schema = pa.schema([field for field in facts.schema if field.name not in left_out])
+    schema, optional = facts.schema, OPTIONAL_COLUMNS.get(facts.table, ())
     plain: dict[Any, Any] = {pa.string(): "", pa.int64(): 0, pa.float64(): 0.0, pa.bool_(): False}
-    full = [{f.name: row.get(f.name, plain.get(f.type, [])) for f in schema} for row in rows]
+    absent = {f.name: None if f.name in optional else plain.get(f.type, []) for f in schema}
+    full = [{f.name: row.get(f.name, absent[f.name]) for f in schema} for row in rows]
     return pa.Table.from_pylist(full, schema=schema)
 
 
