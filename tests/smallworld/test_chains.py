@@ -122,6 +122,14 @@ def test_a_chain_is_not_needed_where_the_text_or_the_first_response_tells_it() -
     assert is_needed(text, replace(slot, chains=()))  # no chain
 
 
+def test_in_a_document_no_other_sentence_tells_what_a_chain_is_to_find_out() -> None:
+    documents = [world("corpus").document(["date", "date-sum"], 2) for _ in range(60)]
+    for document in documents:
+        (chain,) = (slot for slot in document.slots if slot.chains)
+        assert not re.search(rf"\b{document.date.year}\b", document.text[: chain.position])
+    assert any(str(document.date.year) in document.text for document in documents)  # behind it
+
+
 def test_a_chain_stands_in_the_text_as_two_calls_one_behind_the_other() -> None:
     text, _, slot = slots("corpus", "fact-sum", 1)[0]
     first, second = slot.chains[0]
@@ -171,7 +179,10 @@ def test_lessons_have_chains_only_if_asked_and_then_of_invented_tools() -> None:
     found = [match.groups() for text in texts for match in chain.finditer(text)]
     # three texts of four, with four to five documents each
     assert len(found) > 0.7 * 400 * 4
-    assert not {name for first, _, _, second, _ in found for name in (first, second)} & set(TOOL_NAMES.values())
+    assert not {name for first, _, _, second, _ in found for name in (first, second)} & {
+        *TOOL_NAMES,
+        *TOOL_NAMES.values(),
+    }
     real = re.compile("|".join(rf"\b{name}\(" for name in TOOL_NAMES.values()) + "|Calculator|Calendar|WikiSearch")
     assert [text for text in texts if real.search(text)] == []
     assert not any(" > " in text for text in texts)  # WikiSearch's form
