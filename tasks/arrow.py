@@ -180,7 +180,9 @@ def predictions_table(predictions: Iterable[Prediction], about: Mapping[str, Any
         about: the columns all of them share: evaluation, task, arm, k, parameters.
     """
     rows = [{**about, **_renamed(asdict(p))} for p in predictions]
-    return pa.Table.from_pylist(rows, schema=stage_facts("evaluate").schema)
+    table = pa.Table.from_pylist(rows, schema=stage_facts("evaluate").schema)
+    one_call_each = all(row["calls"] is None for row in rows)
+    return table.drop_columns("calls") if one_call_each else table  # see `warehouse.schema.OPTIONAL_COLUMNS`
 
 
 def likelihoods_table(likelihoods: Iterable[Likelihood], about: Mapping[str, Any]) -> pa.Table:

@@ -82,6 +82,16 @@ _CALL = pa.struct(
         ("gain", _REAL),
     ]
 )
+_PREDICTED_CALL = pa.struct(
+    [
+        ("tool", _TEXT),
+        ("position", _INT),
+        ("input", _TEXT),
+        ("response", _TEXT),
+        ("failure", _TEXT),
+        ("asked", _FLAG),
+    ]
+)
 
 _DOCUMENTS = _schema(
     {"doc_id": _TEXT, "text": _TEXT, "source": _TEXT, "line": _INT}, nullable={"url": _TEXT, "created": _TEXT}
@@ -167,7 +177,13 @@ _PREDICTIONS = _schema(
         "call_tokens": _INT,
         "problem": _TEXT,
     },
-    nullable={"tool": _TEXT, "input": _TEXT, "response": _TEXT, "failure": _TEXT},
+    nullable={
+        "tool": _TEXT,
+        "input": _TEXT,
+        "response": _TEXT,
+        "failure": _TEXT,
+        "calls": pa.list_(_PREDICTED_CALL),
+    },
 )
 _PERPLEXITIES = _schema(
     _EVALUATED | {"source": _TEXT, "nll": _REAL, "tokens": _INT, "characters": _INT, "problem": _TEXT}
@@ -335,12 +351,18 @@ ADDED_COLUMNS: dict[str, dict[str, str]] = {
         "log_p_response": "FLOAT[]",
         "decoy_gains": "DOUBLE[]",
     },
+    "predictions": {
+        "calls": 'STRUCT(tool VARCHAR, "position" BIGINT, "input" VARCHAR, response VARCHAR, failure VARCHAR, '
+        "asked BOOLEAN)[]"
+    },
 }
 
-# Columns that only some builds have, so that the files of all others stay what they were: a file may lack them.
+# Columns that only some builds and evaluations have, so that the files of all others stay what they were: a file may
+# lack them.
 OPTIONAL_COLUMNS: dict[str, tuple[str, ...]] = {
     "sampled": ("log_p_form", "wording"),
     "chain_sampled": ("log_p_form", "wording"),
+    "predictions": ("calls",),
 }
 
 # The flow that assembles other versions of C* from a build's scores; the build's commits stay current.

@@ -62,8 +62,9 @@ _TRAINING = """--profile --processes --steps --batch --learning-rate --warmup --
 NAMES = {
     BuildParameters: _BUILD,
     BootstrapParameters: f"{_BUILD} {_TRAINING} --rounds --self-judge --task --k --min-gain",
-    EvaluateParameters: """--task --path --data --model --cc --toolformer --arms --k --trigger --limit --tools --tool
-        --passages --index --qa-reader --phrases --translator --max-new-tokens --shard-items --workers --gpus""",
+    EvaluateParameters: """--task --path --data --model --cc --toolformer --arms --k --trigger --max-calls --limit
+        --tools --tool --passages --index --qa-reader --phrases --translator --max-new-tokens --shard-items --workers
+        --gpus""",
     ExportParameters: """--dataset --data out --format --separator --tokenizer --dialect --arguments --request
         --next-request --dev --seed --push --public --replace""",
     FinetuneParameters: f"--dataset --data --model --arm {_TRAINING} --seed",
