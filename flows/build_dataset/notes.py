@@ -51,7 +51,7 @@ def notes_on_chains(spec: BuildSpec, documents: int) -> list[str]:
     if chains.depth == 1:
         return []
     starts = documents * chains.starts
-    read = starts * sum(len(wordings) for wordings in spec.prompts.values())
+    read = starts * len(spec.tools)
     drawn = starts * sum(config.draws for config in spec.sample.values())
     depths = "at the second depth" if chains.depth == 2 else f"at each depth from the second to number {chains.depth}"
     return [

@@ -20,7 +20,7 @@ from tasks.build_spec import BuildSpec, model_of
 from tasks.model_thread import QueuedLM
 from tasks.run_shard import ShardWriter, StageOutput
 from tasks.stage import LM_TOKENS, Inputs, Stage, at_depth
-from tasks.stages.sample import prompt_digests, prompt_notes, without_unused_columns
+from tasks.stages.sample import prompt_digests, template_note, without_unused_columns
 from tasks.stages.score import names_digest
 from toolformer_core.annotate.chains import extend, starts_of
 from toolformer_core.annotate.prefilter import NO_DATE
@@ -41,23 +41,28 @@ def _run(depth: int, inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOut
     if starts:
         texts = {d.doc_id: d.text for d in inputs.records("ingest", arrow.documents_of) if d.doc_id in by_document}
         with QueuedLM(model_of(spec), writer.add_wait) as lm:
-            drawn = extend(lm, spec.prompts[tool], tool, spec.tool_names, texts, starts, spec.sample[tool])
+            drawn = extend(lm, spec.chain_prompts[tool], tool, spec.tool_names, texts, starts, spec.sample[tool])
         tokens = lm.tokens
     draws = Counter[str]()
     for call in drawn:
         draws[call.outcome] += call.count
     counts = (RowCounts("draws", draws.total(), draws.pop("ok", 0), dropped=dict(sorted(draws.items()))),)
-    table = without_unused_columns(arrow.stage_table(at_depth("sample", depth), drawn), spec, tool)
+    forced = spec.sample[tool].draw_form == "forced"
+    table = without_unused_columns(arrow.stage_table(at_depth("sample", depth), drawn), forced=forced, pooled=False)
     return StageOutput(counts, table, {LM_TOKENS: tokens, STARTS: len(starts)})
 
 
 def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
     spec = inputs.spec
-    return {**prompt_digests(inputs), "starts": str(spec.chains.starts), "tools": names_digest(spec)}
+    return {
+        **prompt_digests(spec, [spec.chain_prompts[inputs.tool]]),
+        "starts": str(spec.chains.starts),
+        "tools": names_digest(spec),
+    }
 
 
 def _config_notes(inputs: Inputs[BuildSpec]) -> Mapping[str, Any]:
-    return {**prompt_notes(inputs), **asdict(inputs.spec.chains)}
+    return {**template_note(inputs.spec), **asdict(inputs.spec.chains)}
 
 
 def extend_stage(depth: int) -> Stage[BuildSpec]:

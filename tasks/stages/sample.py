@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from tasks.run_shard import ShardWriter, StageOutput
 from tasks.stage import LM_TOKENS, Inputs, Stage, count_rows
 from toolformer_core.annotate.sample import sample
 from toolformer_core.prompts.chat import NONE
+from toolformer_core.records import Prompt
 from warehouse.commits import RowCounts
 
 __all__ = [
@@ -22,7 +23,7 @@ __all__ = [
     "SAMPLE",
     "UNSEEN_POSITIONS",
     "prompt_digests",
-    "prompt_notes",
+    "template_note",
     "without_unused_columns",
 ]
 
@@ -50,7 +51,8 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
         count_rows("documents", (s.outcome for s in sampled), "sampled"),
         RowCounts("draws", draws.total(), draws.pop("ok", 0), dropped=dict(sorted(draws.items()))),
     )
-    table = without_unused_columns(arrow.stage_table("sample", calls), spec, tool)
+    forced, pooled = spec.sample[tool].draw_form == "forced", len(spec.prompts[tool]) > 1
+    table = without_unused_columns(arrow.stage_table("sample", calls), forced=forced, pooled=pooled)
     counters = {LM_TOKENS: tokens}
     if spec.remote is not None:
         counters |= {
@@ -60,29 +62,34 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
     return StageOutput(counts, table, counters)
 
 
-def without_unused_columns(table: pa.Table, spec: BuildSpec, tool: str) -> pa.Table:
-    """Return a table of draws: all files of a build have the same columns, whatever was drawn."""
-    unused = ["log_p_form"] if spec.sample[tool].draw_form == "free" else []
-    unused += ["wording"] if len(spec.prompts[tool]) == 1 else []
-    return table.drop_columns(unused)
+def without_unused_columns(table: pa.Table, *, forced: bool, pooled: bool) -> pa.Table:
+    """Return a table of draws with the columns that a build of this kind has, whatever was drawn.
+
+    Args:
+        table: with all columns.
+        forced: whether the form of draws is given, so that its log-probability is known.
+        pooled: whether several wordings draw.
+    """
+    return table.drop_columns([*([] if forced else ["log_p_form"]), *([] if pooled else ["wording"])])
 
 
-def prompt_digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
+def prompt_digests(spec: BuildSpec, prompts: Sequence[Prompt]) -> Mapping[str, str]:
     """Return the parts of a fingerprint that say which model draws with which prompts."""
-    prompts = inputs.spec.prompts[inputs.tool]
     parts = {f"prompt {p.wording}" if p.wording > 1 else "prompt": p.digest for p in prompts}
-    remote = inputs.spec.remote
-    if remote is not None:  # what a scan sees depends on it
-        parts["logprobs"] = str(remote.logprobs)
-    return {**inputs.spec.model_digests(), **parts}
+    if spec.remote is not None:  # what a scan sees depends on it
+        parts["logprobs"] = str(spec.remote.logprobs)
+    return {**spec.model_digests(), **parts}
 
 
-def prompt_notes(inputs: Inputs[BuildSpec]) -> Mapping[str, Any]:
-    """Return what a commit says of its prompts, for people to read."""
+def template_note(spec: BuildSpec) -> Mapping[str, Any]:
+    """Return what a commit's config says of the chat template, for people to read."""
+    return {} if spec.chat_template == NONE else {"chat_template": spec.chat_template}
+
+
+def _config_notes(inputs: Inputs[BuildSpec]) -> Mapping[str, Any]:
     numbers = [prompt.wording for prompt in inputs.spec.prompts[inputs.tool]]
     wordings = {} if numbers == [1] else {"wordings": numbers}
-    template = inputs.spec.chat_template
-    return wordings | ({} if template == NONE else {"chat_template": template})
+    return {**wordings, **template_note(inputs.spec)}
 
 
 SAMPLE: Stage[BuildSpec] = Stage(
@@ -94,6 +101,6 @@ SAMPLE: Stage[BuildSpec] = Stage(
     reads=("ingest", "prefilter", "relevance"),
     run=_run,
     config=lambda inputs: inputs.spec.sample[inputs.tool],
-    digests=prompt_digests,
-    config_notes=prompt_notes,
+    digests=lambda inputs: prompt_digests(inputs.spec, inputs.spec.prompts[inputs.tool]),
+    config_notes=_config_notes,
 )

@@ -3,7 +3,8 @@
     [QA(When was Velden founded?) -> 1820] [Calculator(1820 + 45) -> 1865] 1865
 
 The calls of a chain stand at one position i. The second, c_2, is drawn from p(. | P(x), x_1:i-1, e(c_1, r_1), " ["),
-with the prompt P of its own tool, the third behind both, and so on.
+with a prompt P of its own tool that shows calls in chains (`tool_prompt.chain_prompt_for`), the third behind both, and
+so on.
 
 A chain must beat all that it begins with: its gain is at most what the losses without its last call leave to be gained,
 min(L(eps), L(e(c_1, r_1)), ...). So the calls behind which others are drawn, the *starts*, are those of a document that
@@ -32,7 +33,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from toolformer_core.annotate.assemble import looked_ahead
-from toolformer_core.annotate.sample import judged, shared_draws
+from toolformer_core.annotate.sample import judged
 from toolformer_core.config import SampleConfig
 from toolformer_core.lm.base import Draw, DrawRequest, Insertion, LanguageModel
 from toolformer_core.records import Call, DrawnCall, Prompt, ScoredCall, numbers_of
@@ -69,7 +70,7 @@ def _order(call: ScoredCall) -> tuple[float, int, int, str, str, str, str]:
 
 def extend(
     lm: LanguageModel,
-    prompts: Sequence[Prompt],
+    prompt: Prompt,
     tool: str,
     names: Mapping[str, str],
     texts: Mapping[str, str],
@@ -80,7 +81,7 @@ def extend(
 
     Args:
         lm: the model that annotates.
-        prompts: the tool's annotation prompt, or several wordings of it, which share the draws.
+        prompt: the tool's prompt for calls in chains.
         tool: key of the tool whose calls are drawn.
         names: the name in calls of each tool key.
         texts: x by document id.
@@ -92,36 +93,33 @@ def extend(
 
     Raises:
         KeyError: a start's document is not among the texts.
-        UsageError: there are fewer draws than wordings.
     """
     chosen = list(starts)
     insertions = [_insertion(texts[call.doc_id], call, names) for call in chosen]
     ranks = _ranks(chosen)
-    drawn: dict[int, list[DrawnCall]] = {number: [] for number in range(len(chosen))}
+    drawn: dict[int, list[DrawnCall]] = {}
     begin = f"{names[tool]}(" if config.draw_form == "forced" else ""
-    for prompt, draws in zip(prompts, shared_draws(config.draws, len(prompts)), strict=True):
-        wording = prompt.wording if len(prompts) > 1 else None
-        for scan in lm.scan(prompt, insertions) if insertions else ():
-            log_ps = {n: float(log_probs[0]) for n, log_probs in zip(scan.texts, scan.log_probs, strict=True)}
-            requests = [
-                DrawRequest(number, chosen[number].position, seed)
-                for number in log_ps
-                for seed in _seeds(config.seed, tool, chosen[number], draws, prompt.wording)
-            ]
-            made = scan.draw(
-                requests,
-                max_tokens=config.max_call_tokens,
-                temperature=config.temperature,
-                name=names[tool],
-                begin=begin,
-            )
-            for i, (number, log_p) in enumerate(log_ps.items()):
-                own = made[i * draws : (i + 1) * draws]
-                drawn[number] += _merged(own, chosen[number], tool, names[tool], log_p, ranks[number], wording)
-    for number, call in enumerate(chosen):
-        if not drawn[number]:
-            drawn[number] = [_drawn(call, tool, -math.inf, ranks[number], "", TOO_LONG, "", config.draws)]
-    return [call for calls in drawn.values() for call in calls]
+    for scan in lm.scan(prompt, insertions) if insertions else ():
+        log_ps = {number: float(log_probs[0]) for number, log_probs in zip(scan.texts, scan.log_probs, strict=True)}
+        requests = [
+            DrawRequest(number, chosen[number].position, seed)
+            for number in log_ps
+            for seed in _seeds(config.seed, tool, chosen[number], config.draws)
+        ]
+        made = scan.draw(
+            requests,
+            max_tokens=config.max_call_tokens,
+            temperature=config.temperature,
+            name=names[tool],
+            begin=begin,
+        )
+        for i, (number, log_p) in enumerate(log_ps.items()):
+            own = made[i * config.draws : (i + 1) * config.draws]
+            drawn[number] = _merged(own, chosen[number], tool, names[tool], log_p, ranks[number])
+    for number in range(len(chosen)):
+        if number not in drawn:
+            drawn[number] = [_drawn(chosen[number], tool, -math.inf, ranks[number], "", TOO_LONG, "", config.draws)]
+    return [call for number in range(len(chosen)) for call in drawn[number]]
 
 
 def _insertion(text: str, call: ScoredCall, names: Mapping[str, str]) -> Insertion:
@@ -139,25 +137,20 @@ def _ranks(chosen: Sequence[ScoredCall]) -> list[int]:
     return out
 
 
-def _seeds(seed: int, tool: str, start: ScoredCall, draws: int, wording: int) -> list[int]:
+def _seeds(seed: int, tool: str, start: ScoredCall, draws: int) -> list[int]:
     """Return the 64-bit seeds of the draws behind a start; they do not depend on how many there are."""
     links = [part for one in start.chain for part in (one.tool, one.input, one.response)]
-    other = () if wording == 1 else (f"wording {wording}",)
-    return numbers_of("chain", str(seed), start.doc_id, tool, str(start.position), *links, *other, count=draws)
+    return numbers_of("chain", str(seed), start.doc_id, tool, str(start.position), *links, count=draws)
 
 
-def _merged(
-    draws: Sequence[Draw], start: ScoredCall, tool: str, name: str, log_p: float, rank: int, wording: int | None
-) -> list[DrawnCall]:
+def _merged(draws: Sequence[Draw], start: ScoredCall, tool: str, name: str, log_p: float, rank: int) -> list[DrawnCall]:
     """Return the draws behind one start, equal ones merged, in the order of first appearance."""
     out = []
     for draw, count in Counter(one._replace(log_p_begin=draws[0].log_p_begin) for one in draws).items():
         outcome, input_ = judged(draw, name)
         if outcome == "ok" and any((one.tool, one.input) == (tool, input_) for one in start.chain):
             outcome, input_ = REPEATED, ""
-        out.append(
-            _drawn(start, tool, log_p, rank, draw.text, outcome, input_, count, form=draw.log_p_begin, wording=wording)
-        )
+        out.append(_drawn(start, tool, log_p, rank, draw.text, outcome, input_, count, form=draw.log_p_begin))
     return out
 
 
@@ -172,7 +165,6 @@ def _drawn(
     count: int,
     *,
     form: float | None = None,
-    wording: int | None = None,
 ) -> DrawnCall:
     return DrawnCall(
         doc_id=start.doc_id,
@@ -186,6 +178,5 @@ def _drawn(
         count=count,
         window_end=start.window_end,
         log_p_form=form,
-        wording=wording,
         behind=start.chain,
     )

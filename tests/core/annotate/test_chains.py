@@ -11,7 +11,6 @@ from tests.fakes import a_document, a_prompt, a_scored
 from toolformer_core.annotate.chains import REPEATED, TOO_LONG, extend, left_to_gain, starts_of
 from toolformer_core.annotate.score import score
 from toolformer_core.config import SampleConfig, ScoreConfig
-from toolformer_core.errors import UsageError
 from toolformer_core.lm.base import ScoreRequest
 from toolformer_core.lm.scripted import ScriptedLM
 from toolformer_core.records import AnsweredCall, DrawnCall, ScoredCall
@@ -31,7 +30,7 @@ LINK = AnsweredCall("qa", "Since when?", "1820")
 def drawn(draws: list[str], **config: object) -> list[DrawnCall]:
     lm = ScriptedLM(draws={("calculator", TEXT[:AT] + FIRST, AT + len(FIRST)): draws})
     settings = SampleConfig(draws=len(draws), **config)  # type: ignore[arg-type]
-    return extend(lm, [a_prompt()], "calculator", NAMES, {DOC.doc_id: TEXT}, [START], settings)
+    return extend(lm, a_prompt(), "calculator", NAMES, {DOC.doc_id: TEXT}, [START], settings)
 
 
 def test_what_is_left_to_gain_is_the_least_loss_without_a_further_call() -> None:
@@ -74,7 +73,7 @@ def test_a_call_that_stands_in_front_of_itself_is_repeated() -> None:
     before = TEXT[:AT] + " [Calculator(1 + 1) -> 2]"
     lm = ScriptedLM(draws={("calculator", before, len(before)): ["Calculator(1 + 1)]", "Calculator(1+1)]"]})
     start = dataclasses.replace(START, tool="calculator", input="1 + 1", response="2")
-    found = extend(lm, [a_prompt()], "calculator", NAMES, {DOC.doc_id: TEXT}, [start], SampleConfig(draws=2))
+    found = extend(lm, a_prompt(), "calculator", NAMES, {DOC.doc_id: TEXT}, [start], SampleConfig(draws=2))
     assert [(call.outcome, call.input) for call in found] == [(REPEATED, ""), ("ok", "1+1")]
 
 
@@ -83,23 +82,12 @@ def test_what_leaves_no_room_is_not_drawn() -> None:
         def scan(self, prompt, texts):  # type: ignore[no-untyped-def]
             return iter(())
 
-    (call,) = extend(Full(), [a_prompt()], "calculator", NAMES, {DOC.doc_id: TEXT}, [START], SampleConfig(draws=3))
+    (call,) = extend(Full(), a_prompt(), "calculator", NAMES, {DOC.doc_id: TEXT}, [START], SampleConfig(draws=3))
     assert (call.outcome, call.count, call.log_p) == (TOO_LONG, 3, -math.inf)
 
 
 def test_nothing_to_extend_asks_no_model() -> None:
-    assert extend(ScriptedLM(), [a_prompt()], "calculator", NAMES, {}, [], SampleConfig()) == []
-
-
-def test_wordings_share_the_draws_behind_a_call() -> None:
-    prompts = [dataclasses.replace(a_prompt(), wording=n) for n in (1, 2)]
-    place = ("calculator", TEXT[:AT] + FIRST, AT + len(FIRST))
-    lm = ScriptedLM(draws={place: ["Calculator(1 + 1)]", "Calculator(2 + 2)]"]})
-    found = extend(lm, prompts, "calculator", NAMES, {DOC.doc_id: TEXT}, [START], SampleConfig(draws=3))
-    # two draws of the first wording, one of the second, which is the script's first text again
-    assert [(call.wording, call.input) for call in found] == [(1, "1 + 1"), (1, "2 + 2"), (2, "1 + 1")]
-    with pytest.raises(UsageError, match="cannot be shared"):
-        extend(lm, prompts, "calculator", NAMES, {DOC.doc_id: TEXT}, [START], SampleConfig(draws=1))
+    assert extend(ScriptedLM(), a_prompt(), "calculator", NAMES, {}, [], SampleConfig()) == []
 
 
 def test_four_losses_of_a_chain_worked_by_hand() -> None:
