@@ -50,7 +50,7 @@ FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
 }
 # What users have in their scripts.
 _BUILD = """--corpus --data --model --tokenizer --score-model --tools --tool --dataset --limit --tau-s --top-k --draws
-        --positions --draw-form --wordings --chat-template --tau-f --decoys --decoy-share --call-price
+        --positions --draw-form --wordings --bare --chat-template --tau-f --decoys --decoy-share --call-price
         --inside-words --keep-repeats --score-all --not-rejected --only-accepted
         --chain-depth --chain-starts --max-examples --stop-when-full --temperature --max-call-tokens
         --mt-chunk-tokens --relevant-share --encoder --latest-date --seed --shard-documents --max-chars --text-column
@@ -61,7 +61,7 @@ _TRAINING = """--profile --processes --steps --batch --learning-rate --warmup --
         --dev-documents --response-loss --keep --retries"""
 NAMES = {
     BuildParameters: _BUILD,
-    BootstrapParameters: f"{_BUILD} {_TRAINING} --rounds --self-judge --task --k --min-gain",
+    BootstrapParameters: f"{_BUILD} {_TRAINING} --rounds --self-judge --bare-rounds --task --k --min-gain",
     EvaluateParameters: """--task --path --data --model --cc --toolformer --arms --k --trigger --max-calls --limit
         --tools --tool --passages --index --qa-reader --phrases --translator --max-new-tokens --shard-items --workers
         --gpus""",

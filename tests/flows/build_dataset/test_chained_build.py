@@ -179,3 +179,11 @@ def test_other_thresholds_move_chains_and_the_calls_they_begin_with(
 def test_chains_need_all_tools(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="chains need the responses of all tools"):
         plan_build(parameters(corpus, tmp_path, chain_depth=2, stop_when_full=True))
+
+
+def test_bare_texts_have_no_prompts_of_ones_own(corpus: Path, tmp_path: Path) -> None:
+    fresh = plan_build(parameters(corpus, tmp_path, bare=True, chain_depth=2))
+    assert {stage.stage for stage in fresh.stages} >= {"sample", "sample_2"}
+    for other in ({"wordings": "1,2"}, {"prompts": str(tmp_path)}):
+        with pytest.raises(UsageError, match="--bare samples without prompts"):
+            plan_build(parameters(corpus, tmp_path, bare=True, **other))
