@@ -23,7 +23,7 @@ from serving.origins import OwnOriginOnly
 from toolformer_core.errors import UsageError
 from viewer.data import ViewedData
 from viewer.materialising import Materialiser
-from viewer.pages import calls, compare, document, documents, judge, sql, thresholds, versions
+from viewer.pages import calls, compare, document, documents, judge, models, sql, thresholds, versions
 from viewer.query import NotThereError, Query, WrongQueryError
 from viewer.rendering import render
 from viewer.security import Guard, is_from_elsewhere
@@ -44,6 +44,7 @@ _PAGES: dict[str, tuple[str, Page]] = {
     "/calls": ("calls.html", calls.page),
     "/thresholds": ("thresholds.html", thresholds.page),
     "/compare": ("compare.html", compare.page),
+    "/models": ("models.html", models.page),
 }
 
 

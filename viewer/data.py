@@ -25,6 +25,7 @@ from warehouse.queries import (
     rows_of,
     tool_names,
 )
+from warehouse.queries.item_changes import ChangeCount, EvaluatedSide, count_changes, evaluated_sides
 from warehouse.snapshot.publish import SNAPSHOT
 from warehouse.store import Store
 from warehouse.what_if import yields
@@ -126,6 +127,15 @@ class ViewedData:
     def yields_now(self) -> list[Yield]:
         """Return what the thresholds of the current C* yield."""
         return self._known("yields", lambda: yields(self.snapshot, self.thresholds().before))
+
+    def evaluated(self) -> list[EvaluatedSide]:
+        """Return every arm that completed runs have evaluated, the newest first."""
+        return self._known("evaluated", lambda: evaluated_sides(self.snapshot))
+
+    def changes(self, first: EvaluatedSide, second: EvaluatedSide) -> list[ChangeCount]:
+        """Return how many items of each task and tool two arms answer alike or otherwise."""
+        key = "changes", *(tuple(side.evaluations.items()) for side in (first, second))
+        return self._known(key, lambda: count_changes(self.snapshot, first, second))
 
     def _identity(self) -> tuple[int, int] | None:
         """Return what distinguishes the published snapshot from others; None if there is none."""
