@@ -1,4 +1,4 @@
-"""Two evaluated models, item by item: which items are right under both, turned right, turned wrong, or wrong under both.
+"""Two evaluated models, item by item: which items are right under both, turned right, turned wrong, or stay wrong.
 
 A side of the comparison is an arm of a model at one k, over all benchmarks on which it was evaluated. Compared are
 the items of the benchmarks (task and source) that both sides have, from completed runs; where a side has several
