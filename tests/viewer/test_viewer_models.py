@@ -13,6 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 from wh_fixtures import make_run, put
 
+from tasks.viewer_links import arm_key, arms_page
 from tests.viewer.test_viewer_pages import words
 from viewer.app import make_app
 from viewer.continuations import pieces_with_calls
@@ -95,6 +96,13 @@ def test_filters(client: TestClient) -> None:
     assert client.get("/models", params={"a": WITHOUT, "b": WITH, "tool": "nothing"}).status_code == 400
     assert client.get("/models", params={"a": WITHOUT, "b": WITH, "after": "1"}).status_code == 400
     assert client.get("/models", params={"a": WITHOUT, "b": "base:0:x"}).status_code == 404
+
+
+def test_links_from_elsewhere_lead_here(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLFORMER_VIEWER", "http://127.0.0.1:8001/")
+    address = arms_page([arm_key("toolformer-disabled", 0, "d1"), arm_key("toolformer", 10, "d1")], "svamp")
+    assert address is not None
+    assert "Items: 12" in words(client.get(address).text)
 
 
 def test_without_a_choice_the_arms_are_offered(client: TestClient) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tasks.viewer_links import arm_key
 from viewer.continuations import pieces_with_calls
 from viewer.data import ViewedData
 from viewer.query import NotThereError, Query, WrongQueryError
@@ -24,7 +25,6 @@ __all__ = ["WORDS", "page"]
 
 _ROWS = 10
 _MAX_CHARS = 20_000  # of a prompt or a continuation on the page
-_DIGEST = 12  # characters of a model's digest in a URL
 _NO_TOOL = "none"  # of a URL: no tool was called
 WORDS: dict[Change, str] = {
     "right_both": "right both times",
@@ -85,7 +85,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
 
 
 def _key(side: EvaluatedSide) -> str:
-    return f"{side.arm}:{side.k}:{side.digest[:_DIGEST]}"
+    return arm_key(side.arm, side.k, side.digest)
 
 
 def _label(side: EvaluatedSide) -> str:
