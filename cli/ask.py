@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -180,6 +182,13 @@ def what_if(
             "C* was assembled)",
         ),
     ] = None,
+    decay: Annotated[
+        float | None,
+        typer.Option(help="Weigh the t-th next token with max(0, 1 - decay t) instead (the paper: 0.2); 0: all alike"),
+    ] = None,
+    window: Annotated[
+        int | None, typer.Option(help="Weigh only so many of the next tokens, of those that are stored (the paper's 5)")
+    ] = None,
     not_rejected: Annotated[bool, option_of(BuildParameters, "not_rejected")] = False,
     only_accepted: Annotated[bool, option_of(BuildParameters, "only_accepted")] = False,
     materialise: Annotated[
@@ -196,10 +205,12 @@ def what_if(
 
     Example: toolformer what-if --tau calculator=0.7,qa=1.2 --top-k 3 --materialise strict --data runs/c4
     Example: toolformer what-if --fdr 0.01,0.05,0.1 --data runs/c4
+    Example: toolformer what-if --decay 0.5 --window 2 --data runs/c4
     """
     prepare_environment()
     from toolformer_core.config import TOOL_NAMES
     from warehouse.queries import current_build, tool_names
+    from warehouse.reweighting import reweigh
     from warehouse.what_if import what_if as answer_query
 
     store, snapshot = built_store(data), published_snapshot(data)
@@ -210,6 +221,8 @@ def what_if(
     from flows.judging import chosen_marks
 
     rates = parse_rates(fdr)
+    if rates and (decay is not None or window is not None):
+        raise UsageError("--fdr finds thresholds for the gains as they were scored: leave --decay and --window out")
     found = thresholds_for(store, snapshot, rates)
     if len(rates) > 1:
         if materialise is not None:
@@ -225,12 +238,17 @@ def what_if(
         {tool: int(value) for tool, value in k.items()} if isinstance(k, dict) else None if k is None else int(k)
     )
     marks = chosen_marks(store, not_rejected=not_rejected, only_accepted=only_accepted)
-    what_if_query = ask(snapshot, thresholds, positions, p, keep_repeats, prices, marks)
     build = current_build(snapshot)
-    if marks is None and not what_if_query.stored.chained:
-        answer = answer_query(snapshot, what_if_query.before, what_if_query.after, samples)
-    else:
-        answer = compare_by_shard(store, what_if_query, samples)
+    with tempfile.TemporaryDirectory(prefix="toolformer-gains-") as folder:
+        file = Path(folder) / "gains.parquet"
+        what_if_query = ask(
+            *(snapshot, thresholds, positions, p, keep_repeats, prices, marks, decay, window),
+            gains_of=lambda weights: reweigh(snapshot, weights, file),
+        )
+        if marks is None and not what_if_query.stored.chained:
+            answer = answer_query(snapshot, what_if_query.before, what_if_query.after, samples)
+        else:
+            answer = compare_by_shard(store, what_if_query, samples)
     limit = int(what_if_query.stored.assembled.get("max_examples", 25_000))
     dataset = assemble(store, what_if_query, materialise) if materialise is not None else None
     if as_json:

@@ -22,7 +22,7 @@ from ops.ports import LOOPBACK
 from ops.processes import Service
 from serving.origins import LOOPBACK_NAMES, origin_of
 from tasks.provenance import host
-from tasks.settings import allowed_hosts, allowed_origins
+from tasks.settings import allowed_hosts, allowed_origins, viewer_url
 from warehouse.files.folders import private_mode
 
 __all__ = ["FLOW_RUN_VARIABLE", "Services", "request_json"]
@@ -139,6 +139,7 @@ class Services:
                 "PREFECT_API_URL": self.addresses.api,
                 "MLFLOW_TRACKING_URI": self.addresses.mlflow,
                 "PREFECT_LOGGING_LEVEL": "INFO",
+                "TOOLFORMER_VIEWER": viewer_url() or self.addresses.viewer,
                 "PREFECT_WORKER_QUERY_SECONDS": "2",
             },
             online,

@@ -26,6 +26,8 @@
                            besides localhost, 127.0.0.1 and [::1]
     TOOLFORMER_ALLOWED_ORIGINS  addresses (https://name), separated by commas, whose web pages may use Prefect's server
                            besides its own; their names are allowed hosts as well
+    TOOLFORMER_VIEWER      the address of the viewer, to which Prefect's and MLflow's pages then link; `toolformer up`
+                           sets it for the flows that it runs (default: there are no links)
 
 Credentials stay in the environment. URLs are stored and shown without them; `public_*` moves credentials from a URL
 into the environment of this process and those it starts.
@@ -67,6 +69,7 @@ __all__ = [
     "shared_catalog",
     "shown_url",
     "tracking_uri",
+    "viewer_url",
     "visible_gpus",
 ]
 
@@ -213,6 +216,18 @@ def _listed(variable: str, form: str, example: str) -> tuple[str, ...]:
         if not re.fullmatch(form, part):
             raise UsageError(f"{variable}: {part!r} cannot be allowed; write e.g. {example}")
     return tuple(filter(None, parts))
+
+
+def viewer_url() -> str | None:
+    """Return the address of the viewer, to which other pages link: $TOOLFORMER_VIEWER; None: it is not known.
+
+    Raises:
+        UsageError: it is no address.
+    """
+    given = os.environ.get("TOOLFORMER_VIEWER", "").strip().rstrip("/")
+    if given and not re.fullmatch(rf"https?://({_HOST})(:\d+)?(/[^\s?#]*)?", given.lower()):
+        raise UsageError(f"TOOLFORMER_VIEWER is {shown_url(given)!r}: write e.g. http://127.0.0.1:8001")
+    return given or None
 
 
 def runner_named(given: str | None = None) -> str:

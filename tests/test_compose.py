@@ -30,6 +30,7 @@ from serving.origins import refusal
 from tasks import settings
 from tests.support.compose import FILE, Service, UnsetError, interpolated, read, services
 from tests.support.natively import Native
+from viewer import server as viewer_server
 
 ROOT = FILE.parent
 DOCKERFILES = ("Dockerfile", "mlflow/Dockerfile")
@@ -92,7 +93,7 @@ def test_the_example_names_every_variable_and_holds_no_secret() -> None:
     assert {name for name, value in named.items() if re.search(rf"^{name}=", EXAMPLE, re.MULTILINE)} == set(SECRETS)
     assert not any(named[name] for name in SECRETS)
     for name, default in re.findall(r"\$\{(\w+):-([^}]*)\}", TEXT):  # what is told as the default is the default
-        assert named[name] == (default if name != "PREFECT_PUBLIC_URL" else "")
+        assert named[name] == ("" if name.endswith("_PUBLIC_URL") else default)
 
 
 def test_the_document_tells_of_every_service() -> None:
@@ -106,7 +107,7 @@ def test_a_service_knows_no_password_but_its_own() -> None:
         name: {secret for secret, value in SECRETS.items() if value in service.environment.values()}
         for name, service in ALL.items()
     }
-    ours = ("dask-worker", "dask-worker-gpu", "setup", "toolformer", "worker-cpu", "worker-gpu")
+    ours = ("dask-worker", "dask-worker-gpu", "setup", "toolformer", "viewer", "worker-cpu", "worker-gpu")
     assert known == {
         "database": {"POSTGRES_PASSWORD"},
         "setup-database": set(SECRETS),
@@ -122,7 +123,11 @@ def test_a_service_knows_no_password_but_its_own() -> None:
 
 def test_only_pages_are_published_and_on_loopback() -> None:
     published = {name: service.ports for name, service in ALL.items() if service.ports}
-    assert published == {"prefect": ("127.0.0.1:4200:4200",), "mlflow": ("127.0.0.1:5000:5000",)}
+    assert published == {
+        "prefect": ("127.0.0.1:4200:4200",),
+        "mlflow": ("127.0.0.1:5000:5000",),
+        "viewer": ("127.0.0.1:8001:8001",),
+    }
     moved = services({**SECRETS, "BIND": "10.0.0.5", "MLFLOW_PORT": "5001"})
     assert moved["mlflow"].ports == ("10.0.0.5:5001:5000",)
     for told in read(SECRETS)["services"].values():
@@ -177,6 +182,31 @@ def test_no_service_and_no_health_check_is_asked_by_way_of_a_proxy(monkeypatch: 
         for host in ("127.0.0.1", "localhost", "prefect", "mlflow", "s3.intern.example"):
             assert urllib.request.proxy_bypass_environment(host), f"{name}: {host}"  # type: ignore[attr-defined]
         assert not urllib.request.proxy_bypass_environment("huggingface.co")  # type: ignore[attr-defined]
+
+
+def test_the_viewer_takes_the_command_and_answers_to_its_public_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[tuple[object, ...]] = []
+
+    class Server:
+        def __init__(self, *how: object) -> None:
+            served.append(how)
+
+        def serve_until_ended(self) -> None:
+            pass
+
+    monkeypatch.setattr(viewer_server, "ViewerServer", Server)
+    told = services({**SECRETS, "VIEWER_PUBLIC_URL": "https://view.example", "TOOLFORMER_DATA": "s3://bucket/c4"})
+    for service, data in ((ALL["viewer"], "/data/main"), (told["viewer"], "s3://bucket/c4")):
+        assert service.command[:3] == ("python", "-m", "viewer.server")
+        monkeypatch.setattr(sys, "argv", list(service.command[2:]))
+        viewer_server.main()
+        assert served.pop()[:3] == (data, "0.0.0.0", 8001)
+        assert service.environment["TOOLFORMER_DATA"] == data
+    monkeypatch.setenv("TOOLFORMER_ALLOWED_ORIGINS", told["viewer"].environment["TOOLFORMER_ALLOWED_ORIGINS"])
+    request = {"headers": [(b"host", b"view.example"), (b"origin", b"https://view.example")]}
+    assert refusal(request, origins=settings.allowed_origins()) is None
+    assert told["worker-cpu"].environment["TOOLFORMER_VIEWER"] == "https://view.example"
+    assert ALL["worker-cpu"].environment["TOOLFORMER_VIEWER"] == "http://127.0.0.1:8001"
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if ALL[name].command[0] == "dask"])

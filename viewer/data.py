@@ -6,11 +6,15 @@ that cost time and depend on the snapshot alone are kept until it is replaced. T
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import uuid4
 
 from flows.build_dataset.what_if_query import WhatIfQuery, ask
 from toolformer_core.config import TOOL_NAMES
@@ -25,6 +29,8 @@ from warehouse.queries import (
     rows_of,
     tool_names,
 )
+from warehouse.queries.item_changes import ChangeCount, EvaluatedSide, count_changes, evaluated_sides
+from warehouse.reweighting import STORED, Gains, reweigh
 from warehouse.snapshot.publish import SNAPSHOT
 from warehouse.store import Store
 from warehouse.what_if import yields
@@ -43,6 +49,7 @@ SELECT view_name AS name, comment FROM duckdb_views() WHERE NOT internal AND sch
 UNION ALL SELECT table_name, comment FROM duckdb_tables() WHERE schema_name = 'main' ORDER BY name"""
 _MAX_RUNS = 50
 _MAX_ANSWERS = 64
+_MAX_WEIGHTS = 8  # files of gains with other weights
 _MAX_WAIT_S = 5.0  # for pages that show an older snapshot; then that one is shown
 
 
@@ -62,6 +69,9 @@ class ViewedData:
         self._readers = 0  # blocks in which the snapshot is open
         self._opened: tuple[int, int] | None = None  # the snapshot that they have
         self._turn = threading.Condition()
+        self._weighing = threading.Lock()
+        self._weighed: dict[Hashable, tuple[Gains, Path]] = {}  # snapshot and weights -> gains, and their file
+        self._files = Path(tempfile.gettempdir()) / f"toolformer-viewer-{uuid4().hex}"
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -111,9 +121,26 @@ class ViewedData:
         """Return the tables and views that a query can ask: name and comment."""
         return self._known("tables", lambda: rows_of(self.snapshot, _TABLES))
 
-    def histogram(self) -> list[GainBin]:
-        """Return how many scored calls of each tool gain how much."""
-        return self._known("histogram", lambda: gain_histogram(self.snapshot))
+    def histogram(self, weights: tuple[float, ...] | None = None) -> list[GainBin]:
+        """Return how many scored calls of each tool gain how much, with the stored weights of tokens or other ones."""
+        gain = STORED.of_call if weights is None else self.gains(weights).of_call
+        return self._known(("histogram", weights), lambda: gain_histogram(self.snapshot, gain=gain))
+
+    def gains(self, weights: tuple[float, ...]) -> Gains:
+        """Return the gains with other weights of the next tokens; they are written to a file of this process once."""
+        with self._weighing:  # it takes long, and who waits finds it done
+            key = self._identity(), weights
+            found = self._weighed.pop(key, None)
+            if found is None:
+                if not self._files.is_dir():
+                    self._files.mkdir(mode=0o700)
+                    weakref.finalize(self, shutil.rmtree, self._files, ignore_errors=True)
+                while len(self._weighed) >= _MAX_WEIGHTS:
+                    self._weighed.pop(next(iter(self._weighed)))[1].unlink(missing_ok=True)
+                file = self._files / f"{uuid4().hex}.parquet"
+                found = reweigh(self.snapshot, weights, file), file
+            self._weighed[key] = found  # the last one is the one that was asked last
+            return found[0]
 
     def thresholds(self) -> WhatIfQuery:
         """Return the thresholds of the current C*.
@@ -126,6 +153,15 @@ class ViewedData:
     def yields_now(self) -> list[Yield]:
         """Return what the thresholds of the current C* yield."""
         return self._known("yields", lambda: yields(self.snapshot, self.thresholds().before))
+
+    def evaluated(self) -> list[EvaluatedSide]:
+        """Return every arm that completed runs have evaluated, the newest first."""
+        return self._known("evaluated", lambda: evaluated_sides(self.snapshot))
+
+    def changes(self, first: EvaluatedSide, second: EvaluatedSide) -> list[ChangeCount]:
+        """Return how many items of each task and tool two arms answer alike or otherwise."""
+        key = "changes", *(tuple(side.evaluations.items()) for side in (first, second))
+        return self._known(key, lambda: count_changes(self.snapshot, first, second))
 
     def _identity(self) -> tuple[int, int] | None:
         """Return what distinguishes the published snapshot from others; None if there is none."""

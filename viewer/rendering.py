@@ -19,6 +19,7 @@ _PAGES = {
     "/thresholds": "Thresholds",
     "/compare": "Compare",
     "/judge": "Judge",
+    "/models": "Models",
     "/sql": "SQL",
 }
 _SHOWN_CHARS = 160

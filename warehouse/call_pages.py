@@ -8,7 +8,7 @@ position; `explain` has all.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -171,12 +171,18 @@ def moved_calls(
     """
     with open_snapshot(path) as connection:
         lists = {"holds": comes_after, "NOT holds": goes_after}
-        comes, goes = _pages(connection, moved_sql(before, after), n, lists, width)
+        gains = after.gains.of_call, before.gains.of_call
+        comes, goes = _pages(connection, moved_sql(before, after), n, lists, width, gains)
     return MovedCalls(comes, goes)
 
 
 def _pages(
-    connection: duckdb.DuckDBPyConnection, calls: str, n: int, lists: Mapping[str, CallKey | None], width: int
+    connection: duckdb.DuckDBPyConnection,
+    calls: str,
+    n: int,
+    lists: Mapping[str, CallKey | None],
+    width: int,
+    gains: Sequence[str] = ("gain",),
 ) -> list[CallPage]:
     """Return a page of each of several lists.
 
@@ -186,6 +192,7 @@ def _pages(
         n: calls of a page.
         lists: for each list the condition by which it is chosen, and the last call of its page before.
         width: characters of text before and after a call's position.
+        gains: for each list SQL of the gain of a scored row.
     """
     parts = [
         f"""(SELECT {number} AS list, slot, tool, doc, "position", gain,
@@ -199,7 +206,7 @@ def _pages(
     out = []
     for number in range(len(lists)):
         own = [row for row in rows if row["list"] == number]
-        found = calls_with_text(connection, own[:n], width)
+        found = calls_with_text(connection, own[:n], width, gains[number])
         out.append(CallPage(found, own[0]["total"] if own else 0, _key(own[n - 1]) if len(own) > n else None))
     return out
 

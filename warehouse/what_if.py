@@ -18,12 +18,14 @@ from typing import Any
 import duckdb
 
 from warehouse.queries import Sample, Yield, calls_with_text, open_snapshot, rows_in
+from warehouse.reweighting import STORED, Gains
 from warehouse.schema import WHAT_IF
 from warehouse.snapshot.relations import sql_text
 from warehouse.snapshot.views import count_sql, survivors_sql
 
 __all__ = [
     "BY_GAIN",
+    "MARK_REASONS",
     "CallFilter",
     "Change",
     "StoredScores",
@@ -38,6 +40,7 @@ __all__ = [
 ]
 
 
+MARK_REASONS = ("rejected", "not_accepted")  # why marks leave calls out, see `tasks.mark_filter`
 BY_GAIN = 'ORDER BY gain DESC, slot, doc, "position"'  # the order of lists of calls
 
 
@@ -51,6 +54,7 @@ class CallFilter:
     )  # only the k first positions of a document, as they were ranked
     tau_s: Mapping[str, float] = field(default_factory=dict)  # only positions with p(" [") above this
     keep_repeats: bool = False  # also calls of one tool with the same input within five tokens of each other
+    gains: Gains = STORED  # what calls gain; others than the stored ones come of other weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,8 @@ class StoredScores:
     floors: Mapping[str, float] = field(
         default_factory=dict
     )  # tool -> gain below which calls are not scored to the end
+    decays: Mapping[str, float] = field(default_factory=dict)  # tool -> decay of the weights, where it is known
+    marked_out: Mapping[str, int] = field(default_factory=dict)  # reason -> calls that marks left out of the current C*
     chained: bool = False  # whether calls were chained; the index knows single calls alone
 
 
@@ -94,6 +100,11 @@ def stored_scores(path: str | Path) -> StoredScores:
         GROUP BY ALL ORDER BY ALL"""
     floors = """SELECT c.tool, max(TRY_CAST(c.config::JSON->>'floor' AS DOUBLE)) AS floor FROM facts.commits AS c
         JOIN facts.current USING (commit_id) WHERE c.stage = 'score' GROUP BY c.tool HAVING floor IS NOT NULL"""
+    decays = """SELECT c.tool, max(TRY_CAST(c.config::JSON->>'decay' AS DOUBLE)) AS decay FROM facts.commits AS c
+        JOIN facts.current USING (commit_id) WHERE c.stage = 'score' GROUP BY c.tool HAVING decay IS NOT NULL"""
+    marked = f"""SELECT b.reason, sum(b.rows)::BIGINT AS calls FROM facts.balances AS b JOIN facts.commits AS c
+        USING (commit_id) JOIN facts.current USING (commit_id)
+        WHERE c.stage = 'assemble' AND b.reason IN ({", ".join(map(sql_text, MARK_REASONS))}) GROUP BY b.reason"""
     newest = f"""SELECT run_id FROM facts.runs WHERE flow <> '{WHAT_IF}' AND run_id IN (
             SELECT rc.run_id FROM facts.run_commits AS rc JOIN facts.current USING (commit_id)
             JOIN facts.commits AS c USING (commit_id) WHERE c.stage = 'score')
@@ -102,10 +113,13 @@ def stored_scores(path: str | Path) -> StoredScores:
         configs = rows_in(connection, sql)
         runs = rows_in(connection, newest)
         lowest = {row["tool"]: row["floor"] for row in rows_in(connection, floors)}
+        of_tool = {row["tool"]: row["decay"] for row in rows_in(connection, decays)}
+        left_out = {row["reason"]: row["calls"] for row in rows_in(connection, marked)}
     sampled = {row["tool"]: json.loads(row["config"]) for row in configs if row["stage"] == "sample"}
     assembled: dict[str, Any] = next((json.loads(row["config"]) for row in configs if row["stage"] == "assemble"), {})
     chained = any(row["stage"] == "score_2" for row in configs)
-    return StoredScores(sampled, assembled, runs[0]["run_id"] if runs else "", lowest, chained)
+    run_id = runs[0]["run_id"] if runs else ""
+    return StoredScores(sampled, assembled, run_id, lowest, of_tool, left_out, chained)
 
 
 def count_unranked(path: str | Path) -> int:
@@ -143,7 +157,8 @@ def what_if(path: str | Path, before: CallFilter, after: CallFilter, n: int = 5,
     """
     with open_snapshot(path) as connection:
         changes = tuple(map(Change, _yields(connection, before), _yields(connection, after)))
-        comes, goes = (calls_with_text(connection, calls, width) for calls in _moved(connection, before, after, n))
+        sides = zip((after, before), _moved(connection, before, after, n), strict=True)
+        comes, goes = (calls_with_text(connection, calls, width, side.gains.of_call) for side, calls in sides)
     return WhatIf(changes, comes, goes)
 
 
@@ -179,11 +194,15 @@ def lowest_sql(call_filter: CallFilter) -> str:
 
 def _yields(connection: duckdb.DuckDBPyConnection, call_filter: CallFilter) -> list[Yield]:
     thresholds = _thresholds_sql(call_filter)
-    rows = f"""SELECT g.*, tool FROM facts.gains AS g JOIN facts.slots USING (slot)
-        WHERE {lowest_sql(call_filter)} AND {allowed_sql(call_filter)}"""
-    survivors = survivors_sql(rows, _bool(call_filter.keep_repeats))
-    sql = count_sql(f"SELECT tool, tau_f FROM ({thresholds})", survivors)
+    sql = count_sql(f"SELECT tool, tau_f FROM ({thresholds})", _kept_sql(call_filter))
     return [Yield(**row) for row in rows_in(connection, sql)]
+
+
+def _kept_sql(call_filter: CallFilter) -> str:
+    """Return SQL of the calls (slot, tool, doc, "position", gain) that a filter keeps."""
+    rows = f"""SELECT g.*, tool FROM {call_filter.gains.relation} AS g JOIN facts.slots USING (slot)
+        WHERE {lowest_sql(call_filter)} AND {allowed_sql(call_filter)}"""
+    return survivors_sql(rows, _bool(call_filter.keep_repeats))
 
 
 def _bool(value: bool) -> str:
@@ -209,12 +228,19 @@ def moved_sql(before: CallFilter, after: CallFilter) -> str:
 
     A call without a rival at its position or in its window survives every filter that allows it. The other calls are
     only examined in documents in which the two filters allow different ones of them: elsewhere the same calls survive.
+    If the two filters take gains from elsewhere, all calls are compared: a call is then the same one at its position.
     """
+    if before.gains != after.gains:
+        same = 'USING (slot, doc, "position")'
+        return f"""
+WITH was AS MATERIALIZED ({_kept_sql(before)}), becomes AS MATERIALIZED ({_kept_sql(after)})
+SELECT *, false AS holds FROM was ANTI JOIN becomes {same}
+UNION ALL SELECT *, true AS holds FROM becomes ANTI JOIN was {same}"""
     other_rule = _bool(before.keep_repeats != after.keep_repeats)
     return f"""
 WITH kept AS MATERIALIZED (
     SELECT g.*, tool, contested OR repeated AS rivalled, {allowed_sql(before)} AS held, {allowed_sql(after)} AS holds
-    FROM facts.gains AS g JOIN facts.slots USING (slot)
+    FROM {before.gains.relation} AS g JOIN facts.slots USING (slot)
     WHERE ({lowest_sql(before)} OR {lowest_sql(after)}) AND (held OR holds) AND (rivalled OR held <> holds)
 ), rivals AS MATERIALIZED (
     SELECT * FROM kept SEMI JOIN (SELECT doc FROM kept WHERE rivalled AND (held <> holds OR {other_rule})) AS changed

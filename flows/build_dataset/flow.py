@@ -33,6 +33,7 @@ from tasks.build_spec import BuildSpec
 from tasks.run_shard import ShardResult
 from tasks.stage import shards_of
 from tasks.stages.ingest import CORPUS, INGEST
+from tasks.viewer_links import version_page
 from toolformer_core.errors import UsageError
 from toolformer_core.prompts.load import PLACEHOLDER
 from warehouse.commits import Run
@@ -147,6 +148,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
     place = address or (run_id and f"run {run_id}")
     publish_summary(build_summary(card, dataset, balances, gains, str(ledger.snapshot), place, why), "build-summary")
     publish_link(address, "build-mlflow-run", "The run in MLflow")
+    publish_link(version_page(dataset.label), "build-viewer", "The version in the viewer")
     return BuildResult(
         run_id=spec.run_id,
         dataset=dataset.name,

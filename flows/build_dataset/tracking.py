@@ -19,6 +19,7 @@ from flows.build_dataset.remote_model import REMOTE_MODEL
 from flows.build_dataset.versions import card_of
 from tasks.settings import seconds, tracking_uri
 from tasks.thresholds import FOUND_THRESHOLDS, MEASURED_PRICES
+from tasks.viewer_links import version_page
 from toolformer_core.errors import UsageError
 from warehouse.commits import Dataset
 from warehouse.files.lock import FileLock
@@ -115,6 +116,7 @@ def _make(tracking: Any, store: Store, data: str, dataset: Dataset, label: str) 
         tags={"kind": KIND, "dataset": label, "dataset_digest": dataset.version, "flow_run": dataset.run_id},
         datasets=[DatasetRef(Path(dataset.corpus).name or dataset.corpus, digest, dataset.corpus, "corpus", rows)],
         system_metrics=False,
+        links={"Its page in the viewer": version_page(label)},
     )
     try:
         started.metrics(

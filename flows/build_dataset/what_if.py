@@ -71,9 +71,12 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
         name: name of the dataset.
 
     Raises:
-        UsageError: the name is unsafe, or the build that made the scores has not finished.
+        UsageError: the name is unsafe, the build that made the scores has not finished, or the query has other weights,
+            by which the stage does not judge.
         WarehouseError: data is damaged, or the result could not be written.
     """
+    if query.weights is not None:
+        raise UsageError("--materialise assembles C* by the gains as they were scored: leave --decay and --window out")
     try:
         check_name("dataset", name)
     except StoreError as exc:

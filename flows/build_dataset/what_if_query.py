@@ -7,18 +7,22 @@ yields is counted in `warehouse.what_if`. This module loads no model and does no
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from flows.build_dataset.token_weights import other_weights, skipped_note
 from tasks.mark_filter import MarkFilter
 from toolformer_core.config import tau_f_for
 from toolformer_core.errors import UnknownNameError, UsageError
 from warehouse.queries import coverage
+from warehouse.reweighting import STORED, Gains
 from warehouse.what_if import CallFilter, StoredScores, count_unranked, stored_scores
 
 __all__ = ["WhatIfQuery", "ask"]
+
+_MARK_OPTIONS = {"rejected": "--not-rejected", "not_accepted": "--only-accepted"}
 
 Number = TypeVar("Number", int, float)
 
@@ -32,6 +36,7 @@ class WhatIfQuery:
     after: CallFilter
     notes: tuple[str, ...]
     marks: MarkFilter | None = None  # which calls take part afterwards by what people say of them; None: all
+    weights: tuple[float, ...] | None = None  # of the next tokens, by which calls gain afterwards; None: the build's
 
 
 def ask(
@@ -42,6 +47,9 @@ def ask(
     keep_repeats: bool | None = None,
     call_price: Mapping[str, float] | None = None,
     marks: MarkFilter | None = None,
+    decay: float | None = None,
+    window: int | None = None,
+    gains_of: Callable[[tuple[float, ...]], Gains] | None = None,
 ) -> WhatIfQuery:
     """Return the thresholds of the current C* and the other ones, filled in from the current scores.
 
@@ -53,6 +61,9 @@ def ask(
         keep_repeats: whether calls that are repeated nearby are kept; None: as C* was assembled.
         call_price: nats by tool that a call must gain besides its threshold.
         marks: which calls take part afterwards by what people say of them; None: all.
+        decay: of the weights of the next tokens, see `token_weights`; None: the build's.
+        window: tokens that may have a weight; None: as many as the decay gives one.
+        gains_of: works out the gains under other weights (`warehouse.reweighting`); None: there are to be none.
 
     Raises:
         UsageError: a tool has no scores, or stored scores cannot answer any of the query.
@@ -69,7 +80,12 @@ def ask(
     for tool, price in prices.items():
         if price < 0:
             raise UsageError(f"--call-price {tool}={price:g}: a price is a number of nats from 0 on")
-    for tool in tau_f:
+    weights = other_weights(snapshot, scores, decay, window)
+    if weights is not None and marks is not None:
+        raise UsageError("--decay and --window cannot be tried together with --not-rejected or --only-accepted")
+    if weights is not None and scores.chained:
+        raise UsageError("--decay and --window are tried on single calls, and this build has chains of calls")
+    for tool in tau_f if weights is None else ():  # with other weights, what is unknown is counted instead
         if tau_f[tool] < scores.floors.get(tool, -math.inf):
             raise UsageError(
                 f"{tool} was scored to the end only where the gain can reach {scores.floors[tool]:g}: what "
@@ -96,7 +112,8 @@ def ask(
                 notes.append(_unsampled_note(tool, "tau_s", sampled_tau_s, f"--tau-s {p:g}"))
             after_tau_s = _with_limit(after_tau_s, tool, p, p > sampled_tau_s)
     same_positions = (after_top_k, after_tau_s) == (dict(before.top_k), dict(before.tau_s))
-    if notes and not tau_f and not prices and keep_repeats is None and marks is None and same_positions:
+    same_calls = keep_repeats is None and marks is None and weights is None
+    if notes and not tau_f and not prices and same_calls and same_positions:
         raise UsageError(notes[0])
     if after_top_k and (unranked := count_unranked(snapshot)):
         notes.append(
@@ -107,8 +124,25 @@ def ask(
     repeats = before.keep_repeats if keep_repeats is None else keep_repeats
     asked = {**before.tau_f, **tau_f}
     asked |= {tool: asked[tool] + price for tool, price in prices.items()}
-    after = CallFilter(asked, after_top_k, after_tau_s, repeats)
-    return WhatIfQuery(scores, before, after, tuple(notes), marks)
+    gains = STORED
+    if weights is not None and gains_of is not None:
+        gains = gains_of(weights)
+        shown = ", ".join(f"{w:.3f}" for w in weights)
+        notes.append(f"what calls gain afterwards is counted with the weights {shown} of the next tokens")
+        notes += filter(None, [skipped_note(snapshot, weights, asked)])
+    notes += [_marks_note(scores.marked_out, marks)] if scores.marked_out else []
+    after = CallFilter(asked, after_top_k, after_tau_s, repeats, gains)
+    return WhatIfQuery(scores, before, after, tuple(notes), marks, weights)
+
+
+def _marks_note(marked_out: Mapping[str, int], marks: MarkFilter | None) -> str:
+    """Return that the current C* lacks calls that are counted here."""
+    options = " and ".join(_MARK_OPTIONS[reason] for reason in marked_out)
+    note = (
+        f"the current C* was assembled with {options}, which left out {sum(marked_out.values()):,} scored calls by "
+        "people's marks: what it has now is counted as if they took part"
+    )
+    return note if marks is not None else f"{note}, and so is the other side, unless {options} is given here, too"
 
 
 def _unsampled_note(tool: str, parameter: str, sampled: Any, option: str) -> str:

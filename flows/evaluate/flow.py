@@ -19,7 +19,7 @@ from flows.evaluate.metrics import ArmFigures, ArmPerplexity, EvaluateResult, ar
 from flows.evaluate.parameters import EvaluateParameters
 from flows.evaluate.plan import EvaluationPlan
 from flows.evaluate.resolve import resolve
-from flows.evaluate.tracking import track
+from flows.evaluate.tracking import items_page, track
 from flows.ledger import Ledger, new_run_id, now, open_run
 from flows.runners import check_gpus, choose_runner, cut_evenly, tasks_at_most, use_runner
 from flows.server import guard_prefect_server, record_server
@@ -94,6 +94,7 @@ def evaluate(parameters: EvaluateParameters) -> EvaluateResult:
     )
     publish_summary(_card(result), "evaluated")
     publish_link(address, "evaluate-mlflow-run", "The run in MLflow")
+    publish_link(items_page(plan), "evaluate-viewer", "The items in the viewer")
     return result
 
 

@@ -19,9 +19,11 @@ from tasks.evaluation_spec import ARMS
 from tasks.provenance import versions
 from tasks.run_shard import ShardResult
 from tasks.training.registry import training_run
+from tasks.viewer_links import arm_key, arms_page
+from toolformer_core.evaluate.items import Rule
 from toolformer_core.records import digest_of
 
-__all__ = ["track"]
+__all__ = ["items_page", "track"]
 
 
 def track(
@@ -71,6 +73,7 @@ def track(
         datasets=[DatasetRef(name, digest, plan.benchmark.path or plan.task.name, "evaluation", items)],
         sources=_trainings(plan),
         system_metrics=False,
+        links={"Its items in the viewer": items_page(plan)},
     )
     try:
         for one in arms:
@@ -143,3 +146,10 @@ def _plots(run: Any, title: str, arms: Sequence[ArmFigures], sizes: Sequence[Map
         series = {label: sorted(points.items()) for label, points in by_size.items()}
         figure = curves(f"{title}: accuracy by size", "accuracy", series, x_label="parameters", logarithmic=True)
         run.figure(figure, "figures/accuracy_by_size.png")
+
+
+def items_page(plan: EvaluationPlan) -> str | None:
+    """Return the address of the viewer's page with the evaluation's items; None if no viewer is known, or of texts."""
+    if plan.task.rule is Rule.PERPLEXITY:
+        return None
+    return arms_page([arm_key(e.arm, e.k, e.model_digest) for e in plan.evaluations], plan.task.name)

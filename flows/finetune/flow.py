@@ -42,6 +42,7 @@ from tasks.training.outcome import TrainingError, TrainingEvent, TrainingOutcome
 from tasks.training.records import record_training
 from tasks.training.registry import finished_finetune
 from tasks.training.starting import job_lock, launch
+from tasks.viewer_links import version_page
 from toolformer_core.errors import ToolformerError
 from toolformer_core.finetune.checkpoints import best
 from toolformer_core.finetune.events import read_events
@@ -222,6 +223,7 @@ def finetune(parameters: FinetuneParameters) -> FinetuneResult:
     )
     publish_summary(_card(result, plan.spec), "finetuned")
     publish_link(run.address, "finetune-mlflow-run", "The run in MLflow")
+    publish_link(version_page(result.dataset), "finetune-viewer", "What it was trained on, in the viewer")
     return result
 
 

@@ -17,6 +17,7 @@ from tasks.provenance import versions
 from tasks.settings import tracking_uri
 from tasks.training.job import JobCard
 from tasks.training.registry import MLFLOW_NOTE, model_label
+from tasks.viewer_links import version_page
 from toolformer_core.finetune.events import read_events
 from toolformer_core.finetune.recipe import Recipe
 from warehouse.store import Store
@@ -79,6 +80,7 @@ def start_run(plan: FinetunePlan, p: FinetuneParameters, card: JobCard) -> Any:
         run_id=known,
         folder=str(spec.folder),
         system_metrics=plan.launcher.name == "local",
+        links={"What it was trained on, in the viewer": version_page(name)},
     )
     note.write_text(run.run_id + "\n", encoding="utf-8")
     return run

@@ -122,6 +122,7 @@ class Tracking:
         run_id: str | None = None,
         folder: str = "",
         system_metrics: bool = True,
+        links: Mapping[str, str | None] | None = None,
     ) -> TrainingRun:
         """Begin a run, or go on with one.
 
@@ -140,6 +141,8 @@ class Tracking:
             folder: the job folder, a path or URL; checkpoints in events are relative to it.
             system_metrics: sample CPU, memory, disk, network and GPUs of this machine until `finish`, every ten
                 seconds or as MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL says.
+            links: words and the address of a page that shows more, for the description; None instead of an address:
+                there is none.
 
         Raises:
             TrackingError: MLflow could not be reached, or there is no such run.
@@ -155,7 +158,7 @@ class Tracking:
             else:
                 self.client.update_run(run_id, status="RUNNING", name=name)
                 run = self.client.get_run(run_id)
-            all_tags |= self._linked(sources or {})
+            all_tags |= self._linked(sources or {}, links or {})
             known = run.data.params
             all_tags |= {f"changed.{k}": v for k, v in flat.items() if known.get(k, v) != v}
             new = [Param(k, v) for k, v in flat.items() if k not in known]
@@ -182,8 +185,8 @@ class Tracking:
             runs = self.client.search_runs([found.experiment_id], among, max_results=1, order_by=newest)
         return str(runs[0].info.run_id) if runs else None
 
-    def _linked(self, sources: Mapping[str, str]) -> dict[str, str]:
-        """Return the tags that link to other runs; of a run that does not exist, only the id is kept."""
+    def _linked(self, sources: Mapping[str, str], links: Mapping[str, str | None]) -> dict[str, str]:
+        """Return the tags that link to other runs and pages; of a run that does not exist, only the id is kept."""
         lines = []
         for what, run_id in sources.items():
             try:
@@ -194,7 +197,9 @@ class Tracking:
                 continue
             name = run.data.tags.get(MLFLOW_RUN_NAME, run_id)
             lines.append(f"- {what}: [{name}]({page(str(run.info.experiment_id), run_id)})")
-        note = {MLFLOW_RUN_NOTE: "\n".join(["Rests on", "", *lines])} if lines else {}
+        parts = ["\n".join(["Rests on", "", *lines])] if lines else []
+        parts += [f"[{words}]({address})" for words, address in links.items() if address]
+        note = {MLFLOW_RUN_NOTE: "\n\n".join(parts)} if parts else {}
         return {f"run.{what}": run_id for what, run_id in sources.items()} | note
 
     def _experiment(self, name: str) -> str:

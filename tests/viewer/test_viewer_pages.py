@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from html import unescape
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
+from wh_fixtures import put
 
-from tests.viewer.conftest import HOSTILE, INPUT, LONG
+from tests.viewer.conftest import BEST, HOSTILE, INPUT, LONG
+from viewer.app import make_app
+from warehouse.snapshot.publish import publish
+from warehouse.store import Store
 from warehouse.what_if import CallFilter, what_if
 
 Get = Callable[..., str]
@@ -209,3 +214,29 @@ def test_nothing_built_yet(tmp_path: Path) -> None:
         answer = client.get("/documents")
         assert answer.status_code == 503
         assert "build a dataset, or reconcile" in answer.text
+
+
+@pytest.fixture
+def weighable(data: Path, tmp_path: Path) -> Iterator[Get]:
+    """Pages of a folder in which every call has the log-probabilities of its tokens."""
+    folder = Path(shutil.copytree(data, tmp_path / "data"))
+    store = Store(folder)
+    log_probs = {f"log_p_{name}": BEST[f"log_p_{name}"] for name in ("plain", "call", "response")}
+    for commit in [one for one in store.commits() if one.stage == "score"]:
+        rows = [{**row, **log_probs} for file in commit.files for row in store.read(file).to_pylist()]
+        put(store, "score", commit.tool, commit.shard, rows, config=commit.config, inputs=commit.inputs)
+    (folder / "warehouse.duckdb").unlink()
+    publish(store, None)
+    with TestClient(make_app(str(folder)), base_url="http://127.0.0.1:8001") as client:
+        yield lambda path, **query: client.get(path, params=query or None).text
+
+
+def test_other_weights_of_the_tokens(weighable: Get) -> None:
+    shown = weighable("/thresholds", window="1")
+    # The first token alone: 2.7 - 0.3 = 2.4 of the best call; the others have no log-probabilities of their own.
+    assert "the weights 1.000 of the next tokens" in words(shown)
+    assert "what-if --window 1 --data" in words(shown)
+    assert "Materialise" not in shown
+    assert weighable("/thresholds", window="1") == shown
+    for wrong in ({"window": "6"}, {"decay": "0.1"}):
+        assert "5 tokens" in words(weighable("/thresholds", **wrong)).partition("Yields")[0]

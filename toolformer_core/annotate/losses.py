@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from toolformer_core.config import PAPER_DECAY
 from toolformer_core.lm.base import LanguageModel
 
-__all__ = ["PlainLosses", "loss", "plain_losses", "weights"]
+__all__ = ["PlainLosses", "loss", "plain_losses", "weights", "window_weights"]
 
 
 class PlainLosses(NamedTuple):
@@ -44,8 +44,18 @@ def weights(decay: float = PAPER_DECAY) -> NDArray[np.float64]:
     Args:
         decay: decrease of the raw weight per token; the paper's 0.2 gives five weights.
     """
-    count = int(np.ceil(1 / decay - 1e-9))  # the raw weight is zero at t = 1 / decay
-    raw = 1 - decay * np.arange(count, dtype=np.float64)
+    return window_weights(decay, int(np.ceil(1 / decay - 1e-9)))  # the raw weight is zero at t = 1 / decay
+
+
+def window_weights(decay: float, window: int) -> NDArray[np.float64]:
+    """Return the positive weights of the first tokens alone, which sum to 1.  (T,) with T <= window
+
+    Args:
+        decay: decrease of the raw weight per token; 0: all weigh the same.
+        window: tokens that may have a weight.
+    """
+    raw = 1 - decay * np.arange(window, dtype=np.float64)
+    raw = raw[raw > 1e-9]
     return np.asarray(raw / raw.sum(), dtype=np.float64)
 
 

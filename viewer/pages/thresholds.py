@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any
 
+from flows.build_dataset.token_weights import stored_tokens
 from flows.build_dataset.what_if_query import WhatIfQuery, ask
 from toolformer_core.errors import UsageError
 from viewer.charts import gain_chart
@@ -24,6 +25,11 @@ __all__ = ["asked", "page"]
 _ROWS = 10
 _MAX_TAU = 100.0  # nats
 _SLIDER_TAU = 5.0  # where the slider ends; the field beside it takes more
+
+_CHAINED = (
+    "calls are chained in this build, and this page counts single calls alone, as if there were no chains; toolformer "
+    "what-if counts both"
+)
 
 
 def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
@@ -40,6 +46,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         what_if, changes = asked(viewed, query)
     except (UsageError, WrongQueryError) as exc:  # told beside the sliders, which stay
         problem, what_if, changes = str(exc), current, {}
+    own_decay, tokens = stored_tokens(current.stored)
     before, after = what_if.before, what_if.after
     comes_after, goes_after = (None if problem else query.key(name) for name in ("comes", "goes"))
     with ThreadPoolExecutor(1) as beside:  # while the files of the calls that are shown are read, yields are counted
@@ -50,7 +57,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         moved = moved_calls(viewed.snapshot, before, after, _ROWS, comes_after=comes_after, goes_after=goes_after)
         then = counted.result()
     names = viewed.names()
-    bins = viewed.histogram()
+    bins = viewed.histogram(what_if.weights)
     now = {one.tool: one for one in viewed.yields_now()}
     tools = [
         {
@@ -69,10 +76,15 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
     ]
     return {
         "problem": problem,
-        "notes": what_if.notes,
+        "notes": (*what_if.notes, *([_CHAINED] if what_if.stored.chained else [])),
         "tools": tools,
         "names": names,
         "repeats": after.keep_repeats,
+        "weights": what_if.weights,
+        "decay": query.values.get("decay", ""),
+        "window": query.values.get("window", ""),
+        "own_decay": own_decay,
+        "tokens": tokens,
         "lists": (
             ("comes", "Calls that would be added", moved.comes, _further(query, "comes", moved.comes.last)),
             ("goes", "Calls that would be removed", moved.goes, _further(query, "goes", moved.goes.last)),
@@ -105,8 +117,16 @@ def asked(viewed: ViewedData, query: Query) -> tuple[WhatIfQuery, dict[str, Any]
             tau_s[tool] = p
     repeats = {"": None, "keep": True, "drop": False}[query.choice("repeats", ("keep", "drop"))]
     repeats = None if repeats == now.keep_repeats else repeats
+    decay, window = query.number("decay", 0, 1), query.whole("window", 1)
     changes = {"--tau": tau_f, "--top-k": top_k, "--tau-s": tau_s, "repeats": repeats}
-    return ask(viewed.snapshot, tau_f, top_k or None, tau_s or None, repeats), changes
+    changes |= {"--decay": decay, "--window": window}
+    what_if = ask(
+        *(viewed.snapshot, tau_f, top_k or None, tau_s or None, repeats),
+        decay=decay,
+        window=window,
+        gains_of=viewed.gains,
+    )
+    return what_if, changes
 
 
 def _fields(what_if: WhatIfQuery, tool: str) -> dict[str, Any]:
@@ -133,6 +153,9 @@ def _command(data: str, changes: Mapping[str, Any]) -> str:
     for option in ("--tau", "--top-k", "--tau-s"):
         if values := changes.get(option):
             words += [option, ",".join(f"{tool}={value!r}" for tool, value in values.items())]
+    for option in ("--decay", "--window"):
+        if (value := changes.get(option)) is not None:
+            words += [option, f"{value:g}"]
     if (repeats := changes.get("repeats")) is not None:
         words.append("--keep-repeats" if repeats else "--drop-repeats")
     return shlex.join([*words, "--data", data])

@@ -54,7 +54,7 @@ SELECT tool, least(greatest(floor(gain / $width), $low / $width - 1), $high / $w
 FROM ({}) GROUP BY ALL ORDER BY tool, bin"""
 _BINNED = f"SELECT tool, bin * {BIN_NATS} AS gain, calls FROM facts.gain_bins JOIN facts.slots USING (slot)"
 _HAS_BINS = "SELECT 1 FROM duckdb_tables() WHERE table_name = 'gain_bins'"  # snapshots of earlier versions have none
-_EACH = f"SELECT tool, gain, 1 AS calls FROM scored WHERE {MEASURED}"
+_EACH = f"SELECT tool, gain, 1 AS calls FROM (SELECT * REPLACE ({{gain}} AS gain) FROM scored) WHERE {MEASURED}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,9 @@ def nearest_call(path: str | Path, tool: str, gain: float, width: int = 40) -> S
     return Sample(**rows[0]) if rows else None
 
 
-def gain_histogram(path: str | Path, low: float = -2.0, high: float = 4.0, width: float = 0.5) -> list[GainBin]:
+def gain_histogram(
+    path: str | Path, low: float = -2.0, high: float = 4.0, width: float = 0.5, gain: str = "gain"
+) -> list[GainBin]:
     """Return how many scored calls of every tool, kept or not, gain how much: by tool, all its bins in rising order.
 
     Args:
@@ -147,13 +149,14 @@ def gain_histogram(path: str | Path, low: float = -2.0, high: float = 4.0, width
         low: all calls below this gain (nats) are in one bin; a multiple of `width`, like `high`.
         high: all calls from this gain on are in one bin.
         width: nats of a bin between them.
+        gain: SQL of the gain of a scored row; any but the stored one has every call read.
 
     Raises:
         SnapshotError: there is no snapshot.
     """
     with open_snapshot(path) as connection:
-        binned = width % BIN_NATS == 0 and rows_in(connection, _HAS_BINS) != []
-        sql = _GAINS.format(_BINNED if binned else _EACH)
+        binned = gain == "gain" and width % BIN_NATS == 0 and rows_in(connection, _HAS_BINS) != []
+        sql = _GAINS.format(_BINNED if binned else _EACH.format(gain=gain))
         rows = rows_in(connection, sql, {"low": low, "high": high, "width": width})
     counts = {(row["tool"], row["bin"]): row["calls"] for row in rows}
     first, last = round(low / width) - 1, round(high / width)
@@ -170,7 +173,7 @@ def gain_histogram(path: str | Path, low: float = -2.0, high: float = 4.0, width
 
 
 def calls_with_text(
-    connection: duckdb.DuckDBPyConnection, picked: list[dict[str, Any]], width: int
+    connection: duckdb.DuckDBPyConnection, picked: list[dict[str, Any]], width: int, gain: str = "gain"
 ) -> tuple[Sample, ...]:
     """Return calls of the index with the text around them, in the same order; only their shards' files are read.
 
@@ -178,6 +181,7 @@ def calls_with_text(
         connection: to the snapshot.
         picked: the calls, with `slot`, `tool`, `doc` and `position` as in `facts.gains`.
         width: characters of text before and after a call's position.
+        gain: SQL of the gain of a scored row, by which the best call at a position is found.
 
     Raises:
         SnapshotError: the data is gone, or is not that of the snapshot.
@@ -198,7 +202,7 @@ def calls_with_text(
         f"""
 WITH picked AS (SELECT unnest($docs) AS doc, unnest($positions) AS "position", unnest($tools) AS tool)
 SELECT s.doc_id, s.tool, s."position", s.input, s.response, s.gain, hash(s.doc_id) AS doc
-FROM (FROM {scored} WHERE {RULES}) AS s
+FROM (FROM (SELECT * REPLACE ({gain} AS gain) FROM {scored}) WHERE {RULES}) AS s
 JOIN picked AS p ON p.doc = hash(s.doc_id) AND p."position" = s."position" AND p.tool = s.tool
 QUALIFY row_number() OVER (
     PARTITION BY s.doc_id, s."position", s.tool ORDER BY s.gain DESC, s.input, s.response) = 1""",

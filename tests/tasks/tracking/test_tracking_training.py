@@ -276,6 +276,13 @@ def test_the_machine_is_sampled_until_the_end(tracking, client, quick_sampling):
     assert client.get_run(run.run_id).info.status == "KILLED"
 
 
+def test_a_run_links_to_a_page_that_shows_more(tracking: Tracking, client: MlflowClient) -> None:
+    run = start(tracking, links={"Its page": "http://127.0.0.1:8001/documents", "None": None})
+    assert client.get_run(run.run_id).data.tags["mlflow.note.content"] == "[Its page](http://127.0.0.1:8001/documents)"
+    other = start(tracking, links={"None": None})
+    assert "mlflow.note.content" not in client.get_run(other.run_id).data.tags
+
+
 def test_a_checkpoint_leads_to_what_its_training_rests_on(tracking: Tracking, client: MlflowClient) -> None:
     made_of = start(tracking, name="build cstar@1", tags={"kind": "build", "dataset": "cstar@1"})
     made_of.finish("FINISHED")

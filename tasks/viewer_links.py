@@ -1,0 +1,55 @@
+"""Where the viewer shows a version of C*, or an evaluation: links for Prefect's and MLflow's pages.
+
+They are known if $TOOLFORMER_VIEWER names the address of the viewer; otherwise there is no link. A wrong address costs
+the links, not the run. What the pages show is known in the package `viewer`, which takes these addresses apart.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from urllib.parse import quote, urlencode
+
+from tasks.settings import viewer_url
+from toolformer_core.errors import UsageError
+
+__all__ = ["arm_key", "arms_page", "version_page"]
+
+_log = logging.getLogger(__name__)
+_DIGEST = 12  # characters of a model's digest
+
+
+def version_page(dataset: str) -> str | None:
+    """Return the address of a version's page; None if no viewer is known.
+
+    Args:
+        dataset: name@version.
+    """
+    root = _root()
+    return None if root is None else f"{root}/documents?version={quote(dataset, safe='')}"
+
+
+def arm_key(arm: str, k: int, digest: str) -> str:
+    """Return the name of an arm of a model at one k in addresses."""
+    return f"{arm}:{k}:{digest[:_DIGEST]}"
+
+
+def arms_page(arms: Sequence[str], task: str) -> str | None:
+    """Return the address of the page that compares two arms of an evaluation; None if no viewer is known.
+
+    Args:
+        arms: `arm_key` of each arm, of which the first and the last are compared.
+        task: the benchmark's name.
+    """
+    root = _root()
+    if root is None or not arms:
+        return None
+    return f"{root}/models?{urlencode({'a': arms[0], 'b': arms[-1], 'task': task})}"
+
+
+def _root() -> str | None:
+    try:
+        return viewer_url()
+    except UsageError as exc:
+        _log.warning("there are no links to the viewer: %s", exc)
+        return None

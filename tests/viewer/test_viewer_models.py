@@ -1,0 +1,128 @@
+"""Two evaluated arms in the viewer: counts with links, items side by side, filters, pages, hostile texts."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from wh_fixtures import make_run, put
+
+from tasks.viewer_links import arm_key, arms_page
+from tests.viewer.test_viewer_pages import words
+from viewer.app import make_app
+from viewer.continuations import pieces_with_calls
+from warehouse.snapshot.publish import publish
+from warehouse.store import Store
+
+WITHOUT, WITH = "toolformer-disabled:0:d1", "toolformer:10:d1"
+HOSTILE = "<script>alert(1)</script>"
+
+
+def put_arm(store: Store, evaluation: str, arm: str, k: int, rows: list[dict[str, Any]]) -> None:
+    """Write an evaluation of an arm, in a run of its own."""
+    about = {"evaluation": evaluation, "task": "svamp", "arm": arm, "k": k}
+    config = {**about, "model": "runs/m", "base": "b", "model_digest": "d1", "base_digest": "d0", "source": "s.json"}
+    plain = {"prompt": "How many?", "answers": ["4", "four"], "tool": None, "failure": None}
+    shown = [{**about, **plain, **row, "called": row.get("tool") is not None} for row in rows]
+    commit = put(store, "evaluate", "", evaluation, shown, parts={"evaluation": evaluation}, config=config)
+    store.write_run(make_run(f"run-{evaluation}", [commit.key], flow="evaluate"))
+
+
+def put_evaluations(store: Store) -> None:
+    """Write two arms: with tools eleven items turn right, one turns wrong."""
+    right = [f"i{number:02}" for number in range(11)]
+    without = [{"item_id": item, "correct": False, "continuation": " 5"} for item in right]
+    having = [
+        {"item_id": item, "correct": True, "tool": "calculator", "continuation": " [Calculator(2 + 2) -> 4] 4"}
+        for item in right
+    ]
+    without.append({"item_id": HOSTILE, "correct": True, "continuation": f" {HOSTILE}"})
+    failed = {"item_id": HOSTILE, "correct": False, "tool": "qa", "failure": "empty", "continuation": " [QA(x) -> ]"}
+    put_arm(store, "e1", "toolformer-disabled", 0, without)
+    put_arm(store, "e2", "toolformer", 10, [*having, failed])
+
+
+@pytest.fixture(scope="module")
+def client(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """The hand-made folder with two evaluated arms."""
+    folder = Path(shutil.copytree(data, tmp_path_factory.mktemp("evaluated") / "data"))
+    put_evaluations(Store(folder))
+    (folder / "warehouse.duckdb").unlink()
+    publish(Store(folder), None)
+    with TestClient(make_app(str(folder)), base_url="http://127.0.0.1:8001") as found:
+        yield found
+
+
+def shown(client: TestClient, **query: str) -> str:
+    answer = client.get("/models", params={"a": WITHOUT, "b": WITH, **query})
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+def test_counts_lead_to_their_items(client: TestClient) -> None:
+    page = shown(client)
+    text = words(page)
+    assert "svamp calculator 0 11 0 0 0" in text  # right both times, turned right, turned wrong, ...
+    assert "svamp qa 0 0 1 0 0" in text
+    [link] = re.findall(r'href="([^"]+)">1</a>', page)
+    turned_wrong = client.get(unescape(link)).text
+    assert "Items: 1" in words(turned_wrong)
+    assert "<script>alert" not in turned_wrong
+    assert f"{HOSTILE} : turned wrong qa" in words(turned_wrong)
+    assert "The call failed: empty" in words(turned_wrong)
+
+
+def test_items_show_both_continuations_and_come_in_pages(client: TestClient) -> None:
+    page = shown(client, change="turned_right")
+    assert "Items: 11" in words(page)
+    assert page.count('<article class="item"') == 10
+    assert "How many? Answers: 4 · four" in words(page)
+    assert re.search(r'<mark class="call tool-0"><bdi> \[Calculator\(2 \+ 2\) -&gt; 4\]</bdi></mark> 4', page)
+    [link] = re.findall(r'<a rel="next" href="([^"]+)"', page)
+    rest = client.get(unescape(link)).text
+    assert rest.count('<article class="item"') == 1
+    assert "Next page" not in rest
+
+
+def test_filters(client: TestClient) -> None:
+    assert "Items: 1" in words(shown(client, tool="qa"))
+    assert "Items: 12" in words(shown(client, task="svamp"))
+    assert client.get("/models", params={"a": WITHOUT, "b": WITH, "tool": "nothing"}).status_code == 400
+    assert client.get("/models", params={"a": WITHOUT, "b": WITH, "after": "1"}).status_code == 400
+    assert client.get("/models", params={"a": WITHOUT, "b": "base:0:x"}).status_code == 404
+
+
+def test_links_from_elsewhere_lead_here(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLFORMER_VIEWER", "http://127.0.0.1:8001/")
+    address = arms_page([arm_key("toolformer-disabled", 0, "d1"), arm_key("toolformer", 10, "d1")], "svamp")
+    assert address is not None
+    assert "Items: 12" in words(client.get(address).text)
+
+
+def test_without_a_choice_the_arms_are_offered(client: TestClient) -> None:
+    text = words(client.get("/models").text)
+    assert "runs/m, toolformer, k = 10 (svamp)" in text
+    assert "Items:" not in text
+
+
+def test_without_evaluations_the_page_says_so(data: Path) -> None:
+    with TestClient(make_app(str(data)), base_url="http://127.0.0.1:8001") as client:
+        assert "No evaluation is completed yet" in words(client.get("/models").text)
+
+
+def test_only_calls_that_were_made_are_coloured() -> None:
+    names = {"calculator": "Calculator"}
+    pieces = pieces_with_calls("So [Calculator(1 + 1) -> 2] and [QA(x)] and [Word(y) -> z].", names)
+    assert [(piece.text, piece.tool) for piece in pieces] == [
+        ("So", ""),
+        (" [Calculator(1 + 1) -> 2]", "calculator"),
+        (" and [QA(x)] and", ""),
+        (" [Word(y) -> z]", "Word"),
+        (".", ""),
+    ]

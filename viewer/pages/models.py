@@ -1,0 +1,150 @@
+"""Models: two evaluated arms side by side, and the items that tools turned right or wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tasks.viewer_links import arm_key
+from viewer.continuations import pieces_with_calls
+from viewer.data import ViewedData
+from viewer.query import NotThereError, Query, WrongQueryError
+from warehouse.queries.item_changes import (
+    CHANGES,
+    Change,
+    ChangeCount,
+    EvaluatedItem,
+    EvaluatedSide,
+    ItemPlace,
+    SideResult,
+    changed_items,
+)
+
+__all__ = ["WORDS", "page"]
+
+_ROWS = 10
+_MAX_CHARS = 20_000  # of a prompt or a continuation on the page
+_NO_TOOL = "none"  # of a URL: no tool was called
+WORDS: dict[Change, str] = {
+    "right_both": "right both times",
+    "turned_right": "turned right",
+    "turned_wrong": "turned wrong",
+    "wrong_both": "wrong both times",
+    "unpaired": "answered by one alone",
+}
+
+
+def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
+    """Return what the page shows: `a` and `b` name the arms (arm:k:digest), `task`, `tool` and `change` choose items.
+
+    Raises:
+        WrongQueryError: a value is wrong.
+        NotThereError: an arm is not evaluated.
+        SnapshotError: there is no snapshot, or data that it refers to is gone.
+    """
+    sides = {_key(side): side for side in viewed.evaluated()} if viewed.snapshot.is_file() else {}
+    names = viewed.names() if sides else {}
+    first, second = query.text("a"), query.text("b")
+    shown = {
+        "sides": {key: _label(side) for key, side in sides.items()},
+        "a": first or next(iter(list(sides)[1:2]), ""),
+        "b": second or next(iter(sides), ""),
+        "names": names,
+        "words": WORDS,
+        "counts": None,
+    }
+    if not (first and second):
+        return shown
+    pair = _side(sides, first), _side(sides, second)
+    counts = viewed.changes(*pair)
+    tasks, tools = _named(one.task for one in counts), _named(one.tool for one in counts)
+    task, change = query.choice("task", tasks), query.choice("change", CHANGES)
+    tool = query.choice("tool", [*filter(None, tools), _NO_TOOL])
+    items, last = changed_items(
+        viewed.snapshot,
+        *pair,
+        _ROWS,
+        changes=[one for one in CHANGES if change in ("", one)],
+        task=task,
+        tool={"": None, _NO_TOOL: ""}.get(tool, tool),
+        after=_place(query),
+    )
+    chosen = [one for one in counts if task in ("", one.task) and change in ("", one.change)]
+    chosen = [one for one in chosen if tool in ("", one.tool or _NO_TOOL)]
+    return {
+        **shown,
+        "counts": _table(query, counts),
+        "tasks": tasks,
+        "tools": [one or _NO_TOOL for one in tools],
+        "labels": tuple(map(_label, pair)),
+        "total": sum(one.items for one in chosen),
+        "items": [_shown(item, names) for item in items],
+        "further": query.to("/models", after=json.dumps(last)) + "#items" if last else None,
+    }
+
+
+def _key(side: EvaluatedSide) -> str:
+    return arm_key(side.arm, side.k, side.digest)
+
+
+def _label(side: EvaluatedSide) -> str:
+    tasks = sorted({task for task, _ in side.evaluations})
+    return f"{side.model}, {side.arm}, k = {side.k} ({', '.join(tasks)})"
+
+
+def _side(sides: Mapping[str, EvaluatedSide], key: str) -> EvaluatedSide:
+    if key not in sides:
+        raise NotThereError(f"no completed evaluation of {key[:100]!r} is here: toolformer evaluate makes one")
+    return sides[key]
+
+
+def _named(texts: Any) -> list[str]:
+    return sorted(set(texts))
+
+
+def _place(query: Query) -> ItemPlace | None:
+    """Return a place in the list, as the link to the next page has it."""
+    text = query.text("after")
+    if not text:
+        return None
+    try:
+        task, source, item = json.loads(text)
+    except (ValueError, TypeError):
+        raise WrongQueryError(f"after is no place in a list: {text[:100]!r}") from None
+    return ItemPlace(str(task), str(source), str(item))
+
+
+def _table(query: Query, counts: Sequence[ChangeCount]) -> list[dict[str, Any]]:
+    """Return a row for each task and tool: how many items have which change, and links to them."""
+    rows: dict[tuple[str, str], dict[str, int]] = {}
+    for one in counts:
+        rows.setdefault((one.task, one.tool), {})[one.change] = one.items
+    return [
+        {
+            "task": task,
+            "tool": tool,
+            "cells": [
+                (
+                    own.get(change, 0),
+                    query.to("/models", task=task, tool=tool or _NO_TOOL, change=change, after=None) + "#items",
+                )
+                for change in CHANGES
+            ],
+        }
+        for (task, tool), own in rows.items()
+    ]
+
+
+def _shown(item: EvaluatedItem, names: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "item": item,
+        "prompt": item.prompt[:_MAX_CHARS],
+        "sides": [_result(side, names) for side in (item.first, item.second)],
+    }
+
+
+def _result(side: SideResult | None, names: Mapping[str, str]) -> dict[str, Any] | None:
+    if side is None:
+        return None
+    return {"result": side, "pieces": pieces_with_calls(side.continuation[:_MAX_CHARS], names)}

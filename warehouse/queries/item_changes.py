@@ -1,0 +1,264 @@
+"""Two evaluated models, item by item: which items are right under both, turned right, turned wrong, or stay wrong.
+
+A side of the comparison is an arm of a model at one k, over all benchmarks on which it was evaluated. Compared are
+the items of the benchmarks (task and source) that both sides have, from completed runs; where a side has several
+evaluations of one benchmark, as with other tools, the newest counts. The tool of an item is the one that the second
+side called, else the one that the first called, else "". Only the two sides' own files are read, and the texts only of
+the items on the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+import duckdb
+
+from warehouse.queries.rows import open_snapshot, rows_in, rows_of
+from warehouse.snapshot.relations import parquet_sql
+
+__all__ = [
+    "CHANGES",
+    "Change",
+    "ChangeCount",
+    "EvaluatedItem",
+    "EvaluatedSide",
+    "ItemPlace",
+    "SideResult",
+    "changed_items",
+    "count_changes",
+    "evaluated_sides",
+]
+
+# Of an item that both sides answered; `unpaired`: only one of them did, as under another --limit.
+Change = Literal["right_both", "turned_right", "turned_wrong", "wrong_both", "unpaired"]
+CHANGES: tuple[Change, ...] = get_args(Change)
+
+_SIDES = """
+SELECT evaluation, task, coalesce(source, '') AS source, arm, k, model, coalesce(model_digest, '') AS digest
+FROM evaluations WHERE completed AND evaluation IN (
+    SELECT config::JSON->>'evaluation' FROM facts.commits JOIN facts.current USING (commit_id) WHERE stage = 'evaluate')
+ORDER BY evaluated, evaluation"""
+_FILES = """
+SELECT DISTINCT f.path FROM facts.commits AS c JOIN facts.current USING (commit_id) JOIN facts.files AS f
+    USING (commit_id)
+WHERE c.stage = 'evaluate' AND f.table_name = 'predictions' AND f.rows > 0 AND commit_id NOT IN (FROM facts.broken)
+    AND c.config::JSON->>'evaluation' IN (SELECT unnest($evaluations)) ORDER BY ALL"""
+_ASKED = """
+asked AS (SELECT unnest($evaluations) AS evaluation, unnest($tasks) AS task, unnest($sources) AS source,
+                 unnest($sides) AS side)"""
+_PAIRS = """
+WITH {asked}, answers AS (
+    SELECT a.task, source, side, item_id, correct, CASE WHEN called THEN tool END AS tool
+    FROM {predictions} AS p JOIN asked AS a USING (evaluation)
+), paired AS (
+    SELECT task, source, item_id, bool_or(correct) FILTER (side = 1) AS f, bool_or(correct) FILTER (side = 2) AS s,
+           coalesce(any_value(tool) FILTER (side = 2), any_value(tool) FILTER (side = 1), '') AS tool
+    FROM answers GROUP BY ALL
+), pairs AS (
+    SELECT task, source, item_id, tool, CASE WHEN f IS NULL OR s IS NULL THEN 'unpaired' WHEN f AND s THEN 'right_both'
+        WHEN s THEN 'turned_right' WHEN f THEN 'turned_wrong' ELSE 'wrong_both' END AS change FROM paired)"""
+_COUNTS = "SELECT task, tool, change, count(*) AS items FROM pairs GROUP BY ALL ORDER BY ALL"
+_LIST = """
+SELECT task, source, item_id, tool, change FROM pairs
+WHERE ($task = '' OR task = $task) AND ($tool IS NULL OR tool = $tool) AND change IN (SELECT unnest($changes))
+    AND ($item IS NULL OR (task, source, item_id) > ($after_task, $after_source, $item))
+ORDER BY task, source, item_id LIMIT $limit"""
+_TEXTS = """
+WITH {asked}, picked AS (
+    SELECT unnest($picked_tasks) AS task, unnest($picked_sources) AS source, unnest($items) AS item_id)
+SELECT a.task, a.source, side, p.item_id, prompt, answers, continuation, clean, correct,
+       CASE WHEN called THEN p.tool END AS tool, failure, problem
+FROM {predictions} AS p JOIN asked AS a USING (evaluation)
+JOIN picked AS i ON i.task = a.task AND i.source = a.source AND i.item_id = p.item_id
+WHERE p.item_id IN (SELECT unnest($items))"""
+
+
+class ItemPlace(NamedTuple):
+    """An item's place in the order of a list."""
+
+    task: str
+    source: str
+    item_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedSide:
+    """An arm of a model at one k, with its newest evaluation of every benchmark."""
+
+    arm: str
+    k: int
+    model: str  # as it was named when it was last evaluated
+    digest: str  # of the model
+    evaluations: Mapping[tuple[str, str], str]  # task and source -> the evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeCount:
+    """Items of a task with the same tool and change."""
+
+    task: str
+    tool: str  # "": neither side called one
+    change: Change
+    items: int
+
+
+@dataclass(frozen=True, slots=True)
+class SideResult:
+    """What one side made of an item."""
+
+    continuation: str  # with calls
+    clean: str  # without calls, which is what was scored
+    correct: bool
+    tool: str | None  # the key of the tool that was called
+    failure: str | None  # why its response is empty
+    problem: str  # why the item was not asked
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedItem:
+    """An item, and what the two sides made of it."""
+
+    place: ItemPlace
+    tool: str
+    change: Change
+    prompt: str
+    answers: tuple[str, ...]
+    first: SideResult | None  # None: this side did not answer it
+    second: SideResult | None
+
+
+def evaluated_sides(path: str | Path) -> list[EvaluatedSide]:
+    """Return every arm that completed runs have evaluated, the one that was evaluated last first.
+
+    Raises:
+        SnapshotError: there is no snapshot.
+    """
+    found: dict[tuple[str, int, str], EvaluatedSide] = {}
+    for row in rows_of(path, _SIDES):  # the newest last
+        key = row["arm"], row["k"], row["digest"]
+        before = found.pop(key, None)
+        evaluations = {**(before.evaluations if before else {}), (row["task"], row["source"]): row["evaluation"]}
+        found[key] = EvaluatedSide(row["arm"], row["k"], row["model"], row["digest"], evaluations)
+    return list(reversed(found.values()))
+
+
+def count_changes(path: str | Path, first: EvaluatedSide, second: EvaluatedSide) -> list[ChangeCount]:
+    """Return how many items of each task and tool have which change, by task, tool and change.
+
+    Raises:
+        SnapshotError: there is no snapshot, or data that it refers to is gone.
+    """
+    asked = _asked(first, second)
+    if asked is None:
+        return []
+    with open_snapshot(path) as connection:
+        sql = _PAIRS.format(asked=_ASKED, predictions=_predictions(connection, asked)) + _COUNTS
+        return [ChangeCount(**row) for row in rows_in(connection, sql, asked)]
+
+
+def changed_items(
+    path: str | Path,
+    first: EvaluatedSide,
+    second: EvaluatedSide,
+    n: int,
+    *,
+    changes: Iterable[Change] = CHANGES,
+    task: str = "",
+    tool: str | None = None,
+    after: ItemPlace | None = None,
+) -> tuple[tuple[EvaluatedItem, ...], ItemPlace | None]:
+    """Return a page of items by task, source and id, and the place behind which the next page begins (None: no more).
+
+    Args:
+        path: the snapshot.
+        first: the first side.
+        second: the second side.
+        n: how many items to return at most.
+        changes: only items with one of these changes.
+        task: only items of this task; "": of all.
+        tool: only items of this tool, "" for those without a call; None: of all.
+        after: the last item of the page before; None: this is the first page.
+
+    Raises:
+        SnapshotError: there is no snapshot, or data that it refers to is gone.
+    """
+    asked = _asked(first, second)
+    if asked is None:
+        return (), None
+    place = after or ItemPlace("", "", "")
+    wanted = {
+        "task": task,
+        "tool": tool,
+        "changes": list(changes),
+        "after_task": place.task,
+        "after_source": place.source,
+        "item": None if after is None else place.item_id,
+        "limit": n + 1,
+    }
+    with open_snapshot(path) as connection:
+        predictions = _predictions(connection, asked)
+        listed = rows_in(connection, _PAIRS.format(asked=_ASKED, predictions=predictions) + _LIST, {**asked, **wanted})
+        page = listed[:n]
+        texts = _texts(connection, predictions, asked, page)
+    items = tuple(_item(row, texts) for row in page)
+    return items, items[-1].place if len(listed) > n else None
+
+
+def _asked(first: EvaluatedSide, second: EvaluatedSide) -> dict[str, Any] | None:
+    """Return the evaluations of the benchmarks that both sides have; None if there are none."""
+    shared = sorted(first.evaluations.keys() & second.evaluations.keys())
+    if not shared:
+        return None
+    return {
+        "evaluations": [side.evaluations[one] for side in (first, second) for one in shared],
+        "tasks": [task for task, _ in shared] * 2,
+        "sources": [source for _, source in shared] * 2,
+        "sides": [1] * len(shared) + [2] * len(shared),
+    }
+
+
+def _predictions(connection: duckdb.DuckDBPyConnection, asked: Mapping[str, Any]) -> str:
+    """Return SQL of the predictions of some evaluations: their files, or the table of a packed snapshot."""
+    near = rows_in(connection, "SELECT value FROM facts.about WHERE name = 'near'")
+    if not near:
+        return "predictions"
+    files = rows_in(connection, _FILES, {"evaluations": sorted(set(asked["evaluations"]))})
+    if not files:
+        return "(FROM predictions WHERE false)"
+    return parquet_sql(f"{near[0]['value']}/{row['path']}" for row in files)
+
+
+def _texts(
+    connection: duckdb.DuckDBPyConnection,
+    predictions: str,
+    asked: Mapping[str, Any],
+    page: Sequence[Mapping[str, Any]],
+) -> dict[tuple[ItemPlace, int], dict[str, Any]]:
+    if not page:
+        return {}
+    picked = {
+        "picked_tasks": [row["task"] for row in page],
+        "picked_sources": [row["source"] for row in page],
+        "items": [row["item_id"] for row in page],
+    }
+    sql = _TEXTS.format(asked=_ASKED, predictions=predictions)
+    rows = rows_in(connection, sql, {**asked, **picked})
+    return {(_place(row), row["side"]): row for row in rows}
+
+
+def _place(row: Mapping[str, Any]) -> ItemPlace:
+    return ItemPlace(row["task"], row["source"], row["item_id"])
+
+
+def _item(row: Mapping[str, Any], texts: Mapping[tuple[ItemPlace, int], Mapping[str, Any]]) -> EvaluatedItem:
+    place = _place(row)
+    sides = [texts.get((place, side)) for side in (1, 2)]
+    any_side: Mapping[str, Any] = next((one for one in sides if one is not None), {})
+    first, second = (
+        None if one is None else SideResult(*(one[name] for name in SideResult.__slots__)) for one in sides
+    )
+    answers = tuple(any_side.get("answers") or ())
+    return EvaluatedItem(place, row["tool"], row["change"], any_side.get("prompt", ""), answers, first, second)

@@ -1,0 +1,108 @@
+"""Gains under other weights of the next tokens, from the log-probabilities that are stored with every scored call.
+
+    L(z) = - sum_t w_t log p(x_t | z)       gain = min(L(eps), L(e(c, eps))) - L(e(c, r))
+
+Other weights make other calls the best at a position, so all scored calls are read once; what comes of it is a file
+with the columns of `facts.gains` (see `snapshot.index`), which queries take in its place. Which calls end where, for
+the rule on repeated calls, stays as it was stored. Where L(e(c, eps)) was not computed, there is only an upper bound of
+the gain: such calls are not in the file, and `skipped_calls` counts them. Which weights there are is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from warehouse.queries.rows import open_snapshot, rows_in
+from warehouse.snapshot.relations import parquet_sql, sql_text
+from warehouse.snapshot.views import LOOKED_AHEAD, RULES
+
+__all__ = ["STORED", "Gains", "has_log_probs", "reweigh", "skipped_calls"]
+
+
+@dataclass(frozen=True, slots=True)
+class Gains:
+    """Where gains are from."""
+
+    relation: str = "facts.gains"  # SQL of a relation with its columns
+    of_call: str = "gain"  # SQL of the gain of a row of `scored`
+
+
+STORED = Gains()  # as the calls were scored
+
+_LACKING = f"""
+SELECT 1 FROM scored
+WHERE {RULES} AND (log_p_plain IS NULL OR log_p_call IS NULL OR log_p_response IS NULL) LIMIT 1"""
+
+
+def has_log_probs(path: str | Path) -> bool:
+    """Return whether the log-probabilities of the tokens are stored with every scored call that may be kept.
+
+    Raises:
+        SnapshotError: there is no snapshot, or data that it refers to is gone.
+    """
+    with open_snapshot(path) as connection:
+        return not rows_in(connection, _LACKING)
+
+
+def reweigh(path: str | Path, weights: Sequence[float], file: Path) -> Gains:
+    """Write the gains under other weights to a file, and return them.
+
+    Args:
+        path: the snapshot; `has_log_probs` holds for it.
+        weights: of the tokens from a position on, no more than are stored; those behind them weigh nothing.
+        file: where to write (Parquet).
+
+    Raises:
+        SnapshotError: there is no snapshot, or data that it refers to is gone.
+    """
+    gain = _gain_sql(weights)
+    sql = f"""
+WITH calls AS (
+    SELECT hash(doc_id) AS doc, tool, "position", gain, hash(input) AS input, window_end
+    FROM (SELECT * REPLACE ({gain} AS gain) FROM scored) WHERE {RULES}
+    QUALIFY row_number() OVER (PARTITION BY doc_id, tool, "position" ORDER BY gain DESC, input, response) = 1
+), marked AS (
+    SELECT *, coalesce("position" < lag(window_end) OVER alike OR lead("position") OVER alike < window_end, false)
+        AS repeated
+    FROM calls WINDOW alike AS (PARTITION BY doc, tool, input ORDER BY "position")
+)
+SELECT g.slot, g.doc, g."position", m.gain, g.log_p, g."rank", g.contested, CASE WHEN m.repeated THEN m.input END AS
+    input, m.window_end::INTEGER AS window_end, m.repeated
+FROM facts.gains AS g JOIN facts.slots AS s USING (slot)
+JOIN marked AS m ON m.doc = g.doc AND m."position" = g."position" AND m.tool = s.tool"""
+    with open_snapshot(path) as connection:
+        rows_in(connection, f"COPY ({sql}) TO {sql_text(str(file))} (FORMAT parquet)")
+    return Gains(parquet_sql([str(file)]), gain)
+
+
+def skipped_calls(path: str | Path, weights: Sequence[float], tau_f: Mapping[str, float]) -> dict[str, int]:
+    """Return how many calls might reach their threshold under other weights, had L(e(c, eps)) been computed, by tool.
+
+    Args:
+        path: the snapshot.
+        weights: see `reweigh`.
+        tau_f: nats by tool.
+
+    Raises:
+        SnapshotError: there is no snapshot, or data that it refers to is gone.
+    """
+    cases = " ".join(f"WHEN {sql_text(tool)} THEN {float(tau)!r}::DOUBLE" for tool, tau in tau_f.items())
+    sql = f"""SELECT tool, count(*) AS calls FROM scored
+        WHERE loss_call IS NULL AND log_p_plain IS NOT NULL AND log_p_response IS NOT NULL AND NOT {LOOKED_AHEAD}
+        AND {_gain_sql(weights)} >= CASE tool {cases} END GROUP BY tool ORDER BY tool"""
+    with open_snapshot(path) as connection:
+        return {row["tool"]: row["calls"] for row in rows_in(connection, sql)} if tau_f else {}
+
+
+def _gain_sql(weights: Sequence[float]) -> str:
+    """Return SQL of a scored row's gain; without L(e(c, eps)) it is the upper bound."""
+    plain, call, response = (_loss_sql(f"log_p_{name}", weights) for name in ("plain", "call", "response"))
+    return f"((CASE WHEN log_p_call IS NULL THEN {plain} ELSE least({plain}, {call}) END) - {response})"
+
+
+def _loss_sql(column: str, weights: Sequence[float]) -> str:
+    """Return SQL of a loss; near the end of a text there are fewer tokens, and the weights stay as they are."""
+    terms = (f"{float(w)!r}::DOUBLE * coalesce({column}[{t}]::DOUBLE, 0.0)" for t, w in enumerate(weights, 1))
+    return f"(-({' + '.join(terms)}))"
