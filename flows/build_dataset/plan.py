@@ -20,10 +20,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from flows.build_dataset.estimate import Estimate, PastCommits, Total, total_of
+from flows.build_dataset.estimate import PastCommits
 from flows.build_dataset.notes import notes_on_build, notes_on_chains
 from flows.build_dataset.parameters import BuildParameters, build_command
 from flows.build_dataset.pipeline import assembly_spec_of
+from flows.build_dataset.plan_records import CACHED, DEPENDS, TO_DO, Plan, PlannedShard, StagePlan
 from flows.build_dataset.remote_model import scan_notes
 from flows.build_dataset.resolve import resolve
 from tasks.build_spec import BuildSpec, NotInOverlayError
@@ -41,10 +42,9 @@ from warehouse.commits import Commit, changed_parts
 from warehouse.files.overlay import OverlayFiles
 from warehouse.files.remote import open_files
 
-__all__ = ["Estimate", "Plan", "PlannedShard", "StagePlan", "Total", "plan_build"]
+__all__ = ["plan_build"]
 
 _PILOT_DOCUMENTS = 100  # documents of the pilot run that costs are estimated from; a tenth of the corpus if less
-CACHED, TO_DO, DEPENDS = "cached", "to do", "depends"
 
 # Part of a fingerprint -> its name in reasons; of the part `config` each changed field is a reason.
 _PART_NAMES = {
@@ -57,67 +57,13 @@ _PART_NAMES = {
     "model": "model",
     "not_annotated": "tools with enough examples",
     "prompt": "prompt",
+    "starts": "starts of chains",
     "tokenizer": "tokenizer",
     "tools": "tool names",
 }
 _NEW, _DAMAGED = "new", "damaged"
 
 _Results = dict[tuple[str, str], ShardResult | None]  # (stage, tool) -> its result for one shard; None: not known yet
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedShard:
-    """One shard of one stage."""
-
-    stage: str
-    tool: str  # "" where the stage runs once for all tools
-    shard: str
-    state: str  # cached | to do | depends
-    because: tuple[str, ...] = ()  # why it is not cached; a changed field of a config as `name: old -> new`
-    documents: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class StagePlan:
-    """A stage for one tool, over all shards."""
-
-    stage: str
-    tool: str
-    shards: int
-    cached: int
-    to_do: int
-    depends: int
-    because: dict[str, int]  # reason -> number of shards that are not cached for this reason
-    estimate: Estimate | None  # for the shards to do; None: no past run to estimate from, or nothing to do
-    at_most: Estimate | None  # for the shards to do and those that depend
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a build would do."""
-
-    stages: tuple[StagePlan, ...]
-    shards: tuple[PlannedShard, ...]
-    documents: int
-    model: str
-    data: str
-    score_model: str = ""  # scores what `model` samples; "": `model` itself
-    pilot: str = ""  # command of a small build to estimate from, if a stage has no past run
-    notes: tuple[str, ...] = ()  # sentences for the user
-
-    @property
-    def nothing_to_do(self) -> bool:
-        return all(shard.state == CACHED for shard in self.shards)
-
-    @property
-    def total(self) -> Total:
-        """The estimate for the shards to do, over all stages."""
-        return total_of((stage.stage, stage.estimate) for stage in self.stages if stage.to_do)
-
-    @property
-    def total_at_most(self) -> Total:
-        """The estimate if every shard that depends on an earlier stage is to do as well."""
-        return total_of((stage.stage, stage.at_most) for stage in self.stages if stage.to_do + stage.depends)
 
 
 def plan_build(parameters: BuildParameters) -> Plan:
