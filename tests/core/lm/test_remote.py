@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -15,7 +15,15 @@ from tiny import PROMPT, TEXTS, tiny_lm
 
 from tests.support.fake_vllm import SERVED, FakeVllm, fake_vllm
 from toolformer_core.errors import ModelError
-from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, ScoreRequest, bounds_of, tokens_passed
+from toolformer_core.lm.base import (
+    Draw,
+    DrawRequest,
+    Insertion,
+    LanguageModel,
+    ScoreRequest,
+    bounds_of,
+    tokens_passed,
+)
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.hf.plain import PlainLM
 from toolformer_core.lm.load import LoadedTokenizer
@@ -23,6 +31,7 @@ from toolformer_core.lm.remote.engine import RemoteLM
 from toolformer_core.lm.remote.identity import RemoteModel, probe_of, tokenizer_for
 from toolformer_core.lm.remote.scanning import _bound
 from toolformer_core.lm.vllm_server import VllmServer
+from toolformer_core.records import Prompt
 
 CLOSE = 1e-5
 LONG = " ".join(f"In {1900 + i} there were {i} of them." for i in range(30))
@@ -47,10 +56,10 @@ def remote(local: TransformersLM, logprobs: int = 20) -> Iterator[RemoteLM]:
 Seen = dict[int, tuple[list[int], np.ndarray, np.ndarray]]
 
 
-def scanned(lm: LanguageModel, texts: list[str]) -> Seen:
+def scanned(lm: LanguageModel, texts: Sequence[str | Insertion], prompt: Prompt = PROMPT) -> Seen:
     """Per text: positions, log p(" ["), bounds."""
     out: Seen = {}
-    for scan in lm.scan(PROMPT, texts):
+    for scan in lm.scan(prompt, texts):
         bounds = bounds_of(scan) or scan.log_probs
         for text, positions, log_probs, bound in zip(scan.texts, scan.positions, scan.log_probs, bounds, strict=True):
             out[text] = positions.tolist(), log_probs, bound
@@ -82,6 +91,18 @@ def test_with_all_the_vocabulary_a_scan_is_that_of_the_model_here(merged_trigger
     assert all(np.isfinite(log_probs).all() for _, log_probs, _ in seen.values())
     assert_below_or_equal(seen, here, 0)
     assert read > sum(len(local.hf_model.encode(text)) for text in texts)
+
+
+@pytest.mark.parametrize("prompt", [PROMPT, Prompt("qa", "", "", bare=True)], ids=["prompt", "bare"])
+def test_behind_calls_and_without_a_prompt_it_is_the_same(prompt: Prompt) -> None:
+    local = tiny_lm("gpt2", context=256)
+    calls = " [QA(Since when?) -> 1820]"
+    texts = [Insertion(LONG, 200, calls), Insertion(LONG, 7, calls * 40), LONG[:50]]  # the second one is too long
+    with remote(local, local.hf_model.lm_head.size) as lm:
+        seen, here = scanned(lm, texts, prompt), scanned(local, texts, prompt)
+    assert_below_or_equal(seen, here, 0)
+    assert seen[0][0] == [200]
+    assert (1 in seen) is prompt.bare  # of which the end is read
 
 
 @settings(max_examples=8, deadline=None)

@@ -245,7 +245,9 @@ def _scan_window(reader: ScanReader, head: list[int], window: Window) -> _Seen:
     """Return what is seen of p(" [") at a window's positions."""
     first, *rest = reader.model.trigger
     ids = [*head, *window.ids.tolist()]
-    places = reader.likely_tokens(ids, reader.logprobs)  # what stands at token j is told at j - 1
+    at_end = len(window.before) > 0 and int(window.before[-1]) == len(window.ids) - 1
+    # what stands at token j is told at j - 1, so that behind the last one something must stand: a token of " ["
+    places = reader.likely_tokens([*ids, first] if at_end else ids, reader.logprobs)
     log_probs = np.full(len(window.positions), -np.inf, dtype=np.float32)
     bounds = np.zeros(len(window.positions), dtype=np.float32)
     for i, before in enumerate(window.before.tolist()):
