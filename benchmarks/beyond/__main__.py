@@ -19,13 +19,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from benchmarks.beyond import chained as chains_part
+from benchmarks.beyond import rounds as rounds_part
 from benchmarks.beyond.annotated import frame_texts
 from benchmarks.beyond.calibration import calibration
-from benchmarks.beyond.chained import ChainSizes, chained, leg
 from benchmarks.beyond.report import write_report
-from benchmarks.beyond.rounds import RoundSizes, rounds
 from benchmarks.beyond.sampling import sampling
 from benchmarks.beyond.trained import Sizes, trained
 from benchmarks.report import parser_of, print_json, progress
@@ -34,7 +34,6 @@ from toolformer_core.lm.load import load_model
 
 PARTS = ("pretrain", "calibration", "sampling", "trained", "rounds", "chains", "report")
 _SHIPPED = "shipped"
-Some = TypeVar("Some", Sizes, ChainSizes, RoundSizes)
 
 
 def main() -> None:
@@ -57,8 +56,10 @@ def main() -> None:
         if a.part == "chains":
             if a.seed == _SHIPPED:
                 parser.error("--part chains needs the --seed of a leg: 1, 2, ...")
-            sizes = _sizes(a, ChainSizes())
-            found = chained(_own(folder, a.part, sizes), leg(a.work, int(a.seed)).resolve(), sizes, progress)
+            sizes = _sizes(a, chains_part.USUAL)
+            found = chains_part.chained(
+                _own(folder, a.part, sizes), chains_part.leg(a.work, int(a.seed)).resolve(), sizes, progress
+            )
             _add(path, (a.part, a.seed), found)
             return _report(path, a)
         model = "embedded" if a.seed == _SHIPPED else str(pretrained(folder, int(a.seed), a.tokens).resolve())
@@ -94,20 +95,20 @@ def _part(a: Any, folder: Path, model: str) -> dict[str, Any]:
         sizes = _sizes(a, Sizes())
         return trained(_own(folder, a.part, sizes), model, sizes, progress)
     if a.part == "rounds":
-        of_rounds = _sizes(a, RoundSizes())
-        return rounds(_own(folder, a.part, of_rounds), model, of_rounds, progress)
+        sizes = _sizes(a, rounds_part.USUAL)
+        return rounds_part.rounds(_own(folder, a.part, sizes), model, sizes, progress)
     measure = calibration if a.part == "calibration" else sampling
     texts = frame_texts(a.work / "texts", a.documents)
     return {"documents": a.documents, **measure(load_model(model), texts, progress)}
 
 
-def _sizes(a: Any, usual: Some) -> Some:
+def _sizes(a: Any, usual: Sizes) -> Sizes:
     """Return a part's sizes with those that were given."""
     given = {"documents": a.corpus, "items": a.items, "steps": a.steps}
     return replace(usual, **{name: value for name, value in given.items() if value is not None})
 
 
-def _own(folder: Path, part: str, sizes: Sizes | ChainSizes | RoundSizes) -> Path:
+def _own(folder: Path, part: str, sizes: Sizes) -> Path:
     """Return where a part's work lies: other sizes are other work."""
     return folder.resolve() / f"{part}-{sizes.documents}-{sizes.items}-{sizes.steps}"
 

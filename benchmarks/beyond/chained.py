@@ -11,12 +11,11 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.beyond.annotated import MT_WORDS, Say
-from benchmarks.beyond.trained import TRAINING
+from benchmarks.beyond.trained import TRAINING, Sizes
 from benchmarks.small_world import once, toolformer
 from smallworld.generate_chains import generate_chains
 from tasks import arrow
@@ -25,7 +24,7 @@ from toolformer_core.embedded import ASSETS
 from warehouse.queries import rows_of
 from warehouse.store import Store
 
-__all__ = ["ChainSizes", "chained", "leg"]
+__all__ = ["USUAL", "chained", "leg"]
 
 LEG_TOKENS = 1_500_000
 LEG_SEED = 2000  # plus the model's seed: other texts than those of any leg before
@@ -35,21 +34,7 @@ SAMPLING = ("--top-k", "5", "--draws", "5", "--mt-chunk-tokens", str(MT_WORDS))
 CHAINS = ("--chain-depth", "2", "--chain-starts", "5")
 MAX_CALLS = 3
 K = 10
-
-
-@dataclass(frozen=True, slots=True)
-class ChainSizes:
-    """How much is annotated, trained and asked.
-
-    Args:
-        documents: of the corpus.
-        items: of each family and kind of frames.
-        steps: of training, with three texts each.
-    """
-
-    documents: int = 300
-    items: int = 50
-    steps: int = 360
+USUAL = Sizes(documents=160, items=30, steps=240)
 
 
 def leg(folder: Path, seed: int) -> Path:
@@ -63,13 +48,13 @@ def leg(folder: Path, seed: int) -> Path:
     return model
 
 
-def chained(folder: Path, model: Path, sizes: ChainSizes, say: Say) -> dict[str, Any]:
+def chained(folder: Path, model: Path, sizes: Sizes, say: Say) -> dict[str, Any]:
     """Return, with chains and without: what is kept, how much of it is right, and what finetuned models answer.
 
     Args:
         folder: where texts, data and finished steps lie; what is there is not done again.
         model: the pretrained model.
-        sizes: how much.
+        sizes: how much; the items are of each family and kind of frames.
         say: called with a line of progress.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -83,7 +68,7 @@ def chained(folder: Path, model: Path, sizes: ChainSizes, say: Say) -> dict[str,
     return found
 
 
-def _one(name: str, options: Iterable[str], folder: Path, model: Path, sizes: ChainSizes) -> dict[str, Any]:
+def _one(name: str, options: Iterable[str], folder: Path, model: Path, sizes: Sizes) -> dict[str, Any]:
     """Assemble one C*, compare it with gold, train on it, and ask the model."""
     world, data = folder / "world", folder / name
     where = ("--data", data, "--passages", world / "chains-passages.jsonl.gz")

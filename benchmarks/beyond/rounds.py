@@ -7,46 +7,31 @@ with the model finetuned in the round before; the pretrained model scores in all
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.beyond.annotated import Say
-from benchmarks.beyond.trained import SAMPLING, TRAINING
+from benchmarks.beyond.trained import SAMPLING, TRAINING, Sizes
 from benchmarks.small_world import TEXTS, TEXTS_SEED, once, toolformer
 from smallworld.generate import generate
 from toolformer_core.diagnose.gold import GoldCall, normalised, read_gold
 from toolformer_core.diagnose.judge import holds
 from warehouse.queries import rows_of
 
-__all__ = ["RoundSizes", "rounds"]
+__all__ = ["USUAL", "rounds"]
 
 WORLD_SEED = 62  # of corpus and items
 ROUNDS = 3
+USUAL = Sizes(documents=240, items=200, steps=240)
 
 
-@dataclass(frozen=True, slots=True)
-class RoundSizes:
-    """How much is annotated, trained and asked in each round.
-
-    Args:
-        documents: of the corpus.
-        items: for each tool; half of them have frames that no corpus has.
-        steps: of training, with three texts each.
-    """
-
-    documents: int = 240
-    items: int = 200
-    steps: int = 240
-
-
-def rounds(folder: Path, model: Path | str, sizes: RoundSizes, say: Say) -> dict[str, Any]:
+def rounds(folder: Path, model: Path | str, sizes: Sizes, say: Say) -> dict[str, Any]:
     """Return what each round draws, keeps and teaches.
 
     Args:
         folder: where texts, data and finished rounds lie; what is there is not done again.
         model: the pretrained model.
-        sizes: how much.
+        sizes: how much, in each round.
         say: called with a line of progress.
     """
     folder.mkdir(parents=True, exist_ok=True)
