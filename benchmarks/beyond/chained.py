@@ -18,11 +18,10 @@ from benchmarks.beyond.annotated import MT_WORDS, Say
 from benchmarks.beyond.trained import TRAINING, Sizes
 from benchmarks.small_world import once, toolformer
 from smallworld.generate_chains import generate_chains
-from tasks import arrow
 from toolformer_core.diagnose.chains import chains_in, compare_chains, read_gold_chains
 from toolformer_core.embedded import ASSETS
+from toolformer_core.records import Example, InsertedCall
 from warehouse.queries import rows_of
-from warehouse.store import Store
 
 __all__ = ["USUAL", "chained", "leg"]
 
@@ -93,11 +92,9 @@ def _one(name: str, options: Iterable[str], folder: Path, model: Path, sizes: Si
 def _against_gold(world: Path, snapshot: Path) -> dict[str, Any]:
     """Return how many kept chains are right, in all; and of each family and kind of frames how many are found."""
     gold = read_gold_chains(world)
-    store = Store(snapshot.parent)
-    version = rows_of(snapshot, "SELECT DISTINCT dataset, version FROM examples")
-    files = [file for row in version for one in store.datasets([row["dataset"]]) for file in one.files]
-    examples = {example.doc_id: example for file in files for example in arrow.examples_of(store.read(file))}
-    kept = {doc_id: chains_in(example) for doc_id, example in examples.items()}
+    rows = rows_of(snapshot, "SELECT doc_id, text, calls FROM examples")
+    examples = (Example(r["doc_id"], r["text"], tuple(InsertedCall(**call) for call in r["calls"])) for r in rows)
+    kept = {example.doc_id: chains_in(example) for example in examples}
     figures = {"all": compare_chains(kept, gold)}
     for family, held_out in sorted(
         {(one.family.partition("/")[0], one.held_out) for of in gold.values() for one in of}
