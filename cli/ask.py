@@ -215,7 +215,7 @@ def what_if(
 
     store, snapshot = built_store(data), published_snapshot(data)
     thresholds = parse_thresholds(tau, "--tau")
-    from flows.build_dataset.what_if import compare_marked, thresholds_for
+    from flows.build_dataset.what_if import compare_by_shard, thresholds_for
     from flows.build_dataset.what_if import materialise as assemble
     from flows.build_dataset.what_if_query import ask
     from flows.judging import chosen_marks
@@ -245,10 +245,10 @@ def what_if(
             *(snapshot, thresholds, positions, p, keep_repeats, prices, marks, decay, window),
             gains_of=lambda weights: reweigh(snapshot, weights, file),
         )
-        if marks is None:
+        if marks is None and not what_if_query.stored.chained:
             answer = answer_query(snapshot, what_if_query.before, what_if_query.after, samples)
         else:
-            answer = compare_marked(store, what_if_query, samples)
+            answer = compare_by_shard(store, what_if_query, samples)
     limit = int(what_if_query.stored.assembled.get("max_examples", 25_000))
     dataset = assemble(store, what_if_query, materialise) if materialise is not None else None
     if as_json:

@@ -75,6 +75,10 @@ def _format_percent(share: float) -> str:
     return _NO_FIGURE if share != share else f"{100 * share:.1f}"
 
 
+def _format_number(number: float | None) -> str:
+    return _NO_FIGURE if number is None or number != number else f"{number:.2f}"
+
+
 def _print_result(result: EvaluateResult) -> None:
     """Print the figures of every arm, the paper's figures, and where to find more."""
     from rich.markup import escape
@@ -116,16 +120,19 @@ def _print_arms(console: Any, result: EvaluateResult) -> None:
     title = f"{escape(benchmark)}: percent right of {result.items:,} items"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     table.add_column("arm", no_wrap=True)
-    for name in ("right", "95 %", "calls", "with", "without", "p", "p (off)"):
+    several = any(arm.calls_per_item is not None for arm in result.arms)
+    per_item = ["per item"] if several else []
+    for name in ("right", "95 %", "calls", *per_item, "with", "without", "p", "p (off)"):
         table.add_column(name, justify="right", no_wrap=True)
     for arm in result.arms:
         interval = f"{_format_percent(arm.low)}-{_format_percent(arm.high)}"
-        split = [_format_percent(share) for share in (arm.call_rate, arm.accuracy_called, arm.accuracy_uncalled)]
-        table.add_row(_label_of(arm), _format_percent(arm.accuracy), interval, *split, *_p_values(arm))
+        made = [_format_number(arm.calls_per_item)] if several else []
+        split = [_format_percent(share) for share in (arm.accuracy_called, arm.accuracy_uncalled)]
+        calls = [_format_percent(arm.call_rate), *made]
+        table.add_row(_label_of(arm), _format_percent(arm.accuracy), interval, *calls, *split, *_p_values(arm))
     console.print(table)
-    legend = (
-        "calls: percent of items with a call; right with one, and without; p: McNemar's exact test against the base, "
-    )
+    legend = "calls: percent of items with a call; " + ("per item: calls of an item, on average; " if several else "")
+    legend += "right with one, and without; p: McNemar's exact test against the base, "
     console.print(legend + "and against the same model with tools off.", highlight=False)
     for arm in result.arms:
         if arm.rates:

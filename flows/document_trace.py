@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import mmap
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -21,7 +22,7 @@ from tasks.training.registry import FinishedTraining, finished_finetunes
 from toolformer_core.annotate.assemble import OVER_LIMIT, survivors
 from toolformer_core.config import tau_f_for
 from toolformer_core.errors import UsageError
-from toolformer_core.records import ScoredCall
+from toolformer_core.records import AnsweredCall, ScoredCall
 from warehouse.explain import Explanation, explain, ids_with_prefix, nearest_ids
 from warehouse.queries import rows_of
 from warehouse.store import Store
@@ -82,7 +83,7 @@ def _is_similar(doc_id: str, requested: str) -> bool:
 def _positions(explanation: Explanation) -> tuple[dict[str, Any], ...]:
     """Return the sampled positions, with how many calls were drawn and parsed at each."""
     out: dict[tuple[str, int], dict[str, Any]] = {}
-    for row in explanation.sampled:
+    for row in _first_calls(explanation):
         fresh = {"tool": row["tool"], "rank": row["rank"], "position": row["position"], "p": math.exp(row["log_p"])}
         if row.get("log_p_form") is not None:
             fresh["p_form"] = math.exp(row["log_p_form"])
@@ -94,14 +95,22 @@ def _positions(explanation: Explanation) -> tuple[dict[str, Any], ...]:
     return tuple(sorted(out.values(), key=lambda row: (row["tool"], row["rank"])))
 
 
+def _first_calls(explanation: Explanation) -> list[dict[str, Any]]:
+    """Return the draws at positions of the text, without those behind another call."""
+    return [row for row in explanation.sampled if not row.get("behind")]
+
+
+def _scored_call(row: Mapping[str, Any]) -> ScoredCall:
+    """Return a row of scores as the record; what is computed from other fields is the record's to compute."""
+    fields = {name: value for name, value in row.items() if name not in ("gain", "bound")}
+    return ScoredCall(**{**fields, "behind": tuple(AnsweredCall(**one) for one in row.get("behind") or ())})
+
+
 def _fates(store: Store, explanation: Explanation) -> tuple[dict[str, float], tuple[dict[str, Any], ...]]:
     """Return the thresholds, and every scored call with its fate by the rules of `assemble`."""
     config: dict[str, Any] = explanation.assembled or {}
-    computed = ("gain", "bound")  # of the others, by the record itself
-    calls = [
-        ScoredCall(**{name: value for name, value in row.items() if name not in computed}) for row in explanation.scored
-    ]
-    ranks = {(row["tool"], row["doc_id"], row["position"]): row["rank"] for row in explanation.sampled}
+    calls = list(map(_scored_call, explanation.scored))
+    ranks = {(row["tool"], row["doc_id"], row["position"]): row["rank"] for row in _first_calls(explanation)}
     positions = PositionFilter(config.get("top_k", {}), config.get("tau_s", {}))
     eligible = calls_taking_part(positions, calls, ranks)
     fates: dict[int, str] = {}

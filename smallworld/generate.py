@@ -23,12 +23,14 @@ from smallworld.worlds import SECTIONS, Slot, World, WorldDocument, world_of
 from toolformer_core.embedded import ASSETS
 
 __all__ = [
+    "MIN_PROMPT",
     "corpus_rows",
     "generate",
     "gold_calls",
     "known_to_qa",
     "phrases_from",
     "plain_items",
+    "row_of",
     "tool_items",
     "write_lines",
 ]
@@ -60,7 +62,7 @@ _JOINTS: Mapping[str, tuple[tuple[str, str], ...]] = {
 }
 _ARTICLES = ("der", "die", "das", "le", "la", "el", "il", "lo")
 _PAIRS = 400  # pairs of nouns per language, over all worlds
-_MIN_PROMPT = 24  # the fewest characters of a held-out item's prompt
+MIN_PROMPT = 24  # the fewest characters of a held-out item's prompt
 _PHRASES = Path(__file__).resolve().parent.parent / "toolformer_core" / "tools" / "assets" / "phrases.tsv"
 
 
@@ -90,7 +92,7 @@ def _tools_of(slot: Slot) -> tuple[tuple[str, str], ...]:
 
 
 def gold_calls(document: WorldDocument) -> list[dict[str, Any]]:
-    """Return the right calls of a document: tool, input, position, value, family, held_out."""
+    """Return the right calls of a document, chains left out: tool, input, position, value, family, held_out."""
     return [
         {
             "tool": tool,
@@ -101,6 +103,7 @@ def gold_calls(document: WorldDocument) -> list[dict[str, Any]]:
             "held_out": slot.held_out,
         }
         for slot in document.slots
+        if not slot.chains
         for tool, rule in _tools_of(slot)
     ]
 
@@ -131,12 +134,17 @@ def corpus_rows(
         kinds = [] if r.random() < 1 / 6 else r.sample(list(_KIND_FOR.values()), r.choice((1, 2, 3)))
         dated = r.random() < 0.5 or "date" in kinds
         doc = world.document(kinds, r.randint(4, 8), held_out=held_out)
-        slug = "-".join(re.findall(r"[a-z]+", doc.text.lower())[:4])
-        day = f"{doc.date:%Y/%m/%d}/" if dated else ""
-        url = f"https://www.{world.namer.town().lower()}.example/{day}{slug}-{i}"
-        corpus.append({"text": doc.text, "url": url, "timestamp": f"{doc.date:%Y-%m-%d} 12:00:00"})
-        gold.append({"url": url, "calls": gold_calls(doc)})
+        corpus.append(row_of(world, doc, dated, i))
+        gold.append({"url": corpus[-1]["url"], "calls": gold_calls(doc)})
     return corpus, gold
+
+
+def row_of(world: World, doc: WorldDocument, dated: bool, number: int) -> dict[str, Any]:
+    """Return the corpus row of a document: text, a URL that ends in its number and may have its date, timestamp."""
+    slug = "-".join(re.findall(r"[a-z]+", doc.text.lower())[:4])
+    day = f"{doc.date:%Y/%m/%d}/" if dated else ""
+    url = f"https://www.{world.namer.town().lower()}.example/{day}{slug}-{number}"
+    return {"text": doc.text, "url": url, "timestamp": f"{doc.date:%Y-%m-%d} 12:00:00"}
 
 
 def tool_items(world: World, per_tool: int, seed: int, unlike: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -156,7 +164,7 @@ def tool_items(world: World, per_tool: int, seed: int, unlike: Sequence[str] = (
             slot = doc.slots[0]
             prompt = doc.text[: slot.position]
             known = any(prompt in text for text in unlike)
-            if _tools_of(slot)[0][0] == tool and len(prompt) >= _MIN_PROMPT and not known:
+            if _tools_of(slot)[0][0] == tool and len(prompt) >= MIN_PROMPT and not known:
                 items.append(
                     {
                         "item_id": f"{tool}-{len(items):03d}",
@@ -177,7 +185,7 @@ def plain_items(world: World, count: int, seed: int) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
     while len(out) < count:
         doc = world.document([], r.randint(2, 5))
-        at = r.choice([m.start() for m in re.finditer(r" \w", doc.text) if m.start() >= _MIN_PROMPT])
+        at = r.choice([m.start() for m in re.finditer(r" \w", doc.text) if m.start() >= MIN_PROMPT])
         item_id, date = f"plain-{len(out):03d}", f"{doc.date:%Y-%m-%d}"
         answers = doc.text[at:].split()[:1]
         out.append({"item_id": item_id, "prompt": doc.text[:at], "answers": answers, "date": date, "group": "no tool"})

@@ -30,7 +30,18 @@ from smallworld.lexicon import (
 )
 from smallworld.wordings import replace_words, splice
 
-__all__ = ["KINDS", "SECTIONS", "WORLDS", "Sentence", "Slot", "World", "WorldDocument", "long_date", "world_of"]
+__all__ = [
+    "KINDS",
+    "SECTIONS",
+    "WORLDS",
+    "Sentence",
+    "Slot",
+    "SlotCall",
+    "World",
+    "WorldDocument",
+    "long_date",
+    "world_of",
+]
 
 # Each world's share: half of all names, pairs of numbers and dates belong to the pretraining world.
 WORLDS = ("pretrain", "pretrain", "corpus", "evaluation")
@@ -57,16 +68,27 @@ SECTIONS = {"person": "Life", "town": "Geography", "company": "History", "book":
 
 
 @dataclass(frozen=True, slots=True)
+class SlotCall:
+    """A call of a chain, with the response of a tool that knows this world."""
+
+    tool: str  # key
+    input: str
+    response: str
+
+
+@dataclass(frozen=True, slots=True)
 class Slot:
     """The position in a sentence at which help is needed, and the arguments with which to ask for it."""
 
-    kind: str  # one of KINDS
+    kind: str  # one of KINDS, or a family of `chain_frames`
     family: str  # the frame's identity, such as "arithmetic/+/3"
     held_out: bool
     position: int  # character offset of the space before the value
     value: str
     answer: str  # the answer of a helper that knows everything; it contains the value or leads to it
     arguments: dict[str, str]  # by kind: expression | question | term | name | phrase | empty
+    chains: tuple[tuple[SlotCall, ...], ...] = ()  # the chains that lead to the value; the first is the one meant
+    taken: str = ""  # of a chain: what its second call takes over from the first response
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,8 +320,15 @@ class World:
         return self._fill(frame, fill, "fact", f"fact/{rel}/{i}", i, answer, arguments)
 
     def _translation(self, day: dt.date, held_out: bool | None) -> tuple[Sentence, bool]:
-        r = self.rng
         i, frame = self._frame(frames.TRANSLATIONS, held_out, "{f}", "<{e}>")
+        f, e = self._phrase()
+        fill = self._filling(day) | {"f": f, "e": e}
+        arguments = {"phrase": f}
+        return self._fill(frame, fill, "translation", f"translation/{i}", i, e, arguments)
+
+    def _phrase(self) -> tuple[str, str]:
+        """Return a foreign phrase and its English meaning."""
+        r = self.rng
         if self.phrases is not None:
             f, e = r.choice(self.phrases)
         else:
@@ -315,10 +344,7 @@ class World:
                     f"a {r.choice(THINGS)} {r.choice(('with', 'without', 'or', 'and'))} {r.choice(GOODS)}",
                 )
             )
-        e = fix_articles(e)
-        fill = self._filling(day) | {"f": f, "e": e}
-        arguments = {"phrase": f}
-        return self._fill(frame, fill, "translation", f"translation/{i}", i, e, arguments)
+        return f, fix_articles(e)
 
     def _fill(
         self, frame: str, fill: dict[str, str], kind: str, family: str, i: int, answer: str, arguments: dict[str, str]
@@ -360,8 +386,7 @@ def join(parts: Sequence[Sentence], day: dt.date) -> WorldDocument:
         start = len(text) + (1 if text else 0)
         text = f"{text} {part.text}" if text else part.text
         if part.slot:
-            s = part.slot
-            slots.append(Slot(s.kind, s.family, s.held_out, start + s.position, s.value, s.answer, s.arguments))
+            slots.append(replace(part.slot, position=start + part.slot.position))
     return WorldDocument(text, day, tuple(slots))
 
 

@@ -15,6 +15,7 @@ from toolformer_core.evaluate.items import Item, RejectedRow
 from toolformer_core.grounding.ground import Answer
 from toolformer_core.grounding.records import Grounding, Query, ToolScore
 from toolformer_core.records import (
+    AnsweredCall,
     Document,
     DrawnCall,
     Example,
@@ -68,7 +69,7 @@ def _column(records: Sequence[_Record], name: str) -> list[Any]:
     values = list(map(attrgetter(name), records))
     if name == "spans":
         return [[{"start": start, "end": end} for start, end in spans] for spans in values]
-    if name == "calls":
+    if name in ("calls", "behind"):
         return [[{f: getattr(call, f) for f in call.__slots__} for call in calls] for calls in values]
     return values
 
@@ -81,7 +82,12 @@ def stage_table(stage: str, records: Iterable[_Record]) -> pa.Table:
 
 def _rows(table: pa.Table, names: Iterable[str]) -> Iterable[tuple[Any, ...]]:
     """Return a table's rows as tuples of these columns."""
-    return zip(*(table.column(name).to_pylist() for name in names), strict=True)
+    return zip(*(_values(table, name) for name in names), strict=True)
+
+
+def _values(table: pa.Table, name: str) -> list[Any]:
+    values: list[Any] = table.column(name).to_pylist()
+    return [tuple(AnsweredCall(**one) for one in calls) for calls in values] if name == "behind" else values
 
 
 def _held(table: pa.Table, names: Sequence[str]) -> list[str]:
@@ -129,8 +135,11 @@ def executions_of(table: pa.Table) -> list[Execution]:
 
 def scored_of(table: pa.Table, *, decoys: bool = False) -> list[ScoredCall]:
     """Return scored calls without their log-probabilities, which only queries read, and with their decoys if asked."""
-    names = ScoredCall.__slots__[: ScoredCall.__slots__.index("log_p_plain")]
-    calls = [ScoredCall(*row) for row in _rows(table, _held(table, names))]
+    names = _held(table, ScoredCall.__slots__[: ScoredCall.__slots__.index("log_p_plain")])
+    calls = [ScoredCall(*row) for row in _rows(table, names)]
+    if "behind" in table.column_names:
+        links = _rows(table, ("behind", "loss_shorter"))
+        calls = [replace(call, behind=row[0], loss_shorter=row[1]) for call, row in zip(calls, links, strict=True)]
     if not decoys or "decoy_gains" not in table.column_names:
         return calls
     gains = table.column("decoy_gains").to_pylist()
@@ -171,7 +180,9 @@ def predictions_table(predictions: Iterable[Prediction], about: Mapping[str, Any
         about: the columns all of them share: evaluation, task, arm, k, parameters.
     """
     rows = [{**about, **_renamed(asdict(p))} for p in predictions]
-    return pa.Table.from_pylist(rows, schema=stage_facts("evaluate").schema)
+    table = pa.Table.from_pylist(rows, schema=stage_facts("evaluate").schema)
+    one_call_each = all(row["calls"] is None for row in rows)
+    return table.drop_columns("calls") if one_call_each else table  # see `warehouse.schema.OPTIONAL_COLUMNS`
 
 
 def likelihoods_table(likelihoods: Iterable[Likelihood], about: Mapping[str, Any]) -> pa.Table:

@@ -19,6 +19,7 @@ from tasks.settings import model_credentials, qa_credentials, seconds, shared_ca
 from toolformer_core.config import (
     TOOL_NAMES,
     AssembleConfig,
+    ChainConfig,
     ExecuteConfig,
     IngestConfig,
     PrefilterConfig,
@@ -105,6 +106,9 @@ class BuildSpec:
     execute: ExecuteConfig
     score: ScoreConfig
     assemble: AssembleConfig
+    chains: ChainConfig = field(default_factory=ChainConfig)
+    chain_prompts: Mapping[str, Prompt] = field(default_factory=dict)  # of each tool, if calls are chained
+    bare: bool = False  # calls are sampled from the texts alone, without prompts
     chat_template: str = NONE  # by which the prompts were written: none, auto or a file's name
     filters: Mapping[str, DocumentFilter] = field(default_factory=dict)  # of tools that are none of the paper's
     relevance: RelevanceSpec | None = None  # None: tools are tried on all that the prefilter keeps

@@ -112,7 +112,7 @@ class Evaluation:
     tool_digests: tuple[tuple[str, str], ...]  # key and fingerprint of those offered
     tool_settings: ToolSettings
     max_new_tokens: int  # 0 for perplexity
-    max_calls: int = 1
+    max_calls: int = 1  # of an item; 1 where k is 0
     trigger: tuple[tuple[str, float], ...] = ()  # key and theta of tools, by key; none but in the arm of that name
 
     def name(self, benchmark: Benchmark) -> str:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.run_shard import ShardResult
-from tasks.stage import Inputs, Shard, files_of
+from tasks.stage import Inputs, Shard, files_by_stage
 from tasks.stages.assemble import AssemblySpec, judged_calls
 from toolformer_core.annotate.assemble import ExampleCap
 from toolformer_core.records import ScoredCall, digest_of
@@ -64,8 +64,8 @@ def examples_in_shard(assembly: AssemblySpec, scored: Sequence[ShardResult]) -> 
         assembly: the rules.
         scored: the losses, of every tool that is annotated on the shard.
     """
-    inputs = Inputs(assembly, "", files={"score": files_of(scored)})
-    return Counter(tool for tool, _ in {(call.tool, call.doc_id) for call in _survivors(inputs)})
+    inputs = Inputs(assembly, "", files=files_by_stage(scored))
+    return Counter(tool for tool, _ in {(tool, call.doc_id) for call in _survivors(inputs) for tool in call.tools})
 
 
 def last_ranks(
@@ -79,7 +79,7 @@ def last_ranks(
 
     Args:
         assembly: the rules and the limit.
-        scored: shard -> the losses, of every tool.
+        scored: shard -> the losses, of every tool and depth.
         sampled: shard -> the draws, of every tool; needed where positions are left out.
     """
     limit = assembly.config.max_examples
@@ -91,10 +91,11 @@ def last_ranks(
         return {}  # fewer calls than examples allowed: nothing needs to be read
     cap = ExampleCap(limit, assembly.config.seed)
     for shard, results in scored.items():
-        files = {"score": files_of(results), "sample": files_of((sampled or {}).get(shard, ()))}
+        files = files_by_stage((*results, *(sampled or {}).get(shard, ())))
         documents: dict[str, set[str]] = {}
         for call in _survivors(Inputs(assembly, shard, files=files)):
-            documents.setdefault(call.tool, set()).add(call.doc_id)
+            for tool in call.tools:
+                documents.setdefault(tool, set()).add(call.doc_id)
         for tool, doc_ids in documents.items():
             cap.add(tool, doc_ids)
     return cap.last_ranks()

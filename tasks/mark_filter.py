@@ -31,13 +31,18 @@ class MarkFilter:
         return "rejected" if self.keep == "not-rejected" else "not_accepted"
 
     def split(self, calls: Iterable[ScoredCall]) -> tuple[list[ScoredCall], dict[str, ScoredCall]]:
-        """Return the calls that take part, and by digest those that do not."""
+        """Return the calls that take part, and by digest those that do not.
+
+        A chain is left out if any of its calls is rejected, or not all of them are accepted.
+        """
         taking_part: list[ScoredCall] = []
         left_out: dict[str, ScoredCall] = {}
         for call in calls:
-            digest = CallIdentity(call.doc_id, call.tool, call.position, call.input, call.response).digest
-            if (digest in self.calls) == (self.keep == "only-accepted"):
+            digests = [
+                CallIdentity(call.doc_id, one.tool, call.position, one.input, one.response).digest for one in call.chain
+            ]
+            if all((digest in self.calls) == (self.keep == "only-accepted") for digest in digests):
                 taking_part.append(call)
             else:
-                left_out[digest] = call
+                left_out["/".join(digests)] = call
         return taking_part, left_out

@@ -23,6 +23,7 @@ from tasks.cpu_time import add_model_cpu
 from toolformer_core.lm.base import (
     Draw,
     DrawRequest,
+    Insertion,
     LanguageModel,
     Scan,
     ScanWrapper,
@@ -285,7 +286,7 @@ class QueuedLM:
         """See `LanguageModel`."""
         return self._lm.digest
 
-    def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[Scan]:
+    def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[Scan]:
         """See `LanguageModel`; the model is held until the last scan has been used.
 
         Raises:
@@ -294,7 +295,7 @@ class QueuedLM:
         self._scan = self._scanned(prompt, texts)
         return self._scan
 
-    def _scanned(self, prompt: Prompt, texts: Sequence[str]) -> Generator[Scan, None, None]:
+    def _scanned(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Generator[Scan, None, None]:
         self._check_free()
         hold = self._hold = ModelLease(self._waited)
         scans = self._lm.scan(prompt, texts)

@@ -28,9 +28,10 @@ __all__ = [
     "RunSpec",
     "Shard",
     "Stage",
+    "at_depth",
     "count_rows",
+    "files_by_stage",
     "files_of",
-    "is_read_for",
     "nonzero",
     "run_stage",
     "shard_name",
@@ -122,6 +123,7 @@ class Stage(Generic[Spec]):
         per: what one commit covers: a whole `source` that it cuts into shards, a shard for one `tool`, or a `shard`.
         needs: `model` or `tool` if it asks one, else "". Only `model` takes the GPU of a Dask worker.
         reads: the stages whose files it reads, in the order in which their digests enter the fingerprint.
+        across: of these, the ones of which a stage per tool reads the files of all tools, not of its own alone.
         run: from inputs to a table and row counts. A stage per source writes its tables by the writer instead.
         config: the settings that enter the fingerprint, a dataclass; None: it has none.
         digests: further named parts of the fingerprint: model, prompt, tool.
@@ -140,12 +142,17 @@ class Stage(Generic[Spec]):
     run: Callable[[Inputs[Spec], ShardWriter], StageOutput]
     needs: Literal["model", "tool", ""] = ""
     reads: tuple[str, ...] = ()
+    across: tuple[str, ...] = ()
     config: Callable[[Inputs[Spec]], Any] | None = None
     digests: Callable[[Inputs[Spec]], Mapping[str, str]] = _nothing
     config_notes: Callable[[Inputs[Spec]], Mapping[str, Any]] = _nothing
     committed: Callable[[Inputs[Spec], ShardResult], None] = _ignore
     wanted: Callable[[Spec], bool] = _always
     follow: Callable[[Inputs[Spec], Commit], bool] | None = None
+
+    def is_read_for(self, tool: str, stage: str, other: str) -> bool:
+        """Return whether, run for one tool, it reads what a stage made for one; "" is all tools at once."""
+        return stage in self.reads and (not tool or other in ("", tool) or stage in self.across)
 
     def shard_spec(self, inputs: Inputs[Spec]) -> ShardSpec:
         """Return what a shard's result depends on; its `key` contains the fingerprint."""
@@ -179,9 +186,9 @@ def run_stage(stage: Stage[Spec], inputs: Inputs[Spec]) -> ShardResult:
     return result
 
 
-def is_read_for(tool: str, other: str) -> bool:
-    """Return whether a stage that runs for one tool reads what another made for one; "" is all tools at once."""
-    return not tool or other in ("", tool)
+def at_depth(stage: str, depth: int) -> str:
+    """Return the name of a stage of calls for the n-th calls of chains, e.g. `sample_2`; `sample` for the first."""
+    return stage if depth == 1 else f"{stage}_{depth}"
 
 
 def count_rows(unit: str, outcomes: Iterable[str], kept: str) -> RowCounts:
@@ -194,6 +201,14 @@ def count_rows(unit: str, outcomes: Iterable[str], kept: str) -> RowCounts:
 def nonzero(counts: Mapping[str, int]) -> dict[str, int]:
     """Return the counts that are not 0, sorted by name."""
     return {reason: n for reason, n in sorted(counts.items()) if n}
+
+
+def files_by_stage(results: Iterable[ShardResult]) -> dict[str, tuple[DataFile, ...]]:
+    """Return the data files of some results by stage, in order."""
+    files: dict[str, tuple[DataFile, ...]] = {}
+    for result in results:
+        files[result.key.stage] = (*files.get(result.key.stage, ()), *result.files)
+    return files
 
 
 def files_of(results: Sequence[ShardResult]) -> tuple[DataFile, ...]:

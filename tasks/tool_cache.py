@@ -50,6 +50,7 @@ _log = logging.getLogger(__name__)
 
 OLDEST_ANSWER = "answered"  # the counter of a commit: when the oldest answer in it was given, seconds since 1970
 _SAME = ("code", "config", "answers")  # the parts of a fingerprint that must agree: stage, its config, the tool
+_STAGES = ("execute",)
 _LISTED_PER_RECALL = 16  # names of commits, on average; a folder with fewer is listed at every recall
 _LARGEST_MERGED = 1 << 20  # answers in a piece of an index that may still be merged with another
 
@@ -125,6 +126,7 @@ class ToolCache:
         parts: those of `execute`'s fingerprint; `code`, `config` and `answers` must agree.
         lifetime_s: seconds for which an answer may be used again; None: as long as the fingerprint stays.
         clock: seconds since 1970.
+        stages: whose commits hold the answers; but for their names, their `code` is that of `parts`.
     """
 
     def __init__(
@@ -134,10 +136,13 @@ class ToolCache:
         parts: Mapping[str, str],
         lifetime_s: float | None,
         clock: Callable[[], float] = time.time,
+        stages: Sequence[str] = _STAGES,
     ) -> None:
         self._store = store
         self._tool = tool
-        self._parts = {name: parts[name] for name in _SAME}
+        self._parts = {name: parts[name] for name in _SAME if name != "code"}
+        _, _, version = parts["code"].partition("/")
+        self._codes = {stage: f"{stage}/{version}" for stage in stages}
         self._lifetime_s = lifetime_s
         self._clock = clock
         self._lock = threading.Lock()
@@ -177,15 +182,19 @@ class ToolCache:
         self._until_listing -= 1
         if self._until_listing > 0 and not at_once:
             return
-        folder = f"commits/execute/{self._tool}"
-        ids = [path[len("commits/") : -len(".json")] for path in self._store.files.walk(folder, ".json")]
+        ids = [
+            path[len("commits/") : -len(".json")]
+            for stage in self._codes
+            for path in self._store.files.walk(f"commits/{stage}/{self._tool}", ".json")
+        ]
         self._until_listing = math.ceil(len(ids) / _LISTED_PER_RECALL)
         self._take(ids)
 
     def _take(self, ids: Sequence[str]) -> None:
         for commit in self._store.commits_by_id(own for own in ids if own not in self._seen):
             self._seen.add(commit.id)
-            if all(commit.parts.get(name) == value for name, value in self._parts.items()):
+            parts = {**self._parts, "code": self._codes.get(commit.stage)}
+            if all(commit.parts.get(name) == value for name, value in parts.items()):
                 for file in commit.files:
                     self._note(file, answered_of(commit))
         self._seen.update(ids)  # including those that could not be read
@@ -252,15 +261,19 @@ def answered_of(commit: Commit) -> float:
 
 
 @lru_cache(maxsize=16)
-def _cache(data: str, tool: str, parts: tuple[tuple[str, str], ...], lifetime_s: float | None) -> ToolCache:
-    return ToolCache(Store(data), tool, dict(parts), lifetime_s)
+def _cache(
+    data: str, tool: str, parts: tuple[tuple[str, str], ...], lifetime_s: float | None, stages: tuple[str, ...]
+) -> ToolCache:
+    return ToolCache(Store(data), tool, dict(parts), lifetime_s, stages=stages)
 
 
 _MAKING = threading.Lock()
 
 
-def cache_of(data: str, tool: str, parts: Mapping[str, str], lifetime_s: float | None) -> ToolCache:
-    """Return this process's cache of a tool in a data folder or URL."""
+def cache_of(
+    data: str, tool: str, parts: Mapping[str, str], lifetime_s: float | None, stages: tuple[str, ...] = _STAGES
+) -> ToolCache:
+    """Return this process's cache of a tool in a data folder or URL; see `ToolCache`."""
     same: Any = tuple((name, parts[name]) for name in _SAME)
     with _MAKING:
-        return _cache(data, tool, same, lifetime_s)
+        return _cache(data, tool, same, lifetime_s, stages)

@@ -51,12 +51,16 @@ def texts_and_positions(draw: st.DrawFn) -> tuple[str, list[int]]:
 
 @st.composite
 def examples_with_calls(draw: st.DrawFn) -> Example:
-    """A document of C* with one to four calls, many of them before a space; inputs and responses are anything."""
+    """A document of C* with one to four calls, many of them before a space; inputs and responses are anything.
+
+    Some are chains of two or three: calls that share their position.
+    """
     words = draw(st.lists(encodable_texts.filter(bool) | st.sampled_from(["so", "58", "9."]), min_size=1, max_size=6))
     text = " ".join(words)
     spaces = [at for at, character in enumerate(text) if character == " "]
     places = st.integers(0, len(text)) | st.sampled_from(spaces) if spaces else st.integers(0, len(text))
-    positions = sorted(draw(st.lists(places, unique=True, min_size=1, max_size=4)))
+    places_drawn = sorted(draw(st.lists(places, unique=True, min_size=1, max_size=4)))
+    positions = [at for at in places_drawn for _ in range(draw(st.sampled_from([1, 1, 2, 3])))]
     tools = {"calculator": "Calculator", "calendar": "Calendar", "qa": "QA"}
     drawn = [(draw(st.sampled_from(list(tools))), draw(encodable_texts), draw(encodable_texts)) for _ in positions]
     written = [linearize(Call(tools[tool], input_), response) for tool, input_, response in drawn]

@@ -26,11 +26,13 @@ from toolformer_core.records import digest_of
 
 __all__ = [
     "DRAW_FORMS",
+    "MAX_CHAIN_DEPTH",
     "PAPER_DECAY",
     "POSITIONS",
     "TEXT_UNITS",
     "TOOL_NAMES",
     "AssembleConfig",
+    "ChainConfig",
     "ExecuteConfig",
     "IngestConfig",
     "PrefilterConfig",
@@ -58,6 +60,7 @@ POSITIONS = ("trigger", "need", "both")
 _ADDED_LATER = {"added_later": True}  # the metadata of such a field; see `canonical_json`
 _ISO_DAY = re.compile(r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])")
 PAPER_DECAY = 0.2  # of the weights w_t a token (§4.1)
+MAX_CHAIN_DEPTH = 4  # calls of a chain; every further one needs three more stages
 MAX_DECOYS = 100  # of a call; each costs as much as the call's own response
 _TAU_F = {"calculator": 0.5, "mt": 0.5}
 _SAMPLE_MORE = {"tau_s": 0.0, "top_k": 20, "draws": 10}
@@ -187,6 +190,23 @@ class SampleConfig:
         """Return the paper's config for a tool; overrides of None are ignored."""
         given = {k: v for k, v in overrides.items() if v is not None}
         return cls(**{**_SAMPLE.get(tool, {}), **given})
+
+
+@dataclass(frozen=True, slots=True)
+class ChainConfig:
+    """Calls that go on where another one ended: `annotate.chains`.
+
+    Args:
+        depth: calls of a chain at most; 1: there are no chains, as in the paper.
+        starts: executed calls of a document behind which a further one is drawn, at most, at each depth.
+    """
+
+    depth: int = 1
+    starts: int = 5
+
+    def __post_init__(self) -> None:
+        _require(1 <= self.depth <= MAX_CHAIN_DEPTH, f"depth must lie in [1, {MAX_CHAIN_DEPTH}], got {self.depth}")
+        _require(self.starts > 0, f"starts must be positive, got {self.starts}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["ASSETS", "CORPUS", "MODEL", "PASSAGES"]
+__all__ = ["ASSETS", "CHAIN_PASSAGES", "CORPUS", "MODEL", "PASSAGES"]
 
 ASSETS = Path(__file__).with_name("assets")
 MODEL = ASSETS / "model"
 CORPUS = ASSETS / "corpus.jsonl.gz"
 PASSAGES = ASSETS / "passages.jsonl.gz"
+CHAIN_PASSAGES = ASSETS / "chains-passages.jsonl.gz"  # what the items of small-world-chains ask about

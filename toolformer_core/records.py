@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 __all__ = [
+    "AnsweredCall",
     "AssistantTurn",
     "Call",
     "Document",
@@ -132,7 +133,8 @@ class Prompt:
     values are computed once per tool. The tail is the text between the two copies of x (`\\nOutput:`).
 
     Behind a plain prompt x follows a space, and the model's start token stands in front of the head. In a chat (`turn`)
-    both are as the template says.
+    both are as the template says. A *bare* prompt is none: x stands alone behind the start token, as a finetuned model
+    reads it, and so nothing is asked at its first character.
     """
 
     tool: str
@@ -140,11 +142,12 @@ class Prompt:
     tail: str
     wording: int = 1  # which of the tool's wordings this is; not a part of the digest, which the text alone decides
     turn: AssistantTurn | None = None  # head and tail are turns of a chat; None: plain text
+    bare: bool = False  # head and tail are empty, and x stands there once
 
     @property
     def digest(self) -> str:
         turn = () if self.turn is None else ("turn", "space" if self.turn.space else "", self.turn.end)
-        return digest_of("prompt", self.tool, self.head, self.tail, *turn)
+        return digest_of("prompt", self.tool, self.head, self.tail, *turn, *(("bare",) if self.bare else ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +171,15 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class AnsweredCall:
+    """A call with its response, behind which a chain goes on."""
+
+    tool: str  # key
+    input: str
+    response: str
+
+
+@dataclass(frozen=True, slots=True)
 class DrawnCall:
     """A draw of the model at one position, parsed or not; identical draws at a position are one record with a count."""
 
@@ -183,6 +195,7 @@ class DrawnCall:
     window_end: int | None = None  # offset of the end of the five tokens from here on, as sampled; None: not recorded
     log_p_form: float | None = None  # log p(begins with "Name(" | P(x), x_1:i-1, " ["), if asked; None: a free draw
     wording: int | None = None  # of the prompt that it was drawn with, where there are several; None: there is one
+    behind: tuple[AnsweredCall, ...] = ()  # in a chain: the calls in front of it, which it was drawn behind
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +232,10 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class ScoredCall:
-    """An executed call with the three losses of the filtering criterion (§2), kept or not."""
+    """An executed call with the three losses of the filtering criterion (§2), kept or not.
+
+    The last call of a chain stands for the whole chain z: L+ is L_i(z), and z must also beat the chains it begins with.
+    """
 
     doc_id: str
     tool: str
@@ -239,12 +255,32 @@ class ScoredCall:
     log_p_call: tuple[float, ...] | None = None  # None as well where `loss_call` is
     log_p_response: tuple[float, ...] | None = None
     decoy_gains: tuple[float, ...] | None = None  # of the same call with other documents' responses; None: not asked
+    behind: tuple[AnsweredCall, ...] = ()  # as in `DrawnCall`
+    loss_shorter: float | None = None  # in a chain: the least loss of e(c_1, r_1), e(c_1, r_1) e(c_2, r_2), ...
 
     @property
     def gain(self) -> float:
-        """L- - L+: how much the response helps, in nats; where L_i(e(c, eps)) was not computed, its upper bound."""
-        plain = self.loss_plain
-        return (plain if self.loss_call is None else min(plain, self.loss_call)) - self.loss_response
+        """L- - L+: how much the response helps, in nats; where L_i(e(c, eps)) was not computed, its upper bound.
+
+        Of a chain: min(L(eps), L(e(c_1, r_1)), ..., L(e(c_1, r_1) ... e(c_n, eps))) - L(z).
+        """
+        least = self.loss_plain if self.loss_shorter is None else min(self.loss_plain, self.loss_shorter)
+        return (least if self.loss_call is None else min(least, self.loss_call)) - self.loss_response
+
+    @property
+    def chain(self) -> tuple[AnsweredCall, ...]:
+        """The calls of the chain in order, the last one being this; a single call is alone in it."""
+        return (*self.behind, AnsweredCall(self.tool, self.input, self.response))
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The tools of the calls of the chain, in order."""
+        return (*(one.tool for one in self.behind), self.tool)
+
+    @property
+    def links(self) -> int:
+        """How many calls the chain has; 1: it is a single call."""
+        return 1 + len(self.behind)
 
     @property
     def bound(self) -> float | None:

@@ -37,6 +37,7 @@ __all__ = [
     "interleave",
     "is_tool_name",
     "linearize",
+    "linearize_chain",
     "name_begun",
     "parse",
     "strip",
@@ -73,6 +74,11 @@ def linearize(call: Call, response: str | None = None) -> str:
     """
     head = f"{OPEN}{call.tool}({call.input})"
     return head + CLOSE if response is None else f"{head} {ARROW} {escape(response)}{CLOSE}"
+
+
+def linearize_chain(links: Iterable[tuple[Call, str]]) -> str:
+    """Return e(c_1, r_1) e(c_2, r_2) ...: calls that stand one behind another, each with its response."""
+    return "".join(linearize(call, response) for call, response in links)
 
 
 def escape(response: str) -> str:

@@ -55,13 +55,21 @@ WHERE p.context IS NULL OR p.context = e.context ORDER BY e.tool, e.input, e.con
     "scored": 'SELECT * FROM scored WHERE doc_id = $doc_id ORDER BY tool, "position", gain DESC, input, response',
     "examples": "SELECT * FROM examples WHERE doc_id = $doc_id",
 }
-_KNOWN = {"documents", *_PARTS}
-_NEEDS = {"executed": ("sampled", "prefiltered")}
+# Of chains: their rows stand behind those of single calls, and say in `behind` what they go on from.
+_CHAIN_PARTS = {
+    name: _PARTS[name].replace("FROM sampled", "FROM chain_sampled").replace(f"FROM {name}", f"FROM chain_{name}")
+    for name in ("sampled", "executed", "scored")
+}
+_KNOWN = {"documents", *_PARTS, *(f"chain_{name}" for name in _CHAIN_PARTS)}
+_NEEDS = {"executed": ("sampled", "prefiltered"), "chain_executed": ("chain_sampled", "prefiltered")}
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The rows about one document in each current table."""
+    """The rows about one document in each current table.
+
+    Those of chains are among the draws, responses and scores; `behind` lists the calls in front, of draws and scores.
+    """
 
     document: dict[str, Any] | None
     shard: str
@@ -128,6 +136,9 @@ def explain(path: str | Path, doc_id: str) -> Explanation:
         document = _of_table(connection, files, "documents", "SELECT * FROM documents WHERE doc_id = $doc_id", doc_id)
         parts = {name: tuple(_of_table(connection, files, name, sql, doc_id)) for name, sql in _PARTS.items()}
         parts["sampled"] = tuple(sorted(parts["sampled"], key=_by_wording))
+        for name, sql in _CHAIN_PARTS.items():
+            rows = _of_table(connection, files, f"chain_{name}", sql, doc_id)
+            parts[name] += tuple(row for row in rows if row not in parts[name])
         further = {name: tuple(_further_rows(connection, files[name], doc_id)) for name in files.keys() - _KNOWN}
         datasets = _datasets(connection, root, home["digest"], doc_id)
     return Explanation(

@@ -10,6 +10,11 @@
     | score     | scored      | per tool: the three losses of every call     |
     | assemble  | examples    | x* and the calls in it                       |
 
+    and where calls are chained (depth n = 2, 3, 4):
+    | sample_n  | chain_sampled  | per tool of the last call: draws behind calls of depth n - 1 |
+    | execute_n | chain_executed | per tool of the last call: their responses                   |
+    | score_n   | chain_scored   | per tool of the last call: the losses of each chain          |
+
     and for evaluations:
     | benchmark  | items        | the examples of a benchmark                        |
     | evaluate   | predictions  | per arm and k: the results on a benchmark's items  |
@@ -27,7 +32,7 @@ is. `rejects` belongs to no stage: any stage may reject rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -36,6 +41,7 @@ from warehouse.errors import SchemaError, StoreError
 
 __all__ = [
     "ADDED_COLUMNS",
+    "CHAIN_DEPTHS",
     "EVALUATION_STAGES",
     "OPTIONAL_COLUMNS",
     "REJECTS",
@@ -74,6 +80,16 @@ _CALL = pa.struct(
         ("input", _TEXT),
         ("response", _TEXT),
         ("gain", _REAL),
+    ]
+)
+_PREDICTED_CALL = pa.struct(
+    [
+        ("tool", _TEXT),
+        ("position", _INT),
+        ("input", _TEXT),
+        ("response", _TEXT),
+        ("failure", _TEXT),
+        ("asked", _FLAG),
     ]
 )
 
@@ -129,6 +145,10 @@ _SCORED = _schema(
     },
 )
 _SCORED = _with_nulls(_SCORED, "loss_call")  # not computed where no threshold needs it
+_LINK = pa.struct([("tool", _TEXT), ("input", _TEXT), ("response", _TEXT)])
+_BEHIND = pa.field("behind", pa.list_(_LINK), nullable=False)  # the calls in front of the last one of a chain
+_CHAIN_SAMPLED = _SAMPLED.append(_BEHIND)
+_CHAIN_SCORED = _SCORED.append(_BEHIND).append(pa.field("loss_shorter", _REAL, nullable=False))
 _EXAMPLES = _schema({"doc_id": _TEXT, "text": _TEXT, "calls": pa.list_(_CALL)})
 _ITEMS = _schema(
     {
@@ -157,7 +177,13 @@ _PREDICTIONS = _schema(
         "call_tokens": _INT,
         "problem": _TEXT,
     },
-    nullable={"tool": _TEXT, "input": _TEXT, "response": _TEXT, "failure": _TEXT},
+    nullable={
+        "tool": _TEXT,
+        "input": _TEXT,
+        "response": _TEXT,
+        "failure": _TEXT,
+        "calls": pa.list_(_PREDICTED_CALL),
+    },
 )
 _PERPLEXITIES = _schema(
     _EVALUATED | {"source": _TEXT, "nll": _REAL, "tokens": _INT, "characters": _INT, "problem": _TEXT}
@@ -225,6 +251,35 @@ class StageFacts:
     about: str  # one sentence: the comment on the table in the snapshot
 
 
+CHAIN_DEPTHS = (2, 3, 4)  # calls of a chain
+
+
+def _chain_stages() -> Iterator[StageFacts]:
+    """Yield the stages of each depth; all depths share three tables."""
+    for depth in CHAIN_DEPTHS:
+        yield StageFacts(
+            f"sample_{depth}",
+            "chain_sampled",
+            _CHAIN_SAMPLED,
+            True,
+            "Per tool of the last call: the distinct draws behind calls that were executed.",
+        )
+        yield StageFacts(
+            f"execute_{depth}",
+            "chain_executed",
+            _EXECUTED,
+            True,
+            "Per tool of the last call: each distinct call at the end of a chain, and its response or failure.",
+        )
+        yield StageFacts(
+            f"score_{depth}",
+            "chain_scored",
+            _CHAIN_SCORED,
+            True,
+            "Every executed chain of calls with its losses (nats), kept or not.",
+        )
+
+
 # In the order in which they run.
 STAGES: dict[str, StageFacts] = {
     facts.name: facts
@@ -245,6 +300,7 @@ STAGES: dict[str, StageFacts] = {
         ),
         StageFacts("execute", "executed", _EXECUTED, True, "Per tool: each distinct call and its response or failure."),
         StageFacts("score", "scored", _SCORED, True, "Every executed call with its losses (nats), kept or not."),
+        *_chain_stages(),
         StageFacts(
             "assemble", "examples", _EXAMPLES, False, "C*: texts with calls, and where each call is in the text."
         ),
@@ -284,6 +340,7 @@ EVALUATION_STAGES = ("benchmark", "evaluate", "perplexity", "ground", "choose", 
 
 # Columns that files of earlier program versions lack: table -> column -> its type in SQL.
 ADDED_COLUMNS: dict[str, dict[str, str]] = {
+    "chain_sampled": {"log_p_form": "DOUBLE", "wording": "BIGINT"},
     "sampled": {"window_end": "BIGINT", "log_p_form": "DOUBLE", "wording": "BIGINT"},
     "executed": {"transient": "BOOLEAN"},
     "scored": {
@@ -294,10 +351,19 @@ ADDED_COLUMNS: dict[str, dict[str, str]] = {
         "log_p_response": "FLOAT[]",
         "decoy_gains": "DOUBLE[]",
     },
+    "predictions": {
+        "calls": 'STRUCT(tool VARCHAR, "position" BIGINT, "input" VARCHAR, response VARCHAR, failure VARCHAR, '
+        "asked BOOLEAN)[]"
+    },
 }
 
-# Columns that only some builds have, so that the files of all others stay what they were: a file may lack them.
-OPTIONAL_COLUMNS: dict[str, tuple[str, ...]] = {"sampled": ("log_p_form", "wording")}
+# Columns that only some builds and evaluations have, so that the files of all others stay what they were: a file may
+# lack them.
+OPTIONAL_COLUMNS: dict[str, tuple[str, ...]] = {
+    "sampled": ("log_p_form", "wording"),
+    "chain_sampled": ("log_p_form", "wording"),
+    "predictions": ("calls",),
+}
 
 # The flow that assembles other versions of C* from a build's scores; the build's commits stay current.
 WHAT_IF = "what-if"

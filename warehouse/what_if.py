@@ -70,6 +70,7 @@ class StoredScores:
     )  # tool -> gain below which calls are not scored to the end
     decays: Mapping[str, float] = field(default_factory=dict)  # tool -> decay of the weights, where it is known
     marked_out: Mapping[str, int] = field(default_factory=dict)  # reason -> calls that marks left out of the current C*
+    chained: bool = False  # whether calls were chained; the index knows single calls alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,8 @@ def stored_scores(path: str | Path) -> StoredScores:
         SnapshotError: there is no snapshot.
     """
     sql = """SELECT c.stage, c.tool, any_value(c.config) AS config FROM facts.commits AS c
-        JOIN facts.current USING (commit_id) WHERE c.stage IN ('sample', 'assemble') GROUP BY ALL ORDER BY ALL"""
+        JOIN facts.current USING (commit_id) WHERE c.stage IN ('sample', 'assemble', 'score_2')
+        GROUP BY ALL ORDER BY ALL"""
     floors = """SELECT c.tool, max(TRY_CAST(c.config::JSON->>'floor' AS DOUBLE)) AS floor FROM facts.commits AS c
         JOIN facts.current USING (commit_id) WHERE c.stage = 'score' GROUP BY c.tool HAVING floor IS NOT NULL"""
     decays = """SELECT c.tool, max(TRY_CAST(c.config::JSON->>'decay' AS DOUBLE)) AS decay FROM facts.commits AS c
@@ -116,7 +118,9 @@ def stored_scores(path: str | Path) -> StoredScores:
         left_out = {row["reason"]: row["calls"] for row in rows_in(connection, marked)}
     sampled = {row["tool"]: json.loads(row["config"]) for row in configs if row["stage"] == "sample"}
     assembled: dict[str, Any] = next((json.loads(row["config"]) for row in configs if row["stage"] == "assemble"), {})
-    return StoredScores(sampled, assembled, runs[0]["run_id"] if runs else "", lowest, of_tool, left_out)
+    chained = any(row["stage"] == "score_2" for row in configs)
+    run_id = runs[0]["run_id"] if runs else ""
+    return StoredScores(sampled, assembled, run_id, lowest, of_tool, left_out, chained)
 
 
 def count_unranked(path: str | Path) -> int:

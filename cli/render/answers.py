@@ -130,16 +130,20 @@ def print_document_trace(trace: DocumentTrace) -> None:
     columns = ("tool", "rank", "position", "p", *form, "draws", "parsed")
     _print_rows(console, title, trace.positions, columns)
     wording = ("wording",) if any(row.get("wording") is not None for row in explanation.sampled) else ()
-    _print_rows(console, "draws", explanation.sampled, ("tool", "position", *wording, "raw", "outcome", "count"))
+    draws = [{**row, "raw": _in_chain(row, row["raw"])} for row in explanation.sampled]
+    _print_rows(console, "draws", draws, ("tool", "position", *wording, "raw", "outcome", "count"))
     _print_rows(console, "responses", explanation.executed, ("tool", "input", "response", "failure", "detail"))
     decoys = ("best_decoy",) if any(call.get("decoy_gains") for call in trace.calls) else ()
-    columns = ("tool", "position", "loss_plain", "loss_call", "loss_response", "gain", *decoys, "fate", "answered")
+    shorter = ("loss_shorter",) if any(call.get("behind") for call in trace.calls) else ()
+    losses = ("loss_plain", *shorter, "loss_call", "loss_response")
+    columns = ("tool", "position", *losses, "gain", *decoys, "fate", "answered")
     calls = [
         {
             **call,
+            "loss_shorter": call.get("loss_shorter"),
             "gain": _gain(call),
             "best_decoy": max(call.get("decoy_gains") or (), default=None),
-            "answered": f"{call['input']} -> {call['response']}".strip(),
+            "answered": _in_chain(call, f"{call['input']} -> {call['response']}".strip()),
         }
         for call in trace.calls
     ]
@@ -154,6 +158,12 @@ def print_document_trace(trace: DocumentTrace) -> None:
     _print_rows(console, "datasets", datasets, ("dataset", "calls"))
     _print_rows(console, "checkpoints", trace.checkpoints, ("folder", "arm", "dataset", "used"))
     _print_rows(console, "evaluations", trace.evaluations, ("task", "arm", "k", "model"))
+
+
+def _in_chain(call: Mapping[str, Any], text: str) -> str:
+    """Return a text about a call behind the calls of its chain that stand in front of it, if there are any."""
+    links = [f"[{one['tool']}: {one['input']} -> {one['response']}]" for one in call.get("behind") or ()]
+    return " ".join((*links, text))
 
 
 def _gain(call: Mapping[str, Any]) -> Any:

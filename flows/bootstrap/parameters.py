@@ -40,6 +40,11 @@ class BootstrapParameters(TrainingChoice, BuildParameters):
         description="Let the model that samples also score (default: `score_model`, or else `model`, scores in every "
         "round, so that no model marks its own work)",
     )
+    bare_rounds: Annotated[bool, _ROUNDS] = Field(
+        False,
+        description="From round 1 on, sample without annotation prompts (`bare`): the model has been finetuned on "
+        "calls, and the prompts' tokens are saved",
+    )
     task: Annotated[list[str], Listed, _ROUNDS] = Field(
         default_factory=list,
         description="Benchmarks that the model of every round answers, with tools and without: names, or name=/path; "
@@ -84,7 +89,13 @@ def of_build(p: BootstrapParameters, number: int, sampler: str) -> BuildParamete
     asked: dict[str, Any] = {name: getattr(p, name) for name in BuildParameters.model_fields}
     judge = p.score_model if number == 0 else None if p.self_judge else p.score_model or p.model
     return BuildParameters.model_validate(
-        {**asked, "dataset": f"{p.dataset}-{number}", "model": sampler, "score_model": judge}
+        {
+            **asked,
+            "dataset": f"{p.dataset}-{number}",
+            "model": sampler,
+            "score_model": judge,
+            "bare": p.bare or (p.bare_rounds and number > 0),
+        }
     )
 
 

@@ -95,7 +95,7 @@ def round_of(
         if commit is None:
             continue
         rows = {one.unit: one for one in commit.balances}
-        if key.stage in _MODEL_STAGES:
+        if key.stage.partition("_")[0] in _MODEL_STAGES:  # at every depth of chains
             tokens += int(commit.counters.get(LM_TOKENS, 0))
         if key.stage == "sample" and "draws" in rows:
             draws, well_formed = draws + rows["draws"].rows_in, well_formed + rows["draws"].kept

@@ -9,10 +9,11 @@ from collections import Counter
 from pathlib import Path
 
 from flows.build_dataset.parameters import BuildParameters
+from tasks.build_spec import BuildSpec
 from toolformer_core.annotate.ingest import other_files
 from toolformer_core.embedded import CORPUS
 
-__all__ = ["notes_on_build", "notes_on_training"]
+__all__ = ["notes_on_build", "notes_on_chains", "notes_on_training"]
 
 _LISTED = 3  # files that are listed by name; the others are counted
 
@@ -37,6 +38,26 @@ def notes_on_build(p: BuildParameters) -> list[str]:
             "name your own data with --index or --passages (wikisearch, qa) and --translator or --phrases (mt)"
         )
     return notes
+
+
+def notes_on_chains(spec: BuildSpec, documents: int) -> list[str]:
+    """Return what chains cost at most, in texts read and calls drawn; nothing where there are none.
+
+    Args:
+        spec: the build.
+        documents: of the corpus.
+    """
+    chains = spec.chains
+    if chains.depth == 1:
+        return []
+    starts = documents * chains.starts
+    read = starts * len(spec.tools)
+    drawn = starts * sum(config.draws for config in spec.sample.values())
+    depths = "at the second depth" if chains.depth == 2 else f"at each depth from the second to number {chains.depth}"
+    return [
+        f"--chain-depth {chains.depth}: {depths} at most {chains.starts} starts in each of {documents:,} documents, so "
+        f"{read:,} texts read and {drawn:,} calls drawn by {len(spec.tools)} tools; --chain-starts changes that"
+    ]
 
 
 def _invented(tool: str, p: BuildParameters) -> bool:

@@ -35,9 +35,11 @@ from flows.forms import (
     as_text,
 )
 from toolformer_core.config import (
+    MAX_CHAIN_DEPTH,
     MAX_DECOYS,
     TOOL_NAMES,
     AssembleConfig,
+    ChainConfig,
     IngestConfig,
     PrefilterConfig,
     SampleConfig,
@@ -60,6 +62,7 @@ _TOOLS_OR_AUTO = WithJsonSchema(
 )
 _INGEST, _PREFILTER, _SAMPLE, _ASSEMBLE = IngestConfig(), PrefilterConfig(), SampleConfig(), AssembleConfig()
 _SCORE = ScoreConfig()
+_CHAINS = ChainConfig()
 
 DECOYS_FOR_RATES = 3  # of a call, where a threshold is to be found by them
 
@@ -143,6 +146,12 @@ class BuildParameters(ToolChoice):
         "share the draws, which are pooled; a tool uses those that it has. More than one: each text is read twice by "
         "every wording",
     )
+    bare: Annotated[bool, _CALLS] = Field(
+        False,
+        description="Sample from the texts alone, without annotation prompts: for a model that has been finetuned on "
+        "calls. It saves the prompts' tokens and the second copy of each text; with `draw_form` forced each tool gets "
+        "calls of its own",
+    )
     chat_template: Annotated[ChatTemplate, _CALLS] = Field(
         NONE,
         description="For a chat model: draw calls in the turns of a chat. auto: by the chat template of the model's "
@@ -188,6 +197,19 @@ class BuildParameters(ToolChoice):
     )
     only_accepted: Annotated[bool, _CALLS] = Field(
         False, description="Keep only calls that people's marks accept, of those that pass the thresholds"
+    )
+    chain_depth: Annotated[int, _CALLS] = Field(
+        _CHAINS.depth,
+        ge=1,
+        le=MAX_CHAIN_DEPTH,
+        description="Calls of a chain at most: the second is drawn behind the first one's response, at the same "
+        "position, and so on (default: 1, no chains, as in the paper)",
+    )
+    chain_starts: Annotated[int, _CALLS] = Field(
+        _CHAINS.starts,
+        gt=0,
+        description="With `chain_depth`: executed calls of a document behind which further ones are drawn, those that "
+        "leave most to gain; `plan` says what that costs",
     )
     max_examples: Annotated[int, _CALLS] = Field(
         _ASSEMBLE.max_examples, gt=0, description="Examples per tool at most (paper: 25,000)"

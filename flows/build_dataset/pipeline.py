@@ -27,9 +27,9 @@ from tasks.build_spec import BuildSpec
 from tasks.example_limit import ExampleCounter, examples_in_shard, last_ranks, shard_order
 from tasks.run_shard import ShardResult, on_shard_done
 from tasks.settings import shared_catalog
-from tasks.stage import Shard, Stage, is_read_for
+from tasks.stage import Shard, Stage
 from tasks.stages import build_stages
-from tasks.stages.assemble import ASSEMBLE, AssemblySpec
+from tasks.stages.assemble import ASSEMBLE, SCORES, AssemblySpec
 from tasks.thresholds import Decided, decide_thresholds, given_thresholds, is_decided_late
 from toolformer_core.records import digest_of
 
@@ -52,12 +52,12 @@ class _Group:
     results: dict[tuple[str, str], GroupResult | PrefectFuture[GroupResult]] = field(default_factory=dict)
 
     def read_by(self, stage: Stage[Any], tool: str) -> dict[str, list[GroupResult | PrefectFuture[GroupResult]]]:
-        """Return what a stage reads, by stage: of its own tool, or of all tools if it runs once for all of them."""
+        """Return what a stage that is run for a tool reads, by stage."""
         return {
             name: [
                 result
                 for (own_stage, own_tool), result in self.results.items()
-                if own_stage == name and is_read_for(tool, own_tool)
+                if own_stage == name and stage.is_read_for(tool, name, own_tool)
             ]
             for name in stage.reads
         }
@@ -138,7 +138,7 @@ def _submit_scoring_stages(spec: BuildSpec, group: _Group, tools: Iterable[str])
 
 def _submit_assembly(spec: BuildSpec, group: _Group, assembly: AssemblySpec) -> None:
     """Submit `assemble`, and the stages behind it."""
-    scored = {"score": group.read_by(ASSEMBLE, "")["score"]}
+    scored = {stage: results for stage, results in group.read_by(ASSEMBLE, "").items() if stage in SCORES and results}
     group.results[ASSEMBLE.name, ""] = submit_stage(ASSEMBLE, assembly, group.shards, scored)
     stages = build_stages(spec)
     for stage in stages[stages.index(ASSEMBLE) + 1 :]:
@@ -153,9 +153,9 @@ def _assemble(spec: BuildSpec, ledger: Ledger, groups: Sequence[_Group]) -> Asse
     for group in groups:
         results = group.finished()
         for number, shard in enumerate(group.shards):
-            by_tool = {tool: results["score", tool].shards[number] for tool in spec.tools}
-            scored[shard.name] = [result for result in by_tool.values() if result is not None]
-            lacking[shard.name] = [tool for tool, result in by_tool.items() if result is None]
+            scores = {key: group_result.shards[number] for key, group_result in results.items() if key[0] in SCORES}
+            scored[shard.name] = [result for result in scores.values() if result is not None]
+            lacking[shard.name] = [tool for tool in spec.tools if scores["score", tool] is None]
         for tool in spec.tools if spec.price_rates else ():
             executed[tool] += [result for result in results["execute", tool].shards if result is not None]
     decided = decide_thresholds(spec, scored, executed)

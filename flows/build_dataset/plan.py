@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.build_dataset.estimate import Estimate, PastCommits, Total, total_of
-from flows.build_dataset.notes import notes_on_build
+from flows.build_dataset.notes import notes_on_build, notes_on_chains
 from flows.build_dataset.parameters import BuildParameters, build_command
 from flows.build_dataset.pipeline import assembly_spec_of
 from flows.build_dataset.remote_model import scan_notes
@@ -30,9 +30,9 @@ from tasks.build_spec import BuildSpec, NotInOverlayError
 from tasks.example_limit import ExampleCounter, examples_in_shard, last_ranks, shard_order
 from tasks.follow_up import last_inputs, transient_failures
 from tasks.run_shard import ShardResult, ShardSpec, result_of
-from tasks.stage import Inputs, Shard, Stage, is_read_for, run_stage, shards_of
+from tasks.stage import Inputs, Shard, Stage, files_by_stage, run_stage, shards_of
 from tasks.stages import build_stages
-from tasks.stages.assemble import ASSEMBLE
+from tasks.stages.assemble import ASSEMBLE, SCORES
 from tasks.stages.ingest import CORPUS, INGEST
 from tasks.thresholds import decide_thresholds, is_decided_late
 from toolformer_core.annotate.sample import scans_of
@@ -165,7 +165,7 @@ class _Planner:
             tools = dict.fromkeys((shard.name for shard in shards), spec.tools)
             results = {shard.name: self._add_annotation(shard, spec.tools) for shard in shards}
         self._add_assembly(shards, results, tools)
-        notes = (*self.notes, *self._transient_notes())
+        notes = (*self.notes, *self._transient_notes(), *notes_on_chains(spec, documents))
         scorer = spec.other_model.name if spec.other_model is not None else ""
         stages = tuple(self._stage_plans())
         return Plan(stages, tuple(self.planned), documents, spec.model, spec.data, scorer, notes=notes)
@@ -279,7 +279,7 @@ class _Planner:
 
     def _add_stage(self, stage: Stage[Any], tool: str, shard: Shard, results: _Results) -> ShardResult | None:
         """Plan a stage for one shard; run it in the overlay if that costs nothing. Return its result if it is known."""
-        read = {key: result for key, result in results.items() if key[0] in stage.reads and is_read_for(tool, key[1])}
+        read = {key: result for key, result in results.items() if stage.is_read_for(tool, *key)}
         files = {
             name: tuple(f for key, result in read.items() if key[0] == name and result for f in result.files)
             for name in stage.reads
@@ -337,7 +337,8 @@ class _Planner:
         """
         spec = self.spec
         scored = {shard: _score_results(shard_results) for shard, shard_results in results.items()}
-        all_scored = all(len(shard_results) == len(tools[shard]) for shard, shard_results in scored.items())
+        expected = {shard: spec.chains.depth * len(of_shard) for shard, of_shard in tools.items()}
+        all_scored = all(len(shard_results) == expected[shard] for shard, shard_results in scored.items())
         assembly = assembly_spec_of(spec)
         if all_scored and is_decided_late(spec):
             executed = {tool: _results_of("execute", tool, results.values()) for tool in spec.tools}
@@ -351,10 +352,10 @@ class _Planner:
         assembly = replace(assembly, last_ranks=ranks, not_annotated=not_annotated)
         for shard in shards:
             scores = scored[shard.name]
-            unknown = (*(() if len(scores) == len(tools[shard.name]) else ("inputs",)), *unknown_limit, *unknown_config)
+            unknown = (*(() if len(scores) == expected[shard.name] else ("inputs",)), *unknown_limit, *unknown_config)
             if spec.stop_when_full and not all_scored:
                 unknown = (*unknown, "not_annotated")
-            files = {INGEST.name: (shard.documents,), "score": tuple(f for result in scores for f in result.files)}
+            files = {INGEST.name: (shard.documents,), **files_by_stage(scores)}
             assembled = self._add_shard(
                 ASSEMBLE.shard_spec(Inputs(assembly, shard.name, files=files)), shard.documents.rows, unknown
             )
@@ -378,7 +379,7 @@ class _Planner:
             config = self.spec.sample[tool] if name in draw_stages else None
             draws = config.top_k * config.draws if config is not None else 0
             draws *= scans_of(len(self.spec.prompts[tool])) if name == "sample" else 1
-            model = (self.spec.for_scoring() if name == "score" else self.spec).weights_digest
+            model = (self.spec.for_scoring() if name in SCORES else self.spec).weights_digest
             yield StagePlan(
                 stage=name,
                 tool=tool,
@@ -397,7 +398,7 @@ def _results_of(stage: str, tool: str, by_shard: Iterable[_Results]) -> list[Sha
 
 
 def _score_results(results: _Results) -> list[ShardResult]:
-    return [result for (stage, _), result in results.items() if stage == "score" and result is not None]
+    return [result for (stage, _), result in results.items() if stage in SCORES and result is not None]
 
 
 def _changed_fields(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:

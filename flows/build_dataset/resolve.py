@@ -6,9 +6,9 @@ So a mistake is answered before anything runs. Nothing is written, and no model 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,11 @@ from tasks.build_spec import BuildModel, BuildSpec, RelevanceSpec
 from tasks.call_prices import SECOND, WORD
 from toolformer_core.annotate.ingest import corpus_files, file_digest, read_corpus
 from toolformer_core.annotate.sample import shared_draws
-from toolformer_core.annotate.tool_prompt import prompts_for
+from toolformer_core.annotate.tool_prompt import chain_prompt_for, prompts_for
 from toolformer_core.config import (
     TOOL_NAMES,
     AssembleConfig,
+    ChainConfig,
     ExecuteConfig,
     IngestConfig,
     PrefilterConfig,
@@ -128,6 +129,7 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
     tau_f = {key: tau_f for key, one in declared.items() if (tau_f := one.tau_f) is not None}
     remote = remote_model_of(p)
     whole, weights, tokenizer = _digests(p.model, remote)
+    template = partial(_in_chat, p.chat_template, remote.tokenizer if remote is not None else p.model)
     return BuildSpec(
         run_id=run_id,
         data=_absolute(p.data),
@@ -142,7 +144,8 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         tools=tuple(built),
         tool_names={key: tool.name for key, tool in built.items()},
         tool_digests={key: tool.fingerprint for key, tool in built.items()},
-        prompts=_prompts(p, built, sample, remote.tokenizer if remote is not None else p.model),
+        prompts=_prompts(p, built, sample, template),
+        chain_prompts=_chain_prompts(p, built, template) if p.chain_depth > 1 else {},
         chat_template=p.chat_template if p.chat_template in (NONE, AUTO) else Path(p.chat_template).name,
         filters={key: declared[key].filter for key in built if key not in TOOL_NAMES},
         tool_settings=settings,
@@ -150,6 +153,8 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         prefilter=PrefilterConfig(chunk_tokens=p.mt_chunk_tokens, latest_date=p.latest_date, seed=p.seed),
         relevance=_relevance(p, built),
         sample=sample,
+        chains=_chains(p),
+        bare=p.bare,
         execute=ExecuteConfig(),
         score=_score(p, [*tau_f.values(), *p.thresholds.values()]),
         assemble=AssembleConfig(
@@ -192,23 +197,47 @@ def _digests(model: str, remote: RemoteModel | None) -> tuple[str, str, str]:
 
 
 def _prompts(
-    p: BuildParameters, tools: Mapping[str, Tool], sample: Mapping[str, SampleConfig], tokenizer_name: str
+    p: BuildParameters,
+    tools: Mapping[str, Tool],
+    sample: Mapping[str, SampleConfig],
+    in_chat: Callable[[Prompt], Prompt],
 ) -> dict[str, tuple[Prompt, ...]]:
-    """Return the wordings of each tool's prompt, of those that are asked for the ones that it has.
-
-    A chat template is applied here, so that workers are given texts and the fingerprint holds what the model reads.
-    """
-    folder = Path(p.prompts).absolute() if p.prompts else None
-    prompts = {key: prompts_for(tool, wordings_of(p.wordings), folder) for key, tool in tools.items()}
+    """Return the wordings of each tool's prompt, of those that are asked for the ones that it has."""
+    if p.bare:
+        return {key: (_bare_prompt(p, key),) for key in tools}
+    prompts = {key: prompts_for(tool, wordings_of(p.wordings), _prompt_folder(p)) for key, tool in tools.items()}
     for key, wordings in prompts.items():
         shared_draws(sample[key].draws, len(wordings))
-    if p.chat_template == NONE:
-        return prompts
-    tokenizer = load_tokenizer(tokenizer_name).tokenizer
-    return {
-        key: tuple(prompt_in_chat(prompt, tokenizer, p.chat_template) for prompt in wordings)
-        for key, wordings in prompts.items()
-    }
+    return {key: tuple(map(in_chat, wordings)) for key, wordings in prompts.items()}
+
+
+def _chain_prompts(
+    p: BuildParameters, tools: Mapping[str, Tool], in_chat: Callable[[Prompt], Prompt]
+) -> dict[str, Prompt]:
+    """Return the prompt of each tool's calls in chains."""
+    if p.bare:
+        return {key: _bare_prompt(p, key) for key in tools}
+    return {key: in_chat(chain_prompt_for(tool, _prompt_folder(p))) for key, tool in tools.items()}
+
+
+def _bare_prompt(p: BuildParameters, key: str) -> Prompt:
+    if p.prompts is not None or p.chat_template != NONE or wordings_of(p.wordings) != (1,):
+        raise UsageError("--bare samples without prompts: leave --prompts, --wordings and --chat-template out")
+    return Prompt(key, "", "", bare=True)
+
+
+def _prompt_folder(p: BuildParameters) -> Path | None:
+    return Path(p.prompts).absolute() if p.prompts else None
+
+
+def _in_chat(chat_template: str, tokenizer_name: str, prompt: Prompt) -> Prompt:
+    """Return a prompt in the turns of a chat, if there is to be one.
+
+    This is done here, so that workers are given texts and the fingerprint holds what the model reads.
+    """
+    if chat_template == NONE:
+        return prompt
+    return prompt_in_chat(prompt, load_tokenizer(tokenizer_name).tokenizer, chat_template)
 
 
 def _relevance(p: BuildParameters, tools: Mapping[str, Tool]) -> RelevanceSpec | None:
@@ -235,6 +264,14 @@ def _score(p: BuildParameters, thresholds: list[float]) -> ScoreConfig:
     if not decoys:
         return ScoreConfig(floor=floor)
     return ScoreConfig(floor=floor, decoys=decoys, decoy_share=p.decoy_share, decoy_seed=p.seed)
+
+
+def _chains(p: BuildParameters) -> ChainConfig:
+    if p.chain_depth > 1 and p.stop_when_full:
+        raise UsageError(
+            "--stop-when-full ends each tool by itself, and chains need the responses of all tools: leave one out"
+        )
+    return ChainConfig(p.chain_depth, p.chain_starts)
 
 
 def _rates(p: BuildParameters, tools: Mapping[str, Tool]) -> dict[str, float]:

@@ -19,8 +19,8 @@ from tasks.example_limit import last_ranks
 from tasks.false_discovery import find_thresholds, gains_by_tool
 from tasks.mark_filter import MarkFilter
 from tasks.run_shard import ShardResult, result_of
-from tasks.stage import Inputs, Shard, files_of, run_stage, shards_of
-from tasks.stages.assemble import ASSEMBLE, NOT_ANNOTATED, AssemblySpec, PositionFilter, judged_calls
+from tasks.stage import Inputs, Shard, files_by_stage, files_of, run_stage, shards_of
+from tasks.stages.assemble import ASSEMBLE, NOT_ANNOTATED, SCORES, AssemblySpec, PositionFilter, judged_calls
 from toolformer_core.annotate.false_discovery import FoundThreshold
 from toolformer_core.config import TOOL_NAMES, AssembleConfig
 from toolformer_core.errors import UsageError
@@ -32,7 +32,7 @@ from warehouse.schema import WHAT_IF
 from warehouse.store import Store
 from warehouse.what_if import CallFilter, Change, StoredScores, WhatIf, stored_scores
 
-__all__ = ["compare_marked", "materialise", "thresholds_for"]
+__all__ = ["compare_by_shard", "materialise", "thresholds_for"]
 
 
 def thresholds_for(store: Store, snapshot: str | Path, rates: Sequence[float]) -> list[FoundThreshold]:
@@ -133,12 +133,14 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
     return dataset
 
 
-def compare_marked(store: Store, query: WhatIfQuery, n: int = 5, width: int = 60) -> WhatIf:
-    """Compare what the two filters keep where marks decide as well: as `what_if`, but from all scores, shard by shard.
+def compare_by_shard(store: Store, query: WhatIfQuery, n: int = 5, width: int = 60) -> WhatIf:
+    """Compare what two filters keep where marks decide, or calls are chained: as `what_if`, but from all scores.
+
+    These are read shard by shard. A chain counts for the tool of each of its calls.
 
     Args:
         store: the data folder's store.
-        query: what `ask` returned, with marks.
+        query: what `ask` returned.
         n: how many calls to return at most of those that come, and of those that go.
         width: characters of text before and after a call's position.
 
@@ -155,10 +157,10 @@ def compare_marked(store: Store, query: WhatIfQuery, n: int = 5, width: int = 60
         kept = {side: judged_calls(base.inputs(one, shard)).kept for side, one in ((False, before), (True, after))}
         for side, calls in kept.items():
             examples, number = counts[side]
-            examples.update(tool for tool, _ in {(call.tool, call.doc_id) for call in calls})
-            number.update(call.tool for call in calls)
-            others = {(call.tool, call.doc_id, call.position) for call in kept[not side]}
-            fresh = [call for call in calls if (call.tool, call.doc_id, call.position) not in others]
+            examples.update(tool for tool, _ in {(tool, call.doc_id) for call in calls for tool in call.tools})
+            number.update(tool for call in calls for tool in call.tools)
+            others = {(call.tools, call.doc_id, call.position) for call in kept[not side]}
+            fresh = [call for call in calls if (call.tools, call.doc_id, call.position) not in others]
             ranked = [(-call.gain, call.doc_id, call.position, call, shard) for call in fresh]
             moved[side] = sorted([*moved[side], *ranked], key=lambda one: one[:3])[:n]
 
@@ -214,7 +216,7 @@ class _BaseRun:
     run: Run
     tool_names: Mapping[str, str]  # key -> name in calls
     shards: list[Shard]
-    scored: dict[str, list[ShardResult]]  # shard -> results of `score`, one per tool
+    scored: dict[str, list[ShardResult]]  # shard -> results of `score`, one per tool and depth of chains
     sampled: dict[str, list[ShardResult]]  # shard -> results of `sample`, one per tool
     not_annotated: dict[str, list[str]]  # shard -> tools that had enough examples before it
     reused: list[ShardResult]  # of all stages but `assemble`
@@ -225,7 +227,7 @@ class _BaseRun:
         return tuple(self.tool_names)
 
     def inputs(self, assembly: AssemblySpec, shard: Shard) -> Inputs[AssemblySpec]:
-        files = {"ingest": (shard.documents,), "score": files_of(self.scored[shard.name])}
+        files = {"ingest": (shard.documents,), **files_by_stage(self.scored[shard.name])}
         if assembly.positions:
             files["sample"] = files_of(self.sampled[shard.name])
         return Inputs(assembly, shard.name, files=files)
@@ -254,6 +256,9 @@ def _read_base_run(store: Store, stored: StoredScores) -> _BaseRun:
             {shard: [results[stage, tool, shard] for tool in shard_tools] for shard, shard_tools in annotated.items()}
             for stage in ("score", "sample")
         )
+        for (stage, _, shard), result in results.items():
+            if stage in SCORES[1:]:
+                scored[shard].append(result)
     except KeyError as exc:
         raise UsageError(f"run {run.run_id} has not scored every shard: run the same toolformer build again") from exc
     return _BaseRun(run, tool_names, shards, scored, sampled, not_annotated, list(results.values()))

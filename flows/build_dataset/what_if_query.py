@@ -83,6 +83,8 @@ def ask(
     weights = other_weights(snapshot, scores, decay, window)
     if weights is not None and marks is not None:
         raise UsageError("--decay and --window cannot be tried together with --not-rejected or --only-accepted")
+    if weights is not None and scores.chained:
+        raise UsageError("--decay and --window are tried on single calls, and this build has chains of calls")
     for tool in tau_f if weights is None else ():  # with other weights, what is unknown is counted instead
         if tau_f[tool] < scores.floors.get(tool, -math.inf):
             raise UsageError(

@@ -47,6 +47,7 @@ class ToolBasis:
     examples: float  # of C*, per document of the corpus
     scan_tokens: float  # per document kept
     draw_tokens: float  # per draw
+    start_tokens: float  # per start of a chain; 0: there are no chains
     score_tokens: float  # per scored call
     relevance_tokens: float  # per document of the prefilter; 0: none is left out
     call_seconds: float
@@ -162,7 +163,9 @@ def _source(sample: Sample | None) -> str:
 
 
 def _measured_single(basis: Basis, name: str) -> tuple[float, str, str] | None:
-    """Return a figure of the whole run as a sample build or the model's tokenizer has it: value, origin, source."""
+    """Return a figure of the whole run as an option, a sample build or the tokenizer has it: value, origin, source."""
+    if basis.query.bare and name in ("text_copies", "prompt_tokens"):
+        return float(name == "text_copies"), CONFIG, "--bare reads each text once, without a prompt"
     if name == "characters_a_token":
         value = characters_a_token(basis.query.model)
         return None if value is None else (value, MEASURED, f"the tools' prompts in tokens of {basis.query.model}")
@@ -182,7 +185,8 @@ def _text_tokens(basis: Basis) -> float:
     lines = basis.assumptions
     scans = [
         (
-            totals.scanned_tokens(_draw_tokens(lines, tool)) / _text_copies(basis, totals.positions, totals.wordings),
+            totals.scanned_tokens(_draw_tokens(lines, tool))
+            / _text_copies(basis, totals.positions, totals.wordings, totals.bare),
             totals.rows_in.get("documents", 0),
         )
         for (stage, tool), totals in (basis.sample.totals if basis.sample is not None else {}).items()
@@ -198,9 +202,10 @@ def _text_tokens(basis: Basis) -> float:
     return lines.add("text_tokens", tokens, "tokens", COMPUTED, source, positive=True)
 
 
-def _text_copies(basis: Basis, positions: str, wordings: int) -> float:
+def _text_copies(basis: Basis, positions: str, wordings: int, bare: bool) -> float:
     """Return how often sampling reads a text: in every scan, and once more where its plain loss is needed."""
-    return basis.single("text_copies") * scans_of(wordings) + (positions != "trigger")
+    copies = basis.single("text_copies") if bare == basis.query.bare else 1.0 if bare else SINGLE["text_copies"].value
+    return copies * scans_of(wordings) + (positions != "trigger")
 
 
 def _draw_tokens(lines: Assumptions, tool: str) -> float:
@@ -255,6 +260,7 @@ def _tool(basis: Basis, tool: ToolQuery, sample: Sample | None) -> ToolBasis:
         examples=own("examples", m.examples(tool.tau_f), "examples", *examples),
         scan_tokens=_scan_tokens(basis, tool, m, draw_tokens, source),
         draw_tokens=draw_tokens,
+        start_tokens=_start_tokens(basis, key, m, draw_tokens, source),
         score_tokens=_score_tokens(basis, key, m, source, draws * ok_share * scored),
         relevance_tokens=_relevance_tokens(basis, key, m, source),
         call_seconds=rate("call_seconds", m.call_seconds()),
@@ -269,11 +275,11 @@ def _tool(basis: Basis, tool: ToolQuery, sample: Sample | None) -> ToolBasis:
 
 def _scan_tokens(basis: Basis, tool: ToolQuery, m: MeasuredTool, draw_tokens: float, source: str) -> float:
     """Return the tokens of a document's scans: of a sample build's tokens what its draws leave, but at least half."""
-    key, planned = tool.key, _text_copies(basis, basis.query.positions, tool.wordings)
+    key, planned = tool.key, _text_copies(basis, basis.query.positions, tool.wordings, basis.query.bare)
     totals, documents = m.stage("sample"), m.units("sample")
     name = f"{key}.scan_tokens"
     if totals is not None and documents and totals.lm_tokens:
-        copies = planned / _text_copies(basis, totals.positions, totals.wordings)
+        copies = planned / _text_copies(basis, totals.positions, totals.wordings, totals.bare)
         scanned = totals.scanned_tokens(draw_tokens) * copies * _tokens_ratio(basis)
         why = f"its LM tokens less draws x draw_tokens; {source}"
         return basis.assumptions.add(name, scanned / documents, "tokens", MEASURED, why)
@@ -281,6 +287,22 @@ def _scan_tokens(basis: Basis, tool: ToolQuery, m: MeasuredTool, draw_tokens: fl
     copies_read = "text_copies" + (f" x {scans} scans" if (scans := scans_of(tool.wordings)) > 1 else "")
     copies_read = copies_read if basis.query.positions == "trigger" else f"({copies_read} + 1)"
     why = f"a document kept: text_tokens x {copies_read} x padding"
+    return basis.assumptions.add(name, value, "tokens", COMPUTED, why)
+
+
+def _start_tokens(basis: Basis, key: str, m: MeasuredTool, draw_tokens: float, source: str) -> float:
+    """Return the tokens that are read behind a prompt before calls are drawn at a start: a text, and it half again."""
+    if basis.query.chain_depth == 1:
+        return 0.0
+    name = f"{key}.start_tokens"
+    totals = m.stage("sample_2")
+    starts = totals.counters.get("starts", 0) if totals is not None else 0
+    if totals is not None and starts:
+        why = f"its LM tokens less draws x draw_tokens; {source}"
+        value = totals.scanned_tokens(draw_tokens) / starts * _tokens_ratio(basis)
+        return basis.assumptions.add(name, value, "tokens", MEASURED, why)
+    value = (1.5 * basis.text_tokens + basis.single("call_tokens")) * basis.single("padding")
+    why = "a start: the text, half of it again and a call, x padding"
     return basis.assumptions.add(name, value, "tokens", COMPUTED, why)
 
 

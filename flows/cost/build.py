@@ -4,6 +4,11 @@
     draws   = kept x draws per document                     calls  = ok x calls_per_ok_draw
                                                             scored = ok x scored_per_ok_draw
 
+Where calls are chained, each further depth draws m calls of every tool behind the starts of a document:
+
+    starts  = documents x the smaller of chain_starts and the calls scored for a document, of all tools
+    draws   = starts x m                                    LM tokens of sample_n = starts x start_tokens + draws x ...
+
     LM tokens of sample = kept x scan_tokens + draws x draw_tokens         of score = scored x score_tokens
 
     seconds of a token on a card
@@ -21,6 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from flows.cost.basis import Basis, ToolBasis
+from tasks.stage import at_depth
 
 __all__ = ["StageCost", "annotated_documents", "decode_seconds", "prefill_seconds", "stage_costs"]
 
@@ -89,6 +95,9 @@ def stage_costs(basis: Basis) -> list[StageCost]:
     ]
     for tool in basis.tools:
         costs += _tool_costs(basis, tool)
+    for depth in range(2, query.chain_depth + 1):
+        for tool in basis.tools:
+            costs += _chain_costs(basis, tool, depth)
     examples = sum(min(query.max_examples, documents * tool.examples) for tool in basis.tools)
     shards = math.ceil(documents / query.shard_documents)
     example_bytes = basis.single("ingest_bytes") + basis.single("characters_a_token") * basis.single("call_tokens")
@@ -122,6 +131,22 @@ def _tool_costs(basis: Basis, tool: ToolBasis) -> Iterator[StageCost]:
     yield _cost(basis, tool, "score", scored, prefill=scored * tool.score_tokens)
 
 
+def _chain_costs(basis: Basis, tool: ToolBasis, depth: int) -> Iterator[StageCost]:
+    """Yield the costs of a further depth of chains, whose last calls are the tool's."""
+    query = basis.query
+    per_document = sum(one.kept_share * one.draws * one.ok_share * one.scored for one in basis.tools)
+    kept = query.documents * (tool.kept_share if tool.key == "calendar" else 1.0)  # which needs a date
+    starts = kept * min(query.chain_starts, per_document)
+    m = next(one.draws for one in query.tools if one.key == tool.key)
+    draws = starts * m
+    ok = draws * tool.ok_share
+    calls, scored = ok * tool.calls, ok * tool.scored
+    read, drawn = starts * tool.start_tokens, draws * tool.draw_tokens
+    yield _cost(basis, tool, "sample", starts, prefill=read, decode=drawn, depth=depth)
+    yield _cost(basis, tool, "execute", calls, calls=calls, depth=depth)
+    yield _cost(basis, tool, "score", scored, prefill=scored * tool.score_tokens, depth=depth)
+
+
 def _cost(
     basis: Basis,
     tool: ToolBasis,
@@ -131,17 +156,19 @@ def _cost(
     prefill: float = 0.0,
     decode: float = 0.0,
     calls: float = 0.0,
+    depth: int = 1,
 ) -> StageCost:
     """Return the cost of a stage for a tool.
 
     Args:
         basis: the plan's figures.
         tool: its rates.
-        stage: which.
+        stage: which; at every depth of chains its rates are the same.
         units: of its work, see `StageCost`.
         prefill: LM tokens of scans and scores.
         decode: LM tokens of draws.
         calls: of the tool.
+        depth: of chains.
     """
     gpu_s = model_cpu_h = 0.0
     if basis.query.gpu:
@@ -151,7 +178,7 @@ def _cost(
         model_cpu_h = (prefill + decode) * tool.model_us.get(stage, 0.0) / 1e6 / _HOUR
     commits = math.ceil(annotated_documents(basis, tool) / basis.query.shard_documents)
     return StageCost(
-        stage,
+        at_depth(stage, depth),
         tool.key,
         units,
         lm_tokens=prefill + decode,

@@ -148,14 +148,26 @@ def _paper(plan: EvaluationPlan) -> dict[str, float]:
 
 def _card(result: EvaluateResult) -> str:
     rows = [*map(row_of, result.arms), *map(row_of, result.perplexities)]
-    names = ["arm", "k", "items", "accuracy", "low", "high", "call_rate", "texts", "tokens", "perplexity"]
+    names = [
+        "arm",
+        "k",
+        "items",
+        "accuracy",
+        "low",
+        "high",
+        "call_rate",
+        "calls_per_item",
+        "texts",
+        "tokens",
+        "perplexity",
+    ]
     shown = [name for name in names if any(name in row for row in rows)]
 
     def cell(value: object) -> str:
         return f"{value:.3f}" if isinstance(value, float) else str(value)
 
     lines = [f"## {result.title} {result.source}", "| " + " | ".join(shown) + " |", "|" + "---|" * len(shown)]
-    lines += ["| " + " | ".join(cell(row[name]) for name in shown) + " |" for row in rows]
+    lines += ["| " + " | ".join(cell(row.get(name, "-")) for name in shown) + " |" for row in rows]
     return "\n".join(lines)
 
 

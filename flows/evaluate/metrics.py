@@ -19,6 +19,7 @@ from warehouse.store import Store
 __all__ = ["ArmFigures", "ArmPerplexity", "EvaluateResult", "arm_figures", "arm_perplexity", "row_of"]
 
 _COLUMNS = ["item_id", "correct", "called", "tool", "parameters", "problem"]
+_SEVERAL = [*_COLUMNS, "calls"]  # of items that may have several calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class ArmFigures:
     accuracy_called: float
     accuracy_uncalled: float
     rates: dict[str, float] = field(default_factory=dict)  # tool -> share of items on which it was called
+    calls_per_item: float | None = None  # None where an item has one call at most: it is the call rate
     failed: int = 0  # items that the model could not process, e.g. too long ones; they count as wrong
     versus_base: Comparison | None = None
     versus_disabled: Comparison | None = None  # for arms with tools: against the same model without
@@ -91,11 +93,17 @@ def arm_figures(
     outcomes: dict[Evaluation, list[ItemOutcome]] = {}
     parameters: dict[Evaluation, int] = {}  # of the model
     failed: dict[Evaluation, int] = {}  # items
+    per_item: dict[Evaluation, float] = {}  # calls
     for evaluation, shards in finished.items():
-        rows = _rows(store, shards, _COLUMNS)
+        several = evaluation.max_calls > 1
+        rows = _rows(store, shards, _SEVERAL if several else _COLUMNS)
+        called = [_tools_asked(row) for row in rows]
         outcomes[evaluation] = [
-            ItemOutcome(row["item_id"], row["correct"], (row["tool"],) if row["called"] else ()) for row in rows
+            ItemOutcome(row["item_id"], row["correct"], tuple(dict.fromkeys(tools)))
+            for row, tools in zip(rows, called, strict=True)
         ]
+        if several:
+            per_item[evaluation] = sum(map(len, called)) / len(rows) if rows else math.nan
         parameters[evaluation] = rows[0]["parameters"] if rows else 0
         failed[evaluation] = sum(bool(row["problem"]) for row in rows)
     right = {evaluation: {item.item_id: item.right for item in items} for evaluation, items in outcomes.items()}
@@ -125,6 +133,7 @@ def arm_figures(
                 accuracy_called=split.called.value,
                 accuracy_uncalled=split.uncalled.value,
                 rates=call_rates(items),
+                calls_per_item=per_item.get(evaluation),
                 failed=failed[evaluation],
                 versus_base=comparison(evaluation, "base"),
                 versus_disabled=comparison(evaluation, "toolformer-disabled")
@@ -133,6 +142,13 @@ def arm_figures(
             )
         )
     return out
+
+
+def _tools_asked(row: Mapping[str, Any]) -> list[str]:
+    """Return the tools of an item's calls, in order; calls for which no tool was asked are left out."""
+    if "calls" in row:
+        return [call["tool"] for call in row["calls"] if call["asked"]]
+    return [row["tool"]] if row["called"] else []
 
 
 def arm_perplexity(store: Store, evaluation: Evaluation, name: str, shards: Sequence[ShardResult]) -> ArmPerplexity:
@@ -178,5 +194,6 @@ def row_of(figures: ArmFigures | ArmPerplexity) -> dict[str, Any]:
         "failed": figures.failed,
         "p_versus_base": figures.versus_base.p if figures.versus_base else None,
         "p_versus_disabled": figures.versus_disabled.p if figures.versus_disabled else None,
+        **({} if figures.calls_per_item is None else {"calls_per_item": figures.calls_per_item}),
         **{f"calls_{tool}": rate for tool, rate in figures.rates.items()},
     }

@@ -56,7 +56,8 @@ class EvaluateParameters(ToolChoice):
     model_config = FORM
 
     task: Annotated[str, OneOf(_tasks)] = Field(
-        description="Benchmark: svamp, gsm8k, nq, webqs, mlqa-de, dateset, perplexity, small-world, ..."
+        description="Benchmark: svamp, gsm8k, nq, webqs, mlqa-de, dateset, perplexity, small-world, "
+        "small-world-chains, ..."
     )
     path: AbsolutePath | None = Field(
         None,
@@ -92,6 +93,12 @@ class EvaluateParameters(ToolChoice):
     trigger: Annotated[
         Trigger, Option(note=". It is the arm toolformer-trigger that uses it; named alone, the arm takes 'fitted'")
     ] = ""
+    max_calls: int = Field(
+        1,
+        gt=0,
+        description="For arms with tools: calls per item (paper: 1); later ones may use earlier responses, so that "
+        "each step of a word problem can have its own",
+    )
     limit: int | None = Field(
         None,
         gt=0,

@@ -50,6 +50,8 @@ def resolve(p: EvaluateParameters, run_id: str = "plan") -> EvaluationPlan:
 
 def _evaluations(p: EvaluateParameters, task: Task, store: Store) -> list[Evaluation]:
     measured = task.rule is Rule.PERPLEXITY
+    if task.passages is not None and p.passages is None and p.index is None:
+        p = p.model_copy(update={"passages": str(task.passages)})
     tools, settings = ({}, ToolSettings()) if measured else chosen_tools(p)
     offered = tuple(key for key in tools if key not in task.excluded_tools)
     base = p.model if p.model == "embedded" else trained_model(p.model)
@@ -75,6 +77,7 @@ def _evaluations(p: EvaluateParameters, task: Task, store: Store) -> list[Evalua
             tool_digests=tuple(digests.items()) if k else (),
             tool_settings=settings if k else ToolSettings(),
             max_new_tokens=length,
+            max_calls=p.max_calls if k else 1,
             trigger=trigger if arm == TRIGGER_ARM else (),
         )
         for arm, k in chosen

@@ -66,6 +66,7 @@ def track(
             "tools": sorted({key for e in plan.evaluations for key in e.offered}),
             "max_new_tokens": plan.evaluations[0].max_new_tokens,
             "trigger": {key: theta for e in plan.evaluations for key, theta in e.trigger},
+            **({"max_calls": p.max_calls} if p.max_calls != 1 else {}),
             "code": versions(),
         },
         tags={"kind": "evaluate", "task": plan.task.name, "dataset_digest": digest, "flow_run": plan.benchmark.run_id},
@@ -81,7 +82,9 @@ def track(
             run.metrics({f"perplexity/{_safe(text.arm)}": text.perplexity}, step=0)
         run.table([*map(row_of, arms), *map(row_of, perplexities)], "tables/arms.json")
         if arms:
-            _plots(run, plan.task.title, arms, sizes)
+            # arms without tools have one figure, whatever the number of calls
+            alike = [row for row in sizes if not row["k"] or row["max_calls"] == p.max_calls]
+            _plots(run, plan.task.title, arms, alike)
     except BaseException:
         run.finish("FAILED")
         raise
@@ -112,6 +115,8 @@ def _metrics(one: ArmFigures) -> dict[str, float]:
         f"failed/{arm}": float(one.failed),
         **{f"calls_{tool}/{arm}": rate for tool, rate in one.rates.items()},
     }
+    if one.calls_per_item is not None:
+        metrics[f"calls_per_item/{arm}"] = one.calls_per_item
     if one.versus_base is not None:
         metrics |= {f"gain_over_base/{arm}": one.versus_base.difference, f"p_versus_base/{arm}": one.versus_base.p}
     if one.versus_disabled is not None:

@@ -115,7 +115,10 @@ def _task_plan(
 ) -> TaskPlan:
     goes_on = task.name in EMBEDDED  # its items are the beginnings of texts, not questions
     demonstrations: DemonstrationKind = p.demonstrations or ("annotation" if goes_on else "questions")
-    library = tools_of(tools.keys, tools.settings, demonstrations, tools.mocked)
+    where = tools.settings
+    if task.passages is not None and where.passages is None and where.index is None:
+        where = replace(where, passages=task.passages)
+    library = tools_of(tools.keys, where, demonstrations, tools.mocked)
     prompt = p.answer_prompt if p.answer_prompt is not None else ("{query}" if goes_on else None)
     settings = GroundingSettings(max_answer_tokens=p.max_answer_tokens, max_call_tokens=p.max_call_tokens)
     benchmark = Benchmark(
@@ -131,9 +134,7 @@ def _task_plan(
     )
     grounding = GroundingRun(
         benchmark=benchmark,
-        library=ToolLibrary(
-            tuple((one.key, one.digest) for one in library), tools.settings, demonstrations, tools.mocked
-        ),
+        library=ToolLibrary(tuple((one.key, one.digest) for one in library), where, demonstrations, tools.mocked),
         small=models.small,
         encoder=NamedModel(p.encoder, encoder_digest(p.encoder) if p.encoder else ""),
         patterns=load_patterns(p.patterns),

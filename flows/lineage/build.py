@@ -15,7 +15,6 @@ from typing import Any
 
 from flows.lineage.names import benchmark_at, model_at, place, table_at, training_of
 from flows.lineage.steps import Data, Step
-from tasks.stage import is_read_for
 from tasks.stages import BUILD_STAGES, EVALUATION_STAGES
 from warehouse.commits import Commit, DataFile, Run, canonical_json, digest
 from warehouse.schema import OPTIONAL_COLUMNS, REJECTS, STAGES
@@ -156,8 +155,9 @@ def _tables_read(
 
 def _may_read(key: _Key, other: _Key) -> bool:
     declared = _DECLARED.get(key[0])
-    reads = other[0] != key[0] if declared is None else other[0] in declared.reads
-    return reads and is_read_for(key[1], other[1])
+    if declared is None:
+        return other[0] != key[0] and (not key[1] or other[1] in ("", key[1]))
+    return declared.is_read_for(key[1], *other)
 
 
 def _distinct(files: Iterable[DataFile]) -> list[DataFile]:

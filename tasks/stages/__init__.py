@@ -6,6 +6,9 @@
     sample      + verdicts         -> draws                per tool and shard   (asks the model)
     execute     + draws            -> responses            per tool and shard   (asks the tool)
     score       + responses        -> losses               per tool and shard   (asks the model)
+    sample_2    + losses           -> second calls         per tool and shard   (asks the model; if calls are chained)
+    execute_2   + draws            -> responses            per tool and shard   (asks the tool)
+    score_2     + responses        -> losses of chains     per tool and shard   (asks the model; then sample_3 ...)
     assemble    + losses           -> examples of C*       per shard, all tools
 
     benchmark   a benchmark's file -> items, cut into shards
@@ -30,18 +33,25 @@ from tasks.stages.answer_grounded import ANSWER_GROUNDED
 from tasks.stages.assemble import ASSEMBLE
 from tasks.stages.benchmark import BENCHMARK
 from tasks.stages.evaluate import EVALUATE
-from tasks.stages.execute import EXECUTE
+from tasks.stages.execute import EXECUTE, execute_stage
+from tasks.stages.extend import extend_stage
 from tasks.stages.ground import CHOOSE, GROUND
 from tasks.stages.ingest import INGEST
 from tasks.stages.perplexity import PERPLEXITY
 from tasks.stages.prefilter import PREFILTER
 from tasks.stages.relevance import RELEVANCE
 from tasks.stages.sample import SAMPLE
-from tasks.stages.score import SCORE
+from tasks.stages.score import SCORE, score_stage
+from toolformer_core.config import MAX_CHAIN_DEPTH
 
 __all__ = ["BUILD_STAGES", "EVALUATION_STAGES", "VERSIONS", "build_stages"]
 
-BUILD_STAGES: list[Stage[Any]] = [INGEST, PREFILTER, RELEVANCE, SAMPLE, EXECUTE, SCORE, ASSEMBLE]
+_CHAINS = [
+    stage
+    for depth in range(2, MAX_CHAIN_DEPTH + 1)
+    for stage in (extend_stage(depth), execute_stage(depth), score_stage(depth))
+]
+BUILD_STAGES: list[Stage[Any]] = [INGEST, PREFILTER, RELEVANCE, SAMPLE, EXECUTE, SCORE, *_CHAINS, ASSEMBLE]
 EVALUATION_STAGES: list[Stage[Any]] = [BENCHMARK, EVALUATE, PERPLEXITY, GROUND, CHOOSE, ANSWER_GROUNDED]
 
 VERSIONS = {stage.name: stage.version for stage in (*BUILD_STAGES, *EVALUATION_STAGES)}

@@ -1,5 +1,7 @@
 """Assemble: makes C*, the texts with their kept calls, from stored scores, with a build's thresholds or others.
 
+Chains count beside the single calls: as `chains`, of which every dropped one has its reason, too.
+
 No model and no tool is asked. The same scores and the same thresholds give the same bytes. Where a tool has more
 examples than the limit, every shard finds out by itself which of its documents are beyond it: the last rank that stays
 is all that it is told. Its fingerprint names these documents, so the calls are judged before the shard is looked up.
@@ -10,16 +12,16 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tasks import arrow
 from tasks.mark_filter import MarkFilter
 from tasks.run_shard import ShardWriter, StageOutput
-from tasks.stage import Inputs, Stage, nonzero
+from tasks.stage import Inputs, Stage, at_depth, nonzero
 from toolformer_core.annotate.assemble import OVER_LIMIT, assemble, over_cap, survivors
-from toolformer_core.config import AssembleConfig, canonical_json
+from toolformer_core.config import MAX_CHAIN_DEPTH, AssembleConfig, canonical_json
 from toolformer_core.records import ScoredCall, digest_of
 from warehouse.commits import RowCounts
 from warehouse.files.base import Files
@@ -30,6 +32,7 @@ __all__ = [
     "LEFT_OUT",
     "MARKS",
     "NOT_ANNOTATED",
+    "SCORES",
     "AssemblySpec",
     "JudgedCalls",
     "PositionFilter",
@@ -39,6 +42,7 @@ __all__ = [
 
 LEFT_OUT = "position_left_out"  # a reason: `PositionFilter` leaves out some of the sampled positions
 MARKS = "marks"  # in the config of an assembled shard: the filter by people's marks that left out some of its calls
+SCORES = tuple(at_depth("score", depth) for depth in range(1, MAX_CHAIN_DEPTH + 1))  # stages whose calls take part
 NOT_ANNOTATED = "not_annotated"  # in the config of an assembled shard: tools that had enough examples before it
 
 
@@ -84,29 +88,50 @@ def calls_taking_part(
 
     Args:
         positions: which positions take part.
-        calls: of any documents.
+        calls: of any documents; beside a chain, the call that it begins with.
         ranks: (tool, document, position) -> the position's rank in the document; read only if some are left out.
     """
     if not positions:
         return calls
-    return [
-        call
-        for call in calls
-        if (k := positions.top_k.get(call.tool)) is None or ranks[call.tool, call.doc_id, call.position] < k
-        if call.log_p > positions.min_log_p(call.tool)
-    ]
+    log_ps = {(call.tool, call.doc_id, call.position): call.log_p for call in calls if not call.behind}
+
+    def takes_part(call: ScoredCall) -> bool:
+        tool = call.behind[0].tool if call.behind else call.tool  # a chain stands where its first call was drawn
+        place = (tool, call.doc_id, call.position)
+        k = positions.top_k.get(tool)
+        return (k is None or ranks[place] < k) and log_ps[place] > positions.min_log_p(tool)
+
+    return list(filter(takes_part, calls))
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedCalls:
     """A shard's scored calls, and what the thresholds say of them; the limit of examples is not applied yet."""
 
-    calls: int  # in all
-    left_out: int  # at positions that do not take part
+    calls: list[ScoredCall]  # all
     marked_out: frozenset[str]  # digests of calls that do not take part by what people say of them
     kept: list[ScoredCall]
-    reasons: Counter[str]  # of the others
+    reasons: Counter[tuple[bool, str]]  # of the others, chains (True) apart from single calls
     excess: frozenset[tuple[str, str]]  # tool and document of examples beyond the limit
+
+    def is_over_limit(self, call: ScoredCall) -> bool:
+        """Return whether a tool of a kept call, or of a chain, has enough examples without its document."""
+        return any((tool, call.doc_id) in self.excess for tool in call.tools)
+
+    def row_counts(self) -> Iterator[RowCounts]:
+        """Yield where the single calls went and, if there are any, the chains."""
+        for chains, unit in ((False, "calls"), (True, "chains")):
+            rows = sum(_is_chain(call) is chains for call in self.calls)
+            if not rows and chains:
+                continue
+            kept = [call for call in self.kept if _is_chain(call) is chains]
+            over = sum(map(self.is_over_limit, kept))
+            reasons = {reason: n for (of_chains, reason), n in self.reasons.items() if of_chains is chains}
+            yield RowCounts(unit, rows, len(kept) - over, dropped=nonzero({**reasons, OVER_LIMIT: over}))
+
+
+def _is_chain(call: ScoredCall) -> bool:
+    return call.links > 1
 
 
 _LAST = threading.local()  # the judged calls of the shard at hand: its fingerprint and its run both need them
@@ -115,19 +140,23 @@ _LAST = threading.local()  # the judged calls of the shard at hand: its fingerpr
 def judged_calls(inputs: Inputs[AssemblySpec]) -> JudgedCalls:
     """Read and judge a shard's scored calls."""
     assembly = inputs.spec
-    calls = inputs.records("score", arrow.scored_of)
+    calls = [call for stage in SCORES for call in inputs.records(stage, arrow.scored_of)]
     positions = assembly.positions
     drawn = inputs.records("sample", arrow.drawn_of) if positions else []
     ranks = {(call.tool, call.doc_id, call.position): call.rank for call in drawn}
     taking_part = calls_taking_part(positions, calls, ranks)
-    left_out = len(calls) - len(taking_part)
+    left_out = Counter(map(_is_chain, calls))
+    left_out.subtract(map(_is_chain, taking_part))
+    reasons = Counter({(chains, LEFT_OUT): n for chains, n in left_out.items()})
     marked_out: dict[str, ScoredCall] = {}
     if assembly.marks is not None:
         taking_part, marked_out = assembly.marks.split(taking_part)
+        reasons.update((_is_chain(call), assembly.marks.reason) for call in marked_out.values())
     kept, dropped = survivors(taking_part, assembly.config.tau_f, keep_repeats=assembly.config.keep_repeats)
-    excess = over_cap({(call.tool, call.doc_id) for call in kept}, assembly.last_ranks, assembly.config.seed)
-    reasons = Counter(reason for _, reason in dropped)
-    return JudgedCalls(len(calls), left_out, frozenset(marked_out), kept, reasons, frozenset(excess))
+    examples = {(tool, call.doc_id) for call in kept for tool in call.tools}
+    excess = over_cap(examples, assembly.last_ranks, assembly.config.seed)
+    reasons.update((_is_chain(call), reason) for call, reason in dropped)
+    return JudgedCalls(calls, frozenset(marked_out), kept, reasons, frozenset(excess))
 
 
 def _judged_once(inputs: Inputs[AssemblySpec]) -> JudgedCalls:
@@ -141,12 +170,7 @@ def _judged_once(inputs: Inputs[AssemblySpec]) -> JudgedCalls:
 def _run(inputs: Inputs[AssemblySpec], _: ShardWriter) -> StageOutput:
     assembly, judged = inputs.spec, _judged_once(inputs)
     _LAST.held = None
-    reasons = Counter(judged.reasons)
-    reasons[LEFT_OUT] = judged.left_out
-    if assembly.marks is not None:
-        reasons[assembly.marks.reason] = len(judged.marked_out)
-    reasons[OVER_LIMIT] = sum(1 for c in judged.kept if (c.tool, c.doc_id) in judged.excess)
-    kept = [c for c in judged.kept if (c.tool, c.doc_id) not in judged.excess]
+    kept = [call for call in judged.kept if not judged.is_over_limit(call)]
     by_document: dict[str, list[Any]] = {}
     for call in kept:
         by_document.setdefault(call.doc_id, []).append(call)
@@ -158,7 +182,7 @@ def _run(inputs: Inputs[AssemblySpec], _: ShardWriter) -> StageOutput:
     ]
     reason = "no_surviving_call" if inputs.files.get("score") else NOT_ANNOTATED
     counts = (
-        RowCounts("calls", judged.calls, len(kept), dropped=nonzero(reasons)),
+        *judged.row_counts(),
         RowCounts(
             "documents", len(documents), len(examples), dropped=nonzero({reason: len(documents) - len(examples)})
         ),
@@ -200,7 +224,7 @@ ASSEMBLE: Stage[AssemblySpec] = Stage(
     version="3",
     unit="calls",
     per="shard",
-    reads=("ingest", "score", "sample"),  # the draws only where positions are left out
+    reads=("ingest", "score", "sample", *SCORES[1:]),  # the draws only where positions are left out
     run=_run,
     config=lambda inputs: inputs.spec.config,
     digests=_digests,

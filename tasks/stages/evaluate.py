@@ -42,7 +42,7 @@ def _run(inputs: Inputs[ArmRun], writer: ShardWriter) -> StageOutput:
     counts = RowCounts("items", len(items), len(items) - failed.total(), failed=dict(sorted(failed.items())))
     counters = {
         "right": sum(p.correct for p in predictions),
-        "calls": sum(p.called for p in predictions),
+        "calls": sum(p.called if p.calls is None else sum(c.asked for c in p.calls) for p in predictions),
         "new_tokens": sum(p.new_tokens for p in predictions),
         "call_tokens": sum(p.call_tokens for p in predictions),
     }
@@ -78,6 +78,7 @@ def arm_config_notes(inputs: Inputs[ArmRun]) -> Mapping[str, Any]:
         "source": benchmark.source,
         "path": benchmark.path or "",
         **({"trigger": dict(evaluation.trigger)} if evaluation.trigger else {}),
+        **({"max_calls": evaluation.max_calls} if evaluation.max_calls != 1 else {}),
     }
 
 

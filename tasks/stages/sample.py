@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import pyarrow as pa
 
 from tasks import arrow
 from tasks.build_spec import BuildSpec, model_of
@@ -13,9 +15,17 @@ from tasks.run_shard import ShardWriter, StageOutput
 from tasks.stage import LM_TOKENS, Inputs, Stage, count_rows
 from toolformer_core.annotate.sample import sample
 from toolformer_core.prompts.chat import NONE
+from toolformer_core.records import Prompt
 from warehouse.commits import RowCounts
 
-__all__ = ["POSITIONS", "SAMPLE", "UNSEEN_POSITIONS"]
+__all__ = [
+    "POSITIONS",
+    "SAMPLE",
+    "UNSEEN_POSITIONS",
+    "prompt_digests",
+    "template_note",
+    "without_unused_columns",
+]
 
 # Counters of commits, with a model behind a server: positions at which a call may stand, and those of them at which
 # p(" [") is not told and may exceed tau_s.
@@ -41,11 +51,8 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
         count_rows("documents", (s.outcome for s in sampled), "sampled"),
         RowCounts("draws", draws.total(), draws.pop("ok", 0), dropped=dict(sorted(draws.items()))),
     )
-    table = arrow.stage_table("sample", calls)
-    # all files of a build have the same columns, whatever was drawn
-    unused = ["log_p_form"] if spec.sample[tool].draw_form == "free" else []
-    unused += ["wording"] if len(spec.prompts[tool]) == 1 else []
-    table = table.drop_columns(unused)
+    forced, pooled = spec.sample[tool].draw_form == "forced", len(spec.prompts[tool]) > 1
+    table = without_unused_columns(arrow.stage_table("sample", calls), forced=forced, pooled=pooled)
     counters = {LM_TOKENS: tokens}
     if spec.remote is not None:
         counters |= {
@@ -55,20 +62,35 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
     return StageOutput(counts, table, counters)
 
 
-def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
-    prompts = inputs.spec.prompts[inputs.tool]
+def without_unused_columns(table: pa.Table, *, forced: bool, pooled: bool) -> pa.Table:
+    """Return a table of draws with the columns that a build of this kind has, whatever was drawn.
+
+    Args:
+        table: with all columns.
+        forced: whether the form of draws is given, so that its log-probability is known.
+        pooled: whether several wordings draw.
+    """
+    return table.drop_columns([*([] if forced else ["log_p_form"]), *([] if pooled else ["wording"])])
+
+
+def prompt_digests(spec: BuildSpec, prompts: Sequence[Prompt]) -> Mapping[str, str]:
+    """Return the parts of a fingerprint that say which model draws with which prompts."""
     parts = {f"prompt {p.wording}" if p.wording > 1 else "prompt": p.digest for p in prompts}
-    remote = inputs.spec.remote
-    if remote is not None:  # what a scan sees depends on it
-        parts["logprobs"] = str(remote.logprobs)
-    return {**inputs.spec.model_digests(), **parts}
+    if spec.remote is not None:  # what a scan sees depends on it
+        parts["logprobs"] = str(spec.remote.logprobs)
+    return {**spec.model_digests(), **parts}
+
+
+def template_note(spec: BuildSpec) -> Mapping[str, Any]:
+    """Return what a commit's config says of how prompts are put, for people to read."""
+    bare = {"bare": True} if spec.bare else {}
+    return bare | ({} if spec.chat_template == NONE else {"chat_template": spec.chat_template})
 
 
 def _config_notes(inputs: Inputs[BuildSpec]) -> Mapping[str, Any]:
     numbers = [prompt.wording for prompt in inputs.spec.prompts[inputs.tool]]
     wordings = {} if numbers == [1] else {"wordings": numbers}
-    template = inputs.spec.chat_template
-    return wordings | ({} if template == NONE else {"chat_template": template})
+    return {**wordings, **template_note(inputs.spec)}
 
 
 SAMPLE: Stage[BuildSpec] = Stage(
@@ -80,6 +102,6 @@ SAMPLE: Stage[BuildSpec] = Stage(
     reads=("ingest", "prefilter", "relevance"),
     run=_run,
     config=lambda inputs: inputs.spec.sample[inputs.tool],
-    digests=_digests,
+    digests=lambda inputs: prompt_digests(inputs.spec, inputs.spec.prompts[inputs.tool]),
     config_notes=_config_notes,
 )

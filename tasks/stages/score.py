@@ -1,5 +1,7 @@
 """Score: the three losses of every call that has a response, and the gains of its decoys if any are asked for.
 
+At each depth of chains there is such a stage.
+
 Another model may score than has sampled (`--score-model`). What reaches it of a call is text, and the position as an
 offset in characters: its tokens from there on count, or, where a token of its own goes across the position, those from
 the next one on.
@@ -8,25 +10,28 @@ the next one on.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from tasks import arrow
 from tasks.build_spec import BuildSpec, model_of
 from tasks.model_thread import QueuedLM
 from tasks.run_shard import ShardWriter, StageOutput
-from tasks.stage import LM_TOKENS, Inputs, Stage, nonzero
+from tasks.stage import LM_TOKENS, Inputs, Stage, at_depth, nonzero
 from toolformer_core.annotate.decoys import RESERVE_NAME, DecoyPool
 from toolformer_core.annotate.score import score
+from toolformer_core.config import canonical_json
+from toolformer_core.records import digest_of
 from warehouse.commits import RowCounts
 
-__all__ = ["SCORE"]
+__all__ = ["SCORE", "names_digest", "score_stage"]
 
 
-def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
+def _run(depth: int, inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
     spec = inputs.spec.for_scoring()
     contexts = {v.doc_id: v.context for v in inputs.records("prefilter", arrow.verdicts_of)}
-    executions = {(e.input, e.context): e for e in inputs.records("execute", arrow.executions_of)}
-    calls = inputs.records("sample", arrow.parsed_calls_of)
+    executions = {(e.input, e.context): e for e in inputs.records(at_depth("execute", depth), arrow.executions_of)}
+    calls = inputs.records(at_depth("sample", depth), arrow.parsed_calls_of)
     answered = [
         (call, execution.response)
         for call in calls
@@ -38,7 +43,8 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
         wanted = {call.doc_id for call, _ in answered}
         texts = {d.doc_id: d.text for d in inputs.records("ingest", arrow.documents_of) if d.doc_id in wanted}
         with QueuedLM(model_of(spec), writer.add_wait) as lm:
-            scored = score(lm, spec.tool_names[inputs.tool], texts, answered, spec.score, decoys)
+            name, names = spec.tool_names[inputs.tool], spec.tool_names
+            scored = score(lm, name, texts, answered, spec.score, decoys, names)
         tokens = lm.tokens
     counts = RowCounts(
         "calls",
@@ -50,11 +56,17 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
     counters = {LM_TOKENS: tokens}
     if decoys is not None:
         counters |= {"decoys": decoys.from_shard + decoys.from_reserve, "decoys_from_reserve": decoys.from_reserve}
-    return StageOutput((counts,), arrow.stage_table("score", scored), counters)
+    return StageOutput((counts,), arrow.stage_table(at_depth("score", depth), scored), counters)
 
 
-def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
-    return inputs.spec.for_scoring().model_digests()
+def _digests(depth: int, inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
+    spec = inputs.spec.for_scoring()
+    return spec.model_digests() | ({} if depth == 1 else {"tools": names_digest(spec)})
+
+
+def names_digest(spec: BuildSpec) -> str:
+    """Return the digest of the tools' names in calls: the calls in front of one in a chain are of any tool."""
+    return digest_of(canonical_json(dict(spec.tool_names)))
 
 
 def _config_notes(inputs: Inputs[BuildSpec]) -> Mapping[str, Any]:
@@ -65,15 +77,21 @@ def _config_notes(inputs: Inputs[BuildSpec]) -> Mapping[str, Any]:
     return notes
 
 
-SCORE: Stage[BuildSpec] = Stage(
-    name="score",
-    version="2",
-    unit="calls",
-    per="tool",
-    needs="model",
-    reads=("ingest", "prefilter", "sample", "execute"),
-    run=_run,
-    config=lambda inputs: inputs.spec.score,
-    digests=_digests,
-    config_notes=_config_notes,
-)
+def score_stage(depth: int) -> Stage[BuildSpec]:
+    """Return the stage that scores chains of n calls; those of one are all calls."""
+    return Stage(
+        name=at_depth("score", depth),
+        version="2",
+        unit="calls",
+        per="tool",
+        needs="model",
+        reads=("ingest", "prefilter", at_depth("sample", depth), at_depth("execute", depth)),
+        run=partial(_run, depth),
+        config=lambda inputs: inputs.spec.score,
+        digests=partial(_digests, depth),
+        config_notes=_config_notes,
+        wanted=lambda spec: spec.chains.depth >= depth,
+    )
+
+
+SCORE = score_stage(1)

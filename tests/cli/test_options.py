@@ -50,9 +50,9 @@ FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
 }
 # What users have in their scripts.
 _BUILD = """--corpus --data --model --tokenizer --score-model --tools --tool --dataset --limit --tau-s --top-k --draws
-        --positions --draw-form --wordings --chat-template --tau-f --decoys --decoy-share --call-price
+        --positions --draw-form --wordings --bare --chat-template --tau-f --decoys --decoy-share --call-price
         --inside-words --keep-repeats --score-all --not-rejected --only-accepted
-        --max-examples --stop-when-full --temperature --max-call-tokens
+        --chain-depth --chain-starts --max-examples --stop-when-full --temperature --max-call-tokens
         --mt-chunk-tokens --relevant-share --encoder --latest-date --seed --shard-documents --max-chars --text-column
         --url-column --date-column --text-unit
         --prompts --passages --index --qa-reader --phrases --translator --workers --gpus --licence --offline
@@ -61,9 +61,10 @@ _TRAINING = """--profile --processes --steps --batch --learning-rate --warmup --
         --dev-documents --response-loss --keep --retries"""
 NAMES = {
     BuildParameters: _BUILD,
-    BootstrapParameters: f"{_BUILD} {_TRAINING} --rounds --self-judge --task --k --min-gain",
-    EvaluateParameters: """--task --path --data --model --cc --toolformer --arms --k --trigger --limit --tools --tool
-        --passages --index --qa-reader --phrases --translator --max-new-tokens --shard-items --workers --gpus""",
+    BootstrapParameters: f"{_BUILD} {_TRAINING} --rounds --self-judge --bare-rounds --task --k --min-gain",
+    EvaluateParameters: """--task --path --data --model --cc --toolformer --arms --k --trigger --max-calls --limit
+        --tools --tool --passages --index --qa-reader --phrases --translator --max-new-tokens --shard-items --workers
+        --gpus""",
     ExportParameters: """--dataset --data out --format --separator --tokenizer --dialect --arguments --request
         --next-request --dev --seed --push --public --replace""",
     FinetuneParameters: f"--dataset --data --model --arm {_TRAINING} --seed",

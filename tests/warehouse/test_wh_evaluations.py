@@ -73,6 +73,36 @@ def test_accuracy_by_hand(tmp_path: Path) -> None:
     }
 
 
+def test_several_calls_of_an_item_are_counted_and_stand_beside_evaluations_of_one(tmp_path: Path) -> None:
+    def call(tool: str, *, asked: bool = True, failure: str | None = None) -> dict[str, Any]:
+        return {"tool": tool, "position": 3, "input": "i", "response": "r", "failure": failure, "asked": asked}
+
+    store = Store(tmp_path)
+    one = answered(store, "e1", 0, [predicted("a", "e1", right=True, tool="qa"), predicted("b", "e1", right=False)])
+    chain = [call("qa"), call("calculator", failure="empty"), call("calculator")]
+    rows = [
+        predicted("a", "e8", right=True, tool="qa", calls=chain),
+        predicted("b", "e8", right=False, calls=[call("mt", asked=False, failure="not_enabled")]),
+        predicted("c", "e8", right=True, tool="calculator", calls=[call("calculator")]),
+        predicted("d", "e8", right=False, calls=[]),
+    ]
+    several = put(store, "evaluate", "", "e8-0", rows, parts={"evaluation": "e8"}, config=told("e8", max_calls=8))
+    store.write_run(make_run("r1", [one.key, several.key], flow="evaluate"))
+    path = snapshot_of(store)
+    found = {
+        r["evaluation"]: (r["max_calls"], r["called"], r["call_rate"], r["calls_per_item"]) for r in accuracies(path)
+    }
+    # e1: one call in two items. e8: three calls, none, one, none in four
+    assert found == {"e1": (1, 1, 0.5, 0.5), "e8": (8, 2, 0.5, 4 / 4)}
+    rates = {(r["evaluation"], r["tool"]): r for r in rows_of(path, "FROM call_rates")}
+    assert {key: (r["items"], r["rate"], r["accuracy"], r["failure_rate"]) for key, r in rates.items()} == {
+        ("e1", "qa"): (1, 0.5, 1.0, 0.0),
+        ("e8", "qa"): (1, 0.25, 1.0, 0.0),
+        ("e8", "calculator"): (2, 0.5, 1.0, 0.5),  # a's first one failed
+    }
+    assert rows_of(path, "SELECT calls FROM predictions WHERE evaluation = 'e1'") == [{"calls": None}] * 2
+
+
 def test_the_newest_completed_run_of_an_evaluation_counts_and_others_stay(tmp_path: Path) -> None:
     store = Store(tmp_path)
     morning = answered(store, "e1", 0, [predicted("a", "e1", right=True), predicted("b", "e1", right=True)])

@@ -5,10 +5,13 @@
     | below_threshold | L- - L+ < tau_f of its tool                                                               |
     | seen_only_after | MT only (App. A.1): the text holds its input after the position and not before, so the    |
     |                 | model looked ahead                                                                        |
+    | shorter_chain   | a longer chain of calls passes the rules above at the same position of the document       |
     | lower_gain      | another surviving call at the same position of the document, of any tool, gains more      |
     | repeated_nearby | a call of the same tool and input, not dropped by the rules above, is within the five     |
     |                 | tokens by which the two are judged, and gains more: one response is enough                |
     | over_limit      | the tool has enough examples (25,000 in the paper, App. B); which ones stay is seeded     |
+
+A chain is judged as its last call (see `records.ScoredCall`), by the threshold of that call's tool.
 
 The rules are applied in this order, and every dropped call has exactly one reason. A call can be dropped because of a
 better neighbour that is itself dropped as repeated: in a chain of such calls, all but the best have a better neighbour.
@@ -22,13 +25,24 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from toolformer_core.config import TOOL_NAMES, tau_f_for
-from toolformer_core.records import Call, Document, Example, InsertedCall, ScoredCall, digest_of
+from toolformer_core.records import AnsweredCall, Call, Document, Example, InsertedCall, ScoredCall, digest_of
 from toolformer_core.syntax import interleave, linearize
 
-__all__ = ["OVER_LIMIT", "ExampleCap", "assemble", "cap_examples", "cap_rank", "may_be_kept", "over_cap", "survivors"]
+__all__ = [
+    "OVER_LIMIT",
+    "ExampleCap",
+    "assemble",
+    "cap_examples",
+    "cap_rank",
+    "looked_ahead",
+    "may_be_kept",
+    "over_cap",
+    "survivors",
+]
 
 BELOW_THRESHOLD = "below_threshold"
 SEEN_ONLY_AFTER = "seen_only_after"
+SHORTER_CHAIN = "shorter_chain"
 LOWER_GAIN = "lower_gain"
 REPEATED_NEARBY = "repeated_nearby"
 OVER_LIMIT = "over_limit"
@@ -48,9 +62,9 @@ def survivors(
             other. Calls whose window is unknown are always kept.
 
     Returns:
-        The survivors, at most one per document and position, and the dropped calls with their reasons; both in the
-        order given. If two calls gain the same, the first by tool, input and response survives; of repeated calls, the
-        first in the text.
+        The survivors, at most one call or chain per document and position, and the dropped calls with their reasons;
+        both in the order given. If two calls gain the same, the first by tool, input and response survives; of repeated
+        calls, the first in the text.
     """
     calls = list(scored)
     reasons = [_reason_alone(call, tau_f) for call in calls]
@@ -65,7 +79,7 @@ def survivors(
             continue
         winner, loser = (i, rival) if _precedence(call) < _precedence(calls[rival]) else (rival, i)
         best[place] = winner
-        reasons[loser] = LOWER_GAIN
+        reasons[loser] = SHORTER_CHAIN if calls[loser].links < calls[winner].links else LOWER_GAIN
     if not keep_repeats:
         for i in _repeated(calls, best.values()):
             reasons[i] = REPEATED_NEARBY
@@ -79,24 +93,26 @@ def _reason_alone(call: ScoredCall, tau_f: Mapping[str, float] | None) -> str:
     # Written so that a NaN gain is dropped. Where the gain is only bounded, the bound is below every threshold in use.
     if call.loss_call is None or not call.gain >= tau_f_for(call.tool, tau_f):
         return BELOW_THRESHOLD
-    return SEEN_ONLY_AFTER if _looked_ahead(call) else ""
+    return SEEN_ONLY_AFTER if looked_ahead(call) else ""
 
 
-def _looked_ahead(call: ScoredCall) -> bool:
+def looked_ahead(call: ScoredCall) -> bool:
+    """Return whether the model knew a call's input from what follows it (MT only, App. A.1): it is never kept."""
     return call.tool == _LOOKAHEAD_TOOL and call.seen_after and not call.seen_before
 
 
 def may_be_kept(call: ScoredCall) -> bool:
     """Return whether there is a threshold at which a call, alone in its document, would be kept."""
-    return not math.isnan(call.gain) and not _looked_ahead(call)
+    return not math.isnan(call.gain) and not looked_ahead(call)
 
 
 def _repeated(calls: Sequence[ScoredCall], candidates: Iterable[int]) -> list[int]:
     """Return the candidates that have a better call of the same tool and input within their window."""
-    groups: dict[tuple[str, str, str], list[int]] = {}
+    groups: dict[tuple[str, str, str, tuple[AnsweredCall, ...]], list[int]] = {}
     for i in candidates:
-        if calls[i].window_end is not None:
-            groups.setdefault((calls[i].doc_id, calls[i].tool, calls[i].input), []).append(i)
+        call = calls[i]
+        if call.window_end is not None:
+            groups.setdefault((call.doc_id, call.tool, call.input, call.behind), []).append(i)
     out = []
     for group in groups.values():
         group.sort(key=lambda i: calls[i].position)
@@ -121,14 +137,16 @@ def _is_better(other: ScoredCall, call: ScoredCall) -> bool:
     return (-other.gain, other.position) < (-call.gain, call.position)
 
 
-def _precedence(call: ScoredCall) -> tuple[float, str, str, str]:
-    return (-call.gain, call.tool, call.input, call.response)
+def _precedence(call: ScoredCall) -> tuple[int, float, str, str, str, tuple[tuple[str, str, str], ...]]:
+    behind = tuple((one.tool, one.input, one.response) for one in call.behind)
+    return (-call.links, -call.gain, call.tool, call.input, call.response, behind)
 
 
 def assemble(document: Document, calls: Iterable[ScoredCall], names: Mapping[str, str] | None = None) -> Example | None:
     """Return x*: the document with its surviving calls inserted, or None if there are none.
 
-    Removing the recorded spans from the example's text restores the document's text, whatever brackets it holds.
+    Removing the recorded spans from the example's text restores the document's text, whatever brackets it holds. The
+    calls of a chain stand one behind another, and each has the position and the gain of the chain.
 
     Args:
         document: x.
@@ -147,14 +165,15 @@ def assemble(document: Document, calls: Iterable[ScoredCall], names: Mapping[str
             raise ValueError(f"a call of document {call.doc_id} was given with document {document.doc_id}")
     if len({call.position for call in ordered}) < len(ordered):
         raise ValueError(f"two calls share a position of document {document.doc_id}; select calls with `survivors`")
+    links = [(call, link) for call in ordered for link in call.chain]
     pieces = [
-        (call.position, linearize(Call(name_of.get(call.tool, call.tool), call.input), call.response))
-        for call in ordered
+        (call.position, linearize(Call(name_of.get(link.tool, link.tool), link.input), link.response))
+        for call, link in links
     ]
     text, spans = interleave(document.text, pieces)
     inserted = tuple(
-        InsertedCall(call.tool, call.position, start, end, call.input, call.response, call.gain)
-        for call, (start, end) in zip(ordered, spans, strict=True)
+        InsertedCall(link.tool, call.position, start, end, link.input, link.response, call.gain)
+        for (call, link), (start, end) in zip(links, spans, strict=True)
     )
     return Example(document.doc_id, text, inserted)
 

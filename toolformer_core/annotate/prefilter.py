@@ -55,7 +55,9 @@ from toolformer_core.errors import UsageError
 from toolformer_core.records import Document, PrefilterResult, digest_of
 from toolformer_core.tools.declaration import DocumentFilter
 
-__all__ = ["LanguageId", "fasttext_language", "prefilter"]
+__all__ = ["NO_DATE", "LanguageId", "fasttext_language", "prefilter"]
+
+NO_DATE = "no_url_date"  # why the calendar is not tried: it would have no date to read
 
 LanguageId = Callable[[str], tuple[str, float]]  # text -> (ISO 639 code, confidence in [0, 1])
 
@@ -96,7 +98,7 @@ def _judge(tool: str, document: Document, config: PrefilterConfig, identify: Lan
         return kept, reason, "", ()
     if tool == "calendar":
         date = url_date(document.url or "", config.latest_date)
-        return date is not None, "url_date" if date else "no_url_date", date or "", ()
+        return date is not None, "url_date" if date else NO_DATE, date or "", ()
     if tool == "mt":
         spans = _foreign_paragraphs(document.text, config, identify)
         return bool(spans), "foreign_chunk" if spans else "no_foreign_chunk", "", spans

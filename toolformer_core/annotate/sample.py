@@ -64,7 +64,7 @@ from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, boun
 from toolformer_core.records import Document, DrawnCall, PrefilterResult, Prompt, numbers_of
 from toolformer_core.syntax import CLOSE, find_close, name_begun, parse
 
-__all__ = ["SampledDocument", "draw_seeds", "sample", "scans_of", "shared_draws"]
+__all__ = ["SampledDocument", "draw_seeds", "judged", "sample", "scans_of", "shared_draws"]
 
 # A call is judged by this many tokens from its position on (§4.1); tokens that only continue a character do not count.
 _WINDOW = 5
@@ -333,7 +333,7 @@ def _calls(state: _DocumentState, tool_name: str) -> Iterator[DrawnCall]:
     for at, rank, draws, wording in state.drawn:
         # the log-probability of a form is that of its place; it may be rounded differently in another batch
         for draw, count in Counter(one._replace(log_p_begin=draws[0].log_p_begin) for one in draws).items():
-            outcome, input_ = _judge(draw, tool_name)
+            outcome, input_ = judged(draw, tool_name)
             yield DrawnCall(
                 doc_id=state.document.doc_id,
                 tool=state.prefiltered.tool,
@@ -350,7 +350,8 @@ def _calls(state: _DocumentState, tool_name: str) -> Iterator[DrawnCall]:
             )
 
 
-def _judge(draw: Draw, tool_name: str) -> tuple[str, str]:
+def judged(draw: Draw, tool_name: str) -> tuple[str, str]:
+    """Return the outcome of a draw (see the table), and the call's input if it is ok, else ""."""
     if not draw.ended:
         begun = name_begun(draw.text)
         if begun is None:

@@ -8,12 +8,16 @@
     | loss_call     | e(c, eps)   |
     | loss_response | e(c, r)     |
 
+In a chain c is the last call, and z begins with the calls in front of it, each with its response. A fourth loss is then
+the least one of the chains with which z begins, e(c_1, r_1) and so on, which are part of L- as well (`loss_shorter`).
+
 The weights are those of `losses`. The losses and the log-probabilities they are made of are kept for every call;
 `assemble` decides from them which calls survive.
 
 L- = min(L(eps), L(e(c, eps))) is at most L(eps). Where L(eps) - L+ is below the config's floor, no tau_f from the floor
 on keeps the call, whatever its L(e(c, eps)): it is not computed, unless one of the call's decoys could pass the floor.
-The gain of a decoy r' is L- - L(e(c, r')), with the same L-; where L(e(c, eps)) is not computed, the bound of it.
+(In a chain the least of L(eps) and `loss_shorter` stands in place of L(eps).) The gain of a decoy r' is
+L- - L(e(c, r')), with the same L-; where L(e(c, eps)) is not computed, the bound of it.
 
 This stage knows no other threshold, no tools and no tokens: it asks the model for log-probabilities at character
 offsets.
@@ -32,10 +36,10 @@ from numpy.typing import NDArray
 from toolformer_core.annotate.decoys import DecoyPool
 from toolformer_core.annotate.losses import loss as weighted_loss
 from toolformer_core.annotate.losses import weights
-from toolformer_core.config import ScoreConfig
+from toolformer_core.config import TOOL_NAMES, ScoreConfig
 from toolformer_core.lm.base import LanguageModel, ScoreRequest
-from toolformer_core.records import Call, DrawnCall, ScoredCall
-from toolformer_core.syntax import linearize
+from toolformer_core.records import AnsweredCall, Call, DrawnCall, ScoredCall
+from toolformer_core.syntax import linearize, linearize_chain
 
 __all__ = ["score"]
 
@@ -49,6 +53,7 @@ def score(
     items: Iterable[tuple[DrawnCall, str]],
     config: ScoreConfig,
     decoys: DecoyPool | None = None,
+    names: Mapping[str, str] = TOOL_NAMES,
 ) -> list[ScoredCall]:
     """Score executed calls of one tool.
 
@@ -57,9 +62,10 @@ def score(
         tool_name: the tool's name in calls, e.g. `Calculator`.
         texts: x by document id.
         items: each call with its response. Calls with the same document, position, input and response are scored
-            once, and their counts are added.
+            once, and their counts are added; so are the same chains.
         config: the decay of the weights, and the floor.
         decoys: where the calls' decoys come from; None: no call gets any.
+        names: the name in calls of each tool key that stands in front of a call in a chain.
 
     Returns:
         One `ScoredCall` per distinct call, in order of first appearance; losses in nats.
@@ -67,26 +73,29 @@ def score(
     Raises:
         KeyError: a call's document is not among the texts.
     """
-    by_document: dict[str, dict[tuple[int, str, str], DrawnCall]] = {}
-    order: dict[tuple[str, int, str, str], None] = {}
+    by_document: dict[str, dict[_Key, DrawnCall]] = {}
+    order: dict[tuple[str, _Key], None] = {}
     for drawn, response in items:
         calls = by_document.setdefault(drawn.doc_id, {})
-        key = (drawn.position, drawn.input, response)
+        key = (drawn.position, drawn.input, response, drawn.behind)
         earlier = calls.get(key)
         calls[key] = drawn if earlier is None else replace(earlier, count=earlier.count + drawn.count)
-        order.setdefault((drawn.doc_id, *key))
+        order.setdefault((drawn.doc_id, key))
 
     w = weights(config.decay)
-    scored: dict[tuple[str, int, str, str], ScoredCall] = {}
+    scored: dict[tuple[str, _Key], ScoredCall] = {}
     doc_ids = list(by_document)
     for at in range(0, len(doc_ids), _DOCUMENTS_PER_CALL):
         chunk = [
-            _requests(tool_name, texts[doc_id], len(w), call, response, decoys)
+            _requests(tool_name, names, texts[doc_id], len(w), call, response, decoys)
             for doc_id in doc_ids[at : at + _DOCUMENTS_PER_CALL]
-            for (_, _, response), call in by_document[doc_id].items()
+            for (_, _, response, _), call in by_document[doc_id].items()
         ]
         scored.update(_score_chunk(lm, texts, chunk, w, config.skips_below))
     return [scored[key] for key in order]
+
+
+_Key = tuple[int, str, str, tuple[AnsweredCall, ...]]  # position, input, response, the calls in front
 
 
 class _CallRequests(NamedTuple):
@@ -95,25 +104,40 @@ class _CallRequests(NamedTuple):
     drawn: DrawnCall
     response: str
     plain: ScoreRequest
+    shorter: tuple[ScoreRequest, ...]  # with the chains with which z begins
     bare: ScoreRequest  # with e(c, eps)
     full: ScoreRequest  # with e(c, r)
     decoys: tuple[ScoreRequest, ...] | None  # with e(c, r') each
 
+    def requests(self, *, bare: bool) -> tuple[ScoreRequest, ...]:
+        """Return all of them, with or without `bare`."""
+        return (self.plain, *self.shorter, *((self.bare,) if bare else ()), self.full, *(self.decoys or ()))
+
 
 def _requests(
-    tool_name: str, text: str, tokens: int, drawn: DrawnCall, response: str, pool: DecoyPool | None
+    tool_name: str,
+    names: Mapping[str, str],
+    text: str,
+    tokens: int,
+    drawn: DrawnCall,
+    response: str,
+    pool: DecoyPool | None,
 ) -> _CallRequests:
+    links = [(Call(names.get(one.tool, one.tool), one.input), one.response) for one in drawn.behind]
+    before = linearize_chain(links)
+
     def asked(prefix: str) -> ScoreRequest:
         return ScoreRequest(prefix, text, drawn.position, tokens)
 
     def with_response(given: str) -> ScoreRequest:
-        return asked(linearize(Call(tool_name, drawn.input), given))
+        return asked(before + linearize(Call(tool_name, drawn.input), given))
 
     decoys = pool.decoys_of(drawn, response) if pool is not None else None
     return _CallRequests(
         drawn,
         response,
         plain=asked(""),
+        shorter=tuple(asked(linearize_chain(links[:n])) for n in range(1, len(links) + 1)),
         bare=with_response(""),
         full=with_response(response),
         decoys=tuple(map(with_response, decoys)) if decoys is not None else None,
@@ -126,7 +150,7 @@ def _score_chunk(
     calls: list[_CallRequests],
     w: NDArray[np.float64],
     floor: float,
-) -> dict[tuple[str, int, str, str], ScoredCall]:
+) -> dict[tuple[str, _Key], ScoredCall]:
     log_probs: dict[ScoreRequest, NDArray[np.float32]] = {}
 
     def compute(requests: Iterable[ScoreRequest]) -> None:
@@ -140,24 +164,28 @@ def _score_chunk(
     def values(asked: ScoreRequest) -> tuple[float, ...]:
         return tuple(log_probs[asked].tolist())
 
+    def without_call(call: _CallRequests) -> float:
+        """Return the least loss without the call itself."""
+        return min(loss(one) for one in (call.plain, *call.shorter))
+
     def skipped(call: _CallRequests) -> bool:
         """Return whether L(e(c, eps)) is left out: neither response can reach the floor. NaN is no bound."""
         least = min(loss(one) for one in (call.full, *(call.decoys or ())))
-        return loss(call.plain) - least < floor
+        return without_call(call) - least < floor
 
     if floor == -math.inf:
-        compute(one for call in calls for one in (call.plain, call.bare, call.full, *(call.decoys or ())))
+        compute(one for call in calls for one in call.requests(bare=True))
     else:
-        compute(one for call in calls for one in (call.plain, call.full, *(call.decoys or ())))
+        compute(one for call in calls for one in call.requests(bare=False))
         compute(call.bare for call in calls if not skipped(call))
 
     out = {}
     for call in calls:
         drawn, response = call.drawn, call.response
-        before, after = _seen(drawn.input, texts[drawn.doc_id], drawn.position)
+        before, after = _seen(drawn, texts[drawn.doc_id])
         without = skipped(call)  # even if another call's request has computed it
-        smaller = loss(call.plain) if without else min(loss(call.plain), loss(call.bare))  # L-
-        out[drawn.doc_id, drawn.position, drawn.input, response] = ScoredCall(
+        smaller = without_call(call) if without else min(without_call(call), loss(call.bare))  # L-
+        out[drawn.doc_id, (drawn.position, drawn.input, response, drawn.behind)] = ScoredCall(
             doc_id=drawn.doc_id,
             tool=drawn.tool,
             position=drawn.position,
@@ -175,13 +203,19 @@ def _score_chunk(
             log_p_call=None if without else values(call.bare),
             log_p_response=values(call.full),
             decoy_gains=None if call.decoys is None else tuple(smaller - loss(one) for one in call.decoys),
+            behind=drawn.behind,
+            loss_shorter=min(map(loss, call.shorter)) if call.shorter else None,
         )
     return out
 
 
-def _seen(input_: str, text: str, position: int) -> tuple[bool, bool]:
-    """Return whether the text holds an input before, and after, a position, ignoring case; never for ""."""
-    needle = input_.casefold()
+def _seen(drawn: DrawnCall, text: str) -> tuple[bool, bool]:
+    """Return whether the text holds a call's input before, and after, its position, ignoring case; never for "".
+
+    In a chain the responses in front of the call stand before its position, too.
+    """
+    needle = drawn.input.casefold()
     if not needle:
         return False, False
-    return needle in text[:position].casefold(), needle in text[position:].casefold()
+    earlier = [text[: drawn.position], *(one.response for one in drawn.behind)]
+    return any(needle in one.casefold() for one in earlier), needle in text[drawn.position :].casefold()

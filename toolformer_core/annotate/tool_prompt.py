@@ -1,6 +1,7 @@
 """The annotation prompts of a tool: the shipped ones, the user's from a folder, or the one that the tool declares.
 
-A tool may have several wordings of its prompt, numbered from 1; a tool that declares its prompt has one.
+A tool may have several wordings of its prompt, numbered from 1; a tool that declares its prompt has one. For calls in
+chains there may be a prompt of its own.
 """
 
 from __future__ import annotations
@@ -10,12 +11,19 @@ from pathlib import Path
 
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import PromptError
-from toolformer_core.prompts.load import load_prompt, prompt_from_text, prompt_path, read_prompt, wordings_in
+from toolformer_core.prompts.load import (
+    chain_prompt_path,
+    load_prompt,
+    prompt_from_text,
+    prompt_path,
+    read_prompt,
+    wordings_in,
+)
 from toolformer_core.records import Prompt
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.declaration import declaration_of
 
-__all__ = ["chosen_wordings", "prompt_for", "prompts_for"]
+__all__ = ["chain_prompt_for", "chosen_wordings", "prompt_for", "prompts_for"]
 
 
 def prompt_for(tool: Tool, folder: Path | None = None) -> Prompt:
@@ -33,6 +41,23 @@ def prompt_for(tool: Tool, folder: Path | None = None) -> Prompt:
     if folder is not None and (path := prompt_path(tool.key, folder)).is_file():
         return read_prompt(tool.key, path)
     return prompt_from_text(tool.key, declaration_of(tool).check_prompt(tool.name), f"the prompt of {tool.name}")
+
+
+def chain_prompt_for(tool: Tool, folder: Path | None = None) -> Prompt:
+    """Return the prompt with which a tool's calls are drawn behind those of others.
+
+    Args:
+        tool: one of the paper's, or a user's.
+        folder: as for `prompt_for`; it may hold `<tool>.chain.txt`. Where there is none, the tool's first wording is
+            used.
+
+    Raises:
+        PromptError: as `prompt_for`.
+    """
+    shipped = folder is None and tool.key in TOOL_NAMES
+    if shipped or (folder is not None and chain_prompt_path(tool.key, folder).is_file()):
+        return read_prompt(tool.key, chain_prompt_path(tool.key, folder))
+    return prompt_for(tool, folder)
 
 
 def prompts_for(tool: Tool, wordings: Sequence[int] | None = (1,), folder: Path | None = None) -> tuple[Prompt, ...]:

@@ -25,7 +25,7 @@ from toolformer_core.records import Document, PrefilterResult, digest_of, storab
 from toolformer_core.tools.declaration import DocumentFilter
 from toolformer_core.tools.search.passages import query_words
 
-__all__ = ["ChosenDocuments", "GoldCall", "GoldTexts", "choose", "normalised", "read_gold"]
+__all__ = ["ChosenDocuments", "GoldCall", "GoldTexts", "choose", "gold_file", "normalised", "read_gold"]
 
 _CORPUS, _GOLD = "corpus.jsonl.gz", "gold.jsonl.gz"
 _OTHER_SHARE = 4  # one in four chosen documents has no gold call of the tool, so every call kept there is wrong
@@ -74,7 +74,7 @@ def read_gold(folder: Path = ASSETS) -> GoldTexts:
     Raises:
         CorpusError: a file is missing, has the wrong format, or names a position outside its text.
     """
-    corpus, gold = _file(folder, _CORPUS), _file(folder, _GOLD)
+    corpus, gold = gold_file(folder, _CORPUS), gold_file(folder, _GOLD)
     documents = tuple(row for row in read_corpus(corpus, IngestConfig()) if isinstance(row, Document))
     by_url = {d.url: d for d in documents}
     calls: dict[str, tuple[GoldCall, ...]] = {}
@@ -89,7 +89,7 @@ def read_gold(folder: Path = ASSETS) -> GoldTexts:
     return GoldTexts(documents, calls, digest_of("gold texts", file_digest(corpus), file_digest(gold)))
 
 
-def _file(folder: Path, name: str) -> Path:
+def gold_file(folder: Path, name: str) -> Path:
     """Return a file of the folder, by preference the gzipped one."""
     plain = folder / name.removesuffix(".gz")
     return plain if plain.is_file() and not (folder / name).is_file() else folder / name

@@ -15,7 +15,7 @@ import re
 from toolformer_core.diagnose.gold import GoldCall, normalised
 from toolformer_core.diagnose.observe import Observed
 
-__all__ = ["CallJudge"]
+__all__ = ["CallJudge", "holds"]
 
 
 class CallJudge:
@@ -46,7 +46,7 @@ class CallJudge:
         response = self.observed.response(doc_id, input_)
         gold = self.gold.get((doc_id, position), ())
         equivalent = any(
-            response == self.observed.response(doc_id, call.input) or _holds(response, call.value) for call in gold
+            response == self.observed.response(doc_id, call.input) or holds(response, call.value) for call in gold
         )
         return self.right(doc_id, position, input_) or bool(response and equivalent)
 
@@ -55,7 +55,7 @@ class CallJudge:
         return any(self.as_good(*place, input_) for place in self.gold if place[0] == doc_id)
 
 
-def _holds(response: str | None, value: str) -> bool:
+def holds(response: str | None, value: str) -> bool:
     """Return whether a response holds a value as whole words; 0.5 and 5.5 do not hold 5."""
     whole = rf"(?<![\w.,]){re.escape(value)}(?!\w|[.,]\d)"
     return bool(response and value and re.search(whole, response))

@@ -30,7 +30,7 @@ from toolformer_core.annotate.score import score
 from toolformer_core.config import ExecuteConfig, SampleConfig, ScoreConfig
 from toolformer_core.diagnose.gold import ChosenDocuments, GoldCall
 from toolformer_core.errors import ContextError, ToolformerError
-from toolformer_core.lm.base import LanguageModel, Scan, ScoreRequest, TokenLogProbs
+from toolformer_core.lm.base import Insertion, LanguageModel, Scan, ScoreRequest, TokenLogProbs
 from toolformer_core.records import Document, DrawnCall, Execution, PrefilterResult, Prompt, ScoredCall, digest_of
 from toolformer_core.tools.base import Tool
 
@@ -101,10 +101,11 @@ class _RecordingLM:
     def digest(self) -> str:
         return self.lm.digest
 
-    def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[Scan]:
+    def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[Scan]:
         for scan in self.lm.scan(prompt, texts):
             for index, positions, log_probs in zip(scan.texts, scan.positions, scan.log_probs, strict=True):
-                self.scans[texts[index]] = (positions, log_probs)
+                if isinstance(text := texts[index], str):
+                    self.scans[text] = (positions, log_probs)
             yield scan
 
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:

@@ -35,7 +35,16 @@ if TYPE_CHECKING:
     from toolformer_core.lm.hf.engine import TransformersLM
     from toolformer_core.lm.hf.model import HFModel
 
-__all__ = ["TOO_LONG", "Likelihood", "Prediction", "answer", "likelihoods", "new_tokens_for", "parameters_of"]
+__all__ = [
+    "TOO_LONG",
+    "Likelihood",
+    "PredictedCall",
+    "Prediction",
+    "answer",
+    "likelihoods",
+    "new_tokens_for",
+    "parameters_of",
+]
 
 TOO_LONG = "prompt_too_long"
 _NO_TOKENS = "no_tokens"
@@ -47,6 +56,18 @@ _NEW_TOKENS = {
 }
 _NOT_ASKED = ("bad_syntax", "not_enabled")  # failures of calls for which no tool was asked
 _PAPER_KEYS = {name: key for key, name in TOOL_NAMES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedCall:
+    """One of several calls of an item. Calls at one position are a chain."""
+
+    tool: str  # key, or the name the model wrote
+    position: int  # in the text without calls (`Prediction.clean`), in characters
+    input: str
+    response: str
+    failure: str | None  # see `Prediction`
+    asked: bool  # whether an offered tool was asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +89,7 @@ class Prediction:
     new_tokens: int  # of text
     call_tokens: int
     problem: str = ""  # why the item was not asked
+    calls: tuple[PredictedCall, ...] | None = None  # all of them, in order; None where an item has one call at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +167,8 @@ def answer(
     generations = toolformer.generate([items[i].prompt for i in fitting], settings) if fitting else []
     by_index = dict(zip(fitting, generations, strict=True))
     keys = {**_PAPER_KEYS, **toolformer.keys}
-    return [_prediction(task, item, by_index.get(i), keys) for i, item in enumerate(items)]
+    several = max_calls > 1 and top_k > 0
+    return [_prediction(task, item, by_index.get(i), keys, several) for i, item in enumerate(items)]
 
 
 def _fits(hf_model: HFModel, prompt: str) -> bool:
@@ -154,9 +177,11 @@ def _fits(hf_model: HFModel, prompt: str) -> bool:
     return 0 < n < hf_model.context_length
 
 
-def _prediction(task: Task, item: Item, generation: Generation | None, keys: Mapping[str, str]) -> Prediction:
+def _prediction(
+    task: Task, item: Item, generation: Generation | None, keys: Mapping[str, str], several: bool
+) -> Prediction:
     if generation is None:
-        empty = (None, None, None, None, 0, 0, TOO_LONG)
+        empty = (None, None, None, None, 0, 0, TOO_LONG, () if several else None)
         return Prediction(item.item_id, item.group, item.prompt, item.answers, "", "", False, False, *empty)
     asked = [call for call in generation.calls if call.failure not in _NOT_ASKED]
     first = next(iter(asked or generation.calls), None)
@@ -175,7 +200,23 @@ def _prediction(task: Task, item: Item, generation: Generation | None, keys: Map
         failure=first.failure if first else None,
         new_tokens=generation.new_tokens,
         call_tokens=generation.call_tokens,
+        calls=tuple(_predicted_calls(generation, keys)) if several else None,
     )
+
+
+def _predicted_calls(generation: Generation, keys: Mapping[str, str]) -> Iterator[PredictedCall]:
+    """Yield the calls in the order of the text, each at the place where it would be put into the text without calls."""
+    within_calls = 0  # characters of the calls so far
+    for call in generation.calls:
+        yield PredictedCall(
+            tool=keys.get(call.tool, call.tool),
+            position=call.start - within_calls,
+            input=call.input,
+            response=call.response,
+            failure=call.failure,
+            asked=call.failure not in _NOT_ASKED,
+        )
+        within_calls += call.end - call.start
 
 
 # --- perplexity -------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from toolformer_core.records import digest_of
@@ -27,7 +28,7 @@ class Item:
     prompt: str  # the exact text that the model continues; for the perplexity task, the text itself
     answers: tuple[str, ...]  # any of them is right; empty for the perplexity task
     date: str | None = None  # ISO: the current date for the Calendar; None if the benchmark has none
-    tool: str | None = None  # key of the tool that helps, or several keys with commas, if known (small-world, queries)
+    tool: str | None = None  # key of the tool that helps, or several with commas, if known (small worlds, queries)
     group: str = ""  # for breaking down the accuracy: a relation, a template, a kind of problem
     source: str = ""  # the file's name, relative to the path
     line: int = 0  # see `RejectedRow`
@@ -98,6 +99,7 @@ class Task:
     #                                  translations, the suffix of the sentences' file
     one_per_id: bool = False  # later rows with the same id rephrase the same example, and are left out
     nested: Callable[[Any], Iterator[Any] | None] | None = None  # flattens an element that holds several rows
+    passages: Path | None = None  # where WikiSearch and QA look if nothing else is asked for; None: as ever
     figures: Mapping[str, float] = field(default_factory=dict)  # the paper's, percent (or perplexity), by model
 
 

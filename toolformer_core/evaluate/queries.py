@@ -8,7 +8,7 @@
     | mlqa-*                           | mt              | the question, in its language                     |
     | tatoeba-*                        | mt              | the sentence, with the instruction to translate   |
     | dateset                          | calendar        | the question                                      |
-    | small-world, queries             | the item's own  | as it stands                                      |
+    | small-world*, queries            | the item's own  | as it stands                                      |
 
 An item that names its tools (`tool`) is right with those alone. MLQA's paragraphs are in English; only the question
 needs a translation, so it alone is the query. This module asks no model.

@@ -10,7 +10,7 @@
     | tatoeba-de -es -fr -zh              | translation         | within the first 20 words |                |
     | dateset                             | question            | within the first 5 words  |                |
     | perplexity wikitext                 | the text            |                           | all            |
-    | small-world small-world-plain       | the text so far     | within the first 5 words  |                |
+    | small-world -plain -chains          | the text so far     | within the first 5 words  |                |
     | queries                             | as it stands        | within the first 20 words |                |
 
 A task is read from its published files (see `readers`), or from the hub by name; dateset is generated, and the small
@@ -47,6 +47,7 @@ __all__ = ["EMBEDDED", "is_right", "read", "task_named", "tasks"]
 EMBEDDED: Mapping[str, Path] = {
     "small-world": embedded.ASSETS / "heldout.jsonl.gz",
     "small-world-plain": embedded.ASSETS / "plain.jsonl.gz",
+    "small-world-chains": embedded.ASSETS / "chains-items.jsonl.gz",
 }
 
 _MLQA = {"es": "Spanish", "de": "German", "hi": "Hindi", "vi": "Vietnamese", "zh": "Chinese", "ar": "Arabic"}
@@ -160,6 +161,8 @@ def _other_tasks() -> list[Task]:
              tuple(TOOL_NAMES), wikitext),
         Task("small-world", "The small world", Rule.FIRST_5_WORDS, "text", _ITEM, jsonl_item),
         Task("small-world-plain", "The small world, no tool needed", Rule.FIRST_5_WORDS, "text", _ITEM, jsonl_item),
+        Task("small-world-chains", "The small world, chains of calls", Rule.FIRST_5_WORDS, "text", _ITEM, jsonl_item,
+             passages=embedded.CHAIN_PASSAGES),
         Task("queries", "Queries", Rule.FIRST_20_WORDS, "text",
              "JSON lines with query and tools (and answers, item_id, date, group)", query_item),
     ]  # fmt: skip

@@ -8,7 +8,8 @@
     tool        529                                  the response, as the tool gave it
     assistant   529 remain.                          the text behind the call, without the space at its beginning
 
-With several calls, the text between two of them is the content of the assistant's turn that holds the second call.
+With several calls, the text between two of them is the content of the assistant's turn that holds the second call. The
+calls of a chain stand one behind another: the content between them is empty.
 
 Chat templates and servers trim what a turn begins with, and start each turn anew. So the text behind a call must begin
 with exactly one space: it is dropped, and `restore` puts it back. An example in which it does not is left out, as its
@@ -21,7 +22,8 @@ turns would say that there is a space, or none, or no line break, where the docu
     | end     | nothing but white space stands behind the last call: the assistant would end without a word    |
     | newline | the text behind a call begins on a new line                                                    |
     | spaces  | it begins with several spaces, or with white space of another kind                             |
-    | glued   | it begins without a space: within a word, before a punctuation mark, at the start of a line    |
+    | glued   | it begins without a space: within a word, before a punctuation mark, at the start of a line.   |
+    |         | Between two calls nothing at all may stand                                                     |
 
 The first reason that holds counts, call by call. All of it concerns white space alone; texts in scripts that are
 written without spaces are mostly left out as `glued`. Nothing here knows tools, schemas or dialects.
@@ -129,7 +131,7 @@ def _why_not(before: str, behind: list[str]) -> str:
         return "start"
     if not behind[-1].strip():
         return "end"
-    return next((reason for text in behind if (reason := _wrong_beginning(text))), "")
+    return next((reason for text in (*filter(None, behind[:-1]), behind[-1]) if (reason := _wrong_beginning(text))), "")
 
 
 def _wrong_beginning(text: str) -> str:

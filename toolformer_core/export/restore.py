@@ -2,7 +2,7 @@
 
     jsonl      as it stands; `syntax.strip` with the spans of the calls gives x
     segments   one after the other
-    openai, sharegpt   the turns without the requests, each call written again, with a space behind it
+    openai, sharegpt   the turns without the requests, each call written again, a space before the text behind it
 
 A rendered text and token rows promise nothing: templates trim, and tokenizers normalise. A row may come from a file or
 from `datasets`, which fills missing keys with None.
@@ -54,7 +54,7 @@ def _text_of(conversation: Conversation, requests: Requests) -> str:
     call: Call | None = None
     for i, turn in enumerate(turns):
         if turn.role == "assistant":
-            out.append(f" {turn.content}" if i else turn.content)
+            out.append(f" {turn.content}" if i and turn.content else turn.content)  # "": a chain goes on
             call = turn.call
         elif turn.role == "tool" and call is not None:
             out.append(linearize(call, turn.content))

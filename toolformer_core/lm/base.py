@@ -19,6 +19,7 @@ __all__ = [
     "CountsTokens",
     "Draw",
     "DrawRequest",
+    "Insertion",
     "LanguageModel",
     "PartialScan",
     "Scan",
@@ -28,6 +29,22 @@ __all__ = [
     "bounds_of",
     "tokens_passed",
 ]
+
+
+class Insertion(NamedTuple):
+    """A text whose second copy in the prompt is written up to a position, and behind it one or more calls.
+
+    Its scan has one position, behind the calls: [P(x), x_1:i-1, e(c_1, r_1), ...].
+    """
+
+    text: str  # x
+    position: int  # i, a character offset; the scan's one position bears this number, too
+    inserted: str  # e(c_1, r_1) ...
+
+    @property
+    def written(self) -> str:
+        """The second copy as far as it is written."""
+        return self.text[: self.position] + self.inserted
 
 
 class DrawRequest(NamedTuple):
@@ -162,8 +179,11 @@ class LanguageModel(Protocol):
         """Digest of everything a result depends on: weights, architecture and tokenizer."""
         ...
 
-    def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[Scan]:
-        """Scan texts in batches that the backend chooses. A scan is valid until the iterator is advanced."""
+    def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[Scan]:
+        """Scan texts in batches that the backend chooses. A scan is valid until the iterator is advanced.
+
+        An insertion that does not fit into the model's context is in no scan.
+        """
         ...
 
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_core.errors import ScriptError
-from toolformer_core.lm.base import Draw, DrawRequest, ScoreRequest, TokenLogProbs
+from toolformer_core.lm.base import Draw, DrawRequest, Insertion, ScoreRequest, TokenLogProbs
 from toolformer_core.records import Prompt, digest_of
 from toolformer_core.syntax import find_close
 
@@ -56,9 +56,11 @@ class ScriptedLM:
     """Answers `scan`, `draw` and `log_probs` from plain data.
 
     Args:
-        scans: per (tool of the prompt, text), log p(" [") at character offsets; other token starts get -inf.
-        draws: per (tool of the prompt, text, offset), the texts that follow " [". Within one `draw` call, the n-th
-            request for a place gets the n-th text. A text that holds its closing "]" is cut there and has ended. Where
+        scans: per (tool of the prompt, text), log p(" [") at character offsets; other token starts get -inf. Behind an
+            insertion no scan need be scripted: p(" [") is 1.
+        draws: per (tool of the prompt, text, offset), the texts that follow " [". Behind an insertion the text is what
+            is written, and the offset its length. Within one `draw` call, the n-th request for a place gets the n-th
+            text. A text that holds its closing "]" is cut there and has ended. Where
             a draw is given its beginning, the text must begin so, and the beginning's log-probability is 0.
         log_probs: per (prefix, text, offset), the natural log-probabilities from that offset on, cut to the number of
             tokens requested; or a function from a `ScoreRequest` to them.
@@ -91,7 +93,8 @@ class ScriptedLM:
             for position in places:
                 _check_start(text, position, f"the scan script of {tool!r}")
         for tool, text, position in self._draws:
-            _check_start(text, position, f"the draw script of {tool!r}")
+            if position != len(text):
+                _check_start(text, position, f"the draw script of {tool!r}")
 
     @property
     def name(self) -> str:
@@ -106,7 +109,7 @@ class ScriptedLM:
         draws = [[list(k), list(v)] for k, v in sorted(self._draws.items())]
         return digest_of("scripted", json.dumps([self._name, scans, draws, scores]))
 
-    def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[_ScriptedScan]:
+    def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[_ScriptedScan]:
         """Scan texts, `batch_size` at a time. A scan expires when the next one is requested.
 
         Raises:
@@ -120,13 +123,18 @@ class ScriptedLM:
             yield self._current
         self._current = None
 
-    def _scan_batch(self, prompt: Prompt, texts: Sequence[str], batch: list[int]) -> _ScriptedScan:
+    def _scan_batch(self, prompt: Prompt, texts: Sequence[str | Insertion], batch: list[int]) -> _ScriptedScan:
         positions, log_probs = [], []
         for index in batch:
-            places = self._scans.get((prompt.tool, texts[index]))
+            text = texts[index]
+            if isinstance(text, Insertion):
+                positions.append(np.array([text.position], dtype=np.int64))
+                log_probs.append(np.zeros(1, dtype=np.float32))
+                continue
+            places = self._scans.get((prompt.tool, text))
             if places is None:
-                raise ScriptError(f"no scan is scripted for tool {prompt.tool!r} and text {texts[index][:80]!r}")
-            starts = token_starts(texts[index])
+                raise ScriptError(f"no scan is scripted for tool {prompt.tool!r} and text {text[:80]!r}")
+            starts = token_starts(text)
             positions.append(np.array(starts, dtype=np.int64))
             log_probs.append(np.array([places.get(s, -np.inf) for s in starts], dtype=np.float32))
         return _ScriptedScan(self, prompt.tool, {i: texts[i] for i in batch}, positions, log_probs)
@@ -169,8 +177,10 @@ class ScriptedLM:
         for request in requests:
             if request.text not in scan.text_by_index:
                 raise ScriptError(f"text {request.text} is not in this scan, which holds {sorted(scan.text_by_index)}")
-            text = scan.text_by_index[request.text]
-            scripted = self._draws.get((scan.tool, text, request.position), ())
+            given = scan.text_by_index[request.text]
+            inserted = isinstance(given, Insertion)
+            text = given.written if isinstance(given, Insertion) else given
+            scripted = self._draws.get((scan.tool, text, len(text) if inserted else request.position), ())
             nth = counts.get((request.text, request.position), 0)
             counts[request.text, request.position] = nth + 1
             if nth >= len(scripted):
@@ -190,7 +200,7 @@ class _ScriptedScan:
         self,
         lm: ScriptedLM,
         tool: str,
-        text_by_index: Mapping[int, str],
+        text_by_index: Mapping[int, str | Insertion],
         positions: list[NDArray[np.int64]],
         log_probs: list[NDArray[np.float32]],
     ) -> None:

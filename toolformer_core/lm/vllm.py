@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from toolformer_core.errors import ModelError
-from toolformer_core.lm.base import Draw, DrawRequest, Scan, ScanWrapper, ScoreRequest
+from toolformer_core.lm.base import Draw, DrawRequest, Insertion, Scan, ScanWrapper, ScoreRequest
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.hf.scanning import HFScan, scan_texts
 from toolformer_core.lm.vllm_server import VllmServer, draw_on
@@ -52,7 +52,7 @@ class VllmLM(TransformersLM):
     def name(self) -> str:
         return self._name
 
-    def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[Scan]:
+    def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[Scan]:
         """See `LanguageModel.scan`.
 
         Raises:

@@ -10,7 +10,17 @@ head, which all documents share, and behind it the document twice:
 
     [bos] head | x tail | x        the positions are those of the second x
 
+A bare prompt (`Prompt.bare`) leaves the text alone. Its first token has nothing in front of it but [bos], which is the
+head; there is no position before that token.
+
+    [bos] | x
+
 In a chat (`Prompt.turn`) head and tail are turns, and the second x begins the assistant's.
+
+Behind an insertion (`base.Insertion`) there is one position. The second copy ends there, with the calls; of a text that
+does not fit, the window is seen in which the insertion's position would be scanned.
+
+    [bos] head | x tail | x_1:i-1 e(c_1, r_1) ...
 """
 
 from __future__ import annotations
@@ -23,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_core.errors import ContextError
+from toolformer_core.lm.base import Insertion
 from toolformer_core.lm.prompt_tokenizer import CALL_RESERVE, PromptTokenizer
 from toolformer_core.lm.tokens import Tokens, tokenize, tokenize_behind
 from toolformer_core.records import Prompt
@@ -70,13 +81,16 @@ def score_start(token: int, tokens: int, width: int) -> int:
     return 0 if excess <= 0 else -(-excess // half) * half
 
 
-def windows_of(model: PromptTokenizer, prompt: Prompt, texts: Sequence[str]) -> list[list[Window]]:
-    """Return each text's windows: one if the text fits, else several (`window_bounds`).
+def windows_of(model: PromptTokenizer, prompt: Prompt, texts: Sequence[str | Insertion]) -> list[list[Window]]:
+    """Return each text's windows: one if the text fits, else several (`window_bounds`); of an insertion one, or none.
 
     Raises:
-        ContextError: prompt and call leave too little of the context for a document.
+        ContextError: prompt and call leave too little of the context for a document; or nothing stands in front of a
+            bare text, as the model has no start token.
     """
     head_length = len(model.head_ids(prompt))
+    if prompt.bare:
+        return _bare_windows(model, head_length, texts)
     tail = model.tail_ids(prompt)
     width = (model.context_length - head_length - len(tail) - len(model.trigger) - CALL_RESERVE) // 2
     if width < _SMALLEST_WINDOW:
@@ -84,11 +98,39 @@ def windows_of(model: PromptTokenizer, prompt: Prompt, texts: Sequence[str]) -> 
             f"model {model.name!r} has a context of {model.context_description}, of which the {prompt.tool} "
             f"prompt takes {head_length}; use a shorter prompt or a model with a longer context"
         )
-    first_copies, second_copies = _copies(model.tokenizer, prompt, list(texts))
-    return [
-        [_window(i, first, second, tail, w) for w in window_bounds(len(second.tokens.ids), width)]
-        for i, (first, second) in enumerate(zip(first_copies, second_copies, strict=True))
-    ]
+    plain = [(i, text) for i, text in enumerate(texts) if not isinstance(text, Insertion)]
+    insertions = [(i, text) for i, text in enumerate(texts) if isinstance(text, Insertion)]
+    windows: list[list[Window]] = [[] for _ in texts]
+    first_copies, second_copies = _copies(model.tokenizer, prompt, [text for _, text in plain])
+    for (i, _), first, second in zip(plain, first_copies, second_copies, strict=True):
+        windows[i] = [_window(i, first, second, tail, w) for w in window_bounds(len(second.tokens.ids), width)]
+    first_copies, _ = _copies(model.tokenizer, prompt, [one.text for _, one in insertions])
+    _, second_copies = _copies(model.tokenizer, prompt, [one.written for _, one in insertions])
+    for (i, one), first, second in zip(insertions, first_copies, second_copies, strict=True):
+        windows[i] = _insertion_window(i, one.position, first, second, tail, 2 * width)
+    return windows
+
+
+def _bare_windows(model: PromptTokenizer, head_length: int, texts: Sequence[str | Insertion]) -> list[list[Window]]:
+    """Return the windows of texts that stand alone; none of a text without a position."""
+    if not head_length:
+        raise ContextError(f"model {model.name!r} has no start token to stand in front of a text: sample with prompts")
+    width = model.context_length - head_length - len(model.trigger) - CALL_RESERVE
+    written = [text.written if isinstance(text, Insertion) else text for text in texts]
+    windows: list[list[Window]] = []
+    for i, (text, tokens) in enumerate(zip(texts, tokenize(model.tokenizer, written), strict=True)):
+        if isinstance(text, Insertion):
+            ids = tokens.ids[-width:]
+            windows.append([Window(i, ids, np.asarray([len(ids) - 1]), np.asarray([text.position]))])
+            continue
+        of_text = []
+        for start, end, first, last in window_bounds(len(tokens.ids), width):
+            scanned = np.flatnonzero(tokens.starts_character[first:last]) + first
+            scanned = scanned[scanned > start]
+            if len(scanned):
+                of_text.append(Window(i, tokens.ids[start:end], scanned - start - 1, tokens.cuts[scanned]))
+        windows.append(of_text)
+    return windows
 
 
 class _Copy(NamedTuple):
@@ -132,6 +174,35 @@ def _window(
     keep = np.concatenate([[True], positions[1:] > positions[:-1]]) if len(positions) else np.zeros(0, dtype=np.bool_)
     ids = np.concatenate([copy, np.asarray(tail, dtype=np.int64), tokens.ids[start:end]])
     return Window(text, ids, (scanned[keep] - start) + len(copy) + len(tail) - 1, positions[keep])
+
+
+def _insertion_window(
+    text: int, position: int, first_copy: _Copy, second_copy: _Copy, tail: list[int], room: int
+) -> list[Window]:
+    """Return the window whose only position is behind the inserted calls; none if these leave too little room.
+
+    Args:
+        text: index of the insertion.
+        position: where it is, in characters.
+        first_copy: of the whole text.
+        second_copy: of the text as far as it is written, with the calls.
+        tail: tokens between the two.
+        room: tokens that both copies may take together.
+    """
+    first, second = first_copy.tokens, second_copy.tokens
+    seen, start = first.ids, 0  # of the first copy; token of the second copy where it begins
+    calls = len(second.ids) - second.token_at(position + second_copy.lead)
+    if len(seen) + len(second.ids) > room:
+        width = (room - calls) // 2
+        if width < _SMALLEST_WINDOW:
+            return []
+        at = min(first.token_at(position + first_copy.lead), len(seen) - 1)
+        bounds = window_bounds(len(seen), width)
+        a, b = next((a, b) for a, b, begin, end in bounds if begin <= at < end)
+        start = second.token_at(int(first.cuts[a]) - first_copy.lead + second_copy.lead) if a else 0
+        seen = seen[a:b]
+    ids = np.concatenate([seen, np.asarray(tail, dtype=np.int64), second.ids[start:]])
+    return [Window(text, ids, np.asarray([len(ids) - 1]), np.asarray([position]))]
 
 
 def windows_at_end(model: PromptTokenizer, prompt: Prompt, texts: Sequence[str]) -> list[Window | None]:

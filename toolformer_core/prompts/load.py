@@ -1,8 +1,9 @@
 """Reads the annotation prompts: one text file per tool, with one `{text}` where the document is inserted.
 
 The file is split at its placeholder, and nothing else in it is special, so demonstrations may hold braces, brackets and
-quotes. A tool may have several wordings: `<tool>.txt` is the first, `<tool>.2.txt` the second, and so on. The prompts
-beside this module are the defaults. A user's folder replaces all of them; the two are never mixed.
+quotes. A tool may have several wordings: `<tool>.txt` is the first, `<tool>.2.txt` the second, and so on. In
+`<tool>.chain.txt` the tool's calls go on from other calls and their responses (`annotate.chains`). The prompts beside
+this module are the defaults. A user's folder replaces all of them; the two are never mixed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import PromptError, UnknownNameError
 from toolformer_core.records import Prompt
 
-__all__ = ["PLACEHOLDER", "load_prompt", "prompt_from_text", "prompt_path", "read_prompt", "wordings_in"]
+__all__ = [
+    "PLACEHOLDER",
+    "chain_prompt_path",
+    "load_prompt",
+    "prompt_from_text",
+    "prompt_path",
+    "read_prompt",
+    "wordings_in",
+]
 
 PLACEHOLDER = "{text}"
 _SHIPPED = Path(__file__).resolve().parent
@@ -51,6 +60,11 @@ def load_prompt(tool_key: str, folder: Path | None = None, wording: int = 1) -> 
 def prompt_path(tool_key: str, folder: Path | None = None, wording: int = 1) -> Path:
     """Return where a wording of a tool's prompt lies; the arguments are those of `load_prompt`."""
     return (_SHIPPED if folder is None else folder) / (f"{tool_key}." + (f"{wording}." if wording > 1 else "") + "txt")
+
+
+def chain_prompt_path(tool_key: str, folder: Path | None = None) -> Path:
+    """Return where the prompt for a tool's calls in chains lies; the arguments are those of `load_prompt`."""
+    return (_SHIPPED if folder is None else folder) / f"{tool_key}.chain.txt"
 
 
 def read_prompt(tool_key: str, path: Path, wording: int = 1) -> Prompt:

@@ -30,6 +30,7 @@ FATES = {
     "kept": "in C*",
     "below_threshold": "it gains less than its tool's threshold",
     "seen_only_after": "the text has its input after the position and not before: the model looked ahead",
+    "shorter_chain": "a longer chain of calls passes at the same position",
     "lower_gain": "another call at the same position gains more",
     "repeated_nearby": "the same call within five tokens gains more",
     "over_limit": "its tool has enough examples",
@@ -77,7 +78,7 @@ def page(viewed: ViewedData, query: Query, doc_id: str) -> Mapping[str, Any]:
     if version and version not in versions:
         raise WrongQueryError(f"{version[:100]} does not have this document; these do: {', '.join(versions) or 'none'}")
     calls = _numbered(trace.calls)
-    shown = [{**call, "nth": _nth(calls, call)} for call in versions[version]] if version else []
+    shown = [{**call, "nth": _nth(calls, call)} for call in _chained(versions[version])] if version else []
     shown = shown or [call for call in calls if not version and call["fate"] == KEPT]
     chosen = _chosen(calls, query.text("call"))
     start = _start(query, text, chosen)
@@ -129,10 +130,18 @@ def pieces_of(
             continue
         out.append(Piece(text[at : call["position"]]))
         at = call["position"]
-        written = linearize(Call(names.get(call["tool"], call["tool"]), call["input"]), call["response"])
-        is_chosen = call is chosen
-        out.append(Piece(written, call["tool"], document_link(doc_id, call, version), is_chosen, dropped))
+        for tool, input_, response in _links(call):
+            written = linearize(Call(names.get(tool, tool), input_), response)
+            out.append(Piece(written, tool, document_link(doc_id, call, version), call is chosen, dropped))
     return [piece for piece in (*out, Piece(text[at:stop])) if piece.text]
+
+
+def _chained(calls: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return a version's calls, those of a chain (they share their position) as one: the last, behind the others."""
+    positions: dict[int, list[Mapping[str, Any]]] = {}
+    for call in sorted(calls, key=lambda one: one["start"]):
+        positions.setdefault(call["position"], []).append(call)
+    return [{**last, "behind": behind} for *behind, last in positions.values()]
 
 
 def _numbered(calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -147,7 +156,12 @@ def _numbered(calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _same(call: Mapping[str, Any], other: Mapping[str, Any] | None) -> bool:
-    return other is not None and all(call[name] == other[name] for name in ("tool", "position", "input", "response"))
+    return other is not None and call["position"] == other["position"] and _links(call) == _links(other)
+
+
+def _links(call: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return tool, input and response of a call and of those in front of it in its chain."""
+    return [(one["tool"], one["input"], one["response"]) for one in (*(call.get("behind") or ()), call)]
 
 
 def _nth(calls: Iterable[Mapping[str, Any]], call: Mapping[str, Any]) -> int:

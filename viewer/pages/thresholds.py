@@ -22,6 +22,11 @@ _ROWS = 10
 _MAX_TAU = 100.0  # nats
 _SLIDER_TAU = 5.0  # where the slider ends; the field beside it takes more
 
+_CHAINED = (
+    "calls are chained in this build, and this page counts single calls alone, as if there were no chains; toolformer "
+    "what-if counts both"
+)
+
 
 def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
     """Return what the page shows.
@@ -61,7 +66,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
     ]
     return {
         "problem": problem,
-        "notes": what_if.notes,
+        "notes": (*what_if.notes, *([_CHAINED] if what_if.stored.chained else [])),
         "tools": tools,
         "names": names,
         "repeats": after.keep_repeats,

@@ -37,14 +37,25 @@ DATASETS = """
 SELECT * REPLACE (counts::JSON AS counts, thresholds::JSON AS thresholds, TRY_CAST(created AS TIMESTAMP) AS created)
 FROM facts.datasets"""
 
-# A call is scored once per document, position and input; its losses are NULL if the scores are damaged.
+# A call is scored once per document, position and input; its losses are NULL if the scores are damaged. The calls of a
+# chain share their position: the losses of the chain stand beside its last call.
 KEPT_CALLS = """
+WITH kept AS (SELECT doc_id, unnest(calls) AS call, calls, dataset, version FROM examples), numbered AS (
+    SELECT *, len([c FOR c IN calls IF c.position = call.position AND c.start <= call.start]) AS link,
+           len([c FOR c IN calls IF c.position = call.position]) AS links
+    FROM kept
+)
 SELECT k.doc_id, k.call.tool AS tool, k.call.position AS "position", k.call.input AS input,
-       k.call.response AS response, k.call.gain AS gain, s.loss_plain, s.loss_call, s.loss_response,
-       k.dataset, k.version
-FROM (SELECT doc_id, unnest(calls) AS call, dataset, version FROM examples) AS k
+       k.call.response AS response, k.call.gain AS gain,
+       coalesce(s.loss_plain, z.loss_plain) AS loss_plain, coalesce(s.loss_call, z.loss_call) AS loss_call,
+       coalesce(s.loss_response, z.loss_response) AS loss_response, k.dataset, k.version, k.link, k.links
+FROM numbered AS k
 LEFT JOIN scored AS s ON s.doc_id = k.doc_id AND s.tool = k.call.tool AND s."position" = k.call.position
-    AND s.input = k.call.input"""
+    AND s.input = k.call.input AND k.links = 1
+LEFT JOIN chain_scored AS z ON z.doc_id = k.doc_id AND z.tool = k.call.tool AND z."position" = k.call.position
+    AND z.input = k.call.input AND z.response = k.call.response AND k.link = k.links AND k.links > 1
+    AND [(b.tool, b.input, b.response) FOR b IN z.behind]
+        = [(c.tool, c.input, c.response) FOR c IN k.calls IF c.position = k.call.position AND c.start < k.call.start]"""
 
 # The cost of a stage that runs once for all tools is divided by the kept calls of all of them.
 COSTS = f"""

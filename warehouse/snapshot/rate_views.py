@@ -17,11 +17,15 @@ __all__ = ["DECOYS", "MACROS", "MACRO_COMMENTS", "rate_sql"]
 DECOYS = """SELECT coalesce(bool_or(TRY_CAST(c.config::JSON->>'decoys' AS INTEGER) > 0), false) AS decoys
     FROM facts.commits AS c JOIN facts.current USING (commit_id) WHERE c.stage = 'score'"""
 
+_COLUMNS = "tool, gain, decoy_gains, seen_before, seen_after"
+
+# A chain counts as its last call: it is kept by the threshold of that call's tool.
 _COUNTED = f"""
 SELECT tool, tau::DOUBLE AS tau_f, count(*) FILTER (gain >= tau) AS calls, count(*) AS of_calls,
        coalesce(sum(len([g FOR g IN decoy_gains IF g >= tau AND NOT isnan(g)])), 0)::BIGINT AS decoys,
        coalesce(sum(len([g FOR g IN decoy_gains IF NOT isnan(g)])), 0)::BIGINT AS of_decoys
-FROM scored{{thresholds}} WHERE {MEASURED} AND NOT {LOOKED_AHEAD} GROUP BY ALL"""
+FROM (SELECT {_COLUMNS} FROM scored UNION ALL SELECT {_COLUMNS} FROM chain_scored){{thresholds}}
+WHERE {MEASURED} AND NOT {LOOKED_AHEAD} GROUP BY ALL"""
 
 _RATES = """
 SELECT *, CASE WHEN calls > 0 AND of_decoys > 0

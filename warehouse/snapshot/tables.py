@@ -82,11 +82,15 @@ _SHOWN = """
 SELECT table_name, list(DISTINCT path ORDER BY path) AS paths FROM facts.files JOIN facts.current USING (commit_id)
 WHERE rows > 0 AND commit_id NOT IN (FROM facts.broken) GROUP BY table_name"""
 
-# The tables of which some current files have optional columns and others lack them, as after builds that were killed.
+# The tables of which some current files have optional columns and others lack them: predictions of several calls beside
+# those of one, draws after builds that were killed.
 _MIXED = """
 SELECT 'sampled' FROM facts.commits JOIN facts.current USING (commit_id) WHERE stage = 'sample'
 HAVING count(DISTINCT (coalesce(config::JSON->>'draw_form', 'free'),
-                       coalesce(json_array_length(config::JSON->'wordings'), 1) > 1)) > 1"""
+                       coalesce(json_array_length(config::JSON->'wordings'), 1) > 1)) > 1
+UNION ALL
+SELECT 'predictions' FROM facts.commits JOIN facts.current USING (commit_id) WHERE stage = 'evaluate'
+HAVING count(DISTINCT coalesce((config::JSON->>'max_calls')::BIGINT, 1) > 1) > 1"""
 
 
 def update_tables(connection: duckdb.DuckDBPyConnection, store: Store) -> None:

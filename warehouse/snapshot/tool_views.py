@@ -27,7 +27,8 @@ def _percentile(share: float) -> str:
 TOOL_COSTS = f"""
 WITH used AS (
     SELECT c.commit_id, c.tool, c.host, c.counters::JSON AS counters
-    FROM facts.commits AS c JOIN facts.current USING (commit_id) WHERE c.stage = 'execute'
+    FROM facts.commits AS c JOIN facts.current USING (commit_id)
+    WHERE c.stage = 'execute' OR starts_with(c.stage, 'execute_')
 ), counted AS (
     SELECT commit_id, sum(rows) FILTER (kind = 'in') AS questions, sum(rows) FILTER (kind = 'kept') AS answered,
            coalesce(sum(rows) FILTER (kind = 'failed'), 0) AS failed

@@ -124,7 +124,8 @@ WITH RECURSIVE used(name, version, made, run_id, commit_id) AS (
     JOIN facts.commit_inputs AS i ON i.commit_id = u.commit_id
     JOIN facts.files AS f ON f.digest = i.digest AND f.commit_id <> u.commit_id
     JOIN facts.commits AS source ON source.commit_id = f.commit_id
-    WHERE (source.tool = target.tool OR source.tool = '' OR target.tool = '')
+    WHERE (source.tool = target.tool OR source.tool = '' OR target.tool = ''
+           OR starts_with(target.stage, 'sample_'))  -- further calls of chains follow calls of any tool
       AND (EXISTS (FROM facts.run_commits AS rc WHERE rc.run_id = u.run_id AND rc.commit_id = source.commit_id)
            OR NOT EXISTS (FROM facts.run_commits AS rc WHERE rc.run_id = u.run_id))
 )
@@ -144,30 +145,43 @@ WITH used AS (
 )
 SELECT settings->>'evaluation' AS evaluation, any_value(settings->>'task') AS task, any_value(settings->>'arm') AS arm,
        any_value((settings->>'k')::BIGINT) AS k, max_by(settings->>'model', created) AS model,
+       any_value(coalesce((settings->>'max_calls')::BIGINT, 1)) AS max_calls,
        max_by(settings->>'base', created) AS base, any_value(settings->>'model_digest') AS model_digest,
        any_value(settings->>'base_digest') AS base_digest, any_value(settings->>'source') AS source,
        max_by(settings->>'path', created) AS path, count(*) AS shards, sum(seconds) AS seconds,
        bool_and(completed) AS completed, TRY_CAST(max(started) AS TIMESTAMP) AS evaluated
 FROM evaluated GROUP BY settings->>'evaluation'"""
 
-ACCURACY = """
+# Calls of a prediction for which an offered tool was asked. Where an item has one call at most, `calls` is NULL.
+_CALLS_MADE = "coalesce(len([c FOR c IN calls IF c.asked]), called::INT)"
+
+ACCURACY = f"""
 WITH counted AS (
     SELECT evaluation, any_value(parameters) AS parameters, count(*) AS items, count_if(correct) AS "right",
            avg(correct::INT) AS accuracy, count_if(called) AS called, avg(called::INT) AS call_rate,
+           avg({_CALLS_MADE}) AS calls_per_item,
            avg(correct::INT) FILTER (called) AS accuracy_called,
            avg(correct::INT) FILTER (NOT called) AS accuracy_uncalled, count_if(problem <> '') AS failed
     FROM predictions GROUP BY evaluation
 )
-SELECT e.task, e.base, e.arm, e.k, c.* EXCLUDE (evaluation), e.model, e.base_digest, e.model_digest, e.source, e.path,
-       e.completed, e.evaluated, e.seconds, e.evaluation
+SELECT e.task, e.base, e.arm, e.k, e.max_calls, c.* EXCLUDE (evaluation), e.model, e.base_digest, e.model_digest,
+       e.source, e.path, e.completed, e.evaluated, e.seconds, e.evaluation
 FROM counted AS c JOIN evaluations AS e USING (evaluation)"""
 
+# An item of several calls counts once for each tool that it asked; of calls of one tool it failed if the first did.
 CALL_RATES = """
+WITH made AS (
+    SELECT evaluation, task, arm, k, item_id, correct, tool, failure FROM predictions WHERE called AND calls IS NULL
+    UNION ALL
+    SELECT evaluation, task, arm, k, item_id, correct, call.tool, call.failure
+    FROM (SELECT *, unnest(calls) AS call, generate_subscripts(calls, 1) AS number FROM predictions)
+    WHERE call.asked QUALIFY row_number() OVER (PARTITION BY evaluation, item_id, call.tool ORDER BY number) = 1
+)
 SELECT evaluation, any_value(task) AS task, any_value(arm) AS arm, any_value(k) AS k, tool, count(*) AS items,
        count(*) / any_value(total) AS rate, avg(correct::INT) AS accuracy,
        avg((failure IS NOT NULL)::INT) AS failure_rate
-FROM predictions JOIN (SELECT evaluation, count(*) AS total FROM predictions GROUP BY evaluation) USING (evaluation)
-WHERE called GROUP BY evaluation, tool"""
+FROM made JOIN (SELECT evaluation, count(*) AS total FROM predictions GROUP BY evaluation) USING (evaluation)
+GROUP BY evaluation, tool"""
 
 PERPLEXITY = """
 WITH summed AS (

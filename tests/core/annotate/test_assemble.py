@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.fakes import a_document, a_scored
 from tests.strategies import balanced_texts, encodable_texts, texts_and_positions
 from toolformer_core.annotate.assemble import ExampleCap, assemble, cap_examples, cap_rank, over_cap, survivors
+from toolformer_core.records import AnsweredCall
 from toolformer_core.syntax import strip
 
 
@@ -54,6 +55,63 @@ def test_a_gain_that_is_no_number_is_no_gain():
 )
 def test_only_mt_may_not_look_ahead(tool, before, after, reason):
     assert reasons([a_scored(tool=tool, gain=2, seen_before=before, seen_after=after)]) == [reason]
+
+
+def a_chain(*links, gain=1.0, **more):
+    """A chain whose last call is `1 + 1 -> 2`, behind the given ones, with L- = the loss of the shorter chains."""
+    call = a_scored(gain=gain, **more)
+    behind = tuple(AnsweredCall(*link) for link in links)
+    return dataclasses.replace(call, loss_plain=9.0, behind=behind, loss_shorter=call.loss_plain)
+
+
+QA = ("qa", "Since when?", "1820")
+
+
+def test_a_chain_must_beat_all_that_it_begins_with():
+    # L(z) = 1, L(e(c2, eps)) = 2 + 0.6: L- is the least of 9 (no call), 1.6 (the first alone) and 2.6
+    chain = a_chain(QA, gain=0.6)
+    assert chain.gain == pytest.approx(0.6)
+    assert dataclasses.replace(chain, loss_plain=1.2).gain == pytest.approx(0.2)
+    assert dataclasses.replace(chain, loss_call=1.1).gain == pytest.approx(0.1)
+    assert reasons([chain]) == [""]  # the calculator's 0.5, as its last call is one
+    assert reasons([a_chain(QA, gain=0.4)]) == ["below_threshold"]
+
+
+def test_where_a_call_and_a_chain_pass_the_longest_chain_stays():
+    single, chain = a_scored(gain=5.0), a_chain(QA, gain=0.6)
+    longest = a_chain(QA, ("mt", "drei", "three"), gain=0.5)
+    kept, dropped = survivors([single, chain, longest])
+    assert kept == [longest]
+    assert dropped == [(single, "shorter_chain"), (chain, "shorter_chain")]
+    kept, dropped = survivors([single, chain, dataclasses.replace(longest, loss_shorter=1.0)])  # which gains nothing
+    assert kept == [chain]
+    assert [reason for _, reason in dropped] == ["shorter_chain", "below_threshold"]
+    better = a_chain(QA, gain=0.7, input="2 + 0")
+    assert survivors([chain, better])[1] == [(chain, "lower_gain")]
+
+
+def test_a_repeated_chain_is_one_whose_calls_are_all_the_same():
+    chain = a_chain(QA, gain=2, position=0, window_end=9)
+    same = a_chain(QA, gain=1, position=5, window_end=12)
+    other = a_chain(("qa", "When?", "1820"), gain=1, position=5, window_end=12)
+    assert survivors([chain, same])[1] == [(same, "repeated_nearby")]
+    assert survivors([chain, other])[1] == []
+    assert survivors([chain, a_scored(gain=1, position=5, window_end=12)])[1] == []
+
+
+def test_the_calls_of_a_chain_stand_one_behind_another():
+    document = a_document("It came in 1865.")
+    chain = dataclasses.replace(
+        a_chain(QA, gain=0.6, position=10), doc_id=document.doc_id, input="1820 + 45", response="1865"
+    )
+    example = assemble(document, [chain])
+    assert example is not None
+    assert example.text == "It came in [QA(Since when?) -> 1820] [Calculator(1820 + 45) -> 1865] 1865."
+    assert [(call.tool, call.position, call.gain) for call in example.calls] == [
+        ("qa", 10, pytest.approx(0.6)),
+        ("calculator", 10, pytest.approx(0.6)),
+    ]
+    assert strip(example.text, [(call.start, call.end) for call in example.calls]) == document.text
 
 
 def test_of_several_calls_at_a_position_the_largest_gain_wins_across_tools():
@@ -170,16 +228,19 @@ def test_calls_of_other_documents_and_shared_positions_are_refused():
         assemble(document, [a_scored(document.doc_id), a_scored(document.doc_id, "qa")])
 
 
-@given(texts_and_positions(), balanced_texts, encodable_texts)
-def test_stripping_an_example_gives_the_document_back(placed, input_, response):
+@given(texts_and_positions(), balanced_texts, encodable_texts, st.lists(encodable_texts, max_size=2))
+def test_stripping_an_example_gives_the_document_back(placed, input_, response, earlier):
+    """Whatever the document, the inputs and the responses hold; with chains as with single calls."""
     text, positions = placed
     document = a_document(text)
-    example = assemble(document, [a_scored(document.doc_id, "qa", p, input_, response) for p in positions])
+    behind = tuple(AnsweredCall("mt", input_, one) for one in earlier)
+    calls = [a_scored(document.doc_id, "qa", p, input_, response) for p in positions]
+    example = assemble(document, [dataclasses.replace(call, behind=behind) for call in calls])
     if example is None:
         assert not positions
     else:
         assert strip(example.text, [(c.start, c.end) for c in example.calls]) == text
-        assert [c.position for c in example.calls] == sorted(positions)
+        assert [c.position for c in example.calls] == [p for p in sorted(positions) for _ in range(1 + len(behind))]
 
 
 @given(st.lists(st.integers(0, 99).map(str), unique=True), st.integers(1, 20), st.integers(0, 3), st.randoms())

@@ -324,6 +324,21 @@ def test_at_most_so_many_calls() -> None:
         assert " [T" not in g.clean
 
 
+@pytest.mark.parametrize("calls", [1, 2, 5])
+def test_a_chain_ends_with_the_calls_that_are_allowed(calls: int) -> None:
+    """The model calls again behind every response, and the tool answers what would close its call and open another."""
+    coded = tokenizer()
+    number = itertools.count()
+    tool = T(lambda input, context: f"{next(number)}] [T(")
+    lm = speaks(coded, "T(7) ->", then=" [")
+    g = said(lm, tool, GenerationSettings(max_new_tokens=5, top_k=1, max_calls=calls))
+    made = min(calls, 3)  # the same call three times in a row is a loop
+    assert len(g.calls) == made
+    assert g.text.startswith(" [T(7) -> 0) (T(]" * made)  # the same call is run once
+    assert len(list(find_calls(g.text, ["T"]))) == made
+    assert len(tool.asked) == 1
+
+
 def test_stop_strings_end_the_text_before_them() -> None:
     coded = tokenizer()
     lm = speaks(coded, "T(7) ->", then=" xyz?.")

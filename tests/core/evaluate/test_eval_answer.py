@@ -15,7 +15,15 @@ from tests.fakes import FakeTool
 from toolformer_core.decode.records import Generation, GenerationSettings, ToolCall
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import UsageError
-from toolformer_core.evaluate.answer import TOO_LONG, _windows, answer, likelihoods, new_tokens_for, parameters_of
+from toolformer_core.evaluate.answer import (
+    TOO_LONG,
+    PredictedCall,
+    _windows,
+    answer,
+    likelihoods,
+    new_tokens_for,
+    parameters_of,
+)
 from toolformer_core.evaluate.items import Item, Rule
 from toolformer_core.evaluate.tasks import task_named, tasks
 from toolformer_core.lm.hf.engine import TransformersLM
@@ -107,7 +115,7 @@ def test_disabled_no_call_is_made() -> None:
 class Writer:
     """Stands for a Toolformer: it writes what it is told to, and keeps the settings it was given."""
 
-    def __init__(self, *texts: tuple[str, str, ToolCall | None]) -> None:
+    def __init__(self, *texts: tuple[str, str, ToolCall | tuple[ToolCall, ...] | None]) -> None:
         self.lm = tiny_lm()
         self.texts = texts
         self.settings: list[GenerationSettings] = []
@@ -116,8 +124,10 @@ class Writer:
     def generate(self, prompts: list[str], settings: list[GenerationSettings]) -> list[Generation]:
         self.settings = settings
         return [
-            Generation(text, clean, (call,) if call else (), "length", 5, 7, 3, 0, ())
-            for text, clean, call in self.texts
+            Generation(
+                text, clean, calls if isinstance(calls, tuple) else (calls,) if calls else (), "length", 5, 7, 3, 0, ()
+            )
+            for text, clean, calls in self.texts
         ]
 
 
@@ -138,6 +148,42 @@ def test_what_a_tool_answers_is_not_what_the_model_says() -> None:
         (10, 1, 32, "2023-01-30", ("calculator",), 0.0),
         (10, 1, 32, "", ("calculator",), 0.0),
     ]
+
+
+def test_of_several_calls_each_is_recorded_with_its_place_in_the_clean_text() -> None:
+    first, second = " [QA(When?) -> 1820]", " [Calculator(1820 + 45) -> 1865]"
+    failed, last = " [MT(x) ->]", " [Miles(3) -> 5]"
+    text = f" from{first}{second} 1865{failed}, five{last} miles"
+    at = [text.index(written) for written in (first, second, failed, last)]
+    ends = [start + len(written) for start, written in zip(at, (first, second, failed, last), strict=True)]
+    calls = (
+        ToolCall("QA", "When?", "1820", None, "", at[0], ends[0], 0.0),
+        ToolCall("Calculator", "1820 + 45", "1865", None, "", at[1], ends[1], 0.0),
+        ToolCall("MT", "x", "", "not_enabled", "", at[2], ends[2], 0.0),
+        ToolCall("Miles", "3", "5", None, "", at[3], ends[3], 0.0),
+    )
+    writer = Writer((text, " from 1865, five miles", calls), (" 1865", " 1865", None))
+    asked = [
+        Item("i0", "demo", "a", ("1865",)),
+        Item("i1", "demo", "b", ("1865",)),
+        Item("i2", "demo", LONG * 9, ("x",)),
+    ]
+    task, offered = task_named("small-world-chains"), ["qa", "calculator", "miles"]
+    found = answer(writer, task, asked, top_k=10, tools=offered, max_calls=8)  # type: ignore[arg-type]
+    assert [s.max_calls for s in writer.settings] == [8, 8]
+    # " from" is 5 characters long, " from 1865" 10 and " from 1865, five" 16; the first two calls are a chain
+    assert found[0].calls == (
+        PredictedCall("qa", 5, "When?", "1820", None, True),
+        PredictedCall("calculator", 5, "1820 + 45", "1865", None, True),
+        PredictedCall("mt", 10, "x", "", "not_enabled", False),
+        PredictedCall("miles", 16, "3", "5", None, True),
+    )
+    assert (found[0].tool, found[0].response, found[0].correct) == ("qa", "1820", True)  # of the first, as ever
+    assert [(p.calls, p.problem) for p in found[1:]] == [((), ""), ((), TOO_LONG)]
+    one = answer(writer, task, asked, top_k=10, tools=offered)  # type: ignore[arg-type]
+    off = answer(writer, task, asked, top_k=0, tools=[], max_calls=8)  # type: ignore[arg-type]
+    assert [p.calls for p in (*one, *off)] == [None] * 6
+    assert [s.max_calls for s in writer.settings] == [0, 0]
 
 
 def test_a_bracket_that_names_no_tool_is_scored_as_text() -> None:

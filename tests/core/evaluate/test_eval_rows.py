@@ -62,6 +62,8 @@ def test_no_row_is_fatal(name, data, tmp_path):
     [
         ("small-world", {"prompt": "x", "answers": ["7"], "tool": []}, "unknown_tool"),
         ("small-world", {"prompt": "x", "answers": ["7"], "tool": {"a": 1}}, "unknown_tool"),
+        ("small-world", {"prompt": "x", "answers": ["7"], "tool": "qa,abacus"}, "unknown_tool"),
+        ("small-world", {"prompt": "x", "answers": ["7"], "tool": "qa,"}, "unknown_tool"),
         ("small-world", {"prompt": "x", "answers": ["7"], "date": []}, "no_date"),
         ("small-world", {"prompt": ["x"], "answers": ["7"]}, "no_prompt"),
         ("small-world", {"prompt": "x\ud800", "answers": ["7"]}, "not_utf8"),

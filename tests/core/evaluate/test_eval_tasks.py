@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from collections import Counter
 
 import pytest
 
@@ -12,8 +13,10 @@ from tests.core.evaluate.published.all import FORMATS, Format, lines, split
 from toolformer_core.errors import CorpusError, UnknownNameError
 from toolformer_core.evaluate.figures import DECODING, PERPLEXITY, TABLES, figures_for
 from toolformer_core.evaluate.items import Item, Rule
+from toolformer_core.evaluate.queries import right_tools
 from toolformer_core.evaluate.readers.jsonl import line_of
 from toolformer_core.evaluate.tasks import is_right, read, task_named, tasks
+from toolformer_core.tools.search.passages import read_passages
 
 
 def test_the_tasks():
@@ -22,7 +25,7 @@ def test_the_tasks():
         *("webqs", "nq", "triviaqa", "situatedqa"),
         *("mlqa-es", "mlqa-de", "mlqa-hi", "mlqa-vi", "mlqa-zh", "mlqa-ar"),
         *("tatoeba-de", "tatoeba-es", "tatoeba-fr", "tatoeba-zh"),
-        *("dateset", "perplexity", "wikitext", "small-world", "small-world-plain", "queries"),
+        *("dateset", "perplexity", "wikitext", "small-world", "small-world-plain", "small-world-chains", "queries"),
     ]
     excluded = {name: task.excluded_tools for name, task in tasks().items() if task.excluded_tools}
     assert (
@@ -48,8 +51,8 @@ def test_the_papers_figures():
     assert task_named("perplexity").figures == {}  # of any text: the paper measured two
     assert task_named("gsm8k").figures == {}
     named = {task for table in TABLES.values() for task in table}
-    own = {"gsm8k", "situatedqa", "perplexity", "wikitext", "small-world", "small-world-plain", "queries"}
-    assert named == {name for name in tasks() if not name.startswith("tatoeba-")} - own
+    own = {"gsm8k", "situatedqa", "perplexity", "wikitext", "queries"}
+    assert named == {name for name in tasks() if not name.startswith(("tatoeba-", "small-world"))} - own
     # §4.2.1: Toolformer improves on the best baseline by 11.7, 5.2 and 18.6 points
     gains = [round(t["toolformer"] - t["toolformer (disabled)"], 1) for t in TABLES[3].values()]
     assert gains == [11.7, 5.2, 18.6]
@@ -57,6 +60,20 @@ def test_the_papers_figures():
         for everything, called, uncalled, rate in by_k.values():
             mean = (called or 0) * rate / 100 + (uncalled or 0) * (100 - rate) / 100
             assert everything == pytest.approx(mean, abs=0.37)
+
+
+def test_the_chains_of_the_small_world_are_embedded_with_the_passages_that_they_ask_about():
+    task = task_named("small_world_chains")
+    items, rejected = split(read(task))
+    assert rejected == []
+    families = ("fact-sum", "date-sum", "search-mt", "search-search")
+    assert Counter(item.group for item in items) == {f"{f}{new}": 200 for f in families for new in ("", " (new frame)")}
+    assert {item.tool for item in items} == {"qa,calculator", "calendar,calculator", "wikisearch,mt", "wikisearch"}
+    assert right_tools(task, items[0]) == ("qa", "calculator")
+    told = " ".join(passage.text for passage in read_passages(task.passages))
+    searched = [item for item in items if item.tool == "wikisearch"]
+    assert all(item.answers[0] in told for item in searched)
+    assert task_named("small-world").passages is None  # those that are read as ever
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,15 @@ def test_who_judges(tmp_path: Path, changes: dict[str, Any], judges: list[str | 
 
 
 @pytest.mark.parametrize(
+    ("changes", "bare"),
+    [({}, [False, False]), ({"bare_rounds": True}, [False, True]), ({"bare": True}, [True, True])],
+)
+def test_which_rounds_go_without_prompts(tmp_path: Path, changes: dict[str, Any], bare: list[bool]) -> None:
+    p = parameters(tmp_path, **changes)
+    assert [of_build(p, number, "/m").bare for number in (0, 1)] == bare
+
+
+@pytest.mark.parametrize(
     ("changes", "says"),
     [
         ({"model": "remote+http://127.0.0.1:1/v1#m"}, "rounds finetune the model"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flows.build_dataset.flow import run_build
-from flows.build_dataset.what_if import compare_marked, materialise
+from flows.build_dataset.what_if import compare_by_shard, materialise
 from flows.build_dataset.what_if_query import ask
 from flows.document_trace import trace_document
 from flows.judging import chosen_marks, mark_filter
@@ -39,7 +39,7 @@ def test_a_rejected_call_is_left_out_and_nothing_else(few_documents: Path, as_bu
     rejected = before[0]
     add_marks(store, "a", [(rejected, "reject"), (before[1], "unsure"), (before[2], "accept")])
     query = ask(snapshot, {}, marks=mark_filter(store, "not-rejected"))
-    answer = compare_marked(store, query)
+    answer = compare_by_shard(store, query)
     assert [(one.doc_id, one.tool, one.position) for one in answer.goes] == [
         (rejected.doc_id, rejected.tool, rejected.position)
     ]
@@ -83,7 +83,7 @@ def test_what_if_makes_the_version_that_a_build_makes(few_documents: Path, as_bu
     query = ask(snapshot, {}, marks=mark_filter(store, "only-accepted"))
     made = materialise(store, query, "accepted")
     assert held(store, "accepted") == sorted({before[0], before[-1]})
-    answer = compare_marked(store, query, n=1)
+    answer = compare_by_shard(store, query, n=1)
     assert sum(change.after.calls for change in answer.changes) == 2
     assert (len(answer.comes), len(answer.goes)) == (0, 1)
     built = run_build(small_build(few_documents, as_built, only_accepted=True))

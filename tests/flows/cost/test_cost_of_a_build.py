@@ -68,6 +68,20 @@ def test_work_by_hand() -> None:
     assert [found[name].commits for name in ("ingest", "prefilter", "score", "assemble")] == [1, 10, 10, 10]
 
 
+def test_chains_by_hand() -> None:
+    found = stages(by_hand(chain_depth=3, chain_starts=5))
+    # 0.5 x 4 x 0.5 x 0.25 = 0.25 calls are scored for a document, fewer than five: 1,000 x 0.25 starts, ten draws each
+    for depth in (2, 3):
+        units = [found[f"{stage}_{depth}"].units for stage in ("sample", "execute", "score")]
+        assert units == [250, 2500 * 0.5 * 0.5, 2500 * 0.5 * 0.25]
+        # one text and a half and a call of 25 tokens, x 1.05 of padding; ten tokens a draw
+        assert found[f"sample_{depth}"].lm_tokens == pytest.approx(250 * (1.5 * 100 + 25) * 1.05 + 2500 * 10)
+    bounded = stages(by_hand(chain_depth=2, chain_starts=5, assume={"scored_per_ok_draw": 100}))
+    assert bounded["sample_2"].units == 1000 * 5
+    assert "sample_4" not in found
+    assert "sample_2" not in stages(by_hand())
+
+
 def test_cpu_and_bytes_by_hand() -> None:
     given = {"sample_ms": 4, "commit_cpu_ms": 10, "calculator.sample_model_us": 1000, "sample_bytes": 20}
     found = stages(by_hand(assume={**given, "commit_bytes": 7, "file_bytes": 3}))["sample"]

@@ -30,15 +30,17 @@ class Written:
         k: int = 10,
         limit: int | None = None,
         state: str = "completed",
+        max_calls: int = 1,
     ) -> None:
         """One arm on items of a file, of which some are right; it is the newest evaluation."""
         self.hour += 1
-        name = f"{task}-{arm}-k{k}-{source}"
+        name = f"{task}-{arm}-k{k}-{source}" + (f"-{max_calls}-calls" if max_calls > 1 else "")
         rows: list[dict[str, Any]] = [
             {"evaluation": name, "task": task, "arm": arm, "k": k, "item_id": str(n), "correct": n < right}
             for n in range(items)
         ]
         about = {"evaluation": name, "task": task, "arm": arm, "k": k, "source": source, "path": f"/{source}"}
+        about |= {"max_calls": max_calls} if max_calls > 1 else {}
         models = {"model": "m", "base": "embedded", "model_digest": "d1", "base_digest": "d0"}
         parts = {"evaluation": name, "hour": str(self.hour)}
         commit = put(self.store, "evaluate", "", f"{name}-0", rows, parts=parts, config={**about, **models})
@@ -77,6 +79,14 @@ def test_fewer_items_of_the_same_file_are_other_items(written: Written) -> None:
     written.evaluated("svamp", "whole.json", 1, 2)  # --limit 2
     ours = {row[0]: row[3] for row in written.tables()["Table 4"].rows}
     assert (ours["base"], ours["toolformer, k=10"]) == (None, 50.0)
+
+
+def test_the_tables_hold_evaluations_of_one_call_per_item_as_the_papers_do(written: Written) -> None:
+    written.evaluated("svamp", "whole.json", 1, 4)
+    written.evaluated("svamp", "whole.json", 3, 4, max_calls=8)
+    tables = written.tables()
+    assert {row[0]: row[3] for row in tables["Table 4"].rows}["toolformer, k=10"] == 25.0
+    assert [row[2] for row in tables["Table 9"].rows if row[:2] == ("SVAMP", 10)] == [25.0]
 
 
 def commands(table: PaperTable, task: str) -> list[str]:

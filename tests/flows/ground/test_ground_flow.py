@@ -24,6 +24,7 @@ from flows.ground.tables import confusion_table, cost_table, grounding_tables, s
 from flows.ledger import reporting_to
 from tasks import arrow
 from tasks.run_shard import ShardResult
+from toolformer_core.embedded import CHAIN_PASSAGES
 from toolformer_core.errors import CorpusError, ModelError, UnknownNameError, UsageError
 from toolformer_core.evaluate.grounding_figures import ScoreTable, grounding_accuracy
 from toolformer_core.evaluate.items import Item
@@ -268,6 +269,18 @@ def test_the_small_world_is_continued_and_questions_are_asked(queries: Path, tmp
     (own,) = resolve(asked(queries, tmp_path, answer_prompt="> {query}", demonstrations="annotation")).tasks
     assert own.grounding.settings.answer_prompt == "> {query}"
     assert own.grounding.library.demonstrations == "annotation"
+
+
+def test_a_tasks_own_passages_are_searched_unless_others_are_named(queries: Path, tmp_path: Path) -> None:
+    def passages(**changes: Any) -> list[Path | None]:
+        plan = resolve(asked(queries, tmp_path, task=["small-world", "small-world-chains"], **changes))
+        return [one.grounding.library.settings.passages for one in plan.tasks]
+
+    assert passages() == [None, CHAIN_PASSAGES]
+    assert (
+        passages(passages=str(CHAIN_PASSAGES.with_name("known.jsonl.gz")))
+        == [CHAIN_PASSAGES.with_name("known.jsonl.gz")] * 2
+    )
 
 
 def test_few_shot_shows_held_out_items_that_are_never_asked(queries: Path, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Items as JSON lines: the small world's items, and any benchmark of a user.
 
 A line holds the fields of an item: `prompt` and `answers` (a list, or one text), and optionally `item_id`, `date`
-(ISO), `tool` (a tool's key) and `group`:
+(ISO), `tool` (a tool's key, or those of a chain of calls with commas in between) and `group`:
 
     {"prompt": "Adding the 12 nuts to the 30 already here gives us", "answers": ["42"], "tool": "calculator"}
 
@@ -33,7 +33,7 @@ def jsonl_item(task: str, row: BenchmarkRow, source: str) -> Item:
     if not isinstance(prompt, str) or not prompt.strip():
         raise BadRowError("no_prompt", f"prompt must be a text that is not blank; the row has {', '.join(row)}"[:200])
     tool, group = optional(row, "tool"), optional(row, "group")
-    if tool is not None and not (isinstance(tool, str) and tool in TOOL_NAMES):  # a list is not hashable
+    if tool is not None and not (isinstance(tool, str) and all(key in TOOL_NAMES for key in tool.split(","))):
         raise BadRowError("unknown_tool", f"{str(tool)[:40]!r} is none of {', '.join(TOOL_NAMES)}")
     return item_of(
         task,

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from toolformer_core.lm.base import Draw, Scan, ScoreRequest, TokenLogProbs
+from toolformer_core.lm.base import Draw, Insertion, Scan, ScoreRequest, TokenLogProbs
 from toolformer_core.lm.hf.batches import by_budget, pad
 from toolformer_core.lm.hf.model import HFModel, fuse_gelu
 from toolformer_core.lm.hf.scanning import call_at_end, scan_texts
@@ -71,7 +71,7 @@ class TransformersLM:
         """See `CountsTokens`."""
         return self.hf_model.tokens
 
-    def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[Scan]:
+    def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[Scan]:
         """See `LanguageModel.scan`. Texts are batched shortest first; all windows of a text are in the same scan.
 
         Raises:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from toolformer_core.lm.base import Draw, DrawRequest, ScoreRequest, TokenLogProbs
+from toolformer_core.lm.base import Draw, DrawRequest, Insertion, ScoreRequest, TokenLogProbs
 from toolformer_core.lm.hf.model import HFModel
 from toolformer_core.lm.hf.sampling import begun_name
 from toolformer_core.lm.randomness import uniform
@@ -49,7 +49,7 @@ class PlainLM:
         """The model's name only, because its results are never stored."""
         return f"plain {self.hf_model.name}"
 
-    def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[PlainScan]:
+    def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[PlainScan]:
         """See `LanguageModel.scan`: one text at a time, in the order given.
 
         Raises:
@@ -57,8 +57,9 @@ class PlainLM:
         """
         head, ends = self.hf_model.head_ids(prompt), self.hf_model.ends(prompt)
         for text, windows in enumerate(windows_of(self.hf_model, prompt, texts)):
-            scanned = [_scanned(self.hf_model, head, w) for w in windows]
-            yield PlainScan(self.hf_model, head, text, windows, scanned, ends)
+            if windows:
+                scanned = [_scanned(self.hf_model, head, w) for w in windows]
+                yield PlainScan(self.hf_model, head, text, windows, scanned, ends)
 
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
         """See `LanguageModel.log_probs`: one pass per request, over as much text as the context holds."""

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import DynamicCache
 
-from toolformer_core.lm.base import Draw, DrawRequest
+from toolformer_core.lm.base import Draw, DrawRequest, Insertion
 from toolformer_core.lm.hf.batches import KeyValues, by_budget, fork, key_values, one_row, pad
 from toolformer_core.lm.hf.model import HFModel
 from toolformer_core.lm.hf.sampling import draw_calls
@@ -196,7 +196,7 @@ class HFScan:
         return [_DrawPlace(i, *found[request.text, request.position]) for i, request in enumerate(requests)]
 
 
-def scan_texts(hf_model: HFModel, prompt: Prompt, texts: Sequence[str]) -> Iterator[HFScan]:
+def scan_texts(hf_model: HFModel, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[HFScan]:
     """Scan texts, shortest first; all windows of a text are in the same scan.
 
     Raises:
@@ -223,7 +223,8 @@ def call_at_end(
 def _scan_windows(hf_model: HFModel, prompt: Prompt, windows: Sequence[list[Window]]) -> Iterator[HFScan]:
     head_length, head = hf_model.head(prompt)
     ends = hf_model.ends(prompt)
-    order = sorted(range(len(windows)), key=lambda i: (len(windows[i]), sum(len(w.ids) for w in windows[i]), i))
+    with_windows = [i for i, of_text in enumerate(windows) if of_text]
+    order = sorted(with_windows, key=lambda i: (len(windows[i]), sum(len(w.ids) for w in windows[i]), i))
     batch: list[int] = []
     for i in order:
         rows = [w for j in (*batch, i) for w in windows[j]]

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_core.errors import ModelError
-from toolformer_core.lm.base import Scan, ScoreRequest, TokenLogProbs
+from toolformer_core.lm.base import Insertion, Scan, ScoreRequest, TokenLogProbs
 from toolformer_core.lm.load import LoadedTokenizer, load_tokenizer
 from toolformer_core.lm.prompt_tokenizer import PromptTokenizer
 from toolformer_core.lm.remote.identity import TOLERANCE, RemoteModel, describe, difference, probe_of, tokenizer_for
@@ -71,7 +71,7 @@ class RemoteLM:
         """Tokens of all sequences read, and of all draws; the prompts of draws, which the server caches, are not."""
         return self._tokens
 
-    def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[Scan]:
+    def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[Scan]:
         """See `LanguageModel.scan`; the scans are `PartialScan`s.
 
         Raises:

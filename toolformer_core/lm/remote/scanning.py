@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from toolformer_core.lm.base import Draw, DrawRequest
+from toolformer_core.lm.base import Draw, DrawRequest, Insertion
 from toolformer_core.lm.prompt_tokenizer import PromptTokenizer
 from toolformer_core.lm.randomness import uniform
 from toolformer_core.lm.tokens import encode_behind
@@ -204,7 +204,7 @@ def _at_once(logprobs: int, tokens: int) -> int:
     return max(1, min(AT_ONCE, _ENTRIES_AT_ONCE // max(1, logprobs * tokens)))
 
 
-def scan_texts(reader: ScanReader, prompt: Prompt, texts: Sequence[str]) -> Iterator[RemoteScan]:
+def scan_texts(reader: ScanReader, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[RemoteScan]:
     """Scan texts in the order given, many at a time; all windows of a text are in the same scan.
 
     Raises:
@@ -214,7 +214,8 @@ def scan_texts(reader: ScanReader, prompt: Prompt, texts: Sequence[str]) -> Iter
     head, ends = reader.model.head_ids(prompt), reader.model.turn_ends(prompt)
     batch: dict[int, list[Window]] = {}
     for text, windows in enumerate(windows_of(reader.model, prompt, texts)):
-        batch[text] = windows
+        if windows:
+            batch[text] = windows
         if sum(map(len, batch.values())) >= _WINDOWS_PER_SCAN:
             yield _scan_batch(reader, head, batch, ends)
             batch = {}

@@ -1,0 +1,84 @@
+"""Extend: further calls, drawn by the model behind calls that were executed, for chains (`annotate.chains`).
+
+At depth n the calls of all tools that were executed and scored at depth n - 1 are candidates. Those of them that leave
+most to gain are the starts of their document, whichever tool is to follow.
+
+What a tool's prefilter looks for in a text, numbers or a foreign phrase, may stand in the response that its call goes
+on from. So a tool follows in documents that its prefilter dropped, too, unless it lacks the date that it would read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from tasks import arrow
+from tasks.build_spec import BuildSpec, model_of
+from tasks.model_thread import QueuedLM
+from tasks.run_shard import ShardWriter, StageOutput
+from tasks.stage import LM_TOKENS, Inputs, Stage, at_depth
+from tasks.stages.sample import prompt_digests, template_note, without_unused_columns
+from tasks.stages.score import names_digest
+from toolformer_core.annotate.chains import extend, starts_of
+from toolformer_core.annotate.prefilter import NO_DATE
+from warehouse.commits import RowCounts
+
+__all__ = ["STARTS", "extend_stage"]
+
+STARTS = "starts"  # the counter of a commit: calls behind which others were drawn
+
+
+def _run(depth: int, inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
+    spec, tool = inputs.spec, inputs.tool
+    undated = {v.doc_id for v in inputs.records("prefilter", arrow.verdicts_of) if v.reason == NO_DATE}
+    scored = inputs.records(at_depth("score", depth - 1), arrow.scored_of)
+    by_document = starts_of((call for call in scored if call.doc_id not in undated), spec.chains.starts)
+    starts = [call for calls in by_document.values() for call in calls]
+    drawn, tokens = [], 0
+    if starts:
+        texts = {d.doc_id: d.text for d in inputs.records("ingest", arrow.documents_of) if d.doc_id in by_document}
+        with QueuedLM(model_of(spec), writer.add_wait) as lm:
+            drawn = extend(lm, spec.chain_prompts[tool], tool, spec.tool_names, texts, starts, spec.sample[tool])
+        tokens = lm.tokens
+    draws = Counter[str]()
+    for call in drawn:
+        draws[call.outcome] += call.count
+    counts = (RowCounts("draws", draws.total(), draws.pop("ok", 0), dropped=dict(sorted(draws.items()))),)
+    forced = spec.sample[tool].draw_form == "forced"
+    table = without_unused_columns(arrow.stage_table(at_depth("sample", depth), drawn), forced=forced, pooled=False)
+    return StageOutput(counts, table, {LM_TOKENS: tokens, STARTS: len(starts)})
+
+
+def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
+    spec = inputs.spec
+    return {
+        **prompt_digests(spec, [spec.chain_prompts[inputs.tool]]),
+        "starts": str(spec.chains.starts),
+        "tools": names_digest(spec),
+    }
+
+
+def _config_notes(inputs: Inputs[BuildSpec]) -> Mapping[str, Any]:
+    return {**template_note(inputs.spec), **asdict(inputs.spec.chains)}
+
+
+def extend_stage(depth: int) -> Stage[BuildSpec]:
+    """Return the stage that draws the n-th calls of chains, n > 1."""
+    scores = at_depth("score", depth - 1)
+    return Stage(
+        name=at_depth("sample", depth),
+        version="1",
+        unit="draws",
+        per="tool",
+        needs="model",
+        reads=("ingest", "prefilter", scores),
+        across=(scores,),
+        run=partial(_run, depth),
+        config=lambda inputs: inputs.spec.sample[inputs.tool],
+        digests=_digests,
+        config_notes=_config_notes,
+        wanted=lambda spec: spec.chains.depth >= depth,
+    )

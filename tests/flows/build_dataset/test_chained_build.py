@@ -1,0 +1,189 @@
+"""A build with chains, worked out by hand: the calendar says which year it is, the calculator goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flows.build_dataset.flow import BuildResult, run_build
+from flows.build_dataset.parameters import BuildParameters
+from flows.build_dataset.plan import CACHED, plan_build
+from flows.build_dataset.what_if import materialise
+from flows.build_dataset.what_if_query import ask
+from tests.support.commands import Run
+from tests.support.small_builds import small_build
+from toolformer_core.errors import UsageError
+from toolformer_core.lm.base import ScoreRequest
+from toolformer_core.lm.scripted import ScriptedLM
+from warehouse.queries import rows_of, stats
+from warehouse.store import Store
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
+
+TEXT = "Of 30 apples 12 are red and 18 are green. The club, begun in 2000, is 23 years old."
+AT = TEXT.index(" 23")
+TODAY = " [Calendar() -> Today is Monday, January 30, 2023.]"
+SUM = " [Calculator(2023 - 2000) -> 23]"
+GUESS = " [Calculator(30 - 12) -> 18]"  # the first call that the calculator's prompt gives at this place
+
+# Nats for each of the three tokens left, " 23 years old.": (5 + 4 + 3) / 15 = 0.8 of it is the loss.
+NATS = {
+    "": 5.0,
+    TODAY: 4.0,  # the date alone: a gain of 0.8, which the calendar's tau_f of 1 does not keep
+    GUESS: 5.0,
+    TODAY + SUM: 1.0,  # L- is the first call's 3.2, so that the chain gains 3.2 - 0.8 = 2.4
+    TODAY + GUESS: 4.0,
+    GUESS + SUM: 4.5,  # 0.4: the calculator's tau_f of 0.5 does not keep it
+    GUESS + TODAY: 5.0,
+}
+
+
+def log_probs(asked: ScoreRequest) -> list[float]:
+    empty = " -> ]"  # e(c, eps): never better than without the call
+    return [-NATS.get(asked.prefix, 5.0 if asked.prefix.endswith(empty) else 9.0)] * 3
+
+
+def model() -> ScriptedLM:
+    first = {"calculator": ["Calculator(30 - 12)]"], "calendar": ["Calendar()]"]}
+    behind = {("calculator", TODAY): ["Calculator(2023 - 2000)]"], ("calculator", GUESS): ["Calculator(2023 - 2000)]"]}
+    behind |= {("calendar", GUESS): ["Calendar()]"], ("calendar", TODAY): ["Calendar()]"]}
+    draws = {(tool, TEXT, AT): calls for tool, calls in first.items()}
+    draws |= {(tool, TEXT[:AT] + z, AT + len(z)): calls for (tool, z), calls in behind.items()}
+    return ScriptedLM({(tool, TEXT): {AT: -0.1} for tool in first}, draws, log_probs)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "corpus.jsonl"
+    path.write_text(json.dumps({"text": TEXT, "url": "https://news.example/2023/01/30/a.html"}) + "\n")
+    return path
+
+
+def parameters(corpus: Path, data: Path, **changes: object) -> BuildParameters:
+    own: dict[str, object] = {"top_k": 1, "draws": 1, "tau_f": {}, "workers": 1}
+    return small_build(corpus, data, **{**own, **changes})
+
+
+@pytest.fixture(scope="module")
+def chained(prefect_server: None, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[BuildResult, Path]:
+    data = tmp_path_factory.mktemp("chained")
+    with pytest.MonkeyPatch.context() as patch:
+        use(patch)
+        return run_build(parameters(corpus, data, chain_depth=2)), data
+
+
+def use(patch: pytest.MonkeyPatch) -> None:
+    for stage in ("sample", "extend", "score"):
+        patch.setattr(f"tasks.stages.{stage}.model_of", lambda spec: model())
+
+
+def text_of(data: Path) -> str:
+    (row,) = rows_of(data / "warehouse.duckdb", "SELECT text FROM examples")
+    return str(row["text"])
+
+
+def test_the_chain_is_kept_and_every_row_accounted_for(chained: tuple[BuildResult, Path]) -> None:
+    result, data = chained
+    assert text_of(data) == TEXT[:AT] + TODAY + SUM + TEXT[AT:]
+    assert result.counts == {"calculator": 1, "calendar": 1}
+    found = stats(result.snapshot)
+    assert found.conserved
+    by = {(b.stage, b.tool, b.unit): b for b in found.balances}
+    # two starts (each single call leaves 3.2 or 4 nats), two tools, one draw each; the calendar is asked once
+    assert [
+        (by["sample_2", tool, "draws"].rows_in, dict(by["sample_2", tool, "draws"].dropped)) for tool in by_tools()
+    ] == [
+        (2, {}),
+        (2, {"repeated": 1}),
+    ]
+    assert by["assemble", "", "calls"].dropped == {"below_threshold": 2}
+    assert (by["assemble", "", "chains"].rows_in, by["assemble", "", "chains"].kept) == (3, 1)
+    assert by["assemble", "", "chains"].dropped == {"below_threshold": 2}
+
+
+def by_tools() -> list[str]:
+    return ["calculator", "calendar"]
+
+
+def test_what_a_response_was_is_known_at_the_next_depth(chained: tuple[BuildResult, Path]) -> None:
+    _, data = chained
+    counted = {c.tool: c.counters["cache_hits"] for c in Store(data).commits("execute_2")}
+    assert counted == {"calculator": 0, "calendar": 1}  # Calendar() with this document's date was asked before
+
+
+def test_people_see_the_chain(chained: tuple[BuildResult, Path], run: Run) -> None:
+    _, data = chained
+    kept = rows_of(
+        data / "warehouse.duckdb", "SELECT tool, link, links, gain, loss_response FROM kept_calls ORDER BY link"
+    )
+    assert [(row["tool"], row["link"], row["links"]) for row in kept] == [("calendar", 1, 2), ("calculator", 2, 2)]
+    assert [row["gain"] for row in kept] == [pytest.approx(2.4)] * 2
+    assert [row["loss_response"] for row in kept] == [None, pytest.approx(0.8)]
+    (row,) = rows_of(data / "warehouse.duckdb", "SELECT doc_id FROM documents")
+    told = json.loads(run("explain", row["doc_id"], "--data", data, "--json").out)
+    fates = {(*(one["tool"] for one in call.get("behind") or ()), call["tool"]): call["fate"] for call in told["calls"]}
+    assert fates["calendar", "calculator"] == "kept"
+    assert fates["calendar",] == fates["calculator", "calculator"] == "below_threshold"
+    assert "[calendar:" in run("explain", row["doc_id"], "--data", data).out
+    lineage = rows_of(
+        data / "warehouse.duckdb", "SELECT DISTINCT stage, tool FROM lineage WHERE stage LIKE '%\\_2' ESCAPE '\\'"
+    )
+    assert len(lineage) == 6
+
+
+def test_a_plan_knows_what_is_done_and_what_chains_cost(
+    chained: tuple[BuildResult, Path], corpus: Path, tmp_path: Path
+) -> None:
+    _, data = chained
+    done = plan_build(parameters(corpus, data, chain_depth=2))
+    assert {shard.state for shard in done.shards} == {CACHED}
+    fresh = plan_build(parameters(corpus, tmp_path / "none", chain_depth=2, chain_starts=3))
+    assert any("at most 3 starts" in note for note in fresh.notes)
+
+
+def test_without_chains_nothing_is_done_again_but_c_star(
+    chained: tuple[BuildResult, Path], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stages of single calls have the fingerprints that they would have without."""
+    _, data = chained
+    plan = plan_build(parameters(corpus, data))
+    assert {shard.stage: shard.state for shard in plan.shards if shard.state != CACHED}.keys() == {"assemble"}
+    use(monkeypatch)
+    own = tmp_path / "single"
+    run_build(parameters(corpus, own, tau_f={"calendar": 0.5}))
+    assert text_of(own) == TEXT[:AT] + TODAY + TEXT[AT:]
+    keys = {c.key for c in Store(own).commits() if c.stage != "assemble"}
+    assert keys <= {c.key for c in Store(data).commits()}
+    columns = {f.path.split("/")[1]: Store(own).read(f).column_names for c in Store(own).commits() for f in c.files}
+    assert not any("behind" in names for names in columns.values())
+
+
+def test_other_thresholds_move_chains_and_the_calls_they_begin_with(
+    chained: tuple[BuildResult, Path], run: Run
+) -> None:
+    result, data = chained
+    store = Store(data)
+    query = ask(result.snapshot, {"calculator": 3.0, "calendar": 0.5})  # the chain gains 2.4
+    dataset = materialise(store, query, "other")
+    (file,) = dataset.files
+    (row,) = store.read(file).to_pylist()
+    assert row["text"] == TEXT[:AT] + TODAY + TEXT[AT:]
+    told = json.loads(run("what-if", "--tau", "calendar=0.5", "--data", data, "--json").out)  # the chain stays
+    assert {one["after"]["tool"]: one["after"]["calls"] for one in told["changes"]} == {"calculator": 1, "calendar": 1}
+    told = json.loads(run("what-if", "--tau", "calculator=3,calendar=0.5", "--data", data, "--json").out)
+    assert {one["after"]["tool"]: one["after"]["calls"] for one in told["changes"]} == {"calculator": 0, "calendar": 1}
+
+
+def test_chains_need_all_tools(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="chains need the responses of all tools"):
+        plan_build(parameters(corpus, tmp_path, chain_depth=2, stop_when_full=True))
+
+
+def test_bare_texts_have_no_prompts_of_ones_own(corpus: Path, tmp_path: Path) -> None:
+    fresh = plan_build(parameters(corpus, tmp_path, bare=True, chain_depth=2))
+    assert {stage.stage for stage in fresh.stages} >= {"sample", "sample_2"}
+    for other in ({"wordings": "1,2"}, {"prompts": str(tmp_path)}):
+        with pytest.raises(UsageError, match="--bare samples without prompts"):
+            plan_build(parameters(corpus, tmp_path, bare=True, **other))

@@ -1,0 +1,112 @@
+"""Evaluations that allow several calls per item: beside those of one call, which stay what they were."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from cli.evaluate import _print_result
+from flows.evaluate.flow import run_evaluate
+from flows.evaluate.parameters import EvaluateParameters
+from flows.evaluate.resolve import resolve
+from tasks.evaluation_spec import Evaluation
+from toolformer_core.decode.records import Generation, GenerationSettings, ToolCall
+from toolformer_core.embedded import CHAIN_PASSAGES
+from toolformer_core.lm.load import load_model
+from warehouse.queries import rows_of
+from warehouse.store import Store
+
+
+def asked(data: Path, **changes: Any) -> EvaluateParameters:
+    plain = {"task": "small-world-chains", "limit": 4, "k": [10], "max_new_tokens": 6, "data": str(data)}
+    return EvaluateParameters.model_validate({**plain, **changes})
+
+
+def test_one_call_is_the_default_and_its_evaluations_are_known_by_what_they_were(tmp_path: Path) -> None:
+    off, on = resolve(asked(tmp_path)).evaluations
+    # as the code before there was an option wrote it
+    assert on.parts()["settings"] == '{"arm":"base+tools","k":10,"max_calls":1,"max_new_tokens":6}'
+    assert off.parts()["settings"] == '{"arm":"base","k":0,"max_calls":0,"max_new_tokens":6}'
+    other_off, several = resolve(asked(tmp_path, max_calls=8)).evaluations
+    assert other_off == off  # without tools there is no call: it is not asked again
+    assert several.parts()["settings"] == on.parts()["settings"].replace('"max_calls":1', '"max_calls":8')
+    with pytest.raises(ValueError, match="max_calls"):
+        asked(tmp_path, max_calls=0)
+
+
+def test_the_tasks_own_passages_are_searched_unless_others_are_named(tmp_path: Path) -> None:
+    def passages(**changes: Any) -> Path | None:
+        return resolve(asked(tmp_path, **changes)).evaluations[1].tool_settings.passages
+
+    mine = tmp_path / "mine.jsonl"
+    mine.write_text(json.dumps({"title": "Velden", "text": "Velden was founded in 1820."}) + "\n")
+    assert passages() == CHAIN_PASSAGES
+    assert passages(passages=str(mine)) == mine
+    assert passages(task="small-world") is None
+
+
+class Chaining:
+    """Stands for a Toolformer: the n-th text, from 0, has n calls one behind the other, if so many are allowed."""
+
+    keys: Mapping[str, str] = {}
+
+    def __init__(self, evaluation: Evaluation) -> None:
+        self.lm = load_model(evaluation.model)
+
+    def generate(self, prompts: Sequence[str], settings: Sequence[GenerationSettings]) -> list[Generation]:
+        return [self._text(min(n, s.max_calls)) for n, s in enumerate(settings)]
+
+    def _text(self, calls: int) -> Generation:
+        text, made = " It is", []
+        for n in range(calls):
+            written = f" [Calculator({n} + 1) -> {n + 1}]"
+            made.append(ToolCall("Calculator", f"{n} + 1", str(n + 1), None, "", len(text), len(text + written), 0.0))
+            text += written
+        return Generation(f"{text} so.", " It is so.", tuple(made), "length", 9, 4, 7 * calls, 0, ())
+
+
+def test_every_call_is_recorded_counted_and_shown(
+    prefect_server: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.stages.evaluate.toolformer_of", Chaining)
+    one = run_evaluate(asked(tmp_path / "data"))
+    several = run_evaluate(asked(tmp_path / "data", max_calls=2))
+    assert several.skipped == 2  # the items, and the arm without tools
+    assert [arm.calls_per_item for arm in one.arms] == [None, None]
+    off, on = several.arms
+    assert off.calls_per_item is None
+    # no call, one, two, and two of the three that it would write
+    assert (on.call_rate, on.calls_per_item, on.rates) == (3 / 4, (0 + 1 + 2 + 2) / 4, {"calculator": 3 / 4})
+    rows = rows_of(several.snapshot, "FROM predictions WHERE evaluation = $e", {"e": on.evaluation})
+    calls = sorted([(c["tool"], c["position"], c["input"], c["response"]) for c in row["calls"]] for row in rows)
+    first, second = ("calculator", 6, "0 + 1", "1"), ("calculator", 6, "1 + 1", "2")  # " It is" has 6 characters
+    assert calls == [[], [first], [first, second], [first, second]]
+
+    viewed = {r["evaluation"]: r for r in rows_of(several.snapshot, "FROM accuracy")}
+    assert (viewed[on.evaluation]["max_calls"], viewed[on.evaluation]["calls_per_item"]) == (2, 5 / 4)
+    before = viewed[one.arms[1].evaluation]
+    assert (before["max_calls"], before["calls_per_item"]) == (1, 3 / 4)
+    store = Store(tmp_path / "data")
+    columns = {
+        c.config["evaluation"]: store.read(c.files[0]).column_names for c in store.commits() if c.stage == "evaluate"
+    }
+    assert {name: "calls" in found for name, found in columns.items()} == {
+        off.evaluation: False,
+        one.arms[1].evaluation: False,
+        on.evaluation: True,
+    }
+    client = MlflowClient(several.tracking, several.tracking)
+    run = client.get_run(several.mlflow_run)
+    assert run.data.params["max_calls"] == "2"
+    assert run.data.metrics["calls_per_item/base-tools"] == 5 / 4
+
+    for result, shown in ((one, False), (several, True)):
+        _print_result(result)
+        printed = " ".join(capsys.readouterr().out.split())
+        assert ("per item: calls of an item, on average" in printed) == shown
+    assert "75.0 1.25" in printed

@@ -1,0 +1,182 @@
+"""Chains: where one call's response is not enough, a further call is drawn behind it. Beyond the paper (its §7).
+
+    [QA(When was Velden founded?) -> 1820] [Calculator(1820 + 45) -> 1865] 1865
+
+The calls of a chain stand at one position i. The second, c_2, is drawn from p(. | P(x), x_1:i-1, e(c_1, r_1), " ["),
+with a prompt P of its own tool that shows calls in chains (`tool_prompt.chain_prompt_for`), the third behind both, and
+so on.
+
+A chain must beat all that it begins with: its gain is at most what the losses without its last call leave to be gained,
+min(L(eps), L(e(c_1, r_1)), ...). So the calls behind which others are drawn, the *starts*, are those of a document that
+leave most, and no more of them than the config says.
+
+    | left out of the starts | because                                                                       |
+    |------------------------|-------------------------------------------------------------------------------|
+    | nothing left           | no call behind it could gain anything, or its loss could not be measured      |
+    | looked ahead           | the rule for MT (`assemble`) drops it whatever it gains, and so what it begins |
+
+The outcomes of a draw are those of `sample`, and two more:
+
+    | outcome   | because                                                                        |
+    |-----------|--------------------------------------------------------------------------------|
+    | repeated  | it is a call that stands in front of it already: its response is there         |
+    | too_long  | text and calls leave no room in the model's context; nothing was drawn         |
+
+No threshold on p(" [") applies behind a call: the number of starts bounds what is drawn. `log_p` is that p(" [") all
+the same, and `rank` the number of the start. This module knows no responses of what it draws, and no thresholds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from toolformer_core.annotate.assemble import looked_ahead
+from toolformer_core.annotate.sample import judged
+from toolformer_core.config import SampleConfig
+from toolformer_core.lm.base import Draw, DrawRequest, Insertion, LanguageModel
+from toolformer_core.records import Call, DrawnCall, Prompt, ScoredCall, numbers_of
+from toolformer_core.syntax import linearize_chain
+
+__all__ = ["REPEATED", "TOO_LONG", "extend", "left_to_gain", "starts_of"]
+
+REPEATED, TOO_LONG = "repeated", "too_long"
+
+
+def left_to_gain(call: ScoredCall) -> float:
+    """Return what a call drawn behind this one can gain at most, in nats: no loss is below 0.  NaN: not measured"""
+    losses = [call.loss_plain, call.loss_response, *([] if call.loss_shorter is None else [call.loss_shorter])]
+    return math.nan if any(map(math.isnan, losses)) else min(losses)
+
+
+def starts_of(scored: Iterable[ScoredCall], most: int) -> dict[str, list[ScoredCall]]:
+    """Return the calls of each document behind which others are drawn, those that leave most to gain first.
+
+    Args:
+        scored: executed and scored calls of any documents, of all tools, in any order, all of one depth.
+        most: starts of a document.
+    """
+    by_document: dict[str, list[ScoredCall]] = {}
+    for call in scored:
+        if left_to_gain(call) > 0 and not looked_ahead(call):
+            by_document.setdefault(call.doc_id, []).append(call)
+    return {doc_id: sorted(calls, key=_order)[:most] for doc_id, calls in sorted(by_document.items())}
+
+
+def _order(call: ScoredCall) -> tuple[float, int, int, str, str, str, str]:
+    return (-left_to_gain(call), -call.count, call.position, call.tool, call.input, call.response, str(call.behind))
+
+
+def extend(
+    lm: LanguageModel,
+    prompt: Prompt,
+    tool: str,
+    names: Mapping[str, str],
+    texts: Mapping[str, str],
+    starts: Iterable[ScoredCall],
+    config: SampleConfig,
+) -> list[DrawnCall]:
+    """Draw calls of one tool behind executed ones.
+
+    Args:
+        lm: the model that annotates.
+        prompt: the tool's prompt for calls in chains.
+        tool: key of the tool whose calls are drawn.
+        names: the name in calls of each tool key.
+        texts: x by document id.
+        starts: what `starts_of` returned, of all documents, document by document. All are held in memory at once.
+        config: m, temperature, form of the draws, length of a call in tokens, seed; k and tau_s are not used.
+
+    Returns:
+        The draws, equal ones merged, in the order of the starts.
+
+    Raises:
+        KeyError: a start's document is not among the texts.
+    """
+    chosen = list(starts)
+    insertions = [_insertion(texts[call.doc_id], call, names) for call in chosen]
+    ranks = _ranks(chosen)
+    drawn: dict[int, list[DrawnCall]] = {}
+    begin = f"{names[tool]}(" if config.draw_form == "forced" else ""
+    for scan in lm.scan(prompt, insertions) if insertions else ():
+        log_ps = {number: float(log_probs[0]) for number, log_probs in zip(scan.texts, scan.log_probs, strict=True)}
+        requests = [
+            DrawRequest(number, chosen[number].position, seed)
+            for number in log_ps
+            for seed in _seeds(config.seed, tool, chosen[number], config.draws)
+        ]
+        made = scan.draw(
+            requests,
+            max_tokens=config.max_call_tokens,
+            temperature=config.temperature,
+            name=names[tool],
+            begin=begin,
+        )
+        for i, (number, log_p) in enumerate(log_ps.items()):
+            own = made[i * config.draws : (i + 1) * config.draws]
+            drawn[number] = _merged(own, chosen[number], tool, names[tool], log_p, ranks[number])
+    for number in range(len(chosen)):
+        if number not in drawn:
+            drawn[number] = [_drawn(chosen[number], tool, -math.inf, ranks[number], "", TOO_LONG, "", config.draws)]
+    return [call for number in range(len(chosen)) for call in drawn[number]]
+
+
+def _insertion(text: str, call: ScoredCall, names: Mapping[str, str]) -> Insertion:
+    links = [(Call(names.get(one.tool, one.tool), one.input), one.response) for one in call.chain]
+    return Insertion(text, call.position, linearize_chain(links))
+
+
+def _ranks(chosen: Sequence[ScoredCall]) -> list[int]:
+    """Return the number of each start within its document."""
+    seen: Counter[str] = Counter()
+    out = []
+    for call in chosen:
+        out.append(seen[call.doc_id])
+        seen[call.doc_id] += 1
+    return out
+
+
+def _seeds(seed: int, tool: str, start: ScoredCall, draws: int) -> list[int]:
+    """Return the 64-bit seeds of the draws behind a start; they do not depend on how many there are."""
+    links = [part for one in start.chain for part in (one.tool, one.input, one.response)]
+    return numbers_of("chain", str(seed), start.doc_id, tool, str(start.position), *links, count=draws)
+
+
+def _merged(draws: Sequence[Draw], start: ScoredCall, tool: str, name: str, log_p: float, rank: int) -> list[DrawnCall]:
+    """Return the draws behind one start, equal ones merged, in the order of first appearance."""
+    out = []
+    for draw, count in Counter(one._replace(log_p_begin=draws[0].log_p_begin) for one in draws).items():
+        outcome, input_ = judged(draw, name)
+        if outcome == "ok" and any((one.tool, one.input) == (tool, input_) for one in start.chain):
+            outcome, input_ = REPEATED, ""
+        out.append(_drawn(start, tool, log_p, rank, draw.text, outcome, input_, count, form=draw.log_p_begin))
+    return out
+
+
+def _drawn(
+    start: ScoredCall,
+    tool: str,
+    log_p: float,
+    rank: int,
+    raw: str,
+    outcome: str,
+    input_: str,
+    count: int,
+    *,
+    form: float | None = None,
+) -> DrawnCall:
+    return DrawnCall(
+        doc_id=start.doc_id,
+        tool=tool,
+        position=start.position,
+        log_p=log_p,
+        rank=rank,
+        raw=raw,
+        outcome=outcome,
+        input=input_,
+        count=count,
+        window_end=start.window_end,
+        log_p_form=form,
+        behind=start.chain,
+    )
