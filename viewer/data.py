@@ -171,9 +171,7 @@ class ViewedData:
             index = self._known("index", lambda: ThresholdIndex(self.snapshot, before))
         if index.covers(after):
             return index.moved(before, after, n, **places), index.yields(after)
-        with ThreadPoolExecutor(
-            1
-        ) as beside:  # while the files of the calls that are shown are read, yields are counted
+        with ThreadPoolExecutor(1) as beside:  # yields are counted while the files of the shown calls are read
             counted = beside.submit(copy_context().run, lambda: yields(self.snapshot, after))
             return moved_calls(self.snapshot, before, after, n, **places), counted.result()
 
