@@ -163,17 +163,19 @@ class ViewedData:
             UsageError: nothing was scored yet.
             SnapshotError: there is no snapshot, or data that it refers to is gone.
         """
-        before, places = self.thresholds().before, {"comes_after": comes_after, "goes_after": goes_after}
+        before = self.thresholds().before
         if before == after:
             nothing = CallPage((), 0, None)
             return MovedCalls(nothing, nothing), self.yields_now()
         with self._sorting:  # it takes long, and who waits finds it done
             index = self._known("index", lambda: ThresholdIndex(self.snapshot, before))
         if index.covers(after):
-            return index.moved(before, after, n, **places), index.yields(after)
+            moved = index.moved(before, after, n, comes_after=comes_after, goes_after=goes_after)
+            return moved, index.yields(after)
         with ThreadPoolExecutor(1) as beside:  # yields are counted while the files of the shown calls are read
             counted = beside.submit(copy_context().run, lambda: yields(self.snapshot, after))
-            return moved_calls(self.snapshot, before, after, n, **places), counted.result()
+            moved = moved_calls(self.snapshot, before, after, n, comes_after=comes_after, goes_after=goes_after)
+            return moved, counted.result()
 
     def yields_now(self) -> list[Yield]:
         """Return what the thresholds of the current C* yield."""
