@@ -6,8 +6,10 @@
 
 Writes images/mlflow-compare.png beside this file: two runs in MLflow's compare view, their thresholds and perplexities
 side by side. That both stand in the page's text is asserted before the picture is taken. With --view it writes
-images/viewer-document.png, the kept call with the largest gain, and images/viewer-thresholds.png. Needs Debian's
-`chromium` and the package `playwright`; no browser is downloaded, and the server is reachable from this machine alone.
+images/viewer-document.png, the kept call with the largest gain, images/viewer-thresholds.png, images/viewer-judge.png,
+and, where there are two versions or two evaluated arms, images/viewer-compare.png and images/viewer-models.png: items
+that turned right. Needs Debian's `chromium` and the package `playwright`; no browser is downloaded, and the server is
+reachable from this machine alone.
 """
 
 from __future__ import annotations
@@ -55,6 +57,13 @@ EXPERIMENT = "synthetic"
 _START_S = 60.0  # for the server, on a busy machine
 _SHOW_MS = 20_000  # for a page
 _WIDTH_PX, _HEIGHT_PX = 1100, 1000  # the window; it grows until the perplexities are in the picture
+# Where a picture of the viewer ends.
+_DOWN_TO = {
+    "viewer-thresholds.png": "#comes tbody tr:nth-child(3)",
+    "viewer-judge.png": "section.panel",
+    "viewer-compare.png": "#goes tbody tr:nth-child(8)",
+    "viewer-models.png": "article:nth-of-type(1)",
+}
 
 
 def chromium() -> str | None:
@@ -296,14 +305,16 @@ def viewer(data: str) -> Iterator[str]:
 
 
 def view_pages(address: str, snapshot: Path, folder: Path) -> None:
-    """Take pictures of the viewer: a document with its best call, and thresholds that were moved.
+    """Take pictures of the viewer's pages; see above.
 
     Args:
         address: of the viewer.
         snapshot: of the data folder that it shows.
         folder: where the pictures go.
     """
+    from tasks.viewer_links import arm_key
     from warehouse.queries import rows_of
+    from warehouse.queries.item_changes import evaluated_sides
 
     best = "SELECT doc_id, tool, position FROM kept_calls ORDER BY gain DESC, doc_id LIMIT 1"
     most = "SELECT tool FROM kept_calls GROUP BY tool ORDER BY count(*) DESC, tool LIMIT 1"
@@ -311,13 +322,25 @@ def view_pages(address: str, snapshot: Path, folder: Path) -> None:
     paths = {
         "viewer-document.png": f"/documents/{call['doc_id']}?call={call['tool']}:{call['position']}:0",
         "viewer-thresholds.png": f"/thresholds?tau.{kept['tool']}=2.5",
+        "viewer-judge.png": f"/judge?tool={kept['tool']}",
     }
+    versions = rows_of(snapshot, "SELECT DISTINCT ON (name, version) name, version FROM datasets ORDER BY created")
+    labels = [f"{row['name']}@{row['version']}" for row in versions]
+    arms = [arm_key(side.arm, side.k, side.digest) for side in evaluated_sides(snapshot)]
+    if len(labels) > 1:
+        paths["viewer-compare.png"] = f"/compare?a={labels[0]}&b={labels[-1]}"
+    if len(arms) > 1:
+        paths["viewer-models.png"] = f"/models?a={arms[1]}&b={arms[0]}&change=turned_right"
     with browser_page(_WIDTH_PX, _HEIGHT_PX) as page:
+        cookie = {"name": "toolformer_user", "value": "reader", "url": address}  # not who has this account
+        page.context.add_cookies([cookie])  # type: ignore[list-item]  # a dict of its keys
         for name, path in paths.items():
             page.goto(address + path, wait_until="networkidle")
-            last = page.locator("#comes").bounding_box() if "thresholds" in name else None
-            height = _HEIGHT_PX if last is None else math.ceil(last["y"] + last["height"] + 20)
-            page.set_viewport_size({"width": _WIDTH_PX, "height": height})
+            page.set_viewport_size({"width": _WIDTH_PX, "height": _HEIGHT_PX})
+            down_to = page.locator(_DOWN_TO.get(name, "body"))
+            last = down_to.first.bounding_box() if name in _DOWN_TO and down_to.count() else None
+            if last is not None:
+                page.set_viewport_size({"width": _WIDTH_PX, "height": math.ceil(last["y"] + last["height"] + 20)})
             page.screenshot(path=folder / name, animations="disabled")
 
 

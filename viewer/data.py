@@ -11,13 +11,16 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
 from flows.build_dataset.what_if_query import WhatIfQuery, ask
 from toolformer_core.config import TOOL_NAMES
+from warehouse.call_pages import CallKey, CallPage, MovedCalls, moved_calls
 from warehouse.errors import SnapshotError
 from warehouse.queries import (
     CurrentBuild,
@@ -33,7 +36,8 @@ from warehouse.queries.item_changes import ChangeCount, EvaluatedSide, count_cha
 from warehouse.reweighting import STORED, Gains, reweigh
 from warehouse.snapshot.publish import SNAPSHOT
 from warehouse.store import Store
-from warehouse.what_if import yields
+from warehouse.threshold_index import ThresholdIndex
+from warehouse.what_if import CallFilter, yields
 
 __all__ = ["ViewedData"]
 
@@ -69,7 +73,7 @@ class ViewedData:
         self._readers = 0  # blocks in which the snapshot is open
         self._opened: tuple[int, int] | None = None  # the snapshot that they have
         self._turn = threading.Condition()
-        self._weighing = threading.Lock()
+        self._weighing, self._sorting = threading.Lock(), threading.Lock()
         self._weighed: dict[Hashable, tuple[Gains, Path]] = {}  # snapshot and weights -> gains, and their file
         self._files = Path(tempfile.gettempdir()) / f"toolformer-viewer-{uuid4().hex}"
 
@@ -149,6 +153,29 @@ class ViewedData:
             UsageError: nothing was scored yet.
         """
         return self._known("thresholds", lambda: ask(self.snapshot, {}))
+
+    def moved(
+        self, after: CallFilter, n: int, comes_after: CallKey | None, goes_after: CallKey | None
+    ) -> tuple[MovedCalls, list[Yield]]:
+        """Return a page of the calls on which a filter and that of the current C* disagree, and what the filter yields.
+
+        Raises:
+            UsageError: nothing was scored yet.
+            SnapshotError: there is no snapshot, or data that it refers to is gone.
+        """
+        before = self.thresholds().before
+        if before == after:
+            nothing = CallPage((), 0, None)
+            return MovedCalls(nothing, nothing), self.yields_now()
+        with self._sorting:  # it takes long, and who waits finds it done
+            index = self._known("index", lambda: ThresholdIndex(self.snapshot, before))
+        if index.covers(after):
+            moved = index.moved(before, after, n, comes_after=comes_after, goes_after=goes_after)
+            return moved, index.yields(after)
+        with ThreadPoolExecutor(1) as beside:  # yields are counted while the files of the shown calls are read
+            counted = beside.submit(copy_context().run, lambda: yields(self.snapshot, after))
+            moved = moved_calls(self.snapshot, before, after, n, comes_after=comes_after, goes_after=goes_after)
+            return moved, counted.result()
 
     def yields_now(self) -> list[Yield]:
         """Return what the thresholds of the current C* yield."""

@@ -20,7 +20,19 @@ from warehouse.snapshot.relations import sql_text
 from warehouse.snapshot.views import survivors_sql
 from warehouse.what_if import BY_GAIN, CallFilter, allowed_sql, moved_sql
 
-__all__ = ["CallKey", "CallPage", "DrawnCall", "MovedCalls", "Outcome", "calls_by_gain", "draw_call", "moved_calls"]
+__all__ = [
+    "CallKey",
+    "CallPage",
+    "DrawnCall",
+    "MovedCalls",
+    "Outcome",
+    "calls_by_gain",
+    "draw_call",
+    "follows_sql",
+    "listed_rows",
+    "moved_calls",
+    "page_of",
+]
 
 # kept; below the threshold; allowed by it, but a better call at the position or nearby is kept instead; any of these
 Outcome = Literal["kept", "below_threshold", "outdone", ""]
@@ -194,28 +206,54 @@ def _pages(
         width: characters of text before and after a call's position.
         gains: for each list SQL of the gain of a scored row.
     """
+    return [
+        page_of(connection, rows, total, n, width, gain)
+        for (rows, total), gain in zip(listed_rows(connection, calls, n, lists), gains, strict=True)
+    ]
+
+
+def listed_rows(
+    connection: duckdb.DuckDBPyConnection, calls: str, n: int, lists: Mapping[str, CallKey | None]
+) -> list[tuple[list[dict[str, Any]], int]]:
+    """Return the first n + 1 rows of each of several lists behind a place, and how many there are in all.
+
+    Args:
+        connection: to the snapshot.
+        calls: SQL of a relation with the columns slot, tool, doc, "position", gain and those of the conditions.
+        n: calls of a page.
+        lists: for each list the condition by which it is chosen, and the last call of its page before.
+    """
     parts = [
-        f"""(SELECT {number} AS list, slot, tool, doc, "position", gain,
-             (SELECT count(*) FROM listed WHERE {condition}) AS total
-             FROM listed WHERE {condition} AND {_follows_sql(key)} {BY_GAIN} LIMIT {int(n) + 1})"""
+        f"""(SELECT {number} AS list, slot, tool, doc, "position", gain, total
+             FROM (SELECT count(*) AS total FROM listed WHERE {condition}) LEFT JOIN (
+                 FROM listed WHERE {condition} AND {follows_sql(key)} {BY_GAIN} LIMIT {int(n) + 1}) ON true)"""
         for number, (condition, key) in enumerate(lists.items())
     ]
     order = BY_GAIN.replace("ORDER BY", "ORDER BY list,")
     sql = f"WITH listed AS MATERIALIZED ({calls}) {' UNION ALL '.join(parts)} {order}"
     rows = rows_in(connection, sql)
-    out = []
-    for number in range(len(lists)):
-        own = [row for row in rows if row["list"] == number]
-        found = calls_with_text(connection, own[:n], width, gains[number])
-        out.append(CallPage(found, own[0]["total"] if own else 0, _key(own[n - 1]) if len(own) > n else None))
-    return out
+    own = [[row for row in rows if row["list"] == number] for number in range(len(lists))]
+    return [([row for row in found if row["slot"] is not None], found[0]["total"]) for found in own]
+
+
+def page_of(
+    connection: duckdb.DuckDBPyConnection,
+    rows: list[dict[str, Any]],
+    total: int,
+    n: int,
+    width: int,
+    gain: str = "gain",
+) -> CallPage:
+    """Return a page of n calls, of which the rows are the first ones or more; the arguments are those of `_pages`."""
+    last = _key(rows[n - 1]) if len(rows) > n else None
+    return CallPage(calls_with_text(connection, rows[:n], width, gain), total, last)
 
 
 def _key(row: dict[str, Any]) -> CallKey:
     return CallKey(row["gain"], row["slot"], row["doc"], row["position"])
 
 
-def _follows_sql(key: CallKey | None) -> str:
+def follows_sql(key: CallKey | None) -> str:
     """Return SQL of whether a call comes behind another in the order `BY_GAIN`."""
     if key is None:
         return "true"

@@ -32,6 +32,7 @@ __all__ = [
     "WhatIf",
     "allowed_sql",
     "count_unranked",
+    "kept_sql",
     "lowest_sql",
     "moved_sql",
     "stored_scores",
@@ -194,11 +195,11 @@ def lowest_sql(call_filter: CallFilter) -> str:
 
 def _yields(connection: duckdb.DuckDBPyConnection, call_filter: CallFilter) -> list[Yield]:
     thresholds = _thresholds_sql(call_filter)
-    sql = count_sql(f"SELECT tool, tau_f FROM ({thresholds})", _kept_sql(call_filter))
+    sql = count_sql(f"SELECT tool, tau_f FROM ({thresholds})", kept_sql(call_filter))
     return [Yield(**row) for row in rows_in(connection, sql)]
 
 
-def _kept_sql(call_filter: CallFilter) -> str:
+def kept_sql(call_filter: CallFilter) -> str:
     """Return SQL of the calls (slot, tool, doc, "position", gain) that a filter keeps."""
     rows = f"""SELECT g.*, tool FROM {call_filter.gains.relation} AS g JOIN facts.slots USING (slot)
         WHERE {lowest_sql(call_filter)} AND {allowed_sql(call_filter)}"""
@@ -233,7 +234,7 @@ def moved_sql(before: CallFilter, after: CallFilter) -> str:
     if before.gains != after.gains:
         same = 'USING (slot, doc, "position")'
         return f"""
-WITH was AS MATERIALIZED ({_kept_sql(before)}), becomes AS MATERIALIZED ({_kept_sql(after)})
+WITH was AS MATERIALIZED ({kept_sql(before)}), becomes AS MATERIALIZED ({kept_sql(after)})
 SELECT *, false AS holds FROM was ANTI JOIN becomes {same}
 UNION ALL SELECT *, true AS holds FROM becomes ANTI JOIN was {same}"""
     other_rule = _bool(before.keep_repeats != after.keep_repeats)

@@ -48,11 +48,20 @@ def test_responses_forbid_what_is_not_the_viewer_s_own(client: TestClient) -> No
 
 
 def test_no_page_has_inline_script_or_style(client: TestClient) -> None:
-    for path in ("/", "/documents", "/documents/apples?call=calculator:16:0", "/calls", "/thresholds", "/sql"):
+    for path in (
+        "/",
+        "/documents",
+        "/documents/apples?call=calculator:16:0",
+        "/calls",
+        "/thresholds",
+        "/sql",
+        "/models",
+        "/models/prompt",
+    ):
         shown = client.get(path).text
         assert "<style" not in shown
         assert "style=" not in shown
-        assert shown.count("<script") == shown.count('<script src="/static/') == 2
+        assert shown.count("<script") == shown.count('<script src="/static/') == (3 if path == "/models/prompt" else 2)
 
 
 def test_forms_are_small(client: TestClient) -> None:

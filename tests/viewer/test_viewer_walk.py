@@ -21,9 +21,11 @@ from flows.build_dataset.flow import run_build
 from flows.build_dataset.what_if_query import ask
 from tests.support.small_builds import small_build
 from tests.support.vendored import PACKAGES
+from tests.viewer.test_viewer_models import put_evaluations
 from viewer.server import ViewerServer
 from warehouse.marks import read_marks
 from warehouse.queries import rows_of
+from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 from warehouse.what_if import what_if
 
@@ -87,6 +89,8 @@ def check_accessibility(page: Page) -> None:
 def test_a_walk_through_a_real_build(page: Page, as_built: Path, few_documents: Path) -> None:
     run_build(small_build(few_documents, as_built))  # its snapshot is to refer to this copy
     snapshot = as_built / "warehouse.duckdb"
+    put_evaluations(Store(as_built))
+    publish(Store(as_built), None)
     [call] = rows_of(snapshot, "FROM kept_calls ORDER BY gain DESC, doc_id LIMIT 1")
     with serving(as_built) as url:
         # Read: from the version to a document and a call.
@@ -144,6 +148,15 @@ def test_a_walk_through_a_real_build(page: Page, as_built: Path, few_documents: 
         expect(page).to_have_url(re.compile(r"tau\.calendar=5"))
         check_accessibility(page)
 
+        # Other weights of the next tokens: the numbers are those of what-if, and the link back has the build's own.
+        page.get_by_label("Tokens that are weighed").fill("2")
+        expect(page.locator("#answer .note").first).to_contain_text("weights 0.556, 0.444 of the next tokens")
+        expect(page.locator("pre")).to_contain_text("--window 2")
+        expect(page.get_by_role("button", name="Materialise")).to_have_count(0)
+        check_accessibility(page)
+        page.get_by_label("Tokens that are weighed").fill("")
+        expect(page.get_by_role("button", name="Materialise")).to_be_visible()
+
         # Materialise: the version is the flow's.
         page.get_by_label("Dataset").fill("strict")
         page.get_by_role("button", name="Materialise").click()
@@ -180,6 +193,38 @@ def test_a_walk_through_a_real_build(page: Page, as_built: Path, few_documents: 
         expect(page.locator("tbody tr").first).to_contain_text("0.500")  # one right, one wrong
         check_accessibility(page)
         assert [mark.verdict for mark in read_marks(Store(as_built))[0]] == ["accept", "reject"]
+
+        # Models: from a count to its items, each with what both arms wrote.
+        page.get_by_role("link", name="Models").click()
+        page.get_by_role("button", name="Compare").click()
+        check_accessibility(page)
+        page.get_by_role("link", name="11", exact=True).click()
+        expect(page.get_by_role("heading", name="Items: 11")).to_be_visible()
+        expect(page.get_by_role("article")).to_have_count(10)
+        expect(page.locator("article mark").first).to_have_text("[Calculator(2 + 2) -> 4]")
+        check_accessibility(page)
+        page.get_by_role("link", name="Next page").click()
+        expect(page.get_by_role("article")).to_have_count(1)
+
+        # A prompt to a model, once with calls and once without, by keys alone.
+        page.get_by_role("link", name="Your own prompt").click()
+        check_accessibility(page)
+        for name in ("First model", "Second model"):
+            page.get_by_role("combobox", name=name).fill("embedded")
+        page.get_by_label("its k (0: no calls)").last.fill("0")
+        page.get_by_label("Tokens of text").fill("8")
+        page.get_by_label("Prompt, which").fill("The sum of 27 and 8 is")
+        page.keyboard.press("Control+Enter")
+        for side in ("a", "b"):
+            expect(page.locator(f"#state-{side}")).to_contain_text("8 tokens", timeout=120_000)
+            expect(page.locator(f"#written-{side}")).to_contain_text("The sum of 27 and 8 is ")
+        expect(page).to_have_url(re.compile(r"/models/prompt\?prompt=The\+sum"))
+        expect(page.get_by_role("button", name="Stop")).to_be_hidden()
+        check_accessibility(page)
+        page.get_by_role("combobox", name="First model").fill("/nowhere")
+        page.get_by_role("button", name="Write").click()
+        expect(page.locator("#state-a")).to_contain_text("no folder '/nowhere'", timeout=120_000)
+        expect(page.locator("#state-b")).to_contain_text("8 tokens", timeout=120_000)
 
         # SQL.
         page.get_by_role("link", name="SQL").click()

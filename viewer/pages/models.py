@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tasks.training.registry import model_label
 from tasks.viewer_links import arm_key
 from viewer.continuations import pieces_with_calls
 from viewer.data import ViewedData
@@ -47,7 +48,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
     names = viewed.names() if sides else {}
     first, second = query.text("a"), query.text("b")
     shown = {
-        "sides": {key: _label(side) for key, side in sides.items()},
+        "sides": {key: f"{_label(side)} ({_tasks(side)})" for key, side in sides.items()},
         "a": first or next(iter(list(sides)[1:2]), ""),
         "b": second or next(iter(sides), ""),
         "names": names,
@@ -89,8 +90,11 @@ def _key(side: EvaluatedSide) -> str:
 
 
 def _label(side: EvaluatedSide) -> str:
-    tasks = sorted({task for task, _ in side.evaluations})
-    return f"{side.model}, {side.arm}, k = {side.k} ({', '.join(tasks)})"
+    return f"{model_label(side.model)}, {side.arm}, k = {side.k}"
+
+
+def _tasks(side: EvaluatedSide) -> str:
+    return ", ".join(sorted({task for task, _ in side.evaluations}))
 
 
 def _side(sides: Mapping[str, EvaluatedSide], key: str) -> EvaluatedSide:

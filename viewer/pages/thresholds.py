@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from typing import Any
 
 from flows.build_dataset.token_weights import stored_tokens
@@ -17,8 +15,6 @@ from toolformer_core.errors import UsageError
 from viewer.charts import gain_chart
 from viewer.data import ViewedData
 from viewer.query import Query, WrongQueryError, shown_key
-from warehouse.call_pages import moved_calls
-from warehouse.what_if import yields
 
 __all__ = ["asked", "page"]
 
@@ -49,13 +45,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
     own_decay, tokens = stored_tokens(current.stored)
     before, after = what_if.before, what_if.after
     comes_after, goes_after = (None if problem else query.key(name) for name in ("comes", "goes"))
-    with ThreadPoolExecutor(1) as beside:  # while the files of the calls that are shown are read, yields are counted
-        counted = beside.submit(
-            copy_context().run,
-            lambda: viewed.yields_now() if before == after else yields(viewed.snapshot, after),
-        )
-        moved = moved_calls(viewed.snapshot, before, after, _ROWS, comes_after=comes_after, goes_after=goes_after)
-        then = counted.result()
+    moved, then = viewed.moved(after, _ROWS, comes_after, goes_after)
     names = viewed.names()
     bins = viewed.histogram(what_if.weights)
     now = {one.tool: one for one in viewed.yields_now()}
