@@ -31,7 +31,7 @@ LEG_CHAINS = 0.5
 WORLD_SEED = 61  # of corpus and items
 SAMPLING = ("--top-k", "5", "--draws", "5", "--mt-chunk-tokens", str(MT_WORDS))
 CHAINS = ("--chain-depth", "2", "--chain-starts", "5")
-MAX_CALLS = 3
+MAX_CALLS = (1, 2, 3)  # of an item; each needs two
 K = 10
 USUAL = Sizes(documents=160, items=30, steps=240)
 
@@ -75,7 +75,7 @@ def _one(name: str, options: Iterable[str], folder: Path, model: Path, sizes: Si
     built = toolformer("build", "--corpus", corpus, "--model", model, "--dataset", name, *SAMPLING, *options, *where)
     training = (*TRAINING, "--steps", sizes.steps, "--evaluate-every", sizes.steps)
     job = toolformer("finetune", "--dataset", name, "--model", model, *training, *where[:2])["folder"]
-    arms = {"toolformer": (1, MAX_CALLS), "toolformer-disabled": (1,)}
+    arms = {"toolformer": MAX_CALLS, "toolformer-disabled": (1,)}
     asked = {
         f"{arm} {calls}": _ask(folder, model, job, where, arm, calls)
         for arm, of_arm in arms.items()

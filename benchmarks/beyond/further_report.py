@@ -12,11 +12,13 @@ from toolformer_core.config import TOOL_NAMES
 __all__ = ["chains_chapter", "rounds_chapter"]
 
 _ARMS = {
-    ("chained", "toolformer 3"): "C* with chains, three calls at most",
-    ("chained", "toolformer 1"): "C* with chains, one call",
-    ("single", "toolformer 3"): "C* of single calls, three calls at most",
-    ("single", "toolformer 1"): "C* of single calls, one call",
-    ("chained", "toolformer-disabled 1"): "C* with chains, tools disabled",
+    ("chained", "toolformer 2"): "chains, two calls",
+    ("chained", "toolformer 3"): "chains, three",
+    ("chained", "toolformer 1"): "chains, one",
+    ("single", "toolformer 2"): "single calls, two",
+    ("single", "toolformer 3"): "single calls, three",
+    ("single", "toolformer 1"): "single calls, one",
+    ("chained", "toolformer-disabled 1"): "disabled",
 }
 
 
@@ -85,7 +87,7 @@ def chains_chapter(seeds: Mapping[str, Any]) -> list[str]:
     """
     sizes = next(each(seeds, "sizes"))
     lines, kept = [], []
-    rows = next(each(seeds, "chained", "answers", "toolformer 3"))
+    rows = next(each(seeds, "chained", "answers", "toolformer 2"))
     for new in (False, True):
         for family in dict.fromkeys(row["family"] for row in rows):
             line = ["new" if new else "known", family]
@@ -111,8 +113,9 @@ def chains_chapter(seeds: Mapping[str, Any]) -> list[str]:
         f"Models: {', '.join(seeds)}, each the shipped one after a leg of 1.5 M tokens of pretraining in which calls "
         "of invented tools go on from each other. Measured by `python -m benchmarks.beyond --part chains`: "
         f"{sizes['documents']} documents, {sizes['steps']} steps of three texts, {sizes['items']} items of each family "
-        "and kind of frames; each needs two tools. Percent answered right; by family all models together, below that "
-        "the mean of the models:",
+        "and kind of frames; each needs two tools. Percent answered right, k = 10, by what C* holds (chains and single "
+        "calls, or single calls alone) and by the calls that an item may have at most; by family all models together, "
+        "below that the mean of the models:",
         "\n".join(table(["frames", "family", *_ARMS.values()], lines)),
         "Chains in C* against those that are known. *Precision*: at a known place, with its tools, the last response "
         "holds the value. *Recall*: known places with such a chain.",
