@@ -187,7 +187,10 @@ def what_if(
         typer.Option(help="Weigh the t-th next token with max(0, 1 - decay t) instead (the paper: 0.2); 0: all alike"),
     ] = None,
     window: Annotated[
-        int | None, typer.Option(help="Weigh only so many of the next tokens, of those that are stored (the paper's 5)")
+        int | None,
+        typer.Option(
+            help="Weigh only the first N of the next tokens; log-probabilities of 5 are stored, as in the paper"
+        ),
     ] = None,
     not_rejected: Annotated[bool, option_of(BuildParameters, "not_rejected")] = False,
     only_accepted: Annotated[bool, option_of(BuildParameters, "only_accepted")] = False,

@@ -29,7 +29,7 @@ from toolformer_core.embedded import ASSETS
 
 __all__ = ["chain_items", "chain_rows", "generate_chains", "gold_chains"]
 
-_CHAIN_FACTS = 40  # towns, people, companies and books of each world, so many of each
+_CHAIN_FACTS = 40  # towns in each world, and as many people, companies and books
 
 
 def gold_chains(document: WorldDocument) -> list[dict[str, Any]]:

@@ -99,7 +99,7 @@ class Task:
     #                                  translations, the suffix of the sentences' file
     one_per_id: bool = False  # later rows with the same id rephrase the same example, and are left out
     nested: Callable[[Any], Iterator[Any] | None] | None = None  # flattens an element that holds several rows
-    passages: Path | None = None  # where WikiSearch and QA look if nothing else is asked for; None: as ever
+    passages: Path | None = None  # read by WikiSearch and QA unless the user names others; None: the default ones
     figures: Mapping[str, float] = field(default_factory=dict)  # the paper's, percent (or perplexity), by model
 
 

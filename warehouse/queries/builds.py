@@ -10,7 +10,7 @@ from typing import Any
 
 from warehouse.queries.rows import open_snapshot, rows_in, rows_of
 from warehouse.snapshot.analyst_views import CURRENT_BUILD
-from warehouse.snapshot.rate_views import DECOYS, rate_sql
+from warehouse.snapshot.rate_views import CHAINS, DECOYS, rate_sql
 from warehouse.snapshot.tool_views import TOOL_COSTS
 from warehouse.snapshot.views import THRESHOLDS, yield_sql
 
@@ -219,7 +219,9 @@ def stats(path: str | Path, thresholds: Iterable[float] = THRESHOLDS) -> Stats:
     with open_snapshot(path) as connection:
         counts = rows_in(connection, _STATS)
         decoys = rows_in(connection, DECOYS)[0]["decoys"]
-        rates = [FalseDiscoveryRate(**row) for row in rows_in(connection, rate_sql(thresholds))] if decoys else []
+        chains = rows_in(connection, CHAINS)[0]["chains"]
+        rated = rows_in(connection, rate_sql(thresholds, chains=chains)) if decoys else []
+        rates = [FalseDiscoveryRate(**row) for row in rated]
         yields = rows_in(connection, yield_sql(thresholds))
         assembled = rows_in(connection, _COVERAGE)
         tools = tuple(ToolCosts(**row) for row in rows_in(connection, TOOL_COSTS))

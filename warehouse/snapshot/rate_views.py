@@ -11,20 +11,25 @@ from collections.abc import Iterable, Mapping
 
 from warehouse.snapshot.views import LOOKED_AHEAD, MEASURED
 
-__all__ = ["DECOYS", "MACROS", "MACRO_COMMENTS", "rate_sql"]
+__all__ = ["CHAINS", "DECOYS", "MACROS", "MACRO_COMMENTS", "rate_sql"]
 
 # Whether the current calls were scored with decoys.
 DECOYS = """SELECT coalesce(bool_or(TRY_CAST(c.config::JSON->>'decoys' AS INTEGER) > 0), false) AS decoys
     FROM facts.commits AS c JOIN facts.current USING (commit_id) WHERE c.stage = 'score'"""
 
 _COLUMNS = "tool, gain, decoy_gains, seen_before, seen_after"
-
+_SINGLE_CALLS = f"SELECT {_COLUMNS} FROM scored"
 # A chain counts as its last call: it is kept by the threshold of that call's tool.
+_ALL_CALLS = f"{_SINGLE_CALLS} UNION ALL SELECT {_COLUMNS} FROM chain_scored"
+
+# Whether a snapshot has a table of chains; those of earlier program versions have none.
+CHAINS = "SELECT count(*) > 0 AS chains FROM information_schema.tables WHERE table_name = 'chain_scored'"
+
 _COUNTED = f"""
 SELECT tool, tau::DOUBLE AS tau_f, count(*) FILTER (gain >= tau) AS calls, count(*) AS of_calls,
        coalesce(sum(len([g FOR g IN decoy_gains IF g >= tau AND NOT isnan(g)])), 0)::BIGINT AS decoys,
        coalesce(sum(len([g FOR g IN decoy_gains IF NOT isnan(g)])), 0)::BIGINT AS of_decoys
-FROM (SELECT {_COLUMNS} FROM scored UNION ALL SELECT {_COLUMNS} FROM chain_scored){{thresholds}}
+FROM ({{scored}}){{thresholds}}
 WHERE {MEASURED} AND NOT {LOOKED_AHEAD} GROUP BY ALL"""
 
 _RATES = """
@@ -34,7 +39,7 @@ FROM ({counted}) ORDER BY tool, tau_f"""
 
 # Table macro -> its parameters and its query.
 MACROS: Mapping[str, tuple[str, str]] = {
-    "false_discovery_rate": ("tau", _RATES.format(counted=_COUNTED.format(thresholds=""))),
+    "false_discovery_rate": ("tau", _RATES.format(counted=_COUNTED.format(scored=_ALL_CALLS, thresholds=""))),
 }
 
 MACRO_COMMENTS: Mapping[str, str] = {
@@ -43,7 +48,16 @@ MACRO_COMMENTS: Mapping[str, str] = {
 }
 
 
-def rate_sql(thresholds: Iterable[float]) -> str:
-    """Return the query for (tool, tau_f, calls, of_calls, decoys, of_decoys, rate), each threshold for every tool."""
+def rate_sql(thresholds: Iterable[float], *, chains: bool = True) -> str:
+    """Return the query for (tool, tau_f, calls, of_calls, decoys, of_decoys, rate), each threshold for every tool.
+
+    Args:
+        thresholds: in nats.
+        chains: whether the snapshot has a table of chains, see `CHAINS`.
+    """
     listed = ", ".join(f"({float(value)!r}::DOUBLE)" for value in thresholds)
-    return _RATES.format(counted=_COUNTED.format(thresholds=f" CROSS JOIN (VALUES {listed}) AS t(tau)"))
+    return _RATES.format(
+        counted=_COUNTED.format(
+            scored=_ALL_CALLS if chains else _SINGLE_CALLS, thresholds=f" CROSS JOIN (VALUES {listed}) AS t(tau)"
+        )
+    )
