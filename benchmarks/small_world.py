@@ -35,6 +35,9 @@ prepare_environment()
 
 FRAMES = {"known": False, "new": True}
 CORPUS_SEED = 50  # of the texts on which the filter is measured; the demo's corpus is another
+LEG_TOKENS = 1_500_000
+LEG_SEED = 2000  # plus the model's seed: other texts than those of any leg before
+LEG_CHAINS = 0.5  # of the texts hold chains
 TEXTS_SEED, TEXTS = 1, 300  # on which perplexity is measured besides the demo's few development documents
 
 
@@ -48,6 +51,19 @@ def pretrained(folder: Path, seed: int, tokens: int) -> Path:
         if not (unfinished / "pretraining.json").is_file():  # it may have been stopped just before it was renamed
             subprocess.run([sys.executable, "-m", module, "--out", str(unfinished), *asked], check=True)
         unfinished.rename(model)
+    return model
+
+
+def leg(folder: Path, seed: int) -> Path:
+    """Return the shipped model after a further leg, half of it with chains, trained if it is not there."""
+    from toolformer_core.embedded import ASSETS
+
+    model = folder / "model"
+    if not (model / "pretraining.json").is_file():
+        texts = ("--chains", str(LEG_CHAINS), "--tokens", str(LEG_TOKENS), "--seed", str(LEG_SEED + seed))
+        shape = ("--start", str(ASSETS / "model"), "--layers", "5", "--rows", "8")
+        command = [sys.executable, "-m", "smallworld.pretrain", "--out", str(model), *shape, *texts]
+        subprocess.run(command, check=True, stdout=sys.stderr)
     return model
 
 

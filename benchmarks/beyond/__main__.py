@@ -5,13 +5,14 @@
     python -m benchmarks.beyond --seed 1 --part sampling        # free against forced form; which positions are found
     python -m benchmarks.beyond --seed 1 --part trained         # thresholds, prices and triggers, after finetuning
     python -m benchmarks.beyond --seed 1 --part rounds          # rounds of self-teaching
-    python -m benchmarks.beyond --seed 1 --part chains          # chained calls, with a further leg of the shipped model
+    python -m benchmarks.beyond --seed leg-1 --part chains      # chained calls; the shipped model has read none
     python -m benchmarks.beyond --part report                   # docs/beyond.md and its plots, anew
 
-A seed is that of a pretrained model; `shipped` is the one that comes with the platform (for `chains` a seed is that of
-the further leg). Every part adds its figures to docs/beyond.json, and the report is written from all that are there. A
-part that was stopped begins anew, but for `pretrain`, `trained`, `rounds` and `chains`, which go on after the last step
-that they finished. The sizes that are not given are those of the part.
+A seed is that of a pretrained model; `shipped` is the one that comes with the platform. `leg-1`, `leg-2`, ... are the
+shipped one after a further leg of pretraining, each with texts of its own: half an hour instead of the hours that a
+model from scratch takes. Every part adds its figures to docs/beyond.json, and the report is written from all that are
+there. A part that was stopped begins anew, but for `pretrain`, `trained`, `rounds` and `chains`, which go on after the
+last step that they finished. The sizes that are not given are those of the part.
 """
 
 from __future__ import annotations
@@ -21,24 +22,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.beyond import chained as chains_part
+from benchmarks.beyond import chained as chained_part
 from benchmarks.beyond import rounds as rounds_part
 from benchmarks.beyond.annotated import frame_texts
 from benchmarks.beyond.calibration import calibration
+from benchmarks.beyond.chained import chained
 from benchmarks.beyond.report import write_report
+from benchmarks.beyond.rounds import rounds
 from benchmarks.beyond.sampling import sampling
 from benchmarks.beyond.trained import Sizes, trained
 from benchmarks.report import parser_of, print_json, progress
-from benchmarks.small_world import pretrained
+from benchmarks.small_world import leg, pretrained
 from toolformer_core.lm.load import load_model
 
 PARTS = ("pretrain", "calibration", "sampling", "trained", "rounds", "chains", "report")
-_SHIPPED = "shipped"
+OVER_SEEDS = ("rounds", "chains")  # their figures lie under the part's name in beyond.json
+_SHIPPED, _LEG = "shipped", "leg-"
 
 
 def main() -> None:
     parser = parser_of(__doc__)
-    parser.add_argument("--seed", default=_SHIPPED, help="of the pretrained model, or shipped (default)")
+    parser.add_argument("--seed", default=_SHIPPED, help="of the pretrained model; leg-N, or shipped (default)")
     parser.add_argument("--part", choices=PARTS, default="report")
     parser.add_argument("--work", type=Path, default=Path("beyond-runs"), help="where models and runs lie")
     parser.add_argument("--tokens", type=int, default=12_000_000, help="of pretraining")
@@ -51,23 +55,25 @@ def main() -> None:
     path = a.out / "beyond.json"
     a.out.mkdir(parents=True, exist_ok=True)  # before hours of work
     if a.part != "report":
-        folder = a.work / (a.seed if a.seed == _SHIPPED else f"seed-{int(a.seed)}")
+        if a.part == "chains" and not a.seed.startswith(_LEG):
+            parser.error("--part chains needs a --seed leg-1, leg-2, ...: other models have read no chains")
+        folder = a.work / (a.seed if a.seed.startswith((_SHIPPED, _LEG)) else f"seed-{int(a.seed)}")
         folder.mkdir(parents=True, exist_ok=True)
-        if a.part == "chains":
-            if a.seed == _SHIPPED:
-                parser.error("--part chains needs the --seed of a leg: 1, 2, ...")
-            sizes = _sizes(a, chains_part.USUAL)
-            found = chains_part.chained(
-                _own(folder, a.part, sizes), chains_part.leg(a.work, int(a.seed)).resolve(), sizes, progress
-            )
-            _add(path, (a.part, a.seed), found)
-            return _report(path, a)
-        model = "embedded" if a.seed == _SHIPPED else str(pretrained(folder, int(a.seed), a.tokens).resolve())
+        model = _model(a, folder)
         if a.part == "pretrain":
             return
         measured = _part(a, folder, model)
-        _add(path, (a.part, a.seed) if a.part == "rounds" else (a.seed, a.part), measured)
+        _add(path, (a.part, a.seed) if a.part in OVER_SEEDS else (a.seed, a.part), measured)
     _report(path, a)
+
+
+def _model(a: Any, folder: Path) -> str:
+    """Return the model of a seed: its name or its folder, trained now if it is not there."""
+    if a.seed == _SHIPPED:
+        return "embedded"
+    if a.seed.startswith(_LEG):
+        return str(leg(folder, int(a.seed.removeprefix(_LEG))).resolve())
+    return str(pretrained(folder, int(a.seed), a.tokens).resolve())
 
 
 def _add(path: Path, keys: tuple[str, str], measured: dict[str, Any]) -> None:
@@ -91,12 +97,15 @@ def _figures(path: Path) -> dict[str, Any]:
 
 def _part(a: Any, folder: Path, model: str) -> dict[str, Any]:
     """Return the figures of one part."""
-    if a.part == "trained":
-        sizes = _sizes(a, Sizes())
-        return trained(_own(folder, a.part, sizes), model, sizes, progress)
-    if a.part == "rounds":
-        sizes = _sizes(a, rounds_part.USUAL)
-        return rounds_part.rounds(_own(folder, a.part, sizes), model, sizes, progress)
+    by_steps = {
+        "trained": (trained, Sizes()),
+        "rounds": (rounds, rounds_part.USUAL),
+        "chains": (chained, chained_part.USUAL),
+    }
+    if a.part in by_steps:
+        measured, usual = by_steps[a.part]
+        sizes = _sizes(a, usual)
+        return measured(_own(folder, a.part, sizes), model, sizes, progress)
     measure = calibration if a.part == "calibration" else sampling
     texts = frame_texts(a.work / "texts", a.documents)
     return {"documents": a.documents, **measure(load_model(model), texts, progress)}

@@ -8,8 +8,6 @@ without chains and with them; a model is finetuned on each C*, and both answer t
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -19,15 +17,11 @@ from benchmarks.beyond.trained import TRAINING, Sizes
 from benchmarks.small_world import once, toolformer
 from smallworld.generate_chains import generate_chains
 from toolformer_core.diagnose.chains import chains_in, compare_chains, read_gold_chains
-from toolformer_core.embedded import ASSETS
 from toolformer_core.records import Example, InsertedCall
 from warehouse.queries import rows_of
 
-__all__ = ["USUAL", "chained", "leg"]
+__all__ = ["USUAL", "chained"]
 
-LEG_TOKENS = 1_500_000
-LEG_SEED = 2000  # plus the model's seed: other texts than those of any leg before
-LEG_CHAINS = 0.5
 WORLD_SEED = 61  # of corpus and items
 SAMPLING = ("--top-k", "5", "--draws", "5", "--mt-chunk-tokens", str(MT_WORDS))
 CHAINS = ("--chain-depth", "2", "--chain-starts", "5")
@@ -36,18 +30,7 @@ K = 10
 USUAL = Sizes(documents=160, items=30, steps=240)
 
 
-def leg(folder: Path, seed: int) -> Path:
-    """Return a seed's model: the shipped one after a leg of pretraining with chains, trained if it is not there."""
-    model = folder / f"leg-{seed}"
-    if not (model / "pretraining.json").is_file():
-        texts = ("--chains", str(LEG_CHAINS), "--tokens", str(LEG_TOKENS), "--seed", str(LEG_SEED + seed))
-        shape = ("--start", str(ASSETS / "model"), "--layers", "5", "--rows", "8")
-        command = [sys.executable, "-m", "smallworld.pretrain", "--out", str(model), *shape, *texts]
-        subprocess.run(command, check=True, stdout=sys.stderr)
-    return model
-
-
-def chained(folder: Path, model: Path, sizes: Sizes, say: Say) -> dict[str, Any]:
+def chained(folder: Path, model: Path | str, sizes: Sizes, say: Say) -> dict[str, Any]:
     """Return, with chains and without: what is kept, how much of it is right, and what finetuned models answer.
 
     Args:
@@ -67,7 +50,7 @@ def chained(folder: Path, model: Path, sizes: Sizes, say: Say) -> dict[str, Any]
     return found
 
 
-def _one(name: str, options: Iterable[str], folder: Path, model: Path, sizes: Sizes) -> dict[str, Any]:
+def _one(name: str, options: Iterable[str], folder: Path, model: Path | str, sizes: Sizes) -> dict[str, Any]:
     """Assemble one C*, compare it with gold, train on it, and ask the model."""
     world, data = folder / "world", folder / name
     where = ("--data", data, "--passages", world / "chains-passages.jsonl.gz")
@@ -110,7 +93,9 @@ def _against_gold(world: Path, snapshot: Path) -> dict[str, Any]:
     }
 
 
-def _ask(folder: Path, model: Path, job: str, where: tuple[Any, ...], arm: str, max_calls: int) -> list[dict[str, Any]]:
+def _ask(
+    folder: Path, model: Path | str, job: str, where: tuple[Any, ...], arm: str, max_calls: int
+) -> list[dict[str, Any]]:
     """Return a finetuned model's answers by family and kind of frames: items, right, called, calls."""
     asked = toolformer(
         "evaluate",

@@ -110,9 +110,10 @@ def chains_chapter(seeds: Mapping[str, Any]) -> list[str]:
     tokens = spread((one["chained"]["lm_tokens"] / one["single"]["lm_tokens"] for one in seeds.values()), 2)
     return [
         "## Chains",
-        f"Models: {', '.join(seeds)}, each the shipped one after a leg of 1.5 M tokens of pretraining in which calls "
-        "of invented tools go on from each other. Measured by `python -m benchmarks.beyond --part chains`: "
-        f"{sizes['documents']} documents, {sizes['steps']} steps of three texts, {sizes['items']} items of each family "
+        f"Models: {', '.join(seeds)}, each the shipped one after a leg of 1.5 M tokens of pretraining, in half of "
+        "whose texts calls of invented tools go on from each other. Measured by "
+        f"`python -m benchmarks.beyond --part chains`: {sizes['documents']} "
+        f"documents, {sizes['steps']} steps of three texts, {sizes['items']} items of each family "
         "and kind of frames; each needs two tools. Percent answered right, k = 10, by what C* holds (chains and single "
         "calls, or single calls alone) and by the calls that an item may have at most; by family all models together, "
         "below that the mean of the models:",

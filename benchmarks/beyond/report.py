@@ -31,7 +31,8 @@ def write_report(figures: Mapping[str, Any], out: Path) -> None:
         "Written by `python -m benchmarks.beyond --part report` (`make beyond-report SEED=n PART=p` measures a part "
         "first). The texts are the small world's, whose right calls are known; *known* frames occur in the models' "
         "pretraining, *new* ones only in the world that is measured. A seed is that of a pretrained model; `shipped` "
-        "is the model that comes with the platform. Counts are of all seeds together, with Wilson's 95 % interval; "
+        "is the model that comes with the platform, and a leg is that model after further pretraining. "
+        "Counts are of all seeds together, with Wilson's 95 % interval; "
         "where seeds are compared, the mean stands first, then the least and the largest.",
     ]
     for part, write in (("calibration", _calibration), ("sampling", _sampling), ("trained", _trained)):
