@@ -21,7 +21,7 @@ from starlette.staticfiles import StaticFiles
 
 from serving.origins import OwnOriginOnly
 from toolformer_core.errors import UsageError
-from viewer.data import ViewedData
+from viewer.data import SNAPSHOT_MEMORY, ViewedData
 from viewer.materialising import Materialiser
 from viewer.model_servers import ModelServers
 from viewer.pages import calls, compare, document, documents, judge, models, prompt, sql, thresholds, versions
@@ -35,7 +35,6 @@ from warehouse.queries import in_little_memory
 __all__ = ["make_app"]
 
 _THREADS = 4  # requests answered at a time; DuckDB uses all cores for each
-_MEMORY = "192MB"  # of the connection to the snapshot
 _USER, _MAX_NAME, _YEAR_S = "toolformer_user", 30, 365 * 86_400  # the cookie with the name of who judges
 _ADVICE = "TOOLFORMER_ALLOWED_HOSTS and TOOLFORMER_ALLOWED_ORIGINS allow more"
 
@@ -185,7 +184,7 @@ def _user(request: Request) -> str:
 
 
 def _shown(template: str, path: str, viewed: ViewedData, page: Page, query: Query) -> Response:
-    with in_little_memory(_MEMORY), viewed.opened():
+    with in_little_memory(SNAPSHOT_MEMORY), viewed.opened():
         values = page(viewed, query)
         return HTMLResponse(render(template, path=path, query=query, data=viewed.data, **values))
 

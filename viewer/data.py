@@ -6,6 +6,7 @@ that cost time and depend on the snapshot alone are kept until it is replaced. T
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tempfile
 import threading
@@ -21,13 +22,14 @@ from uuid import uuid4
 from flows.build_dataset.what_if_query import WhatIfQuery, ask
 from toolformer_core.config import TOOL_NAMES
 from warehouse.call_pages import CallKey, CallPage, MovedCalls, moved_calls
-from warehouse.errors import SnapshotError
+from warehouse.errors import SnapshotError, WarehouseError
 from warehouse.queries import (
     CurrentBuild,
     GainBin,
     Yield,
     current_build,
     gain_histogram,
+    in_little_memory,
     open_snapshot,
     rows_of,
     tool_names,
@@ -39,7 +41,9 @@ from warehouse.store import Store
 from warehouse.threshold_index import ThresholdIndex
 from warehouse.what_if import CallFilter, yields
 
-__all__ = ["ViewedData"]
+__all__ = ["SNAPSHOT_MEMORY", "ViewedData"]
+
+_LOG = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
@@ -51,6 +55,7 @@ _DROPS = "SELECT stage, tool, unit, reason, kind, rows FROM drops ORDER BY rows 
 _TABLES = """
 SELECT view_name AS name, comment FROM duckdb_views() WHERE NOT internal AND schema_name = 'main'
 UNION ALL SELECT table_name, comment FROM duckdb_tables() WHERE schema_name = 'main' ORDER BY name"""
+SNAPSHOT_MEMORY = "192MB"  # of the connection to the snapshot
 _MAX_RUNS = 50
 _MAX_ANSWERS = 64
 _MAX_WEIGHTS = 8  # files of gains with other weights
@@ -73,7 +78,9 @@ class ViewedData:
         self._readers = 0  # blocks in which the snapshot is open
         self._opened: tuple[int, int] | None = None  # the snapshot that they have
         self._turn = threading.Condition()
-        self._weighing, self._sorting = threading.Lock(), threading.Lock()
+        self._weighing = threading.Lock()
+        self._indexed: tuple[tuple[int, int] | None, ThresholdIndex] | None = None  # of which snapshot, and it
+        self._indexing: threading.Thread | None = None  # reads it now
         self._weighed: dict[Hashable, tuple[Gains, Path]] = {}  # snapshot and weights -> gains, and their file
         self._files = Path(tempfile.gettempdir()) / f"toolformer-viewer-{uuid4().hex}"
 
@@ -167,15 +174,44 @@ class ViewedData:
         if before == after:
             nothing = CallPage((), 0, None)
             return MovedCalls(nothing, nothing), self.yields_now()
-        with self._sorting:  # it takes long, and who waits finds it done
-            index = self._known("index", lambda: ThresholdIndex(self.snapshot, before))
-        if index.covers(after):
+        index = self._index()
+        if index is not None and index.covers(before) and index.covers(after):
             moved = index.moved(before, after, n, comes_after=comes_after, goes_after=goes_after)
             return moved, index.yields(after)
         with ThreadPoolExecutor(1) as beside:  # yields are counted while the files of the shown calls are read
             counted = beside.submit(copy_context().run, lambda: yields(self.snapshot, after))
             moved = moved_calls(self.snapshot, before, after, n, comes_after=comes_after, goes_after=goes_after)
             return moved, counted.result()
+
+    def prepare_moves(self) -> None:
+        """Begin to read what answers to other thresholds come from; until it is read they come from queries."""
+        self._index()
+
+    def _index(self) -> ThresholdIndex | None:
+        """Return the index of the published snapshot if it is read; if not, begin to read it, in a thread."""
+        with self._turn:
+            current = self._opened if self._readers else self._identity()
+            if self._indexed is not None and self._indexed[0] == current:
+                return self._indexed[1]
+            if current is not None and self._indexing is None:
+                self._indexed = None  # two would take twice the memory
+                self._indexing = threading.Thread(target=self._read_index, name="index", daemon=True)
+                self._indexing.start()
+        return None
+
+    def _read_index(self) -> None:
+        found = None
+        try:
+            with in_little_memory(SNAPSHOT_MEMORY), self.opened():
+                current = self._opened
+                # Who wants to open a newer snapshot waits for this thread; it gives way.
+                index = ThresholdIndex(self.snapshot, wanted=lambda: self._identity() == current)
+                found = current, index
+        except WarehouseError as exc:  # the next question tries again
+            _LOG.info("the index of thresholds is not read: %s", exc)
+        finally:
+            with self._turn:
+                self._indexing, self._indexed = None, found
 
     def yields_now(self) -> list[Yield]:
         """Return what the thresholds of the current C* yield."""

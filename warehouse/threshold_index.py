@@ -1,18 +1,19 @@
-"""Answers to other thresholds of one snapshot in little time: what a slider asks again and again, from sorted gains.
+"""Answers to other thresholds of one snapshot in little time: what a slider asks again and again, from memory.
 
-Most calls have no rival at their position or nearby. Whether such a call is kept depends on its tool's threshold
-alone, so its tool's gains, sorted, say how many calls and documents a threshold keeps, without reading any call. Calls
-with rivals are judged by the query that judges all calls (`what_if`), which is short where they are few. What is sorted
-stays in memory: eight bytes for each call of `facts.gains` and for each document of a tool.
+What decides whether a call is kept is small: its gain, its tool, its place, the rank and the probability of its
+position, and which calls like it are nearby. These are read once, in order of documents and positions, and stay in
+memory: about 23 bytes for each call of `facts.gains`. A filter is then a few passes over arrays, and only the calls
+that are shown are read from files.
 
-The answers are those of `what_if.yields` and `call_pages.moved_calls`, for filters that differ from the first one in
-their thresholds alone; for other filters there is no answer here.
+The answers are those of `what_if.yields` and `call_pages.moved_calls`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,80 +22,116 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from warehouse.call_pages import CallKey, CallPage, MovedCalls, follows_sql, listed_rows, page_of
+from warehouse.call_pages import CallKey, CallPage, MovedCalls, follows_sql, page_of
+from warehouse.errors import SnapshotError
 from warehouse.queries import Yield, open_snapshot, rows_in
-from warehouse.reweighting import Gains
+from warehouse.reweighting import STORED
 from warehouse.snapshot.relations import sql_text
-from warehouse.what_if import BY_GAIN, CallFilter, allowed_sql, kept_sql, moved_sql
+from warehouse.snapshot.views import better_nearby
+from warehouse.what_if import BY_GAIN, CallFilter
 
 __all__ = ["ThresholdIndex"]
 
-_LOWEST = -1e300  # nats: a threshold that every call reaches
-_FREE = "NOT contested AND NOT repeated"
+_PART = 500_000  # calls that are read and judged at once
+_LAST_RANK = 255  # this one or a later one, or an unknown one
+_DOC_HASHES = 2**64
+
+Mask = NDArray[np.bool_]  # one value for each call of a part
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """A filter; arrays are indexed by the number of the tool."""
+
+    tau_f: NDArray[np.float64]  # inf: nothing
+    top_k: NDArray[np.int32] | None
+    log_tau_s: NDArray[np.float64] | None  # NaN: none
+    keep_repeats: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The calls of some documents by document, position, gain (the largest first) and tool; an array has n values."""
+
+    row: NDArray[np.int32]  # of `facts.gains`
+    gain: NDArray[np.float64]
+    log_p: NDArray[np.float64]  # of the position; -inf where it is unknown
+    tool: NDArray[np.uint8]  # the number of the tool
+    rank: NDArray[np.uint8]  # of the position in its document
+    opens_document: Mask  # whether a call is the first one of its document
+    opens_position: Mask  # ... of its position
+    worse: NDArray[np.int32]  # calls that are not kept beside others like them nearby, which gain more ...
+    better: NDArray[np.int32]  # ... which are these, one for one
+
+    def allowed(self, limits: _Limits) -> Mask:
+        """Return whether a filter allows a call."""
+        allowed: Mask = self.gain >= limits.tau_f[self.tool]
+        if limits.top_k is not None:
+            allowed &= self.rank < limits.top_k[self.tool]
+        if limits.log_tau_s is not None:
+            floor = limits.log_tau_s[self.tool]
+            allowed &= (self.log_p > floor) | np.isnan(floor)
+        return allowed
+
+    def kept(self, limits: _Limits) -> Mask:
+        """Return whether a call survives a filter: the best allowed one of its position, and of those like it."""
+        found = np.flatnonzero(self.allowed(limits))
+        position = np.cumsum(self.opens_position, dtype=np.int32)[found]
+        kept = np.zeros(len(self.gain), np.bool_)
+        kept[found[np.diff(position, prepend=0) != 0]] = True
+        if not limits.keep_repeats:
+            kept[self.worse[kept[self.better]]] = False
+        return kept
+
+    def counts(self, kept: Mask, tools: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return each tool's kept calls, and the documents with one."""
+        tool = self.tool[kept]
+        document = np.cumsum(self.opens_document, dtype=np.int32)[kept] - 1
+        has = np.zeros((int(self.opens_document.sum()), tools), np.bool_)
+        has[document, tool] = True
+        return np.bincount(tool, minlength=tools), has.sum(axis=0)
 
 
 class ThresholdIndex:
-    """The sorted gains of one snapshot.
+    """What thresholds of one snapshot are asked about.
 
     Args:
         path: the snapshot.
-        first: a filter; which positions take part, which rule on repeated calls holds and where gains are from.
+        wanted: asked from time to time while it is read; if it is false, reading ends.
 
     Raises:
-        SnapshotError: there is no snapshot.
+        SnapshotError: there is no snapshot, or it is not wanted any more.
     """
 
-    def __init__(self, path: str | Path, first: CallFilter) -> None:
+    def __init__(self, path: str | Path, wanted: Callable[[], bool] = lambda: True) -> None:
         self._path = path
-        self._first = first
-        self._rivals = Gains(f"(FROM {first.gains.relation} WHERE NOT ({_FREE}))", first.gains.of_call)
-        self._calls: dict[str, NDArray[np.float64]] = {}  # tool -> gains of its calls without a rival, ascending
-        self._documents: dict[str, NDArray[np.float64]] = {}  # tool -> the best of these in each document, ascending
-        everything = allowed_sql(replace(first, tau_f=dict.fromkeys(first.tau_f, _LOWEST)))
-        free = f"FROM {first.gains.relation} AS g JOIN facts.slots USING (slot) WHERE {_FREE} AND {everything}"
+        self._parts: list[_Part] = []
         with open_snapshot(path) as connection:
-            for tool in first.tau_f:
-                own = f"{free} AND tool = {sql_text(tool)}"
-                self._calls[tool] = _sorted(connection, f"SELECT gain {own}")
-                self._documents[tool] = _sorted(connection, f"SELECT max(gain) AS gain {own} GROUP BY doc")
-            # Of documents with a rivalled call of a tool, the best of the tool's others: they may be examples already.
-            self._beside = connection.sql(
-                f"""SELECT tool, doc, max(gain) AS best {free} AND (tool, doc) IN (
-                    SELECT tool, doc FROM {self._rivals.relation} JOIN facts.slots USING (slot)) GROUP BY ALL"""
-            ).to_arrow_table()
+            self._tools = [
+                row["tool"] for row in rows_in(connection, "SELECT DISTINCT tool FROM facts.slots ORDER BY 1")
+            ]
+            [counted] = rows_in(connection, "SELECT count(*) AS n FROM facts.gains")
+            parts = counted["n"] // _PART + 1
+            edges = [_DOC_HASHES * i // parts for i in range(parts + 1)]  # hashes lie evenly
+            for low, high in itertools.pairwise(edges):
+                if not wanted():
+                    raise SnapshotError("the snapshot was replaced while it was read")
+                self._parts.append(self._read(connection, low, high))
 
     def covers(self, call_filter: CallFilter) -> bool:
-        """Return whether a filter differs from the first one in its thresholds alone."""
-        same_tools = call_filter.tau_f.keys() == self._first.tau_f.keys()
-        return same_tools and replace(call_filter, tau_f=self._first.tau_f) == self._first
+        """Return whether the answers to a filter are here: its gains are the stored ones, and no k is very large."""
+        return call_filter.gains == STORED and all(k <= _LAST_RANK for k in call_filter.top_k.values())
 
     def yields(self, call_filter: CallFilter) -> list[Yield]:
-        """Return examples and calls per tool under a filter that is covered; see `what_if.yields`.
-
-        Raises:
-            SnapshotError: there is no snapshot.
-        """
-        thresholds = pa.table(
-            {"tool": list(call_filter.tau_f), "tau_f": [float(t) for t in call_filter.tau_f.values()]}
-        )
-        sql = f"""
-SELECT k.tool, count(*) AS calls, count(DISTINCT k.doc) FILTER (best IS NULL OR best < tau_f) AS examples
-FROM ({kept_sql(replace(call_filter, gains=self._rivals))}) AS k JOIN _thresholds USING (tool)
-LEFT JOIN _beside AS b ON b.tool = k.tool AND b.doc = k.doc GROUP BY ALL"""
-        with open_snapshot(self._path) as connection:
-            connection.register("_beside", self._beside)
-            connection.register("_thresholds", thresholds)
-            rivalled = {row["tool"]: row for row in rows_in(connection, sql)}
-        none = {"calls": 0, "examples": 0}
-        return [
-            Yield(
-                tool,
-                float(tau),
-                _from(self._documents[tool], tau) + rivalled.get(tool, none)["examples"],
-                _from(self._calls[tool], tau) + rivalled.get(tool, none)["calls"],
-            )
-            for tool, tau in sorted(call_filter.tau_f.items())
-        ]
+        """Return examples and calls per tool under a filter that is covered; see `what_if.yields`."""
+        limits = self._limits(call_filter)
+        calls, documents = np.zeros((2, len(self._tools)), np.int64)
+        for part in self._parts:
+            of_part = part.counts(part.kept(limits), len(self._tools))
+            calls += of_part[0]
+            documents += of_part[1]
+        counted = dict(zip(self._tools, zip(documents.tolist(), calls.tolist(), strict=True), strict=True))
+        return [Yield(tool, float(tau), *counted.get(tool, (0, 0))) for tool, tau in sorted(call_filter.tau_f.items())]
 
     def moved(
         self,
@@ -111,60 +148,90 @@ LEFT JOIN _beside AS b ON b.tool = k.tool AND b.doc = k.doc GROUP BY ALL"""
         Raises:
             SnapshotError: there is no snapshot, or data that it refers to is gone.
         """
-        lists = {"holds": comes_after, "NOT holds": goes_after}
-        sides = ((after.tau_f, before.tau_f), (before.tau_f, after.tau_f))
-        rivals = moved_sql(replace(before, gains=self._rivals), replace(after, gains=self._rivals))
+        was, becomes = self._limits(before), self._limits(after)
+        sides: tuple[list[Mask], list[Mask]] = ([], [])
+        for part in self._parts:
+            held, holds = part.kept(was), part.kept(becomes)
+            sides[0].append(holds & ~held)
+            sides[1].append(held & ~holds)
         with open_snapshot(self._path) as connection:
-            found = listed_rows(connection, rivals, n, lists)
             pages = [
-                self._page(connection, *rivalled, *taus, n, key, width)
-                for rivalled, taus, key in zip(found, sides, lists.values(), strict=True)
+                self._page(connection, masks, n, key, width)
+                for masks, key in zip(sides, (comes_after, goes_after), strict=True)
             ]
         return MovedCalls(*pages)
 
     def _page(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        rivalled: list[dict[str, Any]],
-        total: int,
-        kept_from: Mapping[str, float],
-        lost_below: Mapping[str, float],
-        n: int,
-        key: CallKey | None,
-        width: int,
+        self, connection: duckdb.DuckDBPyConnection, masks: list[Mask], n: int, key: CallKey | None, width: int
     ) -> CallPage:
-        """Return a page of the calls that gain from one threshold on and less than the other."""
-        spans = {tool: (low, lost_below[tool]) for tool, low in kept_from.items() if low < lost_below[tool]}
-        total += sum(
-            _from(self._calls[tool], low) - _from(self._calls[tool], high) for tool, (low, high) in spans.items()
+        """Return a page of the calls of the masks."""
+        gains, rows = [], []
+        for part, mask in zip(self._parts, masks, strict=True):
+            gains.append(part.gain[mask])
+            rows.append(part.row[mask])
+        gain, row = np.concatenate(gains), np.concatenate(rows)
+        total = len(gain)
+        wanted = n + 1
+        if key is not None:
+            behind = gain <= key.gain
+            gain, row = gain[behind], row[behind]
+            wanted += int((gain == key.gain).sum())  # some of them come before the page
+        if len(gain) > wanted:
+            least = np.partition(gain, len(gain) - wanted)[len(gain) - wanted]
+            row = row[gain >= least]  # whatever gains alike: the order of these is not known here
+        shown = pa.table({"row": row.astype(np.int64)})
+        connection.register("_shown", shown)
+        found = rows_in(
+            connection,
+            f"""SELECT slot, tool, doc, "position", gain FROM facts.gains AS g JOIN facts.slots USING (slot)
+            WHERE g.rowid IN (SELECT "row" FROM _shown) AND {follows_sql(key)} {BY_GAIN} LIMIT {n + 1}""",
         )
-        rows = [*rivalled]
-        if spans:
-            # The condition without tools comes first: it excludes most calls before their tool is looked up.
-            any_tool = " OR ".join(sorted({_within(*span) for span in spans.values()}))
-            cases = " ".join(f"WHEN {sql_text(tool)} THEN {_within(*span)}" for tool, span in spans.items())
-            rows += rows_in(
-                connection,
-                f"""SELECT slot, tool, doc, "position", gain FROM {self._first.gains.relation} AS g
-                JOIN facts.slots USING (slot)
-                WHERE ({any_tool}) AND {_FREE} AND CASE tool {cases} ELSE false END
-                AND {allowed_sql(replace(self._first, tau_f=kept_from))} AND {follows_sql(key)}
-                {BY_GAIN} LIMIT {n + 1}""",
-            )
-        rows.sort(key=lambda row: (-row["gain"], row["slot"], row["doc"], row["position"]))
-        return page_of(connection, rows, total, n, width, self._first.gains.of_call)
+        return page_of(connection, found, total, n, width)
+
+    def _limits(self, call_filter: CallFilter) -> _Limits:
+        tau_f = np.array([call_filter.tau_f.get(tool, math.inf) for tool in self._tools], np.float64)
+        top_k, log_tau_s = None, None
+        if call_filter.top_k:
+            top_k = np.array([call_filter.top_k.get(tool, _LAST_RANK + 1) for tool in self._tools], np.int32)
+        if any(p > 0 for p in call_filter.tau_s.values()):
+            floors = (call_filter.tau_s.get(tool, 0.0) for tool in self._tools)
+            log_tau_s = np.array([math.log(p) if p > 0 else math.nan for p in floors], np.float64)
+        return _Limits(tau_f, top_k, log_tau_s, call_filter.keep_repeats)
+
+    def _read(self, connection: duckdb.DuckDBPyConnection, low: int, high: int) -> _Part:
+        """Read the calls of the documents whose hash is at least `low` and less than `high`."""
+        number = " ".join(f"WHEN {sql_text(tool)} THEN {i}" for i, tool in enumerate(self._tools))
+        read = connection.execute(
+            f"""SELECT g.rowid::INTEGER AS row, gain, coalesce(log_p, '-inf'::DOUBLE) AS log_p,
+                (CASE tool {number} END)::UTINYINT AS tool, doc, "position",
+                least(coalesce("rank", {_LAST_RANK}), {_LAST_RANK})::UTINYINT AS rank, repeated, input, window_end
+            FROM facts.gains AS g JOIN facts.slots USING (slot) WHERE doc BETWEEN {low} AND {high - 1}
+            ORDER BY doc, "position", gain DESC, slots.tool"""
+        ).fetchnumpy()
+        own = {name: np.ma.getdata(values) for name, values in read.items()}
+        opens_document = _changes(own["doc"])
+        opens_position = opens_document | _changes(own["position"])
+        columns = {name: own[name] for name in ("row", "gain", "log_p", "tool", "rank")}
+        worse, better = _repeats(connection, own)
+        return _Part(
+            **columns, opens_document=opens_document, opens_position=opens_position, worse=worse, better=better
+        )
 
 
-def _within(low: float, high: float) -> str:
-    return f"(g.gain >= {float(low)!r}::DOUBLE AND g.gain < {float(high)!r}::DOUBLE)"
+def _changes(values: NDArray[Any]) -> Mask:
+    """Return whether a value is another one than that before it."""
+    out = np.ones(len(values), np.bool_)
+    np.not_equal(values[1:], values[:-1], out=out[1:])
+    return out
 
 
-def _from(gains: NDArray[np.float64], threshold: float) -> int:
-    """Return how many gains reach a threshold."""
-    return len(gains) - int(np.searchsorted(gains, threshold, side="left"))
-
-
-def _sorted(connection: duckdb.DuckDBPyConnection, sql: str) -> NDArray[np.float64]:
-    found: NDArray[np.float64] = np.asarray(connection.execute(sql).fetchnumpy()["gain"], dtype=np.float64)
-    found.sort()
-    return found
+def _repeats(connection: duckdb.DuckDBPyConnection, own: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.int32], ...]:
+    """Return the pairs of calls of which one is not kept where the other one is: the one, and the other."""
+    names = ("doc", "tool", "input", "position", "window_end", "gain")
+    repeated = np.flatnonzero(own["repeated"])
+    columns = {"call": repeated.astype(np.int32), **{name: own[name][repeated] for name in names}}
+    connection.register("_again", pa.table(columns))
+    same = better_nearby(("doc", "tool", "input"))
+    pairs = connection.execute(f"SELECT w.call AS worse, o.call AS better FROM _again AS w JOIN _again AS o ON {same}")
+    found = pairs.fetchnumpy()
+    return tuple(np.ma.getdata(found[name]).astype(np.int32) for name in ("worse", "better"))

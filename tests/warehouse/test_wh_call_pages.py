@@ -30,6 +30,7 @@ def calls() -> st.SearchStrategy[Rows]:
             "position": st.integers(0, 3),
             "gain": st.sampled_from([0.2, 0.5, 1.0, 1.5, float("nan")]),
             "input": st.sampled_from(["a", "b"]),
+            "log_p": st.sampled_from([-1.0, -3.0]),  # of the position
         }
     )
     return st.fixed_dictionaries({tool: st.lists(one, max_size=8) for tool in TOOLS})

@@ -1,4 +1,4 @@
-"""Sorted gains answer what the queries over all calls answer, for every threshold and on every page."""
+"""The index answers what the queries over all calls answer, for every threshold and on every page."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.warehouse.test_wh_call_pages import Rows, calls, published
 from warehouse.call_pages import CallKey, moved_calls
+from warehouse.errors import SnapshotError
 from warehouse.queries import Yield
+from warehouse.reweighting import Gains
 from warehouse.store import Store
 from warehouse.threshold_index import ThresholdIndex
 from warehouse.what_if import CallFilter, yields
@@ -19,23 +22,22 @@ from warehouse.what_if import CallFilter, yields
 TAUS = st.sampled_from([-1.0, 0.2, 0.3, 0.5, 1.0, 1.2, 2.0])
 
 
-@settings(max_examples=4, deadline=None)
-@given(
-    calls(),
-    st.fixed_dictionaries({"calculator": TAUS, "qa": TAUS}),
+FILTERS = st.builds(
+    CallFilter,
     st.fixed_dictionaries({"calculator": TAUS, "qa": TAUS}),
     st.sampled_from([{}, {"calculator": 2}, {"calculator": 1, "qa": 3}]),
+    st.sampled_from([{}, {"qa": 0.2}, {"calculator": 0.2, "qa": 0.01}]),  # e^-1 = 0.37, e^-3 = 0.05
     st.booleans(),
-    st.integers(1, 4),
 )
-def test_the_answers_are_the_queries_own(
-    rows: Rows, was: dict[str, float], becomes: dict[str, float], top_k: dict[str, int], repeats: bool, n: int
-) -> None:
+
+
+@settings(max_examples=10, deadline=None)
+@given(calls(), FILTERS, FILTERS, st.integers(1, 4))
+def test_the_answers_are_the_queries_own(rows: Rows, before: CallFilter, after: CallFilter, n: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = published(Store(folder), rows)
-        before = CallFilter(was, top_k, keep_repeats=repeats)
-        after = replace(before, tau_f=becomes)
-        index = ThresholdIndex(path, before)
+        index = ThresholdIndex(path)
+        assert index.covers(before)
         assert index.covers(after)
         assert index.yields(after) == yields(path, after)
         comes: CallKey | None = None
@@ -60,7 +62,7 @@ def test_yields_by_hand(tmp_path: Path) -> None:
         "qa": [{**call, "position": 0, "gain": 1.5}],
     }
     path = published(Store(tmp_path), rows)
-    index = ThresholdIndex(path, CallFilter({"calculator": 0.5, "qa": 0.5}))
+    index = ThresholdIndex(path)
 
     def counted(calculator: float, qa: float) -> list[Yield]:
         return index.yields(CallFilter({"calculator": calculator, "qa": qa}))
@@ -71,14 +73,15 @@ def test_yields_by_hand(tmp_path: Path) -> None:
     assert counted(0.1, 0.5)[0] == Yield("calculator", 0.1, 2, 2)
 
 
-def test_other_positions_rules_and_tools_are_not_covered(tmp_path: Path) -> None:
+def test_other_gains_and_a_very_large_k_are_not_covered(tmp_path: Path) -> None:
+    index = ThresholdIndex(published(Store(tmp_path), {"calculator": [], "qa": []}))
     first = CallFilter({"calculator": 0.5, "qa": 0.5})
-    index = ThresholdIndex(published(Store(tmp_path), {"calculator": [], "qa": []}), first)
-    assert index.covers(replace(first, tau_f={"calculator": 9.0, "qa": 0.1}))
-    for other in (
-        replace(first, top_k={"qa": 1}),
-        replace(first, tau_s={"qa": 0.1}),
-        replace(first, keep_repeats=True),
-        CallFilter({"qa": 0.5}),
-    ):
-        assert not index.covers(other)
+    assert index.covers(replace(first, top_k={"qa": 255}))
+    assert not index.covers(replace(first, top_k={"qa": 256}))  # ranks are known up to 254
+    assert not index.covers(replace(first, gains=Gains("other_gains", "other_gain")))
+
+
+def test_reading_ends_when_the_index_is_not_wanted_any_more(tmp_path: Path) -> None:
+    path = published(Store(tmp_path), {"calculator": [], "qa": []})
+    with pytest.raises(SnapshotError, match="replaced while it was read"):
+        ThresholdIndex(path, wanted=lambda: False)

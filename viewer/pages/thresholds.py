@@ -36,6 +36,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         UsageError: nothing was scored yet.
         SnapshotError: there is no snapshot, or data that it refers to is gone.
     """
+    viewed.prepare_moves()
     problem = ""
     current = viewed.thresholds()
     try:

@@ -41,6 +41,7 @@ __all__ = [
     "RULES",
     "SHARDS",
     "THRESHOLDS",
+    "better_nearby",
     "count_sql",
     "survivors_sql",
     "yield_sql",
@@ -60,11 +61,16 @@ LOOKED_AHEAD = "(tool = 'mt' AND seen_after AND NOT seen_before)"
 RULES = f"{MEASURED} AND loss_call IS NOT NULL AND NOT {LOOKED_AHEAD}"
 
 
-def _better_nearby(winners: str, alike: tuple[str, ...]) -> str:
-    """Return SQL that tests whether a winner with the same call as row `w` gains more within its window."""
+def better_nearby(alike: tuple[str, ...]) -> str:
+    """Return SQL of whether row `o` has the same call as row `w`, in its window, and gains more."""
     same = " AND ".join(f"o.{name} = w.{name}" for name in alike)
-    return f"""EXISTS (FROM {winners} AS o WHERE {same} AND o."position" < w.window_end AND w."position" < o.window_end
-        AND (o.gain > w.gain OR (o.gain = w.gain AND o."position" < w."position")))"""
+    return f"""{same} AND o."position" < w.window_end AND w."position" < o.window_end
+        AND (o.gain > w.gain OR (o.gain = w.gain AND o."position" < w."position"))"""
+
+
+def _has_better_nearby(winners: str, alike: tuple[str, ...]) -> str:
+    """Return SQL that tests whether one of the winners is better than row `w` nearby."""
+    return f"EXISTS (FROM {winners} AS o WHERE {better_nearby(alike)})"
 
 
 _WINNER = 'row_number() OVER (PARTITION BY doc_id, "position" ORDER BY gain DESC, tool, input, response) = 1'
@@ -75,7 +81,7 @@ _KEEP_REPEATS = """(SELECT coalesce(bool_or((c.config::JSON->>'keep_repeats')::B
 
 BEST_CALLS = f"""
 WITH won AS (SELECT * FROM scored WHERE {RULES} QUALIFY {_WINNER})
-SELECT w.* FROM won AS w WHERE {_KEEP_REPEATS} OR NOT {_better_nearby("won", ("doc_id", "tool", "input"))}"""
+SELECT w.* FROM won AS w WHERE {_KEEP_REPEATS} OR NOT {_has_better_nearby("won", ("doc_id", "tool", "input"))}"""
 
 _MEASURES = "stage IN ({})".format(", ".join(f"'{stage}'" for stage in EVALUATION_STAGES))
 
@@ -211,7 +217,7 @@ WITH allowed AS ({rows}), won AS (
 SELECT slot, tool, doc, "position", gain FROM won WHERE NOT repeated OR {keep_repeats}
 UNION ALL
 SELECT slot, tool, doc, "position", gain FROM again AS w
-WHERE NOT {_better_nearby("again", ("doc", "tool", "input"))}"""
+WHERE NOT {_has_better_nearby("again", ("doc", "tool", "input"))}"""
 
 
 def count_sql(tau: str, survivors: str) -> str:
