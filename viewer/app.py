@@ -21,7 +21,7 @@ from starlette.staticfiles import StaticFiles
 
 from serving.origins import OwnOriginOnly
 from toolformer_core.errors import UsageError
-from viewer.data import SNAPSHOT_MEMORY, ViewedData
+from viewer.data import ViewedData
 from viewer.materialising import Materialiser
 from viewer.model_servers import ModelServers
 from viewer.pages import calls, compare, document, documents, judge, models, prompt, sql, thresholds, versions
@@ -30,7 +30,6 @@ from viewer.query import NotThereError, Query, WrongQueryError
 from viewer.rendering import render
 from viewer.security import Guard, is_from_elsewhere
 from warehouse.errors import SnapshotError, WarehouseError
-from warehouse.queries import in_little_memory
 
 __all__ = ["make_app"]
 
@@ -184,7 +183,7 @@ def _user(request: Request) -> str:
 
 
 def _shown(template: str, path: str, viewed: ViewedData, page: Page, query: Query) -> Response:
-    with in_little_memory(SNAPSHOT_MEMORY), viewed.opened():
+    with viewed.opened():
         values = page(viewed, query)
         return HTMLResponse(render(template, path=path, query=query, data=viewed.data, **values))
 

@@ -41,7 +41,7 @@ from warehouse.store import Store
 from warehouse.threshold_index import ThresholdIndex
 from warehouse.what_if import CallFilter, yields
 
-__all__ = ["SNAPSHOT_MEMORY", "ViewedData"]
+__all__ = ["ViewedData"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ _DROPS = "SELECT stage, tool, unit, reason, kind, rows FROM drops ORDER BY rows 
 _TABLES = """
 SELECT view_name AS name, comment FROM duckdb_views() WHERE NOT internal AND schema_name = 'main'
 UNION ALL SELECT table_name, comment FROM duckdb_tables() WHERE schema_name = 'main' ORDER BY name"""
-SNAPSHOT_MEMORY = "192MB"  # of the connection to the snapshot
+_MEMORY = "96MB"  # of the connection to the snapshot
 _MAX_RUNS = 50
 _MAX_ANSWERS = 64
 _MAX_WEIGHTS = 8  # files of gains with other weights
@@ -82,7 +82,7 @@ class ViewedData:
         self._indexed: tuple[tuple[int, int] | None, ThresholdIndex] | None = None  # of which snapshot, and it
         self._indexing: threading.Thread | None = None  # reads it now
         self._weighed: dict[Hashable, tuple[Gains, Path]] = {}  # snapshot and weights -> gains, and their file
-        self._files = Path(tempfile.gettempdir()) / f"toolformer-viewer-{uuid4().hex}"
+        self._files = Path(tempfile.gettempdir()) / f"toolformer-viewer-{uuid4().hex}"  # see `_folder`
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -97,7 +97,7 @@ class ViewedData:
             self._readers += 1
             self._opened = current
         try:
-            with open_snapshot(self.snapshot) if current else nullcontext():
+            with in_little_memory(_MEMORY, self._folder()), open_snapshot(self.snapshot) if current else nullcontext():
                 yield
         finally:
             with self._turn:
@@ -143,12 +143,9 @@ class ViewedData:
             key = self._identity(), weights
             found = self._weighed.pop(key, None)
             if found is None:
-                if not self._files.is_dir():
-                    self._files.mkdir(mode=0o700)
-                    weakref.finalize(self, shutil.rmtree, self._files, ignore_errors=True)
                 while len(self._weighed) >= _MAX_WEIGHTS:
                     self._weighed.pop(next(iter(self._weighed)))[1].unlink(missing_ok=True)
-                file = self._files / f"{uuid4().hex}.parquet"
+                file = self._folder() / f"{uuid4().hex}.parquet"
                 found = reweigh(self.snapshot, weights, file), file
             self._weighed[key] = found  # the last one is the one that was asked last
             return found[0]
@@ -202,7 +199,7 @@ class ViewedData:
     def _read_index(self) -> None:
         found = None
         try:
-            with in_little_memory(SNAPSHOT_MEMORY), self.opened():
+            with self.opened():
                 current = self._opened
                 # Who wants to open a newer snapshot waits for this thread; it gives way.
                 index = ThresholdIndex(self.snapshot, wanted=lambda: self._identity() == current)
@@ -225,6 +222,14 @@ class ViewedData:
         """Return how many items of each task and tool two arms answer alike or otherwise."""
         key = "changes", *(tuple(side.evaluations.items()) for side in (first, second))
         return self._known(key, lambda: count_changes(self.snapshot, first, second))
+
+    def _folder(self) -> Path:
+        """Return a folder for files of this process, which goes with it."""
+        with self._turn:
+            if not self._files.is_dir():
+                self._files.mkdir(mode=0o700)
+                weakref.finalize(self, shutil.rmtree, self._files, ignore_errors=True)
+        return self._files
 
     def _identity(self) -> tuple[int, int] | None:
         """Return what distinguishes the published snapshot from others; None if there is none."""

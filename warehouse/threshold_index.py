@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ from warehouse.what_if import BY_GAIN, CallFilter
 
 __all__ = ["ThresholdIndex"]
 
-_PART = 500_000  # calls that are read and judged at once
+_PART = 250_000  # calls that are read and judged at once
 _LAST_RANK = 255  # this one or a later one, or an unknown one
 _DOC_HASHES = 2**64
 
@@ -106,6 +107,8 @@ class ThresholdIndex:
     def __init__(self, path: str | Path, wanted: Callable[[], bool] = lambda: True) -> None:
         self._path = path
         self._parts: list[_Part] = []
+        # The present filter, the one that is tried now, and that of somebody else: a byte for each call.
+        self._known: deque[tuple[CallFilter, list[Mask]]] = deque(maxlen=3)
         with open_snapshot(path) as connection:
             self._tools = [
                 row["tool"] for row in rows_in(connection, "SELECT DISTINCT tool FROM facts.slots ORDER BY 1")
@@ -124,10 +127,9 @@ class ThresholdIndex:
 
     def yields(self, call_filter: CallFilter) -> list[Yield]:
         """Return examples and calls per tool under a filter that is covered; see `what_if.yields`."""
-        limits = self._limits(call_filter)
         calls, documents = np.zeros((2, len(self._tools)), np.int64)
-        for part in self._parts:
-            of_part = part.counts(part.kept(limits), len(self._tools))
+        for part, kept in zip(self._parts, self._kept(call_filter), strict=True):
+            of_part = part.counts(kept, len(self._tools))
             calls += of_part[0]
             documents += of_part[1]
         counted = dict(zip(self._tools, zip(documents.tolist(), calls.tolist(), strict=True), strict=True))
@@ -148,12 +150,8 @@ class ThresholdIndex:
         Raises:
             SnapshotError: there is no snapshot, or data that it refers to is gone.
         """
-        was, becomes = self._limits(before), self._limits(after)
-        sides: tuple[list[Mask], list[Mask]] = ([], [])
-        for part in self._parts:
-            held, holds = part.kept(was), part.kept(becomes)
-            sides[0].append(holds & ~held)
-            sides[1].append(held & ~holds)
+        both = list(zip(self._kept(before), self._kept(after), strict=True))
+        sides = [holds & ~held for held, holds in both], [held & ~holds for held, holds in both]
         with open_snapshot(self._path) as connection:
             pages = [
                 self._page(connection, masks, n, key, width)
@@ -187,6 +185,15 @@ class ThresholdIndex:
             WHERE g.rowid IN (SELECT "row" FROM _shown) AND {follows_sql(key)} {BY_GAIN} LIMIT {n + 1}""",
         )
         return page_of(connection, found, total, n, width)
+
+    def _kept(self, call_filter: CallFilter) -> list[Mask]:
+        """Return what a filter keeps of each part; the answers to the last few filters are there."""
+        found = next((kept for known, kept in tuple(self._known) if known == call_filter), None)
+        if found is None:
+            limits = self._limits(call_filter)
+            found = [part.kept(limits) for part in self._parts]
+            self._known.append((call_filter, found))
+        return found
 
     def _limits(self, call_filter: CallFilter) -> _Limits:
         tau_f = np.array([call_filter.tau_f.get(tool, math.inf) for tool in self._tools], np.float64)

@@ -25,7 +25,7 @@ _limit: ContextVar[str] = ContextVar("limit", default=_LITTLE)
 
 
 @contextmanager
-def in_little_memory(limit: str = _LITTLE) -> Iterator[None]:
+def in_little_memory(limit: str = _LITTLE, folder: Path | None = None) -> Iterator[None]:
     """Have queries of this thread take little memory while this block runs, and write what is more to a folder.
 
     It is for processes that ask about everything once, as a flow at its end: with a million documents the yields took
@@ -33,9 +33,14 @@ def in_little_memory(limit: str = _LITTLE) -> Iterator[None]:
 
     Args:
         limit: the memory of a connection, e.g. `64MB`.
+        folder: for what does not fit; None: a new one, which goes with this block. A process that opens one snapshot
+            in several threads names a folder that stays: DuckDB has one for all connections to a file.
     """
-    with tempfile.TemporaryDirectory(prefix="toolformer-queries-", ignore_cleanup_errors=True) as folder:
-        tokens = _spills.set(folder), _limit.set(limit)
+    with contextlib.ExitStack() as stack:
+        spills = folder or stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="toolformer-queries-", ignore_cleanup_errors=True)
+        )
+        tokens = _spills.set(str(spills)), _limit.set(limit)
         try:
             yield
         finally:
