@@ -4,7 +4,8 @@
 
 Other weights make other calls the best at a position, so all scored calls are read once; what comes of it is a file
 with the columns of `facts.gains` (see `snapshot.index`), which queries take in its place. Which calls end where, for
-the rule on repeated calls, stays as it was stored. Where L(e(c, eps)) was not computed, there is only an upper bound of
+the rule on repeated calls, stays as it was stored. It has single calls alone: of a chain, the log-probabilities behind
+the calls in front are not stored with it. Where L(e(c, eps)) was not computed, there is only an upper bound of
 the gain: such calls are not in the file, and `skipped_calls` counts them. Which weights there are is not known here.
 """
 
@@ -68,10 +69,11 @@ WITH calls AS (
         AS repeated
     FROM calls WINDOW alike AS (PARTITION BY doc, tool, input ORDER BY "position")
 )
-SELECT g.slot, g.doc, g."position", m.gain, g.log_p, g."rank", g.contested, CASE WHEN m.repeated THEN m.input END AS
-    input, m.window_end::INTEGER AS window_end, m.repeated
+SELECT g.slot, g.doc, g."position", m.gain, g.log_p, g."rank",
+       row_number() OVER (PARTITION BY g.doc, g."position" ORDER BY m.gain DESC, m.tool) - 1 AS precedence,
+       g.contested, CASE WHEN m.repeated THEN m.input END AS input, m.window_end::INTEGER AS window_end, m.repeated
 FROM facts.gains AS g JOIN facts.slots AS s USING (slot)
-JOIN marked AS m ON m.doc = g.doc AND m."position" = g."position" AND m.tool = s.tool"""
+JOIN marked AS m ON m.doc = g.doc AND m."position" = g."position" AND m.tool = s.tool AND s.behind = []"""
     with open_snapshot(path) as connection:
         rows_in(connection, f"COPY ({sql}) TO {sql_text(str(file))} (FORMAT parquet)")
     return Gains(parquet_sql([str(file)]), gain)

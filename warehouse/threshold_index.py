@@ -2,8 +2,8 @@
 
 What decides whether a call is kept is small: its gain, its tool, its place, the rank and the probability of its
 position, and which calls like it are nearby. These are read once, in order of documents and positions, and stay in
-memory: about 23 bytes for each call of `facts.gains`. A filter is then a few passes over arrays, and only the calls
-that are shown are read from files.
+memory: about 25 bytes for each row of `facts.gains`. A filter is then a few passes over arrays, and only the calls
+that are shown are read from files. The *kind* of a call is its tool and, in a chain, the tools of the calls in front.
 
 The answers are those of `what_if.yields` and `call_pages.moved_calls`.
 """
@@ -27,7 +27,6 @@ from warehouse.call_pages import CallKey, CallPage, MovedCalls, follows_sql, pag
 from warehouse.errors import SnapshotError
 from warehouse.queries import Yield, open_snapshot, rows_in
 from warehouse.reweighting import STORED
-from warehouse.snapshot.relations import sql_text
 from warehouse.snapshot.views import better_nearby
 from warehouse.what_if import BY_GAIN, CallFilter
 
@@ -42,7 +41,7 @@ Mask = NDArray[np.bool_]  # one value for each call of a part
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """A filter; arrays are indexed by the number of the tool."""
+    """A filter; arrays are indexed by the number of the kind of call."""
 
     tau_f: NDArray[np.float64]  # inf: nothing
     top_k: NDArray[np.int32] | None
@@ -52,12 +51,12 @@ class _Limits:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The calls of some documents by document, position, gain (the largest first) and tool; an array has n values."""
+    """The calls of some documents by document, position and precedence; an array has n values."""
 
     row: NDArray[np.int32]  # of `facts.gains`
     gain: NDArray[np.float64]
     log_p: NDArray[np.float64]  # of the position; -inf where it is unknown
-    tool: NDArray[np.uint8]  # the number of the tool
+    kind: NDArray[np.uint16]  # the number of the kind of call
     rank: NDArray[np.uint8]  # of the position in its document
     opens_document: Mask  # whether a call is the first one of its document
     opens_position: Mask  # ... of its position
@@ -66,11 +65,11 @@ class _Part:
 
     def allowed(self, limits: _Limits) -> Mask:
         """Return whether a filter allows a call."""
-        allowed: Mask = self.gain >= limits.tau_f[self.tool]
+        allowed: Mask = self.gain >= limits.tau_f[self.kind]
         if limits.top_k is not None:
-            allowed &= self.rank < limits.top_k[self.tool]
+            allowed &= self.rank < limits.top_k[self.kind]
         if limits.log_tau_s is not None:
-            floor = limits.log_tau_s[self.tool]
+            floor = limits.log_tau_s[self.kind]
             allowed &= (self.log_p > floor) | np.isnan(floor)
         return allowed
 
@@ -84,13 +83,24 @@ class _Part:
             kept[self.worse[kept[self.better]]] = False
         return kept
 
-    def counts(self, kept: Mask, tools: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return each tool's kept calls, and the documents with one."""
-        tool = self.tool[kept]
+    def counts(self, kept: Mask, links: NDArray[np.int16], tools: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return each tool's kept calls, and the documents with one.
+
+        Args:
+            kept: what `kept` returned.
+            links: [kinds, calls of a chain] the number of the tool of each call; -1: there are fewer.
+            tools: how many tools there are.
+        """
+        kind = self.kind[kept]
         document = np.cumsum(self.opens_document, dtype=np.int32)[kept] - 1
         has = np.zeros((int(self.opens_document.sum()), tools), np.bool_)
-        has[document, tool] = True
-        return np.bincount(tool, minlength=tools), has.sum(axis=0)
+        calls = np.zeros(tools, np.int64)
+        for of_kind in links.T:
+            tool = of_kind[kind]
+            there = tool >= 0
+            has[document[there], tool[there]] = True
+            calls += np.bincount(tool[there], minlength=tools)
+        return calls, has.sum(axis=0)
 
 
 class ThresholdIndex:
@@ -110,9 +120,13 @@ class ThresholdIndex:
         # The present filter, the one that is tried now, and that of somebody else: a byte for each call.
         self._known: deque[tuple[CallFilter, list[Mask]]] = deque(maxlen=3)
         with open_snapshot(path) as connection:
-            self._tools = [
-                row["tool"] for row in rows_in(connection, "SELECT DISTINCT tool FROM facts.slots ORDER BY 1")
-            ]
+            kinds = rows_in(connection, "SELECT DISTINCT behind, tool FROM facts.slots ORDER BY ALL")
+            self._kinds = [(*row["behind"], row["tool"]) for row in kinds]  # tools in order, the call's own last
+            self._tools = sorted({tool for kind in self._kinds for tool in kind})
+            longest = max(map(len, self._kinds), default=1)
+            number = {tool: i for i, tool in enumerate(self._tools)}
+            numbers = [[*map(number.__getitem__, kind), *[-1] * (longest - len(kind))] for kind in self._kinds]
+            self._links = np.array(numbers, np.int16).reshape(len(numbers), longest)
             [counted] = rows_in(connection, "SELECT count(*) AS n FROM facts.gains")
             parts = counted["n"] // _PART + 1
             edges = [_DOC_HASHES * i // parts for i in range(parts + 1)]  # hashes lie evenly
@@ -129,7 +143,7 @@ class ThresholdIndex:
         """Return examples and calls per tool under a filter that is covered; see `what_if.yields`."""
         calls, documents = np.zeros((2, len(self._tools)), np.int64)
         for part, kept in zip(self._parts, self._kept(call_filter), strict=True):
-            of_part = part.counts(kept, len(self._tools))
+            of_part = part.counts(kept, self._links, len(self._tools))
             calls += of_part[0]
             documents += of_part[1]
         counted = dict(zip(self._tools, zip(documents.tolist(), calls.tolist(), strict=True), strict=True))
@@ -196,29 +210,28 @@ class ThresholdIndex:
         return found
 
     def _limits(self, call_filter: CallFilter) -> _Limits:
-        tau_f = np.array([call_filter.tau_f.get(tool, math.inf) for tool in self._tools], np.float64)
+        tau_f = np.array([call_filter.tau_f.get(kind[-1], math.inf) for kind in self._kinds], np.float64)
         top_k, log_tau_s = None, None
-        if call_filter.top_k:
-            top_k = np.array([call_filter.top_k.get(tool, _LAST_RANK + 1) for tool in self._tools], np.int32)
+        if call_filter.top_k:  # a chain stands where its first call was drawn
+            top_k = np.array([call_filter.top_k.get(kind[0], _LAST_RANK + 1) for kind in self._kinds], np.int32)
         if any(p > 0 for p in call_filter.tau_s.values()):
-            floors = (call_filter.tau_s.get(tool, 0.0) for tool in self._tools)
+            floors = (call_filter.tau_s.get(kind[0], 0.0) for kind in self._kinds)
             log_tau_s = np.array([math.log(p) if p > 0 else math.nan for p in floors], np.float64)
         return _Limits(tau_f, top_k, log_tau_s, call_filter.keep_repeats)
 
     def _read(self, connection: duckdb.DuckDBPyConnection, low: int, high: int) -> _Part:
         """Read the calls of the documents whose hash is at least `low` and less than `high`."""
-        number = " ".join(f"WHEN {sql_text(tool)} THEN {i}" for i, tool in enumerate(self._tools))
         read = connection.execute(
-            f"""SELECT g.rowid::INTEGER AS row, gain, coalesce(log_p, '-inf'::DOUBLE) AS log_p,
-                (CASE tool {number} END)::UTINYINT AS tool, doc, "position",
+            f"""SELECT g.rowid::INTEGER AS row, gain, coalesce(log_p, '-inf'::DOUBLE) AS log_p, kind, doc, "position",
                 least(coalesce("rank", {_LAST_RANK}), {_LAST_RANK})::UTINYINT AS rank, repeated, input, window_end
-            FROM facts.gains AS g JOIN facts.slots USING (slot) WHERE doc BETWEEN {low} AND {high - 1}
-            ORDER BY doc, "position", gain DESC, slots.tool"""
+            FROM facts.gains AS g JOIN (
+                SELECT slot, (dense_rank() OVER (ORDER BY behind, tool) - 1)::USMALLINT AS kind FROM facts.slots
+            ) USING (slot) WHERE doc BETWEEN {low} AND {high - 1} ORDER BY doc, "position", precedence"""
         ).fetchnumpy()
         own = {name: np.ma.getdata(values) for name, values in read.items()}
         opens_document = _changes(own["doc"])
         opens_position = opens_document | _changes(own["position"])
-        columns = {name: own[name] for name in ("row", "gain", "log_p", "tool", "rank")}
+        columns = {name: own[name] for name in ("row", "gain", "log_p", "kind", "rank")}
         worse, better = _repeats(connection, own)
         return _Part(
             **columns, opens_document=opens_document, opens_position=opens_position, worse=worse, better=better
@@ -234,11 +247,11 @@ def _changes(values: NDArray[Any]) -> Mask:
 
 def _repeats(connection: duckdb.DuckDBPyConnection, own: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.int32], ...]:
     """Return the pairs of calls of which one is not kept where the other one is: the one, and the other."""
-    names = ("doc", "tool", "input", "position", "window_end", "gain")
+    names = ("doc", "kind", "input", "position", "window_end", "gain")
     repeated = np.flatnonzero(own["repeated"])
     columns = {"call": repeated.astype(np.int32), **{name: own[name][repeated] for name in names}}
     connection.register("_again", pa.table(columns))
-    same = better_nearby(("doc", "tool", "input"))
+    same = better_nearby(("doc", "kind", "input"))
     pairs = connection.execute(f"SELECT w.call AS worse, o.call AS better FROM _again AS w JOIN _again AS o ON {same}")
     found = pairs.fetchnumpy()
     return tuple(np.ma.getdata(found[name]).astype(np.int32) for name in ("worse", "better"))

@@ -70,7 +70,7 @@ class StoredScores:
     )  # tool -> gain below which calls are not scored to the end
     decays: Mapping[str, float] = field(default_factory=dict)  # tool -> decay of the weights, where it is known
     marked_out: Mapping[str, int] = field(default_factory=dict)  # reason -> calls that marks left out of the current C*
-    chained: bool = False  # whether calls were chained; the index knows single calls alone
+    chained: bool = False  # whether calls were chained
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,29 +163,23 @@ def what_if(path: str | Path, before: CallFilter, after: CallFilter, n: int = 5,
     return WhatIf(changes, comes, goes)
 
 
-def _thresholds_sql(call_filter: CallFilter) -> str:
-    """Return SQL of a relation: tool, threshold, number of positions (null: all) and log tau_s (null: none)."""
-    if not call_filter.tau_f:
-        return "SELECT '' AS tool, 0.0::DOUBLE AS tau_f, 0 AS k, 0.0::DOUBLE AS floor WHERE false"
-    rows = []
-    for tool, tau in call_filter.tau_f.items():
-        name = "'" + tool.replace("'", "''") + "'"
-        tau_s = call_filter.tau_s.get(tool, 0.0)
-        floor = repr(math.log(tau_s)) if tau_s > 0 else "NULL"
-        k = str(int(call_filter.top_k[tool])) if tool in call_filter.top_k else "NULL"
-        rows.append(f"({name}, {float(tau)!r}::DOUBLE, {k}::INTEGER, {floor}::DOUBLE)")
-    return f"SELECT * FROM (VALUES {', '.join(rows)}) AS t(tool, tau_f, k, floor)"
-
-
 def allowed_sql(call_filter: CallFilter) -> str:
-    """Return SQL of whether the filter allows a row of `gains` with its tool; it uses constants and joins nothing."""
-    cases = []
-    for tool, tau in call_filter.tau_f.items():
+    """Return SQL of whether the filter allows a row of `gains` with its slot; it uses constants and joins nothing.
+
+    The threshold of a chain is that of its last call's tool; it stands where its first call was drawn.
+    """
+    cases = " ".join(
+        f"WHEN {sql_text(tool)} THEN g.gain >= {float(tau)!r}::DOUBLE" for tool, tau in call_filter.tau_f.items()
+    )
+    places = []
+    for tool in {**call_filter.top_k, **call_filter.tau_s}:
         tau_s = call_filter.tau_s.get(tool, 0.0)
-        floor = f" AND g.log_p > {math.log(tau_s)!r}::DOUBLE" if tau_s > 0 else ""
-        k = f' AND g."rank" < {int(call_filter.top_k[tool])}' if tool in call_filter.top_k else ""
-        cases.append(f"WHEN {sql_text(tool)} THEN g.gain >= {float(tau)!r}::DOUBLE{k}{floor}")
-    return f"coalesce(CASE tool {' '.join(cases)} ELSE false END, false)" if cases else "false"
+        limits = [f'g."rank" < {int(call_filter.top_k[tool])}'] if tool in call_filter.top_k else []
+        limits += [f"g.log_p > {math.log(tau_s)!r}::DOUBLE"] if tau_s > 0 else []
+        places.append(f"WHEN {sql_text(tool)} THEN {' AND '.join(limits) or 'true'}")
+    passes = f"CASE tool {cases} ELSE false END" if cases else "false"
+    placed = f"CASE coalesce(behind[1], tool) {' '.join(places)} ELSE true END" if places else "true"
+    return f"coalesce({passes} AND {placed}, false)"
 
 
 def lowest_sql(call_filter: CallFilter) -> str:
@@ -194,9 +188,12 @@ def lowest_sql(call_filter: CallFilter) -> str:
 
 
 def _yields(connection: duckdb.DuckDBPyConnection, call_filter: CallFilter) -> list[Yield]:
-    thresholds = _thresholds_sql(call_filter)
-    sql = count_sql(f"SELECT tool, tau_f FROM ({thresholds})", kept_sql(call_filter))
-    return [Yield(**row) for row in rows_in(connection, sql)]
+    counted = {row["tool"]: row for row in rows_in(connection, count_sql(kept_sql(call_filter)))}
+    none = {"examples": 0, "calls": 0}
+    return [
+        Yield(tool, float(tau), (of_tool := counted.get(tool, none))["examples"], of_tool["calls"])
+        for tool, tau in sorted(call_filter.tau_f.items())
+    ]
 
 
 def kept_sql(call_filter: CallFilter) -> str:

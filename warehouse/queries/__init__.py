@@ -21,6 +21,7 @@ from warehouse.queries.builds import (
 )
 from warehouse.queries.calls import (
     GainBin,
+    Link,
     Sample,
     calls_of_documents,
     calls_with_text,
@@ -37,6 +38,7 @@ __all__ = [
     "CurrentBuild",
     "FalseDiscoveryRate",
     "GainBin",
+    "Link",
     "Sample",
     "StageBalance",
     "Stats",

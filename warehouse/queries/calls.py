@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 
@@ -18,6 +18,7 @@ from warehouse.snapshot.views import MEASURED, RULES, survivors_sql
 
 __all__ = [
     "GainBin",
+    "Link",
     "Sample",
     "calls_of_documents",
     "calls_with_text",
@@ -26,6 +27,8 @@ __all__ = [
     "samples",
     "tool_names",
 ]
+
+_BEHIND = "SELECT slot, behind FROM facts.slots WHERE slot IN (SELECT unnest($slots))"
 
 _TOOL_NAMES = "SELECT parameters::JSON->'tool_names' AS names FROM facts.runs ORDER BY started, run_id"
 
@@ -57,9 +60,17 @@ _HAS_BINS = "SELECT 1 FROM duckdb_tables() WHERE table_name = 'gain_bins'"  # sn
 _EACH = f"SELECT tool, gain, 1 AS calls FROM (SELECT * REPLACE ({{gain}} AS gain) FROM scored) WHERE {MEASURED}"
 
 
+class Link(NamedTuple):
+    """A call of a chain."""
+
+    tool: str
+    input: str
+    response: str
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A call with the text around its position."""
+    """A call, or the last one of a chain, with the text around its position."""
 
     doc_id: str
     tool: str
@@ -69,6 +80,7 @@ class Sample:
     gain: float
     before: str
     after: str
+    behind: tuple[Link, ...] = ()  # the calls in front of it in its chain, in order
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,39 +200,61 @@ def calls_with_text(
     """
     if not picked:
         return ()
-    root, scored = _root(connection), "scored"
-    if root is not None:
-        files = rows_in(
-            connection,
-            """SELECT s.slot, f.path FROM facts.slots AS s JOIN facts.files AS f USING (commit_id)
-            WHERE s.slot IN (SELECT unnest($slots)) AND f.table_name = 'scored' ORDER BY ALL""",
-            {"slots": sorted({row["slot"] for row in picked})},
-        )
-        scored = parquet_sql(f"{root}/{row['path']}" for row in files)
-    calls = rows_in(
-        connection,
-        f"""
-WITH picked AS (SELECT unnest($docs) AS doc, unnest($positions) AS "position", unnest($tools) AS tool)
-SELECT s.doc_id, s.tool, s."position", s.input, s.response, s.gain, hash(s.doc_id) AS doc
-FROM (FROM (SELECT * REPLACE ({gain} AS gain) FROM {scored}) WHERE {RULES}) AS s
-JOIN picked AS p ON p.doc = hash(s.doc_id) AND p."position" = s."position" AND p.tool = s.tool
-QUALIFY row_number() OVER (
-    PARTITION BY s.doc_id, s."position", s.tool ORDER BY s.gain DESC, s.input, s.response) = 1""",
-        {
-            "docs": [row["doc"] for row in picked],
-            "positions": [row["position"] for row in picked],
-            "tools": [row["tool"] for row in picked],
-        },
-    )
-    texts = _texts(connection, sorted({row["doc_id"] for row in calls}))
-    by_key = {(row.pop("doc"), row["position"], row["tool"]): row for row in calls}
+    behind = {row["slot"]: row["behind"] for row in rows_in(connection, _BEHIND, {"slots": _slots(picked)})}
+    found: dict[tuple[int, int, int], dict[str, Any]] = {}
+    for table, chained in (("scored", False), ("chain_scored", True)):
+        own = [row for row in picked if bool(behind.get(row["slot"])) is chained]
+        for row in _scored_rows(connection, table, own, gain) if own else ():
+            found[row.pop("slot"), row.pop("doc"), row["position"]] = row
+    texts = _texts(connection, sorted({row["doc_id"] for row in found.values()}))
     samples = []
     for row in picked:
-        call = by_key.get((row["doc"], row["position"], row["tool"]))
+        call = found.get((row["slot"], row["doc"], row["position"]))
         if call is None:
             raise SnapshotError("the snapshot does not match its data: run toolformer reconcile")
         samples.append(_sample(call, texts, width))
     return tuple(samples)
+
+
+def _slots(picked: Iterable[Mapping[str, Any]]) -> list[int]:
+    return sorted({row["slot"] for row in picked})
+
+
+def _scored_rows(
+    connection: duckdb.DuckDBPyConnection, table: str, picked: list[dict[str, Any]], gain: str
+) -> list[dict[str, Any]]:
+    """Return the scored rows of calls of the index, with `slot` and `doc`; see `calls_with_text`."""
+    root, relation, chained = _root(connection), table, table == "chain_scored"
+    slots = _slots(picked)
+    if root is not None:
+        files = rows_in(
+            connection,
+            """SELECT DISTINCT f.path FROM facts.slots AS s JOIN facts.files AS f USING (commit_id)
+            WHERE s.slot IN (SELECT unnest($slots)) AND f.table_name = $table ORDER BY ALL""",
+            {"slots": slots, "table": table},
+        )
+        relation = parquet_sql(f"{root}/{row['path']}" for row in files)
+    tools, front, order = "[]::VARCHAR[]", "", "s.gain DESC, s.input, s.response"
+    if chained:
+        tools, front, order = "[one.tool FOR one IN s.behind]", ", s.behind", f"{order}, s.behind"
+    return rows_in(
+        connection,
+        f"""
+WITH picked AS (
+    SELECT doc, "position", slot, tool, behind
+    FROM (SELECT unnest($docs) AS doc, unnest($positions) AS "position", unnest($slots) AS slot)
+    JOIN facts.slots USING (slot)
+)
+SELECT s.doc_id, s.tool, s."position", s.input, s.response, s.gain{front}, p.doc, p.slot
+FROM (FROM (SELECT * REPLACE ({gain} AS gain) FROM {relation}) WHERE {RULES}) AS s
+JOIN picked AS p
+    ON p.doc = hash(s.doc_id) AND p."position" = s."position" AND p.tool = s.tool AND p.behind = {tools}
+QUALIFY row_number() OVER (PARTITION BY p.slot, s.doc_id, s."position" ORDER BY {order}) = 1""",
+        {
+            name: [row[one] for row in picked]
+            for name, one in (("docs", "doc"), ("positions", "position"), ("slots", "slot"))
+        },
+    )
 
 
 def calls_of_documents(path: str | Path, doc_ids: Iterable[str]) -> list[dict[str, Any]]:
@@ -252,7 +286,9 @@ def calls_of_documents(path: str | Path, doc_ids: Iterable[str]) -> list[dict[st
 
 def _sample(call: dict[str, Any], texts: dict[str, str], width: int) -> Sample:
     text, at = texts.get(call["doc_id"], ""), call["position"]
-    return Sample(**call, before=text[max(0, at - width) : at], after=text[at : at + width])
+    behind = tuple(Link(**one) for one in call.get("behind", ()))
+    around = {"before": text[max(0, at - width) : at], "after": text[at : at + width]}
+    return Sample(**{**call, **around, "behind": behind})
 
 
 def _root(connection: duckdb.DuckDBPyConnection) -> str | None:

@@ -1,16 +1,20 @@
 """The snapshot's index: small tables that say what a threshold yields and where a document is.
 
-    facts.gains      for each tool and position of a document, the allowed call with the largest gain
-    facts.gain_bins  for each tool and shard, how many scored calls, kept or not, gain how much
-    facts.slots      the commit that a row of `gains` or `gain_bins` comes from
+    facts.gains      for each tool and position of a document, the allowed call with the largest gain; and such a chain
+                     for each sequence of tools
+    facts.gain_bins  for each tool and shard, how many scored calls and chains, kept or not, gain how much
+    facts.slots      for a row of `gains` or `gain_bins`, the commit that it comes from; `tool` is that of a chain's
+                     last call, and `behind` lists those of the calls in front of it (empty: it is a single call)
     facts.places     every document's id, with the file that contains it (see `places`)
     facts.homes      these files, with their shards
 
 A row of `gains` refers to its document and its input by 64-bit hashes, which are counted and compared but never shown;
 the input is null where nothing compares it. `rank` and `log_p` are those of the position (rank 0 is the document's
-first); the rank is null if the draws are not known. `contested` means that another tool has a call at the position too,
-`repeated` that another row of the tool has the same input within the same window (see `views`). A row of `gain_bins`
-counts the gains from `bin` half nats up to the next half nat.
+first), and a chain stands at the position of its first call; the rank is null if the draws are not known. `precedence`
+counts the rows at a position, from 0 on, in the order in which they are kept if their thresholds allow it; `contested`
+means that there are others. `repeated` means that another row of the slot has the same input, behind the same calls,
+within the same window (see `views`). A row of `gain_bins` counts the gains from `bin` half nats up to the next half
+nat.
 
 Shards do not share documents, so the tables are made shard by shard, in little memory. Where the snapshot began as a
 copy of the last one, only shards whose commits changed are read. This module knows no threshold and no view.
@@ -18,22 +22,23 @@ copy of the last one, only shards whose commits changed are read. This module kn
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
+from warehouse.schema import CHAIN_DEPTHS
 from warehouse.snapshot.places import update_places
-from warehouse.snapshot.relations import parquet_sql, with_added_columns
+from warehouse.snapshot.relations import parquet_sql, sql_text, with_added_columns
 from warehouse.snapshot.remote import connect
 from warehouse.snapshot.views import MEASURED, RULES
 from warehouse.store import Store
 
 __all__ = ["BIN_NATS", "FORMAT", "update_index"]
 
-FORMAT = f"3, duckdb {duckdb.__version__}"  # of these tables; `hash` may differ between versions of DuckDB
+FORMAT = f"4, duckdb {duckdb.__version__}"  # of these tables; `hash` may differ between versions of DuckDB
 BIN_NATS = 0.5  # the width of a bin of gains
 _LAST_BIN = 1000  # in both directions
 _BATCH = 50_000  # rows that are read at once: more cost memory and save no time
@@ -48,6 +53,7 @@ _GAINS = pa.schema(
         ("gain", pa.float64()),
         ("log_p", pa.float64()),
         ("rank", pa.int32()),
+        ("precedence", pa.int16()),
         ("contested", pa.bool_()),
         ("input", pa.uint64()),
         ("window_end", pa.int32()),
@@ -57,19 +63,32 @@ _GAINS = pa.schema(
 
 _BINS = pa.schema([("slot", pa.int32()), ("bin", pa.int16()), ("calls", pa.int64())])
 
+_SLOTS = pa.schema(
+    [
+        ("slot", pa.int32()),
+        ("commit_id", pa.string()),
+        ("tool", pa.string()),
+        ("shard", pa.string()),
+        ("behind", pa.list_(pa.string())),
+    ]
+)
+
+_STAGES = ("score", *(f"score_{depth}" for depth in CHAIN_DEPTHS))
+_SCORES = f"({', '.join(map(sql_text, _STAGES))})"
+
 _TABLES = """
-CREATE TABLE IF NOT EXISTS facts.slots (slot INTEGER, commit_id VARCHAR, tool VARCHAR, shard VARCHAR);
+CREATE TABLE IF NOT EXISTS facts.slots (slot INTEGER, commit_id VARCHAR, tool VARCHAR, shard VARCHAR, behind VARCHAR[]);
 CREATE TABLE IF NOT EXISTS facts.gains (slot INTEGER, doc UBIGINT, "position" INTEGER, gain DOUBLE, log_p DOUBLE,
-                                        "rank" INTEGER, contested BOOLEAN, input UBIGINT, window_end INTEGER,
-                                        repeated BOOLEAN);
+                                        "rank" INTEGER, precedence SMALLINT, contested BOOLEAN, input UBIGINT,
+                                        window_end INTEGER, repeated BOOLEAN);
 CREATE TABLE IF NOT EXISTS facts.gain_bins (slot INTEGER, bin SMALLINT, calls BIGINT)"""
 
-# The current commits of `score`, and the shards whose commits are not those of the index.
-_CHANGED = """
+# The current commits with scores, and the shards whose commits are not those of the index.
+_CHANGED = f"""
 CREATE OR REPLACE TEMP TABLE indexed AS
 SELECT commit_id, c.shard, c.tool FROM facts.commits AS c JOIN facts.current USING (commit_id)
 SEMI JOIN (SELECT commit_id FROM facts.files WHERE table_name <> 'rejects') USING (commit_id)
-WHERE c.stage = 'score' AND commit_id NOT IN (FROM facts.broken);
+WHERE c.stage IN {_SCORES} AND commit_id NOT IN (FROM facts.broken);
 CREATE OR REPLACE TEMP TABLE changed AS SELECT DISTINCT shard FROM (
     (SELECT commit_id, shard FROM indexed EXCEPT SELECT commit_id, shard FROM facts.slots)
     UNION ALL (SELECT commit_id, shard FROM facts.slots EXCEPT SELECT commit_id, shard FROM indexed)
@@ -79,26 +98,30 @@ DELETE FROM facts.gains WHERE slot IN (FROM gone_slots);
 DELETE FROM facts.gain_bins WHERE slot IN (FROM gone_slots);
 DELETE FROM facts.slots WHERE slot IN (FROM gone_slots)"""
 
-# The files of the changed shards' commits of `score`, each with the files of the draws that its calls come from.
-_SOURCES = """
+# The files of the changed shards' scores, each with the files of the draws that its single calls come from.
+_SOURCES = f"""
 WITH files AS (
     SELECT c.stage, c.tool, c.shard, c.commit_id, f.path, f.rows
     FROM facts.commits AS c JOIN facts.current USING (commit_id) JOIN facts.files AS f USING (commit_id)
-    WHERE c.stage IN ('sample', 'score') AND f.table_name <> 'rejects' AND commit_id NOT IN (FROM facts.broken)
-      AND c.shard IN (FROM changed)
+    WHERE (c.stage = 'sample' OR c.stage IN {_SCORES}) AND f.table_name <> 'rejects'
+      AND commit_id NOT IN (FROM facts.broken) AND c.shard IN (FROM changed)
 )
-SELECT s.shard, s.tool, s.commit_id, s.path, s.rows, d.path AS draws
+SELECT s.shard, s.tool, s.commit_id, s.path, s.rows, s.stage <> 'score' AS chained, d.path AS draws
 FROM files AS s LEFT JOIN files AS d ON d.stage = 'sample' AND d.tool = s.tool AND d.shard = s.shard
-WHERE s.stage = 'score' ORDER BY s.shard, s.tool, s.commit_id, s.path, d.path"""
+WHERE s.stage IN {_SCORES} ORDER BY s.shard, s.stage, s.tool, s.commit_id, s.path, d.path"""
+
+_NO_RANKS = """SELECT '' AS doc_id, '' AS tool, 0 AS "position", 0 AS "rank" WHERE false"""
+_TOOLS_BEHIND = "[one.tool FOR one IN behind]"
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A file of scored calls."""
+    """A file of scored calls, or of chains."""
 
-    slot: int
+    slot: int  # the first one of its commit
     path: str
     rows: int
+    chained: bool
     draws: tuple[str, ...]  # paths of the files of draws
 
 
@@ -125,36 +148,54 @@ def _add_gains(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     sources = connection.execute(_SOURCES).fetchall()
     [(first,)] = connection.execute("SELECT coalesce(max(slot), -1) + 1 FROM facts.slots").fetchall()
     commits = {commit_id: (tool, shard) for shard, tool, commit_id, *_ in sources}
-    slots = {commit_id: first + number for number, commit_id in enumerate(commits)}
+    firsts = {commit_id: first + number for number, commit_id in enumerate(commits)}
+    slots = _Slots(first + len(commits))
     broken: set[str] = set()
     uncommitted = 0
-    for batch in _batches(sources, slots):
+    for batch in _batches(sources, firsts):
         try:
-            gains, bins = _read(store, batch)
+            gains, bins = _read(store, batch, slots)
         except duckdb.Error:
-            gains, bins, unreadable = _read_intact(store, batch)
-            broken |= {commit_id for commit_id, slot in slots.items() if slot in unreadable}
+            gains, bins, unreadable = _read_intact(store, batch, slots)
+            broken |= {commit_id for commit_id, slot in firsts.items() if slot in unreadable}
         _insert(connection, "gains", gains)
         _insert(connection, "gain_bins", bins)
         uncommitted += sum(source.rows for source in batch)
         if uncommitted >= _COMMITTED:
             connection.execute("COMMIT; CHECKPOINT; BEGIN")
             uncommitted = 0
-    rows = [(slots[one], one, *commits[one]) for one in commits if one not in broken]
-    names = ("slot", "commit_id", "tool", "shard")
-    _insert(connection, "slots", pa.table(dict(zip(names, zip(*rows, strict=True), strict=True))) if rows else None)
+    found = {firsts[one]: (one, *commits[one]) for one in commits if one not in broken}
+    rows: list[tuple[Any, ...]] = [(slot, *commit, []) for slot, commit in found.items()]
+    rows += [(slot, *found[of], list(behind)) for (of, behind), slot in slots.of_chains.items() if of in found]
+    _insert(connection, "slots", _table(_SLOTS, rows))
     connection.execute("INSERT INTO facts.broken SELECT unnest($ids)", {"ids": sorted(broken)})
+
+
+@dataclass(slots=True)
+class _Slots:
+    """The slots of chains: one for each commit and each sequence of tools in front of the last call."""
+
+    next: int
+    of_chains: dict[tuple[int, tuple[str, ...]], int] = field(default_factory=dict)  # by the first slot of the commit
+
+    def of(self, first: int, behind: Sequence[str]) -> int:
+        """Return a slot, which may be new."""
+        key = first, tuple(behind)
+        if key not in self.of_chains:
+            self.of_chains[key] = self.next
+            self.next += 1
+        return self.of_chains[key]
 
 
 def _batches(rows: Sequence[Any], slots: dict[str, int]) -> Iterator[list[_Source]]:
     """Group the files of calls into batches of whole shards."""
     shards: dict[str, dict[str, _Source]] = {}  # shard -> path of the file of calls -> file
-    for shard, _, commit_id, path, count, draws in rows:
+    for shard, _, commit_id, path, count, chained, draws in rows:
         if count:
             files = shards.setdefault(shard, {})
             earlier_draws = files[path].draws if path in files else ()
             all_draws = tuple(dict.fromkeys((*earlier_draws, draws) if draws else earlier_draws))
-            files[path] = _Source(slots[commit_id], path, count, all_draws)
+            files[path] = _Source(slots[commit_id], path, count, chained, all_draws)
     batch: list[_Source] = []
     for files in shards.values():
         if batch and sum(source.rows for source in (*batch, *files.values())) > _BATCH:
@@ -165,55 +206,120 @@ def _batches(rows: Sequence[Any], slots: dict[str, int]) -> Iterator[list[_Sourc
         yield batch
 
 
-def _read(store: Store, batch: Sequence[_Source]) -> tuple[pa.Table, pa.Table]:
+def _read(store: Store, batch: Sequence[_Source], slots: _Slots) -> tuple[pa.Table, pa.Table]:
     """Return the rows of `gains` and of `gain_bins` for whole shards.
 
     Raises:
         duckdb.Error: a file cannot be read.
     """
-    draws = list(dict.fromkeys(path for source in batch for path in source.draws))
+    single, chains = ([one for one in batch if one.chained is chained] for chained in (False, True))
+    draws = list(dict.fromkeys(path for source in single for path in source.draws))
     ranks = (
         f"""SELECT DISTINCT doc_id, tool, "position", "rank" FROM {parquet_sql(map(store.locate, draws))}"""
         if draws
-        else """SELECT '' AS doc_id, '' AS tool, 0 AS "position", 0 AS "rank" WHERE false"""
+        else _NO_RANKS
     )
-    files = parquet_sql(store.locate(source.path) for source in batch)
-    scored = with_added_columns("scored", files, "*, file_index")
-    slot = "$slots[file_index::BIGINT + 1]::INTEGER AS slot"
-    gains = f"""
-SELECT * REPLACE (CASE WHEN repeated THEN input END AS input) FROM (
-WITH calls AS (
-    SELECT * FROM ({scored}) WHERE {RULES}
-    QUALIFY row_number() OVER (
-        PARTITION BY file_index, doc_id, tool, "position" ORDER BY gain DESC, input, response) = 1
-), ranks AS ({ranks})
-SELECT {slot}, hash(c.doc_id) AS doc, "position"::INTEGER AS "position",
-       gain, log_p, r."rank"::INTEGER AS "rank", count(*) OVER (PARTITION BY c.doc_id, "position") > 1 AS contested,
-       hash(input) AS input, window_end::INTEGER AS window_end,
-       coalesce("position" < lag(window_end) OVER alike OR lead("position") OVER alike < window_end, false) AS repeated
-FROM calls AS c LEFT JOIN ranks AS r USING (doc_id, tool, "position")
-WINDOW alike AS (PARTITION BY file_index, c.doc_id, tool, input ORDER BY "position")
-) ORDER BY slot, doc, "position" """
-    bins = f"""
-SELECT {slot}, least(greatest(floor(gain / {BIN_NATS}), -{_LAST_BIN}), {_LAST_BIN})::SMALLINT AS bin, count(*) AS calls
-FROM {files} WHERE {MEASURED} GROUP BY ALL ORDER BY ALL"""
-    slots = {"slots": [source.slot for source in batch]}
+    parts, bins = [], []
+    if single:
+        files = parquet_sql(store.locate(source.path) for source in single)
+        scored = with_added_columns("scored", files, "*, file_index")
+        parts.append(f"""
+SELECT $slots[file_index::BIGINT + 1] AS slot, doc_id, tool, tool AS opener, "position", gain, log_p, input, response,
+       window_end, [] AS behind FROM ({scored}) WHERE {RULES} QUALIFY row_number() OVER (
+    PARTITION BY file_index, doc_id, tool, "position" ORDER BY gain DESC, input, response) = 1""")
+        bins.append(_binned("slots", files))
     with connect(store, {"memory_limit": _MEMORY}) as reader:
-        gains_table = reader.sql(gains, params=slots).to_arrow_table().cast(_GAINS)
-        return gains_table, reader.sql(bins, params=slots).to_arrow_table().cast(_BINS)
+        if chains:
+            files = parquet_sql(store.locate(source.path) for source in chains)
+            reader.register("_of_chains", _chain_slots(reader, files, chains, slots))
+            scored = with_added_columns("chain_scored", files, f"*, file_index, {_TOOLS_BEHIND} AS tools_behind")
+            openers = _openers(store, single)
+            parts.append(f"""
+SELECT o.slot, c.doc_id, c.tool, c.behind[1].tool AS opener, c."position", c.gain, l.log_p, c.input, c.response,
+       c.window_end, c.behind
+FROM (FROM ({scored}) WHERE {RULES}) AS c JOIN _of_chains AS o ON o.file = c.file_index AND o.behind = c.tools_behind
+LEFT JOIN ({openers}) AS l ON l.doc_id = c.doc_id AND l.tool = c.behind[1].tool AND l."position" = c."position"
+QUALIFY row_number() OVER (
+    PARTITION BY o.slot, c.doc_id, c."position" ORDER BY c.gain DESC, c.input, c.response, c.behind) = 1""")
+            bins.append(_binned("chain_slots", files))
+        given = {"slots": [source.slot for source in single], "chain_slots": [source.slot for source in chains]}
+        sql = _gains_sql(" UNION ALL BY NAME ".join(f"({part})" for part in parts), ranks)
+        gains = reader.sql(sql, params=_used(given, sql)).to_arrow_table().cast(_GAINS)
+        sql = f"{' UNION ALL '.join(bins)} ORDER BY ALL"
+        return gains, reader.sql(sql, params=_used(given, sql)).to_arrow_table().cast(_BINS)
 
 
-def _read_intact(store: Store, batch: Sequence[_Source]) -> tuple[pa.Table, pa.Table, set[int]]:
+def _gains_sql(calls: str, ranks: str) -> str:
+    """Return the query for the rows of `gains`.
+
+    Args:
+        calls: SQL of the best calls: slot, doc_id, tool, opener (the tool of a chain's first call), "position", gain,
+            log_p, input, response, window_end, behind.
+        ranks: SQL of the ranks of positions: doc_id, tool, "position", "rank".
+    """
+    return f"""
+SELECT slot, doc, "position", gain, log_p, "rank", precedence, contested, CASE WHEN repeated THEN input END AS input,
+       window_end, repeated
+FROM (
+WITH calls AS ({calls}), ranks AS ({ranks})
+SELECT slot::INTEGER AS slot, hash(c.doc_id) AS doc, c."position"::INTEGER AS "position", gain, log_p,
+       r."rank"::INTEGER AS "rank",
+       row_number() OVER (PARTITION BY c.doc_id, c."position"
+                          ORDER BY len(behind) DESC, gain DESC, c.tool, input, response, behind) - 1 AS precedence,
+       count(*) OVER (PARTITION BY c.doc_id, c."position") > 1 AS contested,
+       CASE WHEN behind = [] THEN hash(input) ELSE hash(input, behind) END AS input,
+       window_end::INTEGER AS window_end,
+       coalesce(c."position" < lag(window_end) OVER alike OR lead(c."position") OVER alike < window_end, false)
+           AS repeated
+FROM calls AS c LEFT JOIN ranks AS r ON r.doc_id = c.doc_id AND r.tool = c.opener AND r."position" = c."position"
+WINDOW alike AS (PARTITION BY slot, c.doc_id, input, behind ORDER BY c."position")
+) ORDER BY slot, doc, "position" """
+
+
+def _binned(slots: str, files: str) -> str:
+    """Return the query for the rows of `gain_bins` of some files; the parameter `slots` has a slot for each."""
+    return f"""
+SELECT ${slots}[file_index::BIGINT + 1]::INTEGER AS slot,
+       least(greatest(floor(gain / {BIN_NATS}), -{_LAST_BIN}), {_LAST_BIN})::SMALLINT AS bin, count(*) AS calls
+FROM {files} WHERE {MEASURED} GROUP BY ALL"""
+
+
+def _openers(store: Store, single: Sequence[_Source]) -> str:
+    """Return SQL of the log-probabilities of the positions at which single calls were drawn: doc_id, tool, position."""
+    if not single:
+        return """SELECT '' AS doc_id, '' AS tool, 0 AS "position", 0.0 AS log_p WHERE false"""
+    files = parquet_sql(store.locate(source.path) for source in single)
+    return f"""SELECT doc_id, tool, "position", any_value(log_p) AS log_p FROM {files} GROUP BY ALL"""
+
+
+def _chain_slots(reader: duckdb.DuckDBPyConnection, files: str, chains: Sequence[_Source], slots: _Slots) -> pa.Table:
+    """Return the slots of the chains of some files: file (its number), behind (tools), slot."""
+    sql = f"SELECT DISTINCT file_index::BIGINT AS file, {_TOOLS_BEHIND} AS behind FROM {files} ORDER BY ALL"
+    rows = [(file, behind, slots.of(chains[file].slot, behind)) for file, behind in reader.sql(sql).fetchall()]
+    return _table(pa.schema([("file", pa.int64()), ("behind", pa.list_(pa.string())), ("slot", pa.int32())]), rows)
+
+
+def _table(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else ([] for _ in schema)
+    return pa.table(dict(zip(schema.names, map(list, columns), strict=True)), schema)
+
+
+def _used(given: Mapping[str, Any], sql: str) -> dict[str, Any]:
+    """Return the parameters that a query has."""
+    return {name: value for name, value in given.items() if f"${name}[" in sql}
+
+
+def _read_intact(store: Store, batch: Sequence[_Source], slots: _Slots) -> tuple[pa.Table, pa.Table, set[int]]:
     """Return the rows of the files that can be read, and the slots of the others."""
     intact, unreadable = [], set()
     for source in batch:
         try:
-            _read(store, [source])
+            _read(store, [source], slots)
         except duckdb.Error:
             unreadable.add(source.slot)
         else:
             intact.append(source)
-    tables = _read(store, intact) if intact else (_GAINS.empty_table(), _BINS.empty_table())
+    tables = _read(store, intact, slots) if intact else (_GAINS.empty_table(), _BINS.empty_table())
     return *tables, unreadable
 
 

@@ -200,40 +200,45 @@ SELECT e.task, e.source, e.base, e.arm, p.* EXCLUDE (evaluation), e.model, e.bas
 FROM summed AS p JOIN evaluations AS e USING (evaluation)"""
 
 
-def survivors_sql(rows: str, keep_repeats: str = _KEEP_REPEATS) -> str:
-    """Return the query for the calls that survive (slot, tool, doc, "position", gain).
+_CHAIN_SLOTS = "SELECT slot, behind FROM facts.slots WHERE behind <> []"  # few, or none
+
+
+def survivors_sql(rows: str, keep_repeats: str = _KEEP_REPEATS, by: str = "") -> str:
+    """Return the query for the calls and chains that survive (slot, tool, doc, "position", gain).
 
     Args:
         rows: SQL of a relation with the columns of `facts.gains` and `tool`: the calls to choose from.
         keep_repeats: SQL of whether repeated calls are kept.
+        by: another column of the relation; for each of its values calls are chosen anew, and it is returned, too.
     """
+    also = f", {by}" if by else ""
+    alike = ("doc", "tool", "input", *([by] if by else []))
     return f"""
 WITH allowed AS ({rows}), won AS (
     SELECT * FROM allowed WHERE NOT contested
     UNION ALL
     SELECT * FROM allowed WHERE contested
-    QUALIFY row_number() OVER (PARTITION BY doc, "position" ORDER BY gain DESC, tool) = 1
+    QUALIFY row_number() OVER (PARTITION BY doc, "position"{also} ORDER BY precedence) = 1
 ), again AS (SELECT * FROM won WHERE repeated AND NOT {keep_repeats})
-SELECT slot, tool, doc, "position", gain FROM won WHERE NOT repeated OR {keep_repeats}
+SELECT slot, tool, doc, "position", gain{also} FROM won WHERE NOT repeated OR {keep_repeats}
 UNION ALL
-SELECT slot, tool, doc, "position", gain FROM again AS w
-WHERE NOT {_has_better_nearby("again", ("doc", "tool", "input"))}"""
+SELECT slot, tool, doc, "position", gain{also} FROM again AS w WHERE NOT {_has_better_nearby("again", alike)}"""
 
 
-def count_sql(tau: str, survivors: str) -> str:
-    """Return the query for (tool, tau_f, examples, calls), with one row for every row of `tau`.
+def count_sql(survivors: str, by: str = "") -> str:
+    """Return the query for (tool, examples, calls): the calls that survive, where a chain has all of its calls.
 
     Args:
-        tau: SQL of a relation (tool, tau_f).
-        survivors: SQL of a relation with tool, doc and gain: every surviving call that a row of `tau` may keep.
+        survivors: SQL of a relation with tool, doc and slot.
+        by: another column of the relation, by whose values the calls are counted as well; it is returned, too.
     """
+    also = f", {by}" if by else ""
     return f"""
-WITH tau AS ({tau}), survivors AS ({survivors}),
-documents AS (SELECT tool, doc, max(gain) AS gain FROM survivors GROUP BY ALL),
-examples AS (SELECT tool, tau_f, count(*) AS n FROM tau JOIN documents USING (tool) WHERE gain >= tau_f GROUP BY ALL),
-calls AS (SELECT tool, tau_f, count(*) AS n FROM tau JOIN survivors USING (tool) WHERE gain >= tau_f GROUP BY ALL)
-SELECT tool, tau_f, coalesce(examples.n, 0) AS examples, coalesce(calls.n, 0) AS calls
-FROM tau LEFT JOIN examples USING (tool, tau_f) LEFT JOIN calls USING (tool, tau_f) ORDER BY ALL"""
+WITH survivors AS MATERIALIZED ({survivors}), links AS (
+    SELECT tool, doc{also} FROM survivors
+    UNION ALL SELECT unnest(behind) AS tool, doc{also} FROM survivors JOIN ({_CHAIN_SLOTS}) USING (slot)
+), documents AS (SELECT tool, doc{also}, count(*) AS n FROM links GROUP BY ALL)
+SELECT tool, count(*) AS examples, sum(n)::BIGINT AS calls{also} FROM documents GROUP BY ALL"""
 
 
 def yield_sql(thresholds: Iterable[float]) -> str:
@@ -249,5 +254,23 @@ def yield_sql(thresholds: Iterable[float]) -> str:
     tau = f"""SELECT tool, tau_f FROM (
         SELECT DISTINCT tool FROM facts.commits JOIN facts.current USING (commit_id) WHERE stage = 'score'
     ) CROSS JOIN (VALUES {listed}) AS t(tau_f)"""
-    rows = f"FROM facts.gains JOIN facts.slots USING (slot) WHERE gain >= {values[0]!r}::DOUBLE"
-    return count_sql(tau, survivors_sql(rows))
+    indexed = "FROM facts.gains JOIN facts.slots USING (slot)"
+    # Which call stays at a position does not depend on a threshold that all tools share, unless there are chains: the
+    # longest one stays that passes. So documents with chains are judged at each threshold, and the others once.
+    with_chains = f"SELECT DISTINCT doc FROM facts.gains SEMI JOIN ({_CHAIN_SLOTS}) USING (slot)"
+    once = f"SELECT * {indexed} ANTI JOIN ({with_chains}) USING (doc) WHERE gain >= {values[0]!r}::DOUBLE"
+    each = (
+        f"SELECT * {indexed} SEMI JOIN ({with_chains}) USING (doc) JOIN (VALUES {listed}) AS t(tau_f) ON gain >= tau_f"
+    )
+    return f"""
+WITH tau AS ({tau}), survivors AS ({survivors_sql(once)}),
+documents AS (SELECT tool, doc, max(gain) AS gain FROM survivors GROUP BY ALL),
+counted AS (
+    SELECT tool, tau_f, count(*) AS examples, 0 AS calls FROM tau JOIN documents USING (tool) WHERE gain >= tau_f
+    GROUP BY ALL
+    UNION ALL
+    SELECT tool, tau_f, 0, count(*) FROM tau JOIN survivors USING (tool) WHERE gain >= tau_f GROUP BY ALL
+    UNION ALL SELECT tool, tau_f, examples, calls FROM ({count_sql(survivors_sql(each, by="tau_f"), by="tau_f")})
+)
+SELECT tool, tau_f, coalesce(sum(examples), 0)::BIGINT AS examples, coalesce(sum(calls), 0)::BIGINT AS calls
+FROM tau LEFT JOIN counted USING (tool, tau_f) GROUP BY ALL ORDER BY ALL"""

@@ -229,9 +229,9 @@ def test_only_new_shards_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     read: list[str] = []
     real = index._read
 
-    def noting(store: Store, batch: Any) -> Any:
+    def noting(store: Store, batch: Any, slots: Any) -> Any:
         read.extend(source.path for source in batch)
-        return real(store, batch)
+        return real(store, batch, slots)
 
     monkeypatch.setattr(index, "_read", noting)
     other: Rows = {tool: [{**row, "doc_id": "d2"} for row in own] for tool, own in rows.items()}

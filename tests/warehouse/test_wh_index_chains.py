@@ -1,0 +1,153 @@
+"""Chains in the snapshot's index: yields and lists are those of the method, with single calls beside the chains."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from wh_fixtures import put, scored
+
+from tasks import arrow
+from tasks.stages.assemble import PositionFilter, calls_taking_part
+from toolformer_core.annotate.assemble import survivors
+from toolformer_core.records import ScoredCall
+from warehouse.call_pages import moved_calls
+from warehouse.commits import Commit
+from warehouse.queries import Link, Sample, Yield, rows_of, yield_by_threshold
+from warehouse.snapshot.publish import publish
+from warehouse.store import Store
+from warehouse.threshold_index import ThresholdIndex
+from warehouse.what_if import CallFilter, what_if, yields
+
+TOOLS = ("calculator", "qa")
+TAUS = st.fixed_dictionaries({tool: st.sampled_from([-2.0, 0.5, 1.0, 1.2]) for tool in TOOLS})
+FILTERS = st.builds(
+    CallFilter,
+    TAUS,
+    st.sampled_from([{}, {"qa": 1}, {"calculator": 1, "qa": 2}]),
+    st.sampled_from([{}, {"qa": 0.9}]),  # p(" [") is 1 at position 0, and less elsewhere
+    st.booleans(),
+)
+Row = dict[str, Any]
+
+_link = st.fixed_dictionaries(
+    {"tool": st.sampled_from(TOOLS), "input": st.sampled_from(["a", "b"]), "response": st.just("1")}
+)
+_call = {
+    "doc_id": st.sampled_from(["d1", "d2"]),
+    "tool": st.sampled_from(TOOLS),
+    "position": st.integers(0, 2),
+    "gain": st.sampled_from([-1.0, 0.5, 1.0, 1.5, float("nan")]),
+    "input": st.sampled_from(["a", "b"]),
+}
+SINGLE = st.lists(st.fixed_dictionaries(_call), max_size=8)
+CHAINS = st.lists(st.fixed_dictionaries({**_call, "behind": st.lists(_link, min_size=1, max_size=2)}), max_size=8)
+
+
+def written(store: Store, single: Iterable[Row], chains: Iterable[Row]) -> list[Commit]:
+    """One shard of documents "d1" and "d2": draws whose rank is the position, of log p = -rank, and what was scored.
+
+    A chain goes on from single calls that were scored; those that are not among the rows gain next to nothing.
+    """
+    chains = list(chains)
+    starts = [
+        {"doc_id": row["doc_id"], "position": row["position"], "gain": -3.0, **row["behind"][0]} for row in chains
+    ]
+    put(store, "ingest", "", "s0", [{"doc_id": d, "text": f"text of {d}"} for d in ("d1", "d2")])
+    made = []
+    for tool in TOOLS:
+        own = [_scored(row) for row in (*single, *starts) if row["tool"] == tool]
+        put(store, "sample", tool, "s0", [{**row, "rank": row["position"], "outcome": "ok"} for row in own])
+        made.append(put(store, "score", tool, "s0", own))
+    for links in (2, 3):
+        for tool in TOOLS:
+            own = [_scored(r) for r in chains if r["tool"] == tool and len(r["behind"]) == links - 1]
+            full = [{**row, "loss_shorter": row["loss_plain"], "log_p": 0.0} for row in own]
+            made.append(put(store, f"score_{links}", tool, "s0", full))
+    return made
+
+
+def _scored(row: Row) -> Row:
+    """A scored row of a window of two characters."""
+    values = dict(row)
+    call = scored(values.pop("doc_id"), values.pop("tool"), values.pop("position"), values.pop("gain"), **values)
+    return {**call, "log_p": -float(call["position"]), "window_end": call["position"] + 2}
+
+
+def kept(store: Store, made: Iterable[Commit], call_filter: CallFilter) -> list[ScoredCall]:
+    """Return what the method keeps."""
+    calls = [call for commit in made for call in arrow.scored_of(store.read(commit.files[0]))]
+    ranks = {(c.tool, c.doc_id, c.position): c.position for c in calls}
+    taking = calls_taking_part(PositionFilter(call_filter.top_k, call_filter.tau_s), calls, ranks)
+    return survivors(taking, call_filter.tau_f, keep_repeats=call_filter.keep_repeats)[0]
+
+
+def counted(calls: Iterable[ScoredCall], tau_f: dict[str, float]) -> list[Yield]:
+    """Return the yields; a chain has all of its calls."""
+    links = [(tool, call.doc_id) for call in calls for tool in call.tools]
+    return [
+        Yield(tool, tau_f[tool], len({link for link in links if link[0] == tool}), sum(t == tool for t, _ in links))
+        for tool in TOOLS
+    ]
+
+
+def place(call: ScoredCall | Sample) -> tuple[str, int, tuple[str, ...], str, tuple[tuple[str, str, str], ...]]:
+    behind = tuple((one.tool, one.input, one.response) for one in call.behind)
+    return call.doc_id, call.position, (*(one.tool for one in call.behind), call.tool), call.input, behind
+
+
+@settings(max_examples=12, deadline=None)
+@given(SINGLE, CHAINS, FILTERS, FILTERS, st.integers(1, 3))
+def test_what_the_index_says_is_what_the_method_keeps(
+    single: list[Row], chains: list[Row], before: CallFilter, after: CallFilter, n: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(folder)
+        made = written(store, single, chains)
+        path = publish(store, None)
+        assert rows_of(path, "FROM facts.broken") == []
+        was, becomes = (kept(store, made, one) for one in (before, after))
+        index = ThresholdIndex(path)
+        assert yields(path, after) == index.yields(after) == counted(becomes, dict(after.tau_f))
+        found = what_if(path, before, after, n=100)
+        assert moved_calls(path, before, after, n) == index.moved(before, after, n)
+        held, holds = ({place(call)[:3] for call in side} for side in (was, becomes))
+        assert {place(call) for call in found.comes} == {place(c) for c in becomes if place(c)[:3] not in held}
+        assert {place(call) for call in found.goes} == {place(c) for c in was if place(c)[:3] not in holds}
+        by_tau = [
+            one
+            for tau in (0.5, 1.0)
+            for one in counted(kept(store, made, CallFilter(dict.fromkeys(TOOLS, tau))), dict.fromkeys(TOOLS, tau))
+        ]
+        assert yield_by_threshold(path, [0.5, 1.0]) == sorted(by_tau, key=lambda one: (one.tool, one.tau_f))
+
+
+def test_a_longer_chain_gives_way_where_its_threshold_is_not_reached(tmp_path: Path) -> None:
+    # at d1@0: QA alone gains 1.5, and QA then calculator 0.8 more than that
+    single = [{"doc_id": "d1", "tool": "qa", "position": 0, "gain": 1.5, "input": "a"}]
+    behind = [{"tool": "qa", "input": "a", "response": "1"}]
+    chain = {"doc_id": "d1", "tool": "calculator", "position": 0, "gain": 0.8, "input": "b", "behind": behind}
+    store = Store(tmp_path)
+    written(store, single, [chain])
+    path = publish(store, None)
+    low = CallFilter({"calculator": 0.5, "qa": 1.0})
+    high = replace(low, tau_f={"calculator": 1.0, "qa": 1.0})
+    # the chain has a call of each tool; without it QA's call stands alone
+    assert yields(path, low) == [Yield("calculator", 0.5, 1, 1), Yield("qa", 1.0, 1, 1)]
+    assert yields(path, high) == [Yield("calculator", 1.0, 0, 0), Yield("qa", 1.0, 1, 1)]
+    assert yield_by_threshold(path, [0.5, 1.0, 2.0]) == [
+        Yield("calculator", 0.5, 1, 1),
+        Yield("calculator", 1.0, 0, 0),
+        Yield("calculator", 2.0, 0, 0),
+        Yield("qa", 0.5, 1, 1),
+        Yield("qa", 1.0, 1, 1),
+        Yield("qa", 2.0, 0, 0),
+    ]
+    found = what_if(path, low, high)
+    assert [(one.tool, one.behind) for one in found.goes] == [("calculator", (Link("qa", "a", "1"),))]
+    assert [(one.tool, one.behind) for one in found.comes] == [("qa", ())]
