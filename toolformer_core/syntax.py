@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from toolformer_core.errors import CallSyntaxError
@@ -79,6 +79,16 @@ def linearize(call: Call, response: str | None = None) -> str:
 def linearize_chain(links: Iterable[tuple[Call, str]]) -> str:
     """Return e(c_1, r_1) e(c_2, r_2) ...: calls that stand one behind another, each with its response."""
     return "".join(linearize(call, response) for call, response in links)
+
+
+def written_calls(links: Iterable[tuple[str, str, str]], names: Mapping[str, str]) -> str:
+    """Return the text of calls that stand one behind another.
+
+    Args:
+        links: tool, input and response of each.
+        names: the tools' names in calls, by key; for a missing key, the key.
+    """
+    return linearize_chain((Call(names.get(tool, tool), given), response) for tool, given, response in links)
 
 
 def escape(response: str) -> str:

@@ -5,14 +5,15 @@
     python -m benchmarks.beyond --seed 1 --part sampling        # free against forced form; which positions are found
     python -m benchmarks.beyond --seed 1 --part trained         # thresholds, prices and triggers, after finetuning
     python -m benchmarks.beyond --seed 1 --part rounds          # rounds of self-teaching
+    python -m benchmarks.beyond --seed 1 --part bare-rounds     # ... that sample without annotation prompts
     python -m benchmarks.beyond --seed leg-1 --part chains      # chained calls; the shipped model has read none
     python -m benchmarks.beyond --part report                   # docs/beyond.md and its plots, anew
 
 A seed is that of a pretrained model; `shipped` is the one that comes with the platform. `leg-1`, `leg-2`, ... are the
 shipped one after a further leg of pretraining, each with texts of its own: half an hour instead of the hours that a
 model from scratch takes. Every part adds its figures to docs/beyond.json, and the report is written from all that are
-there. A part that was stopped begins anew, but for `pretrain`, `trained`, `rounds` and `chains`, which go on after the
-last step that they finished. The sizes that are not given are those of the part.
+there. A part that was stopped begins anew, but for `pretrain` and those with sizes of their own (below), which go on
+after the last step that they finished. The sizes that are not given are those of the part.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from benchmarks.beyond.annotated import frame_texts
 from benchmarks.beyond.calibration import calibration
 from benchmarks.beyond.chained import chained
 from benchmarks.beyond.report import write_report
-from benchmarks.beyond.rounds import rounds
+from benchmarks.beyond.rounds import bare_rounds, rounds
 from benchmarks.beyond.sampling import sampling
 from benchmarks.beyond.trained import Sizes, trained
 from benchmarks.report import parser_of, print_json, progress
 from benchmarks.small_world import leg, pretrained
 from toolformer_core.lm.load import load_model
 
-PARTS = ("pretrain", "calibration", "sampling", "trained", "rounds", "chains", "report")
-OVER_SEEDS = ("rounds", "chains")  # their figures lie under the part's name in beyond.json
+PARTS = ("pretrain", "calibration", "sampling", "trained", "rounds", "bare-rounds", "chains", "report")
+OVER_SEEDS = ("rounds", "bare-rounds", "chains")  # their figures lie under the part's name in beyond.json
 _SHIPPED, _LEG = "shipped", "leg-"
 
 
@@ -47,9 +48,9 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("beyond-runs"), help="where models and runs lie")
     parser.add_argument("--tokens", type=int, default=12_000_000, help="of pretraining")
     parser.add_argument("--documents", type=int, default=160, help="calibration, sampling: for every tool and frames")
-    parser.add_argument("--corpus", type=int, help="trained, rounds, chains: documents to annotate")
-    parser.add_argument("--items", type=int, help="trained, rounds: items for each tool; chains: of each family")
-    parser.add_argument("--steps", type=int, help="trained, rounds, chains: steps of three texts")
+    parser.add_argument("--corpus", type=int, help="trained, (bare-)rounds, chains: documents to annotate")
+    parser.add_argument("--items", type=int, help="trained, (bare-)rounds: items for each tool; chains: of each family")
+    parser.add_argument("--steps", type=int, help="trained, (bare-)rounds, chains: steps of three texts")
     parser.add_argument("--out", type=Path, default=Path("docs"), help="folder of beyond.json, beyond.md and images")
     a = parser.parse_args()
     path = a.out / "beyond.json"
@@ -100,6 +101,7 @@ def _part(a: Any, folder: Path, model: str) -> dict[str, Any]:
     by_steps = {
         "trained": (trained, Sizes()),
         "rounds": (rounds, rounds_part.USUAL),
+        "bare-rounds": (bare_rounds, rounds_part.USUAL),
         "chains": (chained, chained_part.USUAL),
     }
     if a.part in by_steps:

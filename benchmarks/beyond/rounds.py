@@ -1,7 +1,8 @@
-"""Part `rounds`: rounds of self-teaching, and what each of them finds, keeps and teaches, by tool.
+"""Parts `rounds` and `bare-rounds`: rounds of self-teaching, and what each finds, keeps and teaches, by tool.
 
 It is one `toolformer bootstrap`, as a user would run it: round 0 samples with the pretrained model, each later round
-with the model finetuned in the round before; the pretrained model scores in all of them.
+with the model finetuned in the round before, with the annotation prompts or, in `bare-rounds`, without them; the
+pretrained model scores in all of them. No round is the last because it gained nothing: all are told.
 """
 
 from __future__ import annotations
@@ -18,14 +19,19 @@ from toolformer_core.diagnose.gold import GoldCall, normalised, read_gold
 from toolformer_core.diagnose.judge import holds
 from warehouse.queries import rows_of
 
-__all__ = ["USUAL", "rounds"]
+__all__ = ["USUAL", "bare_rounds", "rounds"]
 
 WORLD_SEED = 62  # of corpus and items
 ROUNDS = 3
 USUAL = Sizes(documents=240, items=200, steps=240)
 
 
-def rounds(folder: Path, model: Path | str, sizes: Sizes, say: Say) -> dict[str, Any]:
+def bare_rounds(folder: Path, model: Path | str, sizes: Sizes, say: Say) -> dict[str, Any]:
+    """Return what each round draws, keeps and teaches if later rounds sample without prompts; see `rounds`."""
+    return rounds(folder, model, sizes, say, options=("--bare-rounds",))
+
+
+def rounds(folder: Path, model: Path | str, sizes: Sizes, say: Say, options: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return what each round draws, keeps and teaches.
 
     Args:
@@ -33,6 +39,7 @@ def rounds(folder: Path, model: Path | str, sizes: Sizes, say: Say) -> dict[str,
         model: the pretrained model.
         sizes: how much, in each round.
         say: called with a line of progress.
+        options: further ones of `toolformer bootstrap`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     world, texts, data = folder / "world", folder / "texts", folder / "data"
@@ -52,9 +59,9 @@ def rounds(folder: Path, model: Path | str, sizes: Sizes, say: Say) -> dict[str,
             *("bootstrap", "--corpus", world / "corpus.jsonl.gz", "--model", model, "--data", data),
             *("--passages", world / "passages.jsonl.gz", "--rounds", ROUNDS, "--task", asked, "--k", 10),
             *(*SAMPLING, *TRAINING, "--steps", sizes.steps, "--evaluate-every", sizes.steps),
-            *("--min-gain", 0),
+            *("--min-gain", -1, *options),
         )
-        return {"stopped": told["stopped"], "rounds": [_round(one, data, gold) for one in told["rounds"]]}
+        return {"rounds": [_round(one, data, gold) for one in told["rounds"]]}
 
     found = once(folder / "rounds.json", run)
     for number, one in enumerate(found["rounds"]):

@@ -12,8 +12,7 @@ from rich.markup import escape
 
 from cli.render.console import Console, narrow_table
 from toolformer_core.annotate.false_discovery import REASONS, FoundThreshold
-from toolformer_core.records import Call
-from toolformer_core.syntax import linearize
+from toolformer_core.syntax import written_calls
 from warehouse.commits import Dataset
 
 if TYPE_CHECKING:
@@ -255,7 +254,7 @@ def _print_calls(console: Console, samples: Iterable[Sample], names: Mapping[str
     for sample in samples:
         context = (sample.before[-_CONTEXT_CHARACTERS:], sample.after[:_CONTEXT_CHARACTERS])
         before, after = (escape(" ".join(text.split())) for text in context)
-        call = escape(linearize(Call(names.get(sample.tool, sample.tool), sample.input), sample.response))
+        call = escape(written_calls(sample.links, names))
         console.print(
             f"  {sample.gain:+.2f}  {sample.doc_id[:8]}  …{before}[bold cyan]{call}[/bold cyan] {after}…",
             soft_wrap=True,

@@ -19,8 +19,7 @@ from rich.table import Table
 from cli.render.console import Console
 from flows.progress import LINE_S, Lines, Pulse, StageProgress, duration, passes_quarter
 from toolformer_core.config import TOOL_NAMES
-from toolformer_core.records import Call
-from toolformer_core.syntax import linearize
+from toolformer_core.syntax import written_calls
 from warehouse import queries
 
 if TYPE_CHECKING:
@@ -308,7 +307,7 @@ def _print_best_calls(console: Console, result: BuildResult) -> None:
     names = {**TOOL_NAMES, **queries.tool_names(result.snapshot)}
     for sample in samples:
         before, after = escape(sample.before.replace("\n", " ")), escape(sample.after.replace("\n", " "))
-        call = escape(linearize(Call(names.get(sample.tool, sample.tool), sample.input), sample.response))
+        call = escape(written_calls(sample.links, names))
         console.print(
             f"  {sample.gain:+.2f}  …{before}[bold cyan]{call}[/bold cyan]{after}…", soft_wrap=True, highlight=False
         )

@@ -55,9 +55,8 @@ class BootstrapParameters(TrainingChoice, BuildParameters):
     )
     min_gain: Annotated[float, _ROUNDS] = Field(
         0.0,
-        ge=0,
         description="Stop after a round that gains no more than this: mean accuracy of the benchmarks, as a share; "
-        "without benchmarks, kept calls for a thousand documents",
+        "without benchmarks, kept calls for a thousand documents. Below 0, a round may lose so much",
     )
 
 

@@ -27,7 +27,7 @@ from toolformer_core.errors import UsageError
 from toolformer_core.records import ScoredCall
 from warehouse.commits import Commit, CommitKey, Dataset, Run, check_name
 from warehouse.errors import StoreError
-from warehouse.queries import Sample, Yield
+from warehouse.queries import Link, Sample, Yield
 from warehouse.schema import WHAT_IF
 from warehouse.store import Store
 from warehouse.what_if import CallFilter, Change, StoredScores, WhatIf, stored_scores
@@ -134,7 +134,7 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
 
 
 def compare_by_shard(store: Store, query: WhatIfQuery, n: int = 5, width: int = 60) -> WhatIf:
-    """Compare what two filters keep where marks decide, or calls are chained: as `what_if`, but from all scores.
+    """Compare what two filters keep where marks decide: as `what_if`, but from all scores.
 
     These are read shard by shard. A chain counts for the tool of each of its calls.
 
@@ -180,7 +180,8 @@ def _sample(store: Store, call: ScoredCall, shard: Shard, width: int) -> Sample:
     documents = store.read(shard.documents, columns=["doc_id", "text"])
     text: str = documents["text"][documents["doc_id"].to_pylist().index(call.doc_id)].as_py()
     around = text[max(0, call.position - width) : call.position], text[call.position : call.position + width]
-    return Sample(call.doc_id, call.tool, call.position, call.input, call.response, call.gain, *around)
+    behind = tuple(Link(one.tool, one.input, one.response) for one in call.behind)
+    return Sample(call.doc_id, call.tool, call.position, call.input, call.response, call.gain, *around, behind)
 
 
 def _positions(call_filter: CallFilter) -> PositionFilter:

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from flows.judging import judgements
-from toolformer_core.records import Call
-from toolformer_core.syntax import linearize
+from toolformer_core.syntax import written_calls
 from viewer.data import ViewedData
 from viewer.query import NotThereError, Query, WrongQueryError
 from warehouse.call_pages import draw_call
@@ -53,7 +52,7 @@ def page(viewed: ViewedData, query: Query, user: str) -> Mapping[str, Any]:
     shown: dict[str, Any] = {}
     if found is not None:
         shown = {
-            "written": linearize(Call(names.get(tool, tool), found.input), found.response),
+            "written": written_calls(found.links, names),
             "digest": CallIdentity(found.doc_id, tool, found.position, found.input, found.response).digest,
         }
     return {

@@ -22,11 +22,6 @@ _ROWS = 10
 _MAX_TAU = 100.0  # nats
 _SLIDER_TAU = 5.0  # where the slider ends; the field beside it takes more
 
-_CHAINED = (
-    "calls are chained in this build, and this page counts single calls alone, as if there were no chains; toolformer "
-    "what-if counts both"
-)
-
 
 def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
     """Return what the page shows.
@@ -67,7 +62,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
     ]
     return {
         "problem": problem,
-        "notes": (*what_if.notes, *([_CHAINED] if what_if.stored.chained else [])),
+        "notes": what_if.notes,
         "tools": tools,
         "names": names,
         "repeats": after.keep_repeats,

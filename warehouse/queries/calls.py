@@ -30,6 +30,12 @@ __all__ = [
 
 _BEHIND = "SELECT slot, behind FROM facts.slots WHERE slot IN (SELECT unnest($slots))"
 
+_HAS_CHAINS = "SELECT 1 FROM facts.slots WHERE behind <> [] LIMIT 1"
+
+_FILES_OF_DOCUMENTS = """SELECT DISTINCT f.path FROM facts.places AS p JOIN facts.homes AS h USING (home)
+JOIN facts.slots AS s USING (shard) JOIN facts.files AS f USING (commit_id)
+WHERE p.doc_id IN (SELECT unnest($ids)) AND f.table_name = $table ORDER BY ALL"""
+
 _TOOL_NAMES = "SELECT parameters::JSON->'tool_names' AS names FROM facts.runs ORDER BY started, run_id"
 
 # The best of the calls that the rules allow. The index has hashes of documents, which decide among equal gains.
@@ -81,6 +87,11 @@ class Sample:
     before: str
     after: str
     behind: tuple[Link, ...] = ()  # the calls in front of it in its chain, in order
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The calls of its chain in order, the last one being this; a single call is alone in it."""
+        return (*self.behind, Link(self.tool, self.input, self.response))
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,30 +269,29 @@ QUALIFY row_number() OVER (PARTITION BY p.slot, s.doc_id, s."position" ORDER BY 
 
 
 def calls_of_documents(path: str | Path, doc_ids: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the current scored calls of documents (doc_id, tool, position, input, response, gain), in no order.
+    """Return the current scored calls of documents: doc_id, tool, position, input, response, gain.
 
-    Only the files of the documents' shards are read.
+    Chains come first, each as its last call. Only the files of the documents' shards are read.
 
     Raises:
         SnapshotError: there is no snapshot, or data that it refers to is gone.
     """
     ids = sorted(set(doc_ids))
+    found: list[dict[str, Any]] = []
     with open_snapshot(path) as connection:
-        root, scored = _root(connection), "scored"
-        if root is not None:
-            files = rows_in(
-                connection,
-                """SELECT DISTINCT f.path FROM facts.places AS p JOIN facts.homes AS h USING (home)
-                JOIN facts.slots AS s USING (shard) JOIN facts.files AS f USING (commit_id)
-                WHERE p.doc_id IN (SELECT unnest($ids)) AND f.table_name = 'scored' ORDER BY ALL""",
-                {"ids": ids},
-            )
-            if not files:
-                return []
-            scored = parquet_sql(f"{root}/{row['path']}" for row in files)
-        sql = f"""SELECT doc_id, tool, "position", input, response, gain FROM {scored}
-            WHERE doc_id IN (SELECT unnest($ids)) AND {MEASURED}"""
-        return rows_in(connection, sql, {"ids": ids})
+        root = _root(connection)
+        tables = ["chain_scored", "scored"] if rows_in(connection, _HAS_CHAINS) else ["scored"]
+        for table in tables:
+            relation = table
+            if root is not None:
+                files = rows_in(connection, _FILES_OF_DOCUMENTS, {"ids": ids, "table": table})
+                if not files:
+                    continue
+                relation = parquet_sql(f"{root}/{row['path']}" for row in files)
+            sql = f"""SELECT doc_id, tool, "position", input, response, gain FROM {relation}
+                WHERE doc_id IN (SELECT unnest($ids)) AND {MEASURED}"""
+            found += rows_in(connection, sql, {"ids": ids})
+    return found
 
 
 def _sample(call: dict[str, Any], texts: dict[str, str], width: int) -> Sample:
