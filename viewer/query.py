@@ -127,7 +127,8 @@ def document_link(doc_id: str, call: Mapping[str, Any] | None = None, version: s
 
     Args:
         doc_id: its id.
-        call: a call of it, with `tool` and `position` (and `nth` among several there), that is to be shown.
+        call: a call of it that is to be shown, with `tool` (of a chain all of its tools, joined by `+`) and `position`
+            (and `nth` among several there).
         version: name@version; "": the current C*.
     """
     chosen = None if call is None else f"{call['tool']}:{call['position']}:{call.get('nth', 0)}"

@@ -92,7 +92,7 @@ def page(viewed: ViewedData, query: Query, doc_id: str) -> Mapping[str, Any]:
         "start": start,
         "parts": _parts(query, doc_id, text, start),
         "chosen": chosen and _panel(viewed, trace, calls, chosen, version),
-        "calls": [{**call, "link": document_link(doc_id, call, version)} for call in calls],
+        "calls": [{**call, "link": _link_to(doc_id, call, version)} for call in calls],
         "dropped": _dropped(trace),
         "thresholds": trace.thresholds,
         "fates": FATES,
@@ -132,7 +132,7 @@ def pieces_of(
         at = call["position"]
         for tool, input_, response in _links(call):
             written = linearize(Call(names.get(tool, tool), input_), response)
-            out.append(Piece(written, tool, document_link(doc_id, call, version), call is chosen, dropped))
+            out.append(Piece(written, tool, _link_to(doc_id, call, version), call is chosen, dropped))
     return [piece for piece in (*out, Piece(text[at:stop])) if piece.text]
 
 
@@ -145,11 +145,11 @@ def _chained(calls: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _numbered(calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return calls with their number among those of a tool at a position: the best is the first."""
+    """Return calls with their number among those of their tools at a position: the best is the first."""
     counts: dict[tuple[str, int], int] = {}
     out = []
     for call in calls:
-        place = (call["tool"], call["position"])
+        place = (_tools(call), call["position"])
         counts[place] = counts.get(place, -1) + 1
         out.append({**call, "nth": counts[place]})
     return out
@@ -164,6 +164,15 @@ def _links(call: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     return [(one["tool"], one["input"], one["response"]) for one in (*(call.get("behind") or ()), call)]
 
 
+def _tools(call: Mapping[str, Any]) -> str:
+    """Return the tools of a call and of those in front of it, as a link names them."""
+    return "+".join(tool for tool, _, _ in _links(call))
+
+
+def _link_to(doc_id: str, call: Mapping[str, Any], version: str) -> str:
+    return document_link(doc_id, {**call, "tool": _tools(call)}, version)
+
+
 def _nth(calls: Iterable[Mapping[str, Any]], call: Mapping[str, Any]) -> int:
     """Return the number of a version's call among the current scores; 0 if it is not among them."""
     return next((one["nth"] for one in calls if _same(one, call)), 0)
@@ -173,7 +182,7 @@ def _chosen(calls: Iterable[Mapping[str, Any]], wanted: str) -> Mapping[str, Any
     if not wanted:
         return None
     for call in calls:
-        if f"{call['tool']}:{call['position']}:{call['nth']}" == wanted:
+        if f"{_tools(call)}:{call['position']}:{call['nth']}" == wanted:
             return call
     raise WrongQueryError(f"the current scores of this document have no call {wanted[:100]!r}")
 
@@ -221,14 +230,14 @@ def _panel(
         "tokens": next_tokens(chosen, texts),
         "has_texts": texts is not None,
         "marks": marks_of(viewed, document["doc_id"], chosen),
-        "here": document_link(document["doc_id"], chosen, version).partition("#")[0],
+        "here": _link_to(document["doc_id"], chosen, version).partition("#")[0],
         "rivals": [
-            {**one, "link": document_link(document["doc_id"], one, version)}
+            {**one, "link": _link_to(document["doc_id"], one, version)}
             for one in calls
             if one["position"] == chosen["position"] and one is not chosen
         ],
         "neighbours": [
-            (label, document_link(document["doc_id"], calls[other], version))
+            (label, _link_to(document["doc_id"], calls[other], version))
             for label, other in (("Previous call", at - 1), ("Next call", at + 1))
             if 0 <= other < len(calls)
         ],

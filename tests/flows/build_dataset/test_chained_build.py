@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from pathlib import Path
 
 import pytest
+from fastapi.testclient import TestClient
 
 from flows.build_dataset.flow import BuildResult, run_build
 from flows.build_dataset.parameters import BuildParameters
 from flows.build_dataset.plan import plan_build
 from flows.build_dataset.plan_records import CACHED
-from flows.build_dataset.what_if import materialise
+from flows.build_dataset.what_if import compare_by_shard, materialise
 from flows.build_dataset.what_if_query import ask
+from flows.judging import judgements
 from tests.support.commands import Run
 from tests.support.small_builds import small_build
 from toolformer_core.errors import UsageError
 from toolformer_core.lm.base import ScoreRequest
 from toolformer_core.lm.scripted import ScriptedLM
+from viewer.app import make_app
 from warehouse.queries import rows_of, stats
 from warehouse.store import Store
+from warehouse.what_if import what_if
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
 
@@ -175,6 +181,39 @@ def test_other_thresholds_move_chains_and_the_calls_they_begin_with(
     assert {one["after"]["tool"]: one["after"]["calls"] for one in told["changes"]} == {"calculator": 1, "calendar": 1}
     told = json.loads(run("what-if", "--tau", "calculator=3,calendar=0.5", "--data", data, "--json").out)
     assert {one["after"]["tool"]: one["after"]["calls"] for one in told["changes"]} == {"calculator": 0, "calendar": 1}
+
+
+def test_the_index_says_of_other_thresholds_what_all_scores_say(chained: tuple[BuildResult, Path]) -> None:
+    result, data = chained
+    for taus in ({"calculator": 3.0, "calendar": 0.5}, {"calendar": 0.5}, {"calculator": 0.1, "calendar": 9.0}):
+        query = ask(result.snapshot, taus)
+        found = what_if(result.snapshot, query.before, query.after)
+        assert found == compare_by_shard(Store(data), query)
+        # only without the chain does the date stand alone
+        assert [(one.tool, len(one.behind)) for one in found.goes] == [("calculator", 1)] * (3.0 in taus.values())
+
+
+def test_the_viewer_lists_and_judges_a_chain(chained: tuple[BuildResult, Path]) -> None:
+    _, data = chained
+    client = TestClient(make_app(str(data)), base_url="http://127.0.0.1")
+    kept = client.get("/calls?outcome=kept").text
+    assert "</bdi>, then " in kept  # the first call stands in front of the second
+    there = re.search(r'href="(/documents/[^"#]+call=calendar%2Bcalculator%3A[0-9]+%3A0)', kept)
+    assert there is not None
+    assert "2.4" in client.get(html.unescape(there[1])).text  # its panel
+    moved = client.get("/thresholds?tau.calculator=3").text
+    assert "</bdi>, then " in moved
+    page = client.get("/judge?tool=calculator").text
+    assert html.escape((TODAY + SUM).strip()) in page
+    found = re.search(r'name="call" value="([0-9a-f]+)"', page)
+    document = re.search(r'name="doc" value="([^"]+)"', page)
+    assert found is not None
+    assert document is not None
+    form = {"call": found[1], "doc": document[1], "verdict": "accept", "back": "/judge"}
+    answer = client.post("/marks", data=form, headers={"origin": "http://127.0.0.1"}, follow_redirects=False)
+    assert answer.status_code == 303
+    [marked] = judgements(Store(data), data / "warehouse.duckdb").calls
+    assert (marked.call.tool, marked.gain) == ("calculator", pytest.approx(2.4))
 
 
 def test_chains_need_all_tools(corpus: Path, tmp_path: Path) -> None:
