@@ -22,12 +22,16 @@ _ARMS = {
 }
 
 
-def rounds_chapter(seeds: Mapping[str, Any]) -> list[str]:
+def rounds_chapter(seeds: Mapping[str, Any], *, bare: bool = False) -> list[str]:
     """Return the chapter on rounds.
 
     Args:
         seeds: seed -> what `rounds.rounds` returned.
+        bare: whether later rounds sampled without annotation prompts.
     """
+    part = "bare-rounds" if bare else "rounds"
+    title = "Rounds without prompts" if bare else "Rounds of self-teaching"
+    how = ", without the annotation prompts" if bare else ""
     sizes = next(each(seeds, "sizes"))
     most = max(len(one["rounds"]) for one in seeds.values())
     lines, by_tool = [], []
@@ -62,11 +66,11 @@ def rounds_chapter(seeds: Mapping[str, Any]) -> list[str]:
     head = ["round", "models", "well-formed draws", "kept calls per 1,000 documents", "per million LM tokens"]
     head += ["right, known", "right, new", "needless calls", "perplexity of new texts"]
     return [
-        "## Rounds of self-teaching",
-        f"Models: {', '.join(seeds)}. Measured by `python -m benchmarks.beyond --part rounds`: {sizes['documents']} "
+        f"## {title}",
+        f"Models: {', '.join(seeds)}. Measured by `python -m benchmarks.beyond --part {part}`: {sizes['documents']} "
         f"documents, {sizes['steps']} steps of three texts, {sizes['items']} items for each tool, k = 10. From round 1 "
-        "on the model of the round before samples, and the pretrained one scores. A round that gains nothing is the "
-        "last, so later lines may be of fewer models. Percent, but for kept calls and perplexity:",
+        f"on the model of the round before samples{how}, and the pretrained one scores. Percent, but for kept calls "
+        "and perplexity; the mean of the models, then the least and the largest:",
         "\n".join(table(head, lines)),
         "By tool, all models together. *Precision*: kept calls at a known place with the known input, or a response "
         "that holds the value there. *Recall*: known places with such a call.",

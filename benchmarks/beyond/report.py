@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,8 @@ def write_report(figures: Mapping[str, Any], out: Path) -> None:
     for part, write in (("calibration", _calibration), ("sampling", _sampling), ("trained", _trained)):
         if seeds := of_part(figures, part):
             parts += write(seeds, out)
-    for key, chapter in (("rounds", rounds_chapter), ("chains", chains_chapter)):
+    bare = partial(rounds_chapter, bare=True)
+    for key, chapter in (("rounds", rounds_chapter), ("bare-rounds", bare), ("chains", chains_chapter)):
         if figures.get(key):
             parts += chapter(figures[key])
     out.mkdir(parents=True, exist_ok=True)

@@ -146,7 +146,7 @@ def test_a_round_is_a_line_and_a_tool_of_it_another() -> None:
         **{"needless": 0.125, "perplexity": 7.5},
     }
     sizes = {"documents": 100, "items": 8, "steps": 4}
-    found = "\n".join(rounds_chapter({"1": {"sizes": sizes, "stopped": "", "rounds": [one]}}))
+    found = "\n".join(rounds_chapter({"1": {"sizes": sizes, "rounds": [one]}}))
     # 40 of 50 draws; 10 calls of 100 documents, of two million tokens; 3 of 4 and 1 of 4 items
     assert "| 0 | 1 | 80.0 | 100 | 5.0 | 75.0 | 25.0 | 12.5 | 7.50 |" in found
     assert "| 0 | qa | 10 | 50 (24 to 76) | 50 (22 to 78) | 25 (5 to 70) |" in found
