@@ -248,7 +248,7 @@ def what_if(
             *(snapshot, thresholds, positions, p, keep_repeats, prices, marks, decay, window),
             gains_of=lambda weights: reweigh(snapshot, weights, file),
         )
-        if marks is None:
+        if not what_if_query.by_shard:
             answer = answer_query(snapshot, what_if_query.before, what_if_query.after, samples)
         else:
             answer = compare_by_shard(store, what_if_query, samples)

@@ -61,6 +61,8 @@ class Asked:
     right: tuple[str, ...]
 
 
+_LOG_PROBS = ("log_p_plain", "log_p_call", "log_p_response")
+
 _Record = Document | PrefilterResult | DrawnCall | Execution | ScoredCall | Example
 
 
@@ -133,19 +135,23 @@ def executions_of(table: pa.Table) -> list[Execution]:
     return [Execution(*row) for row in _rows(table, _held(table, Execution.__slots__))]
 
 
-def scored_of(table: pa.Table, *, decoys: bool = False) -> list[ScoredCall]:
-    """Return scored calls without their log-probabilities, which only queries read, and with their decoys if asked."""
+def scored_of(table: pa.Table, *, decoys: bool = False, log_probs: bool = False) -> list[ScoredCall]:
+    """Return scored calls; with their decoys and the log-probabilities of the next tokens only if asked."""
     names = _held(table, ScoredCall.__slots__[: ScoredCall.__slots__.index("log_p_plain")])
     calls = [ScoredCall(*row) for row in _rows(table, names)]
-    if "behind" in table.column_names:
-        links = _rows(table, ("behind", "loss_shorter"))
-        calls = [replace(call, behind=row[0], loss_shorter=row[1]) for call, row in zip(calls, links, strict=True)]
-    if not decoys or "decoy_gains" not in table.column_names:
+    lists = _held(table, [*(_LOG_PROBS if log_probs else ()), *(("decoy_gains",) if decoys else ())])
+    further = {name: list(map(_as_tuple, _values(table, name))) for name in lists}
+    further |= {name: _values(table, name) for name in _held(table, ("behind", "loss_shorter"))}
+    if not further:
         return calls
-    gains = table.column("decoy_gains").to_pylist()
     return [
-        replace(call, decoy_gains=None if own is None else tuple(own)) for call, own in zip(calls, gains, strict=True)
+        replace(call, **dict(zip(further, values, strict=True)))
+        for call, *values in zip(calls, *further.values(), strict=True)
     ]
+
+
+def _as_tuple(values: list[float] | None) -> tuple[float, ...] | None:
+    return None if values is None else tuple(values)
 
 
 def examples_of(table: pa.Table) -> list[Example]:

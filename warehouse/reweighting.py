@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from warehouse.queries.rows import open_snapshot, rows_in
+from warehouse.snapshot.rate_views import CHAINS
 from warehouse.snapshot.relations import parquet_sql, sql_text
 from warehouse.snapshot.views import LOOKED_AHEAD, RULES
 
@@ -91,10 +92,14 @@ def skipped_calls(path: str | Path, weights: Sequence[float], tau_f: Mapping[str
         SnapshotError: there is no snapshot, or data that it refers to is gone.
     """
     cases = " ".join(f"WHEN {sql_text(tool)} THEN {float(tau)!r}::DOUBLE" for tool, tau in tau_f.items())
-    sql = f"""SELECT tool, count(*) AS calls FROM scored
-        WHERE loss_call IS NULL AND log_p_plain IS NOT NULL AND log_p_response IS NOT NULL AND NOT {LOOKED_AHEAD}
-        AND {_gain_sql(weights)} >= CASE tool {cases} END GROUP BY tool ORDER BY tool"""
+    columns = "tool, seen_before, seen_after, loss_call, log_p_plain, log_p_call, log_p_response"
     with open_snapshot(path) as connection:
+        # The bound of a chain is that of a single call in its place: shorter chains could only lower it.
+        tables = ["scored", "chain_scored"] if rows_in(connection, CHAINS)[0]["chains"] else ["scored"]
+        sql = f"""SELECT tool, count(*) AS calls
+            FROM ({" UNION ALL ".join(f"SELECT {columns} FROM {table}" for table in tables)})
+            WHERE loss_call IS NULL AND log_p_plain IS NOT NULL AND log_p_response IS NOT NULL AND NOT {LOOKED_AHEAD}
+            AND {_gain_sql(weights)} >= CASE tool {cases} END GROUP BY tool ORDER BY tool"""
         return {row["tool"]: row["calls"] for row in rows_in(connection, sql)} if tau_f else {}
 
 

@@ -71,12 +71,9 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
         name: name of the dataset.
 
     Raises:
-        UsageError: the name is unsafe, the build that made the scores has not finished, or the query has other weights,
-            by which the stage does not judge.
+        UsageError: the name is unsafe, or the build that made the scores has not finished.
         WarehouseError: data is damaged, or the result could not be written.
     """
-    if query.weights is not None:
-        raise UsageError("--materialise assembles C* by the gains as they were scored: leave --decay and --window out")
     try:
         check_name("dataset", name)
     except StoreError as exc:
@@ -103,17 +100,20 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
             "not_rejected": query.marks is not None and query.marks.keep == "not-rejected",
             "only_accepted": query.marks is not None and query.marks.keep == "only-accepted",
             **({"marks_until": query.marks.until} if query.marks is not None else {}),
+            **({"token_weights": list(query.weights)} if query.weights is not None else {}),
         },
         corpus=base.run.corpus,
         model=base.run.model,
     )
-    assembly = _assembly(store, query, base, query.after, run.run_id, marks=query.marks)
+    assembly = _assembly(store, query, base, query.after, run.run_id, marks=query.marks, weights=query.weights)
     assembly = replace(assembly, config=replace(assembly.config, tau_f=thresholds))
     notes = "Assembled from stored scores by `toolformer what-if`." + (
         f" Of the positions that were sampled, these take part: {_as_dict(positions)}." if positions else ""
     )
     if query.marks is not None:
         notes += f" Of the calls, by people's marks until {query.marks.until}: {query.marks.keep}."
+    if query.weights is not None:
+        notes += f" Calls gain by the weights {', '.join(f'{w:.3f}' for w in query.weights)} of the next tokens."
     with open_run(store, run) as ledger, reporting_to(_report_nothing):
         ledger.expect("assemble", len(base.shards))
         assembly = replace(assembly, last_ranks=last_ranks(assembly, base.scored, base.sampled))
@@ -134,7 +134,7 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
 
 
 def compare_by_shard(store: Store, query: WhatIfQuery, n: int = 5, width: int = 60) -> WhatIf:
-    """Compare what two filters keep where marks decide: as `what_if`, but from all scores.
+    """Compare what two filters keep where the index does not say (`WhatIfQuery.by_shard`): from all scores.
 
     These are read shard by shard. A chain counts for the tool of each of its calls.
 
@@ -150,7 +150,7 @@ def compare_by_shard(store: Store, query: WhatIfQuery, n: int = 5, width: int = 
     """
     base = _read_base_run(store, query.stored)
     before = _assembly(store, query, base, query.before)
-    after = _assembly(store, query, base, query.after, marks=query.marks)
+    after = _assembly(store, query, base, query.after, marks=query.marks, weights=query.weights)
     counts: dict[bool, tuple[Counter[str], Counter[str]]] = {side: (Counter(), Counter()) for side in (False, True)}
     moved: dict[bool, list[tuple[float, str, int, ScoredCall, Shard]]] = {False: [], True: []}
     for shard in base.shards:
@@ -195,6 +195,7 @@ def _assembly(
     call_filter: CallFilter,
     run_id: str = "",
     marks: MarkFilter | None = None,
+    weights: tuple[float, ...] | None = None,
 ) -> AssemblySpec:
     """Return how C* is assembled by a filter; the limit on examples is not looked for yet."""
     config: Mapping[str, Any] = query.stored.assembled
@@ -206,6 +207,7 @@ def _assembly(
         tool_names=base.tool_names,
         positions=_positions(call_filter),
         marks=marks,
+        weights=weights,
         not_annotated=base.not_annotated,
     )
 

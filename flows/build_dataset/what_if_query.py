@@ -38,6 +38,11 @@ class WhatIfQuery:
     marks: MarkFilter | None = None  # which calls take part afterwards by what people say of them; None: all
     weights: tuple[float, ...] | None = None  # of the next tokens, by which calls gain afterwards; None: the build's
 
+    @property
+    def by_shard(self) -> bool:
+        """Whether all scores must be read: the index knows no marks, and no log-probabilities behind other calls."""
+        return self.marks is not None or (self.weights is not None and self.stored.chained)
+
 
 def ask(
     snapshot: str | Path,
@@ -63,7 +68,8 @@ def ask(
         marks: which calls take part afterwards by what people say of them; None: all.
         decay: of the weights of the next tokens, see `token_weights`; None: the build's.
         window: tokens that may have a weight; None: as many as the decay gives one.
-        gains_of: works out the gains under other weights (`warehouse.reweighting`); None: there are to be none.
+        gains_of: works out the gains under other weights (`warehouse.reweighting`), for a query on the index; None:
+            there is to be none.
 
     Raises:
         UsageError: a tool has no scores, or stored scores cannot answer any of the query.
@@ -81,10 +87,6 @@ def ask(
         if price < 0:
             raise UsageError(f"--call-price {tool}={price:g}: a price is a number of nats from 0 on")
     weights = other_weights(snapshot, scores, decay, window)
-    if weights is not None and marks is not None:
-        raise UsageError("--decay and --window cannot be tried together with --not-rejected or --only-accepted")
-    if weights is not None and scores.chained:
-        raise UsageError("--decay and --window are tried on single calls, and this build has chains of calls")
     for tool in tau_f if weights is None else ():  # with other weights, what is unknown is counted instead
         if tau_f[tool] < scores.floors.get(tool, -math.inf):
             raise UsageError(
@@ -125,8 +127,9 @@ def ask(
     asked = {**before.tau_f, **tau_f}
     asked |= {tool: asked[tool] + price for tool, price in prices.items()}
     gains = STORED
-    if weights is not None and gains_of is not None:
-        gains = gains_of(weights)
+    if weights is not None:
+        if gains_of is not None and marks is None and not scores.chained:
+            gains = gains_of(weights)
         shown = ", ".join(f"{w:.3f}" for w in weights)
         notes.append(f"what calls gain afterwards is counted with the weights {shown} of the next tokens")
         notes += filter(None, [skipped_note(snapshot, weights, asked)])

@@ -14,6 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tasks import arrow
@@ -21,6 +22,7 @@ from tasks.mark_filter import MarkFilter
 from tasks.run_shard import ShardWriter, StageOutput
 from tasks.stage import Inputs, Stage, at_depth, nonzero
 from toolformer_core.annotate.assemble import OVER_LIMIT, assemble, over_cap, survivors
+from toolformer_core.annotate.reweighting import reweighted
 from toolformer_core.config import MAX_CHAIN_DEPTH, AssembleConfig, canonical_json
 from toolformer_core.records import ScoredCall, digest_of
 from warehouse.commits import RowCounts
@@ -72,6 +74,7 @@ class AssemblySpec:
     tool_names: Mapping[str, str]  # key -> name in calls
     positions: PositionFilter = field(default_factory=PositionFilter)
     marks: MarkFilter | None = None  # None: all calls take part, whatever people say of them
+    weights: tuple[float, ...] | None = None  # of the next tokens, by which calls gain; None: as they were scored
     last_ranks: Mapping[str, str] = field(default_factory=dict)  # of tools over the limit: see `ExampleCap`
     not_annotated: Mapping[str, Sequence[str]] = field(default_factory=dict)  # shard -> tools that had enough examples
     overlay: Files | None = None  # see `BuildSpec`
@@ -140,7 +143,10 @@ _LAST = threading.local()  # the judged calls of the shard at hand: its fingerpr
 def judged_calls(inputs: Inputs[AssemblySpec]) -> JudgedCalls:
     """Read and judge a shard's scored calls."""
     assembly = inputs.spec
-    calls = [call for stage in SCORES for call in inputs.records(stage, arrow.scored_of)]
+    read = partial(arrow.scored_of, log_probs=assembly.weights is not None)
+    calls = [call for stage in SCORES for call in inputs.records(stage, read)]
+    if assembly.weights is not None:
+        calls = reweighted(calls, assembly.weights)
     positions = assembly.positions
     drawn = inputs.records("sample", arrow.drawn_of) if positions else []
     ranks = {(call.tool, call.doc_id, call.position): call.rank for call in drawn}
@@ -200,6 +206,8 @@ def _digests(inputs: Inputs[AssemblySpec]) -> Mapping[str, str]:
     }
     if assembly.positions:
         parts["narrowing"] = digest_of(canonical_json(assembly.positions))
+    if assembly.weights is not None:
+        parts["weights"] = digest_of(canonical_json(list(assembly.weights)))
     if not_annotated := assembly.not_annotated.get(inputs.shard, ()):
         parts["not_annotated"] = digest_of(*not_annotated)
     if judged is not None and judged.marked_out:  # else the shard is as it would be without marks
@@ -212,6 +220,8 @@ def _config_notes(inputs: Inputs[AssemblySpec]) -> Mapping[str, Any]:
     notes: dict[str, Any] = {}
     if assembly.positions:
         notes |= {"top_k": assembly.positions.top_k, "tau_s": assembly.positions.tau_s}
+    if assembly.weights is not None:
+        notes["weights"] = list(assembly.weights)
     if not_annotated := assembly.not_annotated.get(inputs.shard, ()):
         notes[NOT_ANNOTATED] = list(not_annotated)
     if assembly.marks is not None and _judged_once(inputs).marked_out:

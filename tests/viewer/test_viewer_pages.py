@@ -236,7 +236,8 @@ def test_other_weights_of_the_tokens(weighable: Get) -> None:
     # The first token alone: 2.7 - 0.3 = 2.4 of the best call; the others have no log-probabilities of their own.
     assert "the weights 1.000 of the next tokens" in words(shown)
     assert "what-if --window 1 --data" in words(shown)
-    assert "Materialise" not in shown
+    assert "makes a new version of C* with these weights and thresholds" in words(shown)
+    assert '<input type="hidden" name="window" value="1">' in shown
     assert weighable("/thresholds", window="1") == shown
     for wrong in ({"window": "6"}, {"decay": "0.1"}):
         assert "5 tokens" in words(weighable("/thresholds", **wrong)).partition("Yields")[0]

@@ -112,6 +112,11 @@ def asked(viewed: ViewedData, query: Query) -> tuple[WhatIfQuery, dict[str, Any]
         window=window,
         gains_of=viewed.gains,
     )
+    if what_if.by_shard:
+        raise UsageError(
+            "other weights are tried here on single calls, and this build has chains of calls; toolformer what-if "
+            "--decay counts both"
+        )
     return what_if, changes
 
 

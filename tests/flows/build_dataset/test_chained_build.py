@@ -193,6 +193,16 @@ def test_the_index_says_of_other_thresholds_what_all_scores_say(chained: tuple[B
         assert [(one.tool, len(one.behind)) for one in found.goes] == [("calculator", 1)] * (3.0 in taus.values())
 
 
+def test_other_weights_are_tried_on_chains(chained: tuple[BuildResult, Path], run: Run) -> None:
+    _, data = chained
+    # with the next token alone the losses are 5 without a call, 4 behind the date, 1 behind both: the chain gains 3
+    for tau, calls in ((2.9, 1), (3.1, 0)):
+        told = json.loads(run("what-if", "--window", 1, "--tau", f"calculator={tau}", "--data", data, "--json").out)
+        assert {one["after"]["tool"]: one["after"]["calls"] for one in told["changes"]}["calculator"] == calls
+    page = TestClient(make_app(str(data)), base_url="http://127.0.0.1").get("/thresholds?window=1").text
+    assert "toolformer what-if --decay counts both" in page
+
+
 def test_the_viewer_lists_and_judges_a_chain(chained: tuple[BuildResult, Path]) -> None:
     _, data = chained
     client = TestClient(make_app(str(data)), base_url="http://127.0.0.1")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from wh_fixtures import make_run, put, scored
 
-from flows.build_dataset.what_if import materialise
+from flows.build_dataset.what_if import compare_by_shard, materialise
 from flows.build_dataset.what_if_query import WhatIfQuery, ask
 from toolformer_core.annotate.losses import weights, window_weights
 from toolformer_core.errors import UsageError
@@ -128,9 +128,28 @@ def test_scores_without_log_probabilities_are_refused(tmp_path: Path) -> None:
         asked(built(tmp_path, bare), window=1)
 
 
-def test_no_version_is_made_with_other_weights(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="leave --decay and --window out"):
-        materialise(Store(tmp_path), asked(built(tmp_path), window=1), "other")
+@pytest.mark.parametrize("given", [{"window": 1}, {"decay": 0.0, "window": 5}])
+def test_a_version_is_made_with_other_weights(as_built: Path, tmp_path: Path, given: dict[str, Any]) -> None:
+    """The index, all scores and a version say the same."""
+    store = Store(as_built)
+    snapshot = publish(store, None)
+    file = tmp_path / "gains.parquet"
+    query = ask(snapshot, {"calculator": 0.1}, gains_of=lambda w: reweigh(snapshot, w, file), **given)
+    found, read = (what_if(snapshot, query.before, query.after, n=99), compare_by_shard(store, query, n=99))
+    assert found.changes == read.changes
+    for side in ("comes", "goes"):
+        calls, others = (
+            sorted((one.doc_id, one.position, one.input, one.gain) for one in getattr(answer, side))
+            for answer in (found, read)
+        )
+        assert calls == [(*other[:3], pytest.approx(other[3], abs=1e-6)) for other in others]
+    dataset = materialise(store, query, "other")
+    kept = {change.after.tool: change.after.calls for change in found.changes if change.after.calls}
+    assert dataset.counts == kept
+    assert any(change.after.calls != change.before.calls for change in found.changes)
+    assert "Calls gain by the weights" in dataset.notes
+    [shard, *_] = [c for c in store.commits("assemble") if "weights" in c.config]
+    assert shard.config["weights"] == list(query.weights or ())
 
 
 @pytest.mark.parametrize("decay", [0.2, 0.3, 1.0])
