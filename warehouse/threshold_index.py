@@ -24,7 +24,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from warehouse.call_pages import CallKey, CallPage, MovedCalls, follows_sql, page_of
-from warehouse.errors import SnapshotError
+from warehouse.errors import SnapshotError, error_line
 from warehouse.queries import Yield, open_snapshot, rows_in
 from warehouse.reweighting import STORED
 from warehouse.snapshot.views import better_nearby
@@ -133,7 +133,10 @@ class ThresholdIndex:
             for low, high in itertools.pairwise(edges):
                 if not wanted():
                     raise SnapshotError("the snapshot was replaced while it was read")
-                self._parts.append(self._read(connection, low, high))
+                try:
+                    self._parts.append(self._read(connection, low, high))
+                except duckdb.Error as exc:
+                    raise SnapshotError(f"the index cannot be read: {error_line(exc)}") from exc
 
     def covers(self, call_filter: CallFilter) -> bool:
         """Return whether the answers to a filter are here: its gains are the stored ones, and no k is very large."""
