@@ -6,18 +6,19 @@ This module is the only place of the filtering rules; every view and query uses 
 - MT only: a call is dropped if its input occurs after its position but not before it;
 - of several such calls at one position of a document, of whichever tools, the one with the largest gain wins
   (ties: the first by tool, then input, then response);
-- of chains and single calls at one position, the longest that passes wins; a chain's threshold and tool are those of its
-  last call;
+- of chains and single calls at one position, the longest that passes wins; a chain's threshold and tool are those of
+  its last call;
 - of two winners of one tool with the same input, each before the end of the other's window, the one that gains less is
   dropped (if they gain the same, the later one in the text), unless C* was assembled with `keep_repeats`.
 
 An example of a tool is a document with a surviving call of that tool, alone or in a chain. If all tools have the same
 threshold and there are no chains, whether a call survives its rivals does not depend on the threshold, since a call is
-only dropped in favour of one that gains more: these are the *best calls*. The limit on examples per tool is not applied here: it chooses among examples, not
-among calls.
+only dropped in favour of one that gains more: these are the *best calls*. The limit on examples per tool is not applied
+here: it chooses among examples, not among calls.
 
 Yields are counted on the table `facts.gains` (see `index`), which contains the best allowed call of every tool at a
-position, and the best chain of every sequence of tools; if only one tool has calls there, this call wins whenever its gain suffices.
+position, and the best chain of every sequence of tools; if only one tool has calls there, this call wins whenever its
+gain suffices.
 
 Gains are in nats. Positions are character offsets (code points). This module opens no database.
 """
