@@ -257,14 +257,14 @@ def yield_sql(thresholds: Iterable[float]) -> str:
     tau = f"""SELECT tool, tau_f FROM (
         SELECT DISTINCT tool FROM facts.commits JOIN facts.current USING (commit_id) WHERE stage = 'score'
     ) CROSS JOIN (VALUES {listed}) AS t(tau_f)"""
-    indexed = "FROM facts.gains JOIN facts.slots USING (slot)"
     # Which call stays at a position does not depend on a threshold that all tools share, unless there are chains: the
-    # longest one stays that passes. So documents with chains are judged at each threshold, and the others once.
-    with_chains = f"SELECT DISTINCT doc FROM facts.gains SEMI JOIN ({_CHAIN_SLOTS}) USING (slot)"
-    once = f"SELECT * {indexed} ANTI JOIN ({with_chains}) USING (doc) WHERE gain >= {values[0]!r}::DOUBLE"
-    each = (
-        f"SELECT * {indexed} SEMI JOIN ({with_chains}) USING (doc) JOIN (VALUES {listed}) AS t(tau_f) ON gain >= tau_f"
-    )
+    # longest one stays that passes. So shards with chains are judged at each threshold, and the others once.
+    with_chains = f"shard IN (SELECT shard FROM facts.slots SEMI JOIN ({_CHAIN_SLOTS}) USING (slot))"
+    indexed = "SELECT * FROM facts.gains JOIN (FROM facts.slots WHERE {}) USING (slot)"
+    once = f"{indexed.format(f'NOT {with_chains}')} WHERE gain >= {values[0]!r}::DOUBLE"
+    each = f"""
+WITH of_shards AS MATERIALIZED ({indexed.format(with_chains)})  -- not even read where there are none
+FROM of_shards JOIN (VALUES {listed}) AS t(tau_f) ON gain >= tau_f"""
     return f"""
 WITH tau AS ({tau}), survivors AS ({survivors_sql(once)}),
 documents AS (SELECT tool, doc, max(gain) AS gain FROM survivors GROUP BY ALL),
