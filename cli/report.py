@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cli.options import Data
-from cli.warehouse import built_store
+from cli.warehouse import built_store, published_snapshot
 from toolformer_core.errors import UsageError
 
 __all__ = ["report"]
@@ -16,7 +16,7 @@ __all__ = ["report"]
 
 def report(
     out: Annotated[Path, typer.Argument(metavar="OUT.html", help="The file to write")],
-    dataset: Annotated[str, typer.Option(help="name or name@version; the newest version by default")] = "cstar",
+    dataset: Annotated[str, typer.Option(help="name or name@version (default: the current build's)")] = "",
     data: Data = None,
     examples: Annotated[int, typer.Option(min=0, help="Calls of each tool to show, drawn at random")] = 5,
     seed: Annotated[int, typer.Option(help="Seed of that draw")] = 0,
@@ -30,13 +30,17 @@ def report(
     """
     from flows.export import find_dataset
     from viewer.report import report_page
+    from warehouse.queries import current_build
 
     if out.exists() and (out.is_dir() or not force):
         raise UsageError(f"{out} is a folder" if out.is_dir() else f"{out} exists already; give --force to replace it")
     if not out.absolute().parent.is_dir():
         raise UsageError(f"there is no folder {out.absolute().parent}")
     store = built_store(data)
-    found = find_dataset(store, dataset)
+    if not dataset:
+        build = current_build(published_snapshot(data))
+        dataset = build.name if build is not None else ""
+    found = find_dataset(store, dataset or "cstar")
     page = report_page(store, found, examples, seed)
     out.write_text(page, encoding="utf-8")
     print(f"{out}: {found.label}, {len(page.encode()):,} bytes")

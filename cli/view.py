@@ -6,6 +6,7 @@ It imports what it needs when it runs.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,6 +14,7 @@ import typer
 from cli.options import Data
 from tasks.environment import prepare_environment
 from tasks.settings import data_folder
+from toolformer_core.errors import UsageError
 
 __all__ = ["view"]
 
@@ -39,15 +41,21 @@ def view(
     $TOOLFORMER_API_KEY if they ask for one. Other host names than localhost and pages of other origins are refused;
     TOOLFORMER_ALLOWED_HOSTS and TOOLFORMER_ALLOWED_ORIGINS allow more.
 
-    Example: toolformer view --data runs/c4     then open http://127.0.0.1:8001
+    Example: toolformer view                    shows ./toolformer-data; then open http://127.0.0.1:8001
+    Example: toolformer view --data runs/c4
     """
     prepare_environment()
     from serving.listening import is_loopback
     from viewer.server import ViewerServer
 
-    server = ViewerServer(data_folder(data), host, port, serve or ())
+    folder = data_folder(data)
+    if "://" not in folder and not Path(folder).is_dir():
+        raise UsageError(
+            f"there is no folder {folder}; toolformer build --data {folder} makes one, make demo ./toolformer-data"
+        )
+    server = ViewerServer(folder, host, port, serve or ())
     if not is_loopback(host):
         warning = f"warning: {host} can be reached from other machines, and the viewer asks nobody for a password"
         print(warning, file=sys.stderr)
-    print(f"the viewer of {data_folder(data)}: {server.url}; Ctrl-C ends it", flush=True)
+    print(f"the viewer of {folder}: {server.url}; Ctrl-C ends it", flush=True)
     server.serve_until_ended()

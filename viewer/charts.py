@@ -36,7 +36,9 @@ def gain_chart(tool: str, bins: Sequence[GainBin], thresholds: Mapping[str, floa
             f'<rect class="bar" x="{x}" y="{y}" width="{_BAR}" height="{height}"><title>{label}</title></rect>'
         )
         if one.low is not None and one.low == int(one.low):
-            parts.append(f'<text class="tick" x="{x}" y="{_HEIGHT + 14}">{one.low:g}</text>')
+            parts.append(f'<text class="tick" x="{x - _GAP / 2:g}" y="{_HEIGHT + 14}">{one.low:g}</text>')
+    if bins and bins[-1].high is None:  # an open bin
+        parts.append(f'<text class="tick" x="{width - _GAP - _BAR / 2:g}" y="{_HEIGHT + 14}">…</text>')
     lines = {name: value for name, value in thresholds.items() if name == "now" or value != thresholds.get("now")}
     for name, threshold in lines.items():
         at = _place(bins, threshold)

@@ -45,4 +45,4 @@ def demo(
         print_json({"table": [asdict(row) for row in table], "trainings": [asdict(result) for result in trainings]})
     else:
         toolformer = next(result.model for result in trainings if result.arm == "toolformer")
-        print_demo(table, tool_items.tracking, toolformer)
+        print_demo(table, folder, tool_items.tracking, toolformer)

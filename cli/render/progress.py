@@ -243,8 +243,8 @@ _BEST_CALLS = 3  # printed after a build
 _SHORT_NAMES = {"calculator": "calc", "calendar": "cal", "wikisearch": "wiki"}  # make the table fit into 80 columns
 
 
-def print_demo(rows: Sequence[DemoRow], tracking: str, model: str) -> None:
-    """Print the table that ends the demo, and how to try the finetuned model."""
+def print_demo(rows: Sequence[DemoRow], data: str, tracking: str, model: str) -> None:
+    """Print the table that ends the demo, and how to look at C* and to try the finetuned model."""
     console = Console()
     tools = [tool for tool in TOOL_NAMES if any(tool in row.right for row in rows)]
     title = "Held-out items answered right, percent, by the tool they ask for"
@@ -267,6 +267,8 @@ def print_demo(rows: Sequence[DemoRow], tracking: str, model: str) -> None:
         highlight=False,
     )
     command = shlex.join(["toolformer", "generate", "The sum of 27 and 8 is", "--model", model])
+    look = shlex.join(["toolformer", "view", "--data", data])
+    console.print(f"Look at C*, and judge its calls: {look}", soft_wrap=True, highlight=False)
     console.print(f"Compare the runs: mlflow ui --backend-store-uri {tracking}", soft_wrap=True, highlight=False)
     console.print(f"Try the model: {command}", soft_wrap=True, highlight=False, markup=False)
 

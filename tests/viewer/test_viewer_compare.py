@@ -57,7 +57,9 @@ def test_what_differs_and_what_the_runs_were_told(client: TestClient) -> None:
     shown = words(client.get("/compare", params=labels(client)).text)
     assert "calculator 1 2 0 3 → 1" in shown  # of three calls one is in both
     assert "qa 0 0 1 0 → 1" in shown
-    assert "seed None 1" in shown
+    assert "seed - 1" in shown
+    by_name = client.get("/compare", params={"a": "cstar", "b": "strict"}).text
+    assert words(by_name) == shown  # of a name, the newest version
     goes, comes = shown.partition("Calls of strict@")[0], shown.partition("Calls of strict@")[2]
     assert "hostile at 25" in goes
     assert "long at 110000" in goes

@@ -74,10 +74,11 @@ def test_every_kept_call_is_drawn_once_in_an_order_of_the_seed(own: Path) -> Non
 def test_marks_are_made_one_call_after_another_and_a_precision_follows(client: TestClient, own: Path) -> None:
     client.post("/judge/name", data={"user": "Zoë <b>", "back": "/judge"})
     page = client.get("/judge").text
-    assert "0 of 3 kept calls of calculator judged by Zoë <b>" in words(page)
+    assert re.search(r"0 of 3 kept calls of calculator in cstar@\w+ judged by Zoë <b>", words(page))
     for number, verdict in enumerate(["accept", "reject", "accept"], 1):
         page = judge(client, page, verdict)
-        assert f"{number} of 3 kept calls of calculator judged by Zoë <b>" in words(page)
+        assert re.search(rf"{number} of 3 kept calls of calculator in cstar@\w+ judged by Zoë <b>", words(page))
+        assert f"Your last verdict: {verdict}" in words(page)
     assert "No kept call of calculator is left to judge." in words(page)
     assert "calculator 0.5 2 1 0 0.667 0.208 to 0.939" in words(page)  # Wilson, 2 of 3
     marks, damaged = read_marks(Store(own))
@@ -87,6 +88,17 @@ def test_marks_are_made_one_call_after_another_and_a_precision_follows(client: T
     client.post("/judge/name", data={"user": "b", "back": "/judge?tool=calculator"})
     page = judge(client, client.get("/judge").text, "unsure")
     assert "Zoë <b> , b 1 0 " in words(page) or "b , Zoë <b> 1 0 " in words(page)
+
+
+def test_the_last_verdict_is_taken_back_on_the_page_of_the_next_call(client: TestClient, own: Path) -> None:
+    first = client.get("/judge").text
+    page = judge(client, first, "reject")
+    form = page.partition('aria-label="The last verdict"')[2]
+    values = dict(re.findall(r'name="(doc|call|back)" value="([^"]*)"', form))
+    page = client.post("/marks", data={**values, "verdict": "none"}).text
+    assert [mark.verdict for mark in read_marks(Store(own))[0]] == ["reject", "none"]
+    assert words(page) == words(first)  # it is the next one again
+    assert "Your last verdict" not in words(page)
 
 
 def test_a_call_of_a_document_is_judged_and_the_mark_taken_back(client: TestClient, own: Path) -> None:

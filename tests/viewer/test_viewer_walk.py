@@ -191,6 +191,21 @@ def test_a_walk_through_a_real_build(page: Page, as_built: Path, few_documents: 
             page.keyboard.press(key)
             expect(page.get_by_role("status")).to_contain_text(re.compile(rf"^{number} of \d+ kept calls of calendar"))
         expect(page.locator("tbody tr").first).to_contain_text("0.500")  # one right, one wrong
+        # A click beside the buttons leaves the keys; a second key for a call that is judged already does nothing.
+        page.locator("section.panel p.text").click()
+        expect(page.locator("form.verdict")).to_be_focused()
+        marked = page.evaluate(
+            """() => {
+                const sent = [];
+                document.addEventListener("submit", (event) => {
+                    sent.push(event.defaultPrevented); event.preventDefault();
+                });
+                const form = document.querySelector("form.verdict");
+                for (const key of "Ar") form.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+                return sent;
+            }"""
+        )
+        assert marked == [False, True]
         check_accessibility(page)
         assert [mark.verdict for mark in read_marks(Store(as_built))[0]] == ["accept", "reject"]
 

@@ -30,7 +30,8 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         SnapshotError: there is no snapshot, or data that it refers to is gone.
     """
     labels = list(dict.fromkeys(f"{row['name']}@{row['version']}" for row in viewed.versions()))
-    first, second = query.text("a"), query.text("b")
+    newest = {label.rpartition("@")[0]: label for label in reversed(labels)}
+    first, second = (newest.get(query.text(name), query.text(name)) for name in ("a", "b"))
     shown: dict[str, Any] = {"versions": labels, "a": first, "b": second, "names": viewed.names(), "found": None}
     if not (first and second):
         return shown
@@ -38,7 +39,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         if label not in labels:
             raise WrongQueryError(f"there is no version {label[:100]!r}")
     if doc_id := query.text("doc"):
-        return {**shown, **_document(viewed, query, doc_id)}
+        return {**shown, **_document(viewed, query, (first, second), doc_id)}
     goes, comes = _place(query, "goes"), _place(query, "comes")
     found = compare_versions(viewed.snapshot, _pair(first), _pair(second), _ROWS, goes_after=goes, comes_after=comes)
     lists = (
@@ -84,7 +85,7 @@ def _further(query: Query, name: str, calls: tuple[VersionCall, ...], more: bool
     return query.to("/compare", **{name: json.dumps(calls[-1].place)}) + f"#{name}" if more else None
 
 
-def _differing(viewed: ViewedData, first: str, second: str) -> list[tuple[str, Any, Any]]:
+def _differing(viewed: ViewedData, first: str, second: str) -> list[tuple[str, str, str]]:
     """Return the parameters in which the runs that made two versions differ: name, and the values of both."""
     made = {f"{row['name']}@{row['version']}": row for row in reversed(viewed.versions())}  # the newest counts
     told = []
@@ -93,18 +94,44 @@ def _differing(viewed: ViewedData, first: str, second: str) -> list[tuple[str, A
         parameters = json.loads(rows[0]["parameters"] or "{}") if rows else {}
         told.append({**parameters, "thresholds": _plain(made[label]["thresholds"]), "corpus": made[label]["corpus"]})
     names = sorted({*told[0], *told[1]} - {*_OF_THE_RUN, "tau_f"})
-    return [(name, told[0].get(name), told[1].get(name)) for name in names if told[0].get(name) != told[1].get(name)]
+    out = []
+    for name in names:
+        one, other = (_only_set(parameters.get(name)) for parameters in told)
+        if isinstance(one, dict) and isinstance(other, dict):  # of values by tool, those that differ
+            same = {key for key in one if key in other and one[key] == other[key]}
+            one, other = ({k: v for k, v in side.items() if k not in same} for side in (one, other))
+        if one != other:
+            out.append((name, _shown(one), _shown(other)))
+    return out
+
+
+def _only_set(value: Any) -> Any:
+    """Return a parameter without what is not set, at any depth; None if nothing is."""
+    if isinstance(value, dict):
+        inner = {name: _only_set(one) for name, one in value.items()}
+        return {name: one for name, one in inner.items() if one is not None} or None
+    return None if value in ("", []) else value
+
+
+def _shown(value: Any) -> str:
+    """Return a parameter as people write it."""
+    if value is None or value == {}:
+        return "-"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_shown(one)}" for name, one in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value))
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
 def _plain(column: Any) -> Any:
     return json.loads(column) if isinstance(column, str) else column
 
 
-def _document(viewed: ViewedData, query: Query, doc_id: str) -> dict[str, Any]:
+def _document(viewed: ViewedData, query: Query, labels: tuple[str, str], doc_id: str) -> dict[str, Any]:
     """Return a document's texts in both versions."""
     texts = []
-    for name in ("a", "b"):
-        label = query.text(name)
+    for label in labels:
         example = example_of(viewed.snapshot, *_pair(label), doc_id)
         pieces = example_pieces({**example, "text": example["text"][:_MAX_CHARS]}) if example else None
         texts.append((label, pieces, document_link(doc_id, version=label)))

@@ -14,7 +14,7 @@ from toolformer_core.syntax import written_calls
 from viewer.data import ViewedData
 from viewer.query import NotThereError, Query, WrongQueryError
 from warehouse.call_pages import draw_call
-from warehouse.marks import CallIdentity, Verdict, add_marks, read_marks, standing
+from warehouse.marks import CallIdentity, Mark, Verdict, add_marks, read_marks, standing
 from warehouse.queries import calls_of_documents
 
 __all__ = ["VERDICTS", "mark", "marks_of", "page"]
@@ -47,6 +47,7 @@ def page(viewed: ViewedData, query: Query, user: str) -> Mapping[str, Any]:
     seed = query.whole("seed") or 0
     said = judgements(viewed.store, viewed.snapshot, ())
     own = [one.call for one in said.calls if user in one.verdicts and one.call.tool == tool]
+    last = _last_mark(viewed, user)
     drawn = draw_call(viewed.snapshot, now, tool, seed, [(call.doc_id, call.position) for call in own], _WIDTH)
     found = drawn.call
     shown: dict[str, Any] = {}
@@ -67,8 +68,19 @@ def page(viewed: ViewedData, query: Query, user: str) -> Mapping[str, Any]:
         "user": user,
         "verdicts": VERDICTS,
         "back": query.to("/judge"),
+        "last": last,
+        "last_written": last and written_calls([(last.call.tool, last.call.input, last.call.response)], names),
+        "build": viewed.build(),
+        "others": [one for one in kept if one != tool],
         **shown,
     }
+
+
+def _last_mark(viewed: ViewedData, user: str) -> Mark | None:
+    """Return what a user said last, unless it was to take something back."""
+    marks, _ = read_marks(viewed.store)
+    last = next((one for one in reversed(marks) if one.user == user), None)
+    return None if last is None or last.verdict == "none" else last
 
 
 def mark(viewed: ViewedData, form: Query, user: str) -> None:

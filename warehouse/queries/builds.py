@@ -85,7 +85,12 @@ class CurrentBuild:
         if not self.version:
             return f"{corpus}, no version of C* yet (run {self.run_id}, {self.state})"
         when = (self.created or self.started)[:16].replace("T", " ")
-        return f"{self.name}@{self.version} of {corpus}, built {when} (run {self.run_id})"
+        run = (
+            f"(run {self.run_id})"
+            if self.created is None or self.created >= self.started
+            else f"(found by run {self.run_id})"
+        )
+        return f"{self.name}@{self.version} of {corpus}, built {when} {run}"
 
 
 @dataclass(frozen=True, slots=True)
