@@ -2,7 +2,7 @@
 
 It is one `toolformer bootstrap`, as a user would run it: round 0 samples with the pretrained model, each later round
 with the model finetuned in the round before, with the annotation prompts or, in `bare-rounds`, without them; the
-pretrained model scores in all of them. No round is the last because it gained nothing: all are told.
+pretrained model scores in all of them. All rounds are measured, whether or not they gain anything.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 from tests.viewer.test_viewer_pages import words
 from viewer.app import make_app
 from warehouse.call_pages import draw_call
-from warehouse.marks import CallIdentity, read_marks
+from warehouse.marks import CallIdentity, add_marks, read_marks
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 from warehouse.what_if import CallFilter
@@ -99,6 +99,16 @@ def test_the_last_verdict_is_taken_back_on_the_page_of_the_next_call(client: Tes
     assert [mark.verdict for mark in read_marks(Store(own))[0]] == ["reject", "none"]
     assert words(page) == words(first)  # it is the next one again
     assert "Your last verdict" not in words(page)
+
+
+def test_a_verdict_on_a_call_that_is_no_longer_scored_is_taken_back(client: TestClient, own: Path) -> None:
+    client.post("/judge/name", data={"user": "a", "back": "/judge"})
+    gone = CallIdentity("apples", "calculator", 1, "no such", "call")
+    add_marks(Store(own), "a", [(gone, "reject")])
+    form = {"doc": gone.doc_id, "call": gone.digest, "back": "/judge"}
+    assert client.post("/marks", data={**form, "verdict": "accept"}).status_code == 404
+    assert client.post("/marks", data={**form, "verdict": "none"}).status_code == 200
+    assert [mark.verdict for mark in read_marks(Store(own))[0]] == ["reject", "none"]
 
 
 def test_a_call_of_a_document_is_judged_and_the_mark_taken_back(client: TestClient, own: Path) -> None:

@@ -99,6 +99,11 @@ def mark(viewed: ViewedData, form: Query, user: str) -> None:
     verdict = next((one for one in get_args(Verdict) if one == form.text("verdict")), None)
     if verdict is None:
         raise WrongQueryError(f"verdict is one of {', '.join(get_args(Verdict))}")
+    if verdict == "none":  # also where the current scores do not hold the call any more
+        own = {one.call.digest: one.call for one in read_marks(viewed.store)[0] if one.user == user}
+        if marked := own.get(form.text("call")):
+            add_marks(viewed.store, user, [(marked, verdict)])
+            return
     for row in calls_of_documents(viewed.snapshot, [form.text("doc")]):
         call = CallIdentity(row["doc_id"], row["tool"], row["position"], row["input"], row["response"])
         if call.digest == form.text("call"):
