@@ -36,8 +36,9 @@ def test_the_readme_has_the_same_commands_and_at_most_six() -> None:
 def test_the_quickstart_ends_in_two_trainings_that_mlflow_compares(tmp_path: Path) -> None:
     if not (REPOSITORY / ".git").exists() or not (VENV / "bin").is_dir():
         pytest.skip("a clone is needed, with .venv as `make` makes it")
-    clone, enter, *middle, last = quickstart()
-    assert last == "toolformer up"
+    clone, enter, *middle, view, last = (command.split("#")[0].rstrip() for command in quickstart())
+    # Both stay until they are ended, and `up` serves the viewer too.
+    assert [view, last] == ["toolformer view", "toolformer up"]
     # The packages are there already, so nothing is fetched; the code is the clone's.
     bin_ = shlex.quote(str(VENV / "bin"))
     prepared = f"mkdir .venv && ln -s {bin_} .venv/bin && touch .venv/.run .venv/.dev && export PYTHONPATH=$PWD"
