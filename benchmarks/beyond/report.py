@@ -183,7 +183,8 @@ def _trained(seeds: Mapping[str, Any], out: Path) -> list[str]:
     curves: dict[str, Curve] = {"price in C*": [], "threshold on p(' [')": []}
     for name in sorted((n for n in next(each(seeds, "cstar")) if n.startswith("price")), key=_price):
         prices.append(_priced(seeds, name, curves["price in C*"]))
-    first = _point([one["cstar"]["paper"]["asked"] for one in seeds.values()], "toolformer", 10)
+    unpriced = [one["cstar"]["paper"]["asked"] for one in seeds.values()]
+    first = _point(unpriced, "toolformer", 10)
     curves["price in C*"].insert(0, (first[1], first[0], "0"))
     curves["threshold on p(' [')"].append((first[1], first[0], ""))
     thresholds = []
@@ -214,15 +215,18 @@ def _trained(seeds: Mapping[str, Any], out: Path) -> list[str]:
         "\n".join(table(["C*", *TOOL_NAMES], kept)),
         "## What fewer calls cost",
         "![Accuracy over calls](images/beyond-calls.svg)",
+        "*Calls*: of all items, also those that need none, the share on which a tool is called. Hardly an item that needs "
+        "a tool is answered without one, so a call that leads to a right answer cannot go: for one point, at most "
+        f"{_spare(unpriced, 'toolformer', 10):.0f} % of the calls could be spared.",
         "A price in nats for every call when C* is assembled; the model finetuned on it, k = 10:",
         "\n".join(
             table(
-                ["price", "right", "items with a call", "needless calls", "fewer calls than without"],
+                ["price", "right", "calls", "needless calls", "fewer calls than without"],
                 [_priced_line("0", first, first), *prices],
             )
         ),
         'One threshold on p(" [") for all tools, the model of the paper\'s C*, k = 10:',
-        "\n".join(table(['p(" [") at least', "right", "items with a call", "needless calls"], thresholds)),
+        "\n".join(table(['p(" [") at least', "right", "calls", "needless calls"], thresholds)),
     ]
 
 
@@ -233,14 +237,25 @@ def _cell(seeds: Mapping[str, Any], name: str, of: str, arm: str, k: int, new: b
 
 def _point(asked: list[Mapping[str, Any]], arm: str, k: int) -> tuple[float, float, float]:
     """Return percent right, percent of all items with a call (also of those that need none), and of these alone."""
+    row, plain = _counts(asked, arm, k)
+    calls = 100 * (row["called"] + plain["called"]) / (row["items"] + plain["items"])
+    return 100 * row["right"] / row["items"], calls, 100 * plain["called"] / plain["items"]
+
+
+def _spare(asked: list[Mapping[str, Any]], arm: str, k: int) -> float:
+    """Return the percent of calls that could at most go for one point, where a right answer needs its call."""
+    row, plain = _counts(asked, arm, k)
+    return 100 * (1 - (row["right"] - row["items"] / 100) / (row["called"] + plain["called"]))
+
+
+def _counts(asked: list[Mapping[str, Any]], arm: str, k: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Return items, right ones and those with a call, of those that need a tool, and of those that need none."""
     row = summed(
         {"right": row["right"], "items": row["items"], "called": row["called"]}
         for one in asked
         for row in answers_of(one, arm, k)
     )
-    plain = summed(one["needless"][f"{arm} {k}"] for one in asked)
-    calls = 100 * (row["called"] + plain["called"]) / (row["items"] + plain["items"])
-    return 100 * row["right"] / row["items"], calls, 100 * plain["called"] / plain["items"]
+    return row, summed(one["needless"][f"{arm} {k}"] for one in asked)
 
 
 def _price(name: str) -> float:
