@@ -216,8 +216,8 @@ def _trained(seeds: Mapping[str, Any], out: Path) -> list[str]:
         "## What fewer calls cost",
         "![Accuracy over calls](images/beyond-calls.svg)",
         "*Calls*: of all items, also those that need none, the share on which a tool is called. Hardly an item that "
-        "needs a tool is answered without one, so a call that leads to a right answer cannot go: for one point, at most "
-        f"{_spare(unpriced, 'toolformer', 10):.0f} % of the calls could be spared.",
+        "needs a tool is answered without one, so a call that leads to a right answer cannot go: for one point, "
+        f"at most {_spare(unpriced, 'toolformer', 10):.0f} % of the calls could be spared.",
         "A price in nats for every call when C* is assembled; the model finetuned on it, k = 10:",
         "\n".join(
             table(

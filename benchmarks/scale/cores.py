@@ -1,6 +1,6 @@
 """All cores of a CPU machine for annotation: one process with threads against a Dask worker of one thread a core.
 
-    python benchmarks/scale/cores.py [--documents 240] [--repeats 3] [--json]
+    python benchmarks/scale/cores.py [--documents 240] [--repeats 3] [--cores 1] [--json]
 
 Builds of the embedded corpus with the embedded model, each in a new folder by the command `toolformer build`:
 
@@ -91,13 +91,17 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--documents", type=int, default=240)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--cores", type=int, help="that all of this may use (default: all; with one only threads run)")
     args = parser.parse_args()
+    if args.cores:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.cores])  # also of the processes started here
+    ways = _WAYS if _allowed() > 1 else _WAYS[:1]
     best: dict[tuple[bool, str], Measured] = {}
     texts = set()
     with tempfile.TemporaryDirectory() as folder:
         for number in range(args.repeats):
             for beside in (False, True):
-                for way in _WAYS:
+                for way in ways:
                     with busy_processes(int(beside)):
                         one = build(args.documents, Path(folder) / f"{way}-{beside}-{number}", way, beside=beside)
                     texts.add(one.texts)
@@ -105,7 +109,7 @@ def main() -> None:
                     progress(f"{way}{' beside another' * beside}: {asdict(one)}")
     say(f"{args.documents} documents, {_allowed()} cores")
     say(f"{'':<8} {'alone':>22} {'beside a busy process':>28}")
-    for way in _WAYS:
+    for way in ways:
         alone, shared = best[False, way], best[True, way]
         say(
             f"{way:<8} {alone.documents_per_second:8.2f}/s {alone.cpu_seconds:7.1f} s CPU"
