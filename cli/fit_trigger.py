@@ -24,6 +24,7 @@ __all__ = ["fit_trigger"]
 _BOUNDS = {
     "needless": "",
     "lost": "more needless openings remain than asked for, because fewer would lose too many calls",
+    "few_calls": "few calls to learn from, so theta is at most a tenth of the least p(' [') among them",
     "too_few_calls": "too few calls for a threshold",
 }
 
@@ -43,7 +44,7 @@ def fit_trigger(
     lost: Annotated[
         float, typer.Option(min=0, max=1, help="Largest share of a tool's calls that are lost; it takes precedence")
     ] = 0.02,
-    min_calls: Annotated[int, typer.Option(min=1, help="Calls that a tool needs for a threshold")] = 20,
+    min_calls: Annotated[int, typer.Option(min=1, help="Calls that a tool needs for a threshold")] = 5,
     as_json: AsJson = False,
 ) -> None:
     """Fit when a finetuned model calls: for each tool the smallest p(' [') of a call, on held-out documents of C*.

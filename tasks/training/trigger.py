@@ -70,7 +70,11 @@ def read_trigger(path: Path) -> FittedTrigger:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         return FittedTrigger(
-            **{**record, "config": FitConfig(**record["config"]), "fits": tuple(map(_fit, record["fits"]))}
+            **{
+                **record,
+                "config": FitConfig(**{"few_calls": 0, **record["config"]}),
+                "fits": tuple(map(_fit, record["fits"])),
+            }
         )
     except OSError as exc:
         raise UsageError(f"{path} cannot be read: {exc.strerror}") from exc

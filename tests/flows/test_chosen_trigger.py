@@ -16,9 +16,11 @@ from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.lm.load import model_digest
 
 FITS = (
-    fit_tool("calculator", [0.5, 0.7], [0.1, 0.3], FitConfig(min_calls=2)),  # .4, halfway between .3 and .5
-    fit_tool("own", [0.5, 0.9], [0.1], FitConfig(min_calls=2)),  # .3
-    fit_tool("qa", [0.5], [0.1], FitConfig(min_calls=2)),  # too few calls
+    fit_tool(
+        "calculator", [0.5, 0.7], [0.1, 0.3], FitConfig(min_calls=2, few_calls=2)
+    ),  # .4, halfway between .3 and .5
+    fit_tool("own", [0.5, 0.9], [0.1], FitConfig(min_calls=2, few_calls=2)),  # .3
+    fit_tool("qa", [0.5], [0.1], FitConfig(min_calls=2, few_calls=2)),  # too few calls
 )
 
 
@@ -37,6 +39,13 @@ def test_a_record_is_read_as_it_was_written(job: Path) -> None:
     assert fitted.fits == FITS
     assert (fitted.documents, fitted.top_k, fitted.config, fitted.calls["qa"]) == (4, 10, FitConfig(), 1)
     assert fitted.thresholds == {"calculator": pytest.approx(0.4), "own": pytest.approx(0.3)}
+
+
+def test_a_record_from_before_few_calls_was_fitted_without_it(job: Path) -> None:
+    record = json.loads((job / TRIGGER_FILE).read_text())
+    del record["config"]["few_calls"]
+    (job / TRIGGER_FILE).write_text(json.dumps(record))
+    assert read_trigger(job / TRIGGER_FILE).config == FitConfig(few_calls=0)
 
 
 def test_the_record_is_no_part_of_the_model(job: Path) -> None:

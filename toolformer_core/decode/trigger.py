@@ -20,7 +20,10 @@ smaller loss wins, and `ToolFit.bound` says so. Neither share depends on how man
 not, which differs between C* and the texts to come. Thresholds between the same two probabilities leave the same
 openings, so theta is 0 or halfway between two neighbours: no rounding error moves an opening across it.
 
-A tool with few wanted openings gets no threshold. This module knows no model and no text; see `openings`.
+The least of few wanted openings says little about the least of those to come: with seven of them, the next one lies
+below all with probability 1/8. So with |W_t| < 20, theta_t is also at most a tenth of the least of W_t (`few_calls`),
+and with |W_t| < 5 there is none. Both numbers and the tenth are judgements: p(" [") of wanted and of needless openings
+mostly lie more than ten times apart. This module knows no model and no text; see `openings`.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from toolformer_core.errors import UsageError
 __all__ = ["CurvePoint", "FitConfig", "Opening", "ToolFit", "fit_tool", "fit_triggers"]
 
 _CURVE = 60  # points of a curve at most
+_CAUTION = 0.1  # with few wanted openings: the largest threshold, as a share of the least of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,7 @@ class FitConfig:
         needless: a, the largest share of needless openings that remain.
         lost: b, the largest share of wanted openings that are lost. It takes precedence over `needless`.
         min_calls: wanted openings that a tool needs for a threshold.
+        few_calls: with fewer wanted openings, the threshold is at most a tenth of the least of them.
 
     Raises:
         UsageError: a value out of range.
@@ -64,7 +69,8 @@ class FitConfig:
 
     needless: float = 0.05
     lost: float = 0.02
-    min_calls: int = 20
+    min_calls: int = 5
+    few_calls: int = 20
 
     def __post_init__(self) -> None:
         if not 0 <= self.needless <= 1 or not 0 <= self.lost <= 1:
@@ -87,7 +93,7 @@ class ToolFit:
 
     tool: str
     threshold: float | None  # None: too few wanted openings
-    bound: str  # what limits it: needless | lost | too_few_calls
+    bound: str  # what limits it: needless | lost | few_calls | too_few_calls
     wanted: int  # |W_t|
     needless: int  # |N_t|
     kept: int  # wanted openings at the threshold
@@ -144,6 +150,9 @@ def fit_tool(
         few_left = np.flatnonzero(left / max(1, len(n)) <= config.needless)
         enough = len(few_left) > 0 and int(few_left[0]) <= few_lost
         bound, at = ("needless", int(few_left[0])) if enough else ("lost", few_lost)
+        cautious = int(np.searchsorted(thresholds, _CAUTION * w[0], side="right")) - 1  # the first is 0
+        if len(w) < config.few_calls and cautious < at:
+            bound, at = "few_calls", cautious
     return ToolFit(
         tool=tool,
         threshold=None if bound == "too_few_calls" else curve[at].threshold,

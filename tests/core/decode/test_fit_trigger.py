@@ -39,7 +39,7 @@ TABLE = [
     ],
 )
 def test_the_worked_table(needless: float, lost: float, bound: str, row: int) -> None:
-    fit = fit_tool("t", WANTED, NEEDLESS, FitConfig(needless, lost, min_calls=4))
+    fit = fit_tool("t", WANTED, NEEDLESS, FitConfig(needless, lost, min_calls=4, few_calls=4))
     threshold, left, kept = TABLE[row]
     assert (fit.threshold, fit.bound) == (pytest.approx(threshold), bound)
     assert (fit.needless_left, fit.kept, fit.needless, fit.wanted) == (left, kept, 4, 4)
@@ -58,8 +58,27 @@ def test_a_tool_that_is_never_opened_in_vain_needs_no_threshold() -> None:
 
 def test_a_needless_opening_above_all_calls_leaves_the_smaller_loss() -> None:
     # .9 remains at every threshold; .4 is halfway to the least call, .5, which may not be lost
-    fit = fit_tool("t", [0.5, 0.6], [0.3, 0.9], FitConfig(0.0, 0.0, min_calls=1))
+    fit = fit_tool("t", [0.5, 0.6], [0.3, 0.9], FitConfig(0.0, 0.0, min_calls=1, few_calls=1))
     assert (fit.threshold, fit.bound, fit.needless_left, fit.kept) == (pytest.approx(0.4), "lost", 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("few_calls", "bound", "threshold", "left"),
+    [
+        (2, "needless", 0.55, 0),  # two are enough: no needless opening from halfway between .5 and .6 on
+        (
+            3,
+            "few_calls",
+            0.055,
+            3,
+        ),  # too few: .06 is a tenth of .6, and .055, halfway from .01 to .1, the next below it
+    ],
+)
+def test_few_calls_are_trusted_up_to_a_tenth_of_the_least(
+    few_calls: int, bound: str, threshold: float, left: int
+) -> None:
+    fit = fit_tool("t", [0.6, 0.9], [0.01, 0.1, 0.2, 0.5], FitConfig(0.0, 0.0, min_calls=2, few_calls=few_calls))
+    assert (fit.bound, fit.threshold, fit.needless_left) == (bound, pytest.approx(threshold), left)
 
 
 def test_which_openings_count_for_which_tool() -> None:
@@ -71,7 +90,7 @@ def test_which_openings_count_for_which_tool() -> None:
         Opening("", "t", 0.97),  # the model names no tool
         Opening("u", "t", 0.96),
     ]
-    t, u = fit_triggers(openings, ["t", "u"], config := FitConfig(0.25, 0.25, min_calls=4))
+    t, u = fit_triggers(openings, ["t", "u"], config := FitConfig(0.25, 0.25, min_calls=4, few_calls=4))
     assert t == fit_tool("t", WANTED, NEEDLESS, config, early=1, other_tool=1)
     assert u == fit_tool("u", [], [], config, other_tool=1)
 
@@ -81,11 +100,11 @@ _some = st.lists(st.sampled_from([0.0, 0.1, 0.2, 0.25, 0.3, 0.5, 0.9, 1.0]), max
 _shares = st.sampled_from([0.0, 0.02, 0.1, 0.29, 0.5, 1.0])
 
 
-@given(_some, _some, _shares, _shares, st.randoms(use_true_random=False))
+@given(_some, _some, _shares, _shares, st.integers(0, 12), st.randoms(use_true_random=False))
 def test_the_threshold_is_the_one_of_the_definition(
-    wanted: list[float], needless: list[float], a: float, b: float, rng: random.Random
+    wanted: list[float], needless: list[float], a: float, b: float, few: int, rng: random.Random
 ) -> None:
-    config = FitConfig(a, b, min_calls=1)
+    config = FitConfig(a, b, min_calls=1, few_calls=few)
     fit = fit_tool("t", wanted, needless, config)
     if not wanted:
         assert fit.threshold is None
@@ -94,7 +113,8 @@ def test_the_threshold_is_the_one_of_the_definition(
     candidates = [0.0, *((low + high) / 2 for low, high in itertools.pairwise(distinct))]
     least = [c for c in candidates if sum(n >= c for n in needless) <= a * len(needless) + 1e-9]
     most = [c for c in candidates if sum(w < c for w in wanted) <= b * len(wanted) + 1e-9]
-    assert fit.threshold == min([*least[:1], most[-1]])
+    careful = [c for c in candidates if c <= 0.1 * min(wanted)] if len(wanted) < few else candidates
+    assert fit.threshold == min([*least[:1], most[-1], careful[-1]])
     assert (fit.kept, fit.needless_left) == (
         sum(w >= fit.threshold for w in wanted),
         sum(n >= fit.threshold for n in needless),
