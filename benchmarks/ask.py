@@ -108,11 +108,11 @@ def _calls(ids: pa.Array, tool: str, rng: np.random.Generator) -> tuple[dict[str
     """Return the columns of a shard's draws and of its scored calls: two distinct ones at each of four positions."""
     n = len(ids) * _PER_DOCUMENT
     own = np.repeat(np.arange(len(ids)), _PER_DOCUMENT)
-    # a fifth of the positions is shared by the tools, so that they compete for it
-    places = rng.integers(0, 2000, (len(ids), 4)) * 5 + rng.choice(
+    # four positions that differ, as one is sampled once; a fifth of them is shared by the tools, which compete for it
+    places = (rng.integers(0, 500, (len(ids), 4)) + np.arange(4) * 500) * 5 + rng.choice(
         [0, 1 + _TOOLS.index(tool) % 4], (len(ids), 4), p=[0.2, 0.8]
     )
-    position = np.repeat(np.sort(places, axis=1).reshape(-1), 2)
+    position = np.repeat(places.reshape(-1), 2)
     gain = rng.normal(-0.5, 0.9, n)  # about one call in eight gains 0.5 nats
     plus = rng.normal(5.0, 1.0, n)
     numbers = rng.integers(0, 1000, (n, 2))
