@@ -10,11 +10,15 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import resource
 import subprocess
 import sys
+import time
 import tracemalloc
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from benchmarks.report import say
 from benchmarks.scale.limits import constants_of
@@ -63,8 +67,8 @@ def waiting_world(documents: int, tool_ms: float, cores: int = 2) -> World:
     )
 
 
-def _real(documents: int, tool_ms: float) -> dict[str, float]:
-    """Return what `gpu_wait.py` measured."""
+def _real(documents: int, tool_ms: float) -> tuple[dict[str, float], int]:
+    """Return what `gpu_wait.py` measured, and how many cores other processes left it meanwhile."""
     options = [
         "--documents",
         str(documents),
@@ -76,24 +80,33 @@ def _real(documents: int, tool_ms: float) -> dict[str, float]:
         str(_SHARD),
     ]
     command = [sys.executable, str(ROOT / "benchmarks" / "gpu_wait.py"), *options, "--json"]
+    began, others = time.perf_counter(), _others_cpu_s()
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    taken = (_others_cpu_s() - others) / (time.perf_counter() - began)
     if ended.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{ended.stderr[-2000:]}")
     found: dict[str, float] = json.loads(ended.stdout.splitlines()[-1])
-    return found
+    return found, max(1, round((os.cpu_count() or 1) - taken))
+
+
+def _others_cpu_s() -> float:
+    """Return the CPU seconds that this machine has spent so far, but for those of this process's ended children."""
+    times, own = psutil.cpu_times(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return float(times.user + times.nice + times.system - own.ru_utime - own.ru_stime)
 
 
 def compare(folder: Path | None) -> dict[str, Any]:
     """Run two real builds on Dask; print and return what was predicted and what was measured.
 
     Args:
-        folder: what `plan_check.py --keep` left; its smallest build predicts the others. None: there is none.
+        folder: what `plan_check.py --keep` left; its two smallest builds predict the others. None: there is none.
     """
-    rows = []
+    rows: list[dict[str, Any]] = []
     for documents, tool_ms in _RUNS:
-        cores = max(1, (os.cpu_count() or 1) - round(os.getloadavg()[0]))
-        outcome, real = simulate(waiting_world(documents, tool_ms, cores)), _real(documents, tool_ms)
+        real, cores = _real(documents, tool_ms)
+        outcome = simulate(waiting_world(documents, tool_ms, cores))
         name = f"Dask, {documents} documents, tool {tool_ms:g} ms"
+        say(f"{name}: other processes left {cores} cores")
         rows.append({"run": name, "figure": "span, s", "predicted": outcome.card_span_s, "real": real["span_s"]})
         rows.append({"run": name, "figure": "card busy", "predicted": outcome.card_busy, "real": real["busy_share"]})
     if folder is not None:
@@ -106,24 +119,32 @@ def compare(folder: Path | None) -> dict[str, Any]:
 
 
 def _threads(folder: Path) -> list[dict[str, Any]]:
-    """Predict the makespan of the builds that `plan_check.py` left, from the smallest of them.
+    """Predict the makespan of the builds that `plan_check.py` left, but for the two smallest.
 
-    The seconds on the clock for a CPU second are what the smallest build took, by its own simulation: other work ran
-    beside it.
+    Those two tell what a simulation of their CPU seconds cannot know: the time until the model answers (imports,
+    weights), and how many seconds on the clock a CPU second takes beside what else runs.
+
+    Raises:
+        SystemExit: there are fewer than three.
     """
     found = [(data, sample) for data in sorted(folder.iterdir()) if (sample := read_sample(str(data))) is not None]
+    if len(found) < 3:
+        raise SystemExit(f"{folder} holds {len(found)} finished builds; two tell the start and the pace of a third")
     found.sort(key=lambda pair: pair[1].documents)
-    (first, smallest), *others = found
-    worlds = [_thread_world(smallest, sample.documents) for _, sample in found]
-    alone = _makespan(first) / simulate(worlds[0]).makespan_s
+    smallest = found[0][1]
+    simulated = [simulate(_thread_world(smallest, sample.documents)).makespan_s for _, sample in found]
+    real = [_makespan(data) for data, _ in found]
+    pace = (real[1] - real[0]) / (simulated[1] - simulated[0])
+    start = real[0] - pace * simulated[0]
+    say(f"threads: {start:.1f} s until the model answers, {pace:.2f} s on the clock for a CPU second")
     return [
         {
-            "run": f"threads, {sample.documents} documents",
+            "run": f"threads, {found[i][1].documents} documents",
             "figure": "makespan, s",
-            "predicted": simulate(world).makespan_s * alone,
-            "real": _makespan(data),
+            "predicted": start + pace * simulated[i],
+            "real": real[i],
         }
-        for (data, sample), world in zip(others, worlds[1:], strict=True)
+        for i in range(2, len(found))
     ]
 
 
