@@ -15,12 +15,11 @@ from toolformer_core.decode.trigger import FitConfig, fit_tool
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.lm.load import model_digest
 
+TWO = FitConfig(min_calls=2, few_calls=2)
 FITS = (
-    fit_tool(
-        "calculator", [0.5, 0.7], [0.1, 0.3], FitConfig(min_calls=2, few_calls=2)
-    ),  # .4, halfway between .3 and .5
-    fit_tool("own", [0.5, 0.9], [0.1], FitConfig(min_calls=2, few_calls=2)),  # .3
-    fit_tool("qa", [0.5], [0.1], FitConfig(min_calls=2, few_calls=2)),  # too few calls
+    fit_tool("calculator", [0.5, 0.7], [0.1, 0.3], TWO),  # .4, halfway between .3 and .5
+    fit_tool("own", [0.5, 0.9], [0.1], TWO),  # .3
+    fit_tool("qa", [0.5], [0.1], TWO),  # too few calls
 )
 
 

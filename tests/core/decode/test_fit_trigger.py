@@ -65,13 +65,10 @@ def test_a_needless_opening_above_all_calls_leaves_the_smaller_loss() -> None:
 @pytest.mark.parametrize(
     ("few_calls", "bound", "threshold", "left"),
     [
-        (2, "needless", 0.55, 0),  # two are enough: no needless opening from halfway between .5 and .6 on
-        (
-            3,
-            "few_calls",
-            0.055,
-            3,
-        ),  # too few: .06 is a tenth of .6, and .055, halfway from .01 to .1, the next below it
+        # two are enough: no needless opening remains from .55 on, halfway between .5 and .6
+        (2, "needless", 0.55, 0),
+        # too few: .06 is a tenth of .6, and .055, halfway between .01 and .1, is the next one below
+        (3, "few_calls", 0.055, 3),
     ],
 )
 def test_few_calls_are_trusted_up_to_a_tenth_of_the_least(
