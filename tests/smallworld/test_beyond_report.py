@@ -59,8 +59,8 @@ def calibration(wrong: int) -> dict[str, Any]:
 def sampling() -> dict[str, Any]:
     tool = {
         "forms": {
-            "free": {"kept": 20, "right": 18, "documents": 15, "tokens": 1_000_000},
-            "forced": {"kept": 50, "right": 45, "documents": 30, "tokens": 1_000_000},
+            "free": {"kept": 20, "right": 18, "documents": 15, "scored": 40, "tokens": 1_000_000},
+            "forced": {"kept": 50, "right": 45, "documents": 30, "scored": 50, "tokens": 1_000_000},
         },
         "gold": 20,
         "places": {way: {str(k): min(20, 2 * k) for k in PLACES} for way in POSITIONS},
@@ -111,7 +111,7 @@ def test_the_page_says_where_a_promise_is_broken(tmp_path: Path) -> None:
 def test_the_page_compares_forms_and_positions(tmp_path: Path) -> None:
     write_report({"1": {"sampling": sampling()}}, tmp_path)
     page = (tmp_path / "beyond.md").read_text()
-    assert "| known | qa | 18 | 45 | 2.50 | 0.90 (" in page  # right calls for a million tokens
+    assert "| known | qa | 18 | 45 | 2.50 | 1.25 | 0.90 (" in page  # right calls for a million tokens; 50/40 scored
     assert "| new | mt | need | 0.10 | 0.30 | 0.50 | 1.00 |" in page
     assert "--part sampling --documents 40`" in page
     assert "calibration" not in page
