@@ -158,6 +158,8 @@ def find_threshold(tool: str, gains: GainsOfTool, promised: float, own: float, f
     def keep(reason: str) -> FoundThreshold:
         return FoundThreshold(tool, promised, own, reason, estimate(gains, own))
 
+    if not len(gains.calls):
+        return keep("too_few")
     if not len(gains.decoys):
         return keep("no_decoys" if not gains.asked else "too_alike")
     if promised * len(gains.decoys) < _LEAST_EXPECTED:

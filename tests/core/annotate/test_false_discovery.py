@@ -84,6 +84,8 @@ def test_without_decoys_the_tools_own_threshold_stays():
     gains = GainsOfTool(np.array([0.1, 0.2]), np.empty(0), with_decoys=0, asked=0, responses=8)
     found = find_threshold("mt", gains, 0.05, own=0.5)
     assert (found.tau_f, found.reason) == (0.5, "no_decoys")
+    none = find_threshold("mt", GainCollector().gains(), 0.05, own=0.5)  # no call was scored
+    assert (none.tau_f, none.reason) == (0.5, "too_few")
 
 
 @pytest.mark.parametrize(("times", "reason"), [(14, "too_few"), (15, "")])
