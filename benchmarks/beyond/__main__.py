@@ -3,6 +3,7 @@
     python -m benchmarks.beyond --seed 1 --part pretrain        # hours on two cores; resumes where it was stopped
     python -m benchmarks.beyond --seed 1 --part calibration     # promised against true rate of false discoveries
     python -m benchmarks.beyond --seed 1 --part sampling        # free against forced form; which positions are found
+    python -m benchmarks.beyond --seed 1 --part wordings        # each wording of the annotation prompts
     python -m benchmarks.beyond --seed 1 --part trained         # thresholds, prices and triggers, after finetuning
     python -m benchmarks.beyond --seed 1 --part rounds          # rounds of self-teaching
     python -m benchmarks.beyond --seed 1 --part bare-rounds     # ... that sample without annotation prompts
@@ -32,11 +33,12 @@ from benchmarks.beyond.report import write_report
 from benchmarks.beyond.rounds import bare_rounds, rounds
 from benchmarks.beyond.sampling import sampling
 from benchmarks.beyond.trained import Sizes, trained
+from benchmarks.beyond.wordings import wordings
 from benchmarks.report import parser_of, print_json, progress
 from benchmarks.small_world import leg, pretrained
 from toolformer_core.lm.load import load_model
 
-PARTS = ("pretrain", "calibration", "sampling", "trained", "rounds", "bare-rounds", "chains", "report")
+PARTS = ("pretrain", "calibration", "sampling", "wordings", "trained", "rounds", "bare-rounds", "chains", "report")
 OVER_SEEDS = ("rounds", "bare-rounds", "chains")  # their figures lie under the part's name in beyond.json
 _SHIPPED, _LEG = "shipped", "leg-"
 
@@ -47,7 +49,7 @@ def main() -> None:
     parser.add_argument("--part", choices=PARTS, default="report")
     parser.add_argument("--work", type=Path, default=Path("beyond-runs"), help="where models and runs lie")
     parser.add_argument("--tokens", type=int, default=12_000_000, help="of pretraining")
-    parser.add_argument("--documents", type=int, default=160, help="calibration, sampling: for every tool and frames")
+    parser.add_argument("--documents", type=int, help="calibration, sampling, wordings: for every tool and frames")
     parser.add_argument("--corpus", type=int, help="trained, (bare-)rounds, chains: documents to annotate")
     parser.add_argument("--items", type=int, help="trained, (bare-)rounds: items for each tool; chains: of each family")
     parser.add_argument("--steps", type=int, help="trained, (bare-)rounds, chains: steps of three texts")
@@ -108,9 +110,10 @@ def _part(a: Any, folder: Path, model: str) -> dict[str, Any]:
         measured, usual = by_steps[a.part]
         sizes = _sizes(a, usual)
         return measured(_own(folder, a.part, sizes), model, sizes, progress)
-    measure = calibration if a.part == "calibration" else sampling
-    texts = frame_texts(a.work / "texts", a.documents)
-    return {"documents": a.documents, **measure(load_model(model), texts, progress)}
+    in_process = {"calibration": (calibration, 160), "sampling": (sampling, 160), "wordings": (wordings, 24)}
+    measure, usual_documents = in_process[a.part]
+    documents = a.documents or usual_documents
+    return {"documents": documents, **measure(load_model(model), frame_texts(a.work / "texts", documents), progress)}
 
 
 def _sizes(a: Any, usual: Sizes) -> Sizes:

@@ -36,7 +36,8 @@ def write_report(figures: Mapping[str, Any], out: Path) -> None:
         "Counts are of all seeds together, with Wilson's 95 % interval; "
         "where seeds are compared, the mean stands first, then the least and the largest.",
     ]
-    for part, write in (("calibration", _calibration), ("sampling", _sampling), ("trained", _trained)):
+    chapters = {"calibration": _calibration, "sampling": _sampling, "wordings": _wordings, "trained": _trained}
+    for part, write in chapters.items():
         if seeds := of_part(figures, part):
             parts += write(seeds, out)
     bare = partial(rounds_chapter, bare=True)
@@ -161,6 +162,43 @@ def _sampling(seeds: Mapping[str, Any], _: Path) -> list[str]:
 
 def _ratio(before: float, after: float) -> str:
     return f"{after / before:.2f}" if before else "-"
+
+
+# --- wordings ---------------------------------------------------------------------------------------------------------
+
+
+def _wordings(seeds: Mapping[str, Any], _: Path) -> list[str]:
+    lines = []
+    for tool in TOOL_NAMES:
+        for wording in next(each(seeds, _FRAMES[0], tool)):
+            of = {frames: list(each(seeds, frames, tool, wording)) for frames in _FRAMES}
+            total = {frames: summed(one) for frames, one in of.items()}
+            cells = [
+                *(_both(_mean(of[f], name) for f in _FRAMES) for name in ("well_formed", "executes", "equals_gold")),
+                " / ".join(str(total[f]["kept"]) for f in _FRAMES),
+                _both(total[f]["right"] / total[f]["kept"] if total[f]["kept"] else None for f in _FRAMES),
+                _both(_mean(of[f], "recall") for f in _FRAMES),
+            ]
+            lines.append([tool, wording, *cells])
+    documents = sorted(set(each(seeds, "documents")))
+    head = ["tool", "wording", "well formed", "executes", "equals gold", "kept", "precision", "recall"]
+    return [
+        "## Wordings of the annotation prompts",
+        f"{_seeds(seeds)} {_command('wordings', documents)} *Well formed* and *equals gold* are shares of the draws at "
+        "known places, *executes* is that of the inputs drawn anywhere; *precision* is the share of kept calls with "
+        "the known input at their place, *recall* that of known places where a call as good was kept. Known / new "
+        "frames; kept calls of all models and their precision, means of the models otherwise.",
+        "\n".join(table(head, lines)),
+    ]
+
+
+def _mean(rows: Iterable[Mapping[str, Any]], name: str) -> float | None:
+    values = [row[name] for row in rows if row[name] is not None]
+    return sum(values) / len(values) if values else None
+
+
+def _both(values: Iterable[float | None]) -> str:
+    return " / ".join("-" if value is None else f"{value:.2f}" for value in values)
 
 
 # --- trained ----------------------------------------------------------------------------------------------------------

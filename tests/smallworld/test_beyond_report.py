@@ -117,6 +117,23 @@ def test_the_page_compares_forms_and_positions(tmp_path: Path) -> None:
     assert "calibration" not in page
 
 
+def wordings(kept: int, right: int, well_formed: float | None) -> dict[str, Any]:
+    row = {"well_formed": well_formed, "executes": 0.5, "equals_gold": 0.25}
+    row |= {"kept": kept, "right": right, "recall": 0.75}
+    tools = {tool: {"1": row, "2": row} for tool in TOOL_NAMES}
+    return {"documents": 24, **dict.fromkeys(FRAMES, tools)}
+
+
+def test_the_page_compares_wordings(tmp_path: Path) -> None:
+    write_report({"1": {"wordings": wordings(8, 8, 1.0)}, "2": {"wordings": wordings(2, 0, 0.5)}}, tmp_path)
+    page = (tmp_path / "beyond.md").read_text()
+    # shares are means of the models: (1 + 1/2) / 2; precision is that of all kept calls: 8 of 8 and 0 of 2
+    assert "| qa | 2 | 0.75 / 0.75 | 0.50 / 0.50 | 0.25 / 0.25 | 10 / 10 | 0.80 / 0.80 | 0.75 / 0.75 |" in page
+    write_report({"1": {"wordings": wordings(0, 0, None)}}, tmp_path)  # nothing was drawn, nothing kept
+    page = (tmp_path / "beyond.md").read_text()
+    assert "| qa | 2 | - / - | 0.50 / 0.50 | 0.25 / 0.25 | 0 / 0 | - / - | 0.75 / 0.75 |" in page
+
+
 def test_the_page_shows_what_fewer_calls_cost(tmp_path: Path) -> None:
     write_report({"1": {"trained": trained()}}, tmp_path)
     page = (tmp_path / "beyond.md").read_text()
