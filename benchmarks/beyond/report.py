@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,12 +52,12 @@ def _seeds(seeds: Mapping[str, Any]) -> str:
     return f"Models: {', '.join(seeds)}."
 
 
-def _command(part: str, documents: Sequence[int]) -> str:
-    """Say what measured a part, and on how many documents for each tool and kind of frames."""
-    sizes = " and ".join(map(str, documents))
+def _measured(seeds: Mapping[str, Any], part: str) -> str:
+    """Say which models were measured how, and on how many documents for each tool and kind of frames."""
+    sizes = " and ".join(map(str, sorted(set(each(seeds, "documents")))))
     return (
-        f"Measured by `python -m benchmarks.beyond --part {part} --documents {sizes}`, so many for each tool "
-        "and kind of frames."
+        f"{_seeds(seeds)} Measured by `python -m benchmarks.beyond --part {part} --documents {sizes}`, so many for "
+        "each tool and kind of frames."
     )
 
 
@@ -84,10 +84,9 @@ def _calibration(seeds: Mapping[str, Any], out: Path) -> list[str]:
     plot_calibration(out / "images/beyond-calibration.svg", rates)
     head = ["frames", "tool", "promised", "tau_f", "kept", "wrong, share of the kept", "recall", "promise"]
     wrong = [[tool, *_all_wrong(seeds, tool)] for tool in TOOL_NAMES]
-    documents = sorted(set(each(seeds, "documents")))
     return [
         "## A promised rate of wrong calls",
-        f"{_seeds(seeds)} {_command('calibration', documents)} Five positions, five draws and three "
+        f"{_measured(seeds, 'calibration')} Five positions, five draws and three "
         "decoys. *Wrong*: neither the input nor the response of a call that is right in the document, and no response "
         "that holds a right value; the interval counts a document once. *Recall*: right calls found at their place.",
         "![True over promised rates](images/beyond-calibration.svg)",
@@ -144,11 +143,10 @@ def _sampling(seeds: Mapping[str, Any], _: Path) -> list[str]:
             for way in POSITIONS:
                 found = summed(each(seeds, frames, tool, "places", way))
                 places.append([frames, tool, way, *(f"{found[str(k)] / gold:.2f}" for k in PLACES)])
-    documents = sorted(set(each(seeds, "documents")))
     head = ["frames", "tool", "free", "forced", "forced / free", "calls scored", "right of kept, free", "forced"]
     return [
         "## Forced form",
-        f"{_seeds(seeds)} {_command('sampling', documents)} Right kept calls for a million "
+        f"{_measured(seeds, 'sampling')} Right kept calls for a million "
         "tokens through the model (scan, draws and scores together), "
         "at the paper's thresholds, and the share of kept calls that are right. *Calls scored*, forced over free: "
         "the forced form can win only where it makes more calls to score, and hardly does where a model writes "
@@ -180,11 +178,10 @@ def _wordings(seeds: Mapping[str, Any], _: Path) -> list[str]:
                 _both(_mean(of[f], "recall") for f in _FRAMES),
             ]
             lines.append([tool, wording, *cells])
-    documents = sorted(set(each(seeds, "documents")))
     head = ["tool", "wording", "well formed", "executes", "equals gold", "kept", "precision", "recall"]
     return [
         "## Wordings of the annotation prompts",
-        f"{_seeds(seeds)} {_command('wordings', documents)} *Well formed* and *equals gold* are shares of the draws at "
+        f"{_measured(seeds, 'wordings')} *Well formed* and *equals gold* are shares of the draws at "
         "known places, *executes* is that of the inputs drawn anywhere; *precision* is the share of kept calls with "
         "the known input at their place, *recall* that of known places where a call as good was kept. Known / new "
         "frames; kept calls of all models and their precision, means of the models otherwise.",
