@@ -31,15 +31,15 @@ Built = tuple[BuildResult, Path, list[str]]
 
 
 @pytest.fixture
-def data(as_built: Path, few_documents: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the small build, brought up to date; no model may be loaded from it."""
+def data(as_built: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the small build, with a snapshot of its own; no model may be loaded from it."""
 
     def no_model(*_: object) -> None:
         raise AssertionError("a model was loaded")
 
     for stage in ("sample", "score"):
         monkeypatch.setattr(f"tasks.stages.{stage}.model_of", no_model)
-    run_build(small_build(few_documents, as_built))
+    publish(Store(as_built), None, anew=True)
     return as_built
 
 
