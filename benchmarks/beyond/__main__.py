@@ -112,8 +112,9 @@ def _part(a: Any, folder: Path, model: str) -> dict[str, Any]:
         return measured(_own(folder, a.part, sizes), model, sizes, progress)
     in_process = {"calibration": (calibration, 160), "sampling": (sampling, 160), "wordings": (wordings, 24)}
     measure, usual_documents = in_process[a.part]
-    documents = a.documents or usual_documents
-    return {"documents": documents, **measure(load_model(model), frame_texts(a.work / "texts", documents), progress)}
+    documents = usual_documents if a.documents is None else a.documents
+    texts = frame_texts(folder / f"texts-{documents}", documents)  # its own: parts of other seeds may be running
+    return {"documents": documents, **measure(load_model(model), texts, progress)}
 
 
 def _sizes(a: Any, usual: Sizes) -> Sizes:

@@ -12,8 +12,9 @@ any call reaches. Where decoys cannot tell, or find nothing, there is a reason:
     | reason        | because                                                             | the threshold is         |
     |---------------|---------------------------------------------------------------------|--------------------------|
     | no_decoys     | the calls were scored without                                       | the tool's own           |
-    | too_few       | fewer than 3 decoys would be expected to pass at the promised rate  | the tool's own           |
-    |               | if all calls did: to see none would prove nothing (e^-3 = 5 %)      |                          |
+    | too_few       | no call was scored, or fewer than 3 decoys would be expected to     | the tool's own           |
+    |               | pass at the promised rate if all calls did: to see none would prove |                          |
+    |               | nothing (e^-3 = 5 %)                                                |                          |
     | too_alike     | fewer than `LEAST_RESPONSES` different responses, or most calls     | the tool's own           |
     |               | have no decoy: what counts as wrong is then a matter of a few words |                          |
     | none_passes   | decoys pass too often even where only the best call is left         | above all gains          |
