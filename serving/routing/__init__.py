@@ -1,7 +1,6 @@
 """GEAR as the router of the server: which tool answers a chat, one of the server's own or one of the client's.
 
     schemas        what a request may say when the router is on
-    schema_check   a client's JSON schemas, and what fits them
     client_tools   a client's function tool, and how the text of a call becomes arguments that fit its schema
     conversation   messages with calls and results of client's tools, as turns
     model_access   what is asked of the engine's thread: texts, embeddings, calls of tools

@@ -16,14 +16,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from serving.errors import RequestError, check_text
-from serving.routing.schema_check import Check, SchemaProblem, checker, without_patterns
 from serving.routing.schemas import FunctionTool
 from toolformer_core.config import canonical_json
 from toolformer_core.grounding.library import LibraryTool, zero_shot
 from toolformer_core.records import Call, ToolFailure, ToolResult, digest_of, unencodable
 from toolformer_core.syntax import linearize
 from toolformer_core.tools.mcp.arguments import ArgumentForm, BadInput
+from toolformer_core.tools.mcp.values import BadValue, read_json
 from toolformer_core.tools.responses import response_line
+from toolformer_core.tools.schema_check import Check, SchemaProblem, checker
 
 __all__ = ["ClientTool", "call_input", "client_tools_of", "name_in_calls"]
 
@@ -42,7 +43,6 @@ class ClientTool:
     description: str
     fingerprint: str
     form: ArgumentForm
-    check: Check
     properties: frozenset[str]
 
     @property
@@ -65,10 +65,9 @@ class ClientTool:
         given = _json_object(text)
         if given is None or not given.keys() <= self.properties:
             given = self.form.arguments(text)
-        written = json.dumps(given, ensure_ascii=False)
-        if problem := unencodable(written) or self.check(given):
+        elif problem := self.form.problem(given):
             raise BadInput(problem)
-        return written
+        return json.dumps(given, ensure_ascii=False)
 
 
 def client_tools_of(tools: Sequence[FunctionTool]) -> tuple[LibraryTool, ...]:
@@ -90,14 +89,13 @@ def client_tools_of(tools: Sequence[FunctionTool]) -> tuple[LibraryTool, ...]:
 def _library_tool(tool: FunctionTool, where: str) -> LibraryTool:
     function = tool.function
     schema = {"type": "object", "properties": {}} if function.parameters is None else function.parameters
-    check = _checker(schema, f"{where}.parameters")
-    form = ArgumentForm(without_patterns(schema))
+    form = ArgumentForm(schema, _checker(schema, f"{where}.parameters"))
     check_text(function.description or "", f"{where}.description")
     name = name_in_calls(function.name)
     description = " ".join((function.description or function.name.replace("_", " ").replace("-", " ")).split())
     fingerprint = digest_of("client tool", function.name, description, canonical_json(schema))
     client = ClientTool(
-        function.name, name, description, fingerprint, form, check, frozenset({*form.required, *form.optional})
+        function.name, name, description, fingerprint, form, frozenset({*form.required, *form.optional})
     )
     shown = zero_shot(client.key, name, _described(client, schema), form.template)
     mock = function.mock_response or schema.get("x-mock-response") or ""
@@ -147,11 +145,7 @@ def _json_object(text: str) -> dict[str, Any] | None:
     if not text.lstrip().startswith("{"):
         return None
     try:
-        value = json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError):
+        value = read_json(text)
+    except BadValue:
         return None
     return value if isinstance(value, dict) else None
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(constant)  # NaN and Infinity are no JSON

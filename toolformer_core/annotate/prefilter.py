@@ -59,6 +59,8 @@ __all__ = ["NO_DATE", "LanguageId", "fasttext_language", "prefilter"]
 
 NO_DATE = "no_url_date"  # why the calendar is not tried: it would have no date to read
 
+PATTERN_S = 10.0  # for one search of a user's pattern
+
 LanguageId = Callable[[str], tuple[str, float]]  # text -> (ISO 639 code, confidence in [0, 1])
 
 
@@ -124,7 +126,7 @@ def _declared_judge(declared: DocumentFilter, identify: LanguageId) -> Callable[
             return False, "too_long"
         reason = "declared" if declared else "no_heuristic"
         if patterns or keywords:
-            if any(pattern.search(text) for pattern in patterns):
+            if any(_occurs(pattern, text) for pattern in patterns):
                 reason = "pattern"
             elif keywords is not None and keywords.search(text):
                 reason = "keyword"
@@ -137,6 +139,16 @@ def _declared_judge(declared: DocumentFilter, identify: LanguageId) -> Callable[
         return True, reason
 
     return judge
+
+
+def _occurs(pattern: regex.Pattern[str], text: str) -> bool:
+    try:
+        return pattern.search(text, timeout=PATTERN_S) is not None
+    except TimeoutError:
+        raise UsageError(
+            f"the pattern {pattern.pattern!r} takes more than {PATTERN_S:g} s for one document; write it without "
+            "repetitions within repetitions"
+        ) from None
 
 
 # --- calculator -------------------------------------------------------------------------------------------------------

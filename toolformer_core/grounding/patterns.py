@@ -47,6 +47,8 @@ _MOVEMENT = (
     r"(?i:\b(?:(?:move|go|step)\s+)?(?:forwards?|backwards?)\b|\bturn\s+(?:left|right|around)\b|\b(?:grab|drop)\b)"
 )
 
+TIMEOUT_S = 10.0  # for one text
+
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
@@ -112,10 +114,21 @@ class PatternSet:
         return tuple(math.log(1 / pattern.prior) for pattern in self.patterns)
 
     def counts(self, text: str) -> tuple[int, ...]:
-        """Return C_j: how often each pattern occurs in a text; all 0 if none does."""
+        """Return C_j: how often each pattern occurs in a text; all 0 if none does.
+
+        Raises:
+            UsageError: they take more than `TIMEOUT_S` for it.
+        """
         found = [0] * len(self.patterns)
-        for match in _matcher(tuple(pattern.expression for pattern in self.patterns)).finditer(text):
-            found[int(str(match.lastgroup)[1:])] += 1
+        matcher = _matcher(tuple(pattern.expression for pattern in self.patterns))
+        try:
+            for match in matcher.finditer(text, timeout=TIMEOUT_S):
+                found[int(str(match.lastgroup)[1:])] += 1
+        except TimeoutError:
+            raise UsageError(
+                f"the patterns of {self.name} take more than {TIMEOUT_S:g} s for one text; write them without "
+                "repetitions within repetitions"
+            ) from None
         return tuple(found)
 
     def to_json(self) -> str:

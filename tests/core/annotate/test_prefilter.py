@@ -15,6 +15,7 @@ from toolformer_core.annotate.dates import url_date
 from toolformer_core.annotate.prefilter import fasttext_language, prefilter
 from toolformer_core.config import PrefilterConfig
 from toolformer_core.errors import UsageError
+from toolformer_core.tools.declaration import DocumentFilter
 
 
 def judge(tool, text, url=None, identify=marked_language, **config):
@@ -397,3 +398,10 @@ def test_any_text_gets_one_verdict(tool, text, url):
     (verdict,) = prefilter(tool, [a_document(text, url)], PrefilterConfig(), marked_language)
     assert verdict.tool == tool
     assert all(0 <= a < b <= len(text) for a, b in verdict.spans)
+
+
+def test_a_pattern_that_takes_for_ever_is_the_users_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolformer_core.annotate.prefilter.PATTERN_S", 0.02)
+    slow = DocumentFilter(patterns=("^(a|a)*$",))  # 2^24 ways through 24 letters
+    with pytest.raises(UsageError, match=r"'\^\(a\|a\)\*\$' takes more than 0.02 s for one document"):
+        list(prefilter("own", [a_document("a" * 24 + "b")], PrefilterConfig(), declared=slow))

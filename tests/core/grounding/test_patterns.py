@@ -113,3 +113,10 @@ def test_a_broken_set_is_refused(content: str, message: str, tmp_path: Path) -> 
 def test_an_unknown_set_is_refused() -> None:
     with pytest.raises(UnknownNameError, match="standard"):
         load_patterns("standart")
+
+
+def test_a_pattern_that_takes_for_ever_is_the_users_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolformer_core.grounding.patterns.TIMEOUT_S", 0.02)
+    slow = PatternSet("slow", (Pattern("a", "^(a|a)+$", 0.5),))  # 2^24 ways through 24 letters
+    with pytest.raises(UsageError, match="the patterns of slow take more than"):
+        slow.counts("a" * 24 + "b")

@@ -39,6 +39,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(int(url.path.rsplit("/")[-1]), b"", location="/people?country=France")
         elif url.path == "/large":
             self._send(200, b"x" * (1 << 20) + b"y")
+        elif url.path == "/odd":
+            self._send(200, b'{"@odata.count": 5, "page size": {"2d": [{"filter[x]": 1}]}, "a": {"b": 2}, "a.b": 3}')
         elif url.path == "/text":
             self._send(200, "caf\u00e9".encode() + b"\xff")
         else:
@@ -100,6 +102,13 @@ def test_a_request_and_what_is_read_from_its_response(server: Server, tools: lis
     assert people.run("France") == ToolResponse("68 million")
     assert people.run("Chad&country=France") == ToolFailure("no_result", "the response has no found.0.people")
     assert server.seen[-1]["path"] == "/people?country=Chad%26country%3DFrance"  # the input stays one value
+
+
+def test_names_of_any_kind_are_asked_and_read(server: Server, tools: list[HTTPTool]) -> None:
+    response = "{@odata.count} {page size.2d.0.filter[x]} {a.b}"
+    odd = http_tool(tools, server.url + "/odd?$top={input}&filter[x]={input}", response=response)
+    assert odd.run("5") == ToolResponse("5 1 2")  # steps come before a key with dots
+    assert server.seen[-1]["path"] == "/odd?$top=5&filter[x]=5"
 
 
 def test_json_is_filled_as_strings(server: Server, tools: list[HTTPTool]) -> None:

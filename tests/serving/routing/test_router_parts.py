@@ -15,7 +15,6 @@ from serving.openai_format import ResponseForm
 from serving.routing.chat import _plain
 from serving.routing.client_tools import ClientTool, call_input, client_tools_of, name_in_calls
 from serving.routing.conversation import conversation_of
-from serving.routing.schema_check import SchemaProblem, checker, without_patterns
 from serving.routing.schemas import FunctionTool, RoutedMessage
 from serving.routing.writers import OpeningCall
 from tests.fakes import FakeTool
@@ -24,6 +23,7 @@ from toolformer_core.errors import UsageError
 from toolformer_core.grounding.library import LibraryTool, library_of
 from toolformer_core.syntax import is_tool_name
 from toolformer_core.tools.mcp.arguments import BadInput
+from toolformer_core.tools.schema_check import SchemaProblem, checker
 
 CITY = {"city": {"type": "string", "pattern": "^[A-Z]"}}
 TRIP = {"source": {"type": "string"}, "target": {"type": "string"}, "days": {"type": "integer", "minimum": 1}}
@@ -73,8 +73,9 @@ def test_arguments(properties: dict[str, Any] | None, text: str, arguments: dict
         (TRIP, "Rome", "no name"),
         ({"steps": {"type": "integer"}}, "few", "not an integer"),
         ({"steps": {"type": "number"}}, '{"steps": NaN}', "not a number"),
+        ({"steps": {"type": "number"}}, '{"steps": 1e999}', "not a number"),
         (None, "something", "no arguments"),
-        ({"city": {"type": "string", "pattern": "^(a|a)*$"}}, "a" * 60 + "b", "TimeoutError"),  # would take for ever
+        ({"city": {"type": "string", "pattern": "^(a|a)*$"}}, "a" * 60 + "b", "does not match"),
     ],
 )
 def test_an_input_that_gives_no_arguments(properties: dict[str, Any] | None, text: str, said: str) -> None:
@@ -155,21 +156,6 @@ def test_a_schema_may_refer_to_itself() -> None:
     check = checker({"$ref": "#/$defs/node", "$defs": {"node": node}})
     assert check({"next": {"next": {}}}) == ""
     assert "was unexpected" in check({"next": {"other": 1}})
-
-
-def test_regular_expressions_are_left_out_and_what_only_looks_like_one_stays() -> None:
-    schema = {
-        "properties": {"pattern": {"type": "string", "pattern": "a"}},
-        "patternProperties": {"x": {}},
-        "anyOf": [{"pattern": "b"}],
-        "enum": [{"pattern": "c"}],
-    }
-    assert without_patterns(schema) == {
-        "properties": {"pattern": {"type": "string"}},
-        "anyOf": [{}],
-        "enum": [{"pattern": "c"}],
-    }
-    assert "is not" in checker({"patternProperties": {"^n": {"type": "integer"}}})({"n1": "x"})
 
 
 def messages(*given: dict[str, Any]) -> list[RoutedMessage]:

@@ -42,7 +42,7 @@ from toolformer_core.tools.declaration import ToolDeclaration
 
 __all__ = ["HTTPTemplate", "HTTPTool"]
 
-_VERSION = "1"
+_VERSION = "2"
 _FIELD = re.compile(r"\{([^{}]+)\}")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _MAX_BYTES = 1 << 20
@@ -261,12 +261,20 @@ def _read(text: str, template: str | None) -> ToolResult:
 
 
 def _at_path(value: Any, path: str) -> Any:
-    """Return what stands at `items.0.name` in a JSON value; None if nothing does."""
-    for step in path.split("."):
-        if isinstance(value, Mapping):
-            value = value.get(step)
-        elif isinstance(value, list) and step.lstrip("-").isdecimal() and -len(value) <= int(step) < len(value):
-            value = value[int(step)]
-        else:
-            return None
-    return value
+    """Return what stands at `items.0.name` in a JSON value; None if nothing does. A key may hold dots itself."""
+    steps = path.split(".")
+    for n in range(1, len(steps) + 1):
+        found = _item(value, ".".join(steps[:n]))
+        if found is not None and n < len(steps):
+            found = _at_path(found, ".".join(steps[n:]))
+        if found is not None:
+            return found
+    return None
+
+
+def _item(value: Any, step: str) -> Any:
+    if isinstance(value, Mapping):
+        return value.get(step)
+    if isinstance(value, list) and step.removeprefix("-").isdecimal() and -len(value) <= int(step) < len(value):
+        return value[int(step)]
+    return None

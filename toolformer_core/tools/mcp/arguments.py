@@ -9,11 +9,11 @@ How an input is read depends on the tool's arguments:
                             one of the tool's arguments
     several                 by name, in any order: `source=EUR, target=USD, amount=20`
 
-By name, a value reaches up to a comma that another `WORD=` follows, so it may hold commas: `place=Paris, France,
-day=Monday` gives `Paris, France`. A comma within (), [] or {} ends no value, and neither does anything within double
-quotes there. A value in quotes, `"` or `'`, may hold everything; inside, `\\"` is a quote and `\\\\` a backslash:
-`text="limit=3, or so", limit=5`. Elsewhere quotes are ordinary characters (`text=don't`). The input of a call has
-balanced brackets, and so has a value.
+By name, a value reaches up to a comma that another `NAME=` or `WORD=` follows, so it may hold commas: `place=Paris,
+France, day=Monday` gives `Paris, France`. A comma within (), [] or {} ends no value, and neither does anything within
+double quotes there. A value in quotes, `"` or `'`, may hold everything; inside, `\\"` is a quote and `\\\\` is a
+backslash: `text="limit=3, or so", limit=5`. Elsewhere quotes are ordinary characters (`text=don't`). The input of a
+call has balanced brackets, and so has a value.
 
 What a value may look like is in `values`. Arguments are checked against the whole schema before the server sees them.
 """
@@ -27,13 +27,12 @@ from typing import Any
 
 from toolformer_core.records import unencodable
 from toolformer_core.tools.mcp.values import BadValue, kinds_of, resolved, value_of
+from toolformer_core.tools.schema_check import Check, lenient_checker
 
 __all__ = ["ArgumentForm", "BadInput"]
 
 _WORD = r"[^\W\d][\w.\-]*"
-_NEXT = re.compile(rf"\s*,\s*(?={_WORD}\s*=(?!=))")
 _OPENING, _CLOSING = "([{", ")]}"
-_MAX_PROBLEM_CHARS = 300
 
 
 class BadInput(Exception):
@@ -45,9 +44,10 @@ class ArgumentForm:
 
     Args:
         schema: the JSON schema of the tool's arguments, an object.
+        check: says what is wrong with arguments, "" if nothing; default: what the schema says, where it can be used.
     """
 
-    def __init__(self, schema: Mapping[str, Any]) -> None:
+    def __init__(self, schema: Mapping[str, Any], check: Check | None = None) -> None:
         self._schema = dict(schema)
         properties = resolved(self._schema, self._schema).get("properties") or {}
         self._properties: dict[str, Any] = dict(properties)
@@ -56,8 +56,10 @@ class ArgumentForm:
         self.optional = tuple(name for name in self._properties if name not in required)
         names = sorted(map(re.escape, self._properties), key=len, reverse=True)
         self._by_name = re.compile(rf"\s*({'|'.join(names)})\s*=(?!=)") if names else None
-        self._name = re.compile(rf"\s*({'|'.join([*names, _WORD])})\s*=\s*")
-        self._check = _checker(self._schema)
+        name = "|".join([*names, _WORD])
+        self._name = re.compile(rf"\s*({name})\s*=\s*")
+        self._next = re.compile(rf"\s*,\s*(?=(?:{name})\s*=(?!=))")
+        self._check = check or lenient_checker(self._schema)
 
     @property
     def whole(self) -> str | None:
@@ -98,13 +100,16 @@ class ArgumentForm:
         missing = [name for name in self.required if name not in found]
         if missing:
             raise BadInput(f"{_listed(missing)} missing: write {self.template}")
-        try:
-            problem = unencodable(json.dumps(found, ensure_ascii=False)) or self._check(found)
-        except RecursionError:
-            problem = "nested too deeply"
-        if problem:
-            raise BadInput(problem[:_MAX_PROBLEM_CHARS])
+        if problem := self.problem(found):
+            raise BadInput(problem)
         return found
+
+    def problem(self, arguments: Mapping[str, Any]) -> str:
+        """Return what is wrong with arguments, "" if nothing."""
+        try:
+            return unencodable(json.dumps(arguments, ensure_ascii=False)) or self._check(arguments)
+        except RecursionError:
+            return "nested too deeply"
 
     def _read(self, text: str) -> dict[str, Any]:
         if not self._properties:
@@ -136,7 +141,7 @@ class ArgumentForm:
                 raise BadInput(f"there is no argument {name!r}; there are {', '.join(self._properties)}")
             if name in found:
                 raise BadInput(f"the argument {name!r} is given twice")
-            raw, quoted, at = _scan(text, match.end())
+            raw, quoted, at = _scan(text, match.end(), self._next)
             found[name] = self._value(name, raw, quoted=quoted)
         return found
 
@@ -150,14 +155,14 @@ class ArgumentForm:
         return " or ".join(kinds_of(self._properties[name], self._schema))
 
 
-def _scan(text: str, at: int) -> tuple[str, bool, int]:
+def _scan(text: str, at: int, next_name: re.Pattern[str]) -> tuple[str, bool, int]:
     """Return the value that starts at a place, whether it stands in quotes, and where the next name starts."""
     if at < len(text) and text[at] in "\"'":
         value, end = _quoted(text, at)
         rest = text[end:]
         if not rest.strip():
             return value, True, len(text)
-        if following := _NEXT.match(text, end):
+        if following := next_name.match(text, end):
             return value, True, following.end()
         raise BadInput(f"after the quoted value comes {rest.strip()[:40]!r}, not a comma and a name")
     depth, end = 0, at
@@ -169,7 +174,7 @@ def _scan(text: str, at: int) -> tuple[str, bool, int]:
             depth = max(0, depth - 1)
         elif depth and char == '"':
             end = _string_end(text, end)
-        elif not depth and (char == "," or char.isspace()) and (following := _NEXT.match(text, end)):
+        elif not depth and (char == "," or char.isspace()) and (following := next_name.match(text, end)):
             return text[at:end].strip(), False, following.end()
         end += 1
     if depth:
@@ -207,34 +212,3 @@ def _quoted(text: str, start: int) -> tuple[str, int]:
 
 def _listed(names: list[str]) -> str:
     return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
-
-
-def _checker(schema: dict[str, Any]) -> Any:
-    """Return a function that says what a schema finds wrong with arguments ("" if nothing).
-
-    A schema that cannot be used checks nothing here; the server then has its say.
-    """
-    from jsonschema import Draft202012Validator, SchemaError
-    from jsonschema.exceptions import best_match
-    from jsonschema.validators import validator_for
-    from referencing import Registry
-    from referencing.exceptions import Unresolvable
-
-    kind = validator_for(schema, default=Draft202012Validator)
-    try:
-        kind.check_schema(schema)
-    except SchemaError:
-        return lambda arguments: ""
-    validator = kind(schema, registry=Registry())  # no schema is fetched from anywhere
-
-    def check(arguments: dict[str, Any]) -> str:
-        try:
-            error = best_match(validator.iter_errors(arguments))
-        except Unresolvable:
-            return ""
-        if error is None:
-            return ""
-        where = ".".join(map(str, error.path))
-        return f"{where}: {error.message}" if where else str(error.message)
-
-    return check

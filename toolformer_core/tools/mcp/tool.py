@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MCPTool", "ToolDefinition", "mcp_tool", "names_for", "server_tools"]
 
-VERSION = "1"
+VERSION = "2"
 TIMEOUT_S = 30.0  # of a call whose limits name none; the stage's own default
 _EARLIER = 0.95  # of the limit: the failure then says what happened before the stage gives the call up
 _MAX_DESCRIPTION_CHARS = 300

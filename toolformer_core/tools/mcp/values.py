@@ -9,18 +9,20 @@
     string             the text as it is
     nothing said       JSON if it is JSON, else the text
 
-Where a schema allows several types, the first of this list (null first) that fits the text is taken, and text last. A
+Where a schema allows several types, the first of this list (null first) that fits the text is taken, and text last. So
+that no text is changed, what may be a text is another value only if JSON would write it so: `7`, not `007` or `yes`. A
 value in quotes is a text wherever the schema allows one. References within the schema are followed, none out of it.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["BadValue", "kinds_of", "resolved", "value_of"]
+__all__ = ["BadValue", "kinds_of", "read_json", "resolved", "value_of"]
 
 _INTEGER = re.compile(r"[+-]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.0*)?", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+|(?=\.[0-9]))(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
@@ -28,6 +30,7 @@ _BOOLEANS = {"true": True, "yes": True, "false": False, "no": False}
 _ORDER = ("enum", "null", "boolean", "integer", "number", "array", "object", "any", "string")
 _MAX_DIGITS = 400
 _MAX_REFERENCES = 50  # followed from one schema to the next
+_TYPES: dict[str, Any] = {"boolean": bool, "integer": int, "number": (int, float), "array": list}
 _CALLED = {"any": "any value", "string": "text", "null": "null"}
 
 
@@ -59,7 +62,7 @@ def _pointed(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any]:
     return target if isinstance(target, Mapping) else {}
 
 
-def value_of(text: str, schema: Any, root: Mapping[str, Any], *, quoted: bool = False) -> Any:
+def value_of(text: str, schema: Any, root: Mapping[str, Any], *, quoted: bool = False, is_item: bool = False) -> Any:
     """Return the value that a text stands for.
 
     Args:
@@ -67,18 +70,22 @@ def value_of(text: str, schema: Any, root: Mapping[str, Any], *, quoted: bool = 
         schema: the value's schema.
         root: the schema in which references are followed.
         quoted: the text stood in quotes.
+        is_item: the text stood between commas; an array within an array is JSON.
 
     Raises:
         BadValue: the text stands for no value of the schema.
     """
-    kinds = _alternatives(schema, root)
+    kinds = _alternatives(schema, root) or [("any", {})]
     order = ("enum", "string", *_ORDER) if quoted else _ORDER
+    may_be_text = any(named in ("string", "any") for named, _ in kinds)
     problem = ""
     for kind in order:
         for candidate in (candidate for named, candidate in kinds if named == kind):
-            if kind == "null" and any(named in ("string", "any") for named, _ in kinds):
+            if kind == "null" and may_be_text:
                 continue
             try:
+                if kind in _TYPES and (may_be_text or (is_item and kind == "array")):
+                    return _asread_json(kind, text.strip())
                 return _read(kind, text, candidate, root)
             except BadValue as exc:
                 problem = problem or str(exc)
@@ -97,14 +104,21 @@ def kinds_of(schema: Any, root: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(said)) or ["any value"]
 
 
-def _alternatives(schema: Any, root: Mapping[str, Any], depth: int = 0) -> list[tuple[str, dict[str, Any]]]:
-    """Return the kinds of value that a schema allows, each with the schema that says more of it."""
-    schema = resolved(schema, root)
+def _alternatives(
+    schema: Any, root: Mapping[str, Any], seen: set[int] | None = None
+) -> list[tuple[str, dict[str, Any]]]:
+    """Return the kinds of value that a schema allows, each with the schema that says more of it.
+
+    Branches that lead back into themselves allow nothing new: each list of them is gone through once (`seen`).
+    """
+    schema, seen = resolved(schema, root), set() if seen is None else seen
     if "enum" in schema or "const" in schema:
         return [("enum", schema)]
     branches = schema.get("anyOf") or schema.get("oneOf")
-    if isinstance(branches, list) and depth < _MAX_REFERENCES:
-        return [found for branch in branches for found in _alternatives(branch, root, depth + 1)]
+    if isinstance(branches, list):
+        new = branches if id(branches) not in seen else []
+        seen.add(id(branches))
+        return [found for branch in new for found in _alternatives(branch, root, seen)]
     types = schema.get("type")
     names = [types] if isinstance(types, str) else types if isinstance(types, list) else []
     if not names:
@@ -135,13 +149,13 @@ def _read(kind: str, text: str, schema: Mapping[str, Any], root: Mapping[str, An
         case "array":
             return _array(stripped, schema, root)
         case "object":
-            value = _json(stripped)
+            value = read_json(stripped)
             if isinstance(value, dict):
                 return value
             raise BadValue(f"{_shown(text)} is not a JSON object")
         case "any":
             try:
-                return _json(stripped)
+                return _exactly(stripped)
             except BadValue:
                 return text
     raise BadValue(f"{_shown(text)} is not {'an' if kind[:1] in 'aeiou' else 'a'} {kind}")
@@ -172,7 +186,7 @@ def _number(text: str) -> int | float:
 def _array(text: str, schema: Mapping[str, Any], root: Mapping[str, Any]) -> list[Any]:
     if text.startswith("["):
         try:
-            value = _json(text)
+            value = read_json(text)
         except BadValue:
             if not text.endswith("]") or re.search(r"[\[\]{}\"]", text[1:-1]):
                 raise
@@ -181,18 +195,42 @@ def _array(text: str, schema: Mapping[str, Any], root: Mapping[str, Any]) -> lis
             if isinstance(value, list):
                 return value
     items = [item.strip() for item in text.split(",")] if text.strip() else []
-    return [value_of(item, schema.get("items", True), root) for item in items]
+    return [value_of(item, schema.get("items", True), root, is_item=True) for item in items]
 
 
-def _json(text: str) -> Any:
+def _asread_json(kind: str, text: str) -> Any:
+    value = _exactly(text)
+    if isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool)):
+        return value
+    raise BadValue(f"{_shown(text)} is not {kind} in JSON")
+
+
+def _exactly(text: str) -> Any:
+    """Read JSON; a number only if it would be written again as it is: `007` and `1.10` are none."""
+    value = read_json(text)
+    if isinstance(value, int | float) and json.dumps(value) != text:
+        raise BadValue(f"{_shown(text)} is not how JSON writes {value}")
+    return value
+
+
+def read_json(text: str) -> Any:
+    """Return the value that a text writes in JSON.
+
+    Raises:
+        BadValue: it is not JSON; NaN and numbers that are infinite as floats are not.
+    """
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError) as exc:
         raise BadValue(f"{_shown(text)} is not JSON") from exc
 
 
 def _refuse(constant: str) -> Any:
-    raise ValueError(constant)  # NaN and Infinity are no JSON
+    raise ValueError(constant)
+
+
+def _finite(text: str) -> float:
+    return float(text) if math.isfinite(float(text)) else _refuse(text)
 
 
 def _shown(text: str) -> str:

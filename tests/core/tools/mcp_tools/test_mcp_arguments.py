@@ -20,6 +20,7 @@ ONE = form({"timezone": STRING})
 ONE_AND_OTHERS = form({"query": STRING}, {"limit": INTEGER, "lang": STRING})
 SEVERAL = form({"source": STRING, "target": STRING, "amount": NUMBER}, {"day": STRING})
 ONLY_OPTIONAL = form({}, {"limit": INTEGER})
+ODD = form({"query": STRING}, dict.fromkeys(("$top", "@type", "page size", "2d", "filter[x]"), STRING))
 OPTIONALS = form({}, {"limit": INTEGER, "lang": STRING})
 
 
@@ -51,6 +52,9 @@ OPTIONALS = form({}, {"limit": INTEGER, "lang": STRING})
          "amount": 1}),
         (SEVERAL, "source=a, b == c, target=d, amount=1", {"source": "a, b == c", "target": "d", "amount": 1}),
         (SEVERAL, "source=, target=b, amount=1", {"source": "", "target": "b", "amount": 1}),
+        (ODD, "query=cats, $top=5", {"query": "cats", "$top": "5"}),
+        (ODD, "query=a, b, page size=3, 2d=yes", {"query": "a, b", "page size": "3", "2d": "yes"}),
+        (ODD, "@type=Cat, filter[x]=1, query=a, 3d=b", {"@type": "Cat", "filter[x]": "1", "query": "a, 3d=b"}),
         (ONLY_OPTIONAL, "", {}),
         (ONLY_OPTIONAL, "5", {"limit": 5}),
         (OPTIONALS, "", {}),
@@ -96,7 +100,12 @@ def _quoted(text: str, quote: str) -> str:
 TEXTS = st.text(st.sampled_from("ab=, \"'\\()[]{}\n") | st.characters(exclude_categories=["Cs"]), max_size=12)
 
 
-@given(st.dictionaries(st.sampled_from(["a", "b", "long-name"]), TEXTS, min_size=2), st.sampled_from("\"'"))
+@given(
+    st.dictionaries(
+        st.sampled_from(["a", "b", "long-name", "$top", "page size", "2d", "filter[x]"]), TEXTS, min_size=2
+    ),
+    st.sampled_from("\"'"),
+)
 def test_a_value_in_quotes_may_hold_everything(values: dict[str, str], quote: str) -> None:
     text = ", ".join(f"{name}={_quoted(value, quote)}" for name, value in values.items())
     assert form(dict.fromkeys(values, STRING)).arguments(text) == values
@@ -146,3 +155,11 @@ def test_a_schema_that_is_none_checks_nothing() -> None:
     assert form({"n": {"type": "string", "minLength": "three"}}).arguments("x") == {"n": "x"}
     assert form({"n": {"$ref": "https://example.org/schema"}}).arguments("x") == {"n": "x"}
     assert ArgumentForm({"type": "object"}).arguments("") == {}
+
+
+def test_an_array_of_itself_is_read_as_json_or_refused() -> None:
+    tree = {"type": "array", "items": {"$ref": "#/$defs/tree"}}
+    asked = form({"tree": {"$ref": "#/$defs/tree"}}, **{"$defs": {"tree": tree}})
+    assert asked.arguments("[[], [[]]]") == {"tree": [[], [[]]]}
+    with pytest.raises(BadInput, match="tree: 'a' is not JSON"):
+        asked.arguments("a, b")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -40,6 +41,15 @@ STRINGS = {"type": "array", "items": {"type": "string"}}
         ({"type": ["string", "null"]}, "null", "null"),  # a text is allowed: null is a text
         ({"type": ["string", "integer"]}, "7", 7),  # a text last
         ({"type": ["string", "integer"]}, "seven", "seven"),
+        ({"type": ["string", "integer"]}, "007", "007"),
+        ({"type": ["string", "number"]}, "1,500", "1,500"),
+        ({"type": ["string", "number"]}, "1.10", "1.10"),  # a version
+        ({"type": ["string", "boolean"]}, "no", "no"),
+        ({"type": ["string", "boolean"]}, "true", True),
+        ({"anyOf": [{"type": "string"}, STRINGS]}, "Paris, France", "Paris, France"),
+        ({"anyOf": [{"type": "string"}, STRINGS]}, '["Paris", "Rome"]', ["Paris", "Rome"]),
+        ({}, "007", "007"),
+        ({}, "1e999", "1e999"),
         (STRINGS, '["a, b", "c"]', ["a, b", "c"]),
         (STRINGS, "a, b ,c", ["a", "b", "c"]),
         (STRINGS, "[a, b]", ["a", "b"]),
@@ -76,6 +86,7 @@ def test_a_text_becomes_a_value(schema: Any, text: str, value: Any) -> None:
         (OPTIONAL_INTEGER, "x", "'x' is not integer"),
         ({"type": "object"}, "[1]", "not a JSON object"),
         ({"type": "object"}, '{"a": NaN}', "not JSON"),
+        ({"type": "object"}, '{"a": 1e999}', "not JSON"),
         ({"type": "array", "items": {"type": "integer"}}, "1, x", "'x' is not an integer"),
         ({"type": "null"}, "x", "not a null"),
     ],
@@ -99,6 +110,18 @@ def test_numbers_are_read_as_they_are_written(whole: int, real: float) -> None:
     assert value_of(repr(real), {"type": "number"}, {}) == real
 
 
+@given(st.text(max_size=8) | st.from_regex(r"[-+]?[0-9.,eE]{1,8}", fullmatch=True))
+def test_what_may_be_a_text_is_never_changed(text: str) -> None:
+    value = value_of(text, {"type": ["boolean", "integer", "number", "string"]}, {})
+    assert text.strip() == json.dumps(value) if not isinstance(value, str) else value == text
+
+
 def test_kinds_are_said_for_a_person() -> None:
     assert kinds_of({"anyOf": [UNIT, {"type": "integer"}, {"type": "null"}]}, ROOT) == ["one of Metre, foot", "integer"]
     assert kinds_of({}, ROOT) == ["any value"]
+
+
+def test_alternatives_of_themselves_are_gone_through_once() -> None:
+    either = {"$ref": "#/$defs/Either"}
+    root = {"$defs": {"Either": {"anyOf": [either, either, {"type": "integer"}]}}}  # else 2^50 branches
+    assert (value_of("7", either, root), kinds_of(either, root)) == (7, ["integer"])
