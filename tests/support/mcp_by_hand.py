@@ -43,7 +43,15 @@ TOOLS: dict[str, dict[str, Any]] = {
     "nothing": NOTHING,
     "lax": NOTHING,
     "long": NOTHING,
+    "half": NOTHING,
+    "latin": NOTHING,
+    "closed": NOTHING,
+    "late": NOTHING,
+    "noisy": NOTHING,
+    "checked": ONE_TEXT,
 }
+RESULT = {"type": "string", "pattern": "^(a+)+$"}  # with backtracking, 2^n ways through n letters
+OUTPUT_SCHEMAS = {"checked": {"type": "object", "properties": {"result": RESULT}}}
 
 
 def text(value: str) -> dict[str, Any]:
@@ -77,7 +85,24 @@ def content_of(tool: str, given: dict[str, Any]) -> dict[str, Any]:
             return {"content": [{"type": "text"}]}  # a text without its text
         case "long":
             return text("word " * 400_000)
+        case "half":
+            return text("half a pair: \ud83d")
+        case "latin":
+            return text("caf\udce9")  # the byte E9 alone
+        case "noisy":
+            return text("said")
+        case "checked":
+            return {
+                "content": [],
+                **({"structuredContent": {"result": given["text"]}} if given["text"] != "none" else {}),
+            }
     raise AssertionError(tool)
+
+
+def encoded(reply: dict[str, Any]) -> bytes:
+    """Return an answer's bytes; what U+DC80 to U+DCFF stand for are single bytes."""
+    as_is = json.dumps(reply, ensure_ascii="udce9" not in json.dumps(reply))
+    return as_is.encode("utf-8", "surrogateescape")
 
 
 def answer(message: dict[str, Any]) -> dict[str, Any] | None:
@@ -94,6 +119,8 @@ def answer(message: dict[str, Any]) -> dict[str, Any] | None:
         start = int(params.get("cursor") or 0)
         names = list(TOOLS)[start : start + PAGE]
         tools = [{"name": n, "description": f"Does {n}.\n\nMore.", "inputSchema": TOOLS[n]} for n in names]
+        for tool in tools:
+            tool |= {"outputSchema": OUTPUT_SCHEMAS[tool["name"]]} if tool["name"] in OUTPUT_SCHEMAS else {}
         more = {"nextCursor": str(start + PAGE)} if start + PAGE < len(TOOLS) else {}
         return {**head, "result": {"tools": tools, **more}}
     if method != "tools/call":
@@ -105,6 +132,8 @@ def answer(message: dict[str, Any]) -> dict[str, Any] | None:
         os._exit(3)
     if tool == "refused":
         return {**head, "error": {"code": -32602, "message": "these arguments will not do"}}
+    if tool in ("closed", "late"):  # codes that the SDK uses for a connection that ended, and for a timeout
+        return {**head, "error": {"code": -32000 if tool == "closed" else -32001, "message": "the database is down"}}
     return {**head, "result": content_of(tool, params.get("arguments") or {})}
 
 
@@ -120,6 +149,8 @@ def run_on_pipes() -> None:
         greeted = True
         tool = (message.get("params") or {}).get("name")
         answers = [answer(message)]
+        if tool == "noisy":
+            sys.stdout.write("loading the index ...\nand more\n{}\n")
         if tool == "hold":
             held.append(message)
         if tool == "release":
@@ -127,7 +158,7 @@ def run_on_pipes() -> None:
             held = []
         for reply in answers:
             if reply is not None:
-                sys.stdout.write(json.dumps(reply) + "\n")
+                sys.stdout.buffer.write(encoded(reply) + b"\n")
         sys.stdout.flush()
 
 
@@ -146,6 +177,7 @@ class ByHand(ThreadingHTTPServer):
         self.let_go = threading.Event()  # then `hold` answers
         self.status = 0  # answer every request with this one
         self.refuses_sessions = False
+        self.forgotten = (404, -32600)  # the status and code of an answer in a session that it does not know
         self._open: list[socket.socket] = []
 
     @property
@@ -185,7 +217,8 @@ class _Handler(BaseHTTPRequestHandler):
             session = f"session-{server.opened}"
             server.sessions.add(session)
         elif session is not None and session not in server.sessions:
-            return self._reply(404)
+            status, code = server.forgotten
+            return self._reply(status, {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": "unknown"}})
         tool = (message.get("params") or {}).get("name")
         if tool in ("never", "hold"):
             server.arrived.release()
@@ -207,7 +240,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._reply(200)
 
     def _reply(self, status: int, document: dict[str, Any] | None = None, session: str | None = None) -> None:
-        body = b"" if document is None else json.dumps(document).encode()
+        body = b"" if document is None else encoded(document)
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         if body:

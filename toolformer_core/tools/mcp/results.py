@@ -77,15 +77,15 @@ def failure_of(error: Exception, timeout_s: float) -> ToolFailure:
         timeout_s: the seconds that the call had.
     """
     from mcp import MCPError
-    from mcp.types import INVALID_PARAMS
+    from mcp.types import INVALID_PARAMS, PARSE_ERROR
 
     if isinstance(error, Overdue):
         return ToolFailure("timeout", f"no answer within {timeout_s:g} s", retryable=True)
     if isinstance(error, Unreachable):
         return ToolFailure("unreachable", _detail(str(error)), retryable=True)
     if isinstance(error, MCPError):
-        reason = "invalid_input" if error.code == INVALID_PARAMS else "tool_error"
-        return ToolFailure(reason, _detail(error.message))
+        reasons = {INVALID_PARAMS: "invalid_input", PARSE_ERROR: "invalid_response"}  # the SDK cannot parse the answer
+        return ToolFailure(reasons.get(error.code, "tool_error"), _detail(error.message))
     return ToolFailure("invalid_response", _detail(f"{type(error).__name__}: {error}"))
 
 

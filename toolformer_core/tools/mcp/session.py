@@ -11,15 +11,19 @@ when its output ends, not when the next call is sent. This module knows nothing 
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from toolformer_core.tools.mcp.reference import MCPSettings, ServerReference
+from toolformer_core.tools.schema_check import Check, lenient_checker
 
 if TYPE_CHECKING:
     import ssl
@@ -34,8 +38,12 @@ MAX_MESSAGE_BYTES = 64 * 2**20  # of a streamed HTTP response
 _CLIENT = "toolformer-platform"  # what servers are told
 _GRACE_S = 0.5  # the SDK's own timeout comes first: it tells the server to stop
 _NO_ANSWER = (401, 403, 407, 429, 502, 503, 504)  # HTTP statuses that say nothing of the call
+_FORGOTTEN = ((404, -32600), (404, -32001), (400, -32000))  # HTTP status and code: the session is unknown, a restart
+_ENDED = ("Connection closed", "SSE stream")  # how the SDK begins where no answer comes; its code is servers', too
 _PAGES = 1000  # of a list of tools
 _TAIL_BYTES = 4000  # of what a server wrote to its standard error
+
+_statuses: ContextVar[list[int]] = ContextVar("_statuses")  # HTTP statuses that were errors, of the call in progress
 
 
 class Unreachable(Exception):
@@ -110,6 +118,7 @@ class Session:
         self._closing = asyncio.Event()
         self._http_status = 0  # the last one that was an error
         self._tail: _Tail | None = None
+        self._checks: dict[str, Check] = {}  # of what tools answer, by tool
         self._calls: set[asyncio.Task[CallToolResult]] = set()
         self._owner = asyncio.create_task(self._own(), name="mcp-session")
 
@@ -145,6 +154,8 @@ class Session:
         if client is None or self.gone.done():
             raise SessionGone
         left = max(0.0, deadline - asyncio.get_running_loop().time())
+        statuses: list[int] = []
+        _statuses.set(statuses)
         task = asyncio.create_task(client.call_tool(tool, arguments, read_timeout_seconds=left))
         self._calls.add(task)
         task.add_done_callback(self._forget)
@@ -153,29 +164,42 @@ class Session:
             if not task.done() and self.gone.done():
                 await asyncio.wait({task}, timeout=_GRACE_S)  # the SDK tells its callers in its own time
             if task.done():
-                return self._answer(task)
+                return self._answer(task, deadline, statuses[-1] if statuses else 0)
             raise Unreachable("the connection ended during the call") if self.gone.done() else Overdue
         finally:
             task.cancel()  # never awaited: a call that cannot be cancelled must not hold up its caller
 
-    def _answer(self, task: asyncio.Task[CallToolResult]) -> CallToolResult:
+    def _answer(self, task: asyncio.Task[CallToolResult], deadline: float, http_status: int) -> CallToolResult:
+        """Return a call's answer. The SDK's codes for a lost connection and a timeout are also used by servers."""
         from mcp import MCPError
-        from mcp.types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, REQUEST_TIMEOUT
+        from mcp.types import CONNECTION_CLOSED, INTERNAL_ERROR, REQUEST_TIMEOUT
 
         try:
             return task.result()
         except asyncio.CancelledError:
             raise Unreachable("the connection ended during the call") from None
         except MCPError as exc:
-            if exc.code == REQUEST_TIMEOUT:
-                raise Overdue from exc
-            if exc.code == CONNECTION_CLOSED:
-                raise Unreachable(f"the connection ended during the call ({exc})") from exc
-            if exc.code == INVALID_REQUEST and self._http_status == 404:  # it has forgotten the session: restarted
+            if (http_status, exc.code) in _FORGOTTEN:
                 raise SessionGone from exc
-            if exc.code == INTERNAL_ERROR and self._http_status in _NO_ANSWER:
-                raise Unreachable(f"the server answered HTTP {self._http_status}") from exc
+            if exc.code == REQUEST_TIMEOUT and asyncio.get_running_loop().time() >= deadline:
+                raise Overdue from exc
+            if exc.code == CONNECTION_CLOSED and exc.message.startswith(_ENDED):
+                raise Unreachable(f"the connection ended during the call ({exc})") from exc
+            if exc.code == INTERNAL_ERROR and http_status in _NO_ANSWER:
+                raise Unreachable(f"the server answered HTTP {http_status}") from exc
             raise
+
+    async def _check(self, name: str, result: CallToolResult) -> None:
+        """Compare an answer with the tool's output schema, in place of the SDK, which sets its patterns no bound."""
+        schema = self.tools[name].output_schema if name in self.tools else None
+        if schema is None:
+            return
+        if name not in self._checks:
+            self._checks[name] = lenient_checker(schema)
+        if result.structured_content is None and "structured_content" not in result.model_fields_set:
+            raise ValueError("the tool has an output schema, and its answer no structured content")
+        if problem := self._checks[name](result.structured_content):
+            raise ValueError(f"not what the tool's output schema says: {problem}")
 
     def _forget(self, task: asyncio.Task[CallToolResult]) -> None:
         self._calls.discard(task)
@@ -203,9 +227,10 @@ class Session:
         self.problem = None
         try:
             async with asyncio.timeout(self._limits.connect_s) as deadline, AsyncExitStack() as stack:
-                transport = _watched(await self._transport(stack), self._ended)
+                transport = _watched(await self._transport(stack), self._ended, self._unreadable)
                 who = Implementation(name=_CLIENT, version="1")
                 async with Client(transport, client_info=who, mode=mode, cache=None) as client:
+                    client.session.validate_tool_result = self._check  # type: ignore[method-assign]
                     self.tools = await _list_tools(client)
                     deadline.reschedule(None)
                     self._client, self.is_open, self._http_status = client, True, 0
@@ -224,6 +249,24 @@ class Session:
         if self.is_open:
             self._lost()
 
+    def _unreadable(self, problem: Exception) -> Any:
+        """Return what is to be made of a line that the SDK cannot read: if it answers a request, that request fails."""
+        from mcp.shared.message import SessionMessage
+        from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError
+        from pydantic import ValidationError
+
+        line = problem.errors()[0]["input"] if isinstance(problem, ValidationError) else ""
+        try:
+            message = json.loads(line)
+        except (TypeError, ValueError, RecursionError):
+            message = None
+        if not isinstance(message, dict) or "method" in message or not isinstance(message.get("id"), int | str):
+            if self._tail is not None:
+                self._tail.add(f"{line}\n".encode("utf-8", "replace"))
+            return problem
+        error = ErrorData(code=PARSE_ERROR, message="the answer is not JSON-RPC in UTF-8")
+        return SessionMessage(JSONRPCError(jsonrpc="2.0", id=message["id"], error=error))
+
     def _lost(self) -> None:
         """No call can be answered any more."""
         self._closing.set()
@@ -233,13 +276,21 @@ class Session:
 
     async def _transport(self, stack: AsyncExitStack) -> Transport:
         reference, settings = self._reference, self._settings
+        logging.getLogger("mcp.client").setLevel(logging.CRITICAL)  # what it logs, with tracebacks, failures say
         if reference.command:
             from mcp import StdioServerParameters
             from mcp.client.stdio import stdio_client
 
             self._tail = _Tail()
             program, *words = reference.command
-            parameters = StdioServerParameters(command=program, args=words, env=settings.process_environment())
+            parameters = (
+                StdioServerParameters.model_construct(  # not validated: it knows fewer error handlers than Python
+                    command=program,
+                    args=words,
+                    env=settings.process_environment(),
+                    encoding_error_handler="surrogateescape",  # type: ignore[arg-type]  # bad UTF-8 fails its own call only
+                )
+            )
             return stdio_client(parameters, errlog=self._tail.file)
         import httpx2
         from mcp.client.streamable_http import streamable_http_client
@@ -247,6 +298,8 @@ class Session:
         async def note(response: httpx2.Response) -> None:
             if response.status_code >= 400:
                 self._http_status = response.status_code
+                if (statuses := _statuses.get(None)) is not None:
+                    statuses.append(response.status_code)
 
         client = httpx2.AsyncClient(
             headers=settings.header_values(),
@@ -307,18 +360,21 @@ async def _list_tools(client: Client) -> dict[str, Tool]:
 
 
 @asynccontextmanager
-async def _watched(transport: Any, on_end: Callable[[], None]) -> AsyncIterator[Any]:
-    """A transport that says when the server's messages end."""
+async def _watched(
+    transport: Any, on_end: Callable[[], None], unreadable: Callable[[Exception], Any]
+) -> AsyncIterator[Any]:
+    """A transport that says when the server's messages end, and asks what to make of one that cannot be read."""
     async with transport as (read, write):
-        yield _WatchedStream(read, on_end), write
+        yield _WatchedStream(read, on_end, unreadable), write
 
 
 class _WatchedStream:
     """What a server says, message by message, and a word when there is no more."""
 
-    def __init__(self, inner: Any, on_end: Callable[[], None]) -> None:
+    def __init__(self, inner: Any, on_end: Callable[[], None], unreadable: Callable[[Exception], Any]) -> None:
         self._inner = inner
         self._on_end = on_end
+        self._unreadable = unreadable
 
     @property
     def last_context(self) -> Any:  # the SDK runs a message's handler in it
@@ -335,10 +391,11 @@ class _WatchedStream:
 
     async def _next(self, read: Callable[[], Awaitable[Any]]) -> Any:
         try:
-            return await read()
+            item = await read()
         except BaseException:
             self._on_end()
             raise
+        return self._unreadable(item) if isinstance(item, Exception) else item
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -352,7 +409,10 @@ class _WatchedStream:
 
 
 class _Tail:
-    """The end of what a process writes to its standard error; the rest is read and dropped, so it never blocks."""
+    """The end of what a process writes to its standard error, and to its standard output if it is no message.
+
+    The rest is read and dropped, so the process never blocks.
+    """
 
     def __init__(self) -> None:
         self._kept = b""
@@ -369,7 +429,10 @@ class _Tail:
             return
         if not read:
             self._loop.remove_reader(self._read)
-        self._kept = (self._kept + read)[-_TAIL_BYTES:]
+        self.add(read)
+
+    def add(self, data: bytes) -> None:
+        self._kept = (self._kept + data)[-_TAIL_BYTES:]
 
     def last_line(self) -> str:
         """Return the last line that is not blank, at most 300 characters of it."""

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -126,11 +127,44 @@ def test_a_connection_that_breaks_during_a_call_is_opened_again(over_http: MakeT
     assert text_of(echo.run("again")) == "again"
 
 
-def test_a_server_that_has_forgotten_its_sessions_is_asked_again(over_http: MakeTool, http_server: ByHand) -> None:
+@pytest.mark.parametrize("forgotten", [(404, -32600), (404, -32001), (400, -32000)])
+def test_a_server_that_has_forgotten_its_sessions_is_asked_again(
+    over_http: MakeTool, http_server: ByHand, forgotten: tuple[int, int]
+) -> None:
+    http_server.forgotten = forgotten
     echo = over_http("echo")
     http_server.sessions.clear()  # it was started anew
     assert text_of(echo.run("hello")) == "hello"
     assert http_server.opened == 2
+
+
+@pytest.mark.parametrize("tool", ["closed", "late"])  # -32000, -32001: the SDK's for a lost connection and a timeout
+def test_what_a_server_refuses_is_its_answer_whatever_the_code(make: MakeTool, tool: str) -> None:
+    assert make(tool).run("") == ToolFailure("tool_error", "the database is down", retryable=False)
+
+
+@pytest.mark.parametrize("tool", ["half", "latin"])  # half a surrogate pair; a byte that is no UTF-8
+def test_an_answer_that_is_no_utf8_fails_its_call_at_once_and_no_other(make: MakeTool, tool: str) -> None:
+    assert reason_of(make(tool, limits=QUICKLY).run("")) == ("invalid_response", False)
+    assert text_of(make("echo").run("still here")) == "still here"
+
+
+def test_what_is_no_message_on_standard_output_is_not_logged(
+    by_hand: MakeTool, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert text_of(by_hand("noisy").run("")) == "said"
+    assert caplog.records == []  # a traceback for each of three lines
+
+
+def test_the_patterns_of_an_output_schema_are_bounded(by_hand: MakeTool) -> None:
+    checked = by_hand("checked")
+    assert text_of(checked.run("aaa")) == "aaa"
+    started = time.process_time()
+    failure = checked.run("a" * 26 + "!")
+    assert time.process_time() - started < 1.5
+    assert reason_of(failure) == ("invalid_response", False)
+    assert "does not match" in failure.detail  # type: ignore[union-attr]
+    assert reason_of(checked.run("none")) == ("invalid_response", False)  # no structured content at all
 
 
 def test_a_server_that_is_busy_may_be_asked_later(over_http: MakeTool, http_server: ByHand) -> None:

@@ -54,12 +54,12 @@ def test_a_bad_input_never_reaches_the_server(by_hand: MakeTool) -> None:
 def test_all_pages_of_the_list_are_read() -> None:
     server, _ = parse_reference(f"mcp+stdio:{BY_HAND}#?")
     found = server_tools(server)
-    assert [definition.tool for definition in found] == list(TOOLS)  # 16 of them, 5 in a page
+    assert [definition.tool for definition in found] == list(TOOLS)  # 22 of them, 5 in a page
     assert {(definition.server, definition.version) for definition in found} == {("by-hand", "7")}
 
 
 def test_an_unknown_tool_is_named_with_the_nearest_one(by_hand: MakeTool) -> None:
-    with pytest.raises(UnknownNameError, match=r"'ecko'. Did you mean 'echo'\? Valid: die, echo, "):
+    with pytest.raises(UnknownNameError, match=r"'ecko'. Did you mean 'echo'\? Valid: checked, closed, die, "):
         by_hand("ecko")
 
 
@@ -190,6 +190,11 @@ def test_a_server_that_cannot_be_started_says_why(tmp_path: Path) -> None:
     script.write_text("import sys; sys.stderr.write('the index is missing\\n'); sys.exit(1)")
     with pytest.raises(ToolError, match=r"cannot connect .* its last words: the index is missing"):
         mcp_tool(f"mcp+stdio:{sys.executable} -I -S {script}#echo")
+
+
+def test_a_program_that_is_no_server_is_shown_by_what_it_prints() -> None:
+    with pytest.raises(ToolError, match=r"its last words: usage: hello"):
+        mcp_tool("mcp+stdio:echo usage: hello#echo")
 
 
 def test_what_a_server_writes_when_it_breaks_is_shown_without_secrets(
