@@ -24,7 +24,8 @@ __all__ = [
     "write",
 ]
 
-_SPELLINGS = {"+": "+", "-": "-−–", "*": "*xX×", "/": "/÷"}
+_SPELLINGS = {"+": "+＋", "-": "-−–—‐‑‒―﹣－", "*": "*xX×∗·⋅∙＊ｘ", "/": "/÷∕／"}
+_FULL_WIDTH = str.maketrans("0123456789.,%", "０１２３４５６７８９．，％")
 _PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2}
 _SPACES = ("", "", "", " ", " ", " ", "  ", "\t", "\n", "\N{NO-BREAK SPACE}", "\N{IDEOGRAPHIC SPACE}")
 
@@ -115,7 +116,7 @@ def _number(r: random.Random, huge: bool) -> Number:
     decimals = "".join(r.choices("0123456789", k=r.choice((0, 0, 0, 1, 2, 3, 9))))
     written = whole
     if r.random() < 0.2:
-        written = f"{int(whole):,}"
+        written = f"{int(whole):,}".replace(",", r.choice(",,\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"))
     elif decimals and r.random() < 0.1:
         whole, written = "0", ""
     value = Fraction(int(whole + decimals), 10 ** len(decimals))
@@ -123,7 +124,7 @@ def _number(r: random.Random, huge: bool) -> Number:
     if r.random() < 0.1:
         text += r.choice(("%", " %"))
         value /= 100
-    return Number(text, value)
+    return Number(text.translate(_FULL_WIDTH) if r.random() < 0.1 else text, value)
 
 
 # --- writing it -------------------------------------------------------------------------------------------------------
@@ -145,7 +146,10 @@ def _written(node: Node, r: random.Random) -> str:
         case Signed():
             return r.choice(_SPELLINGS[node.sign]) + space + _written(node.inner, r)
     operator = r.choice(_SPELLINGS[node.operator])
-    return f"{_written(node.left, r)}{space}{operator}{r.choice(_SPACES)}{_written(node.right, r)}"
+    left = _written(node.left, r) + space
+    if operator in "xXｘ" and left[-1:] in ("0", "０"):  # 0x10 is no product
+        operator = "×"
+    return f"{left}{operator}{r.choice(_SPACES)}{_written(node.right, r)}"
 
 
 # --- what it is worth -------------------------------------------------------------------------------------------------

@@ -2,6 +2,9 @@
 
     27 + 4 * 2 -> 35        400 / 1400 -> 0.29        85 / 23 -> 3.70        11.4% * 1,500 = -> 171
 
+Every dash is a minus, and `÷ ∕ × · ∗` and full-width forms are read as what they mean. Thousands stand between commas,
+or no-break or thin spaces. What could mean two things is refused: `0x10`, `0,234`.
+
 It has its own tokenizer and precedence parser, because a model's text must never reach an interpreter. Arithmetic is
 exact (fractions), so `1 / 3 * 3` is 1, and only the response is rounded. It knows no words, units, powers or variables.
 
@@ -20,15 +23,19 @@ from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, diges
 
 __all__ = ["MAX_CHARS", "MAX_DEPTH", "Calculator", "InvalidExpression", "evaluate", "format_number"]
 
-VERSION = "1"
+VERSION = "2"
 MAX_CHARS = 256
 MAX_DEPTH = 32  # open parentheses
 
+_SPACE = "[\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}\N{THIN SPACE}]"  # between thousands
+_SIGNS = {"*": "xX×∗·⋅∙", "/": "÷∕", "-": "‐‑‒–—―−﹣"}
+_OPERATORS = {sign: operator for operator, signs in _SIGNS.items() for sign in signs}
 _TOKEN = re.compile(
-    r"\s*(?:(?P<number>[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?P<percent>\s*%)?"
-    r"|(?P<op>[-+*/()xX×÷−–]))"
+    rf"\s*(?:(?P<number>[1-9][0-9]{{0,2}}(?:(?:,[0-9]{{3}})+|(?:{_SPACE}[0-9]{{3}})+)(?![0-9])(?:\.[0-9]+)?"
+    rf"|[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?P<percent>\s*%)?|(?P<op>[-+*/(){''.join(_OPERATORS)}]))"
 )
-_OPERATORS = {"×": "*", "x": "*", "X": "*", "÷": "/", "−": "-", "–": "-"}
+_HEXADECIMAL = re.compile(r"(?<![0-9.,])0[xX][0-9a-fA-F]")
+_FULL_WIDTH = {code + 0xFEE0: code for code in range(ord("!"), ord("~") + 1)}  # U+FF01 to U+FF5E
 _RANK = {"+": 1, "-": 1, "*": 2, "/": 2}
 
 
@@ -58,7 +65,7 @@ class Calculator:
 
     def run(self, input: str, context: str = "") -> ToolResult:
         """Evaluate one expression; the context is ignored."""
-        text = input.strip()
+        text = input.strip().translate(_FULL_WIDTH)
         if len(text) > MAX_CHARS:
             return ToolFailure("too_long", f"{len(text)} characters, at most {MAX_CHARS}")
         if not any("0" <= char <= "9" for char in text):
@@ -100,7 +107,9 @@ _Token = Fraction | str
 
 
 def _tokenize(text: str) -> list[_Token]:
-    text = text.strip().removesuffix("=").rstrip()
+    text = text.translate(_FULL_WIDTH).strip().removesuffix("=").rstrip()
+    if hexadecimal := _HEXADECIMAL.search(text):
+        raise InvalidExpression(f"{hexadecimal[0]!r} may be hexadecimal; write a product as 0 * 10")
     tokens: list[_Token] = []
     at = 0
     while at < len(text):
@@ -108,7 +117,7 @@ def _tokenize(text: str) -> list[_Token]:
         if match is None:
             raise InvalidExpression(f"cannot read {text[at : at + 20].strip()!r}")
         if number := match.group("number"):
-            value = Fraction(number.replace(",", ""))
+            value = Fraction(re.sub(f",|{_SPACE}", "", number))
             tokens.append(value / 100 if match.group("percent") else value)
         else:
             op = match.group("op")

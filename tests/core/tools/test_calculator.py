@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from toolformer_core.records import ToolFailure, ToolResponse
 from toolformer_core.tools.calculator import MAX_CHARS, MAX_DEPTH, Calculator, format_number
 
-ANY_TEXT = st.text(st.characters(exclude_categories=())) | st.text("0123456789.,+-*/()% x×÷−=", max_size=300)
+ANY_TEXT = st.text(st.characters(exclude_categories=())) | st.text(
+    "0123456789.,+-*/()% x×÷−=—·０．\u00a0\u202f", max_size=300
+)
 
 
 @pytest.mark.parametrize(
@@ -39,6 +41,18 @@ ANY_TEXT = st.text(st.characters(exclude_categories=())) | st.text("0123456789.,
         ("-1 / 200", "-0.01"),
         ("-1 / 300", "0.00"),  # never -0.00
         ("0 * -1", "0"),
+        *((f"7 {dash} 2", "5") for dash in "-‐‑‒–—―−﹣－"),
+        *((f"{dash}7 + 2", "-5") for dash in "-‐‑‒–—―−﹣－"),
+        *((f"3{sign}4", "12") for sign in "*xX×∗·⋅∙＊ｘ"),
+        *((f"12{sign}4", "3") for sign in "/÷∕／"),
+        ("（１２．５＋２）＊４＝", "58"),  # 14.5 * 4
+        ("１，５００ × ５０％", "750"),
+        ("1\u00a0234\u00a0567.5 + 1", "1234568.50"),
+        ("1\u202f234 + 1", "1235"),
+        ("1\u2009234 + 1", "1235"),
+        ("1\u00a0+\u00a02", "3"),
+        ("0 x 10 + 1", "1"),
+        ("10x10 + 0x(5)", "100"),
     ],
 )
 def test_answers(text: str, answer: str) -> None:
@@ -57,6 +71,16 @@ def test_answers(text: str, answer: str) -> None:
         ("10 % 3", "invalid_expression"),  # % is a percent sign, never a remainder
         ("1 + 2 = 3", "invalid_expression"),
         ("1,23 + 4", "invalid_expression"),
+        ("0x10 + 1", "invalid_expression"),  # 16, or 0 * 10
+        ("1 + 0Xf", "invalid_expression"),
+        ("0,234 + 1", "invalid_expression"),  # a decimal comma: thousands do not begin with 0
+        ("1 234 + 1", "invalid_expression"),  # an ordinary space may stand between two numbers
+        ("1\u00a02345 + 1", "invalid_expression"),
+        ("12\u00a034 + 1", "invalid_expression"),
+        ("1,234\u00a0567 + 1", "invalid_expression"),
+        ("2² + 1", "invalid_expression"),
+        ("½ + 1", "invalid_expression"),
+        ("6 / 1⁄2", "invalid_expression"),  # 12, or 3
         ("1,2345 + 1", "invalid_expression"),
         ("(1 + 2", "invalid_expression"),
         ("1 + 2)", "invalid_expression"),
@@ -74,6 +98,12 @@ def test_failures_are_typed(text: str, reason: str) -> None:
     result = Calculator().run(text)
     assert isinstance(result, ToolFailure)
     assert result.reason == reason
+
+
+def test_a_refusal_says_why() -> None:
+    hexadecimal = ToolFailure("invalid_expression", "'0x1' may be hexadecimal; write a product as 0 * 10")
+    assert Calculator().run("0x10 + 1") == hexadecimal
+    assert Calculator().run("0,234 + 1") == ToolFailure("invalid_expression", "cannot read ',234 + 1'")
 
 
 def test_the_deepest_and_the_longest_expressions_are_answered() -> None:

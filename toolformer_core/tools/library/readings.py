@@ -15,7 +15,7 @@ from toolformer_core.tools import calculator
 
 __all__ = ["NUMBER", "VERSION", "WORD_NUMBER", "number_of", "one_line", "value_of", "written"]
 
-VERSION = "1"
+VERSION = "2"
 MAX_CHARS = 256  # of an input
 
 # A number in digits: 1,234.5 or 3/4 or 1 1/2, with a sign unless a letter or digit stands in front of it.
