@@ -392,11 +392,20 @@ def test_what_a_tool_prints_does_not_stand_in_the_json(run: Run, tmp_path: Path)
     assert run("tools", "list", "--tool", f"{tmp_path}/loud.py:loud").out.startswith("\u250f")  # it is free again
 
 
-def test_a_file_that_ends_the_program_is_a_mistake(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "ends.py").write_text("raise SystemExit(0)\n", encoding="utf-8")
+@pytest.mark.parametrize(
+    ("line", "says"), [("raise SystemExit(0)", "0"), ("import os; os._exit(3)", "it called os._exit(3)")]
+)
+def test_a_file_that_ends_the_program_is_a_mistake(run: Run, tmp_path: Path, line: str, says: str) -> None:
+    (tmp_path / "ends.py").write_text(f"{line}\n", encoding="utf-8")
     said = run("tools", "test", f"{tmp_path}/ends.py:f", "x")
     assert (said.code, said.out) == (2, "")
-    assert said.err == f"error: {tmp_path}/ends.py cannot be imported: SystemExit: 0\n"
+    assert said.err == f"error: {tmp_path}/ends.py cannot be imported: SystemExit: {says}\n"
+
+
+def test_a_tool_that_ends_the_process_ends_its_call(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "ends.py").write_text("import os\ndef ends(text): os._exit(3)\n", encoding="utf-8")
+    said = run("tools", "test", f"{tmp_path}/ends.py:ends", "x")
+    assert said == Said(1, "", "Ends(x) gave nothing: crashed SystemExit: it called os._exit(3)\n")
 
 
 def test_tools_new_overwrites_nothing(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,30 +1,58 @@
 """Runs a tool safely: an exception becomes a failure, and a response becomes one escaped line.
 
-A tool is third-party code, so this is the only place in the core that catches `Exception`. Only a `ToolformerError` is
+A tool is third-party code, so this is the only place in the core that catches `Exception`, and sees to it that
+`os._exit` ends a tool's call instead of all others and the process with them. Only a `ToolformerError` is
 passed on, because it says that the tool cannot answer anything. Annotation and decoding both run tools through this
 module; they decide how many run at once, and for how long.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NoReturn
 
 from toolformer_core.errors import ToolformerError
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult
 from toolformer_core.syntax import escape
 from toolformer_core.tools.base import BatchTool, Tool
 
-__all__ = ["response_line", "run_guarded", "run_questions"]
+__all__ = ["response_line", "run_guarded", "run_questions", "without_exit"]
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")  # the categories Cc and Cs
 _LOOKED_AT = 100  # characters of a response, for each one that may be kept
+
+_EXIT = os._exit
+_guarded = threading.local()  # pid: the process in which this thread is at a tool's code; unset: at other code
+
+
+@contextmanager
+def without_exit() -> Iterator[None]:
+    """Have `os._exit` raise `SystemExit` in this thread; in a process that is forked meanwhile it ends that process."""
+    if os._exit is _EXIT:
+        os._exit = _raise_exit
+    before = getattr(_guarded, "pid", None)
+    _guarded.pid = os.getpid()
+    try:
+        yield
+    finally:
+        _guarded.pid = before
+
+
+def _raise_exit(status: int) -> NoReturn:
+    if getattr(_guarded, "pid", None) == os.getpid():
+        raise SystemExit(f"it called os._exit({status})")
+    _EXIT(status)
 
 
 def run_guarded(tool: Tool, input_: str, context: str) -> ToolResult | ToolformerError:
     """Run a tool and return its result. An exception becomes a failure; a `ToolformerError` is returned as it is."""
     try:
-        result: object = tool.run(input_, context)
+        with without_exit():
+            result: object = tool.run(input_, context)
     except ToolformerError as exc:  # the input is not to blame
         return exc
     except KeyboardInterrupt:
@@ -54,7 +82,8 @@ def run_questions(tool: Tool, questions: Sequence[tuple[str, str]]) -> list[Tool
             results.append(result)
         return results
     try:
-        answers: object = tool.run_batch(questions)
+        with without_exit():
+            answers: object = tool.run_batch(questions)
     except ToolformerError as exc:
         return exc
     except KeyboardInterrupt:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import warnings
 from pathlib import Path
 
 import pytest
@@ -332,6 +334,19 @@ def test_an_exception_of_any_class_is_a_crash_and_not_silence() -> None:
         raise _Unspeakable
 
     assert run_guarded(f, "", "") == ToolFailure("crashed", "_Unspeakable: (its message cannot be read)")
+
+
+def test_a_process_that_a_tool_forks_may_still_be_ended() -> None:
+    @tool
+    def forking(text: str) -> str:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # from 3.12: this process has threads
+            child = os.fork()
+        if child == 0:  # pragma: no cover
+            os._exit(7)
+        return str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    assert run_guarded(forking, "", "") == ToolResponse("7")
 
 
 @pytest.mark.parametrize("name", ["x_y_z", "foo_2", "my__tool", "miles"])

@@ -40,6 +40,7 @@ from toolformer_core.tools.base import Tool, ToolLimits
 from toolformer_core.tools.custom.reference import ToolReference, camel_case, key_of
 from toolformer_core.tools.declaration import DocumentFilter, ToolDeclaration
 from toolformer_core.tools.library import DISTRACTOR_PREFIX, LIBRARY, library_tool
+from toolformer_core.tools.responses import without_exit
 
 __all__ = ["ENTRY_POINTS", "PythonTool", "entry_point_names", "load_python_tool", "read_prompt", "tool"]
 
@@ -300,7 +301,8 @@ def _module_from_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        with without_exit():
+            spec.loader.exec_module(module)
     except BaseException as exc:
         del sys.modules[name]
         if isinstance(exc, UsageError) or not isinstance(exc, Exception | SystemExit):
@@ -311,7 +313,8 @@ def _module_from_file(path: Path) -> ModuleType:
 
 def _import(name: str) -> ModuleType:
     try:
-        return importlib.import_module(name)
+        with without_exit():
+            return importlib.import_module(name)
     except UsageError:
         raise
     except (Exception, SystemExit) as exc:  # third-party code
@@ -336,7 +339,8 @@ def _entry_point(name: str) -> object:
     if len({point.value for point in points}) > 1:
         raise UsageError(f"several packages offer a tool {name}: " + ", ".join(point.value for point in points))
     try:
-        return points[0].load()
+        with without_exit():
+            return points[0].load()
     except UsageError:
         raise
     except (Exception, SystemExit) as exc:  # third-party code

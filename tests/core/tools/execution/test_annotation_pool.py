@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 from collections import Counter
 from collections.abc import Sequence
@@ -354,3 +355,11 @@ def test_whatever_comes_of_calls_every_question_has_one_answer_or_the_tool_is_de
         possible = {o if isinstance(o, str) else "timeout" if o == HANGS else o.reason for o in outcomes}
         assert said([answer])[0] in possible
         assert len(answer.calls) <= tries + 1  # and once in a batch that failed
+
+
+def test_a_tool_that_ends_the_process_loses_that_call_alone() -> None:
+    tool = FakeTool(lambda input_, _: os._exit(3) if input_ == "die" else ToolResponse(input_))
+    with closing(AnnotationPool(tool, timeout_s=60)) as pool:
+        results = [answer.result for answer in answers_of(pool, ["a", "die", "b"])]
+    died = ToolFailure("crashed", "SystemExit: it called os._exit(3)")
+    assert results == [ToolResponse("a"), died, ToolResponse("b")]

@@ -64,7 +64,7 @@ def test_a_process_that_dies_fails_its_own_call_alone() -> None:
     with pool_of(Digits()) as pool:
         before, died, after = answers_of(pool, ["a", "die", "b"])
     assert (text(before), text(after)) == ("a", "b")
-    assert died.result == ToolFailure("crashed", "the tool's process ended with exit code 3", retryable=True)
+    assert died.result == ToolFailure("crashed", "the tool's process ended with exit code -9", retryable=True)
 
 
 def test_errors_of_our_own_come_across() -> None:
