@@ -45,6 +45,7 @@ TOOLS: dict[str, dict[str, Any]] = {
     "long": NOTHING,
     "half": NOTHING,
     "latin": NOTHING,
+    "shapeless": NOTHING,
     "closed": NOTHING,
     "late": NOTHING,
     "noisy": NOTHING,
@@ -132,6 +133,8 @@ def answer(message: dict[str, Any]) -> dict[str, Any] | None:
         os._exit(3)
     if tool == "refused":
         return {**head, "error": {"code": -32602, "message": "these arguments will not do"}}
+    if tool == "shapeless":
+        return {**head, "result": "a text, not an object"}
     if tool in ("closed", "late"):  # codes that the SDK uses for a connection that ended, and for a timeout
         return {**head, "error": {"code": -32000 if tool == "closed" else -32001, "message": "the database is down"}}
     return {**head, "result": content_of(tool, params.get("arguments") or {})}

@@ -3,7 +3,7 @@
     reference      what a user writes, and what a server is given of the environment
     arguments      a call's input text becomes the arguments that the tool's schema asks for (values: one of them)
     loop           the event loop of the process
-    session        one connection; session_pool: all those to a server
+    session        one connection (streams: what goes over it); session_pool: all those to a server
     results        what a server answered becomes a response or a failure
     tool           all of it behind the interface `Tool`
 

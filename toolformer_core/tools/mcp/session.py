@@ -11,18 +11,17 @@ when its output ends, not when the next call is sent. This module knows nothing 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from toolformer_core.tools.mcp.reference import MCPSettings, ServerReference
+from toolformer_core.tools.mcp.streams import Tail, watched
 from toolformer_core.tools.schema_check import Check, lenient_checker
 
 if TYPE_CHECKING:
@@ -41,7 +40,6 @@ _NO_ANSWER = (401, 403, 407, 429, 502, 503, 504)  # HTTP statuses that say nothi
 _FORGOTTEN = ((404, -32600), (404, -32001), (400, -32000))  # HTTP status and code: the session is unknown, a restart
 _ENDED = ("Connection closed", "SSE stream")  # how the SDK begins where no answer comes; its code is servers', too
 _PAGES = 1000  # of a list of tools
-_TAIL_BYTES = 4000  # of what a server wrote to its standard error
 
 _statuses: ContextVar[list[int]] = ContextVar("_statuses")  # HTTP statuses that were errors, of the call in progress
 
@@ -117,7 +115,7 @@ class Session:
         self._client: Client | None = None
         self._closing = asyncio.Event()
         self._http_status = 0  # the last one that was an error
-        self._tail: _Tail | None = None
+        self._tail: Tail | None = None
         self._checks: dict[str, Check] = {}  # of what tools answer, by tool
         self._calls: set[asyncio.Task[CallToolResult]] = set()
         self._owner = asyncio.create_task(self._own(), name="mcp-session")
@@ -227,7 +225,7 @@ class Session:
         self.problem = None
         try:
             async with asyncio.timeout(self._limits.connect_s) as deadline, AsyncExitStack() as stack:
-                transport = _watched(await self._transport(stack), self._ended, self._unreadable)
+                transport = watched(await self._transport(stack), self._ended, self._print)
                 who = Implementation(name=_CLIENT, version="1")
                 async with Client(transport, client_info=who, mode=mode, cache=None) as client:
                     client.session.validate_tool_result = self._check  # type: ignore[method-assign]
@@ -249,23 +247,10 @@ class Session:
         if self.is_open:
             self._lost()
 
-    def _unreadable(self, problem: Exception) -> Any:
-        """Return what is to be made of a line that the SDK cannot read: if it answers a request, that request fails."""
-        from mcp.shared.message import SessionMessage
-        from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError
-        from pydantic import ValidationError
-
-        line = problem.errors()[0]["input"] if isinstance(problem, ValidationError) else ""
-        try:
-            message = json.loads(line)
-        except (TypeError, ValueError, RecursionError):
-            message = None
-        if not isinstance(message, dict) or "method" in message or not isinstance(message.get("id"), int | str):
-            if self._tail is not None:
-                self._tail.add(f"{line}\n".encode("utf-8", "replace"))
-            return problem
-        error = ErrorData(code=PARSE_ERROR, message="the answer is not JSON-RPC in UTF-8")
-        return SessionMessage(JSONRPCError(jsonrpc="2.0", id=message["id"], error=error))
+    def _print(self, line: str) -> None:
+        """Keep a line that is no message, to be shown if the session cannot open."""
+        if self._tail is not None:
+            self._tail.add(f"{line}\n".encode("utf-8", "replace"))
 
     def _lost(self) -> None:
         """No call can be answered any more."""
@@ -281,7 +266,7 @@ class Session:
             from mcp import StdioServerParameters
             from mcp.client.stdio import stdio_client
 
-            self._tail = _Tail()
+            self._tail = Tail()
             program, *words = reference.command
             parameters = (
                 StdioServerParameters.model_construct(  # not validated: it knows fewer error handlers than Python
@@ -357,90 +342,3 @@ async def _list_tools(client: Client) -> dict[str, Tool]:
             break
         cursor = page.next_cursor
     return tools
-
-
-@asynccontextmanager
-async def _watched(
-    transport: Any, on_end: Callable[[], None], unreadable: Callable[[Exception], Any]
-) -> AsyncIterator[Any]:
-    """A transport that says when the server's messages end, and asks what to make of one that cannot be read."""
-    async with transport as (read, write):
-        yield _WatchedStream(read, on_end, unreadable), write
-
-
-class _WatchedStream:
-    """What a server says, message by message, and a word when there is no more."""
-
-    def __init__(self, inner: Any, on_end: Callable[[], None], unreadable: Callable[[Exception], Any]) -> None:
-        self._inner = inner
-        self._on_end = on_end
-        self._unreadable = unreadable
-
-    @property
-    def last_context(self) -> Any:  # the SDK runs a message's handler in it
-        return getattr(self._inner, "last_context", None)
-
-    def __aiter__(self) -> _WatchedStream:
-        return self
-
-    async def __anext__(self) -> Any:
-        return await self._next(self._inner.__anext__)
-
-    async def receive(self) -> Any:
-        return await self._next(self._inner.receive)
-
-    async def _next(self, read: Callable[[], Awaitable[Any]]) -> Any:
-        try:
-            item = await read()
-        except BaseException:
-            self._on_end()
-            raise
-        return self._unreadable(item) if isinstance(item, Exception) else item
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-    async def __aenter__(self) -> _WatchedStream:
-        await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(self, *exc: Any) -> Any:
-        return await self._inner.__aexit__(*exc)
-
-
-class _Tail:
-    """The end of what a process writes to its standard error, and to its standard output if it is no message.
-
-    The rest is read and dropped, so the process never blocks.
-    """
-
-    def __init__(self) -> None:
-        self._kept = b""
-        self._loop = asyncio.get_running_loop()
-        self._read, write = os.pipe()
-        os.set_blocking(self._read, False)
-        self.file = os.fdopen(write, "w")  # for the process; closed here with the rest
-        self._loop.add_reader(self._read, self._collect)
-
-    def _collect(self) -> None:
-        try:
-            read = os.read(self._read, 65536)
-        except BlockingIOError:
-            return
-        if not read:
-            self._loop.remove_reader(self._read)
-        self.add(read)
-
-    def add(self, data: bytes) -> None:
-        self._kept = (self._kept + data)[-_TAIL_BYTES:]
-
-    def last_line(self) -> str:
-        """Return the last line that is not blank, at most 300 characters of it."""
-        self._collect()
-        lines = [line.strip() for line in self._kept.decode("utf-8", "replace").splitlines() if line.strip()]
-        return lines[-1][:300] if lines else ""
-
-    def close(self) -> None:
-        self._loop.remove_reader(self._read)
-        os.close(self._read)
-        self.file.close()
