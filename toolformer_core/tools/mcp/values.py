@@ -85,7 +85,7 @@ def value_of(text: str, schema: Any, root: Mapping[str, Any], *, quoted: bool = 
                 continue
             try:
                 if kind in _TYPES and (may_be_text or (is_item and kind == "array")):
-                    return _asread_json(kind, text.strip())
+                    return _as_json(kind, text.strip())
                 return _read(kind, text, candidate, root)
             except BadValue as exc:
                 problem = problem or str(exc)
@@ -198,7 +198,7 @@ def _array(text: str, schema: Mapping[str, Any], root: Mapping[str, Any]) -> lis
     return [value_of(item, schema.get("items", True), root, is_item=True) for item in items]
 
 
-def _asread_json(kind: str, text: str) -> Any:
+def _as_json(kind: str, text: str) -> Any:
     value = _exactly(text)
     if isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool)):
         return value
