@@ -31,7 +31,7 @@ from cli.marks import marks
 from cli.operate import doctor, up
 from cli.report import report
 from cli.sql import sql
-from cli.terminal import leave, say, without_credentials
+from cli.terminal import leave, open_closed_streams, say, without_credentials
 from cli.tools import tools_app
 from cli.use.serve import serve
 from cli.use.text import chat, generate
@@ -109,6 +109,7 @@ def main() -> None:
     from toolformer_core.errors import ToolformerError, UsageError
     from warehouse.errors import WarehouseError
 
+    open_closed_streams()
     try:
         sys.argv[1:] = without_credentials(sys.argv[1:])  # what a lock or a log says of this command has none either
         with raise_on_sigterm():

@@ -121,7 +121,7 @@ def _add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, exc: RequestValidationError) -> Response:
-        return error_response(_validation_error(exc))
+        return error_response(_validation_error(exc, request.headers.get("content-type", "")))
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, exc: HTTPException) -> Response:
@@ -133,8 +133,12 @@ def _add_error_handlers(app: FastAPI) -> None:
         return JSONResponse(error_body("the server failed; its log says why", "server_error"), 500)
 
 
-def _validation_error(exc: RequestValidationError) -> RequestError:
+def _validation_error(exc: RequestValidationError, content_type: str) -> RequestError:
     first = exc.errors()[0]
+    if first["loc"] == ("body",) and "json" not in content_type.lower():
+        given = f", not {content_type}" if content_type else ""
+        message = f"send the body as JSON, with the header Content-Type: application/json{given}"
+        return RequestError(415, message, code="unsupported_media_type")
     path = [part for part in first["loc"] if part != "body"]
     param = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path[:3]).lstrip(".")
     if first["type"] == "json_invalid":

@@ -37,6 +37,7 @@ __all__ = [
 
 MAX_CALLS = 32  # every call reserves memory
 MAX_CHOICES = 128  # OpenAI's limit
+MAX_STOPS = 128  # OpenAI takes 4, vLLM any number
 CHAT_TOKENS = 256  # the default for chat; OpenAI's is the rest of the context
 COMPLETION_TOKENS = 16  # the default for completions, as OpenAI's
 
@@ -189,8 +190,8 @@ def check_supported(request: _Common) -> None:
     if request.stream_options is not None and not request.stream:
         raise RequestError(400, "stream_options is only allowed with stream: true", param="stream_options")
     stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
-    if len(stops) > 4 or "" in stops:
-        raise RequestError(400, "stop takes at most 4 strings, none of them empty", param="stop")
+    if len(stops) > MAX_STOPS or "" in stops:
+        raise RequestError(400, f"stop takes at most {MAX_STOPS} strings, none of them empty", param="stop")
     for stop in stops:
         check_text(stop, "stop")
 

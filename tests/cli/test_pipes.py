@@ -1,4 +1,4 @@
-"""Whoever reads has enough (`toolformer ... | head -1`): a command ends without a word, as a shell counts it."""
+"""Pipes that nobody reads (`toolformer ... | head -1`) and streams that the caller has closed (`>&-`)."""
 
 from __future__ import annotations
 
@@ -33,3 +33,20 @@ def test_what_processes_print_that_a_tool_starts_does_not_stand_in_the_json(tmp_
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "child\n")
     assert json.loads(ended.stdout)[-1]["key"] == "loud"
+
+
+@pytest.mark.parametrize("closed", [(1,), (2,), (1, 2), (0, 1, 2)], ids=str)
+@pytest.mark.parametrize("words", [["tools", "test", "calculator", "1 + 1"], ["tools", "list", "--json"]], ids=len)
+def test_a_closed_stream_changes_no_result(tmp_path: Path, words: list[str], closed: tuple[int, ...]) -> None:
+    """Without standard output (`>&-`), the next file that is opened would have its number, and take what is printed."""
+    (tmp_path / "opens.py").write_text(
+        "kept = open('kept', 'w')\ndef answer(text):\n    print('noise', flush=True)\n    return text\n"
+    )
+    tool = ["--tool", "opens.py:answer"] if "list" in words else []
+    closing = " ".join(f"{number}>&-" for number in closed)
+    command = ["sh", "-c", f'exec "$@" {closing}', "sh", sys.executable, "-m", "cli.main", *words, *tool]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert bool(ended.stdout) == (1 not in closed)
+    assert not tool or (tmp_path / "kept").read_text() == ""

@@ -168,10 +168,20 @@ def test_several_prompts_and_their_choices(client: openai.OpenAI, alone: Toolfor
 def test_stop_strings(client: openai.OpenAI, alone: Toolformer) -> None:
     text = of_alone(alone, "x", max_new_tokens=12, top_k=0).text
     stop = text[3:5]
-    got = client.completions.create(
-        model=NAME, prompt="x", max_tokens=12, stop=[stop], extra_body={"toolformer": {"k": 0}}
-    )
-    assert (got.choices[0].text, got.choices[0].finish_reason) == (text[: text.index(stop)], "stop")
+    for stops in ([stop], [*(f"never {i}" for i in range(5)), stop]):  # OpenAI takes four
+        got = client.completions.create(
+            model=NAME, prompt="x", max_tokens=12, stop=stops, extra_body={"toolformer": {"k": 0}}
+        )
+        assert (got.choices[0].text, got.choices[0].finish_reason) == (text[: text.index(stop)], "stop")
+
+
+@pytest.mark.parametrize("content_type", [None, "text/plain", "application/x-www-form-urlencoded"])
+def test_a_body_of_another_type_is_refused_by_its_header(server: ModelServer, content_type: str | None) -> None:
+    body = json.dumps({"model": NAME, "prompt": "x", "max_tokens": 1})
+    headers = {"content-type": content_type} if content_type else {}
+    refused = httpx.post(f"{server.url}/v1/completions", content=body, headers=headers)
+    assert refused.status_code == 415
+    assert "Content-Type: application/json" in refused.json()["error"]["message"]
 
 
 def test_our_own_fields(client: openai.OpenAI) -> None:
@@ -199,7 +209,8 @@ def test_our_own_fields(client: openai.OpenAI) -> None:
         ({"temperature": 3}, "temperature"),
         ({"top_p": 0}, "top_p"),
         ({"max_tokens": 0}, "max_tokens"),
-        ({"stop": ["a", "b", "c", "d", "e"]}, "stop"),
+        ({"stop": ["x"] * 129}, "stop"),
+        ({"stop": ["a", ""]}, "stop"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"prompt": [1, 2]}, "prompt"),
         ({"prompt": []}, "prompt"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ __all__ = ["check_model"]
 
 _INDEX = "model.safetensors.index.json"
 _SINGLE_FILE = "model.safetensors"  # if it exists, no other weights are loaded
+_PICKLE = b"\x80"  # how torch began a file before version 1.6
 _REMEDY = "download or save it again"
 
 
@@ -40,10 +42,19 @@ def check_model(name: str) -> None:
         for part in sorted(part for part in parts if not (folder / str(part)).is_file()):
             raise ModelError(f"model {name!r} lacks {part}, which {_INDEX} names; {_REMEDY}")
         weights = weights or [folder / str(part) for part in sorted(parts)]
-    if not weights and not any(folder.glob("pytorch_model*.bin")):
+    pickled = [] if weights else sorted(folder.glob("pytorch_model*.bin"))
+    if not weights and not pickled:
         raise ModelError(f"model {name!r} has no weights (model.safetensors); {_REMEDY}")
+    for file in pickled:
+        if not zipfile.is_zipfile(file) and not _begins(file, _PICKLE):
+            raise ModelError(f"model {name!r}: {file.name} is truncated or holds no weights; {_REMEDY}")
     for file in weights:
         _check_weights(file, name)
+
+
+def _begins(file: Path, start: bytes) -> bool:
+    with file.open("rb") as stream:
+        return stream.read(len(start)) == start
 
 
 def _read_object(file: Path, name: str) -> dict[str, object]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import importlib.util
+import pickle
 import re
 from dataclasses import dataclass
 from logging import getLogger
@@ -310,6 +311,10 @@ def load_parts(folder: Path, name: str, *, dtype: Any, spread: bool = False) -> 
                 output_loading_info=True,
                 **({"device_map": "auto"} if spread else {}),
             )
+        except (EOFError, pickle.UnpicklingError) as exc:  # torch's own message tells how to run a file's code
+            raise ModelError(
+                f"model {name!r}: its .bin file is truncated or holds no weights; download it again"
+            ) from exc
         except errors as exc:
             raise ModelError(f"model {name!r} cannot be loaded as a causal LM: {_first_line(exc)}") from exc
         model, loading_info = loaded

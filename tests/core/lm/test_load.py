@@ -31,6 +31,15 @@ def test_the_digest_follows_the_files(saved: Path) -> None:
     assert model_digest(str(saved)) != before
 
 
+@pytest.mark.parametrize("content", [b"", b"<html>", b"version https://git-lfs.github.com/spec/v1\n"])
+def test_pickled_weights_that_are_none_are_refused_in_one_line(saved: Path, content: bytes) -> None:
+    (saved / "model.safetensors").unlink()
+    (saved / "pytorch_model.bin").write_bytes(content)
+    with pytest.raises(ModelError, match="truncated or holds no weights; download it again") as caught:
+        load_model(str(saved), device="cpu")
+    assert "\n" not in str(caught.value)
+
+
 def test_missing_weights_are_not_made_up(saved: Path) -> None:
     weights = load_file(saved / "model.safetensors")
     some = {name: value for name, value in weights.items() if "layers.1" not in name}
