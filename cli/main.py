@@ -31,13 +31,14 @@ from cli.marks import marks
 from cli.operate import doctor, up
 from cli.report import report
 from cli.sql import sql
-from cli.terminal import leave, open_closed_streams, say, without_credentials
+from cli.terminal import leave, say, without_credentials
 from cli.tools import tools_app
 from cli.use.serve import serve
 from cli.use.text import chat, generate
 from cli.view import view
 from cli.warehouse import gc, pack, reconcile
 from flows.stopping import STOPPED, TERMINATED, Terminated, raise_on_sigterm
+from toolformer_core.streams import open_closed_streams
 
 __all__ = ["app", "main"]
 

@@ -21,7 +21,6 @@ __all__ = [
     "hide_logged_failures",
     "leave",
     "only_json",
-    "open_closed_streams",
     "print_json",
     "say",
     "visible",
@@ -60,35 +59,8 @@ def say(*texts: object, end: str = "\n", error: bool = False) -> None:
     print(visible(" ".join(map(str, texts))), end=end, file=sys.stderr if error else sys.stdout, flush=True)
 
 
-_STDIN, _STDOUT, _STDERR = 0, 1, 2
+_STDOUT, _STDERR = 1, 2
 _kept_stdout: TextIO | None = None  # for JSON alone
-
-
-def open_closed_streams() -> None:
-    """Open each standard stream that the caller has closed (`>&-`, some schedulers) on the null device.
-
-    Python has None in its place, and the next file that is opened would take its number: what a library or a child
-    process prints would then land in that file.
-    """
-    for number, name, mode in ((_STDIN, "stdin", "r"), (_STDOUT, "stdout", "w"), (_STDERR, "stderr", "w")):
-        if getattr(sys, name) is None:
-            null = os.open(os.devnull, os.O_RDONLY if mode == "r" else os.O_WRONLY)
-            os.set_inheritable(null, True)
-            if null != number and not _is_open(number):
-                os.dup2(null, number)
-                os.close(null)
-                null = number
-            stream = os.fdopen(null, mode, encoding="utf-8", errors="replace", closefd=False)
-            setattr(sys, name, stream)
-            setattr(sys, f"__{name}__", stream)
-
-
-def _is_open(number: int) -> bool:
-    try:
-        os.fstat(number)
-    except OSError:
-        return False
-    return True
 
 
 @contextmanager

@@ -5,7 +5,8 @@
     python docs/screenshots.py --view DIR       the viewer over a data folder with a build, and nothing else
 
 Writes images/mlflow-compare.png beside this file: two runs in MLflow's compare view, their thresholds and perplexities
-side by side. That both stand in the page's text is asserted before the picture is taken. With --view it writes
+side by side. That both stand in the page's text is asserted before the picture is taken. Without --data also
+images/mlflow-thresholds.png: accuracy against threshold of three evaluations. With --view it writes
 images/viewer-document.png, the kept call with the largest gain, images/viewer-thresholds.png, images/viewer-judge.png,
 and, where there are two versions or two evaluated arms, images/viewer-compare.png and images/viewer-models.png: items
 that turned right. Needs Debian's `chromium` and the package `playwright`; no browser is downloaded, and the server is
@@ -43,10 +44,12 @@ __all__ = [
     "browser_page",
     "chromium",
     "compare",
+    "coordinates",
     "expected_texts",
     "free_port",
     "mlflow_server",
     "newest_runs",
+    "synthetic_evaluations",
     "synthetic_runs",
     "view_pages",
     "viewer",
@@ -129,6 +132,27 @@ def synthetic_runs(uri: str, folder: Path) -> list[str]:
         )
         run.record(_events(40, gain))
         run.figures()
+        run.finish("FINISHED")
+        run_ids.append(run.run_id)
+    return run_ids
+
+
+def synthetic_evaluations(uri: str) -> list[str]:
+    """Track three evaluations whose thresholds and accuracies are made up; return their ids."""
+    from tasks.tracking import Tracking
+
+    tracking = Tracking(uri)
+    run_ids = []
+    for tau_f, accuracy in ((0.3, 0.41), (0.5, 0.48), (1.0, 0.37)):
+        run = tracking.start(
+            experiment=EXPERIMENT,
+            name=f"synthetic-{tau_f:g}",
+            params={"tau_f": {"calculator": tau_f}, "top_k": {"calculator": 20}, "task": "synthetic"},
+            tags={"kind": "evaluate"},
+            datasets=[],
+            system_metrics=False,
+        )
+        run.metrics({"accuracy/toolformer": accuracy}, step=10)
         run.finish("FINISHED")
         run_ids.append(run.run_id)
     return run_ids
@@ -277,6 +301,22 @@ def compare(
     return text
 
 
+def coordinates(address: str, experiment_id: str, run_ids: Sequence[str], texts: Sequence[str], picture: Path) -> None:
+    """Open the compare view's parallel coordinates, wait until their axes have these names, and take a picture.
+
+    Raises:
+        playwright.sync_api.TimeoutError: an axis is not there in time.
+    """
+    query = f"runs={json.dumps(list(run_ids))}&experiments={json.dumps([experiment_id])}"
+    with browser_page(_WIDTH_PX, _HEIGHT_PX) as page:
+        page.goto(f"{address}/#/compare-runs?{query}", wait_until="domcontentloaded")
+        plot = page.locator(".js-plotly-plot").first
+        for text in texts:
+            plot.get_by_text(text, exact=True).first.wait_for(timeout=_SHOW_MS)
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        plot.screenshot(path=picture, animations="disabled")
+
+
 def _picture(page: Page, path: Path, down_to: str) -> None:
     """Fold what stands above and beside the tables away, and write a picture down to a text."""
     for clutter in (page.get_by_role("button", name="Close"), page.get_by_text("Visualizations", exact=True)):
@@ -366,6 +406,9 @@ def main() -> None:
         experiment_id = MlflowClient(uri).get_run(run_ids[0]).info.experiment_id
         with mlflow_server(uri, Path(scratch) / "server.log") as address:
             compare(address, experiment_id, run_ids, expected_texts(uri, run_ids), IMAGES / "mlflow-compare.png")
+            if not data:
+                axes = ["tau_f.calculator", "accuracy/toolformer"]
+                coordinates(address, experiment_id, synthetic_evaluations(uri), axes, IMAGES / "mlflow-thresholds.png")
 
 
 if __name__ == "__main__":

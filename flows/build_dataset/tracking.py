@@ -28,13 +28,14 @@ from warehouse.snapshot.analyst_views import with_text_column
 from warehouse.snapshot.publish import SNAPSHOT
 from warehouse.store import Store
 
-__all__ = ["KIND", "in_use", "track_build", "track_build_if_in_use"]
+__all__ = ["KIND", "SAMPLED_BY", "call_settings", "in_use", "track_build", "track_build_if_in_use"]
 
 _log = logging.getLogger(__name__)
 
 KIND = "build"  # the tag `kind` of these runs
+SAMPLED_BY = ("tau_s", "top_k", "draws")
 # Parameters that are not shown among those of the build.
-_ELSEWHERE = ("tau_f", FOUND_THRESHOLDS, MEASURED_PRICES, REMOTE_MODEL)
+_ELSEWHERE = ("tau_f", *SAMPLED_BY, FOUND_THRESHOLDS, MEASURED_PRICES, REMOTE_MODEL)
 _CALLS_SHOWN = 100  # in the table of the most helpful calls, with their text
 _CURRENT = f"""
 SELECT count(DISTINCT df.path) AS files FROM {with_text_column("dataset_files", "made")} AS df
@@ -105,7 +106,7 @@ def _make(tracking: Any, store: Store, data: str, dataset: Dataset, label: str) 
         params={
             "dataset": label,
             "dataset_digest": dataset.version,
-            "tau_f": dataset.thresholds,
+            **call_settings(store, dataset),
             "model": dataset.model,
             **({"score_model": dataset.score_model} if dataset.score_model else {}),
             "corpus": dataset.corpus,
@@ -132,6 +133,18 @@ def _make(tracking: Any, store: Store, data: str, dataset: Dataset, label: str) 
         raise
     started.finish("FINISHED")
     return str(started.run_id)
+
+
+def call_settings(store: Store, dataset: Dataset) -> dict[str, dict[str, Any]]:
+    """Return a version's resolved thresholds, k (`top_k`) and m (`draws`), each by tool, as its commits have them."""
+    settings: dict[str, dict[str, Any]] = {"tau_f": dict(dataset.thresholds), **{name: {} for name in SAMPLED_BY}}
+    for run in store.runs([dataset.run_id]):
+        tools = {key.tool: key for key in run.commits if key.stage == "sample"}  # one shard of each is enough
+        for tool, key in tools.items():
+            if (commit := store.read_commit(key)) is not None:
+                for name in SAMPLED_BY:
+                    settings[name][tool] = commit.config[name]
+    return settings
 
 
 def _decided(parameters: Mapping[str, Any]) -> dict[str, float]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from flows.build_dataset.tracking import SAMPLED_BY
 from flows.evaluate.metrics import ArmFigures, ArmPerplexity, row_of
 from flows.evaluate.parameters import EvaluateParameters
 from flows.evaluate.plan import EvaluationPlan
@@ -51,7 +52,8 @@ def track(
     digest = digest_of("items", *(file.digest for file in read.files))
     name = f"{plan.task.name} {plan.benchmark.source}".strip()
     models = {e.arm: {"model": e.model, "digest": e.model_digest} for e in plan.evaluations}
-    run = Tracking(plan.tracking).start(
+    tracking, trainings = Tracking(plan.tracking), _trainings(plan)
+    run = tracking.start(
         experiment=project(p.data),
         name=f"{name}, {Path(p.model).name}",
         params={
@@ -65,13 +67,14 @@ def track(
             "k": sorted({e.k for e in plan.evaluations}),
             "tools": sorted({key for e in plan.evaluations for key in e.offered}),
             "max_new_tokens": plan.evaluations[0].max_new_tokens,
+            **tracking.params(trainings, ("dataset", "tau_f", *SAMPLED_BY)),
             "trigger": {key: theta for e in plan.evaluations for key, theta in e.trigger},
             **({"max_calls": p.max_calls} if p.max_calls != 1 else {}),
             "code": versions(),
         },
         tags={"kind": "evaluate", "task": plan.task.name, "dataset_digest": digest, "flow_run": plan.benchmark.run_id},
         datasets=[DatasetRef(name, digest, plan.benchmark.path or plan.task.name, "evaluation", items)],
-        sources=_trainings(plan),
+        sources=trainings,
         system_metrics=False,
         links={"Its items in the viewer": items_page(plan)},
     )
@@ -93,9 +96,9 @@ def track(
 
 
 def _trainings(plan: EvaluationPlan) -> dict[str, str]:
-    """Return the MLflow runs of the trainings that made the models, by arm: `cc`, `toolformer`."""
+    """Return the MLflow runs of the trainings that made the models, by arm: `cc`, `toolformer`, in this order."""
     runs = {ARMS[e.arm][0]: training_run(e.model) for e in plan.evaluations}
-    return {which: run_id for which, run_id in runs.items() if run_id is not None}
+    return {which: run_id for which, run_id in sorted(runs.items()) if run_id is not None}
 
 
 def _safe(arm: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from flows.build_dataset.tracking import track_build
+from flows.build_dataset.tracking import call_settings, track_build
 from flows.finetune.parameters import FinetuneParameters
 from flows.finetune.plan import FinetunePlan
 from tasks.provenance import versions
@@ -45,14 +45,14 @@ def start_run(plan: FinetunePlan, p: FinetuneParameters, card: JobCard) -> Any:
     if card.dev:
         datasets.append(DatasetRef(f"{spec.dataset.name}-dev", card.dev_digest, spec.dataset.corpus, "dev", card.dev))
     base = model_label(p.model)
-    tracking = Tracking(plan.tracking)
+    tracking, store = Tracking(plan.tracking), Store(p.data)
     run = tracking.start(
         experiment=project(p.data),
         name=f"{base} {p.arm} {name} {spec.digest[:8]}",
         params={
             "dataset": name,
             "dataset_digest": spec.dataset.version,
-            "tau_f": spec.dataset.thresholds,
+            **call_settings(store, spec.dataset),
             "arm": p.arm,
             "model": p.model,
             "model_digest": spec.model_digest,
@@ -71,12 +71,10 @@ def start_run(plan: FinetunePlan, p: FinetuneParameters, card: JobCard) -> Any:
             "dataset": name,
             "dataset_digest": spec.dataset.version,
             "job": spec.digest,
-            **(
-                {"registered_model": f"toolformer-{base}"} if p.arm == "toolformer" else {}
-            ),  # no candidate without calls
+            "registered_model": f"{p.arm}-{base}",
         },
         datasets=datasets,
-        sources={"build": track_build(tracking, Store(p.data), p.data, spec.dataset)},
+        sources={"build": track_build(tracking, store, p.data, spec.dataset)},
         run_id=known,
         folder=str(spec.folder),
         system_metrics=plan.launcher.name == "local",

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from mlflow import MlflowClient
-from mlflow.entities import Dataset, DatasetInput, InputTag, Param, RunTag
+from mlflow.entities import Dataset, DatasetInput, InputTag, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.store.db.utils import _initialize_tables
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_RUN_NAME, MLFLOW_RUN_NOTE
@@ -185,18 +185,36 @@ class Tracking:
             runs = self.client.search_runs([found.experiment_id], among, max_results=1, order_by=newest)
         return str(runs[0].info.run_id) if runs else None
 
+    def params(self, sources: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+        """Return params of some runs, those of the last where they differ; names also mean `name.<key>`.
+
+        A run that was deleted has none.
+
+        Raises:
+            TrackingError: MLflow could not be reached.
+        """
+        found: dict[str, str] = {}
+        with as_tracking_error("reading params"):
+            for run in filter(None, map(self._run, sources.values())):
+                found |= {name: value for name, value in run.data.params.items() if name.partition(".")[0] in names}
+        return found
+
+    def _run(self, run_id: str) -> Run | None:
+        """Return a run; None if it was deleted for good."""
+        try:
+            return self.client.get_run(run_id)
+        except MlflowException as exc:
+            if exc.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            return None
+
     def _linked(self, sources: Mapping[str, str], links: Mapping[str, str | None]) -> dict[str, str]:
         """Return the tags that link to other runs and pages; of a run that does not exist, only the id is kept."""
         lines = []
         for what, run_id in sources.items():
-            try:
-                run = self.client.get_run(run_id)
-            except MlflowException as exc:
-                if exc.error_code != "RESOURCE_DOES_NOT_EXIST":
-                    raise
-                continue
-            name = run.data.tags.get(MLFLOW_RUN_NAME, run_id)
-            lines.append(f"- {what}: [{name}]({page(str(run.info.experiment_id), run_id)})")
+            if (run := self._run(run_id)) is not None:
+                name = run.data.tags.get(MLFLOW_RUN_NAME, run_id)
+                lines.append(f"- {what}: [{name}]({page(str(run.info.experiment_id), run_id)})")
         parts = ["\n".join(["Rests on", "", *lines])] if lines else []
         parts += [f"[{words}]({address})" for words, address in links.items() if address]
         note = {MLFLOW_RUN_NOTE: "\n\n".join(parts)} if parts else {}

@@ -51,6 +51,19 @@ def test_two_runs_are_compared_by_threshold_and_perplexity(screenshots, served, 
         assert answer.read(4) == b"\x89PNG"
 
 
+@pytest.mark.slow
+def test_accuracy_is_plotted_against_the_threshold(screenshots, served, tmp_path):
+    pytest.importorskip("playwright", reason="the package playwright is not installed")
+    if screenshots.chromium() is None:
+        pytest.skip("there is no chromium on PATH (Debian's package `chromium`)")
+    uri, address = served
+    run_ids = screenshots.synthetic_evaluations(uri)
+    experiment_id = MlflowClient(uri).get_run(run_ids[0]).info.experiment_id
+    picture = tmp_path / "thresholds.png"
+    screenshots.coordinates(address, experiment_id, run_ids, ["tau_f.calculator", "accuracy/toolformer"], picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 def test_runs_are_tracked_through_a_server(screenshots, served, tmp_path, capfd, monkeypatch):
     monkeypatch.setenv("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # as prepare_environment does
     uri, address = served

@@ -20,6 +20,7 @@ from toolformer_core.errors import UsageError
 from toolformer_core.finetune.checkpoints import clear_unfinished
 from toolformer_core.finetune.events import FAILURE_FILE, record_failure
 from toolformer_core.finetune.recipe import read_job
+from toolformer_core.streams import open_closed_streams
 
 __all__ = ["main"]
 
@@ -91,6 +92,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    open_closed_streams()
     code = main()
     with suppress(OSError):
         sys.stdout.flush()

@@ -56,7 +56,13 @@ def test_the_run_holds_thresholds_digests_yields_and_calls(
         "0.5",
         "0.2",
     )  # the paper's, and the one asked for
-    assert (params["build.top_k"], params["build.draws"], params["model"]) == ("3", "2", "embedded")
+    # tau_s is the paper's by tool, k and m are those of the test's builds
+    resolved = {
+        "calculator": {"tau_s": "0.0", "top_k": "3", "draws": "2"},
+        "calendar": {"tau_s": "0.05", "top_k": "3", "draws": "2"},
+    }
+    assert {tool: {name: params[f"{name}.{tool}"] for name in of} for tool, of in resolved.items()} == resolved
+    assert params["model"] == "embedded"
     assert (run.data.tags["kind"], run.data.tags["dataset_digest"]) == ("build", dataset.version)
     (given,) = run.inputs.dataset_inputs
     assert (given.dataset.name, json.loads(given.dataset.profile)) == ("few.jsonl", {"num_rows": 16})

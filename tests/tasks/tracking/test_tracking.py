@@ -159,6 +159,15 @@ def test_a_run_is_found_by_its_tags_once_it_has_finished(tracking: Tracking) -> 
     assert tracking.find("finetune", wanted) == run.run_id
 
 
+def test_a_run_takes_over_the_thresholds_of_the_runs_that_it_rests_on(tracking: Tracking) -> None:
+    both = {"tau_f": {"calculator": 0.5}, "top_k": {"calculator": 20}, "learning_rate": 1e-5}
+    cc = start(tracking, params=both).run_id
+    taught = start(tracking, params=both | {"tau_f": {"calculator": 0.7, "qa": 1.0}}).run_id
+    rests_on = {"cc": cc, "gone": "0" * 32, "toolformer": taught}
+    taken = {"tau_f.calculator": "0.7", "tau_f.qa": "1.0", "top_k.calculator": "20"}  # of the last, where they differ
+    assert tracking.params(rests_on, ("tau_f", "top_k")) == taken
+
+
 def test_all_runs_of_a_data_folder_are_one_experiment(tmp_path: Path) -> None:
     assert project(str(tmp_path / "runs" / "c4")) == "c4"
     assert project("s3://bucket/corpora/c4/?endpoint_override=10.0.0.5") == "c4"
