@@ -107,7 +107,8 @@ class GroundParameters(ToolChoice):
         "model (default: hidden states of the small LM)",
     )
     patterns: Annotated[str, _SCORES] = Field(
-        "standard", description="Pattern set: standard (the authors'), scripts (Unicode), or a JSON file"
+        "standard",
+        description="Pattern set: standard (ours), authors (as GEAR's code counts), scripts (Unicode), or a JSON file",
     )
     gamma: Annotated[float, _SCORES] = Field(
         GEAR_GAMMA, ge=0, le=1, description="Weight of the semantic score (authors' code: 0.75)"
@@ -125,6 +126,12 @@ class GroundParameters(ToolChoice):
     )
     max_answer_tokens: Annotated[int, _SCORES] = Field(24, gt=0, description="Tokens of an answer without a tool")
     max_call_tokens: Annotated[int, _SCORES] = Field(48, gt=0, description="Tokens of a call")
+    call_top_p: Annotated[float | None, _SCORES] = Field(
+        None,
+        gt=0,
+        le=1,
+        description="Sample the small LM's calls at this top_p (authors' code: 0.9; default: the most likely call)",
+    )
     shard_items: Annotated[int, _RUNNING] = Field(
         128, gt=0, description="Queries per shard, the unit of work and of restart; more are faster with many tools"
     )

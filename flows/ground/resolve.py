@@ -120,7 +120,9 @@ def _task_plan(
         where = replace(where, passages=task.passages)
     library = tools_of(tools.keys, where, demonstrations, tools.mocked)
     prompt = p.answer_prompt if p.answer_prompt is not None else ("{query}" if goes_on else None)
-    settings = GroundingSettings(max_answer_tokens=p.max_answer_tokens, max_call_tokens=p.max_call_tokens)
+    settings = GroundingSettings(
+        max_answer_tokens=p.max_answer_tokens, max_call_tokens=p.max_call_tokens, call_top_p=p.call_top_p
+    )
     benchmark = Benchmark(
         run_id=run_id,
         data=p.data if "://" in p.data else str(Path(p.data).absolute()),

@@ -180,7 +180,7 @@ class Router:
             for one, similarity in zip(candidates, semantic, strict=True)
         )
         query = Query(request.query, request.context)
-        return Grounding(query, answer, patterns.counts(answer), scores, patterns.weights), drafts
+        return Grounding(query, answer, patterns.answer_counts(answer), scores, patterns.weights), drafts
 
     async def _draft(self, tool: Tool, written: Written | None, context: str) -> _Draft | None:
         """Run the call that the small LM wrote of a tool; None if it wrote none."""
@@ -266,9 +266,10 @@ def _reaching(order: Sequence[tuple[str, float | None]], threshold: float) -> li
 
 def _score(one: LibraryTool, semantic: float, draft: _Draft | None, patterns: PatternSet) -> ToolScore:
     if one.mocked:
-        counts = patterns.counts(one.mock_response)
+        counts = patterns.response_counts(one.mock_response, one.key)
         return ToolScore(one.key, semantic, "", one.mock_response, "", counts, mock=True)
     if draft is None:
         return ToolScore(one.key, semantic, "", "", NO_CALL, patterns.counts(""))
     run = draft.run
-    return ToolScore(one.key, semantic, run.input, run.response, run.failure or "", patterns.counts(run.response))
+    counts = patterns.response_counts(run.response, one.key)
+    return ToolScore(one.key, semantic, run.input, run.response, run.failure or "", counts)

@@ -70,8 +70,8 @@ NAMES = {
     FinetuneParameters: f"--dataset --data --model --arm {_TRAINING} --seed",
     GroundParameters: """--task --data --model --large-model --toolformer --limit --seed --answers --tools --tool
         --distractors --mock --demonstrations --passages --index --qa-reader --phrases --translator --encoder --patterns
-        --gamma --smoothing --threshold --answer-prompt --max-answer-tokens --max-call-tokens --shard-items --workers
-        --gpus""",
+        --gamma --smoothing --threshold --answer-prompt --max-answer-tokens --max-call-tokens --call-top-p
+        --shard-items --workers --gpus""",
 }
 
 

@@ -47,18 +47,22 @@ class GroundingSettings:
     """How the small LM and the tools are asked. Weights are not among them: they belong to the question, not the run.
 
     Args:
-        answer_prompt: asks for the preliminary answer; one `{query}`. Its first line that is not blank counts.
+        answer_prompt: asks for the preliminary answer; one `{query}`. Its first line that is not blank counts, by the
+            authors' rule all up to its first full stop.
         max_answer_tokens: tokens of the preliminary answer.
         max_call_tokens: tokens of a call, its "]" included.
+        call_top_p: sample the small LM's calls from the smallest set of most likely tokens whose probabilities sum to
+            at least this (the authors' code: 0.9); None: take the most likely token.
         execution: how tools are asked.
 
     Raises:
-        UsageError: the prompt has no `{query}`, or a number is not positive.
+        UsageError: the prompt has no `{query}`, a number is not positive, or call_top_p is not in (0, 1].
     """
 
     answer_prompt: str = "Q: {query}\nA:"
     max_answer_tokens: int = 24
     max_call_tokens: int = 48
+    call_top_p: float | None = None
     execution: ExecuteConfig = field(default_factory=ExecuteConfig)
 
     def __post_init__(self) -> None:
@@ -66,6 +70,8 @@ class GroundingSettings:
             raise UsageError(f"the prompt of the preliminary answer needs one {_QUERY}: {self.answer_prompt!r}")
         if self.max_answer_tokens < 1 or self.max_call_tokens < 1:
             raise UsageError("max_answer_tokens and max_call_tokens must be at least 1")
+        if self.call_top_p is not None and not 0 < self.call_top_p <= 1:
+            raise UsageError(f"call_top_p must lie in (0, 1], got {self.call_top_p}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +142,7 @@ class Grounder:
         done, tool_calls = len(queries), 0
         for column, one in enumerate(self.library):
             if one.mocked:
-                counts = self.patterns.counts(one.mock_response)
+                counts = self.patterns.response_counts(one.mock_response, one.key)
                 columns.append(
                     [
                         ToolScore(one.key, float(s), "", one.mock_response, "", counts, mock=True)
@@ -144,7 +150,7 @@ class Grounder:
                     ]
                 )
                 continue
-            executions = self._ask(one, queries)
+            executions = self._ask(one, queries, self.small_lm, self.settings.call_top_p)
             tool_calls += len({id(execution) for execution in executions if execution is not None})
             columns.append(
                 [self._score(one, s, execution) for s, execution in zip(semantic[:, column], executions, strict=True)]
@@ -155,7 +161,11 @@ class Grounder:
         self.cost += Cost(total, 0, self.small_lm.tokens - tokens, tool_calls, time.perf_counter() - begin)
         return [
             Grounding(
-                query, a, self.patterns.counts(a), tuple(column[row] for column in columns), self.patterns.weights
+                query,
+                a,
+                self.patterns.answer_counts(a),
+                tuple(column[row] for column in columns),
+                self.patterns.weights,
             )
             for row, (query, a) in enumerate(zip(queries, answers, strict=True))
         ]
@@ -212,7 +222,8 @@ class Grounder:
 
     def _answers(self, queries: Sequence[str]) -> list[str]:
         prompts = [self._answer_prompt(query) for query in queries]
-        return [first_line(a) for a in self.small_lm.answers(prompts, max_tokens=self.settings.max_answer_tokens)]
+        cut = _first_sentence if self.patterns.authors_rule else first_line
+        return [cut(a) for a in self.small_lm.answers(prompts, max_tokens=self.settings.max_answer_tokens)]
 
     def _descriptions(self) -> Embeddings:
         """Return the descriptions' embeddings, each computed once.  (T, D)"""
@@ -224,14 +235,16 @@ class Grounder:
         order = (digest_of("embedding", self.encoder.digest, one.tool.description) for one in self.library)
         return np.stack([self._embeddings[digest] for digest in order])
 
-    def _ask(self, one: LibraryTool, queries: Sequence[Query], lm: SmallLM | None = None) -> list[Execution | None]:
+    def _ask(
+        self, one: LibraryTool, queries: Sequence[Query], lm: SmallLM, top_p: float | None = None
+    ) -> list[Execution | None]:
         """Have a call written for each query, and ask the tool; None where no call of the tool was written."""
         from toolformer_core.tools.execution.pool import AnnotationPool
 
         shown = one.demonstrations
         texts = [shown.after_head(query.text) for query in queries]
         length, name = self.settings.max_call_tokens, one.tool.name
-        draws = (lm or self.small_lm).calls(shown.prompt, texts, max_tokens=length, name=name)
+        draws = lm.calls(shown.prompt, texts, max_tokens=length, name=name, top_p=top_p)
         inputs = [input_of(draw, one.tool.name) for draw in draws]
         questions = [
             None if given is None else (given, query.context) for given, query in zip(inputs, queries, strict=True)
@@ -245,8 +258,14 @@ class Grounder:
     def _score(self, one: LibraryTool, semantic: float, execution: Execution | None) -> ToolScore:
         if execution is None:
             return ToolScore(one.key, float(semantic), "", "", NO_CALL, self.patterns.counts(""))
-        counts = self.patterns.counts(execution.response)
+        counts = self.patterns.response_counts(execution.response, one.key)
         return ToolScore(one.key, float(semantic), execution.input, execution.response, execution.failure, counts)
+
+
+def _first_sentence(text: str) -> str:
+    """Return a text up to its first full stop, where the authors' small LM stops, in one line."""
+    sentence, stop, _ = text.strip().partition(".")
+    return (sentence + stop).replace("\n", " ")
 
 
 def input_of(draw: Draw | None, name: str) -> str | None:

@@ -8,9 +8,14 @@
     url         a web address                                           0.02
     movement    a step of a robot: forward, turn left, ...              0.02
 
-These are the authors' classes and priors ("lächeln" is english, non_ascii, english). They are written for English: all
+These are ours, after the paper's examples ("lächeln" is english, non_ascii, english). They are written for English: all
 other scripts are one class. `SCRIPT_PATTERNS` tell scripts apart by Unicode's properties, so that a Chinese answer is
 not like an Arabic one, and "lächeln" is one Latin word. Rare patterns weigh more: a match of pattern j adds log 1/P_j.
+
+`AUTHORS_PATTERNS` are those of the authors' code, with its rule: each pattern is counted by itself, so that one stretch
+of text can count in several (2024-05-02 is a time, three numbers and two symbols); the preliminary answer is read in
+lower case with number words as digits; a response that says nothing, such as "unknown", is empty; and the
+calculator's responses count numbers alone.
 
 A pattern set is a value: it can be read from JSON, its priors can be estimated from a corpus, and every score names the
 set's digest. This module knows no tools and no scores.
@@ -20,9 +25,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +39,7 @@ from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.records import digest_of
 
 __all__ = [
+    "AUTHORS_PATTERNS",
     "PATTERN_SETS",
     "SCRIPT_PATTERNS",
     "STANDARD_PATTERNS",
@@ -81,12 +89,18 @@ class Pattern:
 class PatternSet:
     """The patterns S, in order of precedence: what an earlier pattern has matched, a later one does not see.
 
+    Args:
+        name: for people and tables.
+        patterns: the patterns.
+        authors_rule: whether texts are counted as the authors' code does (see the module), without precedence.
+
     Raises:
         UsageError: there is no pattern, or two have one name.
     """
 
     name: str
     patterns: tuple[Pattern, ...]
+    authors_rule: bool = False
 
     def __post_init__(self) -> None:
         names = [pattern.name for pattern in self.patterns]
@@ -105,8 +119,9 @@ class PatternSet:
 
     @property
     def digest(self) -> str:
-        """Digest of expressions and priors."""
-        return digest_of("patterns", *(f"{p.name}\n{p.prior!r}\n{p.expression}" for p in self.patterns))
+        """Digest of expressions, priors and rule."""
+        kind = "patterns, the authors' rule" if self.authors_rule else "patterns"
+        return digest_of(kind, *(f"{p.name}\n{p.prior!r}\n{p.expression}" for p in self.patterns))
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -117,12 +132,14 @@ class PatternSet:
         """Return C_j: how often each pattern occurs in a text; all 0 if none does.
 
         Raises:
-            UsageError: they take more than `TIMEOUT_S` for it.
+            UsageError: a search takes more than `TIMEOUT_S`.
         """
-        found = [0] * len(self.patterns)
-        matcher = _matcher(tuple(pattern.expression for pattern in self.patterns))
+        expressions = tuple(pattern.expression for pattern in self.patterns)
         try:
-            for match in matcher.finditer(text, timeout=TIMEOUT_S):
+            if self.authors_rule:
+                return tuple(sum(1 for _ in regex.finditer(one, text, timeout=TIMEOUT_S)) for one in expressions)
+            found = [0] * len(self.patterns)
+            for match in _matcher(expressions).finditer(text, timeout=TIMEOUT_S):
                 found[int(str(match.lastgroup)[1:])] += 1
         except TimeoutError:
             raise UsageError(
@@ -131,10 +148,29 @@ class PatternSet:
             ) from None
         return tuple(found)
 
+    def answer_counts(self, answer: str) -> tuple[int, ...]:
+        """Return C_j of a preliminary answer."""
+        return self.counts(_with_digits(answer.strip().lower()) if self.authors_rule else answer)
+
+    def response_counts(self, response: str, tool: str) -> tuple[int, ...]:
+        """Return C_j of a response.
+
+        Args:
+            response: the response.
+            tool: key of the tool that gave it.
+        """
+        if not self.authors_rule:
+            return self.counts(response)
+        only = _OUTPUT_PATTERNS.get(tool)
+        if only is None:
+            return self.counts("" if response.strip().lower() in _EMPTY_RESPONSES else response)
+        return tuple(n if name == only else 0 for name, n in zip(self.names, self.counts(response), strict=True))
+
     def to_json(self) -> str:
         """Return the set as JSON, as `load_patterns` reads it."""
         rows = [{"name": p.name, "expression": p.expression, "prior": p.prior} for p in self.patterns]
-        return json.dumps({"name": self.name, "patterns": rows}, ensure_ascii=False, indent=2)
+        content = {"name": self.name, "authors_rule": self.authors_rule, "patterns": rows}
+        return json.dumps(content, ensure_ascii=False, indent=2)
 
 
 @lru_cache(maxsize=16)
@@ -142,6 +178,63 @@ def _matcher(expressions: Sequence[str]) -> Any:
     """Return one expression that tries the patterns in their order; the group's name tells which one matched."""
     return regex.compile("|".join(f"(?P<p{i}>{expression})" for i, expression in enumerate(expressions)))
 
+
+# --- the authors' rule ------------------------------------------------------------------------------------------------
+
+_EMPTY_RESPONSES = ("", "unknown", "none", "no answer")
+
+# Key of a tool -> the only pattern that counts in its responses. The authors' time zones, sleep and robot have one as
+# well, but our tools of these names answer in other words.
+_OUTPUT_PATTERNS: Mapping[str, str] = dict.fromkeys(("calculator", "logarithm", "power"), "number")
+
+_NUMBER_WORDS = frozenset(
+    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety".split()
+)
+_NO_NUMBER_ALONE = frozenset("zero hundred thousand million billion trillion".split())
+
+
+def _with_digits(text: str) -> str:
+    """Return a text of lower case with digits for number words, as the authors' code reads a preliminary answer.
+
+    As numbers are only counted, each becomes 1. As with the authors, commas, full stops and colons go unless a digit is
+    beside them, and so does a number that is 0 ("zero", "hundred") unless it is last.
+    """
+    words = re.split(r"\s|(?<!\d)[,.:](?!\d)", text)
+    out: list[str] = []
+    read = 0
+    for is_number, group in groupby(words, key=(_NUMBER_WORDS | _NO_NUMBER_ALONE).__contains__):
+        run = list(group)
+        read += len(run)
+        if not is_number:
+            out += run
+        elif read == len(words) or not _NUMBER_WORDS.isdisjoint(run):
+            out.append("1")
+    return " ".join(out)
+
+
+_WORD = r"\p{L}\p{N}_"  # what Python's `re`, with which the authors count, takes for a word character
+
+AUTHORS_PATTERNS = PatternSet(
+    "authors",
+    (
+        Pattern("symbol", rf"[^{_WORD}\s\x1c-\x1f]+", 0.02),
+        Pattern("number", r"[-+]?(?:\p{Nd}*\.)?\p{Nd}+", 0.02),
+        Pattern("other_script", r"[^\x00-\x7f]", 0.15),
+        Pattern("english", "[A-Za-z]+", 0.75),
+        Pattern("sleep", r"sleep for (?:[0-9]*\.)?[0-9]+ seconds", 0.02),
+        Pattern("move", rf"(?im:^(?=.*(?<![{_WORD}])robot(?![{_WORD}])).*(?<![{_WORD}])moving(?![{_WORD}]))", 0.02),
+        Pattern(
+            "time",
+            rf"(?<![{_WORD}])(?:\p{{Nd}}{{4}}-\p{{Nd}}{{2}}-\p{{Nd}}{{2}}|\p{{Nd}}{{2}}:\p{{Nd}}{{2}}(?::\p{{Nd}}{{2}})?"
+            rf"|\p{{Nd}}{{2}}/\p{{Nd}}{{2}}/\p{{Nd}}{{4}})(?![{_WORD}])",
+            0.02,
+        ),
+    ),
+    authors_rule=True,
+)
+
+# --- ours -------------------------------------------------------------------------------------------------------------
 
 STANDARD_PATTERNS = PatternSet(
     "standard",
@@ -172,12 +265,12 @@ SCRIPT_PATTERNS = PatternSet(
     ),
 )
 
-PATTERN_SETS: Mapping[str, PatternSet] = {s.name: s for s in (STANDARD_PATTERNS, SCRIPT_PATTERNS)}
+PATTERN_SETS: Mapping[str, PatternSet] = {s.name: s for s in (STANDARD_PATTERNS, SCRIPT_PATTERNS, AUTHORS_PATTERNS)}
 
 
 def load_patterns(name: str) -> PatternSet:
-    """Return a pattern set: `standard`, `scripts`, or one from a JSON file {"name", "patterns": [{"name",
-    "expression", "prior"}, ...]}.
+    """Return a pattern set: `standard`, `scripts`, `authors`, or one from a JSON file {"name", "patterns": [{"name",
+    "expression", "prior"}, ...]}, with "authors_rule": true where the authors' rule counts (default: false).
 
     Raises:
         UnknownNameError: there is no such set, and no such file.
@@ -191,7 +284,7 @@ def load_patterns(name: str) -> PatternSet:
     try:
         content = json.loads(path.read_text("utf-8-sig"))
         patterns = tuple(Pattern(row["name"], row["expression"], row["prior"]) for row in content["patterns"])
-        return PatternSet(str(content.get("name", path.stem)), patterns)
+        return PatternSet(str(content.get("name", path.stem)), patterns, bool(content.get("authors_rule", False)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
         raise UsageError(
             f'{path} is no pattern set ({type(exc).__name__}: {exc}); write {{"name": ..., "patterns": [{{"name": ..., '
@@ -202,7 +295,7 @@ def load_patterns(name: str) -> PatternSet:
 def with_estimated_priors(patterns: PatternSet, texts: Iterable[str], *, name: str | None = None) -> PatternSet:
     """Return the set with priors estimated from texts: P_j = (count of j + 1) / (all counts + |S|).
 
-    The authors leave open where priors come from. Adding 1 keeps a pattern that never occurs from weighing infinitely.
+    The paper leaves open where priors come from. Adding 1 keeps a pattern that never occurs from weighing infinitely.
 
     Args:
         patterns: the expressions.
@@ -222,4 +315,4 @@ def with_estimated_priors(patterns: PatternSet, texts: Iterable[str], *, name: s
         replace(pattern, prior=(total + 1) / everything)
         for pattern, total in zip(patterns.patterns, totals, strict=True)
     )
-    return PatternSet(name or f"{patterns.name}, estimated", estimated)
+    return replace(patterns, name=name or f"{patterns.name}, estimated", patterns=estimated)

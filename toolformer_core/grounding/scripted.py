@@ -56,8 +56,10 @@ class ScriptedSmallLM:
         self._count(prompts)
         return [self._scripted(self._answers, prompt) for prompt in prompts]
 
-    def calls(self, prompt: Prompt, texts: Sequence[str], *, max_tokens: int, name: str = "") -> list[Draw | None]:
-        """See `SmallLM.calls`; length and name have no effect."""
+    def calls(
+        self, prompt: Prompt, texts: Sequence[str], *, max_tokens: int, name: str = "", top_p: float | None = None
+    ) -> list[Draw | None]:
+        """See `SmallLM.calls`; length, name and top_p have no effect."""
         self._count(texts)
         out: list[Draw | None] = []
         for text in texts:

@@ -1,19 +1,22 @@
 """The small LM of grounding: it answers queries without tools, and writes the calls of tools from demonstrations.
 
-Both are greedy, and both take many queries at a time. What a query gets does not depend on the others. The large LM
-that writes the final call is used through the same interface. This module knows no scores and asks no tools.
+Both are greedy, unless calls are sampled, and both take many queries at a time. What a query gets does not depend on
+the others. The large LM that writes the final call is used through the same interface. This module knows no scores and
+asks no tools.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_core.lm.base import Draw
-from toolformer_core.records import Prompt
+from toolformer_core.records import Prompt, numbers_of
+from toolformer_core.syntax import find_close
 
 if TYPE_CHECKING:
     from toolformer_core.lm.hf.engine import TransformersLM
@@ -43,10 +46,19 @@ class SmallLM(Protocol):
         """Continue each prompt greedily, without calls; a prompt that does not fit the context gives ""."""
         ...
 
-    def calls(self, prompt: Prompt, texts: Sequence[str], *, max_tokens: int, name: str = "") -> list[Draw | None]:
-        """Write the most likely call after [the prompt's head, text]; None for a text that does not fit the context.
+    def calls(
+        self, prompt: Prompt, texts: Sequence[str], *, max_tokens: int, name: str = "", top_p: float | None = None
+    ) -> list[Draw | None]:
+        """Write a call after [the prompt's head, text]; None for a text that does not fit the context.
 
         What cannot become a call of the tool `name` need not be written to its end.
+
+        Args:
+            prompt: its head holds demonstrations.
+            texts: end where the call begins.
+            max_tokens: tokens of a call, its "]" included.
+            name: of the tool in calls.
+            top_p: None: the most likely call; else one sampled at this top_p, which prompt and text alone decide.
         """
         ...
 
@@ -88,26 +100,46 @@ class HFSmallLM:
 
     def answers(self, prompts: Sequence[str], *, max_tokens: int) -> list[str]:
         """See `SmallLM.answers`."""
+        return [text or "" for text in self._continuations(prompts, max_tokens, None)]
+
+    def calls(
+        self, prompt: Prompt, texts: Sequence[str], *, max_tokens: int, name: str = "", top_p: float | None = None
+    ) -> list[Draw | None]:
+        """See `SmallLM.calls`."""
+        if top_p is None:
+            return self.lm.call_at_end(prompt, texts, max_tokens=max_tokens, name=name)
+        sampled = self._continuations([f"{prompt.head}{text} [" for text in texts], max_tokens, top_p)
+        ends = [None if text is None else find_close(text) for text in sampled]
+        return [
+            None if text is None else Draw(text[:end], end is not None) for text, end in zip(sampled, ends, strict=True)
+        ]
+
+    def _continuations(self, prompts: Sequence[str], max_tokens: int, top_p: float | None) -> list[str | None]:
+        """Continue each prompt without tools, greedily or sampled; None for a prompt that does not fit the context."""
         from toolformer_core.decode.records import GenerationSettings
         from toolformer_core.decode.toolformer import Toolformer
 
         hf_model = self.lm.hf_model
         room = hf_model.context_length - (hf_model.bos is not None) - max_tokens
         fitting = [i for i, prompt in enumerate(prompts) if 0 < len(hf_model.encode(prompt)) <= room]
-        settings = GenerationSettings(max_new_tokens=max_tokens, top_k=0, max_calls=0)
+        greedy = GenerationSettings(max_new_tokens=max_tokens, top_k=0, max_calls=0)
+        settings = [
+            greedy
+            if top_p is None
+            else replace(
+                greedy, temperature=1.0, top_p=top_p, seed=numbers_of("call", prompts[i], count=1)[0], stop=("\n",)
+            )
+            for i in fitting
+        ]
         toolformer = Toolformer(self.lm, [], max_rows=_ROWS)
         try:
             written = toolformer.generate([prompts[i] for i in fitting], settings) if fitting else []
         finally:
             toolformer.close()
-        out = [""] * len(prompts)
+        out: list[str | None] = [None] * len(prompts)
         for i, generation in zip(fitting, written, strict=True):
             out[i] = generation.text
         return out
-
-    def calls(self, prompt: Prompt, texts: Sequence[str], *, max_tokens: int, name: str = "") -> list[Draw | None]:
-        """See `SmallLM.calls`."""
-        return self.lm.call_at_end(prompt, texts, max_tokens=max_tokens, name=name)
 
     def choose(self, prompts: Sequence[str], options: Sequence[str]) -> list[int | None]:
         """See `SmallLM.choose`."""

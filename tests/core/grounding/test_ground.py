@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from fakes import FakeTool
@@ -11,10 +12,11 @@ from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.grounding.baselines import chosen_by_lm, few_shot_prompt
 from toolformer_core.grounding.ground import NO_CALL, Grounder, GroundingSettings
 from toolformer_core.grounding.library import library_of
-from toolformer_core.grounding.patterns import Pattern, PatternSet
+from toolformer_core.grounding.patterns import AUTHORS_PATTERNS, Pattern, PatternSet
 from toolformer_core.grounding.records import Query
 from toolformer_core.grounding.scores import Weights
 from toolformer_core.grounding.scripted import ScriptedEncoder, ScriptedSmallLM
+from toolformer_core.lm.base import Draw
 from toolformer_core.records import ToolFailure
 from toolformer_core.tools.declaration import ToolDeclaration
 
@@ -85,6 +87,44 @@ def test_every_score_by_hand() -> None:
     assert about_city.pattern(found, 1.0) == pytest.approx(0.75 * _LN2)
     assert [score.tool for score, _ in about_city.ranking(Weights())] == ["finder", "adder"]
     assert about_city.restricted(["adder"]).choice(Weights()) == "adder"
+
+
+def test_the_authors_rule_reads_answer_and_responses() -> None:
+    tools = DeclaredTool("Calculator", "adds", {"2 + 3": "5.0"}), DeclaredTool("Finder", "finds", {"sum": "Unknown"})
+    calls = {
+        ("calculator", f"{SUM}\nCall:"): "Calculator(2 + 3)]",
+        ("finder", f"{SUM}\nCall:"): "Finder(sum)]",
+    }
+    lm = ScriptedSmallLM({SUM: " That is\ntwenty five, Sir. More"}, calls)
+    settings = GroundingSettings(answer_prompt="{query}")
+    grounder = Grounder(library_of(tools), lm, the_encoder(), patterns=AUTHORS_PATTERNS, settings=settings)
+    (grounding,) = grounder.ground([Query(SUM)])
+    assert grounding.answer == "That is twenty five, Sir."  # up to the first full stop
+    names = AUTHORS_PATTERNS.names
+    assert dict(zip(names, grounding.counts, strict=True)) == dict.fromkeys(names, 0) | {"number": 1, "english": 3}
+    first, second = grounding.scores
+    # four patterns in the answer, of seven classes; the calculator's full stop does not count:
+    # (1 + 1) 1 ln 50 / ((4 + 7) 1)
+    assert grounding.pattern(first, 1.0) == pytest.approx(2 / 11 * math.log(50))
+    assert grounding.pattern(second, 1.0) == 0.0
+
+
+def test_only_the_small_lms_calls_are_sampled() -> None:
+    class Sampled(ScriptedSmallLM):
+        asked_at: list[float | None] = []  # noqa: RUF012
+
+        def calls(self, *args: Any, top_p: float | None = None, **options: Any) -> list[Draw | None]:
+            self.asked_at.append(top_p)
+            return super().calls(*args, **options)
+
+    lm = Sampled({f"Q: {SUM}\nA:": "6"}, {("adder", f"{SUM}\nCall:"): "Adder(2 + 3)]"})
+    settings = GroundingSettings(call_top_p=0.9)
+    grounder = Grounder(library_of(the_tools()[:1]), lm, the_encoder(), patterns=PATTERNS, settings=settings)
+    (grounding,) = grounder.ground([Query(SUM)])
+    grounder.answer(Query(SUM), grounding, lm)
+    assert lm.asked_at == [0.9, None]
+    with pytest.raises(UsageError, match="call_top_p must lie in"):
+        GroundingSettings(call_top_p=0.0)
 
 
 def test_a_query_takes_n_plus_1_small_calls_and_one_large_call() -> None:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.grounding.patterns import (
+    AUTHORS_PATTERNS,
     PATTERN_SETS,
     SCRIPT_PATTERNS,
     STANDARD_PATTERNS,
@@ -66,7 +68,62 @@ def test_the_script_patterns_tell_scripts_apart(text: str, counts: dict[str, int
     assert counted(text, SCRIPT_PATTERNS) == counts
 
 
-def test_the_priors_are_those_of_the_authors() -> None:
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("Hello World 2023", {"english": 2, "number": 1}),
+        ("lächeln", {"english": 2, "other_script": 1}),
+        ("1,234,567", {"number": 3, "symbol": 2}),
+        ("x2 = -.5", {"english": 1, "number": 2, "symbol": 2}),  # "=" and "-.": digits count inside words, too
+        ("你好!", {"other_script": 2, "symbol": 1}),  # every character by itself
+        ("नमस्ते", {"other_script": 6, "symbol": 2}),  # U+094D and U+0947 are no word characters to Python's `re`
+        ("2024-05-02", {"time": 1, "number": 3, "symbol": 2}),
+        ("at 09:30:15, not 9:30", {"english": 2, "time": 1, "number": 5, "symbol": 4}),
+        ("02/05/2024 and 102/05/2024", {"english": 1, "time": 1, "number": 6, "symbol": 4}),
+        ("sleep for 1.5 seconds", {"english": 3, "number": 1, "symbol": 1, "sleep": 1}),
+        ("The ROBOT is moving\nmoving robots", {"english": 6, "move": 1}),
+    ],
+)
+def test_the_authors_patterns_count_each_by_itself(text: str, counts: dict[str, int]) -> None:
+    assert counted(text, AUTHORS_PATTERNS) == counts
+
+
+@pytest.mark.parametrize(
+    ("answer", "as_read"),
+    [
+        ("Twenty five Men.", "25 men"),
+        ("two thousand three hundred and six", "2300 and 6"),
+        ("one million two", "1000002"),
+        ("zero cats, one dog", "cats 1 dog"),  # a number of 0 goes
+        ("it is zero", "it is 0"),  # unless it is last
+        ("hundred apples", "apples"),  # 0 times 100
+        ("at 3.5: yes, 42.", "at 3.5: yes 42."),  # marks beside digits stay
+        ("twenty-five", "twenty-five"),
+    ],
+)
+def test_the_authors_read_number_words_as_digits(answer: str, as_read: str) -> None:
+    assert AUTHORS_PATTERNS.answer_counts(answer) == AUTHORS_PATTERNS.counts(as_read)
+    assert STANDARD_PATTERNS.answer_counts(answer) == STANDARD_PATTERNS.counts(answer)
+
+
+def test_what_counts_of_a_response_by_the_authors_rule() -> None:
+    def of(response: str, tool: str, patterns: PatternSet = AUTHORS_PATTERNS) -> dict[str, int]:
+        counts = patterns.response_counts(response, tool)
+        return {n: c for n, c in zip(patterns.names, counts, strict=True) if c}
+
+    for response in (" Unknown", "none", "No answer ", ""):
+        assert of(response, "qa") == {}
+    assert of("none of them", "qa") == {"english": 3}
+    assert of("-7.5", "calculator") == {"number": 1}  # and no symbol
+    assert of("-7.5", "units") == {"number": 1, "symbol": 2}
+    assert of("Unknown", "qa", STANDARD_PATTERNS) == {"english": 1}
+
+
+def test_the_priors() -> None:
+    authors = {pattern.name: pattern.prior for pattern in AUTHORS_PATTERNS.patterns}
+    assert authors == {"english": 0.75, "other_script": 0.15} | dict.fromkeys(
+        ("number", "symbol", "sleep", "move", "time"), 0.02
+    )
     priors = {pattern.name: pattern.prior for pattern in STANDARD_PATTERNS.patterns}
     assert priors == {"english": 0.75, "non_ascii": 0.15, "number": 0.02, "symbol": 0.02, "url": 0.02, "movement": 0.02}
     assert STANDARD_PATTERNS.weights[STANDARD_PATTERNS.names.index("number")] == pytest.approx(math.log(50))
@@ -84,10 +141,13 @@ def test_priors_are_estimated_from_texts() -> None:
 
 def test_a_set_is_read_from_what_it_writes(tmp_path: Path) -> None:
     path = tmp_path / "set.json"
-    path.write_text(SCRIPT_PATTERNS.to_json(), "utf-8")
-    assert load_patterns(str(path)) == SCRIPT_PATTERNS
+    for patterns in (SCRIPT_PATTERNS, AUTHORS_PATTERNS):
+        path.write_text(patterns.to_json(), "utf-8")
+        assert load_patterns(str(path)) == patterns
+    assert with_estimated_priors(AUTHORS_PATTERNS, ["a"]).authors_rule
+    assert replace(AUTHORS_PATTERNS, authors_rule=False).digest != AUTHORS_PATTERNS.digest
     assert load_patterns("standard") is STANDARD_PATTERNS
-    assert set(PATTERN_SETS) == {"standard", "scripts"}
+    assert set(PATTERN_SETS) == {"standard", "scripts", "authors"}
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,18 @@ def test_calls_are_those_of_the_plain_computation() -> None:
     assert [draw.text if draw else None for draw in draws] == plain
 
 
+def test_sampled_calls_depend_on_prompt_and_text_alone() -> None:
+    lm = HFSmallLM(tiny_lm())
+    sampled = [draw.text for draw in lm.calls(HEAD, TEXTS, max_tokens=12, top_p=0.9) if draw]
+    alone = [draw.text for text in TEXTS for draw in lm.calls(HEAD, [text], max_tokens=12, top_p=0.9) if draw]
+    assert sampled == alone
+    # of a set that holds the most likely token alone, it is drawn; sampling ends at a line's end
+    likeliest = [draw.text for draw in lm.calls(HEAD, TEXTS, max_tokens=12, top_p=1e-9) if draw]
+    assert likeliest == [greedy(lm.lm, HEAD.head + text, 12).partition("\n")[0] for text in TEXTS]
+    assert sampled != likeliest
+    assert lm.calls(HEAD, ["word " * lm.lm.hf_model.context_length], max_tokens=4, top_p=0.9) == [None]
+
+
 def test_heads_that_were_not_used_for_longest_are_dropped() -> None:
     hf = tiny_lm().hf_model
     prompts = [Prompt("t", f"head {n} ", "") for n in range(3)]
