@@ -90,6 +90,7 @@ def _without_figures(plan: GroundingPlan, ledger: Ledger) -> GroundResult:
         gamma=plan.weights.gamma,
         smoothing=plan.weights.smoothing,
         threshold=plan.weights.threshold,
+        patterns=plan.tasks[0].grounding.patterns.name,
         tasks=(),
         mean={},
         mean_answered={},

@@ -19,6 +19,7 @@ from toolformer_core.errors import UsageError
 from toolformer_core.evaluate.grounding_figures import (
     Rejection,
     ScoreTable,
+    accuracy_by_paper,
     best_weights,
     confusion,
     grounding_accuracy,
@@ -77,7 +78,8 @@ class TaskFigures:
     grounding: str  # the name in the table groundings
     queries: int
     rejected: dict[str, int]  # reason -> rows of the benchmark that are no items
-    chosen: dict[str, Accuracy]  # method -> share of queries with a right choice
+    chosen: dict[str, Accuracy]  # method -> share of queries with a right choice: any tool that helps
+    by_paper: dict[str, Accuracy]  # the same by the paper's rule; none measured if the library lacks its tool
     best: Accuracy | None  # GEAR with the best weights, on the half that did not choose them
     answered: dict[str, Accuracy]  # method -> share of right answers, of the queries that have any; empty: not asked
     cost: dict[str, MethodCost]  # `ground`, `choose lm`, `answer gear`, ... -> what it took
@@ -113,6 +115,7 @@ class GroundResult:
     gamma: float
     smoothing: float
     threshold: float | None
+    patterns: str  # the pattern set's name
     tasks: tuple[TaskFigures, ...]
     mean: dict[str, float]  # method -> mean accuracy over the benchmarks
     mean_answered: dict[str, float]
@@ -225,6 +228,10 @@ def _task_figures(
         rejected=dict(counts.failed),
         chosen={
             method: grounding_accuracy([chosen[row] for row in at], right) for method, chosen in rows.choices.items()
+        },
+        by_paper={
+            method: accuracy_by_paper(name, [chosen[row] for row in at], right, table.tools)
+            for method, chosen in rows.choices.items()
         },
         best=None if best is None else _best_of_task(table, rows, at, best),
         answered=answered,

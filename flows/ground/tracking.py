@@ -107,7 +107,7 @@ def _overall(result: GroundResult) -> dict[str, float]:
 
 def _metrics(one: TaskFigures) -> dict[str, float]:
     figures: dict[str, float] = {}
-    for kind, accuracies in (("grounding", one.chosen), ("answers", one.answered)):
+    for kind, accuracies in _kinds(one).items():
         for method, accuracy in accuracies.items():
             name = f"{kind}/{one.task}/{method}"
             figures |= {name: accuracy.value, f"{name}_low": accuracy.low, f"{name}_high": accuracy.high}
@@ -126,6 +126,10 @@ def _metrics(one: TaskFigures) -> dict[str, float]:
     return _finite(figures)
 
 
+def _kinds(one: TaskFigures) -> dict[str, Mapping[str, Accuracy]]:
+    return {"grounding": one.chosen, "grounding_by_paper": one.by_paper, "answers": one.answered}
+
+
 def _finite(figures: dict[str, float]) -> dict[str, float]:
     return {name: value for name, value in figures.items() if math.isfinite(value)}
 
@@ -135,7 +139,7 @@ def _rows(result: GroundResult) -> list[dict[str, Any]]:
     return [
         {"task": one.task, "method": method, "figure": kind, **asdict(accuracy)}
         for one in result.tasks
-        for kind, accuracies in (("grounding", one.chosen), ("answers", one.answered))
+        for kind, accuracies in _kinds(one).items()
         for method, accuracy in accuracies.items()
     ]
 

@@ -22,10 +22,12 @@ RESULT = GroundResult(
     gamma=0.75,
     smoothing=1.0,
     threshold=0.4,
+    patterns="authors",
     tasks=(
         TaskFigures(
             *("svamp", "SVAMP", "file", "svamp-g", 4, {"no_answer": 2}),
             chosen={"gear": HALF, "cosine": HALF},
+            by_paper={"gear": HALF, "cosine": HALF},
             best=None,
             answered={"gear": HALF},
             cost={"ground": MethodCost(4, 12, 0, 400, 8, 2.0)},

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_core.errors import UsageError
+from toolformer_core.evaluate.queries import right_by_paper
 from toolformer_core.evaluate.statistics import Accuracy, accuracy
 from toolformer_core.grounding.records import Grounding
 from toolformer_core.grounding.scores import Weights
@@ -29,6 +30,7 @@ __all__ = [
     "BestWeights",
     "Rejection",
     "ScoreTable",
+    "accuracy_by_paper",
     "best_weights",
     "confusion",
     "grounding_accuracy",
@@ -123,6 +125,25 @@ def is_right_choice(choice: str | None, right: Sequence[str]) -> bool:
 def grounding_accuracy(choices: Sequence[str | None], right: Sequence[Sequence[str]]) -> Accuracy:
     """Return the share of right choices with its 95 % interval."""
     return accuracy(is_right_choice(c, r) for c, r in zip(choices, right, strict=True))
+
+
+def accuracy_by_paper(
+    task: str, choices: Sequence[str | None], right: Sequence[tuple[str, ...]], library: Sequence[str]
+) -> Accuracy:
+    """Return the share of choices that are right by the paper's rule, see `right_by_paper`.
+
+    Args:
+        task: the benchmark's name.
+        choices: the chosen tool of each query.
+        right: the tools that help, of each query.
+        library: keys of the tools that could be chosen. Where they lack the paper's right tool, a query is left out.
+    """
+    rows = [
+        (choice, by_paper)
+        for choice, tools in zip(choices, right, strict=True)
+        if (by_paper := right_by_paper(task, tools)) == tools or not set(by_paper).isdisjoint(library)
+    ]
+    return grounding_accuracy([choice for choice, _ in rows], [by_paper for _, by_paper in rows])
 
 
 def confusion(choices: Sequence[str | None], labels: Sequence[str]) -> dict[str, dict[str, int]]:

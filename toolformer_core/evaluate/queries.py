@@ -11,7 +11,8 @@
     | small-world*, queries            | the item's own  | as it stands                                      |
 
 An item that names its tools (`tool`) is right with those alone. MLQA's paragraphs are in English; only the question
-needs a translation, so it alone is the query. This module asks no model.
+needs a translation, so it alone is the query. GEAR's authors count fewer tools as right, see `right_by_paper`. This
+module asks no model.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from toolformer_core.evaluate.items import Item, Task
 from toolformer_core.evaluate.prompts import query_in
 from toolformer_core.grounding.records import Query
 
-__all__ = ["RIGHT_TOOLS", "query_of", "right_tools"]
+__all__ = ["RIGHT_TOOLS", "query_of", "right_by_paper", "right_tools"]
 
 _ARITHMETIC, _KNOWLEDGE = ("calculator",), ("qa", "wikisearch")
 
@@ -33,6 +34,11 @@ RIGHT_TOOLS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys((f"mlqa-{code}" for code in ("es", "de", "hi", "vi", "zh", "ar")), ("mt",)),
     **dict.fromkeys((f"tatoeba-{code}" for code in ("de", "es", "fr", "zh")), ("mt",)),
     "dateset": ("calendar",),
+}
+
+_BY_PAPER: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("webqs", "nq", "triviaqa"), ("wikisearch",)),
+    **{name: ("multilingual_qa",) for name in RIGHT_TOOLS if name.startswith("mlqa-")},
 }
 
 
@@ -46,3 +52,14 @@ def right_tools(task: Task, item: Item) -> tuple[str, ...]:
     if item.tool is not None:
         return tuple(key for part in item.tool.split(",") if (key := part.strip()))
     return RIGHT_TOOLS.get(task.name, ())
+
+
+def right_by_paper(task: str, right: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the keys of the tools that GEAR's authors count as right: WikiSearch for open questions, MultilingualQA
+    for MLQA, else the same.
+
+    Args:
+        task: the benchmark's name.
+        right: what `right_tools` returns.
+    """
+    return _BY_PAPER.get(task, right)

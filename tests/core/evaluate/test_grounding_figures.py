@@ -12,6 +12,7 @@ from toolformer_core.errors import UsageError
 from toolformer_core.evaluate.grounding_figures import (
     NO_TOOL,
     ScoreTable,
+    accuracy_by_paper,
     best_weights,
     confusion,
     grounding_accuracy,
@@ -134,3 +135,17 @@ def test_rejection_by_hand() -> None:
     assert math.isnan(none.recall)
     with pytest.raises(UsageError, match="threshold"):
         rejection(ScoreTable(made), right, Weights())
+
+
+def test_by_the_papers_rule_one_tool_is_right_for_questions() -> None:
+    either, library = [("qa", "wikisearch")] * 3, ("calculator", "qa", "wikisearch", "mt")
+    chosen = ["qa", "wikisearch", "calculator"]
+    assert grounding_accuracy(chosen, either).right == 2
+    ours, without = accuracy_by_paper("nq", chosen, either, library), accuracy_by_paper("nq", chosen, either, ["qa"])
+    assert ((ours.items, ours.right), without.items) == ((3, 1), 0)
+    assert accuracy_by_paper("mlqa-de", ["mt"], [("mt",)], library).items == 0
+    mlqa = accuracy_by_paper("mlqa-de", ["mt", "multilingual_qa"], [("mt",)] * 2, (*library, "multilingual_qa"))
+    assert (mlqa.items, mlqa.right) == (2, 1)
+    # elsewhere the rule is ours: also where the library lacks the right tool, and where none is right
+    other = accuracy_by_paper("queries", ["qa", None], [("units",), ()], library)
+    assert (other.items, other.right) == (2, 1)

@@ -17,7 +17,7 @@ from toolformer_core.evaluate.prompts import (
     translation,
     word_problem,
 )
-from toolformer_core.evaluate.queries import RIGHT_TOOLS, query_of, right_tools
+from toolformer_core.evaluate.queries import RIGHT_TOOLS, query_of, right_by_paper, right_tools
 from toolformer_core.evaluate.readers.parallel import translation_files
 from toolformer_core.evaluate.tasks import read, task_named, tasks
 
@@ -52,6 +52,14 @@ def test_right_tools_are_the_benchmarks_or_the_items_own() -> None:
     assert right_tools(task_named("small-world"), item("mt")) == ("mt",)
     query = query_of(task_named("nq"), item(None))
     assert (query.text, query.context) == ("who?", "2024-01-02")
+
+
+def test_the_papers_rule_counts_one_tool_for_questions() -> None:
+    by_paper = {name: right_by_paper(name, right) for name, right in RIGHT_TOOLS.items()}
+    assert by_paper["nq"] == by_paper["webqs"] == by_paper["triviaqa"] == ("wikisearch",)
+    assert by_paper["mlqa-zh"] == ("multilingual_qa",)
+    assert (by_paper["svamp"], by_paper["tatoeba-de"]) == (("calculator",), ("mt",))
+    assert right_by_paper("queries", ("units",)) == ("units",)
 
 
 def test_queries_are_read_from_json_lines(tmp_path: Path) -> None:
