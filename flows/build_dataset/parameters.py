@@ -93,7 +93,7 @@ class BuildParameters(ToolChoice):
     data: DataFolder = Field("toolformer-data", description="Data folder or URL: shards, commits, catalog, snapshot")
     model: ModelName = Field(
         "embedded",
-        description="'embedded', a folder written by save_pretrained, or a hub name; remote+http://HOST/v1#MODEL for a "
+        description="'embedded', a folder written by save_pretrained, a GGUF file, or a hub name; remote+http://HOST/v1#MODEL for a "
         "model that a vLLM server serves and that is not loaded here, vllm+http://HOST/v1#MODEL for one that is, and "
         "whose draws the server makes",
     )

@@ -68,7 +68,8 @@ class EvaluateParameters(ToolChoice):
         "toolformer-data", description="Data folder or URL for the predictions; finetuned models are looked for there"
     )
     model: ModelName = Field(
-        "embedded", description="The base model, M: 'embedded', a folder written by save_pretrained, or a hub name"
+        "embedded",
+        description="The base model, M: 'embedded', a folder written by save_pretrained, a GGUF file, or a hub name",
     )
     cc: ModelName | None = Field(
         None, description="M + CC: the folder of a model or of a finetune job (default: the newest in `data`)"

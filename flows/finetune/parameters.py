@@ -32,7 +32,8 @@ class _Trained(BaseModel):
     )
     data: DataFolder = Field("toolformer-data", description="Data folder or URL in which the dataset was built")
     model: ModelName = Field(
-        "embedded", description="Model to train: 'embedded', a folder written by save_pretrained, or a hub name"
+        "embedded",
+        description="Model to train: 'embedded', a folder written by save_pretrained, a GGUF file, or a hub name",
     )
     arm: Literal["toolformer", "cc"] = Field(
         "toolformer", description="toolformer: C*; cc: the same documents without their calls (M + CC)"

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolformer_core.embedded import MODEL
 from toolformer_core.errors import ModelError
+from toolformer_core.lm.gguf import SUFFIX, gguf_folder
 from toolformer_core.lm.served import Credentials, served_model
 from toolformer_core.records import digest_of
 
@@ -48,7 +49,7 @@ def model_folder(name: str, *, weights: bool = True) -> Path:
     """Return the local folder of a model, downloading it from the hub if it is not there yet.
 
     Args:
-        name: `embedded`, a folder, or a hub name.
+        name: `embedded`, a folder, a GGUF file, or a hub name.
         weights: whether the model itself is wanted; else a folder with only a tokenizer will do.
 
     Raises:
@@ -68,6 +69,8 @@ def model_folder(name: str, *, weights: bool = True) -> Path:
             raise ModelError("the embedded model is missing from this installation; name another with --model")
         return MODEL
     path = Path(name).expanduser()
+    if path.suffix == SUFFIX and path.is_file():
+        return gguf_folder(path)
     if path.is_dir():
         if not weights:
             return path

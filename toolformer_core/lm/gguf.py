@@ -1,0 +1,78 @@
+"""A model in a GGUF file becomes a folder as `save_pretrained` writes it: once, beside the hub's cache.
+
+transformers reads the file (extra `gguf`); quantized weights are saved as the float32 numbers that they stand for. All
+else in the house knows folders alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import struct
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+from toolformer_core.errors import ModelError
+from toolformer_core.extras import how_to_install, is_installed
+
+__all__ = ["SUFFIX", "gguf_folder"]
+
+SUFFIX = ".gguf"
+_MAGIC = b"GGUF"
+
+
+def gguf_folder(file: Path) -> Path:
+    """Return the folder of a GGUF file's model, which is made at first and found by the file's content afterwards.
+
+    Raises:
+        ModelError: it is no GGUF file, transformers cannot read its kind of model, or the package gguf is missing.
+    """
+    with file.open("rb") as stream:
+        if stream.read(len(_MAGIC)) != _MAGIC:
+            raise ModelError(
+                f"{file} is no GGUF file: it does not begin with GGUF; check that its download is complete"
+            )
+    state = file.stat()
+    return _converted(file.absolute(), state.st_size, state.st_mtime_ns)
+
+
+@lru_cache
+def _converted(file: Path, size: int, modified_ns: int) -> Path:
+    from huggingface_hub.constants import HF_HOME
+
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+    folder = Path(HF_HOME) / "gguf" / digest
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(prefix=f"{digest}-", dir=folder.parent))
+        try:
+            _convert(file, unfinished)
+            unfinished.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another process was faster
+                raise
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+    return folder
+
+
+def _convert(file: Path, folder: Path) -> None:
+    if not is_installed("gguf"):
+        raise ModelError(f"reading {file} needs the package gguf: {how_to_install('gguf')}")
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    try:
+        loaded = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    except (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, struct.error) as exc:
+        reason = str(exc).strip().partition("\n")[0] or type(exc).__name__
+        raise ModelError(f"the GGUF file {file} cannot be read as a causal LM: {reason}") from exc
+    del loaded.config.quantization_config  # the weights are plain numbers now, which transformers would not save else
+    model = type(loaded)(loaded.config)
+    model.load_state_dict(loaded.state_dict())
+    model.generation_config = loaded.generation_config
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
